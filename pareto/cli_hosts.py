@@ -32,16 +32,18 @@ def add(
     user: Annotated[str, typer.Option(help="The user to log in as.")] = "",
     key: Annotated[Path | None, typer.Option(help="The private key to use.")] = None,
     device: Annotated[str, typer.Option(help="cpu, or cuda:0 for the first GPU.")] = "cpu",
+    data_address: Annotated[
+        str, typer.Option(help="Its address on the data link.  [the fastest that reaches the other host]")
+    ] = "",
 ) -> None:
     """Pair with a host, once: check its key, copy ours to it, find its data interface, write it into the file."""
-    from pareto.hosts import pairing
+    from pareto.hosts import pairing, ssh_testbed
     from pareto.hosts.inventory import HostEntry
 
-    wanted = HostEntry(name, role, target, "", port=port, user=user, key=key, device=device)
+    wanted = HostEntry(name, role, target, data_address, port=port, user=user, key=key, device=device)
     here = sys.stdin.isatty()
-    pairing.add(
-        wanted, testbed, pairing.Terminal(_say, typer.confirm if here else None, _ask if here else None)
-    )
+    terminal = pairing.Terminal(_say, typer.confirm if here else None, _ask if here else None)
+    pairing.add(wanted, testbed, terminal, ssh_testbed.connect)
 
 
 @app.command("list")

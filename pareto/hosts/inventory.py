@@ -85,6 +85,7 @@ class HostEntry:
         return self.ssh == THIS_MACHINE
 
 
+_ADDRESS_KEYS = ("data_address", "data_interface", "next_address", "next_interface")
 _KEYS = tuple(field.name for field in fields(HostEntry) if field.name != "name")
 
 
@@ -201,10 +202,25 @@ def add(path: Path, host: HostEntry) -> None:
     Raises TestbedError where that cannot be done; the file is then as it was.
     """
     before = load(path).hosts if path.exists() else ()
-    try:
-        _replace(path, (*before, host))
-    except (OSError, TestbedError) as error:
-        raise TestbedError(f"{path} is left as it was: {error}") from None
+
+    def longer(text: str) -> str:
+        text = text or HEADER.format(path=path)
+        text += "" if text.endswith("\n") else "\n"
+        return text + as_text(host, _indent(text))
+
+    _replace(path, longer, (*before, host), "a host cannot simply be added to at its end")
+
+
+def change(path: Path, host: HostEntry) -> None:
+    """Write a host's addresses and interfaces into a file that has it; the user's comments and order stay.
+
+    Raises TestbedError where that cannot be done; the file is then as it was.
+    """
+    before = load(path).hosts
+    (old,) = (each for each in before if each.name == host.name)
+    values = {key: getattr(host, key) for key in _ADDRESS_KEYS if getattr(host, key) != getattr(old, key)}
+    after = tuple(host if each is old else each for each in before)
+    _replace(path, lambda text: _with(text, host.name, values), after, "an address cannot simply be changed")
 
 
 def as_text(host: HostEntry, indent: str = _INDENT) -> str:
@@ -217,37 +233,67 @@ def as_text(host: HostEntry, indent: str = _INDENT) -> str:
     return textwrap.indent(text, indent)
 
 
-def _replace(path: Path, hosts: tuple[HostEntry, ...]) -> None:
-    """Put a file that is longer by the last of `hosts` in place, once it reads as it should."""
+def _replace(path: Path, edit: Callable[[str], str], hosts: tuple[HostEntry, ...], fault: str) -> None:
+    """Put an edited file in place, once it reads as `hosts`. `edit` gets its text, empty where it is missing."""
     target = path.resolve()  # a symbolic link stays one
-    if target.exists():
-        text = target.read_text(encoding="utf-8")
-        text += "" if text.endswith("\n") else "\n"
-    else:
-        text = HEADER.format(path=path)
-    target.parent.mkdir(parents=True, exist_ok=True)
     draft = target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        draft.write_text(text + as_text(hosts[-1], _indent(text)), encoding="utf-8")
+        text = edit(target.read_text(encoding="utf-8") if target.exists() else "")
+        target.parent.mkdir(parents=True, exist_ok=True)
         try:
-            written = load(draft).hosts
-        except TestbedError as error:
-            raise TestbedError(str(error).replace(str(draft), str(path))) from None
-        if written != hosts:
-            raise TestbedError("it is written in a way that a host cannot simply be added to at its end")
-        if target.exists():
-            shutil.copymode(target, draft)
-        draft.replace(target)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            draft.unlink()
+            draft.write_text(text, encoding="utf-8")
+            try:
+                written = load(draft).hosts
+            except TestbedError as error:
+                raise TestbedError(str(error).replace(str(draft), str(path))) from None
+            if written != hosts:
+                raise TestbedError(f"it is written in a way in which {fault}")
+            if target.exists():
+                shutil.copymode(target, draft)
+            draft.replace(target)
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                draft.unlink()
+    except (OSError, TestbedError) as error:
+        raise TestbedError(f"{path} is left as it was: {error}") from None
+
+
+def _with(text: str, name: str, values: dict[str, str]) -> str:
+    """The text of a file with other values of a host's keys; a new key goes next to `data_address`."""
+    (host,) = (value for key, value in _hosts(text).value if key.value == name)
+    keys = {key.value: (key, value) for key, value in host.value}
+    wanted = ", ".join(f"{key} {value}" for key, value in values.items())
+    by_hand = TestbedError(f"{name} shares its keys with other places: write {wanted} by hand")
+    if "data_address" not in keys:
+        raise by_hand
+    beside, address = keys["data_address"]
+    edits = []
+    for key, value in values.items():
+        if key in keys:
+            start, end = (mark.index for mark in (keys[key][1].start_mark, keys[key][1].end_mark))
+            if text[start] == "&":
+                raise by_hand
+            edits.append((start, end, value or '""'))
+        elif host.flow_style:
+            edits.append((address.end_mark.index, address.end_mark.index, f", {key}: {value}"))
+        else:
+            mark = beside.start_mark
+            edits.append((mark.index, mark.index, f"{key}: {value}\n{' ' * mark.column}"))
+    for start, end, new in sorted(edits, reverse=True):
+        text = text[:start] + new + text[end:]
+    return text
+
+
+def _hosts(text: str) -> Any:
+    """The node of the hosts in the text of a file that `load` has read."""
+    root = yaml.compose(text, Loader=yaml.SafeLoader)
+    assert isinstance(root, yaml.MappingNode)  # noqa: S101
+    return next(value for key, value in root.value if key.value == "hosts")
 
 
 def _indent(text: str) -> str:
     """The indentation of the hosts that are in the file already."""
-    root = yaml.compose(text, Loader=yaml.SafeLoader)
-    assert isinstance(root, yaml.MappingNode)  # noqa: S101  (`load` has read it)
-    (hosts,) = (value for key, value in root.value if key.value == "hosts")
+    hosts = _hosts(text)
     if not isinstance(hosts, yaml.MappingNode) or not hosts.value:
         return _INDENT
     return " " * int(hosts.value[0][0].start_mark.column)

@@ -6,8 +6,6 @@ The password is asked for by OpenSSH (`ssh-copy-id`): no part of this program se
 from __future__ import annotations
 
 import getpass
-import ipaddress
-import json
 import socket
 import subprocess
 import tempfile
@@ -16,29 +14,22 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import paramiko
 
 from pareto import COMMAND
 from pareto.hosts import inventory, keys, login
+from pareto.hosts.addresses import Address, Pair, best, choose, list_addresses, pairs, tried
 from pareto.hosts.connection import Connection, NotAdmitted, Outcome, ThisMachine, Unreachable
-from pareto.hosts.host import EDGE, MAX_HOSTS, MIDDLE, SERVER, TestbedError, is_virtual
+from pareto.hosts.host import EDGE, MAX_HOSTS, MIDDLE, SERVER, TestbedError
 from pareto.hosts.inventory import DEVICE, NAME, PARTS, THIS_MACHINE, HostEntry, Inventory
 from pareto.hosts.keys import Keyring
 from pareto.hosts.login import Login, shown
 from pareto.hosts.ssh import SshConnection
 
 _NEW_KEY = "id_ed25519"
-
-_LIST_ADDRESSES = """
-ip -j addr || exit 1
-for each in /sys/class/net/*; do
-    [ -e "$each/wireless" ] || [ -e "$each/phy80211" ] && air=1 || air=0
-    echo "${each##*/} $air $(cat "$each/speed" 2>/dev/null || echo -1)"
-done
-echo "ssh $SSH_CONNECTION"
-"""
+Connect = Callable[[HostEntry], Connection]
 
 
 @dataclass(frozen=True)
@@ -53,19 +44,22 @@ class Terminal:
     ask: Callable[[str], str] | None = None
 
 
-def add(wanted: HostEntry, testbed: Path, terminal: Terminal) -> HostEntry:
+def add(wanted: HostEntry, testbed: Path, terminal: Terminal, connect: Connect) -> HostEntry:
     """Pair with a host and write it into the testbed file. Raises TestbedError with what stands in the way.
 
-    wanted: what the user says about it; the name may be empty, and the addresses are chosen here.
+    wanted: what the user says about it; the name may be empty, and addresses that are empty are chosen here.
+    connect: logs in to hosts that are in the file already.
     """
     file = inventory.load(testbed) if testbed.exists() else Inventory(testbed, ())
     wanted = _checked(wanted, file)
     try:
         with closing(_connected(wanted, terminal)) as connection:
-            entry = _described(connection, wanted, file, terminal)
+            entry, changed = _described(connection, wanted, file, terminal, connect)
     except Unreachable as error:
         raise TestbedError(str(error)) from None
     try:
+        for neighbour in changed:
+            inventory.change(testbed, neighbour)
         inventory.add(testbed, entry)
     except TestbedError:
         terminal.say(f"to add it by hand, put this under hosts:\n{inventory.as_text(entry)}")
@@ -191,27 +185,110 @@ def _line(public: bytes) -> str:
     return f"{kind} {b64encode(public).decode()} {getpass.getuser()}@{socket.gethostname()}"
 
 
-def _described(connection: Connection, wanted: HostEntry, file: Inventory, terminal: Terminal) -> HostEntry:
-    """The new host as the file will have it. Raises TestbedError, Unreachable."""
+def _described(
+    connection: Connection, wanted: HostEntry, file: Inventory, terminal: Terminal, connect: Connect
+) -> tuple[HostEntry, list[HostEntry]]:
+    """The new host as the file will have it, and its neighbours whose address the user wants changed.
+
+    Raises TestbedError, Unreachable.
+    """
     name = wanted.name or _name(connection, wanted)
     _check_free(name, file)
     before, after = _neighbours(wanted.role, file)
-    peer, peer_name = "", ""
-    if before is not None:
-        peer, peer_name = before.next_address or before.data_address, before.name
-    elif after is not None:
-        peer, peer_name = after.data_address, after.name
     addresses = list_addresses(connection)
-    own, why, _ = choose(addresses, peer, peer_name)
-    terminal.say(f"{name}: data address {own} on {own.interface} ({why})")
-    entry = replace(wanted, name=name, data_address=str(own), data_interface=own.interface)
-    if wanted.role != MIDDLE or after is None:
-        return entry
-    onward, why, reaches = choose(addresses, after.data_address, after.name)
-    if not reaches or onward == own:
-        return entry
-    terminal.say(f"{name}: next address {onward} on {onward.interface} ({why})")
-    return replace(entry, next_address=str(onward), next_interface=onward.interface)
+    own = [each for each in addresses if wanted.data_address in ("", str(each))]
+    if not own:
+        there = ", ".join(each.words for each in addresses)
+        raise TestbedError(f"--data-address {wanted.data_address}: {name} has {there}")
+    meeting = _Meeting(name, connection, file.path, terminal, connect)
+    link = meeting.link(own, before or after, is_next=before is None)
+    terminal.say(f"{name}: data address {link.address} on {link.address.interface} ({link.why})")
+    entry = replace(wanted, name=name, data_address=str(link.address), data_interface=link.address.interface)
+    if wanted.role != MIDDLE or before is None or after is None:
+        return entry, link.changed
+    onward = meeting.link(addresses, after, is_next=True)
+    if not onward.reaches or onward.address == link.address:
+        return entry, link.changed + onward.changed
+    terminal.say(f"{name}: next address {onward.address} on {onward.address.interface} ({onward.why})")
+    entry = replace(entry, next_address=str(onward.address), next_interface=onward.address.interface)
+    return entry, link.changed + onward.changed
+
+
+class _Link(NamedTuple):
+    """A new host's address towards a neighbour, and why it. reaches: whether the two are joined there. changed: the
+    neighbour with another address, where the user wants that."""
+
+    address: Address
+    why: str
+    reaches: bool
+    changed: list[HostEntry]
+
+
+@dataclass(frozen=True)
+class _Meeting:
+    """Where a new host, `name`, meets those of the file at `path`."""
+
+    name: str
+    connection: Connection
+    path: Path
+    terminal: Terminal
+    connect: Connect
+
+    def link(self, own: list[Address], neighbour: HostEntry | None, *, is_next: bool) -> _Link:
+        """is_next: whether the neighbour comes after the new host. Raises TestbedError, Unreachable."""
+        if neighbour is None:
+            address, why, reaches = choose(own, "", "")
+            return _Link(address, why, reaches, [])
+        known = neighbour.data_address if is_next else neighbour.next_address or neighbour.data_address
+        reaching = self._reaching(own, neighbour)
+        if not reaching:
+            address, why, reaches = choose(own, known, neighbour.name)
+            return _Link(address, why, reaches, [])
+        pair = best(reaching, known)
+        changed = []
+        if str(pair.other) != known:
+            if self._wants(neighbour, known, pair):
+                changed = [_moved(neighbour, pair.other, towards_next=not is_next)]
+            elif as_known := [each for each in reaching if str(each.other) == known]:
+                pair = best(as_known, known)
+            else:
+                address, why, reaches = choose(own, known, neighbour.name)
+                return _Link(address, why, reaches, [])
+        return _Link(pair.own, f"reaches {neighbour.name}, {pair.other}: {pair.result}", True, changed)
+
+    def _reaching(self, own: list[Address], neighbour: HostEntry) -> list[Pair]:
+        """The pairs of addresses by which the hosts reach each other; empty where that cannot be tried."""
+        say = self.terminal.say
+        try:
+            with closing(self.connect(neighbour)) as other:
+                results = []
+                for pair in pairs(own, list_addresses(other)):
+                    results.append(tried(pair, self.connection, other))
+                    say(f"{self.name} to {neighbour.name}: {results[-1]}")
+        except (Unreachable, TestbedError) as error:
+            say(f"not tried whether {self.name} reaches {neighbour.name}: {error}")
+            return []
+        return [pair for pair in results if not pair.fault]
+
+    def _wants(self, neighbour: HostEntry, known: str, pair: Pair) -> bool:
+        """Whether the user wants the neighbour's address changed to that of the pair."""
+        if self.terminal.confirm is None:
+            self.terminal.say(
+                f"{pair.result} that way: for it, write {pair.other.words} for {neighbour.name} and {pair.own.words} "
+                f"for {self.name} into {self.path}"
+            )
+            return False
+        change = f"{neighbour.name}'s address in {self.path} from {known} to {pair.other.words}"
+        return self.terminal.confirm(f"{pair.result} that way: change {change}?")
+
+
+def _moved(host: HostEntry, to: Address, *, towards_next: bool) -> HostEntry:
+    """The host with another address towards one of its neighbours."""
+    if towards_next and host.role == MIDDLE:
+        if str(to) == host.data_address:
+            return replace(host, next_address="", next_interface="")
+        return replace(host, next_address=str(to), next_interface=to.interface)
+    return replace(host, data_address=str(to), data_interface=to.interface)
 
 
 def _neighbours(role: str, file: Inventory) -> tuple[HostEntry | None, HostEntry | None]:
@@ -230,63 +307,3 @@ def _name(connection: Connection, wanted: HostEntry) -> str:
         if NAME.fullmatch(name) and not name.isdigit() and name != THIS_MACHINE:
             return name
     return wanted.role
-
-
-@dataclass(frozen=True)
-class Address:
-    """An IPv4 address of a host. mbps: the network card's speed; -1 where the card does not tell it. has_ssh: SSH
-    arrives at its interface."""
-
-    interface: str
-    network: ipaddress.IPv4Interface
-    is_wireless: bool
-    mbps: int
-    has_ssh: bool
-
-    def __str__(self) -> str:
-        return str(self.network.ip)
-
-
-def choose(addresses: list[Address], peer: str, peer_name: str) -> tuple[Address, str, bool]:
-    """A host's address towards another one's, `peer`, which is empty while that is not known; why it was chosen, and
-    whether the two are in one network."""
-    if peer:
-        near = [each for each in addresses if ipaddress.IPv4Address(peer) in each.network.network]
-        if near:
-            others = ", ".join(each.interface for each in near[1:])
-            before = f"; before {others}: wired and fast ones first" if others else ""
-            return near[0], f"in one network with {peer_name}, {peer}{before}", True
-    far = f"; none is in one network with {peer_name}, {peer}: check both" if peer else ""
-    for each in addresses:
-        if each.has_ssh:
-            return each, f"where SSH arrives{far}", False
-    why = f"the first of {len(addresses)}" if len(addresses) > 1 else "its only one"
-    return addresses[0], why + far, False
-
-
-def list_addresses(connection: Connection) -> list[Address]:
-    """A host's addresses but those of its loopback and its containers, wired and fast ones first.
-
-    Raises TestbedError where there is none, Unreachable.
-    """
-    outcome = connection.run(_LIST_ADDRESSES)
-    if outcome.status != 0:
-        raise TestbedError(f"its addresses cannot be listed: {outcome.words} (sudo apt-get install iproute2)")
-    links, _, rest = outcome.out.partition("\n")
-    cards = {name: fields for name, *fields in (line.split() for line in rest.splitlines())}
-    ssh = cards.pop("ssh")
-    ssh_address = ssh[2].partition("%")[0] if ssh else ""
-    addresses = []
-    for link in json.loads(links):
-        own: list[dict[str, Any]] = link.get("addr_info", [])
-        is_wireless, mbps = cards.get(link["ifname"], ("0", "-1"))
-        has_ssh = any(each["local"] == ssh_address for each in own)
-        for each in own:
-            if each["family"] == "inet" and not is_virtual(link["ifname"]):
-                network = ipaddress.IPv4Interface(f"{each['local']}/{each['prefixlen']}")
-                addresses.append(Address(link["ifname"], network, is_wireless == "1", int(mbps), has_ssh))
-    if not addresses:
-        raise TestbedError(
-            "it has no IPv4 address but its own loopback's: give the interface of the link one"
-        )
-    return sorted(addresses, key=lambda each: (each.is_wireless, -each.mbps))

@@ -212,6 +212,23 @@ def test_hosts_are_listed(lab: Lab, lines: list[str]) -> None:
     assert lines[2].endswith("reachable, not set up")
 
 
+def test_the_cable_between_two_hosts_is_found_although_ssh_does_not_use_it(
+    lab: Lab, lines: list[str]
+) -> None:
+    pi, gpu = lab.host("pi"), lab.host("gpu")
+    path = lab.folder / "paired.yaml"
+    terminal = Terminal(lines.append, confirm=lambda question: True)
+    first = pairing.add(HostEntry("", "edge", "pi", ""), path, terminal, opened)
+    assert (first.data_address, first.data_interface) == (pi.address, MANAGEMENT)
+    second = pairing.add(HostEntry("", "server", "gpu", ""), path, terminal, opened)
+    assert (second.data_address, second.data_interface) == (gpu.data_address, gpu.data_interface)
+    roles = inventory.load(path).roles
+    assert (roles["edge"].data_address, roles["edge"].data_interface) == (
+        *(pi.data_address, pi.data_interface),
+    )
+    assert roles["server"] == second
+
+
 class TestAdding:
     """A host that knows no key of ours, and we not its."""
 
@@ -247,7 +264,7 @@ class TestAdding:
         wanted = HostEntry("", "edge", f"{host.user}@{host.address}", "", port=host.port)
         terminal = Terminal(lines.append, confirm=lambda question: True, ask=lambda prompt: "")
         try:
-            return pairing.add(wanted, lab.folder / "added.yaml", terminal)
+            return pairing.add(wanted, lab.folder / "added.yaml", terminal, opened)
         finally:
             lines += asked.read_text().splitlines()
 
@@ -307,7 +324,7 @@ class TestAdding:
         host = lab.host("pi")
         wanted = HostEntry("", "edge", f"{host.user}@{host.address}", "", port=host.port)
         with pytest.raises(TestbedError, match=r"ssh-keyscan .*known_hosts; there is no terminal"):
-            pairing.add(wanted, lab.folder / "added.yaml", Terminal(lines.append))
+            pairing.add(wanted, lab.folder / "added.yaml", Terminal(lines.append), opened)
         lab.know_hosts()
         with pytest.raises(TestbedError, match=r"ssh-copy-id .*; there is no terminal"):
-            pairing.add(wanted, lab.folder / "added.yaml", Terminal(lines.append))
+            pairing.add(wanted, lab.folder / "added.yaml", Terminal(lines.append), opened)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 import sys
@@ -100,6 +101,19 @@ def example_host(home: Path, monkeypatch: pytest.MonkeyPatch, venv: Path | None 
     host.offer("tiny", "1.0")
     host.require("tiny==1.0")
     return host
+
+
+def has(host: ExampleHost, **of: str) -> None:
+    """Give the host these addresses, by interface."""
+    links = []
+    for name, text in of.items():
+        address, _, prefix = text.partition("/")
+        family = "inet6" if ":" in address else "inet"
+        links.append(
+            {"ifname": name, "addr_info": [{"family": family, "local": address, "prefixlen": int(prefix)}]}
+        )
+    (host.home / "links").write_text(json.dumps(links))
+    host.program("ip", f"cat {host.home}/links; echo")
 
 
 def _hash(text: str) -> str:

@@ -240,6 +240,42 @@ def test_a_symbolic_link_stays_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("before", "moved"),
+    [
+        (
+            "hosts:\n  pi:  # mine\n    role: edge\n    data_address: 10.0.0.2  # by hand\n    ssh: pi\n",
+            "hosts:\n  pi:  # mine\n    role: edge\n    data_interface: eth1\n    data_address: 10.9.9.9  # by hand\n"
+            "    ssh: pi\n",
+        ),
+        (
+            "hosts:\n  pi: {role: edge, data_address: 10.0.0.2, ssh: pi}\n",
+            "hosts:\n  pi: {role: edge, data_address: 10.9.9.9, data_interface: eth1, ssh: pi}\n",
+        ),
+        (
+            'hosts: {pi: {ssh: pi, data_interface: "eth0", data_address: "10.0.0.2", role: edge}}\n',
+            "hosts: {pi: {ssh: pi, data_interface: eth1, data_address: 10.9.9.9, role: edge}}\n",
+        ),
+    ],
+    ids=["block", "flow", "in place"],
+)
+def test_an_address_is_changed_and_nothing_else(tmp_path: Path, before: str, moved: str) -> None:
+    path = write(tmp_path, before)
+    (host,) = inventory.load(path).hosts
+    inventory.change(path, replace(host, data_address="10.9.9.9", data_interface="eth1"))
+    assert path.read_text() == moved
+
+
+def test_an_address_that_stands_elsewhere_is_left(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
+    shared = "hosts:\n  pi: {role: edge, ssh: &here 10.0.0.2, data_address: *here}\n"
+    path = write(tmp_path, shared)
+    (host,) = inventory.load(path).hosts
+    with pytest.raises(TestbedError) as fault:
+        inventory.change(path, replace(host, data_address="10.9.9.9"))
+    assert str(fault.value) == snapshot
+    assert path.read_text() == shared
+
+
+@pytest.mark.parametrize(
     "member",
     [
         replace(PI, key=Path("/keys/of mine/a: b #c"), user="o'hara", port=2222),

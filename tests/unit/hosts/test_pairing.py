@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import ipaddress
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -11,15 +11,17 @@ from typing import Any
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.hosts import inventory, pairing
-from pareto.hosts.connection import Outcome, ThisMachine
+from pareto.hosts import addresses, inventory, pairing
+from pareto.hosts.addresses import Pair
+from pareto.hosts.connection import Connection, ThisMachine, Unreachable
 from pareto.hosts.host import TestbedError
 from pareto.hosts.inventory import HostEntry
 from pareto.hosts.keys import Keyring
 from pareto.hosts.login import Login
 from pareto.hosts.pairing import Terminal
-from tests.unit.example_host import ExampleHost, example_host
+from tests.unit.example_host import ExampleHost, example_host, has
 
+SPEEDS = {"eth0": 941e6, "wlan0": 38e6}
 WIRED, AIR, DOCKER, LOOPBACK = "192.168.7.2/24", "192.168.1.20/24", "172.17.0.1/16", "127.0.0.1/8"
 
 
@@ -35,85 +37,17 @@ def new(target: str, role: str, name: str = "", **more: Any) -> HostEntry:
     return HostEntry(name, role, target, "", **more)
 
 
-def has(host: ExampleHost, **of: str) -> None:
-    """Give the host these addresses, by interface."""
-    links = []
-    for name, text in of.items():
-        address, _, prefix = text.partition("/")
-        family = "inet6" if ":" in address else "inet"
-        links.append(
-            {"ifname": name, "addr_info": [{"family": family, "local": address, "prefixlen": int(prefix)}]}
-        )
-    (host.home / "links").write_text(json.dumps(links))
-    host.program("ip", f"cat {host.home}/links; echo")
-
-
-def chosen(peer: str = "") -> tuple[str, str]:
-    address, why, reaches = pairing.choose(pairing.list_addresses(ThisMachine()), peer, "gpu" if peer else "")
-    assert reaches == ("in one network" in why and "none is" not in why)
-    return f"{address} {address.interface}", why
-
-
-def test_the_address_in_the_other_hosts_network_is_chosen(
-    host: ExampleHost, monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
-) -> None:
-    has(host, lo=LOOPBACK, docker0=DOCKER, wlan0=AIR, eth0=WIRED)
-    monkeypatch.setenv("SSH_CONNECTION", "192.168.1.5 50000 192.168.1.20 22")
-    address, why = chosen("192.168.7.1")
-    assert address == "192.168.7.2 eth0"
-    assert why == snapshot
-
-
-def test_without_another_host_it_is_where_ssh_arrives(
-    host: ExampleHost, monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
-) -> None:
-    has(host, lo=LOOPBACK, eth0=WIRED, wlan0=AIR)
-    monkeypatch.setenv("SSH_CONNECTION", "192.168.1.5 50000 192.168.1.20 22")
-    (alone, why_alone), (with_other, why_with_other) = chosen(), chosen("10.9.9.9")
-    assert alone == with_other == "192.168.1.20 wlan0"
-    assert [why_alone, why_with_other] == snapshot
-
-
-def test_ssh_that_arrives_by_ipv6_names_the_interface(
-    host: ExampleHost, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    has(host, lo=LOOPBACK, eth0=WIRED, wlan0=AIR)
-    links = json.loads((host.home / "links").read_text())
-    links[2]["addr_info"].append({"family": "inet6", "local": "fe80::7", "prefixlen": 64})
-    (host.home / "links").write_text(json.dumps(links))
-    monkeypatch.setenv("SSH_CONNECTION", "fe80::1%wlan0 50000 fe80::7%wlan0 22")
-    assert chosen()[0] == "192.168.1.20 wlan0"
-
-
-def test_wired_and_fast_interfaces_come_first(snapshot: SnapshotAssertion) -> None:
-    class Cards(ThisMachine):
-        def run(self, *arguments: object, **named: object) -> object:  # type: ignore[override]
-            links = [
-                {"ifname": name, "addr_info": [{"family": "inet", "local": f"10.0.0.{i}", "prefixlen": 24}]}
-                for i, name in enumerate(["wlan0", "eth0", "eth1"], start=2)
-            ]
-            cards = "wlan0 1 -1\neth0 0 100\neth1 0 1000\nssh\n"
-            return Outcome(0, json.dumps(links) + "\n" + cards, "")
-
-    address, why, _ = pairing.choose(pairing.list_addresses(Cards()), "10.0.0.1", "gpu")
-    assert address.interface == "eth1"
-    assert why == snapshot
-
-
-def test_a_host_without_a_usable_address(host: ExampleHost, snapshot: SnapshotAssertion) -> None:
-    has(host, lo=LOOPBACK, docker0=DOCKER, veth1="10.1.1.1/24", eth0="fe80::7/64")
-    with pytest.raises(TestbedError) as none:
-        chosen()
-    host.program("ip", "echo 'ip: broken' >&2; exit 1")
-    with pytest.raises(TestbedError, match="ip: broken") as unknown:
-        chosen()
-    assert [str(refused.value) for refused in (none, unknown)] == snapshot
+def lost(entry: HostEntry) -> Connection:
+    """Connects to no host."""
+    raise Unreachable(f"{entry.name} is off")
 
 
 def test_this_machine_needs_no_login(host: ExampleHost, snapshot: SnapshotAssertion) -> None:
     has(host, lo=LOOPBACK, eth0=WIRED)
     path = host.home / "lab.yaml"
-    member = pairing.add(new("local", "server", "gpu", device="cuda:0"), path, Terminal(host.lines.append))
+    member = pairing.add(
+        new("local", "server", "gpu", device="cuda:0"), path, Terminal(host.lines.append), lost
+    )
     assert inventory.load(path).hosts == (member,)
     assert (member.name, member.ssh, member.data_address, member.data_interface, member.device) == (
         *("gpu", "local", "192.168.7.2", "eth0", "cuda:0"),
@@ -127,7 +61,7 @@ MIDDLE = "  mid: {role: middle, ssh: mid, data_address: 192.168.7.3, next_addres
 
 
 @pytest.mark.parametrize(
-    ("before", "role", "addresses"),
+    ("before", "role", "expected"),
     [
         (BENCH + SERVER, "middle", ("192.168.7.2 eth0", "192.168.8.2 eth1")),
         ("hosts:\n" + SERVER + BENCH[7:], "middle", ("192.168.7.2 eth0", "192.168.8.2 eth1")),
@@ -139,17 +73,95 @@ MIDDLE = "  mid: {role: middle, ssh: mid, data_address: 192.168.7.3, next_addres
     ],
 )
 def test_a_host_in_the_middle_has_an_address_towards_each_side(
-    host: ExampleHost, before: str, role: str, addresses: tuple[str, str]
+    host: ExampleHost, before: str, role: str, expected: tuple[str, str]
 ) -> None:
     has(host, lo=LOOPBACK, wlan0=AIR, eth0=WIRED, eth1="192.168.8.2/24")
     path = host.home / "lab.yaml"
     path.write_text(before)
-    member = pairing.add(new("local", role, "new"), path, Terminal(host.lines.append))
+    member = pairing.add(new("local", role, "new"), path, Terminal(host.lines.append), lost)
     assert inventory.load(path).hosts[-1] == member
-    own, onward = addresses
+    own, onward = expected
     assert f"{member.data_address} {member.data_interface}" == own
     assert f"{member.next_address} {member.next_interface}" == onward
     assert any("next address" in line for line in host.lines) == bool(member.next_address)
+
+
+class TestMeeting:
+    """A new host on two networks with one that the file has by the slower of its addresses."""
+
+    FILE = "hosts:\n  gpu: {role: server, ssh: gpu, data_address: 192.168.1.9}  # mine\n"
+
+    def add(
+        self,
+        host: ExampleHost,
+        monkeypatch: pytest.MonkeyPatch,
+        confirm: bool | None,
+        faults: tuple[str, ...] = (),
+        address: str = "",
+    ) -> HostEntry:
+        has(host, eth0=WIRED, wlan0=AIR)
+        links = addresses.list_addresses(ThisMachine())
+        far = {"192.168.1.9": "wlan0", "192.168.7.1": "eth1"}
+        theirs = [
+            replace(each, interface=name, network=ipaddress.IPv4Interface(f"{own}/24"))
+            for each, (own, name) in zip(reversed(links), far.items(), strict=True)
+        ]
+        lists = iter([links, theirs])
+        monkeypatch.setattr(pairing, "list_addresses", lambda connection: next(lists))
+
+        def tried(pair: Pair, *_: object) -> Pair:
+            name = pair.own.interface
+            return replace(pair, fault="no route") if name in faults else replace(pair, bps=SPEEDS[name])
+
+        monkeypatch.setattr(pairing, "tried", tried)
+        path = host.home / "lab.yaml"
+        path.write_text(self.FILE)
+        answer = None if confirm is None else lambda question: host.lines.append(question) or confirm
+        terminal = Terminal(host.lines.append, answer)
+        wanted = replace(new("local", "edge", "pi"), data_address=address)
+        return pairing.add(wanted, path, terminal, lambda entry: ThisMachine())
+
+    def test_the_fastest_way_is_taken_and_the_file_says_so(
+        self, host: ExampleHost, monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
+    ) -> None:
+        added = self.add(host, monkeypatch, confirm=True)
+        assert (added.data_address, added.data_interface) == ("192.168.7.2", "eth0")
+        gpu, pi = inventory.load(host.home / "lab.yaml").hosts
+        assert (gpu.data_address, gpu.data_interface, pi) == ("192.168.7.1", "eth1", added)
+        assert "# mine" in (host.home / "lab.yaml").read_text()
+        assert host.lines == snapshot
+
+    @pytest.mark.parametrize("confirm", [None, False])
+    def test_what_the_file_says_stays_unless_the_user_says_yes(
+        self,
+        host: ExampleHost,
+        monkeypatch: pytest.MonkeyPatch,
+        confirm: bool | None,
+        snapshot: SnapshotAssertion,
+    ) -> None:
+        added = self.add(host, monkeypatch, confirm)
+        assert (added.data_address, added.data_interface) == ("192.168.1.20", "wlan0")
+        assert (host.home / "lab.yaml").read_text().startswith(self.FILE)
+        assert host.lines == snapshot
+
+    def test_a_way_that_does_not_work_is_not_taken(
+        self, host: ExampleHost, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        added = self.add(host, monkeypatch, confirm=None, faults=("eth0",))
+        assert added.data_interface == "wlan0"
+        assert not any("that way" in line for line in host.lines)
+
+    def test_an_address_that_the_user_names(self, host: ExampleHost, monkeypatch: pytest.MonkeyPatch) -> None:
+        added = self.add(host, monkeypatch, confirm=None, address="192.168.1.20")
+        assert added.data_interface == "wlan0"
+        assert not any("that way" in line for line in host.lines)
+
+    def test_an_address_that_the_host_does_not_have(
+        self, host: ExampleHost, monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
+    ) -> None:
+        with pytest.raises(TestbedError) as fault:
+            self.add(host, monkeypatch, confirm=None, address="10.1.1.1")
+        assert str(fault.value) == snapshot
 
 
 def test_a_chain_that_is_full(host: ExampleHost, snapshot: SnapshotAssertion) -> None:
@@ -157,7 +169,7 @@ def test_a_chain_that_is_full(host: ExampleHost, snapshot: SnapshotAssertion) ->
     more = [f"  m{i}: {{role: middle, ssh: m{i}, data_address: 192.168.7.{10 + i}}}\n" for i in range(6)]
     path.write_text(BENCH + SERVER + "".join(more))
     with pytest.raises(TestbedError, match=f"{path} .* 8 ") as refused:
-        pairing.add(new("local", "middle", "new"), path, Terminal(host.lines.append))
+        pairing.add(new("local", "middle", "new"), path, Terminal(host.lines.append), lost)
     assert str(refused.value) == snapshot
 
 
@@ -179,7 +191,7 @@ def test_bad_input_is_one_line_before_anything_is_done(
     path = host.home / "lab.yaml"
     path.write_text("hosts:\n  gpu: {role: server, ssh: gpu, data_address: 10.0.0.1}\n")
     with pytest.raises(TestbedError) as fault:
-        pairing.add(wanted, path, Terminal(host.lines.append))
+        pairing.add(wanted, path, Terminal(host.lines.append), lost)
     assert named in str(fault.value)
     assert "\n" not in str(fault.value)
     assert str(fault.value) == snapshot
