@@ -42,6 +42,9 @@ MOST_LETTERS = 300
 
 def main() -> int:
     """Run the command line; returns the exit code."""
+    # The analysis multiplies many small matrices: beside other programs, threads of BLAS wait for each other for most
+    # of the time, and with the machine to themselves they win nothing. torch has threads of its own.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     return guarded(_command)
 
 

@@ -46,20 +46,31 @@ def nondominated_in_each(sets: Floats, maximise: Sequence[bool]) -> Bools:
     For thousands of small sets this takes a tenth of the time of as many calls of moocore.
     """
     losses = np.where(np.asarray(maximise), -sets, sets)
-    count = sets.shape[1]
-    on_front = np.empty(sets.shape[:2], dtype=bool)
-    step = max(1, AT_ONCE // max(1, count**2))
-    for start in range(0, len(sets), step):
-        part = losses[start : start + step]
-        # [s, i, j]: point i of the set s is no worse than j, and better somewhere. NaN is neither.
-        no_worse = np.ones((len(part), count, count), dtype=bool)
-        better = np.zeros_like(no_worse)
-        for loss in np.moveaxis(part, 2, 0):
-            no_worse &= loss[:, :, None] <= loss[:, None, :]
-            better |= loss[:, :, None] < loss[:, None, :]
-        no_worse &= better
-        on_front[start : start + step] = ~no_worse.any(axis=1) & ~np.isnan(part).any(axis=2)
+    # Most points are dominated by one of a few in every set. They are on no front, and what they dominate one of these
+    # few dominates, too: the others alone are compared with each other.
+    usual = losses.sum(axis=0)[None]
+    few = ~_dominated(usual, usual)[0] & ~np.isnan(usual[0]).any(axis=1)
+    left = ~_dominated(losses, losses[:, few]).all(axis=0)
+    rivals = losses[:, left]
+    on_front = np.zeros(sets.shape[:2], dtype=bool)
+    on_front[:, left] = ~_dominated(rivals, rivals) & ~np.isnan(rivals).any(axis=2)
     return on_front
+
+
+def _dominated(losses: Floats, others: Floats) -> Bools:
+    """Which points of each set one of the other points dominates; sets x points x objectives, to sets x points."""
+    dominated = np.empty(losses.shape[:2], dtype=bool)
+    step = max(1, AT_ONCE // max(1, losses.shape[1] * others.shape[1]))
+    for start in range(0, len(losses), step):
+        mine, theirs = losses[start : start + step, None], others[start : start + step, :, None]
+        # [s, i, j]: the other point i of the set s is no worse than j, and better somewhere. NaN is neither.
+        no_worse = np.ones((len(mine), others.shape[1], losses.shape[1]), dtype=bool)
+        better = np.zeros_like(no_worse)
+        for objective in range(losses.shape[2]):
+            no_worse &= theirs[..., objective] <= mine[..., objective]
+            better |= theirs[..., objective] < mine[..., objective]
+        dominated[start : start + step] = (no_worse & better).any(axis=1)
+    return dominated
 
 
 def staircase(

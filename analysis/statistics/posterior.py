@@ -238,43 +238,55 @@ def _posteriors(
     """Mean (cells x objectives) and a root of the covariance, for each of `DRAWN` spreads that the cells may have."""
     cells, objectives = middle.shape
     same = (points[:, None] == points[None, :]).astype(float)
-    spreads = [_spreads(middle[:, each], variance[:, each], same, rng) for each in range(objectives)]
+    spreads = [_spreads(middle[:, each], variance[:, each], points, rng) for each in range(objectives)]
     roots = np.sqrt(variance)
     noise = np.zeros((cells, objectives, cells, objectives))
     noise[np.arange(cells), :, np.arange(cells), :] = roots[:, :, None] * roots[:, None, :] * correlation
     noise = noise.reshape(cells * objectives, -1) + _TINY * np.eye(cells * objectives)
     anywhere = np.kron(np.ones((cells, cells)), _ANYWHERE * np.eye(objectives))
     centre = middle.mean(axis=0)
-    possible = []
-    for of_each in zip(*spreads, strict=True):
+    drawn = list(zip(*spreads, strict=True))
+    known: dict[tuple[tuple[float, float], ...], tuple[Floats, Floats]] = {}
+    # Many cells leave few spreads that are likely: most of those that are drawn are the same.
+    for of_each in set(drawn):
         of_points, of_backends = (np.diag(variances) for variances in np.transpose(of_each))
         prior = anywhere + np.kron(same, of_points) + np.kron(np.eye(cells), of_backends)
         gain = np.linalg.solve(prior + noise, prior).T
         covariance = gain @ noise
         values, vectors = np.linalg.eigh((covariance + covariance.T) / 2)
         mean = centre + (gain @ (middle - centre).ravel()).reshape(middle.shape)
-        possible.append((mean, vectors * np.sqrt(np.maximum(values, 0))))
-    return possible
+        known[of_each] = (mean, vectors * np.sqrt(np.maximum(values, 0)))
+    return [known[of_each] for of_each in drawn]
 
 
 def _spreads(
-    middle: Floats, variance: Floats, same: Floats, rng: np.random.Generator
+    middle: Floats, variance: Floats, points: npt.NDArray[np.object_], rng: np.random.Generator
 ) -> list[tuple[float, float]]:
     """`DRAWN` draws of the variances between points and between backends at one, of one objective.
 
-    Each pair of `SPREADS` is drawn as often as it makes what was measured likely. same: cells x cells, 1 where two
-    have the same point; where no two have, the second variance is 0.
+    Each pair of `SPREADS` is drawn as often as it makes what was measured likely. Where no two cells are of the same
+    point, the second variance is 0.
+
+    The covariance of the cells is a diagonal, a constant for each point and one for all: its inverse and determinant
+    follow from sums (Sherman & Morrison, Annals of Mathematical Statistics 21, 1950), once for each constant.
     """
-    cells = len(middle)
+    _, point = np.unique(points.astype(str), return_inverse=True)
+    of_point = np.eye(point.max() + 1)[point]
+    several = len(middle) > of_point.shape[1]
     variances = SPREADS**2
-    several = same.sum() > cells
     pairs = list(itertools.product(variances, variances if several else [0.0]))
-    of_points, of_backends = np.transpose(pairs)[:, :, None, None]
-    own = np.eye(cells) * (variance + _TINY)
-    roots = np.linalg.cholesky(_ANYWHERE + of_points * same + of_backends * np.eye(cells) + own)
-    away = np.broadcast_to((middle - middle.mean())[:, None], (len(pairs), cells, 1))
-    misfits = (np.linalg.solve(roots, away) ** 2).sum(axis=(1, 2))
-    logs = -np.log(np.diagonal(roots, axis1=1, axis2=2)).sum(axis=1) - misfits / 2
+    between, own = np.transpose(pairs)[:, :, None]
+    weights = 1 / (own + variance + _TINY)
+    away = middle - middle.mean()
+    # Pairs x points: with what the cells of a point share. Then over all, with where they lie together.
+    ones, sums = weights @ of_point, (weights * away) @ of_point
+    shared = 1 + between * ones
+    one, total = (ones / shared).sum(axis=1), (sums / shared).sum(axis=1)
+    anywhere = 1 + _ANYWHERE * one
+    misfits = (weights * away**2).sum(axis=1) - (between * sums**2 / shared).sum(axis=1)
+    misfits -= _ANYWHERE * total**2 / anywhere
+    size = np.log(shared).sum(axis=1) - np.log(weights).sum(axis=1) + np.log(anywhere)
+    logs = -(size + misfits) / 2
     likely = np.exp(logs - logs.max())
     return [pairs[number] for number in rng.choice(len(pairs), DRAWN, p=likely / likely.sum())]
 

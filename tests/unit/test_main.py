@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from pareto import __main__
 from tests import REPOSITORY
 
 BROKEN = "def broken():\n    raise RuntimeError('a line\\nand \\x1b[31m another')\nbroken()\n"
@@ -120,3 +121,15 @@ sys.exit(guarded(command))
 def test_an_interruption_that_arrives_in_a_destructor(tmp_path: Path) -> None:
     done = ended(tmp_path, "-c", INTERRUPTED)
     assert (done.returncode, done.stdout, done.stderr) == (130, "goes on\n", "")
+
+
+@pytest.mark.parametrize(("given", "used"), [({}, "1"), ({"OPENBLAS_NUM_THREADS": "2"}, "2")])
+def test_the_analysis_shares_the_machine(
+    given: dict[str, str], used: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(__main__, "guarded", lambda command: 0)
+    assert __main__.main() == 0
+    assert os.environ.pop("OPENBLAS_NUM_THREADS") == used

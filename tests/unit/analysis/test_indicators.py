@@ -71,6 +71,17 @@ def test_dominance_in_many_sets_at_once(objectives: int, monkeypatch: pytest.Mon
         assert on_front.tolist() == brute_force(*figures.T, maximise=maximise).tolist()
 
 
+def test_dominance_where_few_points_dominate_most() -> None:
+    """The same as set by set where most points are left out of the comparison, with points that tie with the best."""
+    rng = np.random.default_rng(2)
+    usual = rng.integers(1, 30, size=(80, 2)).astype(float)
+    sets = usual + rng.integers(-1, 2, size=(300, 80, 2))
+    sets[rng.random(sets.shape) < 0.01] = np.nan
+    for figures, on_front in zip(sets, nondominated_in_each(sets, (False, True)), strict=True):
+        assert on_front.tolist() == nondominated(*figures.T, maximise=(False, True)).tolist()
+    assert nondominated_in_each(sets[:0], (False, True)).shape == (0, 80)
+
+
 def test_staircase_is_the_boundary_of_what_is_attained() -> None:
     for latency, throughput in random_sets(300):
         x, y = staircase(latency, throughput, right=10, bottom=0)
