@@ -113,7 +113,7 @@ class RpcClient:
         clock, that wait would be counted both here and on the link."""
         started = time.thread_time()
         try:
-            future = rpc.rpc_async(self._peer, _run, args=(self._fingerprint, request_id, tensors))
+            future = rpc.rpc_async(self._peer, _run, args=(self._fingerprint, request_id, _alone(tensors)))
         except RuntimeError as error:
             raise self._fault(error) from error
         self._in_flight.append((request_id, future))
@@ -204,6 +204,15 @@ def _run(fingerprint: bytes, number: int, tensors: Tensors) -> torch.futures.Fut
     else:
         _server.take(fingerprint, number, tensors, answered)
     return answered
+
+
+def _alone(tensors: Tensors) -> Tensors:
+    """The tensors, each in memory of its own: all memory that a tensor is a part of would be sent with it."""
+    return tuple([tensor if _has_all(tensor) else tensor.clone() for tensor in tensors])
+
+
+def _has_all(tensor: torch.Tensor) -> bool:
+    return tensor.untyped_storage().nbytes() == tensor.nbytes
 
 
 def _nothing() -> None:

@@ -7,6 +7,7 @@ A decompressor is given the size that must come out, and refuses any other.
 
 from __future__ import annotations
 
+import ctypes
 import struct
 from collections.abc import Callable
 from importlib import import_module
@@ -14,14 +15,19 @@ from typing import Any, NamedTuple
 
 import torch
 
-from pareto.backends.base import BYTES, BackendError, Layout, Tensors
+from pareto.backends.base import BYTES, BackendError, Layout, Tensors, bytes_of, layout
 from pareto.codecs.base import check, nbytes
 
 SLACK, SLACK_BYTES = 128, 512
 """What cannot be compressed may grow by one part in so many, and by these bytes: more than a library adds."""
 MOST_BYTES = (1 << 31) - (1 << 26)
 """A tensor that a library takes at once: they count in 32 bits."""
+_MOST_INT = (1 << 31) - 1
 _LENGTH = struct.Struct("<I")
+_ZSTD_BLOCK = struct.Struct("<HB")
+"""A block's header, 24 bits: whether it is the last, its kind in two bits, its size (RFC 8878, section 3.1.1.2)."""
+_ZSTD_REPEATED = 1
+"""The kind of a block that has one byte, whatever its size."""
 _BLOSC2_HEADER = struct.Struct("<4xI4xI")
 """Of c-blosc2's chunk format: the sizes of the bytes inside, and of the chunk."""
 _BLOSC2_HEADER_BYTES = 32
@@ -36,12 +42,13 @@ _BLOSC2_KIND, _BLOSC2_KINDS = 31, (0x00, 0x10)
 
 
 class Library(NamedTuple):
-    """compress: bytes and the size of their items to compressed bytes. decompress: compressed bytes into this memory.
+    """How bytes become others in memory that is given, by a library that takes them at once.
 
-    `decompress` raises any Exception, or returns how many bytes it made: never more than there is room for.
+    compress: bytes, memory with room for what they become, and the size of their items. decompress: compressed bytes,
+    and memory of just the size that must come out. Both raise any Exception, or return how many bytes they made.
     """
 
-    compress: Callable[[memoryview, int], bytes]
+    compress: Callable[[memoryview, memoryview, int], int]
     decompress: Callable[[memoryview, memoryview], int]
 
 
@@ -51,32 +58,34 @@ class Compressed:
     def __init__(self, name: str, library: Library) -> None:
         self._name = name
         self._library = library
+        self._encoded: dict[Layout, Layout] = {}
 
     def encoded(self, layout: Layout) -> Layout:
-        if not layout:
-            return layout
-        sizes = [nbytes(dtype, shape) for dtype, shape in layout]
-        if max(sizes) > MOST_BYTES:
-            raise BackendError(f"a tensor of {max(sizes)} bytes is too large for {self._name}")
-        return ((BYTES, (sum(size + size // SLACK + SLACK_BYTES for size in sizes),)),)
+        if layout not in self._encoded:
+            self._encoded[layout] = self._frame(layout)
+        return self._encoded[layout]
 
     def encode(self, tensors: Tensors) -> Tensors:
         if not tensors:
             return tensors
-        parts = [self._library.compress(_bytes_of(tensor), tensor.itemsize) for tensor in tensors]
-        lengths = b"".join(_LENGTH.pack(len(part)) for part in parts[:-1])
-        frame = torch.empty(len(lengths) + sum(map(len, parts)), dtype=torch.uint8)
-        view, at = _bytes_of(frame), 0
-        for part in (lengths, *parts):
-            view[at : at + len(part)] = part
-            at += len(part)
-        return (frame,)
+        ((_, (most,)),) = self.encoded(layout(tensors))
+        frame = torch.empty(most, dtype=torch.uint8)
+        view, at, lengths = bytes_of(frame), _LENGTH.size * (len(tensors) - 1), []
+        for tensor in tensors:
+            whole = tensor.contiguous()
+            length = self._library.compress(bytes_of(whole), view[at:], tensor.itemsize)
+            lengths.append(length)
+            at += length
+        for number, length in enumerate(lengths[:-1]):
+            _LENGTH.pack_into(view, number * _LENGTH.size, length)
+        return (frame[:at],)
 
     def decode(self, tensors: Tensors, layout: Layout) -> Tensors:
         check(tensors, self.encoded(layout))
         if not layout:
             return ()
-        frame = _bytes_of(tensors[0])
+        whole = tensors[0].contiguous()
+        frame = bytes_of(whole)
         at = _LENGTH.size * (len(layout) - 1)
         if len(frame) < at:
             raise BackendError(f"{len(frame)} bytes of {self._name} came: they end before they begin")
@@ -87,10 +96,18 @@ class Compressed:
         decoded = []
         for length, (dtype, shape) in zip(lengths, layout, strict=True):
             tensor = torch.empty(shape, dtype=getattr(torch, dtype))
-            self._decompress(frame[at : at + length], _bytes_of(tensor))
+            self._decompress(frame[at : at + length], bytes_of(tensor))
             decoded.append(tensor)
             at += length
         return tuple(decoded)
+
+    def _frame(self, layout: Layout) -> Layout:
+        if not layout:
+            return layout
+        sizes = [nbytes(dtype, shape) for dtype, shape in layout]
+        if max(sizes) > MOST_BYTES:
+            raise BackendError(f"a tensor of {max(sizes)} bytes is too large for {self._name}")
+        return ((BYTES, (sum(size + size // SLACK + SLACK_BYTES for size in sizes),)),)
 
     def _decompress(self, data: memoryview, into: memoryview) -> None:
         try:
@@ -102,55 +119,75 @@ class Compressed:
             raise BackendError(f"{made} bytes of {self._name} came out, {len(into)} were expected")
 
 
-def _bytes_of(tensor: torch.Tensor) -> memoryview:
-    return memoryview(tensor.reshape(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]
-
-
 def _zstd(variant: str) -> Library:
     zstandard = import_module("zstandard")
     compressor = zstandard.ZstdCompressor(level=int(variant))
     decompressor = zstandard.ZstdDecompressor()
 
-    def compress(data: memoryview, itemsize: int) -> bytes:
-        made: bytes = compressor.compress(data)
-        return made
+    def compress(data: memoryview, into: memoryview, itemsize: int) -> int:
+        made = compressor.compress(data)
+        into[: len(made)] = made
+        return len(made)
 
     def decompress(data: memoryview, into: memoryview) -> int:
-        # It would allocate what the frame says.
-        said: int = zstandard.get_frame_parameters(data).content_size
+        frame = zstandard.get_frame_parameters(data)
+        said: int = frame.content_size
         if said != len(into):
             return said
-        if said:
-            into[:] = decompressor.decompress(data, allow_extra_data=False)
-        return said
+        if _zstd_length(data, zstandard.frame_header_size(data), frame.has_checksum) != len(data):
+            raise ValueError("it ends elsewhere than it says")
+        # All of a frame, into all that it becomes: the library does that at once, without memory of its own.
+        made: int = decompressor.stream_reader(data).readinto(into) if said else 0
+        return made
 
     return Library(compress, decompress)
+
+
+def _zstd_length(data: memoryview, at: int, has_checksum: bool) -> int:
+    """How long a frame is whose first block is at that place: RFC 8878, section 3.1.1. Raises struct.error."""
+    last = False
+    while not last:
+        size, high = _ZSTD_BLOCK.unpack_from(data, at)
+        size |= high << 16
+        last = bool(size & 1)
+        at += _ZSTD_BLOCK.size + (1 if size >> 1 & 3 == _ZSTD_REPEATED else size >> 3)
+    return at + 4 * has_checksum
 
 
 def _lz4(variant: str) -> Library:
-    block = import_module("lz4.block")
-    mode: dict[str, Any] = {"mode": "high_compression", "compression": int(variant)} if variant else {}
+    # The package returns bytes of its own, which would have to be copied; LZ4's own functions write where they may.
+    library = ctypes.CDLL(import_module("lz4.block")._block.__file__)
 
-    def compress(data: memoryview, itemsize: int) -> bytes:
-        made: bytes = block.compress(data, store_size=False, **mode)
+    def compress(data: memoryview, into: memoryview, itemsize: int) -> int:
+        places = _address(data), _address(into), len(data), min(len(into), _MOST_INT)
+        level = int(variant or 0)
+        made: int = (
+            library.LZ4_compress_HC(*places, level) if level else library.LZ4_compress_default(*places)
+        )
         return made
 
     def decompress(data: memoryview, into: memoryview) -> int:
-        made: bytes = block.decompress(data, uncompressed_size=len(into))
-        if len(made) == len(into):
-            into[:] = made
-        return len(made)
+        made: int = library.LZ4_decompress_safe(_address(data), _address(into), len(data), len(into))
+        if made < 0:
+            raise ValueError(f"it is damaged at byte {-made}, or becomes more")
+        return made
 
     return Library(compress, decompress)
+
+
+def _address(data: memoryview) -> Any:
+    """What a function of C takes for a pointer to these bytes."""
+    return ctypes.byref(ctypes.c_char.from_buffer(data)) if data else None
 
 
 def _blosc2(variant: str) -> Library:
     blosc2 = import_module("blosc2")
+    blosc2.set_releasegil(True)  # else no other thread sends or receives meanwhile
     codec, level, shuffle = variant.split(":")
     which = getattr(blosc2.Codec, codec.upper())
     filters = [getattr(blosc2.Filter, "NOFILTER" if shuffle == "noshuffle" else shuffle.upper())]
 
-    def compress(data: memoryview, itemsize: int) -> bytes:
+    def made_of(data: memoryview, itemsize: int) -> bytes:
         made: bytes = blosc2.compress2(
             data,
             codec=which,
@@ -162,7 +199,12 @@ def _blosc2(variant: str) -> Library:
         )
         return made
 
-    own = compress(memoryview(bytes(range(256)) * 16), 4)
+    own = made_of(memoryview(bytes(range(256)) * 16), 4)
+
+    def compress(data: memoryview, into: memoryview, itemsize: int) -> int:
+        made = made_of(data, itemsize)
+        into[: len(made)] = made
+        return len(made)
 
     def decompress(data: memoryview, into: memoryview) -> int:
         if len(data) < _BLOSC2_HEADER_BYTES:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import socket
 from concurrent.futures import ThreadPoolExecutor
@@ -141,3 +142,21 @@ def test_only_the_number_of_a_request_is_open() -> None:
         assert another.number(head) is None
     nothing = wire.Likeness(b"", form)
     assert nothing.number(memoryview(wire.Likeness(bytes(8), form).numbered(1))[: wire.HEADER.size]) is None
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.bool, torch.uint8])
+def test_a_view_is_the_tensors_own_memory(dtype: torch.dtype) -> None:
+    tensor = torch.ones(2, 3, dtype=dtype)
+    (view,) = wire.views((tensor,))
+    assert len(view) == tensor.nbytes
+    view[:] = bytes(len(view))
+    assert not tensor.any()
+    assert not bytes(wire.views((torch.empty(0, 4),))[0])
+
+
+def test_views_of_any_length_leave_no_garbage() -> None:
+    """With a codec that compresses each request has its own length, and garbage is not collected while it is timed."""
+    gc.collect()
+    for length in range(1, 200):
+        wire.views((torch.empty(length),))
+    assert gc.collect() < 10

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import resource
 import struct
 
 import pytest
@@ -184,6 +185,56 @@ def test_a_bomb_is_refused_before_it_is_unpacked(text: str) -> None:
     frame = frame[: codec.encoded(layout(small))[0][1][0]]
     with pytest.raises(BackendError):
         codec.decode((frame,), layout(small))
+
+
+def peak_bytes() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+@pytest.mark.parametrize("text", LOSSLESS)
+def test_a_tensor_of_scattered_memory_comes_back(text: str) -> None:
+    tensors = payload((2, 5, 7, 300))[0].transpose(1, 3), payload((9,))[0][::2]
+    decoded = parse(text).decode(parse(text).encode(tensors), layout(tensors))
+    assert all(map(torch.equal, decoded, tensors))
+
+
+@pytest.mark.parametrize("text", LOSSLESS[1:])
+@pytest.mark.parametrize("size", [0, 1, 100_000, 700_000])
+def test_what_cannot_be_compressed_fits_into_what_is_foreseen(text: str, size: int) -> None:
+    """Also of many blocks, and of none."""
+    noise = torch.randint(256, (size,), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    codec, tensors = parse(text), (noise, torch.zeros(size, dtype=torch.uint8))
+    decoded = codec.decode(codec.encode(tensors), layout(tensors))
+    assert all(map(torch.equal, decoded, tensors))
+
+
+def test_blosc2_lets_other_threads_send_meanwhile() -> None:
+    blosc2 = pytest.importorskip("blosc2")
+    blosc2.set_releasegil(False)
+    parse("blosc2").encode((torch.zeros(3),))
+    assert blosc2.set_releasegil(True)
+
+
+def _zstd_frame(block: bytes) -> torch.Tensor:
+    """A frame that becomes 400 bytes by what it says, with a window of 128 MiB and this block."""
+    frame = bytes.fromhex("28b52ffd") + b"\x40" + bytes([17 << 3]) + struct.pack("<H", 400 - 256) + block
+    return torch.frombuffer(bytearray(frame), dtype=torch.uint8)
+
+
+def test_a_zstd_frame_takes_no_window() -> None:
+    """A library that has not all of a frame makes room for the window that it names: 128 MiB for a few bytes."""
+    expected = layout((torch.zeros(100),))
+    last_of_zeros = (400 << 3 | 1 << 1 | 1).to_bytes(3, "little") + b"\0"
+    (decoded,) = parse("zstd").decode((_zstd_frame(last_of_zeros),), expected)
+    assert not decoded.any()
+    before = peak_bytes()
+    for cut in (last_of_zeros[:-1], last_of_zeros[:2], (400 << 3 | 1).to_bytes(3, "little") + bytes(399)):
+        with pytest.raises(BackendError):
+            parse("zstd").decode((_zstd_frame(cut),), expected)
+    for longer in (last_of_zeros + b"\0", last_of_zeros * 2):
+        with pytest.raises(BackendError, match="ends elsewhere"):
+            parse("zstd").decode((_zstd_frame(longer),), expected)
+    assert peak_bytes() - before < 32 << 20
 
 
 def test_a_zstd_frame_that_does_not_say_its_size_is_refused() -> None:
