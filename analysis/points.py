@@ -1,12 +1,15 @@
 """What a row is about: the keys of every frame, points as they are written, and points where nothing crosses.
 
 A point is `7`, or `3+7` in a chain of three hosts, with one cut a link. Where nothing crosses a link all backends do
-the same: that is one point, of no backend, and it is measured under each of them as a control.
+the same: that is one point, of no backend, and it is measured under each of them as a control. All codecs do the same
+there, and some where bytes cross: that is one cell, measured once, and a row of each codec that it stands for.
 """
 
 from __future__ import annotations
 
 import pandas as pd
+
+from analysis.schema import BETWEEN
 
 CONDITION = ["model", "netem", "batch_size", "codec", "in_flight_asked", "setup"]
 """What is the same for all points that are compared. `setup` tells runs apart that were made with other settings or on
@@ -21,6 +24,9 @@ and empty text among trials. Trials of runs without a search, beside those of on
 MEASURED = "measured"
 NONE = ""
 """The backend of a point where nothing crosses."""
+STANDS_FOR, AT_WORK = "stands_for", "codec_at_work"
+"""Of a trial, the codecs that its cell stands for; of a row of one of these, the codec that was measured."""
+NO_CODEC = "none"
 _PLACE = "its place among the rows"
 _OF_POINT = ["model", "setup", "point"]
 _OF_ROUND = [*(name for name in TRIAL if name != "backend"), "position", "host"]
@@ -149,16 +155,45 @@ def controls(rows: pd.DataFrame, trials: pd.DataFrame | None = None) -> pd.Serie
     return nothing_crosses(rows, trials) & (rows["backend"] != NONE)
 
 
-def in_every_codec(rows: pd.DataFrame, trials: pd.DataFrame | None = None) -> pd.DataFrame:
-    """The rows, with those of points where nothing crosses once for each codec: no codec is at work there, so they are
-    measured once and compete with every codec's points. Arguments as of `pooled`.
+def in_every_codec(trials: pd.DataFrame) -> pd.DataFrame:
+    """The trials, once for each codec that their cell stands for: what is measured once competes with every one of
+    these codecs' points. `AT_WORK` is then the codec that was measured.
 
-    A codec that has such rows of its own keeps them; under one with no other rows they are left out. The rows stay in
-    their order.
+    Where nothing crosses, that is every codec, also those of other runs; a codec that has such rows of its own keeps
+    them, and under one with no other rows they are left out. The rows stay in their order.
     """
+    return _where_nothing_crosses(_of_each_codec(trials))
+
+
+def each_once(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows of a front with each cell once, where it is a row of several codecs: of the one that was measured, if
+    that is among them."""
+    stands_in = rows["codec"].astype("str").ne(rows[AT_WORK].astype("str"))
+    key = [*rows.columns.intersection(BUT_CODEC), AT_WORK, "backend", "point"]
+    kept = rows.assign(**{_PLACE: stands_in}).sort_values(_PLACE, kind="stable").drop_duplicates(key).index
+    return rows[rows.index.isin(kept)]
+
+
+def _of_each_codec(trials: pd.DataFrame) -> pd.DataFrame:
+    """The trials of a cell that stands for other codecs than its own as trials of these."""
+    if STANDS_FOR not in trials or "codec" not in trials:
+        return trials
+    own, meant = trials["codec"].astype("str"), trials[STANDS_FOR].astype(object).fillna("").astype("str")
+    others = (meant != "") & (meant != own)
+    if not others.any():
+        return trials
+    placed = trials.assign(**{_PLACE: range(len(trials)), AT_WORK: own, "codec": own, STANDS_FOR: ""})
+    made = placed[others].assign(codec=meant[others].str.split(BETWEEN)).explode("codec")
+    made["codec"] = made["codec"].astype(own.dtype)
+    both: pd.DataFrame = pd.concat([placed[~others], made])
+    return both.sort_values(_PLACE, kind="stable", ignore_index=True).drop(columns=_PLACE)
+
+
+def _where_nothing_crosses(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows, with those of points where nothing crosses under each codec that lacks them."""
     if "codec" not in rows or rows["codec"].nunique() < 2:
         return rows
-    alone = nothing_crosses(rows, trials)
+    alone = nothing_crosses(rows)
     by = [name for name in BUT_CODEC if name in rows]
     own = rows.loc[alone, [*by, "codec"]].drop_duplicates()
     wanted = rows.loc[~alone, [*by, "codec"]].drop_duplicates()
@@ -167,9 +202,12 @@ def in_every_codec(rows: pd.DataFrame, trials: pd.DataFrame | None = None) -> pd
     if lacking.empty and len(own) <= len(wanted):
         return rows
     # One codec's rows stand for all: those without a codec, where there are any.
-    plain = own.assign(last=~own["codec"].astype("str").isin(["", "none"])).sort_values("last", kind="stable")
+    plain = own.assign(last=~own["codec"].astype("str").isin(["", NO_CODEC])).sort_values(
+        "last", kind="stable"
+    )
     plain = plain.drop_duplicates(by)[[*by, "codec"]]
-    placed = rows.assign(**{_PLACE: range(len(rows))})
+    at_work = rows[AT_WORK if AT_WORK in rows else "codec"].astype("str")
+    placed = rows.assign(**{_PLACE: range(len(rows)), AT_WORK: at_work})
     copied = placed[alone].merge(plain, on=[*by, "codec"]).drop(columns="codec").merge(lacking, on=by)
     crossing = rows[by].merge(wanted[by].drop_duplicates().assign(crosses=True), how="left", on=by)["crosses"]
     used = rows[[*by, "codec"]].merge(wanted.assign(used=True), how="left", on=[*by, "codec"])["used"]

@@ -65,6 +65,8 @@ def _table(file: str, columns: str) -> Table:
 CELL = ("model", "point", "backend", "netem", "batch_size", "codec", "in_flight_asked")
 """The columns that say which cell a row is of."""
 STATUSES = ("ok", "invalid", "failed")
+BETWEEN = "; "
+"""Between several names in one column."""
 
 TRIALS = _table(
     "trials.csv",
@@ -78,6 +80,10 @@ TRIALS = _table(
     name: codec in_flight_asked
     whole: round
         which repetition, from 1
+    name: stands_for
+        the codecs of the sweep that come to the same here as `codec`, with `; ` between: none and int8 where bytes
+        cross, which are not quantised, and every codec where nothing crosses. They are measured once, and compared as
+        if each had this trial
     name: status
         `ok`; `invalid`: it was measured and must not be trusted, `reason` says why; `failed`: `reason` is the
         error

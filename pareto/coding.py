@@ -22,9 +22,17 @@ SIZED = 4
 """Batches whose payloads tell beforehand how many bytes a codec makes of them. A trial counts its own."""
 
 
-def lossy(codecs: Sequence[Codec]) -> list[Codec]:
-    """The codecs that change results, each once, without their steps that lose nothing."""
-    return list(dict.fromkeys(codec.lossy for codec in codecs if not codec.lossless))
+def lossy(model: PartitionedModel, split: Split, codecs: Sequence[Codec]) -> list[Codec]:
+    """The codecs that change the results of a split, each once, without their steps that lose nothing."""
+    last = len(model.points) - 1
+    at_work = (_at_work(model, split, codec) for codec in codecs if codec.fits(split, last))
+    return list(dict.fromkeys(codec.lossy for codec in at_work if not codec.lossless))
+
+
+def _at_work(model: PartitionedModel, split: Split, codec: Codec) -> Codec:
+    """What a codec comes to at a split."""
+    crossing = (spec.dtype for cut in split for spec in model.points[cut].payload)
+    return codec.at(frozenset(crossing))
 
 
 def references(
@@ -36,14 +44,13 @@ def references(
     """
     cuts, last = _cuts(model, splits), len(model.points) - 1
     made: dict[str, Tensor] = {}
-    if not (through := lossy(codecs)) or not cuts:
+    through = [(split, codec) for split in splits for codec in lossy(model, split, codecs)]
+    if not through:
         return made
     stages = _Stages(model)
     for index, batch in enumerate(inputs):
         payloads = dict(_payloads(stages, batch, cuts))
-        for split, codec in itertools.product(splits, through):
-            if split[0] == last or not codec.fits(split, last):
-                continue
+        for split, codec in through:
             tensors = payloads[split[0]]
             for cut, end in itertools.pairwise((*split, last)):
                 if cut < last:
@@ -60,8 +67,13 @@ def references(
 def wire_shares(
     model: PartitionedModel, inputs: Tensor, splits: Sequence[Split], codecs: Sequence[Codec]
 ) -> dict[str, tuple[float, ...]]:
-    """By codec, the share of each point's payload that it sends; 1 where it is not used. inputs: as above."""
+    """By codec, the share of each point's payload that it sends; 1 where it is not used. inputs: as above.
+
+    Codecs that others come to somewhere are among them.
+    """
     cuts, stages, last = _cuts(model, splits), _Stages(model), len(model.points) - 1
+    at_work = (_at_work(model, split, codec) for split in splits for codec in codecs)
+    codecs = [codec for codec in dict.fromkeys((*codecs, *at_work)) if codec.names]
     raw = dict.fromkeys(cuts, 0)
     sent = {codec.text: dict.fromkeys(cuts, 0) for codec in codecs}
     for batch in inputs[:SIZED]:

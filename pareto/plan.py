@@ -58,7 +58,7 @@ class ModelFacts:
     points: name and payload bytes of each. compute_s: of the whole model's forward pass on this machine. splits: the
     cuts to measure, a point for each link. input: dtype of the images. images: how many each trial must see, where
     their labels are known. notes: lines for the user. wire_shares: by codec, of each point's payload the share that it
-    sends.
+    sends. dtypes: of the tensors that cross at each point; where that is not known, they are taken for floats.
     """
 
     points: tuple[tuple[str, int], ...]
@@ -69,10 +69,13 @@ class ModelFacts:
     images: int = 0
     notes: tuple[str, ...] = ()
     wire_shares: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    dtypes: tuple[tuple[str, ...], ...] = ()
 
-    def crosses(self, cuts: Sequence[int]) -> bool:
-        """Whether a split sends anything over a link."""
-        return cuts[0] < len(self.points) - 1
+    def crossing(self, cuts: Sequence[int]) -> frozenset[str]:
+        """The dtypes of all that crosses a link at a split; none where nothing does."""
+        last = len(self.points) - 1
+        known = self.dtypes or (("float32",),) * last
+        return frozenset(dtype for cut in cuts if cut < last for dtype in known[cut])
 
     def wire_bytes(self, cut: int, codec: str) -> float | None:
         """What a codec sends of an image's payload at a point, as far as that is known; None without a codec."""
@@ -128,8 +131,8 @@ class Plan:
 def cells(sweep: Sweep, models: Mapping[str, ModelFacts], netems: Iterable[str]) -> list[Cell]:
     """Every cell of the sweep, in order. netems: the networks' names.
 
-    Where nothing crosses a link there is nothing to encode: one cell, without a codec. Pictures are made of the input
-    alone: other points have no such cell.
+    Codecs that come to the same at a split are one cell, which stands for all of them: any where nothing crosses, and
+    none and int8 where bytes do. Pictures are made of the input alone: other points have no such cell.
     """
     return [
         Cell(
@@ -141,22 +144,28 @@ def cells(sweep: Sweep, models: Mapping[str, ModelFacts], netems: Iterable[str])
             batch_size,
             codec,
             depth,
+            meant,
         )
         for model, facts in models.items()
         for netem in netems
         for batch_size in sweep.batch_sizes
         for cuts in facts.splits
         for depth in sweep.depths
-        for codec in _codecs(sweep, facts, cuts)
+        for codec, meant in _codecs(sweep, facts, cuts).items()
         for backend in sweep.backends
     ]
 
 
-def _codecs(sweep: Sweep, model: ModelFacts, cuts: Sequence[int]) -> tuple[str, ...]:
-    if not model.crosses(cuts):
-        return (NONE,)
-    last = len(model.points) - 1
-    return tuple(codec for codec in sweep.codecs if codecs.parse(codec).fits(cuts, last))
+def _codecs(sweep: Sweep, model: ModelFacts, cuts: Sequence[int]) -> dict[str, tuple[str, ...]]:
+    """By codec that is at work at a split, the codecs of the sweep that come to it there."""
+    last, dtypes = len(model.points) - 1, model.crossing(cuts)
+    meant: dict[str, tuple[str, ...]] = {}
+    for text in sweep.codecs:
+        codec = codecs.parse(text)
+        if codec.fits(cuts, last):
+            at_work = codec.at(dtypes).text
+            meant[at_work] = (*meant.get(at_work, ()), text)
+    return meant
 
 
 def crossings(
@@ -227,7 +236,7 @@ def make(
     numbers = range(1, max(last.values(), default=0) + 1)
 
     def is_due(cell: Cell, number: int) -> bool:
-        return number <= last[cell.condition] and (cell, number) not in done
+        return number <= max(last[each] for each in cell.conditions) and (cell, number) not in done
 
     return _rounds(sweep, models, networks, numbers, is_due)
 
@@ -267,10 +276,15 @@ def last_rounds(
     done: frozenset[tuple[Cell, int]] = frozenset(),
 ) -> dict[Condition, int]:
     """The number of each condition's last round: `sweep.trials`, or the last added round that was begun."""
-    last = {cell.condition: sweep.trials for cell in cells(sweep, models, netems)}
+    of_cells = {cell: cell.conditions for cell in cells(sweep, models, netems)}
+    last = dict.fromkeys(itertools.chain(*of_cells.values()), sweep.trials)
+    # A cell of several conditions does not say whose round was begun, if these have cells of their own.
+    own = {conditions[0] for conditions in of_cells.values() if len(conditions) == 1}
     for cell, number in done:
-        if cell.condition in last:
-            last[cell.condition] = max(last[cell.condition], number)
+        conditions = of_cells.get(cell, (cell.condition,))
+        for condition in last.keys() & set(conditions):
+            if len(conditions) == 1 or condition not in own:
+                last[condition] = max(last[condition], number)
     return last
 
 
@@ -290,11 +304,16 @@ def further(
     models: Mapping[str, ModelFacts],
     networks: Mapping[str, Sequence[Profile]],
     numbers: Mapping[Condition, int],
+    done: Container[tuple[Cell, int]] = frozenset(),
 ) -> Plan:
-    """One more whole round of each of these conditions. numbers: the round's number by condition."""
+    """One more whole round of each of these conditions, without the trials that are `done`.
+
+    numbers: the round's number by condition. A cell of several conditions may have its trial from another one's round.
+    """
 
     def is_due(cell: Cell, number: int) -> bool:
-        return numbers.get(cell.condition) == number
+        wanted = any(numbers.get(condition) == number for condition in cell.conditions)
+        return wanted and (cell, number) not in done
 
     return _rounds(sweep, models, networks, sorted(set(numbers.values())), is_due)
 

@@ -162,7 +162,8 @@ def _prepare(recipe: Recipe, sweep: Sweep, folder: Path, splits: Sequence[Split]
         inputs[str(batch_size)] = {"images": images, "digest": _digest(tensors["inputs"])}
         if codecs:
             nbytes = fed.feed.count(batch_size) * batch_size * result_bytes
-            _check_references(model.name, nbytes * len(coding.lossy(codecs)) * len(splits))
+            references = sum(len(coding.lossy(model, split, codecs)) for split in splits)
+            _check_references(model.name, nbytes * references)
             try:
                 shares = coding.wire_shares(model, tensors["inputs"], splits, codecs)
                 tensors |= coding.references(model, tensors["inputs"], splits, codecs)
@@ -186,6 +187,7 @@ def _prepare(recipe: Recipe, sweep: Sweep, folder: Path, splits: Sequence[Split]
             images=fed.labelled,
             notes=fed.notes,
             wire_shares=shares,
+            dtypes=tuple(tuple(spec.dtype for spec in point.payload) for point in model.points),
         ),
         {
             "weights": sweep.weights,

@@ -224,7 +224,7 @@ class Job:
         return Stopping(
             self.sweep,
             last,
-            partial(plan.further, self.sweep, self.facts, self.networks),
+            lambda numbers: plan.further(self.sweep, self.facts, self.networks, numbers, store.done()),
             partial(_known, store.folder),
             self.tally,
             self._began,

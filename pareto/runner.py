@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from typing import Any, Protocol
 
-from analysis.schema import trial_name
+from analysis.schema import BETWEEN, trial_name
 from pareto import devices
 from pareto.bounds import Crossing
 from pareto.hosts.connection import FAULTS
@@ -204,6 +204,7 @@ class Runner:
             **_named(trial, self.store.run),
             "point_name": trial.cell.point_name,
             "secure": trial.cell.secure,
+            "stands_for": BETWEEN.join(trial.cell.stands_for),
             "started_at": self._date(),
             "restart": self.starts,
         }

@@ -53,6 +53,10 @@ def plan(
         for network in networks.values():
             table.add_row("", f"on the links in order: {', '.join(profile.name for profile in network)}")
     table.add_row("backends", ", ".join(sweep.backends))
+    if sweep.codecs != (NONE,):
+        table.add_row("codecs", ", ".join(sweep.codecs))
+        for same in _same_codecs(plan, models):
+            table.add_row("", same)
     if sweep.batch_sizes != (1,):
         table.add_row("batch sizes", ", ".join(map(str, sweep.batch_sizes)))
     if sweep.depths != (AUTO,):
@@ -263,6 +267,19 @@ def _held(
         f"{cores} here, on which hosts, senders and the link all run: they will hold images/s of {len(held)} of "
         f"{len(cells)} cells below {REACHED:.0%} of the bound ({where})"
     )
+
+
+def _same_codecs(plan: Plan, models: Mapping[str, ModelFacts]) -> Iterator[str]:
+    """Where something crosses: which codecs come to the same at which points, a line each."""
+    points: dict[tuple[str, str, tuple[str, ...]], dict[tuple[int, ...], str]] = {}
+    for cell in {trial.cell for trial in plan.trials}:
+        others = tuple(codec for codec in cell.stands_for if codec != cell.codec)
+        if others and models[cell.model].crossing(cell.cuts):
+            points.setdefault((cell.model, cell.codec, others), {})[cell.cuts] = cell.point
+    for (model, codec, others), of in sorted(points.items()):
+        named = f" of {model}" if len(models) > 1 else ""
+        at = f"point{'s' if len(of) > 1 else ''} {', '.join(of[cuts] for cuts in sorted(of))}{named}"
+        yield f"{', '.join(others)} {'does' if len(others) == 1 else 'do'} the same as {codec} at {at}: one cell"
 
 
 def _ending(sweep: Sweep) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -204,7 +204,10 @@ Condition = tuple[str, str, int, str, str]
 
 @dataclass(frozen=True)
 class Cell:
-    """One combination to measure. cuts: for each link, how many units run before it."""
+    """One combination to measure. cuts: for each link, how many units run before it.
+
+    codec: what is at work there. stands_for: the codecs of the sweep that come to the same there (`Codec.at`).
+    """
 
     model: str
     cuts: tuple[int, ...]
@@ -214,6 +217,7 @@ class Cell:
     batch_size: int
     codec: str = "none"
     in_flight: str = AUTO
+    stands_for: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def point(self) -> str:
@@ -223,6 +227,12 @@ class Cell:
     @property
     def condition(self) -> Condition:
         return self.model, self.netem, self.batch_size, self.codec, self.in_flight
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """Those in which it competes: one for each codec that it stands for."""
+        codecs = self.stands_for or (self.codec,)
+        return tuple((self.model, self.netem, self.batch_size, codec, self.in_flight) for codec in codecs)
 
     @property
     def transport(self) -> str:

@@ -15,7 +15,9 @@ from analysis.advice.predict import Ensemble, Predictor, advisable
 from analysis.advice.ranking import RATES_BPS, STEPS
 from analysis.fronts.quality import SAME_OUTPUT, WORDS, is_none, span
 from analysis.naming import in_flight
+from analysis.points import STANDS_FOR
 from analysis.prediction.network import Network, networks
+from analysis.schema import BETWEEN
 from analysis.statistics.noise import Floors, floors
 from analysis.statistics.samples import Bools, Floats, interval
 from analysis.wording import interval as in_words
@@ -57,8 +59,8 @@ def pays(central: Predictor, by_round: Predictor, present: Bools, network: Netwo
     of_rounds = by_round.cost("latency", **vars(network) | {"rate_bps": rates[:, None]})
     of_rounds = np.where(present, of_rounds, np.inf)
     found = []
-    for codec in sorted(set(central.cells.loc[~plain, "codec"].astype("str"))):
-        mine = ~plain & central.cells["codec"].astype("str").eq(codec).to_numpy()
+    for codec in sorted(_codecs(central.cells)):
+        mine = ~plain & _of_codec(central.cells, codec)
         ahead = costs[:, plain].min(axis=1) - costs[:, mine].min(axis=1)
         ends = _widest(ahead, rates)
         if ends is None:
@@ -156,7 +158,17 @@ def _of_workload(
 
 
 def _codecs(cells: pd.DataFrame) -> set[str]:
-    return set(cells.loc[~is_none(cells["codec"]), "codec"].astype("str"))
+    """The codecs that change something in one of the cells, and those that come to one of these there."""
+    coded = cells[~is_none(cells["codec"]) & cells["backend"].ne("")]
+    own = set(coded["codec"].astype("str"))
+    return own.union(*(set(filter(None, codecs.split(BETWEEN))) for codecs in coded[STANDS_FOR]))
+
+
+def _of_codec(cells: pd.DataFrame, codec: str) -> Bools:
+    """Which cells are the codec's own, or stand for it."""
+    stands = cells[STANDS_FOR].map(lambda codecs: codec in codecs.split(BETWEEN))
+    either: Bools = (cells["codec"].astype("str").eq(codec) | stands).to_numpy()
+    return either
 
 
 def _title(row: pd.Series, netem: str) -> str:

@@ -11,7 +11,16 @@ import pandas as pd
 
 from analysis.fronts import quality
 from analysis.naming import backends
-from analysis.points import CONDITION, SETTLED, in_every_codec, nothing_crosses, order, pooled
+from analysis.points import (
+    AT_WORK,
+    CONDITION,
+    SETTLED,
+    STANDS_FOR,
+    in_every_codec,
+    nothing_crosses,
+    order,
+    pooled,
+)
 from analysis.prediction.network import Network
 from analysis.statistics.samples import Bools, Floats, Ints
 from pareto.constants import GOODPUT
@@ -43,6 +52,7 @@ NEEDED = list(
             "setup",
             "point_name",
             *_TRIAL,
+            STANDS_FOR,
             "latency_s",
             "network_s",
             "throughput_ips",
@@ -142,7 +152,9 @@ def observe(trials: pd.DataFrame, stages: pd.DataFrame, networks: Mapping[str, N
     place of the better mean of both.
     """
     # Columns first, rows then: the other way round, all that is measured would be copied.
-    ok = trials.reindex(columns=NEEDED)[(trials["status"] == "ok") & trials["latency_s"].notna()]
+    columns = [*NEEDED, *([AT_WORK] if AT_WORK in trials else [])]
+    ok = trials.reindex(columns=columns)[(trials["status"] == "ok") & trials["latency_s"].notna()]
+    ok[STANDS_FOR] = ok[STANDS_FOR].astype(object).fillna("").astype("str")
     stages, ok = pooled(stages, ok), pooled(ok)
     # Keys may be categories, which take no new value.
     texts = [*(name for name in _TRIAL if name not in ("batch_size", "round")), "setup", "point_name"]
@@ -193,13 +205,9 @@ def _slowest(ok: pd.DataFrame, stages: pd.DataFrame) -> pd.Series:
     if stages.empty:
         return ok[["edge_s", "server_s"]].max(axis=1)
     best = stages.groupby(_TRIAL, observed=True)["best_s"].max().rename("best").reset_index()
-    slowest = ok[_TRIAL].merge(best, how="left", on=_TRIAL)["best"].set_axis(ok.index)
-    # A point where nothing crosses is measured once for all codecs.
-    shared = ok["payload_bytes"].eq(0) & slowest.isna()
-    if shared.any():
-        but_codec = [name for name in _TRIAL if name != "codec"]
-        of_any = best.groupby(but_codec, observed=True)["best"].max().reset_index()
-        slowest[shared] = ok.loc[shared, but_codec].merge(of_any, how="left", on=but_codec)["best"].to_numpy()
+    # The stages are those of the codec that was measured.
+    measured = ok.assign(codec=ok[AT_WORK]) if AT_WORK in ok else ok
+    slowest = measured[_TRIAL].merge(best, how="left", on=_TRIAL)["best"].set_axis(ok.index)
     return slowest.fillna(ok[["edge_s", "server_s"]].max(axis=1))
 
 
@@ -208,6 +216,7 @@ def _cells(ok: pd.DataFrame) -> tuple[pd.DataFrame, Ints]:
     groups = ok.groupby(["codec", "backend", "point"])
     cells = groups[[*KEPT]].median()
     cells.insert(0, "point_name", groups["point_name"].max())
+    cells.insert(1, STANDS_FOR, groups[STANDS_FOR].max())
     cells = cells.reset_index()
     codecs = cells.pop("codec")
     for place, name in enumerate(WORKLOAD):

@@ -15,6 +15,7 @@ from scipy.interpolate import PchipInterpolator
 
 from analysis.fronts.indicators import nondominated
 from analysis.fronts.quality import GROUP, codec_name, is_none
+from analysis.points import AT_WORK
 from analysis.statistics.samples import OUTSIDE, Floats
 
 LEAST_POINTS = 4
@@ -89,6 +90,7 @@ def delta_rates(front: pd.DataFrame, seed: int = 0) -> pd.DataFrame:
     """
     rows = []
     crossing = front[(front["rounds"] > 0) & (front["backend"] != "") & ~is_none(front["codec"])]
+    crossing = crossing[crossing["codec"] == crossing[AT_WORK]]
     cells = crossing.drop_duplicates([*GROUP, "codec", "point"])
     for key, of_model in cells.groupby(GROUP, dropna=False, observed=True):
         curves = {

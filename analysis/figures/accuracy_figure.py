@@ -15,7 +15,7 @@ from analysis.figures.style import Series, entry
 from analysis.figures.three import COLUMN_LABELS, HOLLOW, MARKER_PT, Panel, grid
 from analysis.fronts import quality
 from analysis.naming import subject, time_unit
-from analysis.points import NONE
+from analysis.points import NONE, each_once
 
 FRONT = "on_codec_front"
 _DRAWN = ["latency_s", "throughput_ips", "accuracy"]
@@ -60,8 +60,7 @@ def accuracy_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
     on the front over all codecs are filled and numbered; the others are hollow. A point where nothing crosses has no
     codec, and is drawn once.
     """
-    measured = rows.dropna(subset=_DRAWN)
-    measured = measured[(measured["backend"] != NONE) | ~measured.duplicated(["backend", "point"])]
+    measured = each_once(rows.dropna(subset=_DRAWN))
     unit, scale = time_unit(float(measured["latency_s"].max()))
     measured = measured.assign(latency=measured["latency_s"] * scale, percent=measured["accuracy"] * 100)
     drawn = list(style.scattered(measured))

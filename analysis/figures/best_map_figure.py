@@ -29,7 +29,7 @@ from analysis.findings import Findings
 from analysis.fronts import quality
 from analysis.fronts.where import Where
 from analysis.naming import family, place, transport
-from analysis.points import in_every_codec
+from analysis.points import each_once, in_every_codec
 from analysis.prediction.network import Network, networks
 from analysis.statistics.samples import Floats
 from pareto.errors import UserError
@@ -103,9 +103,7 @@ def _over_codecs(findings: Findings, rows: pd.DataFrame) -> Iterator[Drawing]:
     if predictor is not None:
         predictor = replace(predictor, cells=_with_codec(predictor.cells))
     admitted = rows["feasible"].astype(bool) & ~_costs_accuracy(rows, limit)
-    shown = _with_codec(rows.assign(feasible=admitted))
-    # A point where nothing crosses is a row of each codec.
-    shown = shown[(shown["backend"] != "") | ~shown.duplicated(["netem", "point", "backend"])]
+    shown = _with_codec(each_once(rows.assign(feasible=admitted)))
     left = sorted(set(rows.loc[admitted & (rows["backend"] != ""), "codec"]))
     words = f"Codecs: {', '.join(map(quality.codec_name, left))}"
     words += f", where {findings.where}" if findings.where else ""

@@ -15,7 +15,7 @@ from analysis.figures.labels import UP_LEFT, Label, place_labels, settle
 from analysis.figures.style import COLOURS, LINES, MARKERS, entry
 from analysis.fronts import quality
 from analysis.fronts.indicators import nondominated
-from analysis.points import NONE, order
+from analysis.points import AT_WORK, NONE, order
 from analysis.statistics.samples import Floats
 
 MARKER_PT = 4.5
@@ -53,6 +53,7 @@ def rate_quality_drawing(rows: pd.DataFrame, testbed: str = "") -> Drawing | Non
 def cells(rows: pd.DataFrame) -> pd.DataFrame:
     """Return each codec's point once, with its bytes and accuracy, and whether another one is better in both."""
     crossing = rows[(rows["backend"] != NONE) & rows["wire_bytes_per_image"].gt(0) & rows["accuracy"].notna()]
+    crossing = crossing[crossing["codec"] == crossing[AT_WORK]]
     once = crossing.drop_duplicates(["codec", "point"]).reset_index(drop=True)
     best = nondominated(once["wire_bytes_per_image"].to_numpy(float), once[quality.LEVEL].to_numpy(float))
     return once.assign(undominated=best)

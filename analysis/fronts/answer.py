@@ -13,12 +13,12 @@ from analysis.fronts import shared_rounds
 from analysis.fronts.cells import cells
 from analysis.fronts.indicators import PLANE, nondominated, reference_for, volume
 from analysis.fronts.objectives import DEFAULT, chosen
-from analysis.points import CELL, CONDITION, NONE, controls, in_every_codec, pooled
+from analysis.points import CELL, CONDITION, NONE, STANDS_FOR, controls, in_every_codec, pooled
 from analysis.runs.manifest import sessions, within
 from analysis.statistics.samples import Floats, Ints
 
 COLUMNS = [*CONDITION, "run", "search", "trials", "took_s", "cells", "on_front", "hypervolume_share"]
-_NEEDED = [*CELL, "point_name", "run", "round", "status", "payload_bytes", "wall_s", *PLANE]
+_NEEDED = [*CELL, STANDS_FOR, "point_name", "run", "round", "status", "payload_bytes", "wall_s", *PLANE]
 KNOWN = 0.99
 """The front is known that is worth this share of the final one."""
 MOST_STEPS = 1000

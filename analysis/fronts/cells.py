@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.fronts import energy, quality
-from analysis.points import CELL, CONDITION, sorted_cells
+from analysis.points import AT_WORK, CELL, CONDITION, NO_CODEC, sorted_cells
 from analysis.statistics.samples import LEAST_VALUES, Ints, flagged
 from analysis.statistics.significance import median_intervals, padded
 
@@ -56,6 +56,7 @@ def cells(trials: pd.DataFrame) -> pd.DataFrame:
 
     first = np.unique(number, return_index=True)[1]
     rows: pd.DataFrame = trials[CELL].iloc[first].reset_index(drop=True)
+    at_work = trials[AT_WORK if AT_WORK in trials else "codec"].iloc[first].reset_index(drop=True)
     # A trial that failed early may not have learnt its point's name.
     rows["point_name"] = trials["point_name"].groupby(number).max()
     rows["rounds"] = ok.size().reindex(rows.index, fill_value=0)
@@ -76,6 +77,7 @@ def cells(trials: pd.DataFrame) -> pd.DataFrame:
     rows["top1_images"] = ok["top1_images"].max()
     rows["agreement"], rows["output_error"] = ok["agreement"].median(), ok["output_error"].median()
     rows["agreement_images"] = ok["agreement_images"].max()
+    rows[AT_WORK] = at_work.astype("str").where(rows["payload_bytes"].ne(0), NO_CODEC)
     # Without a codec what crosses is the payload; runs from before there were codecs do not say so.
     same = quality.is_none(rows["codec"]) | rows["payload_bytes"].eq(0)
     rows["wire_bytes"] = rows["wire_bytes"].where(rows["wire_bytes"].notna() | ~same, rows["payload_bytes"])

@@ -16,7 +16,7 @@ from analysis.fronts.indicators import nondominated, nondominated_in_each
 from analysis.fronts.objectives import ACCURACY, DEFAULT, chosen
 from analysis.fronts.where import Where
 from analysis.naming import backends, cell_names
-from analysis.points import BUT_CODEC, CELL, CONDITION, NONE
+from analysis.points import AT_WORK, BUT_CODEC, CELL, CONDITION, NONE
 from analysis.statistics.posterior import FAIR_CHANCE
 from analysis.statistics.samples import LEAST_VALUES, OUTSIDE, Bools, Floats
 
@@ -25,6 +25,7 @@ MIN_ROUNDS = 3
 shows, and where it is not, no probability is stated; an interval needs more."""
 COLUMNS = [
     *CELL,
+    AT_WORK,
     *("point_name", "rounds", "excluded", "trials", "left_out"),
     *MEDIANS,
     *STEPS,
@@ -100,10 +101,11 @@ def _with_codecs(
         codec_ties=frame["ties"],
     )
     crossing = frame[frame["backend"] != NONE]
-    several = crossing.groupby(BUT_CODEC, dropna=False, observed=True)["codec"].nunique()
-    if not (several > 1).any():
+    counts = crossing.groupby(BUT_CODEC, dropna=False, observed=True)[["codec", AT_WORK]].nunique()
+    several = (counts > 1).all(axis=1)
+    if not several.any():
         return made.reindex(columns=COLUMNS)
-    wanted = several[several > 1].reset_index()[BUT_CODEC]
+    wanted = several[several].reset_index()[BUT_CODEC]
     mine = trials.merge(wanted, on=BUT_CODEC)
     # Only the probabilities are needed of the draws, not the resamples.
     ready = prepared(mine, over_codecs(objectives, where), where, 1, seed, over_codecs=True)
@@ -111,13 +113,9 @@ def _with_codecs(
     rows["over"] = _on_front(rows, ready)
     sure = pd.concat([_certainty(drawn) for drawn in ready.draws] or [pd.DataFrame(columns=["ties"])])
     rows = rows.join(sure.reindex(columns=["probability_all", "ties"]))
-    key = [*BUT_CODEC, "backend", "point", "of"]
-    # A point where nothing crosses is a row of each codec here, and one row there.
-    both, rows = (
-        each.assign(of=each["codec"].astype("str").where(each["backend"] != NONE, NONE))
-        for each in (made, rows)
-    )
-    joined = both[key].merge(rows[[*key, "over", "probability_all", "ties"]], how="left", on=key)
+    # A cell that stands for several codecs is a row of each of them here, and one row there.
+    key = [*BUT_CODEC, "backend", "point", AT_WORK]
+    joined = made[key].merge(rows[[*key, "over", "probability_all", "ties"]], how="left", on=key)
     is_of = joined["over"].notna().to_numpy()
     made.loc[is_of, "on_codec_front"] = joined.loc[is_of, "over"].astype(bool).to_numpy()
     made.loc[is_of, "codec_probability"] = joined.loc[is_of, "probability_all"].astype(float).to_numpy()

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pandas as pd
 
+from analysis.points import AT_WORK
 from analysis.statistics import shares
 from analysis.statistics.samples import Bools, Floats
 
@@ -178,7 +179,7 @@ def in_words(objectives: Sequence[str], rows: pd.DataFrame) -> str:
 
 def sentences(front: pd.DataFrame) -> Iterator[str]:
     """Yield a line for each model and codec: what it costs in accuracy, over its points, and what is not known."""
-    crossing = front[(front["rounds"] > 0) & front["payload_bytes"].gt(0)]
+    crossing = front[(front["rounds"] > 0) & front["payload_bytes"].gt(0) & front["codec"].eq(front[AT_WORK])]
     for _, of_model in crossing.groupby([*GROUP], dropna=False, observed=True):
         plain = of_model[is_none(of_model["codec"])]
         for codec, rows in of_model[~is_none(of_model["codec"])].groupby("codec", observed=True):

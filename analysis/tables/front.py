@@ -16,7 +16,7 @@ from analysis.fronts.front import over_codecs
 from analysis.fronts.objectives import ACCURACY, DEFAULT, chosen
 from analysis.fronts.quality import AGREEMENT, LEVEL, TOP1, codec_name, in_words, is_none, name_of
 from analysis.naming import ANY_NOTE, backend_name, condition_title, count, time_unit
-from analysis.points import BUT_CODEC, CONDITION, hosts, short_step
+from analysis.points import AT_WORK, BUT_CODEC, CONDITION, each_once, hosts, short_step
 from analysis.tables.columns import (
     UNKNOWN,
     Column,
@@ -196,15 +196,15 @@ def codecs_table(
     tables = [
         _codecs_table(rows, over_codecs(objectives, where), where)
         for _, rows in front.groupby(BUT_CODEC, dropna=False)
-        if rows.loc[rows["backend"] != "", "codec"].nunique() > 1
+        if (rows.loc[rows["backend"] != "", ["codec", AT_WORK]].nunique() > 1).all()
     ]
     return Group(*tables) if tables else None
 
 
 def _codecs_table(rows: pd.DataFrame, objectives: Sequence[str], where: str) -> RenderableType:
     title = condition_title({**rows.iloc[0].to_dict(), "codec": ""})
-    once = rows[(rows["backend"] != "") | ~rows.duplicated(["backend", "point"])]
-    points = once[once["on_codec_front"].astype(bool)].sort_values("latency_s", kind="stable")
+    rows = each_once(rows)
+    points = rows[rows["on_codec_front"].astype(bool)].sort_values("latency_s", kind="stable")
     if points.empty:
         return Text(f"{title}, over all codecs: {_why_empty(rows, objectives, where)}\n")
     unit, scale = time_unit(float(points["latency_s"].max()))
@@ -227,7 +227,7 @@ def _codecs_table(rows: pd.DataFrame, objectives: Sequence[str], where: str) -> 
     ]
     codecs = [
         codec_name(codec) if backend else UNKNOWN
-        for codec, backend in zip(points["codec"], points["backend"], strict=True)
+        for codec, backend in zip(points[AT_WORK], points["backend"], strict=True)
     ]
     columns = [
         Column("codec", codecs),

@@ -8,7 +8,7 @@ One codec has one text: `zstd` is `zstd:3`. This module needs no torch: a reques
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
@@ -28,7 +28,8 @@ BLOSC2_FILTERS = ("shuffle", "bitshuffle", "noshuffle")
 class Entry(NamedTuple):
     """A step. variants: the pattern that they match. default: the variant that is meant where none is written.
 
-    words: how messages describe it. needs: the package that it imports.
+    words: how messages describe it. needs: the package that it imports. changes: the dtypes that it changes, any if
+    empty.
     """
 
     module: str
@@ -37,13 +38,20 @@ class Entry(NamedTuple):
     words: str
     lossless: bool
     needs: str = ""
+    changes: tuple[str, ...] = ()
+
+    def acts_on(self, dtypes: Collection[str]) -> bool:
+        """Whether it changes a tensor of any of these dtypes."""
+        return any(not self.changes or dtype in self.changes for dtype in dtypes)
 
 
+_WIDE = ("float32", "float64")
+_FLOATS = (*_WIDE, "float16", "bfloat16")
 BITS = {
-    "fp16": Entry("pareto.codecs.floats", "", "", "fp16", False),
-    "bf16": Entry("pareto.codecs.floats", "", "", "bf16", False),
-    "int8": Entry("pareto.codecs.affine", "channel", "", "int8, int8:channel", False),
-    "uint4": Entry("pareto.codecs.affine", "channel", "", "uint4, uint4:channel", False),
+    "fp16": Entry("pareto.codecs.floats", "", "", "fp16", False, changes=_WIDE),
+    "bf16": Entry("pareto.codecs.floats", "", "", "bf16", False, changes=_WIDE),
+    "int8": Entry("pareto.codecs.affine", "channel", "", "int8, int8:channel", False, changes=_FLOATS),
+    "uint4": Entry("pareto.codecs.affine", "channel", "", "uint4, uint4:channel", False, changes=_FLOATS),
 }
 """Steps that give numbers fewer bits. A new one is a module with `step(name, variant)` and an entry here."""
 COMPRESSORS = {
@@ -92,12 +100,18 @@ class Codec:
     @property
     def lossy(self) -> Codec:
         """The codec without its steps that lose nothing, which change no result."""
-        return Codec(
-            JOINS.join(
-                SEPARATOR.join(filter(None, step)) for step in self.names if not _ALL[step[0]].lossless
-            )
-            or NONE
-        )
+        return self._of(step for step in self.names if not _ALL[step[0]].lossless)
+
+    def at(self, dtypes: Collection[str]) -> Codec:
+        """The codec without its steps that change no tensor of these dtypes, those of all that crosses.
+
+        `none` where nothing crosses. A step that changes one tensor of several stays.
+        """
+        return self._of(step for step in self.names if _ALL[step[0]].acts_on(dtypes))
+
+    @staticmethod
+    def _of(steps: Iterable[tuple[str, str]]) -> Codec:
+        return Codec(JOINS.join(SEPARATOR.join(filter(None, step)) for step in steps) or NONE)
 
     @property
     def pictures(self) -> bool:

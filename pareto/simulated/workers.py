@@ -108,7 +108,14 @@ class Simulation:
         points = tuple((point.name, point.payload_bytes) for point in outline.points)
         whole_s = sum(self.world.unit_times_s(EDGE, outline.name, flops)) / sweep.edge_cpu
         result_bytes = sum(spec.nbytes for spec in outline.results)
-        facts = ModelFacts(points, whole_s, result_bytes, input=how.input, notes=(f"{SIMULATED}: {NOTE}",))
+        facts = ModelFacts(
+            points,
+            whole_s,
+            result_bytes,
+            input=how.input,
+            notes=(f"{SIMULATED}: {NOTE}",),
+            dtypes=tuple(tuple(spec.dtype for spec in point.payload) for point in outline.points),
+        )
         manifest = {
             "graph_digest": outline.graph_digest,
             "input": how.input,

@@ -61,6 +61,17 @@ def trials(
     return frame
 
 
+def of_bytes(rows: pd.DataFrame) -> pd.DataFrame:
+    """The trials of a sweep whose input is bytes: at point 0 a quantiser changes nothing, so its cell is another's."""
+    lossy = [codec for codec in rows["codec"].unique() if codec not in ("none", "zstd")]
+    others = rows["codec"].unique().tolist()
+    first, last = (rows["point"] == str(point) for point in (0, len(PAYLOAD_BYTES) - 1))
+    stands_for = rows["codec"].where(~last, "; ".join(others))
+    stands_for = stands_for.where(~(first & (rows["codec"] == "none")), "; ".join(["none", *lossy]))
+    kept = rows.assign(stands_for=stands_for)[~(first & rows["codec"].isin(lossy))]
+    return kept.reset_index(drop=True)
+
+
 def _row(codec: str, point: int, rate_bps: float, noise: Any) -> dict[str, Any]:
     share, seconds, agreement, error = CODECS[codec]
     payload = PAYLOAD_BYTES[point]

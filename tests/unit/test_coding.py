@@ -91,16 +91,22 @@ def test_the_share_that_crosses_is_counted(model: PartitionedModel, inputs: Tens
 def test_nothing_is_made_without_loss_or_splits(model: PartitionedModel, inputs: Tensor) -> None:
     assert coding.references(model, inputs, [(1,)], [parse("zstd"), parse("none")]) == {}
     assert coding.references(model, inputs, [], CODECS) == {}
-    assert coding.lossy(CODECS) == [parse("int8"), parse("fp16")]
+    assert coding.lossy(model, (1,), CODECS) == [parse("int8"), parse("fp16")]
+    assert coding.lossy(model, (len(model.points) - 1,), CODECS) == []
 
 
-def test_pictures_are_made_of_the_input_alone(tmp_path: Path) -> None:
-    file = tmp_path / "pictured_of_test_coding.py"
+def of_images(tmp_path: Path) -> PartitionedModel:
+    """The same for images of bytes with three channels."""
+    file = tmp_path / f"pictured_{tmp_path.name}.py"
     file.write_text(MODULE.replace("(4, 9, 9)", "(3, 9, 9)").replace("Conv2d(4", "Conv2d(3"))
     name = registry.canonical(f"{file}:net")
     path, attribute = registry.source(name)
     made = weights.make(name, "seeded", 0, tmp_path)
-    model = partitioned.load(Recipe(name, Cuts("op", 1, False), path, attribute, None, "uint8"), made.path)
+    return partitioned.load(Recipe(name, Cuts("op", 1, False), path, attribute, None, "uint8"), made.path)
+
+
+def test_pictures_are_made_of_the_input_alone(tmp_path: Path) -> None:
+    model = of_images(tmp_path)
     last = len(model.points) - 1
     drawn = torch.Generator().manual_seed(0)
     batches = torch.randint(256, (2, 2, 3, 9, 9), dtype=torch.uint8, generator=drawn)
@@ -116,3 +122,16 @@ def test_pictures_are_made_of_the_input_alone(tmp_path: Path) -> None:
     shares = coding.wire_shares(model, batches, [(0,), (2,), (last,)], codecs)
     assert shares["png"][0] != 1.0
     assert shares["png"][2] == 1.0
+
+
+def test_where_bytes_cross_a_quantiser_has_no_result_of_its_own(tmp_path: Path) -> None:
+    model = of_images(tmp_path)
+    drawn = torch.Generator().manual_seed(0)
+    batches = torch.randint(256, (2, 2, 3, 9, 9), dtype=torch.uint8, generator=drawn)
+    codecs = [parse("int8"), parse("int8+zstd")]
+    assert set(coding.references(model, batches, [(0,), (2,), (0, 2)], codecs)) == {
+        "int8@2.reference0", "int8@0+2.reference0",
+    }  # fmt: skip
+    shares = coding.wire_shares(model, batches, [(0,), (2,)], codecs)
+    assert shares["zstd:3"][0] == shares["int8+zstd:3"][0] != 1.0, "its cell there is that of zstd"
+    assert shares["int8"][0] == 1.0

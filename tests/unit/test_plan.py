@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -281,3 +282,60 @@ def test_a_crossing_has_what_the_codec_sends() -> None:
     assert bytes_of("none") == (400, 400)
     assert bytes_of("int8", 2) == (800, pytest.approx(208))
     assert bytes_of("zstd:3") == (400, 400), "nothing is known of it"
+
+
+def of_bytes(**options: Any) -> tuple[Sweep, dict[str, ModelFacts]]:
+    wanted = make_sweep({"model": "m", "backend": "tcp", "netem": "none", "trials": 2, **options})
+    points = (("input", 100), ("one", 400), ("last", 0))
+    dtypes = (("uint8",), ("float32", "int64"), ())
+    return wanted, {"m": ModelFacts(points, 0.01, splits=((0,), (1,), (2,)), dtypes=dtypes)}
+
+
+def test_codecs_that_come_to_the_same_are_one_cell() -> None:
+    def cells(codec: str) -> list[tuple[int, str, tuple[str, ...]]]:
+        sweep, models = of_bytes(codec=codec)
+        return [(cell.cuts[0], cell.codec, cell.stands_for) for cell in plan.cells(sweep, models, ["none"])]
+
+    assert cells("none,int8,zstd,int8+zstd") == [
+        (0, "none", ("none", "int8")),
+        (0, "zstd:3", ("zstd:3", "int8+zstd:3")),
+        *((1, codec, (codec,)) for codec in ("none", "int8", "zstd:3", "int8+zstd:3")),
+        (2, "none", ("none", "int8", "zstd:3", "int8+zstd:3")),
+    ]
+    assert cells("int8+zstd,fp16") == [
+        (0, "zstd:3", ("int8+zstd:3",)),
+        (0, "none", ("fp16",)),
+        (1, "int8+zstd:3", ("int8+zstd:3",)),
+        (1, "fp16", ("fp16",)),
+        (2, "none", ("int8+zstd:3", "fp16")),
+    ]
+    wanted, models = of_bytes(codec="int8")
+    chain = {"m": replace(models["m"], splits=((0, 0), (0, 1)))}
+    made = [(cell.point, cell.codec) for cell in plan.cells(wanted, chain, ["none"])]
+    assert made == [("0+0", "none"), ("0+1", "int8")], "floats cross the second link"
+
+
+def test_an_added_round_has_the_cells_that_stand_for_its_codec() -> None:
+    """Its own condition is another codec's, which may be sure already, or have no cells of its own."""
+    for codecs in ("int8", "none,int8"):
+        wanted, models = of_bytes(codec=codecs)
+        networks = {"none": [profile_files.load("none")]}
+        int8 = ("m", "none", 1, "int8", "auto")
+        assert int8 in plan.last_rounds(wanted, models, ["none"])
+        added = plan.further(wanted, models, networks, {int8: 3})
+        assert sorted((trial.cell.cuts, trial.cell.codec) for trial in added.trials) == [
+            ((0,), "none"), ((1,), "int8"), ((2,), "none"),
+        ]  # fmt: skip
+        done = frozenset((trial.cell, 3) for trial in added.trials if trial.cell.codec == "none")
+        rest = plan.further(wanted, models, networks, {int8: 3}, done)
+        assert [trial.cell.codec for trial in rest.trials] == ["int8"], "another codec's round had the others"
+        planned = plan.make(wanted, models, networks)
+        first = frozenset((trial.cell, trial.round) for trial in planned.trials)
+        rest = plan.make(wanted, models, networks, first | done)
+        assert [trial.cell.codec for trial in rest.trials] == (["int8"] if codecs == "int8" else []), (
+            "beside none's cells they do not say that a round of int8's was begun"
+        )
+        begun = first | {(trial.cell, 3) for trial in added.trials if trial.cell.codec == "int8"}
+        assert [trial.cell.codec for trial in plan.make(wanted, models, networks, begun).trials] == [
+            "none"
+        ] * 2

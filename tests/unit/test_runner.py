@@ -379,3 +379,13 @@ def test_fresh_workers_for_every_so_many_rounds_and_each_row_says_which(tmp_path
         assert [row["restart"] for row in follower.rows] == starts
         assert workers.closed == closed
         assert store.starts() == max(starts)
+
+
+def test_a_row_says_which_codecs_it_stands_for(store: Store) -> None:
+    cell = replace(CELL, stands_for=("none", "int8"))
+    workers = cast(AnyWorkers, StandInWorkers())
+    runner = Runner(workers, store, {NONE.name: (NONE,)}, Tolerance(), Follower(False), Tally())
+    runner.run(Plan((replace(TRIAL, cell=cell),), 1))
+    (row,) = store.rows()
+    assert (row["codec"], row["stands_for"]) == ("none", "none; int8")
+    assert store.done() == {(CELL, 1)}, "a cell is the same cell, whatever it stands for"

@@ -344,3 +344,16 @@ def test_colours_of_our_own_stay() -> None:
 def text_of(out: Console) -> str:
     assert isinstance(out.file, io.StringIO)
     return out.file.getvalue()
+
+
+def test_the_plan_says_which_codecs_are_one_cell(out: Console, snapshot: SnapshotAssertion) -> None:
+    points = (("input", 100_000), ("one", 400_000), ("last", 0))
+    dtypes = (("uint8",), ("float32",), ())
+    facts = {"mine": ModelFacts(points, 0.03, splits=((0,), (1,), (2,)), dtypes=dtypes)}
+    networks = {"none": profiles("none", 1)}
+    sweep = make_sweep({"model": "mine", "netem": "none", "codec": "none,int8,uint4,int8+zstd"})
+    screen.plan(out, sweep, facts, networks, plan.make(sweep, facts, networks))
+    shown = text(out)
+    assert "int8, uint4 do the same as none at point 0" in " ".join(shown.split())
+    assert "int8+zstd:3 does the same as zstd:3 at point 0" in " ".join(shown.split())
+    assert shown == snapshot

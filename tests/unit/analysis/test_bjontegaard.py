@@ -110,3 +110,13 @@ def test_lossless_codecs_and_single_levels_have_no_curve() -> None:
 def test_the_same_seed_draws_the_same(seed: int = 5) -> None:
     data: Floats = FIRST.drawn(np.random.default_rng(seed)).accuracy
     np.testing.assert_array_equal(data, FIRST.drawn(np.random.default_rng(seed)).accuracy)
+
+
+def test_a_point_where_another_codec_is_at_work_is_not_on_the_curve() -> None:
+    """What int8 leaves as it is at point 0 says nothing of int8."""
+    values = [0.9, 0.95, 0.98, 0.99]
+    rows = pictures({"jpeg": values, "webp": values})
+    plain = rows[rows["codec"] == "webp:30"].assign(
+        codec="webp:1", codec_at_work="none", wire_bytes_per_image=1.0, accuracy=1.0
+    )
+    pd.testing.assert_frame_equal(delta_rates(pd.concat([rows, plain], ignore_index=True)), delta_rates(rows))

@@ -21,7 +21,7 @@ from analysis.tables.advice import advice_table
 from pareto.constants import GOODPUT
 from pareto.errors import UserError
 from tests.unit import simulated_network as world
-from tests.unit.example_codecs import DELAY_S, EDGE_S, PAYLOAD_BYTES, SERVER_S, trials
+from tests.unit.example_codecs import DELAY_S, EDGE_S, PAYLOAD_BYTES, SERVER_S, of_bytes, trials
 
 PROFILES = {"slow": Network(DELAY_S, 10e6, DELAY_S), "quick": Network(DELAY_S, 50e6, DELAY_S)}
 STAGES_OF_NONE = pd.DataFrame(columns=[*STAGES.columns, "setup"])
@@ -124,3 +124,26 @@ def test_predictions_are_of_what_crosses() -> None:
     (third,) = (choice for choice in best.choices if choice.point == "3")
     assert third.latency_s == pytest.approx(8 * 25e3 / 5e6 / GOODPUT + 0.0962, rel=1e-3)
     assert not math.isnan(third.throughput_ips)
+
+
+def test_where_a_codec_does_nothing_its_cell_neither_pays_nor_costs() -> None:
+    manifests = [world.manifest(PROFILES)]
+    rows = of_bytes(measured(0.01, codecs=("none", "zstd", "int8")))
+    alone = rows.assign(stands_for=rows["codec"])
+    said = sentences(rows, STAGES_OF_NONE, manifests)
+    assert said == sentences(alone, STAGES_OF_NONE, manifests), "int8 gains nothing by none's cell"
+    assert all("int8 pays" in line for line in said)
+    of_int8 = [line for line in answers(rows, STAGES_OF_NONE, manifests) if "codec int8" in line]
+    assert len(of_int8) == 2, "the cell at point 0 is a choice with int8, too"
+    (workload,) = [each for each in workloads(rows) if each["codec"].iloc[0] == "int8"]
+    assert set(workload["point"]) == {"0", "1", "2", "3", "4"}
+
+
+def test_a_codec_that_comes_to_another_one_pays_where_that_does() -> None:
+    rows = measured(codecs=("none", "zstd"))
+    rows = rows[(rows["codec"] == "none") | (rows["point"] == "3")]
+    rows.loc[rows["codec"] == "zstd", "stands_for"] = "int8+zstd"
+    lines = sentences(rows.reset_index(drop=True), STAGES_OF_NONE, [world.manifest(PROFILES)])
+    ends = [part.partition(" pay")[2] for part in lines[0].partition(": ")[2].split("; ")]
+    assert "int8+zstd pays" in lines[0]
+    assert len(ends) == 2 and ends[0] == ends[1]

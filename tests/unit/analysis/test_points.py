@@ -17,12 +17,13 @@ from analysis.comparing.paired import paired
 from analysis.findings import Options
 from analysis.fronts.front import front
 from analysis.fronts.indicators import attainment, hypervolumes
-from analysis.points import controls, in_every_codec, pooled, short_step, undivided
+from analysis.points import AT_WORK, controls, each_once, in_every_codec, pooled, short_step, undivided
 from analysis.reporting import report
 from analysis.runs.load import load
 from analysis.statistics.stability import certainty
 from tests.unit import example_chain
 from tests.unit.analysis.test_front_table import printed
+from tests.unit.example_codecs import of_bytes
 from tests.unit.example_codecs import trials as codecs
 from tests.unit.example_run import trials, write
 
@@ -221,10 +222,13 @@ def test_a_point_where_nothing_crosses_is_a_row_of_every_codec() -> None:
     every = in_every_codec(data)
     alone = every[every["payload_bytes"] == 0]
     assert alone.groupby("codec").size().to_dict() == {"none": 4, "int8": 4}
-    assert list(every.columns) == list(data.columns)
-    kept = every[(every["codec"] == "none") | (every["payload_bytes"] > 0)].reset_index(drop=True)
+    assert list(every.columns) == [*data.columns, AT_WORK]
+    assert set(every[AT_WORK][every["payload_bytes"] == 0]) == {"none"}
+    every_but = every.drop(columns=AT_WORK)
+    kept = every_but[(every["codec"] == "none") | (every["payload_bytes"] > 0)].reset_index(drop=True)
     pd.testing.assert_frame_equal(kept, data)
-    copies = alone[alone["codec"] == "int8"].assign(codec="none").reset_index(drop=True)
+    copies = every_but[(every["codec"] == "int8") & (every["payload_bytes"] == 0)]
+    copies = copies.assign(codec="none").reset_index(drop=True)
     pd.testing.assert_frame_equal(copies, data[data["payload_bytes"] == 0].reset_index(drop=True))
     pd.testing.assert_frame_equal(in_every_codec(every), every)
 
@@ -245,3 +249,43 @@ def test_a_profile_with_nothing_but_points_where_nothing_crosses_keeps_them() ->
     data = codecs(codecs=("none", "int8"), rounds=1)
     data = pd.concat([data, data[data["payload_bytes"] == 0].assign(netem="other")], ignore_index=True)
     assert in_every_codec(data)["netem"].eq("other").sum() == 1
+
+
+def test_a_cell_is_a_row_of_each_codec_that_it_stands_for() -> None:
+    data = of_bytes(codecs(codecs=("none", "zstd", "int8"), rounds=2))
+    every = in_every_codec(data)
+    first = every[every["point"] == "0"]
+    assert first.groupby("codec")["latency_s"].count().to_dict() == {"none": 2, "zstd": 2, "int8": 2}
+    assert first.groupby("codec")[AT_WORK].unique().map(list).to_dict() == {
+        "none": ["none"], "zstd": ["zstd"], "int8": ["none"],
+    }  # fmt: skip
+    own, copied = (first[first["codec"] == codec]["latency_s"].tolist() for codec in ("none", "int8"))
+    assert own == copied
+    assert every.groupby("codec").size().eq(2 * 5).all(), "the last point, too, once a round"
+    pd.testing.assert_frame_equal(in_every_codec(every), every)
+
+
+def test_a_cell_that_stands_for_others_alone_is_no_codec_of_the_front() -> None:
+    data = of_bytes(codecs(codecs=("none", "int8"), rounds=2))
+    data.loc[data["stands_for"] != "", "stands_for"] = "int8"  # as --codec int8 has it
+    data = data[(data["codec"] == "int8") | data["point"].isin(["0", "4"])]
+    assert set(in_every_codec(data)["codec"]) == {"int8"}
+    rows = front(data)
+    assert rows["codec"].unique().tolist() == ["int8"]
+    assert rows.set_index("point")[AT_WORK].to_dict() == {
+        "0": "none", "1": "int8", "2": "int8", "3": "int8", "4": "none",
+    }  # fmt: skip
+    alone = data[data["point"] == "0"].assign(stands_for="none; int8")
+    on = front(alone)
+    assert set(on["codec"]) == {"none", "int8"}
+    assert (on["codec_probability"].fillna(1) == on["probability_all"].fillna(1)).all(), "one cell, one front"
+
+
+def test_over_codecs_a_cell_competes_once() -> None:
+    rows = front(of_bytes(codecs(50e6, codecs=("none", "fp16", "int8"))))
+    first = rows[rows["point"] == "0"].set_index("codec")
+    assert first[["on_codec_front", "codec_probability", "codec_ties"]].drop_duplicates().shape[0] == 1
+    assert not any("int8 0" in text or "fp16 0" in text for text in rows["codec_ties"])
+    once = each_once(rows)
+    assert once.groupby("point").size().to_dict() == {"0": 1, "1": 3, "2": 3, "3": 3, "4": 1}
+    assert once.loc[once["point"] == "0", "codec"].tolist() == ["none"]

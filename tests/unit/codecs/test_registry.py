@@ -258,3 +258,25 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "find_spec", lambda name: None)
     assert Codec("int8+zstd:3").missing == "zstandard"
     assert Codec("int8").missing == ""
+
+
+DTYPES = ("float32", "float64", "float16", "bfloat16", "uint8", "int64", "bool")
+
+
+@pytest.mark.parametrize("text", [*registry.BITS, *registry.COMPRESSORS, "none"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_what_a_codec_does_to_a_dtype_is_known_beforehand(text: str, dtype: str) -> None:
+    """A cell whose codec changes nothing is not measured, so this must be what encoding does."""
+    codec, tensor = parse(text), torch.ones(2, 3, 4, 5).to(getattr(torch, dtype))
+    encoded = codec.encode((tensor,))
+    changed = len(encoded) != 1 or encoded[0].dtype != tensor.dtype or not torch.equal(encoded[0], tensor)
+    assert (codec.at({dtype}).text == "none") == (not changed)
+    assert codec.at({dtype}) in (codec, parse("none"))
+
+
+def test_only_the_steps_that_change_something_are_at_work() -> None:
+    joined = parse("int8+zstd")
+    assert joined.at({"uint8"}).text == "zstd:3"
+    assert joined.at({"float32", "int64"}) == joined, "a tensor of floats among others is quantised still"
+    assert joined.at(()).text == "none", "nothing crosses"
+    assert parse("jpeg").at({"uint8"}).text == "jpeg:90"
