@@ -54,7 +54,8 @@ def references(
             tensors = payloads[split[0]]
             for cut, end in itertools.pairwise((*split, last)):
                 if cut < last:
-                    tensors = codec.decode(codec.encode(tensors), layout(tensors))
+                    there = codec.for_cut(cut)
+                    tensors = there.decode(there.encode(tensors), layout(tensors))
                     tensors = stages.run(cut, end, tensors)
             for number, tensor in enumerate(tensors):
                 name = f"{codec.coded_name(split)}.reference{number}"
@@ -81,7 +82,7 @@ def wire_shares(
             raw[cut] += _nbytes(payload)
             for codec in codecs:
                 used = codec.fits((cut,), last)
-                sent[codec.text][cut] += _nbytes(codec.encode(payload) if used else payload)
+                sent[codec.text][cut] += _nbytes(codec.for_cut(cut).encode(payload) if used else payload)
     return {
         text: tuple(each[cut] / raw[cut] if raw.get(cut) else 1.0 for cut in range(len(model.points)))
         for text, each in sent.items()

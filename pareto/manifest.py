@@ -16,11 +16,12 @@ from typing import Any
 
 from analysis.runs.manifest import FILE as MANIFEST
 from pareto import COMMAND, __version__, profile_files
+from pareto.codecs.registry import is_own
 from pareto.errors import UserError
 from pareto.hosts.inventory import SIMULATED, THIS_MACHINE
 from pareto.options import OPTIONS
 from pareto.store import Store, read_manifest
-from pareto.sweep import ALONG, Networks, Sweep, check_sweep, parse_sweep
+from pareto.sweep import ALONG, Networks, Sweep, check_sweep, coding, parse_sweep
 
 Records = Mapping[str, dict[str, Any]]
 """By model, what is recorded of it."""
@@ -33,6 +34,8 @@ _DECIDES = {
     "dataset": "other images",
 }
 """What of a model's record must not change while a run goes on."""
+_OWN_CODECS = "own_codecs"
+"""Of a model's record: by name, the user's own codecs that were made for it."""
 _PACKAGES = (
     "torch",
     "torchvision",
@@ -87,11 +90,21 @@ def check_same(store: Store, sweep: Sweep, models: Records, networks: Networks) 
         for key, words in _DECIDES.items():
             if then.get(key) != now_made.get(key):
                 raise UserError(f"{store.folder} was made with {words} of {name}: start a new run")
+        _check_own_codecs(store, then.get(_OWN_CODECS) or {}, now_made.get(_OWN_CODECS) or {})
     for name, record in _profiles(networks).items():
         if manifest["profiles"].get(name) != record:
             raise UserError(
                 f"{store.folder} was made when profile {name} said something else: start a new run"
             )
+
+
+def _check_own_codecs(store: Store, then: Records, now: Records) -> None:
+    """Raises UserError where a user's own codec is another than the run began with."""
+    for codec in sorted({*then, *now}):
+        old, new = then.get(codec, {}), now.get(codec, {})
+        for key, words in (*_DECIDES.items(), ("points", "other points")):
+            if old.get(key) != new.get(key):
+                raise UserError(f"{store.folder} was made with {words} of codec {codec}: start a new run")
 
 
 def _profiles(networks: Networks) -> dict[str, Any]:
@@ -177,6 +190,8 @@ def _comparable(name: str, value: Any) -> Any:
         return tuple(name_of(model) if is_reference(model) else model for model in value)
     if name == "netem":
         return tuple(ALONG.join(_profile_name(part) for part in netem.split(ALONG)) for netem in value)
+    if name == "codec":
+        return tuple(codec.text for codec in coding(value))
     return "a file" if name in _OUTSIDE and _OUTSIDE[name](value) else value
 
 
@@ -197,6 +212,7 @@ def _networks_outside(netems: tuple[str, ...]) -> bool:
 _OUTSIDE: Mapping[str, Callable[[Any], bool]] = {
     "model": _models_outside,
     "netem": _networks_outside,
+    "codec": lambda texts: any(map(is_own, texts)),
     "weights": lambda source: source not in ("seeded", "pretrained"),
     "data_path": lambda path: path is not None,
     "testbed": lambda name: name not in (THIS_MACHINE, SIMULATED),

@@ -119,17 +119,53 @@ class Loaded:
     rss_bytes: Count
 
 
+Form = list[tuple[str, tuple[Count, ...]]]
+"""dtype and shape of each tensor of a message."""
+
+
+@dataclass
+class OwnCut:
+    """A point that a user's own codec is for. payload: of one image. encoded: by batch size, what it makes of what.
+
+    name: the point's.
+    """
+
+    point: Count
+    name: str
+    payload: Form
+    encoded: list[tuple[Form, Form]]
+
+
+@dataclass
+class OwnCodec:
+    """A user's own codec. file, attribute: what makes it, with this seed. typed: the file as the user names it.
+
+    weights: a file with that digest. Its keys are those of the codec at each cut, behind the cut's point and a dot.
+    """
+
+    name: str
+    file: str
+    attribute: str
+    typed: str
+    weights: str
+    digest: str
+    seed: Count
+    cuts: list[OwnCut]
+
+
 @dataclass
 class LoadModel(Request[Loaded], op="load"):
     """Load the model, without its weights; on the edge, also inputs and the whole model's results for them.
 
-    recipe: the fields of a `partitions.recipe.Recipe`. weights: a file with that digest. data: files.
+    recipe: the fields of a `partitions.recipe.Recipe`. weights: a file with that digest. data: files. codecs: a user's
+    own.
     """
 
     recipe: dict[str, Any]
     weights: str
     digest: str
     data: list[str]
+    codecs: list[OwnCodec] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, field, replace
 
 from pareto import bounds, warming
-from pareto.codecs import registry as codecs
 from pareto.codecs.registry import NONE
 from pareto.constants import MOST_IN_FLIGHT
+from pareto.errors import UserError
 from pareto.link import probe
 from pareto.link.profile import Profile
 from pareto.sweep import ALONG, AUTO, Cell, Condition, Sweep
@@ -58,7 +58,8 @@ class ModelFacts:
     points: name and payload bytes of each. compute_s: of the whole model's forward pass on this machine. splits: the
     cuts to measure, a point for each link. input: dtype of the images. images: how many each trial must see, where
     their labels are known. notes: lines for the user. wire_shares: by codec, of each point's payload the share that it
-    sends. dtypes: of the tensors that cross at each point; where that is not known, they are taken for floats.
+    sends. dtypes: of the tensors that cross at each point; where that is not known, they are taken for floats. unfit:
+    of a user's own codec, the points at which it does not take what crosses.
     """
 
     points: tuple[tuple[str, int], ...]
@@ -70,6 +71,7 @@ class ModelFacts:
     notes: tuple[str, ...] = ()
     wire_shares: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     dtypes: tuple[tuple[str, ...], ...] = ()
+    unfit: Mapping[str, frozenset[int]] = field(default_factory=dict)
 
     def crossing(self, cuts: Sequence[int]) -> frozenset[str]:
         """The dtypes of all that crosses a link at a split; none where nothing does."""
@@ -156,15 +158,27 @@ def cells(sweep: Sweep, models: Mapping[str, ModelFacts], netems: Iterable[str])
     ]
 
 
+def check_fits(sweep: Sweep, models: Mapping[str, ModelFacts]) -> None:
+    """Raises UserError for a user's own codec that is for none of the points that are measured."""
+    crossing = [(model, cuts) for model in models.values() for cuts in model.splits if model.crossing(cuts)]
+    for codec in sweep.coding:
+        if codec.own and crossing and not any(codec.text in _codecs(sweep, *each) for each in crossing):
+            raise UserError(
+                f"--codec {codec.typed} fits no point that is measured: its fits() says so, or --points leaves it out"
+            )
+
+
+_ALL_FIT: frozenset[int] = frozenset()
+
+
 def _codecs(sweep: Sweep, model: ModelFacts, cuts: Sequence[int]) -> dict[str, tuple[str, ...]]:
     """By codec that is at work at a split, the codecs of the sweep that come to it there."""
     last, dtypes = len(model.points) - 1, model.crossing(cuts)
     meant: dict[str, tuple[str, ...]] = {}
-    for text in sweep.codecs:
-        codec = codecs.parse(text)
-        if codec.fits(cuts, last):
+    for codec in sweep.coding:
+        if codec.fits(cuts, last) and model.unfit.get(codec.text, _ALL_FIT).isdisjoint(cuts):
             at_work = codec.at(dtypes).text
-            meant[at_work] = (*meant.get(at_work, ()), text)
+            meant[at_work] = (*meant.get(at_work, ()), codec.text)
     return meant
 
 

@@ -6,7 +6,7 @@ import hashlib
 import os
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -18,9 +18,10 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 import partitions
-from pareto import coding, feed
+from pareto import coding, feed, messages
 from pareto.backends.base import BackendError
-from pareto.codecs import registry as codec_registry
+from pareto.codecs import own
+from pareto.codecs.registry import Codec, Own
 from pareto.errors import UserError, one_line
 from pareto.plan import ModelFacts
 from pareto.splits import Split
@@ -60,12 +61,32 @@ class Artifact:
 
 
 @dataclass(frozen=True)
+class OwnCodec:
+    """A user's own codec, ready to be sent out: its file, its weights at all cuts, and what is known of the cuts."""
+
+    own: Own
+    code: Artifact
+    weights: Artifact
+    seed: int
+    cuts: list[messages.OwnCut]
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """What the manifest says of it."""
+        return {
+            "source_digest": self.code.digest,
+            "weights_digest": self.weights.digest,
+            "points": [cut.point for cut in self.cuts],
+        }
+
+
+@dataclass(frozen=True)
 class Prepared:
     """A model ready to be sent out.
 
     code: the Python file that builds a user's own model. data: for each batch size `inputs` (n, batch, channels,
     height, width), the whole model's answers to them as `reference0`, `reference1`, ... (n, batch, ...), and `labels`
-    (n, batch) where they are known.
+    (n, batch) where they are known. codecs: the user's own.
     """
 
     name: str
@@ -76,6 +97,7 @@ class Prepared:
     graph_digest: str
     facts: ModelFacts
     manifest: dict[str, Any]
+    codecs: tuple[OwnCodec, ...] = ()
 
 
 def canonical(sweep: Sweep) -> Sweep:
@@ -153,7 +175,7 @@ def _prepare(recipe: Recipe, sweep: Sweep, folder: Path, splits: Sequence[Split]
     for batch_size in sweep.batch_sizes:
         _check_size(model.name, batch_size, fed.feed.count(batch_size), input_bytes + result_bytes)
     data, inputs, compute_s = {}, {}, float("inf")
-    codecs = [codec for codec in map(codec_registry.parse, sweep.codecs) if codec.names]
+    codecs = own.bound([codec for codec in sweep.coding if codec.names], _cuts(model, splits), sweep.seed)
     shares: dict[str, tuple[float, ...]] = {}
     for batch_size in sweep.batch_sizes:
         tensors, batch_s = _answered(model, fed.feed, batch_size)
@@ -172,6 +194,7 @@ def _prepare(recipe: Recipe, sweep: Sweep, folder: Path, splits: Sequence[Split]
         save_file(tensors, folder / "data.part")
         data[batch_size] = Artifact.unlinked(folder / "data.part")
     code = Artifact.unlinked(Path(shutil.copyfile(recipe.file, folder / "model.py"))) if recipe.file else None
+    sent = _own_codecs(codecs, sweep.seed, folder)
     return Prepared(
         recipe.name,
         recipe,
@@ -188,6 +211,7 @@ def _prepare(recipe: Recipe, sweep: Sweep, folder: Path, splits: Sequence[Split]
             notes=fed.notes,
             wire_shares=shares,
             dtypes=tuple(tuple(spec.dtype for spec in point.payload) for point in model.points),
+            unfit=_unfit(codecs, len(model.points) - 1),
         ),
         {
             "weights": sweep.weights,
@@ -205,8 +229,46 @@ def _prepare(recipe: Recipe, sweep: Sweep, folder: Path, splits: Sequence[Split]
                 {"name": point.name, "payload_bytes": point.payload_bytes, "folded": point.folded}
                 for point in model.points
             ],
+            **({"own_codecs": {each.own.name: each.record for each in sent}} if sent else {}),
         },
+        sent,
     )
+
+
+def _cuts(model: PartitionedModel, splits: Sequence[Split]) -> list[own.Cut]:
+    """Where something crosses a link, in order."""
+    points = sorted({cut for split in splits for cut in split if cut < len(model.points) - 1})
+    return [
+        own.Cut.of(
+            model.name,
+            point,
+            model.points[point].name,
+            tuple((spec.dtype, spec.shape) for spec in model.points[point].payload),
+        )
+        for point in points
+    ]
+
+
+def _own_codecs(codecs: Sequence[Codec], seed: int, folder: Path) -> tuple[OwnCodec, ...]:
+    """The user's own among these codecs, which have been run, ready to be sent out."""
+    sent = {}
+    for codec in codecs:
+        if codec.own is not None and codec.own not in sent:
+            steps: Mapping[int, own.OwnStep] = codec.made  # type: ignore[assignment]
+            save_file(own.state_of(steps), folder / "codec.part")
+            code = Artifact.unlinked(Path(shutil.copyfile(codec.own.file, folder / "codec.py")))
+            state = Artifact.unlinked(folder / "codec.part")
+            sent[codec.own] = OwnCodec(codec.own, code, state, seed, own.cuts_of(steps))
+    return tuple(sent.values())
+
+
+def _unfit(codecs: Sequence[Codec], last: int) -> dict[str, frozenset[int]]:
+    """By own codec, the points that it is not made for."""
+    return {
+        codec.text: frozenset(point for point in range(last) if point not in codec.made)
+        for codec in codecs
+        if codec.made is not None
+    }
 
 
 def _check_size(name: str, batch_size: int, batches: int, image_bytes: int) -> None:
@@ -221,7 +283,7 @@ def _check_size(name: str, batch_size: int, batches: int, image_bytes: int) -> N
 
 def _check_pictures(recipe: Recipe, sweep: Sweep) -> None:
     """Raises UserError where a codec makes pictures, and the model's input is none."""
-    made = next((text for text in sweep.codecs if codec_registry.parse(text).pictures), None)
+    made = next((codec.text for codec in sweep.coding if codec.pictures), None)
     channels = registry.entry(recipe.name).input_shape[0]
     if made and (recipe.input != "uint8" or channels not in PICTURE_CHANNELS):
         why = f"{channels} channels" if recipe.input == "uint8" else f"{recipe.input}: give --input uint8"

@@ -74,8 +74,8 @@ class Job:
 
     def __init__(self, sweep: Sweep, began: float, *, dry_run: bool, launch: bool = False) -> None:
         """launch: a local testbed is built, and its workers begin to start, before the models are prepared, as both
-        take seconds; but not for a model that there cannot be. Other hosts are logged in to when the input is known to
-        be good. Raises UserError, TestbedError.
+        take seconds; but not for a model that there cannot be, nor where a user's own codec is to be tried first. Other
+        hosts are logged in to when the input is known to be good. Raises UserError, TestbedError.
         """
         self.console = standard_output()
         self.tally = Tally()
@@ -99,6 +99,7 @@ class Job:
                 and not dry_run
                 and sweep.testbed == THIS_MACHINE
                 and all(map(may_be_model, sweep.models))
+                and not any(codec.own for codec in sweep.coding)
             ):
                 self._launch(undo)
             # It imports torch, which takes as long as the workers take for it.
@@ -147,6 +148,7 @@ class Job:
             added = set(measured[name]).difference(chosen[name])
             notes = (splits.ends_note(added), splits.fold_note(points[name]), *model.facts.notes)
             facts[name] = replace(model.facts, splits=measured[name], notes=notes)
+        plan.check_fits(sweep, facts)
         return facts
 
     @property

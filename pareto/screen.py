@@ -54,7 +54,7 @@ def plan(
             table.add_row("", f"on the links in order: {', '.join(profile.name for profile in network)}")
     table.add_row("backends", ", ".join(sweep.backends))
     if sweep.codecs != (NONE,):
-        table.add_row("codecs", ", ".join(sweep.codecs))
+        table.add_row("codecs", ", ".join(codec.text for codec in sweep.coding))
         for same in _same_codecs(plan, models):
             table.add_row("", same)
     if sweep.batch_sizes != (1,):

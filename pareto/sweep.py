@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -97,7 +98,13 @@ def _each_once(values: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def _codecs(values: tuple[str, ...]) -> tuple[str, ...]:
     """The codecs by their canonical names, each once. Raises ValueError."""
-    return _each_once(tuple(codec_registry.parse(value).text for value in values))
+    return tuple(codec.typed for codec in coding(values))
+
+
+@functools.cache
+def coding(texts: tuple[str, ...]) -> tuple[codec_registry.Codec, ...]:
+    """The codecs of these texts. Raises ValueError."""
+    return codec_registry.parse_all(texts)
 
 
 _SHOWN = reprlib.Repr()
@@ -189,6 +196,11 @@ class Sweep(BaseModel):
     def transports(self) -> tuple[str, ...]:
         """The backends with their variants, without their labels, each once."""
         return _each_once(tuple(registry.parse(backend).transport for backend in self.backends))
+
+    @property
+    def coding(self) -> tuple[codec_registry.Codec, ...]:
+        """The codecs; those of the user's own are by their names in rows."""
+        return coding(self.codecs)
 
     @property
     def tcp(self) -> TcpSettings:
@@ -345,9 +357,11 @@ def _check_codecs(sweep: Sweep) -> None:
             raise UserError(
                 f"--codec cannot be given with {where}, which forecasts payloads as they are: leave one out"
             )
-    for text in sweep.codecs:
-        if missing := codec_registry.parse(text).missing:
-            raise UserError(f"--codec {text} needs the package {missing}: install requirements.txt")
+    for codec in sweep.coding:
+        if missing := codec.missing:
+            raise UserError(f"--codec {codec.text} needs the package {missing}: install requirements.txt")
+        if codec.own is not None and not Path(codec.own.file).is_file():
+            raise UserError(f"--codec {codec.typed}: there is no file {codec.own.file}")
 
 
 def profiles(netem: str, links: int | None = None) -> tuple[Profile, ...]:

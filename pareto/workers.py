@@ -31,7 +31,7 @@ from pareto.trial import HostReport, TrialResult, without_codecs
 from pareto.warming import warm
 
 if TYPE_CHECKING:
-    from pareto.prepare import Artifact, Prepared
+    from pareto.prepare import Artifact, OwnCodec, Prepared
 
 START_TIMEOUT_S = 300.0
 LOAD_TIMEOUT_S = 300.0
@@ -373,7 +373,8 @@ class Workers(AnyWorkers):
                 recipe = replace(recipe, file=_ship(remote, prepared.code, ".py"))
             weights = _ship(remote, prepared.weights)
             inputs = [_ship(remote, artifact) for artifact in data]
-            return messages.LoadModel(asdict(recipe), weights, prepared.weights.digest, inputs)
+            codecs = [_brought(remote, codec) for codec in prepared.codecs]
+            return messages.LoadModel(asdict(recipe), weights, prepared.weights.digest, inputs, codecs)
 
         requests = on_each({role: partial(bring, role, it) for role, it in self._testbed.remotes.items()})
         for role, loaded in self._sessions.ask_all(requests, LOAD_TIMEOUT_S).items():
@@ -388,6 +389,20 @@ class Workers(AnyWorkers):
 def _stages(cell: Cell) -> tuple[object, ...]:
     """What each host's stage follows from, and its input: cells that have both in common have the same baseline."""
     return cell.model, cell.cuts, cell.batch_size, cell.codec
+
+
+def _brought(remote: Remote, codec: OwnCodec) -> messages.OwnCodec:
+    """A user's own codec, whose files are on that host."""
+    return messages.OwnCodec(
+        codec.own.name,
+        _ship(remote, codec.code, ".py"),
+        codec.own.attribute,
+        codec.own.file,
+        _ship(remote, codec.weights),
+        codec.weights.digest,
+        codec.seed,
+        codec.cuts,
+    )
 
 
 def _ship(remote: Remote, artifact: Artifact, suffix: str = ".safetensors") -> str:

@@ -89,7 +89,7 @@ def load(reference: str) -> Entry:
     match = _REFERENCE.fullmatch(reference)
     assert match, reference  # noqa: S101
     file = Path(match["file"]).expanduser().resolve()
-    attribute = match["attribute"] or _only_registered(_module(file), file)
+    attribute = match["attribute"] or _only_registered(module_of(file), file)
     return read(file, attribute, _name(file, attribute))
 
 
@@ -106,7 +106,7 @@ def _name(file: Path, attribute: str) -> str:
 
 def read(file: Path, attribute: str, name: str) -> Entry:
     """The model that the builder `attribute` in `file` makes, under `name`. Raises UserError."""
-    module = _module(file)
+    module = module_of(file)
     builder = getattr(module, attribute, None)
     if not callable(builder):
         own = [
@@ -132,7 +132,7 @@ def _built(file: Path, attribute: str, builder: Callable[[], Any]) -> nn.Module:
     try:
         model = builder()
     except Exception as error:  # a user's code raises what it likes
-        raise UserError(f"{_place(file, error)}: {attribute}() fails: {_words(error)}") from error
+        raise UserError(f"{place(file, error)}: {attribute}() fails: {words(error)}") from error
     if not isinstance(model, nn.Module):
         raise UserError(f"{file}: {attribute}() makes no torch.nn.Module but {type(model).__name__}")
     return model
@@ -146,7 +146,7 @@ def _trained(file: Path, attribute: str, pretrained: Callable[[], Any]) -> Mappi
         raise
     except Exception as error:
         raise UserError(
-            f"{_place(file, error)}: the pretrained weights of {attribute} fail: {_words(error)}"
+            f"{place(file, error)}: the pretrained weights of {attribute} fail: {words(error)}"
         ) from error
     if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()):
         raise UserError(f"{file}: the pretrained weights of {attribute} are no state dict")
@@ -168,12 +168,15 @@ def _only_registered(module: ModuleType, file: Path) -> str:
     return names[0]
 
 
-def _module(file: Path) -> ModuleType:
-    """The file's module; the same text runs once. No bytecode is left beside the file."""
+def module_of(file: Path, what: str = "model") -> ModuleType:
+    """The module of a user's file; the same text runs once. No bytecode is left beside the file. Raises UserError.
+
+    what: the file has, for messages.
+    """
     try:
         text = file.read_bytes()
     except OSError as error:
-        raise UserError(f"cannot read the model file {file}: {error.strerror}") from error
+        raise UserError(f"cannot read the {what} file {file}: {error.strerror}") from error
     name = f"_pareto_model_{hashlib.sha256(bytes(file) + text).hexdigest()}"
     if name in sys.modules:
         return sys.modules[name]
@@ -186,11 +189,11 @@ def _module(file: Path) -> ModuleType:
         del sys.modules[name]
         if not isinstance(error, (Exception, SystemExit)):
             raise
-        raise UserError(f"{_place(file, error)}: {_words(error)}") from error
+        raise UserError(f"{place(file, error)}: {words(error)}") from error
     return module
 
 
-def _place(file: Path, error: BaseException) -> str:
+def place(file: Path, error: BaseException) -> str:
     """The file, and the line in it from which the error comes."""
     if isinstance(error, SyntaxError) and error.filename == str(file):
         return f"{file}:{error.lineno}"
@@ -199,6 +202,6 @@ def _place(file: Path, error: BaseException) -> str:
     return f"{file}:{lines[-1]}" if lines else str(file)
 
 
-def _words(error: BaseException) -> str:
+def words(error: BaseException) -> str:
     text = error.msg if isinstance(error, SyntaxError) else str(error)
     return f"{type(error).__name__}: {' '.join(text.split())}" if text else type(error).__name__

@@ -29,6 +29,7 @@ _POINT = {"name": str, "payload_bytes": float, "edge_flops": float}
 _MODEL = {
     **dict.fromkeys(("weights", "weights_digest", "graph_digest", "source_digest", "input"), str),
     "points": [_POINT],
+    "own_codecs": {EACH: dict.fromkeys(("source_digest", "weights_digest"), str)},
     "dataset": {"name": str, "inputs": _INPUTS},
 }
 _SESSION = {

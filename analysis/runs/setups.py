@@ -118,6 +118,13 @@ def _settings(manifest: Mapping[str, Any], model: str, netem: str, batch_size: i
             for path, value in leaves(within(manifest, "profiles", str(profile)) or NOT_RECORDED)
             if path != "name"
         },
+        **{
+            f"codec {name} of {model}": {
+                f"{name} source": codec.get("source_digest"),
+                f"{name} weights": codec.get("weights_digest"),
+            }
+            for name, codec in section(of_model, "own_codecs").items()
+        },
     }
     return {
         scope: {name: _hashable(value) for name, value in named.items()} for scope, named in settings.items()

@@ -15,12 +15,12 @@ FLOATS = ("float32", "float16", "bfloat16", "float64")
 class Step(Protocol):
     """One thread uses a step at a time."""
 
-    def encoded(self, layout: Layout) -> Layout:
+    def encoded(self, layout: Layout, /) -> Layout:
         """The layout of what `encode` makes of tensors with this one."""
 
     def encode(self, tensors: Tensors) -> Tensors: ...
 
-    def decode(self, tensors: Tensors, layout: Layout) -> Tensors:
+    def decode(self, tensors: Tensors, layout: Layout, /) -> Tensors:
         """Tensors of this layout. Raises BackendError for what `encode` does not make of it."""
 
 
@@ -29,7 +29,7 @@ def check(tensors: Tensors, expected: Layout) -> None:
     came = layout(tensors)
     if len(came) == len(expected) and all(map(_fits, came, expected)):
         return
-    raise BackendError(f"encoded tensors came as {_words(came)}, {_words(expected)} were expected")
+    raise BackendError(f"encoded tensors came as {in_words(came)}, {in_words(expected)} were expected")
 
 
 def _fits(came: tuple[str, tuple[int, ...]], expected: tuple[str, tuple[int, ...]]) -> bool:
@@ -38,7 +38,8 @@ def _fits(came: tuple[str, tuple[int, ...]], expected: tuple[str, tuple[int, ...
     return came[0] == "uint8" and len(came[1]) == 1 and came[1][0] <= expected[1][0]
 
 
-def _words(layout: Layout) -> str:
+def in_words(layout: Layout) -> str:
+    """A layout for a message, such as `float32 1x24x48x48`; of many tensors the first four."""
     return ", ".join(f"{dtype} {'x'.join(map(str, shape))}".strip() for dtype, shape in layout[:4]) or "none"
 
 

@@ -2,17 +2,20 @@
 
 A codec is written as steps joined by `+`: at most one that gives numbers fewer bits, then at most one that compresses
 bytes, as in `fp16`, `int8:channel`, `zstd:3`, `int8+zstd`; or one alone that makes pictures of images, as `jpeg:90`.
-One codec has one text: `zstd` is `zstd:3`. This module needs no torch: a request is checked with it.
+A user's own comes before both: `path/to/file.py:Bottleneck+zstd`. One codec has one text: `zstd` is `zstd:3`, and the
+user's own has its class's name. This module needs no torch: a request is checked with it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -76,13 +79,53 @@ PICTURES = {
 }
 """Steps that make pictures of images: alone, and where the payload is the input."""
 _ALL = BITS | COMPRESSORS | PICTURES
+_OWN = re.compile(r"(?P<file>.+?\.py):(?P<attribute>[^\W\d]\w*)(?P<rest>\+.*)?")
+_IS_OWN = Entry("", "", "", "path/to/file.py:Bottleneck", False)
+"""What is known of a user's own step."""
+
+
+class Own(NamedTuple):
+    """A user's own step. name: in rows. file, attribute: the Python file, and what in it makes the codec.
+
+    typed: the file as messages name it, where that is another: on a host it is called by its digest.
+    """
+
+    name: str
+    file: str
+    attribute: str
+    typed: str = ""
 
 
 @dataclass(frozen=True)
 class Codec:
-    """What is done to a payload. text: its canonical name. It has no state but its steps, which one thread uses."""
+    """What is done to a payload. text: its canonical name. It has no state but its steps, which one thread uses.
+
+    own: the user's own step, if it begins with one. made: that step by point. cut: the point that is meant (`for_cut`).
+    """
 
     text: str
+    own: Own | None = None
+    cut: int | None = None
+    made: Mapping[int, Step] | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def typed(self) -> str:
+        """The codec as a user writes it: with the file of a step of the user's own."""
+        if self.own is None:
+            return self.text
+        return f"{self.own.file}:{self.own.attribute}{self.text.removeprefix(self.own.name)}"
+
+    def bound(self, made: Mapping[int, Step]) -> Codec:
+        """The codec with its user's own step, by point."""
+        return replace(self, made=made)
+
+    def for_cut(self, cut: int) -> Codec:
+        """The codec for what crosses at this point: a user's own is another one at each."""
+        if self.own is None:
+            return self
+        if cut not in self._for_cut:
+            self._for_cut[cut] = replace(self, cut=cut)
+        return self._for_cut[cut]
 
     @property
     def names(self) -> tuple[tuple[str, str], ...]:
@@ -95,23 +138,25 @@ class Codec:
     @property
     def lossless(self) -> bool:
         """Whether decoded tensors are equal to the encoded ones to the last bit, by how it is made."""
-        return all(_ALL[name].lossless for name, _ in self.names)
+        return all(self._entry(name).lossless for name, _ in self.names)
 
     @property
     def lossy(self) -> Codec:
         """The codec without its steps that lose nothing, which change no result."""
-        return self._of(step for step in self.names if not _ALL[step[0]].lossless)
+        return self._of(step for step in self.names if not self._entry(step[0]).lossless)
 
     def at(self, dtypes: Collection[str]) -> Codec:
         """The codec without its steps that change no tensor of these dtypes, those of all that crosses.
 
-        `none` where nothing crosses. A step that changes one tensor of several stays.
+        `none` where nothing crosses. A step that changes one tensor of several stays, as does what is behind a user's
+        own, which makes tensors of its own dtypes.
         """
-        return self._of(step for step in self.names if _ALL[step[0]].acts_on(dtypes))
+        if self.own is not None:
+            return self if dtypes else Codec(NONE)
+        return self._of(step for step in self.names if self._entry(step[0]).acts_on(dtypes))
 
-    @staticmethod
-    def _of(steps: Iterable[tuple[str, str]]) -> Codec:
-        return Codec(JOINS.join(SEPARATOR.join(filter(None, step)) for step in steps) or NONE)
+    def _of(self, steps: Iterable[tuple[str, str]]) -> Codec:
+        return replace(self, text=JOINS.join(SEPARATOR.join(filter(None, step)) for step in steps) or NONE)
 
     @property
     def pictures(self) -> bool:
@@ -119,11 +164,14 @@ class Codec:
         return any(name in PICTURES for name, _ in self.names)
 
     def fits(self, cuts: Sequence[int], last: int) -> bool:
-        """Whether it takes what crosses where a model is cut there: pictures are of the input, at point 0.
+        """Whether it takes what crosses where a model is cut there: pictures are of the input, at point 0; a user's own
+        is for the points that it was made for, and before that for any.
 
         last: the point that keeps everything on the edge.
         """
-        return not (self.pictures and any(0 < cut < last for cut in cuts))
+        if self.pictures:
+            return not any(0 < cut < last for cut in cuts)
+        return self.made is None or all(cut in self.made for cut in cuts if cut < last)
 
     def coded_name(self, cuts: Sequence[int]) -> str:
         """How the results of a model that is cut there, with this codec, are called: `int8@7`, `int8@3+7`."""
@@ -133,7 +181,8 @@ class Codec:
     def missing(self) -> str:
         """The package that it needs and this host lacks; empty: none."""
         return next(
-            (needs for name, _ in self.names if (needs := _ALL[name].needs) and not find_spec(needs)), ""
+            (needs for name, _ in self.names if (needs := self._entry(name).needs) and not find_spec(needs)),
+            "",
         )
 
     def encoded(self, layout: Layout) -> Layout:
@@ -160,19 +209,94 @@ class Codec:
             tensors = step.decode(tensors, of)
         return tensors
 
+    def _entry(self, name: str) -> Entry:
+        return _IS_OWN if self.own is not None and name == self.own.name else _ALL[name]
+
+    @cached_property
+    def _for_cut(self) -> dict[int, Codec]:
+        return {}
+
     @cached_property
     def _steps(self) -> tuple[Step, ...]:
-        made = []
+        steps = []
         for name, variant in self.names:
-            step: Callable[[str, str], Step] = import_module(_ALL[name].module).step
-            made.append(step(name, variant))
-        return tuple(made)
+            if self.own is not None and name == self.own.name:
+                assert self.made is not None and self.cut is not None, self  # noqa: S101
+                steps.append(self.made[self.cut])
+            else:
+                step: Callable[[str, str], Step] = import_module(_ALL[name].module).step
+                steps.append(step(name, variant))
+        return tuple(steps)
 
 
-def parse(text: str) -> Codec:
-    """The codec of this name. Raises ValueError, which says what there is."""
+def is_own(text: str) -> bool:
+    """Whether a codec begins with a step of the user's own, by the form of its text."""
+    return _OWN.fullmatch(text) is not None
+
+
+def parse_all(texts: Iterable[str]) -> tuple[Codec, ...]:
+    """The codecs of these texts, each once. Raises ValueError.
+
+    Own ones of one name are told apart by their files' names.
+    """
+    codecs = list(dict.fromkeys(map(parse, texts)))
+    owns = list(dict.fromkeys(codec.own for codec in codecs if codec.own is not None))
+    several = {name for name, count in Counter(own.name for own in owns).items() if count > 1}
+    names = {own: _with_file(own) if own.name in several else own.name for own in owns}
+    if twice := [own for own in owns if list(names.values()).count(names[own]) > 1]:
+        raise ValueError(
+            f"{twice[0].file} and {twice[1].file} both have a codec {names[twice[0]]}: rename one file"
+        )
+    return tuple(codec if codec.own is None else _named(codec, names[codec.own]) for codec in codecs)
+
+
+def _named(codec: Codec, name: str) -> Codec:
+    assert codec.own is not None  # noqa: S101
+    text = name + codec.text.removeprefix(codec.own.name)
+    return replace(codec, text=text, own=codec.own._replace(name=name))
+
+
+def _with_file(own: Own) -> str:
+    return re.sub(r"[^\w.-]", "_", f"{Path(own.file).stem}.{own.attribute}")
+
+
+def parse(text: str, own: Container[str] = ()) -> Codec:
+    """The codec of this text. Raises ValueError, which says what there is.
+
+    own: names of users' own steps that are known by them alone; otherwise such a step has its file before its name, as
+    in `path/to/file.py:Bottleneck`. The file need not be there.
+    """
     if text == NONE:
         return Codec(NONE)
+    if match := _OWN.fullmatch(text):
+        try:
+            file = str(Path(match["file"]).expanduser().absolute())
+        except RuntimeError as error:  # ~somebody who is not known
+            raise ValueError(str(error)) from None
+        step = Own(match["attribute"], file, match["attribute"])
+        if step.name in _ALL or step.name == NONE:
+            step = step._replace(name=_with_file(step))
+        return _joined(step, match["rest"] or "", text)
+    name, joins, rest = text.partition(JOINS)
+    if name in own:
+        return _joined(Own(name, "", ""), joins + rest, text)
+    if re.fullmatch(r".+\.py:?", text):
+        raise ValueError(
+            f"{text!r} is a file: say which codec in it, as in {Path(text.rstrip(':')).name}:Bottleneck"
+        )
+    return _of_steps(text)
+
+
+def _joined(own: Own, rest: str, text: str) -> Codec:
+    """A user's own step, and what is joined to it: empty, or with the sign that joins."""
+    behind = _of_steps(rest.removeprefix(JOINS), text) if rest else Codec("")
+    if behind.pictures or behind.text == NONE:
+        raise ValueError(_there_is(text))
+    return Codec(JOINS.join(filter(None, (own.name, behind.text))), own)
+
+
+def _of_steps(text: str, whole: str = "") -> Codec:
+    """The codec of steps that are not a user's own. whole: for the message."""
     alone = text.partition(SEPARATOR)[0] in PICTURES
     steps, allowed = [], [PICTURES] if alone else [BITS, COMPRESSORS]
     for part in text.split(JOINS):
@@ -184,7 +308,7 @@ def parse(text: str) -> Codec:
             or (variant and not re.fullmatch(_ALL[name].variants, variant))
             or part.endswith(SEPARATOR)
         ):
-            raise ValueError(_there_is(text))
+            raise ValueError(_there_is(whole or text))
         allowed.pop(0)
         steps.append(SEPARATOR.join(filter(None, (name, variant or _ALL[name].default))))
     return Codec(JOINS.join(steps))
@@ -196,5 +320,5 @@ def _there_is(text: str) -> str:
     )
     return (
         f"{text!r} is no codec: there are {NONE}; {bits}; {compressors}; one of each of these groups, as in int8+zstd;"
-        f" and for the images at point 0 {pictures}"
+        f" for the images at point 0 {pictures}; and before any but a picture's a class of your own, {_IS_OWN.words}"
     )

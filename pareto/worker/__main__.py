@@ -8,6 +8,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,9 @@ from safetensors.torch import load_file
 from pareto import messages
 from pareto.backends import registry, wire
 from pareto.backends.base import BackendError, Client, Layout, Server, Tensors, fingerprint
+from pareto.codecs import own
 from pareto.codecs import registry as codecs
+from pareto.errors import UserError
 from pareto.jsonlines import Refused, serve
 from pareto.link.probe import Question, Reading
 from pareto.messages import Split
@@ -43,6 +46,8 @@ class Worker:
         self._device = device
         self._congestion = congestion
         self._digest = ""
+        self._own: dict[str, own.Received] = {}
+        """By name, the user's own codecs."""
         self._model: tuple[partitioned.Outline, ResidentStage] | None = None
         self._staged: Split | None = None
         self._data: dict[int, trial.Data] = {}
@@ -71,9 +76,11 @@ class Worker:
         self._model = None
         self._data.clear()
         gc.collect()  # graphs and their modules refer to each other
-        model = partitioned.outline(read(Recipe, request.recipe))
+        recipe = read(Recipe, request.recipe)
+        model = partitioned.outline(recipe)
         self._model = model, ResidentStage(model, path, self._device.name)
         self._digest = request.digest
+        self._own = _own_codecs(request, recipe.name)
         for data_path in request.data:
             # copied out of the file's mapping, in which they lie at odd addresses
             data = trial.Data.of({key: tensor.clone() for key, tensor in load_file(data_path).items()})
@@ -130,7 +137,7 @@ class Worker:
         split, position = request.split, request.position
         model, resident = self._loaded()
         start, end = split.units(position, _last(model))
-        codec = _codec(split)
+        codec = self._codec(split)
         self._hold(resident, start, end)
         gc.collect()  # between trials: in a request it would be charged to that
         takes = _layout(model.points[start].payload, split.batch_size)
@@ -140,8 +147,12 @@ class Worker:
             comes, coding = takes, None
             if codec is not None:
                 sends_on = split.reaches(position + 1, _last(model))
-                comes, coding = codec.encoded(takes), Coding(codec, takes, sends_on=sends_on)
-                coding.decode(codec.encode(self._example(takes, split.batch_size)))  # its library is imported
+                comes_by = codec.for_cut(split.cuts[position - 1])
+                goes_by = codec.for_cut(split.cuts[position]) if sends_on else None
+                comes, coding = comes_by.encoded(takes), Coding(comes_by, takes, goes_by)
+                with suppress(BackendError):  # a user's own may not like zeros
+                    # Its library is imported.
+                    coding.decode(comes_by.encode(self._example(takes, split.batch_size)))
             served = ServedStage(
                 self._device, resident, self._runs, self._fingerprint(split, position), comes, coding
             )
@@ -183,8 +194,9 @@ class Worker:
         if self._staged != split:
             raise Refused(f"{split} is not what was staged")
         onward = self._onward(split, 0)
-        data = self._data[split.batch_size]
-        return trial.run(onward or NoLink(), self._device, resident.stage, data, request, _codec(split))
+        data, codec = self._data[split.batch_size], self._codec(split)
+        here = codec and codec.for_cut(split.cuts[0])
+        return trial.run(onward or NoLink(), self._device, resident.stage, data, request, here)
 
     def probe(self, question: Question) -> Reading:
         if self._probe is None:
@@ -255,24 +267,34 @@ class Worker:
 
     def _fingerprint(self, split: Split, position: int) -> bytes:
         graph_digest = self._loaded()[0].graph_digest
-        return fingerprint(self._digest, graph_digest, split.cuts, position, split.batch_size, split.codec)
+        codec = " ".join([split.codec, *(each.digest for each in self._own.values())])
+        return fingerprint(self._digest, graph_digest, split.cuts, position, split.batch_size, codec)
+
+    def _codec(self, split: Split) -> codecs.Codec | None:
+        """The split's codec; None where payloads are sent as they are. Raises Refused."""
+        try:
+            codec = codecs.parse(split.codec, self._own)
+        except ValueError as error:
+            raise Refused(str(error)) from None
+        if codec.missing:
+            raise Refused(
+                f"codec {codec.text} needs the package {codec.missing}, which this host lacks: install it"
+            )
+        if codec.own is not None:
+            codec = codec.bound(self._own[codec.own.name])
+        return codec if codec.names else None
+
+
+def _own_codecs(request: messages.LoadModel, model: str) -> dict[str, own.Received]:
+    """By name, the user's own codecs. Raises Refused."""
+    try:
+        return {each.name: own.Received(each, model) for each in request.codecs}
+    except UserError as error:
+        raise Refused(str(error)) from error
 
 
 def _layout(specs: Sequence[TensorSpec], batch_size: int) -> Layout:
     return tuple((spec.dtype, spec.at(batch_size)) for spec in specs)
-
-
-def _codec(split: Split) -> codecs.Codec | None:
-    """The split's codec; None where payloads are sent as they are. Raises Refused."""
-    try:
-        codec = codecs.parse(split.codec)
-    except ValueError as error:
-        raise Refused(str(error)) from None
-    if codec.missing:
-        raise Refused(
-            f"codec {codec.text} needs the package {codec.missing}, which this host lacks: install it"
-        )
-    return codec if codec.names else None
 
 
 def _last(model: partitioned.Outline) -> int:

@@ -69,22 +69,22 @@ class Runs:
 
 
 class Coding:
-    """What a host does to payloads around its stage: it decodes what comes, of the layout `takes`, and encodes what it
-    sends on, if it sends anything on."""
+    """What a host does to payloads around its stage: it decodes what comes, of the layout `takes`, by `codec`, and
+    encodes what it sends on by `onward`; None where it sends nothing on."""
 
-    def __init__(self, codec: Codec, takes: Layout, *, sends_on: bool) -> None:
+    def __init__(self, codec: Codec, takes: Layout, onward: Codec | None = None) -> None:
         self._codec = codec
         self._takes = takes
-        self._sends_on = sends_on
+        self._onward = onward
 
     def decode(self, tensors: Tensors) -> Tensors:
         return self._codec.decode(tensors, self._takes)
 
     def encode(self, tensors: Tensors) -> tuple[Tensors, int]:
         """What leaves, and its bytes if it goes on."""
-        if not self._sends_on:
+        if self._onward is None:
             return tensors, 0
-        encoded = self._codec.encode(tensors)
+        encoded = self._onward.encode(tensors)
         return encoded, sum(tensor.nbytes for tensor in encoded)
 
 

@@ -16,9 +16,10 @@ from analysis.schema import TRIALS
 from pareto.errors import UserError
 from pareto.manifest import _testbed_hosts, check_same, new_manifest, resumed_sweep
 from pareto.store import Store
-from pareto.sweep import Sweep, make_sweep, networks_of
+from pareto.sweep import Sweep, make_sweep, networks_of, parse_sweep
 from partitions import registry
 from tests.program import Ended, command
+from tests.unit.own_codecs import simple, written
 from tests.unit.two_hosts import LAB, lab_sweep
 
 EVIL = """
@@ -96,6 +97,7 @@ def test_nothing_that_a_folder_names_is_run(home: Path, more: tuple[str, ...]) -
         ("netem", "netems", ["wifi", "wifi+NET.yaml"]),
         ("netem", "netems", ["net.yml+wifi"]),
         ("weights", "weights", "NET.pth"),
+        ("codec", "codecs", ["none", "NET.py:Own+zstd:3"]),
         ("data_path", "data_path", "NET"),
         ("testbed", "testbed", "NET.yaml"),
         ("testbed", "testbed", "simulated:NET.yaml"),
@@ -421,3 +423,37 @@ def test_a_run_does_not_go_on_with_another_model(
     with pytest.raises(UserError) as refused:
         check_same(store, sweep, {"net": {**MADE, what: OTHER[what]}}, networks)
     assert str(refused.value) == snapshot
+
+
+OWN = {"source_digest": "s", "weights_digest": "w", "points": [2]}
+
+
+@pytest.mark.parametrize(
+    ("what", "value"), [("source_digest", "t"), ("weights_digest", "x"), ("points", [3])]
+)
+def test_a_run_does_not_go_on_with_another_codec_of_the_users_own(
+    sweep: Sweep, tmp_path: Path, what: str, value: Any, snapshot: SnapshotAssertion
+) -> None:
+    networks = networks_of(sweep, 1)
+    models = {"net": {**MADE, "own_codecs": {"Bottleneck": OWN}}}
+    store = Store.create(tmp_path, "run", new_manifest(sweep, models, networks))
+    check_same(store, sweep, models, networks)
+    other = {"net": {**MADE, "own_codecs": {"Bottleneck": {**OWN, what: value}}}}
+    with pytest.raises(UserError) as refused:
+        check_same(store, sweep, other, networks)
+    assert "codec Bottleneck" in str(refused.value)
+    assert str(refused.value) == snapshot
+
+
+def test_a_users_own_codec_may_have_moved(tmp_path: Path) -> None:
+    options = {"model": "alexnet", "codec": f"none,{tmp_path}/b.py:Own+zstd"}
+    recorded = parse_sweep(options).model_dump(mode="json")
+    (tmp_path / "manifest.json").write_text(json.dumps({"sweep": recorded}))
+    moved = tmp_path / "moved"
+    moved.mkdir()
+    file = written(moved, simple(), "c.py")
+    whole = resumed_sweep(tmp_path, {"codec": f"none,{file}:Own+zstd"})
+    assert whole.codecs == ("none", f"{file}:Own+zstd:3")
+    for other in (f"{file}:Own+zstd", f"none,{file}:Other+zstd", f"none,{file}:Own"):
+        with pytest.raises(UserError, match="codec was"):
+            resumed_sweep(tmp_path, {"codec": other})

@@ -5,14 +5,18 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from pareto import plan, profile_files
+from pareto.errors import UserError
 from pareto.link.profile import Direction, Profile
 from pareto.plan import ModelFacts, Plan
 from pareto.sweep import Cell, Sweep, make_sweep
+from tests.unit.own_codecs import simple, written
 
 MODELS = {
     "a": ModelFacts((("input", 600_000), ("mid", 100_000), ("output", 0)), 0.03, splits=((0,), (1,), (2,))),
@@ -339,3 +343,36 @@ def test_an_added_round_has_the_cells_that_stand_for_its_codec() -> None:
         assert [trial.cell.codec for trial in plan.make(wanted, models, networks, begun).trials] == [
             "none"
         ] * 2
+
+
+def test_points_that_a_users_own_codec_does_not_fit_have_no_such_cell(tmp_path: Path) -> None:
+    file = written(tmp_path, simple())
+    sweep = make_sweep({"model": "m", "codec": f"none,{file}:Own,{file}:Own+zstd", "backend": "tcp"})
+    unfit = {"Own": frozenset({0}), "Own+zstd:3": frozenset({0, 1})}
+    facts = ModelFacts(
+        (("input", 100), ("one", 400), ("two", 200), ("last", 0)),
+        0.01,
+        splits=((0,), (1,), (2,), (3,), (0, 2), (2, 3)),
+        unfit=unfit,
+    )
+    cells = plan.cells(sweep, {"m": facts}, ["wifi"])
+    assert [(cell.point, cell.codec) for cell in cells if cell.codec != "none"] == [
+        ("1", "Own"),
+        ("2", "Own"),
+        ("2", "Own+zstd:3"),
+        ("2+3", "Own"),
+        ("2+3", "Own+zstd:3"),
+    ]
+    plan.check_fits(sweep, {"m": facts})
+
+
+def test_a_users_own_codec_that_fits_nothing_is_refused(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
+    file = written(tmp_path, simple())
+    sweep = make_sweep({"model": "m", "codec": f"none,{file}:Own"})
+    points = (("input", 100), ("one", 400), ("last", 0))
+    never = ModelFacts(points, 0.01, splits=((0,), (1,), (2,)), unfit={"Own": frozenset({0, 1})})
+    with pytest.raises(UserError) as refused:
+        plan.check_fits(sweep, {"m": never})
+    assert str(refused.value).replace(str(file), "own.py") == snapshot
+    plan.check_fits(sweep, {"m": never, "n": ModelFacts(points, 0.01, splits=((1,),))})
+    plan.check_fits(sweep, {"m": ModelFacts(points, 0.01, splits=((2,),), unfit={"Own": frozenset({0, 1})})})

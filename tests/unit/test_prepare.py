@@ -13,11 +13,12 @@ from torch import Tensor
 
 from pareto.errors import UserError
 from pareto.prepare import Prepared, canonical, prepare
-from pareto.sweep import Sweep
+from pareto.sweep import Sweep, make_sweep
 from partitions import registry, weights
 from partitions.torchvision_models import models
 from partitions.tracing import normalized
 from tests.unit import example_images
+from tests.unit.own_codecs import LEARNED, simple, written
 
 THEIRS = "squeezenet1_1"
 """torchvision's, for what needs its classes and its way of evaluation."""
@@ -224,3 +225,39 @@ def test_pictures_are_made_of_bytes_in_one_or_three_channels(own, tmp_path):
             made(name, codecs=("none", "jpeg"), input=dtype)
         assert "--codec jpeg:90" in str(refused.value)
         assert named in str(refused.value)
+
+
+def test_a_users_own_codec_is_made_run_and_packed(own, tmp_path):
+    file = written(tmp_path, LEARNED, "bottleneck.py")
+    asked = made_with(own, f"none,{file}:Bottleneck,{file}:Bottleneck+zstd", [(0,), (1,)])
+    (sent,) = asked.codecs
+    assert sent.code.path.read_text() == LEARNED
+    assert [cut.point for cut in sent.cuts] == [1]
+    assert {*load_file(sent.weights.path)} >= {"1.down.weight", "1.norm.running_mean", "1.up.bias"}
+    assert asked.manifest["own_codecs"] == {
+        "Bottleneck": {
+            "source_digest": sent.code.digest,
+            "weights_digest": sent.weights.digest,
+            "points": [1],
+        }
+    }
+    for codec in ("Bottleneck", "Bottleneck+zstd:3"):
+        assert asked.facts.unfit[codec] >= {0} and 1 not in asked.facts.unfit[codec]
+        assert 0 < asked.facts.wire_shares[codec][1] < 1 == asked.facts.wire_shares[codec][0]
+    assert {key for key in data(asked) if "@" in key} == {"Bottleneck@1.reference0"}
+    ((of, encoded),) = sent.cuts[0].encoded
+    assert (of[0][0], of[0][1][:2]) == ("float32", (1, 4))
+    assert (encoded[0][0], encoded[0][1][:2]) == ("float16", (1, 2))
+    assert "own_codecs" not in made(own).manifest
+
+
+def made_with(name: str, codecs: str, splits: list[tuple[int, ...]]) -> Prepared:
+    fields = {"model": name, "codec": codecs, "input": "uint8", "granularity": "op", "fold": False}
+    return prepare(name, make_sweep(fields), splits)
+
+
+def test_what_a_users_own_codec_does_wrong_is_one_line(own, tmp_path, snapshot):
+    file = written(tmp_path, simple(decode="return (tensors[0][:1, :1],)"))
+    with pytest.raises(UserError) as refused:
+        made_with(own, f"{file}:Own", [(1,)])
+    assert str(refused.value).replace(str(file), "own.py").replace(own, "OWN") == snapshot

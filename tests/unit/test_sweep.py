@@ -14,6 +14,7 @@ from pareto.errors import UserError
 from pareto.hosts.host import TcpSettings
 from pareto.manifest import resumed_sweep
 from pareto.sweep import Sweep, make_sweep, networks_of, networks_to_check, profiles, requested_sweep
+from tests.unit.own_codecs import simple, written
 
 
 def test_lists_take_commas_and_defaults_are_the_main_job() -> None:
@@ -365,3 +366,18 @@ def test_a_codec_whose_package_is_missing_is_refused(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("pareto.codecs.registry.find_spec", lambda name: None)
     with pytest.raises(UserError, match="needs the package lz4"):
         make_sweep({"model": "m", "codec": "int8+lz4"})
+
+
+def test_users_own_codecs_have_their_files_in_the_sweep_and_their_names_in_rows(tmp_path: Path) -> None:
+    file = written(tmp_path, simple())
+    wanted = make_sweep({"model": "m", "codec": f"none,{file}:Own,{file}:Own+zstd"})
+    assert wanted.codecs == ("none", f"{file}:Own", f"{file}:Own+zstd:3")
+    assert [codec.text for codec in wanted.coding] == ["none", "Own", "Own+zstd:3"]
+
+
+def test_a_users_own_codec_whose_file_is_not_there_is_one_line(
+    tmp_path: Path, snapshot: SnapshotAssertion
+) -> None:
+    with pytest.raises(UserError) as refused:
+        make_sweep({"model": "m", "codec": f"{tmp_path}/b.py:Own"})
+    assert str(refused.value).replace(str(tmp_path), "FOLDER") == snapshot

@@ -254,3 +254,15 @@ def test_load_tells_what_differs(tmp_path: Path, caplog: pytest.LogCaptureFixtur
         write(tmp_path / name, trials(rounds=1, run=name), testbed=name)
     assert load(tmp_path)["setup"].value_counts().to_dict() == {"testbed=a": 44, "testbed=b": 44}
     assert "not pooled" in caplog.text
+
+
+def test_another_codec_of_the_users_own_with_the_same_name_tells_runs_apart() -> None:
+    def with_codecs(**source: str) -> dict[str, Any]:
+        codecs = {name: {"source_digest": each, "weights_digest": "w"} for name, each in source.items()}
+        return changed(models__net__own_codecs=codecs)
+
+    labels, notes = apart(with_codecs(B="1" * 64), with_codecs(B="2" * 64))
+    assert labels[0][:2] != labels[1][:2] and labels[0][2:] == ["", ""]
+    assert "B source=11111111: run0; B source=22222222: run1" in notes[0]
+    for other in (MANIFEST, with_codecs(B="1" * 64), with_codecs(C="3" * 64)):
+        assert apart(with_codecs(B="1" * 64), other) == ([[""] * 4, [""] * 4], [])

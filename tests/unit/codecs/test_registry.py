@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import resource
 import struct
+from pathlib import Path
 
 import pytest
 import torch
@@ -280,3 +281,53 @@ def test_only_the_steps_that_change_something_are_at_work() -> None:
     assert joined.at({"float32", "int64"}) == joined, "a tensor of floats among others is quantised still"
     assert joined.at(()).text == "none", "nothing crosses"
     assert parse("jpeg").at({"uint8"}).text == "jpeg:90"
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("/a/b.py:Bottleneck", "Bottleneck"),
+        ("/a/b.py:Bottleneck+zstd", "Bottleneck+zstd:3"),
+        ("/a+c/b.py:Bottleneck+int8+lz4", "Bottleneck+int8+lz4"),
+        ("/a/b.py:int8", "b.int8"),
+        ("/a/my codec.py:none+zstd:1", "my_codec.none+zstd:1"),
+    ],
+)
+def test_a_users_own_codec_is_called_by_its_class(text: str, named: str) -> None:
+    codec = parse(text)
+    assert registry.is_own(text)
+    assert codec.text == named and not codec.lossless and not codec.missing
+    assert parse(codec.typed) == codec
+    assert parse(named, {codec.own.name} if codec.own else ()).text == named
+    assert codec.lossy.text == named.partition("+zstd")[0].partition("+lz4")[0]
+
+
+def test_a_users_own_file_is_taken_from_where_the_command_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert parse("./b.py:B+zstd").typed == f"{tmp_path}/b.py:B+zstd:3"
+
+
+@pytest.mark.parametrize("text", ["b.py:B+jpeg", "b.py:B+zstd+int8", "b.py:B+", "b.py:B+c.py:C",
+                                  "b.py:1B", "b.py:B+none", "Bottleneck", "~nobody_here/b.py:B"])  # fmt: skip
+def test_what_cannot_stand_with_a_users_own_is_refused(text: str) -> None:
+    with pytest.raises(ValueError):
+        parse(text)
+
+
+def test_of_a_file_alone_it_is_asked_which_codec(snapshot: SnapshotAssertion) -> None:
+    with pytest.raises(ValueError) as refused:
+        parse("some/b.py")
+    assert "b.py:Bottleneck" in str(refused.value)
+    assert str(refused.value) == snapshot
+
+
+def test_users_own_codecs_of_one_name_are_told_apart(snapshot: SnapshotAssertion) -> None:
+    typed = ("none", "/a/b.py:B", "/a/c.py:B+zstd:3", "/a/c.py:C", "/a/b.py:B")
+    codecs = registry.parse_all(typed)
+    assert [codec.text for codec in codecs] == ["none", "b.B", "c.B+zstd:3", "C"]
+    assert tuple(codec.typed for codec in codecs) == typed[:-1]
+    with pytest.raises(ValueError) as refused:
+        registry.parse_all(("/a/b.py:B", "/c/b.py:B"))
+    assert str(refused.value) == snapshot

@@ -198,7 +198,7 @@ class Decodes:
     def __init__(self, codec: Codec, takes: Layout) -> None:
         self.fingerprint = bytes(8)
         self.takes: Layout = codec.encoded(takes)
-        self._coding = Coding(codec, takes, sends_on=False)
+        self._coding = Coding(codec, takes)
 
     def run(self, tensors: Tensors) -> tuple[Tensors, float]:
         began = time.perf_counter()

@@ -19,11 +19,12 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from syrupy.assertion import SnapshotAssertion
 
 from pareto import coding
 from pareto.backends.base import BackendError
+from pareto.codecs import own
 from pareto.codecs.registry import parse
 from pareto.errors import UserError
 from pareto.jsonlines import Refused, plain
@@ -37,6 +38,7 @@ from pareto.messages import (
     LoadModel,
     LoadStage,
     MeasureBaseline,
+    OwnCodec,
     RunTrial,
     Split,
     StageLoaded,
@@ -51,8 +53,10 @@ from partitions import allocator, proof, registry, weights
 from partitions import model as partitioned
 from partitions.graph import TensorSpec
 from partitions.recipe import Cuts, Recipe
+from partitions.weights import file_digest
 from tests.unit.backends.seals import keys
 from tests.unit.forked import Forked, run_main
+from tests.unit.own_codecs import ENTROPY, LEARNED, written
 from tests.unit.small_models import small
 
 MODEL = "squeezenet1_1_64_pixels"
@@ -571,3 +575,43 @@ def test_a_fault_of_the_link_is_a_reason_and_no_traceback() -> None:
 
     with pytest.raises(Refused, match=r"^sending to the server failed$"):
         _answering(fail)({})
+
+
+@pytest.mark.parametrize(("name", "behind"), [("Bottleneck", ""), ("Bottleneck", "+lz4"), ("Entropy", "")])
+def test_a_users_own_codec_is_another_at_each_link_of_a_chain(
+    loading: dict[str, Any], tmp_path: Path, name: str, behind: str
+) -> None:
+    """The results are those of one process to the last bit, whatever random numbers a host draws."""
+    file = written(tmp_path, {"Bottleneck": LEARNED, "Entropy": ENTROPY}[name])
+    cuts, codec = CODED[1], f"{name}{behind}"
+    model = partitioned.load(RECIPE, Path(loading["weights"]))
+    places = [
+        own.Cut.of(MODEL, cut, model.points[cut].name, _layout(model.points[cut].payload, 1)) for cut in cuts
+    ]
+    (bound,) = own.bound([parse(f"{file}:{codec}")], places, seed=5)
+    ((path,), state) = loading["data"], tmp_path / "state"
+    known = load_file(path)
+    coded = coding.references(model, known["inputs"], [cuts], [bound])
+    save_file({**known, **coded}, tmp_path / "data")
+    steps: Any = bound.made
+    save_file(own.state_of(steps), state)
+    sent = OwnCodec(name, str(file), name, "b.py", str(state), file_digest(state), 5, own.cuts_of(steps))
+    three = Chain({**loading, "data": [str(tmp_path / "data")], "codecs": [sent]}, hosts=3)
+    three.stage(*cuts, codec=codec)
+    report = three.trial(*cuts, codec=codec)
+    assert report.max_abs_error == 0.0
+    assert report.coded is not None
+    payload = partitioned.describe(RECIPE)[0][cuts[0]].payload_bytes
+    assert 0 < max(report.coded.wire_bytes) < payload
+    with pytest.raises(Refused, match="is no codec"):
+        three.stage(*cuts, codec="Other")
+
+
+def test_a_users_own_codec_that_a_host_cannot_import_is_refused_in_one_line(
+    loading: dict[str, Any], tmp_path: Path
+) -> None:
+    file, state = written(tmp_path, "import no_such_package_of_this_name\n"), tmp_path / "state"
+    save_file({}, state)
+    sent = OwnCodec("Own", str(file), "Own", "b.py", str(state), file_digest(state), 5, [])
+    with pytest.raises(Refused, match="No module named 'no_such_package_of_this_name'"):
+        Chain({**loading, "codecs": [sent]})
