@@ -338,3 +338,24 @@ def test_both_clocks_of_this_host_are_one() -> None:
 def test_in_flight_covers_the_round_trip(latency_s: float, slowest_s: float, depth: int) -> None:
     assert phases.in_flight(latency_s, slowest_s) == depth
     assert depth == 64 or depth * slowest_s >= latency_s
+
+
+def test_a_payload_is_encoded_while_the_one_before_it_is_sent() -> None:
+    encoded = [threading.Event() for _ in range(4)]
+    overlapped = []
+
+    class Sending(NoLink):
+        def send(self, request_id: int, tensors: Tensors) -> float:
+            if request_id + 1 < len(encoded):
+                overlapped.append(encoded[request_id + 1].wait(30))
+            return super().send(request_id, tensors)
+
+    numbers = itertools.count()
+
+    def encode(tensors: Tensors) -> Tensors:
+        if (number := next(numbers)) < len(encoded):
+            encoded[number].set()
+        return tensors
+
+    phases.throughput(Sending(), slow(0), INPUTS, Length(5, 0.0), 1e-3, depth=2, encode=encode)
+    assert overlapped == [True] * 3
