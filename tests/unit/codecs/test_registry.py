@@ -132,8 +132,17 @@ def test_a_codec_sends_as_few_bytes_as_it_says(text: str, share: int) -> None:
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
 def test_what_is_not_finite_is_not_quantised(value: float) -> None:
-    with pytest.raises(BackendError, match="not finite"):
-        parse("int8").encode((torch.tensor([1.0, value]),))
+    for text in ("int8", "int8:channel", "uint4"):
+        with pytest.raises(BackendError, match="not finite"):
+            parse(text).encode((torch.tensor([[1.0, value]]),))
+
+
+@pytest.mark.parametrize("text", ["int8", "int8:channel", "uint4", "uint4:channel"])
+def test_values_too_small_for_a_scale_become_zero(text: str) -> None:
+    """Their scale has no reciprocal in float32: 0 x infinity would be no number."""
+    values = torch.tensor([[1e-43, 0.0, -1e-43], [3e-44, 0.0, 5e-44]])
+    (decoded,) = parse(text).decode(parse(text).encode((values,)), layout((values,)))
+    assert torch.equal(decoded, torch.zeros(2, 3))
 
 
 def test_equal_values_are_kept() -> None:
