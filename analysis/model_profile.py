@@ -1,6 +1,7 @@
 """A model profile: what each unit of a model takes on each device, and what each backend adds on each link.
 
-`./pareto.sh profile` makes one, in a folder of its own: `profile.csv`, `backends.csv`, and the rest in `profile.json`.
+`./pareto.sh profile` makes one, in a folder of its own: `profile.csv`, `backends.csv`, with codecs
+`codecs.csv`, and the rest in `profile.json`.
 A network profile is another thing: delay and rate of a link.
 """
 
@@ -21,7 +22,7 @@ from analysis.backend_cost import BackendCost
 from analysis.escaping import spreadsheet
 from analysis.runs import reading
 from analysis.runs.manifest import fitting, read_json
-from analysis.schema import BACKENDS, PROFILE
+from analysis.schema import BACKENDS, CODECS, PROFILE
 from analysis.statistics.samples import Floats
 from pareto.errors import UserError, one_line
 
@@ -78,6 +79,30 @@ class UnitTimes:
 
 
 @dataclass(frozen=True, eq=False)
+class CodecTimes:
+    """What a codec does on one device to a batch of what crosses a link: arrays of points, NaN where it is not used.
+
+    The last point has none: nothing crosses there. encode_s, decode_s: medians of a few runs; encode_least_s,
+    decode_least_s: the least of them. wire_bytes: what it sends of `payload_bytes`; wire_least_bytes: the least that it
+    sends of any payload of the run, NaN where that is not known.
+    """
+
+    role: str
+    batch_size: int
+    codec: str
+    payload_bytes: Floats
+    wire_bytes: Floats
+    wire_least_bytes: Floats
+    encode_s: Floats
+    encode_least_s: Floats
+    decode_s: Floats
+    decode_least_s: Floats
+
+
+_OF_CODECS = tuple(each.name for each in fields(CodecTimes))[3:]
+
+
+@dataclass(frozen=True, eq=False)
 class ModelProfile:
     """What is known of a model on the devices of a testbed, without any trial.
 
@@ -101,6 +126,7 @@ class ModelProfile:
     backends: tuple[BackendCost, ...]
     hosts: Mapping[str, Mapping[str, Any]]
     made_at: str
+    codecs: tuple[CodecTimes, ...] = ()
 
     @property
     def units(self) -> tuple[str, ...]:
@@ -136,6 +162,17 @@ class ModelProfile:
             f"the profile of {self.model} has no times of {role} at batch size {batch_size}: {there}"
         )
 
+    def coding(self, role: str, batch_size: int, codec: str) -> CodecTimes:
+        """What a codec takes on a host at a batch size. Raises UserError."""
+        for times in self.codecs:
+            if (times.role, times.batch_size, times.codec) == (role, batch_size, codec):
+                return times
+        there = ", ".join(dict.fromkeys(times.codec for times in self.codecs)) or "none"
+        raise UserError(
+            f"the profile of {self.model} has no times of the codec {codec} on {role} at batch size {batch_size}: it "
+            f"has {there}"
+        )
+
     def cost(self, link: str, backend: str) -> BackendCost:
         """What a backend adds on a link. Raises UserError."""
         for cost in self.backends:
@@ -145,7 +182,7 @@ class ModelProfile:
         raise UserError(f"the profile of {self.model} has no cost of {backend} on {link}: it has {there}")
 
     def write(self, folder: Path) -> tuple[Path, ...]:
-        """Write the three files into an existing folder, each whole or not at all; their paths. Raises UserError."""
+        """Write its files into an existing folder, each whole or not at all; their paths. Raises UserError."""
         facts = {
             "model": self.model,
             "graph_digest": self.graph_digest,
@@ -160,6 +197,11 @@ class ModelProfile:
             return (
                 _write_table(folder / PROFILE.file, PROFILE.columns, self._unit_rows()),
                 _write_table(folder / BACKENDS.file, BACKENDS.columns, self._backend_rows()),
+                *(
+                    [_write_table(folder / CODECS.file, CODECS.columns, self._codec_rows())]
+                    if self.codecs
+                    else []
+                ),
                 files.write(folder / FACTS, json.dumps(facts, indent=1) + "\n"),
             )
         except OSError as error:
@@ -200,6 +242,13 @@ class ModelProfile:
             arrays = [getattr(cost, name) for name in _OF_PAYLOADS]
             for figures in zip(*(each if len(each) else unknown for each in arrays), strict=True):
                 yield dict(zip(BACKENDS.columns, (cost.link, cost.backend, *figures), strict=True))
+
+    def _codec_rows(self) -> Iterator[dict[str, Any]]:
+        for times in self.codecs:
+            same = {"host": times.role, "batch_size": times.batch_size, "codec": times.codec}
+            for point in np.flatnonzero(np.isfinite(times.encode_s)):
+                figures = {name: getattr(times, name)[point] for name in _OF_CODECS}
+                yield {**same, "point": str(point), **figures}
 
 
 def _write_table(path: Path, columns: Sequence[str], rows: Iterator[dict[str, Any]]) -> Path:
@@ -266,6 +315,7 @@ def read(folder: Path) -> ModelProfile:
         backends=tuple(_costs(folder)),
         hosts=facts["hosts"],
         made_at=facts["made_at"],
+        codecs=tuple(_codecs(folder, len(points))) if reading.is_there(folder, CODECS) else (),
     )
 
 
@@ -295,6 +345,21 @@ def _costs(folder: Path) -> Iterator[BackendCost]:
     for (link, backend), group in frame.groupby(["link", "backend"], sort=False):
         figures = (group[name].to_numpy(dtype=np.float64) for name in _OF_PAYLOADS)
         yield BackendCost(str(link), str(backend), *figures)
+
+
+def _codecs(folder: Path, points: int) -> Iterator[CodecTimes]:
+    frame = _frame(reading.read(folder, CODECS)[0])
+    path = folder / CODECS.file
+    if frame[["wire_bytes", "encode_s", "encode_least_s"]].isna().any(axis=None):
+        raise UserError(f"{path}: a codec lacks a figure")
+    if not frame["point"].isin([str(point) for point in range(points - 1)]).all():
+        raise UserError(f"{path}: its points are 0 to {points - 2}")
+    for (role, batch_size, codec), group in frame.groupby(["host", "batch_size", "codec"], sort=False):
+        if group["point"].duplicated().any():
+            raise UserError(f"{path}: {codec} on {role} at batch size {batch_size} has a point twice")
+        arrays = np.full((len(_OF_CODECS), points), np.nan)
+        arrays[:, group["point"].astype(int)] = group[[*_OF_CODECS]].to_numpy(dtype=np.float64).T
+        yield CodecTimes(str(role), int(batch_size), str(codec), *arrays)
 
 
 def _frame(rows: pa.Table) -> pd.DataFrame:

@@ -446,7 +446,29 @@ BACKENDS = _table(
         the same of the relay
     """,
 )
-PROFILE_TABLES = (PROFILE, BACKENDS)
+CODECS = _table(
+    "codecs.csv",
+    """
+    name: host
+        `edge`, `middle1`, ..., `server`
+    whole: batch_size
+        images in a payload
+    name: codec
+        its name, as in `trials.csv`
+    name: point
+        where the model is cut: what crosses a link there is the payload
+    not negative: payload_bytes
+        tensor bytes of a payload
+    not negative: wire_bytes
+        what the codec makes of it: the median over the payloads of a few batches
+    not negative: wire_least_bytes
+        the least that it makes of any payload of the run; empty where that is not known: a bound has no bytes there
+    not negative: encode_s encode_least_s decode_s decode_least_s
+        what it takes on this host: the median, and the least of all runs. Processor time over the share of a core; with
+        several threads the clock on the wall. Decoding is empty where no host is before this one
+    """,
+)
+PROFILE_TABLES = (PROFILE, BACKENDS, CODECS)
 
 KINDS: dict[str, Kind] = {
     column.name: column.kind

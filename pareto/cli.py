@@ -251,7 +251,7 @@ def partitions(
 
 
 @app.command()
-@_takes(*OF_POINTS, *OF_DEVICES)
+@_takes(*OF_POINTS, *OF_DEVICES, "codec")
 def profile(
     models: Annotated[
         str, typer.Argument(metavar="MODEL", help="A model, your own net.py:build, or several with commas.")
@@ -279,7 +279,7 @@ def profile(
 
 
 @app.command()
-@_takes("netem", "in_flight", *OF_POINTS, *OF_DEVICES)
+@_takes("netem", "in_flight", *OF_POINTS, *OF_DEVICES, "codec")
 def predict(
     models: Annotated[
         str, typer.Argument(metavar="MODEL", help="A model, your own net.py:build, or several with commas.")

@@ -29,6 +29,8 @@ MAX_UNIT_RUNS = 300
 """Runs in which units are timed."""
 MAX_UNITS = 2000
 """Units of a model."""
+MAX_CODED = 100_000
+"""Points, each with each codec."""
 
 
 Finite = Annotated[float, Bounds(-1e15, 1e15)]
@@ -344,6 +346,38 @@ class Roofline:
 class MeasureRoofline(Request[Roofline], op="roofline"):
     """What this device reaches at best, in a product of matrices and in a copy. cpu: as in `TimeUnits`."""
 
+    cpu: Share
+
+
+@dataclass
+class CodecRuns:
+    """What codecs did to the payloads of some batches: for each point and codec of a request, in order, a figure a run.
+
+    payload_bytes: of one batch, at each. encode_s, decode_s: seconds; decode_s is empty where it was not wanted.
+    wire_bytes: of what was encoded.
+    """
+
+    payload_bytes: Annotated[list[Count], Bounds(0, MAX_CODED)]
+    encode_s: list[Annotated[list[Seconds], Bounds(1, MAX_UNIT_RUNS)]]
+    decode_s: list[Annotated[list[Seconds], Bounds(0, MAX_UNIT_RUNS)]]
+    wire_bytes: list[Annotated[list[Count], Bounds(1, MAX_UNIT_RUNS)]]
+
+    def __post_init__(self) -> None:
+        if len({len(column) for column in vars(self).values()}) > 1:
+            raise ValueError("its columns have different lengths")
+
+
+@dataclass
+class TimeCodecs(Request[CodecRuns], op="codecs"):
+    """Encode, and decode if wanted, what crosses a link at points of the model; the stage that was held is gone.
+
+    coded: points, each with a codec. data: a file with the `inputs` of some batches. decodes: whether a host before
+    this one sends to it. cpu: as in `TimeUnits`.
+    """
+
+    coded: list[tuple[Count, str]]
+    data: str
+    decodes: bool
     cpu: Share
 
 

@@ -19,10 +19,10 @@ from rich.live import Live
 
 from analysis.backend_cost import BackendCost
 from analysis.escaping import short
-from analysis.model_profile import ModelProfile, Quartet, UnitTimes, read
+from analysis.model_profile import CodecTimes, ModelProfile, Quartet, UnitTimes, read
 from analysis.naming import file_stem
 from analysis.statistics.samples import intervals
-from pareto import PROFILES, simulated
+from pareto import PROFILES, codec_times, simulated
 from pareto.backend_costs import added, reading_of
 from pareto.console import duration
 from pareto.devices import energy_per_image
@@ -131,7 +131,7 @@ def on_testbed(
                 if name not in prepared:
                     prepared[name] = _prepared(name, sweep)
                 measuring = measuring or _Measuring(show, sweep, bed, workers, facts)
-                profiles[name] = Kept(measuring.profile(name, outline), place, is_new=True)
+                profiles[name] = Kept(measuring.profile(prepared[name], outline), place, is_new=True)
                 _write(profiles[name])
             else:
                 profiles[name] = Kept(kept, place, is_new=False)
@@ -150,7 +150,10 @@ def folder_of(folder: Path, sweep: Sweep, outline: Outline) -> Path:
     """Where the profile of a model is kept: a folder for each graph, testbed, and setting that changes a time."""
     where = simulated.load(sweep.testbed).record() if sweep.simulated else sweep.testbed
     links, tcp = links_of(sweep), asdict(sweep.tcp)
-    settings = (FORM, sweep.batch_sizes, sweep.transports, sweep.edge_cpu, sweep.threads or 1, links, tcp)
+    settings = [FORM, sweep.batch_sizes, sweep.transports, sweep.edge_cpu, sweep.threads or 1, links, tcp]
+    if codec_times.coded(outline, sweep.codecs):  # which take longer for some images than for others
+        images = sweep.dataset, str(sweep.data_path), sweep.images, sweep.weights, sweep.seed
+        settings += [sorted(sweep.codecs), *images]
     key = json.dumps([outline.graph_digest, where, *settings], sort_keys=True)
     return folder / f"{file_stem(outline.name)}-{hashlib.sha256(key.encode()).hexdigest()[:10]}"
 
@@ -257,17 +260,27 @@ class _Measuring:
             if bed.is_local and len(cores := of_host.get("cores") or []) == 1:
                 self._hosts[role]["core"] = cores[0]
 
-    def profile(self, name: str, outline: Outline) -> ModelProfile:
+    def profile(self, prepared: Prepared, outline: Outline) -> ModelProfile:
         """Raises FAULTS, UserError."""
-        sweep, times = self._sweep, []
+        sweep, name, times = self._sweep, outline.name, []
         for role in self._hosts:
             for batch_size in sweep.batch_sizes:
                 self._show(f"{name} on the {role}, batch size {batch_size}")
                 times.append(self._times(name, len(outline.points) - 1, role, batch_size))
         largest = max(sweep.batch_sizes) * max(point.payload_bytes for point in outline.points)
-        return of_outline(
-            outline, costs.of_units(outline), sweep, times, self._backends(largest), self._hosts
-        )
+        codecs = list(self._codecs(prepared, outline)) if codec_times.coded(outline, sweep.codecs) else []
+        backends = self._backends(largest)
+        return of_outline(outline, costs.of_units(outline), sweep, times, backends, self._hosts, codecs)
+
+    def _codecs(self, prepared: Prepared, outline: Outline) -> Iterator[CodecTimes]:
+        """What the sweep's codecs take on each host of what crosses at each point."""
+        for batch_size in self._sweep.batch_sizes:
+            payloads, is_all = codec_times.examples(prepared.data[batch_size])
+            for role in self._hosts:
+                self._show(f"codecs of {outline.name} on the {role}, batch size {batch_size}")
+                request = codec_times.request(outline, self._sweep.codecs, role, self._cpu(role))
+                runs = self._workers.codec_runs(outline.name, role, request, payloads)
+                yield from codec_times.times(outline, role, batch_size, request, runs, is_all=is_all)
 
     def _times(self, name: str, units: int, role: str, batch_size: int) -> UnitTimes:
         facts = self._hosts[role]
@@ -316,6 +329,7 @@ def of_outline(
     times: Iterable[UnitTimes],
     backends: Iterable[BackendCost],
     hosts: Mapping[str, Mapping[str, Any]],
+    codecs: Iterable[CodecTimes] = (),
 ) -> ModelProfile:
     """The profile, made now, of the model of an outline, with what it took and what its units cost."""
     flops, parameters, parameter_bytes = (
@@ -337,6 +351,7 @@ def of_outline(
         backends=tuple(backends),
         hosts=hosts,
         made_at=utc_now(),
+        codecs=tuple(codecs),
     )
 
 

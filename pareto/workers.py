@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 START_TIMEOUT_S = 300.0
 LOAD_TIMEOUT_S = 300.0
+CODED_TIMEOUT_S = 10.0
+"""More for each point and codec that is timed."""
 ANSWER_TIMEOUT_S = 5.0
 """A worker that lives, and has nothing to do, answers within this."""
 MOST_REQUESTS = 60
@@ -261,6 +263,17 @@ class Workers(AnyWorkers):
         if model != self._model:
             self._load(self._prepared[model])
         return self._sessions[role].ask(request, LOAD_TIMEOUT_S + request.most_s + request.steady_s)
+
+    def codec_runs(
+        self, model: str, role: str, request: messages.TimeCodecs, examples: Artifact
+    ) -> messages.CodecRuns:
+        """What codecs take on one host, of payloads that it makes of these `inputs`."""
+        if model != self._model:
+            self._load(self._prepared[model])
+        data = _ship(self._testbed.remotes[role], examples)
+        return self._sessions[role].ask(
+            replace(request, data=data), LOAD_TIMEOUT_S + CODED_TIMEOUT_S * len(request.coded)
+        )
 
     def roofline(self, role: str, cpu: float) -> messages.Roofline:
         """What a host's device reaches at best. cpu: the share of a core that it gets."""

@@ -25,7 +25,7 @@ from pareto.jsonlines import Refused, serve
 from pareto.link.probe import Question, Reading
 from pareto.messages import Split
 from pareto.validation import read
-from pareto.worker import connections, device, host, trial, units
+from pareto.worker import codings, connections, device, host, trial, units
 from pareto.worker.device import Device, refused_out_of_memory
 from pareto.worker.phases import NoLink
 from pareto.worker.probe import ProbeClient, ProbeServer
@@ -137,7 +137,7 @@ class Worker:
         split, position = request.split, request.position
         model, resident = self._loaded()
         start, end = split.units(position, _last(model))
-        codec = self._codec(split)
+        codec = self._codec(split.codec)
         self._hold(resident, start, end)
         gc.collect()  # between trials: in a request it would be charged to that
         takes = _layout(model.points[start].payload, split.batch_size)
@@ -185,6 +185,19 @@ class Worker:
             self._device.forget()
             gc.collect()  # the marked stages: graphs and their modules refer to each other
 
+    def codecs(self, request: messages.TimeCodecs) -> messages.CodecRuns:
+        _, resident = self._loaded()
+        known = {text: self._codec(text) for text in dict.fromkeys(text for _, text in request.coded)}
+        self._hold(resident, 0, 0)
+        gc.collect()
+        batches = [batch.clone() for batch in load_file(request.data)["inputs"]]
+        try:
+            return codings.timed(self._device, resident, batches, request, known)
+        finally:
+            self._hold(resident, 0, 0)
+            self._device.forget()
+            gc.collect()
+
     def roofline(self, request: messages.MeasureRoofline) -> messages.Roofline:
         return units.roofline(self._device, request.cpu)
 
@@ -194,7 +207,7 @@ class Worker:
         if self._staged != split:
             raise Refused(f"{split} is not what was staged")
         onward = self._onward(split, 0)
-        data, codec = self._data[split.batch_size], self._codec(split)
+        data, codec = self._data[split.batch_size], self._codec(split.codec)
         here = codec and codec.for_cut(split.cuts[0])
         return trial.run(onward or NoLink(), self._device, resident.stage, data, request, here)
 
@@ -270,10 +283,10 @@ class Worker:
         codec = " ".join([split.codec, *(each.digest for each in self._own.values())])
         return fingerprint(self._digest, graph_digest, split.cuts, position, split.batch_size, codec)
 
-    def _codec(self, split: Split) -> codecs.Codec | None:
-        """The split's codec; None where payloads are sent as they are. Raises Refused."""
+    def _codec(self, text: str) -> codecs.Codec | None:
+        """The codec of this name; None where payloads are sent as they are. Raises Refused."""
         try:
-            codec = codecs.parse(split.codec, self._own)
+            codec = codecs.parse(text, self._own)
         except ValueError as error:
             raise Refused(str(error)) from None
         if codec.missing:
@@ -328,6 +341,7 @@ def answers(worker: Worker) -> messages.Answers:
         messages.LoadStage: worker.stage,
         messages.MeasureBaseline: worker.baseline,
         messages.TimeUnits: worker.units,
+        messages.TimeCodecs: worker.codecs,
         messages.MeasureRoofline: worker.roofline,
         messages.RunTrial: worker.trial,
         messages.GetUsage: worker.usage,

@@ -1,0 +1,104 @@
+"""What codecs take of what crosses a link, on a worker that has a model."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from collections.abc import Iterator
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from pareto.codecs import registry
+from pareto.jsonlines import Refused, plain
+from pareto.messages import CodecRuns, LoadModel, TimeCodecs
+from pareto.validation import read
+from pareto.worker import codings, device
+from pareto.worker.__main__ import Worker, answers
+from partitions import weights
+from partitions.recipe import Recipe
+from tests.unit.small_models import small
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+CODED = [(3, "int8"), (0, "zstd:3"), (3, "zstd:3"), (0, "png"), (7, "fp16")]
+BATCHES = 3
+
+
+@pytest.fixture(scope="module")
+def images() -> torch.Tensor:
+    return torch.randint(0, 256, (BATCHES, 2, 3, 64, 64), generator=torch.Generator().manual_seed(1)).to(
+        torch.uint8
+    )
+
+
+@pytest.fixture(scope="module")
+def worker(tmp_path_factory: pytest.TempPathFactory, images: torch.Tensor) -> Iterator[Worker]:
+    """A worker that has a small model."""
+    with small("squeezenet1_1", 64) as name:
+        recipe = Recipe(name, input="uint8")
+        folder = tmp_path_factory.mktemp("weights")
+        made = weights.make(name, "seeded", 3, folder)
+        save_file({"inputs": images}, folder / "examples")
+        worker = Worker(device.named("cpu"))
+        worker.load(LoadModel(vars(recipe) | {"cuts": vars(recipe.cuts)}, str(made.path), made.digest, []))
+        worker.folder = folder  # type: ignore[attr-defined]
+        yield worker
+
+
+def ask(worker: Worker, coded: list[tuple[int, str]] = CODED, cpu: float = 1.0, **more: bool) -> CodecRuns:
+    file = worker.folder / "examples"  # type: ignore[attr-defined]
+    return worker.codecs(TimeCodecs(coded, str(file), cpu=cpu, **{"decodes": True, **more}))
+
+
+def test_each_codec_is_timed_on_the_models_own_payloads(worker: Worker, images: torch.Tensor) -> None:
+    runs = ask(worker)
+    assert read(CodecRuns, json.loads(json.dumps(plain(runs)))) == runs
+    assert answers(worker)[TimeCodecs] == worker.codecs
+    outline, resident = worker._loaded()
+    for number, (point, text) in enumerate(CODED):
+        nbytes = 2 * outline.points[point].payload_bytes
+        assert runs.payload_bytes[number] == nbytes
+        assert len(runs.encode_s[number]) == len(runs.decode_s[number]) == len(runs.wire_bytes[number])
+        assert len(runs.encode_s[number]) % BATCHES == 0
+        assert min(runs.encode_s[number] + runs.decode_s[number]) > 0
+        resident.change(0, point)
+        expected = []
+        for batch in images:
+            payload = device.named("cpu").run(resident.stage, (batch,))
+            encoded = registry.parse(text).encode(payload)
+            expected.append(sum(tensor.nbytes for tensor in encoded))
+        assert runs.wire_bytes[number][:BATCHES] == expected, text
+        assert max(expected) < 1.1 * nbytes
+
+
+def test_a_host_to_which_nothing_is_sent_does_not_decode(worker: Worker) -> None:
+    runs = ask(worker, decodes=False)
+    assert runs.decode_s == [[]] * len(CODED)
+
+
+def test_under_a_quota_codecs_take_processor_time_over_the_share(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticks = itertools.count()
+    monkeypatch.setattr(time, "process_time", lambda: 0.001 * next(ticks))
+    runs = ask(worker, cpu=0.25)
+    assert {round(seconds, 6) for each in (*runs.encode_s, *runs.decode_s) for seconds in each} == {0.004}
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    assert min(map(min, ask(worker).encode_s)) < 0.001, "with several threads the time that passes counts"
+
+
+def test_quick_codecs_run_more_often(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(codings, "LEAST_S", 0.0)
+    assert {len(each) for each in ask(worker).encode_s} == {BATCHES}
+    monkeypatch.setattr(codings, "LEAST_S", 1e9)
+    assert {len(each) for each in ask(worker).encode_s} == {BATCHES * codings.MOST_RUNS}
+
+
+def test_nothing_is_held_afterwards_and_what_is_no_codec_is_refused(worker: Worker) -> None:
+    ask(worker, [])
+    assert worker._loaded()[1].stage.body is None
+    with pytest.raises(Refused, match="'gzip' is no codec"):
+        ask(worker, [(0, "gzip")])
