@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -22,10 +23,14 @@ BATCHES = 4
 
 
 def coded(outline: Outline, codecs: Sequence[str]) -> list[tuple[int, str]]:
-    """Every point where something crosses a link, with each of these codecs that takes it."""
+    """Every point where something crosses a link, with each of these codecs that takes it, and what it comes to there."""
     last = len(outline.points) - 1
-    made = [each for each in map(registry.parse, codecs) if each.names]
-    return [(point, codec.text) for point in range(last) for codec in made if codec.fits((point,), last)]
+    made: dict[tuple[int, str], None] = {}
+    for point, codec in itertools.product(range(last), map(registry.parse, codecs)):
+        dtypes = frozenset(spec.dtype for spec in outline.points[point].payload)
+        if codec.fits((point,), last):
+            made |= {(point, each.text): None for each in (codec, codec.at(dtypes)) if each.names}
+    return list(made)
 
 
 def examples(data: Artifact) -> tuple[Artifact, bool]:

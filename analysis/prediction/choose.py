@@ -28,11 +28,13 @@ class Chain:
 
     until_s: hosts x points, seconds of all units before each point on that host. once_s: of each host, seconds that a
     stage takes besides if it has a unit; a negative one shortens it, to the share `least` of its units' seconds.
-    payload_bytes: of each point, 0 at the last. result_bytes: of a request. conditions: of each link (arrays with an
-    axis of links, or numbers).
+    payload_bytes: what is sent at each point, 0 at the last. result_bytes: of a request. conditions: of each link
+    (arrays with an axis of links, or numbers).
     overhead_s: links x points, what the backend adds to the latency. in_flight: in the throughput phase. near_s, far_s:
     links x points, the processor time that sending takes of the host before the link, and of the one behind it, where
     many requests are in flight. core: of each host, where those with the same number share one; empty: none do.
+    encode_s, decode_s: links x points, what a codec takes of the host before the link, and of the one behind it, for
+    each request; inf where it cannot be used.
     """
 
     until_s: Floats
@@ -47,6 +49,8 @@ class Chain:
     far_s: Values = 0.0
     core: tuple[int, ...] = ()
     least: Values = 0.0
+    encode_s: Values = 0.0
+    decode_s: Values = 0.0
 
     @property
     def hosts(self) -> int:
@@ -67,8 +71,8 @@ class Chain:
         return np.asarray(np.maximum(self.least * units_s, units_s + once_s))
 
     def steps_s(self, splits: Ints) -> Floats:
-        """Seconds that each host is busy with one of many requests: its stage, and sending: splits x hosts."""
-        near_s, far_s = (self._of(table, splits) for table in self.sending_s)
+        """Seconds that each host is busy with one of many requests, its codec and sending included: splits x hosts."""
+        near_s, far_s = (self._of(table, splits) for table in self.beside_s)
         return self.stages_s(splits) + np.pad(near_s, ((0, 0), (0, 1))) + np.pad(far_s, ((0, 0), (1, 0)))
 
     def cores_s(self, splits: Ints) -> Floats:
@@ -100,19 +104,24 @@ class Chain:
     def carried_s(self) -> Floats:
         """Seconds that a link adds to the latency of a request that crosses it at a point: links x points."""
         each_s = [formula.carrying_s(payloads, of_link) for payloads, of_link in self._links()]
-        return np.array(each_s).reshape(self.hosts - 1, -1) + np.where(
-            self.payload_bytes > 0, self.overhead_s, 0.0
-        )
+        of_links_s = np.array(each_s).reshape(self.hosts - 1, -1)
+        return of_links_s + np.where(self.payload_bytes > 0, self.overhead_s, 0.0) + sum(self.coding_s)
 
     @cached_property
-    def sending_s(self) -> tuple[Floats, Floats]:
-        """`near_s` and `far_s`, 0 at the point where nothing crosses: links x points each."""
+    def coding_s(self) -> tuple[Floats, Floats]:
+        """`encode_s` and `decode_s`, 0 at the point where nothing crosses: links x points each."""
+        return self._crossing(self.encode_s), self._crossing(self.decode_s)
+
+    @cached_property
+    def beside_s(self) -> tuple[Floats, Floats]:
+        """Seconds of a request beside the stages, on the hosts before a link and behind it: links x points each."""
+        encode_s, decode_s = self.coding_s
+        return self._crossing(self.near_s) + encode_s, self._crossing(self.far_s) + decode_s
+
+    def _crossing(self, each: Values) -> Floats:
+        """The values as links x points, 0 at the point where nothing crosses."""
         shape = self.hosts - 1, self.last + 1
-        crossed = self.payload_bytes > 0
-        near_s, far_s = (
-            np.where(crossed, np.broadcast_to(each, shape), 0.0) for each in (self.near_s, self.far_s)
-        )
-        return near_s, far_s
+        return np.asarray(np.where(self.payload_bytes > 0, np.broadcast_to(each, shape), 0.0))
 
     @cached_property
     def occupied_s(self) -> Floats:
@@ -174,7 +183,7 @@ class _Search:
         np.maximum(self._stages_s, least_s, out=self._stages_s)
         self._stages_s[:, last < first] = np.inf
         self._steps_s = self._stages_s.copy()
-        near_s, far_s = chain.sending_s
+        near_s, far_s = chain.beside_s
         self._steps_s[:-1] += near_s[:, None, :]
         self._steps_s[1:] += far_s[:, :, None]
         self._carried_s = chain.carried_s.copy()

@@ -2,7 +2,8 @@
 
 Stages are the profile's units, links are arithmetic (`analysis.prediction.formula`), and what a backend adds is the
 profile's a + b x bytes of each link. A host also sends and receives: with many requests in flight the processor time of
-that is added to its stage's. How far forecasts are off is judged where the truth was measured:
+that is added to its stage's. With a codec the host before a link encodes and the one behind it decodes, and what is
+sent is what the codec makes of a payload. How far forecasts are off is judged where the truth was measured:
 `analysis.prediction.compared`.
 """
 
@@ -19,11 +20,13 @@ from analysis.model_profile import ModelProfile, UnitTimes
 from analysis.prediction.choose import Chain
 from analysis.prediction.formula import Conditions
 from analysis.prediction.network import Network
-from analysis.statistics.samples import Floats, Ints
+from analysis.statistics.samples import Bools, Floats, Ints
 from pareto.constants import GOODPUT, MOST_IN_FLIGHT, QUEUE_BDP, QUEUE_LEAST_BYTES, QUEUE_LEAST_S
 from pareto.errors import UserError
 
 AUTO = "auto"
+NONE = "none"
+"""No codec."""
 BETWEEN_RUNS, UNDER_QUOTA = 0.12, 0.25
 """The standard deviation of a device's speed from its profile to a trial, as a share: usually, and where it has a share
 of a core, which it spends in bursts. docs/prediction.md has the runs that say so."""
@@ -43,6 +46,10 @@ all that are in flight.
 """
 SPARE = 1.25
 """How many more requests a trial has in flight than its slowest step needs."""
+CODING = 0.35
+"""That of what a codec takes: in a trial other data is in the caches, and another thread is sending."""
+CODEC_MARGIN = 0.3
+"""The share by which a codec may be quicker than it was in any run of the profile: bounds leave it room."""
 MARGIN = 0.1
 """The share by which a stage may be quicker than the sum of its units' 5 % quantiles: bounds leave it room."""
 BURST = 0.1
@@ -92,11 +99,13 @@ def chain(
     backend: str,
     batch_size: int = 1,
     in_flight: str = AUTO,
+    codec: str = NONE,
 ) -> Chain:
     """What the model takes on a chain with these links, one after another from the edge. Raises UserError."""
     names = roles(len(networks) + 1)
     times = [profile.of(role, batch_size) for role in names]
-    payload_bytes = batch_size * profile.payload_bytes
+    coding = _Coding.of(profile, names, batch_size, codec)
+    payload_bytes = coding.wire_bytes
     until_s = np.array([_until(_scale(each) * each.median_s) for each in times])
     costs = list(_costs(profile, networks, backend))
     added = [
@@ -118,7 +127,58 @@ def chain(
         sending[:, 0],
         sending[:, 1],
         _cores(profile, names),
+        encode_s=coding.encode_s,
+        decode_s=coding.decode_s,
     )
+
+
+@dataclass(frozen=True, eq=False)
+class _Coding:
+    """What a codec takes of the hosts before and behind each link (links x points; inf: it cannot be used), and what it
+    sends at each point: usually, and at the least.
+    """
+
+    encode_s: Floats
+    decode_s: Floats
+    wire_bytes: Floats
+    encode_least_s: Floats
+    decode_least_s: Floats
+    wire_least_bytes: Floats
+
+    @classmethod
+    def of(cls, profile: ModelProfile, names: Sequence[str], batch_size: int, codec: str) -> _Coding:
+        payload_bytes = batch_size * profile.payload_bytes
+        if codec == NONE:
+            nothing_s = np.zeros((len(names) - 1, len(payload_bytes)))
+            return cls(*[nothing_s, nothing_s, payload_bytes] * 2)
+        times = [profile.coding(name, batch_size, codec) for name in names]
+        encode_s, encode_least_s = (
+            _usable(np.array([getattr(each, name) for each in times[:-1]]))
+            for name in ("encode_s", "encode_least_s")
+        )
+        decode_s, decode_least_s = (
+            _usable(np.array([getattr(each, name) for each in times[1:]]))
+            for name in ("decode_s", "decode_least_s")
+        )
+        # A host with a share of a core may have its pauses before or after a codec's work.
+        shares = np.array([profile.of(name, batch_size).cpu for name in names])[:, None] * (1 - CODEC_MARGIN)
+        # 0 would be a payload that does not cross.
+        wire_bytes, least_bytes = (
+            np.where(payload_bytes > 0, np.maximum(np.nan_to_num(getattr(times[0], name)), 1.0), 0.0)
+            for name in ("wire_bytes", "wire_least_bytes")
+        )
+        return cls(
+            encode_s,
+            decode_s,
+            wire_bytes,
+            shares[:-1] * encode_least_s,
+            shares[1:] * decode_least_s,
+            least_bytes,
+        )
+
+
+def _usable(seconds: Floats) -> Floats:
+    return np.asarray(np.where(np.isfinite(seconds), seconds, np.inf))
 
 
 def _costs(
@@ -191,24 +251,36 @@ def of(
     *,
     at_best: Sequence[Network] | None = None,
     slack: Slack | None = None,
+    codec: str = NONE,
 ) -> Forecast:
     """The forecast of each split (splits x links). Raises UserError for what the profile does not know.
 
+    codec: what is done to each payload that crosses; NaN where it does not take what crosses.
     at_best: of each link, the least delay and greatest rate that it has at any time, if it varies: for the bound.
     slack: how far the link may be off even so.
     """
     slack = slack or Slack()
     if splits.shape[1] != len(networks):
         raise UserError(f"{len(networks)} links are cut at {len(networks)} points, not {splits.shape[1]}")
-    usual = chain(profile, networks, backend, batch_size, in_flight)
+    usual = chain(profile, networks, backend, batch_size, in_flight, codec)
     if splits.size and not (splits.min() >= 0 and splits.max() <= usual.last):
         raise UserError(f"{profile.model} has the points 0 to {usual.last}")
+    links = np.arange(len(networks))
+    taken = np.isfinite(usual.coding_s[0] + usual.coding_s[1])[links, splits].all(axis=1)
+    if not taken.all():
+        return _of_some(
+            taken,
+            of(
+                profile, splits[taken], networks, backend, batch_size, in_flight,
+                at_best=at_best, slack=slack, codec=codec,
+            ),
+        )  # fmt: skip
     latency_s, throughput_ips = usual.latency_s(splits), usual.throughput_ips(splits)
     if not (np.isfinite(throughput_ips) & (latency_s > 0)).all():
         raise UserError(f"the profile of {profile.model} has times of nothing: make it anew")
     errors = _errors(usual, profile, splits, networks, backend, slack)
     best = at_best or networks
-    least = _at_best(usual, profile, _nearest(best, slack))
+    least = _at_best(usual, profile, codec, _nearest(best, slack))
     # In the throughput phase a link has more room.
     most = replace(least, conditions=_nearest(best, replace(slack, rate=max(slack.rate, BURST))))
     return Forecast(
@@ -218,6 +290,15 @@ def of(
         least.latency_s(splits),
         most.throughput_ips(splits),
     )
+
+
+def _of_some(which: Bools, known: Forecast) -> Forecast:
+    """The forecast of these splits among others, whose figures are NaN."""
+    figures = []
+    for each in vars(known).values():
+        figures.append(np.full(len(which), np.nan))
+        figures[-1][which] = each
+    return Forecast(*figures)
 
 
 def conditions(networks: Sequence[Network]) -> Conditions:
@@ -258,7 +339,8 @@ def _errors(
     busy_s = usual.occupied_s[link, splits]
     overhead_s = np.where(crossed, usual.overhead_s[link, splits], 0.0)
     rtt_s = np.where(crossed, usual.conditions.delay_s + usual.conditions.delay_back_s, 0.0)
-    carried_s = usual.carried_s[link, splits]
+    encode_s, decode_s = (each[link, splits] for each in usual.coding_s)
+    carried_s = usual.carried_s[link, splits] - encode_s - decode_s
     # A link whose probes pass is within its slack: two standard deviations.
     wire_s = carried_s - overhead_s - rtt_s
     off_s = np.maximum(slack.rtt * rtt_s, np.where(crossed, slack.rtt_floor_s, 0.0))
@@ -275,12 +357,13 @@ def _errors(
         + (WAITING * (carried_s - overhead_s)) ** 2
     )
     latency_s = usual.latency_s(splits)
-    latency_error = np.sqrt((of_stages_s**2).sum(axis=1) + (of_links_s**2).sum(axis=1)) / np.maximum(
-        latency_s, np.finfo(float).tiny
-    )
+    of_codec_s = CODING * (np.pad(encode_s, ((0, 0), (0, 1))) + np.pad(decode_s, ((0, 0), (1, 0))))
+    of_all_s = (of_stages_s**2 + of_codec_s**2).sum(axis=1) + (of_links_s**2).sum(axis=1)
+    latency_error = np.sqrt(of_all_s) / np.maximum(latency_s, np.finfo(float).tiny)
     waits_s = np.where(crossed.any(axis=1), latency_s / usual.in_flight, 0.0)[:, None]
     hosts_s = usual.cores_s(splits)
-    of_hosts_s = np.hypot(of_stages_s, SENDING * (usual.steps_s(splits) - stages_s))
+    sending_s = usual.steps_s(splits) - stages_s - of_codec_s / CODING
+    of_hosts_s = np.sqrt(of_stages_s**2 + of_codec_s**2 + (SENDING * sending_s) ** 2)
     period_s = np.hstack([hosts_s, busy_s, waits_s]).max(axis=1)
     depth = np.clip(np.ceil(SPARE * latency_s / np.maximum(period_s, 1e-12)), 2, usual.in_flight)
     drops = np.isfinite(queues) & (depth[:, None] * wire_bytes > queues)
@@ -306,11 +389,16 @@ def _nearest(networks: Sequence[Network], slack: Slack) -> Conditions:
     )
 
 
-def _at_best(usual: Chain, profile: ModelProfile, links: Conditions) -> Chain:
-    """The chain that no trial can beat: stages at their least, these links, backends that add nothing."""
-    times = [profile.of(role, usual.batch_size) for role in roles(usual.hosts)]
+def _at_best(usual: Chain, profile: ModelProfile, codec: str, links: Conditions) -> Chain:
+    """The chain that no trial can beat: stages and codec at their least, these links, backends that add nothing."""
+    names = roles(usual.hosts)
+    times = [profile.of(role, usual.batch_size) for role in names]
+    coding = _Coding.of(profile, names, usual.batch_size, codec)
     return replace(
         usual,
+        payload_bytes=coding.wire_least_bytes,
+        encode_s=coding.encode_least_s,
+        decode_s=coding.decode_least_s,
         until_s=np.array([_until((1 - MARGIN) * min(1.0, _scale(each)) * each.least_s) for each in times]),
         # The pauses that a quota owes a stage when it ends; no stage takes less than its processor time.
         once_s=np.array(

@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 
 from analysis.backend_cost import BackendCost
-from analysis.model_profile import ModelProfile, UnitTimes
-from analysis.prediction import forecast
+from analysis.model_profile import CodecTimes, ModelProfile, UnitTimes
+from analysis.prediction import choose, forecast
 from analysis.prediction.forecast import (
     ADDED,
     BETWEEN_RUNS,
     BURST,
+    CODEC_MARGIN,
+    CODING,
     DROPPING,
     FILLING,
     MARGIN,
@@ -272,3 +274,94 @@ def test_what_the_profile_does_not_know_is_named(
 ) -> None:
     with pytest.raises(UserError, match=named):
         forecast.of(profile(), np.array(splits), [FAR] * (hosts - 1), backend)
+
+
+POINTS = np.arange(UNITS + 1)
+CODED_S = np.append(np.full(UNITS, 1e-3), np.nan)
+
+
+def coded(codec: str = "half", hosts: int = 2, **changed: Floats) -> ModelProfile:
+    """The same profile with a codec that sends a half, encodes in 1 ms and decodes in 2 ms, or in 0.8 of that."""
+    of = profile(hosts)
+    whole = np.append(of.payload_bytes[:-1], np.nan)
+    times = {
+        "payload_bytes": whole, "wire_bytes": whole / 2, "wire_least_bytes": whole / 2.5,
+        "encode_s": CODED_S, "encode_least_s": 0.8 * CODED_S,
+        "decode_s": 2 * CODED_S, "decode_least_s": 1.6 * CODED_S, **changed,
+    }  # fmt: skip
+    return replace(of, codecs=tuple(CodecTimes(role, 1, codec, **times) for role in roles(hosts)))
+
+
+def test_a_codec_takes_time_on_both_hosts_of_a_link_and_sends_less() -> None:
+    splits = np.array([[2], [UNITS]])
+    plain, said = (forecast.of(coded(), splits, [FAR], "tcp", codec=codec) for codec in ("none", "half"))
+    less = 80_000
+    gained_s = 8 / GOODPUT * less / 5e6 + 1e-9 * less
+    assert plain.latency_s - said.latency_s == pytest.approx([gained_s - 0.003, 0])
+    assert said.throughput_ips == pytest.approx([2 * plain.throughput_ips[0], plain.throughput_ips[1]])
+    quick = forecast.of(coded(), splits, [Network(0.0, np.inf)], "tcp", codec="half")
+    assert quick.throughput_ips[0] == pytest.approx(1 / (0.018 / 4 + 0.002)), "a host decodes, then computes"
+
+
+def test_hosts_between_decode_and_encode() -> None:
+    splits = np.array([[2, 4], [2, UNITS]])
+    near = Network(0.0, np.inf)
+    plain, said = (
+        forecast.of(coded(hosts=3), splits, [near, near], "tcp", codec=codec) for codec in ("none", "half")
+    )
+    byte_s = 1e-9
+    sent = (80_000 + 40_000, 80_000)
+    assert said.latency_s - plain.latency_s == pytest.approx(
+        [0.006 - byte_s * sent[0], 0.003 - byte_s * sent[1]]
+    )
+
+
+def test_the_bound_with_a_codec_is_its_least_times_and_bytes() -> None:
+    said = forecast.of(coded(), np.array([[2]]), [FAR], "tcp", codec="half")
+    stages_s = 0.95 * (1 - MARGIN) * (0.003 + 0.018 / 4)
+    codec_s = (1 - CODEC_MARGIN) * 0.8 * 0.003
+    carried_s = 0.1 * 0.99 + 8 / GOODPUT * (64_000 + 4000) / (5e6 * 1.02)
+    assert said.least_latency_s == pytest.approx([stages_s + codec_s + carried_s])
+    assert said.most_throughput_ips == pytest.approx([1 / (8 / GOODPUT * 64_000 / (5e6 * (1 + BURST)))])
+    unknown = coded(wire_least_bytes=np.full(UNITS + 1, np.nan))
+    without = forecast.of(unknown, np.array([[2]]), [FAR], "tcp", codec="half")
+    assert without.least_latency_s[0] == pytest.approx(
+        said.least_latency_s[0] - 8 / GOODPUT * 64_000 / (5e6 * 1.02), abs=1e-5
+    )
+    assert without.latency_s == said.latency_s
+
+
+def test_a_codec_under_a_quota_takes_at_least_its_processor_time() -> None:
+    of = coded()
+    quota = replace(of, times=(replace(of.times[0], cpu=0.25), of.times[1]))
+    plain, said = (
+        forecast.of(quota, np.array([[0]]), [FAR], "tcp", codec=codec) for codec in ("none", "half")
+    )
+    sent_s = 8 / GOODPUT * (150_000 - 60_000) / (5e6 * 1.02)
+    codec_s = (1 - CODEC_MARGIN) * (0.25 * 0.8e-3 + 1.6e-3)
+    assert plain.least_latency_s - said.least_latency_s == pytest.approx([sent_s - codec_s])
+
+
+def test_how_long_a_codec_takes_is_uncertain() -> None:
+    splits, near = np.array([[2]]), Network(0.0, np.inf)
+    sure, slow = (
+        forecast.of(coded(encode_s=times * CODED_S), splits, [near], "tcp", codec="half")
+        for times in (0.0, 1000.0)
+    )
+    assert slow.latency_error == pytest.approx([CODING], rel=0.02)
+    assert slow.throughput_error == pytest.approx([CODING], rel=0.02)
+    assert sure.latency_error[0] < 0.2
+
+
+def test_where_a_codec_is_not_used_there_is_no_forecast() -> None:
+    only_input = {
+        name: np.where(POINTS == 0, CODED_S, np.nan) for name in ("encode_s", "encode_least_s", "decode_s")
+    }
+    of = coded(**only_input, decode_least_s=only_input["decode_s"])
+    said = forecast.of(of, np.array([[0], [2], [UNITS]]), [FAR], "tcp", codec="half")
+    for figures in vars(said).values():
+        assert np.isfinite(figures).tolist() == [True, False, True]
+    front = choose.front(forecast.chain(of, [FAR], "tcp", codec="half"))
+    assert set(front[:, 0]) <= {0, UNITS}
+    with pytest.raises(UserError, match="no times of the codec third on edge at batch size 1: it has half"):
+        forecast.of(of, np.array([[0]]), [FAR], "tcp", codec="third")

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from analysis.backend_cost import BackendCost
-from analysis.model_profile import FACTS, ModelProfile, UnitTimes, read
-from analysis.schema import BACKENDS, PROFILE
+from analysis.model_profile import FACTS, CodecTimes, ModelProfile, UnitTimes, read
+from analysis.schema import BACKENDS, CODECS, PROFILE
 from pareto.errors import UserError
 
 SIZES = np.array([1e3, 1e4, 1e5, 1e6])
@@ -166,3 +166,62 @@ def test_a_folder_of_somebody_else_is_refused_in_a_line(
     assert named in str(refused.value)
     assert "\n" not in str(refused.value)
     assert "\x1b" not in str(refused.value)
+
+
+KNOWN = np.array([1.0, 2.0, 3.0, np.nan])
+ONLY_INPUT = np.array([1e-3, np.nan, np.nan, np.nan])
+
+
+def coded() -> ModelProfile:
+    """The profile with two codecs, one of which is used at point 0 alone."""
+    edge, server = (
+        CodecTimes(
+            role,
+            8,
+            "int8",
+            4e5 * KNOWN,
+            1e5 * KNOWN,
+            1e5 * KNOWN,
+            1e-3 * KNOWN,
+            9e-4 * KNOWN,
+            decode_s,
+            decode_s,
+        )
+        for role, decode_s in (("edge", np.full(4, np.nan)), ("server", 2e-3 * KNOWN))
+    )
+    picture = CodecTimes("server", 8, "jpeg:90", *(ONLY_INPUT,) * 2, np.full(4, np.nan), *(ONLY_INPUT,) * 4)
+    return ModelProfile(**{**vars(profile()), "codecs": (edge, server, picture)})
+
+
+def test_codecs_are_written_and_read_again(tmp_path: Path, folder: Path) -> None:
+    assert read(folder).codecs == ()
+    assert not (folder / CODECS.file).exists()
+    made = coded()
+    made.write(tmp_path)
+    after = read(tmp_path).codecs
+    for was, now in zip(made.codecs, after, strict=True):
+        for name, value in vars(was).items():
+            assert np.array_equal(value, getattr(now, name), equal_nan=isinstance(value, np.ndarray))
+    assert made.coding("server", 8, "int8").decode_s[1] == 4e-3
+    with pytest.raises(
+        UserError, match="no times of the codec zstd on edge at batch size 8: it has int8, jpeg:90"
+    ):
+        made.coding("edge", 8, "zstd")
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "words"),
+    [
+        ("edge,8,int8,2,", "edge,8,int8,1,", "int8 on edge at batch size 8 has a point twice"),
+        ("edge,8,int8,2,", "edge,8,int8,3,", "its points are 0 to 2"),
+        (",0.001,0.0009", ",,0.0009", "a codec lacks a figure"),
+    ],
+    ids=["twice", "the last", "a gap"],
+)
+def test_a_table_of_codecs_that_is_none_is_refused(tmp_path: Path, was: str, now: str, words: str) -> None:
+    coded().write(tmp_path)
+    path = tmp_path / CODECS.file
+    assert was in path.read_text()
+    path.write_text(path.read_text().replace(was, now, 1))
+    with pytest.raises(UserError, match=words):
+        read(tmp_path)
