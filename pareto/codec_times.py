@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 
 import numpy as np
 from safetensors import safe_open
@@ -12,8 +12,8 @@ from safetensors.torch import save_file
 from analysis.model_profile import CodecTimes
 from pareto.backends.base import BYTES, Layout
 from pareto.codecs import registry
-from pareto.hosts.host import EDGE
-from pareto.messages import CodecRuns, TimeCodecs
+from pareto.codecs.registry import Codec
+from pareto.messages import CodecRuns
 from pareto.prepare import Artifact
 from partitions import scratch
 from partitions.model import Outline
@@ -22,13 +22,18 @@ BATCHES = 4
 """Batches whose payloads are encoded: as many as a run without images of its own has."""
 
 
-def coded(outline: Outline, codecs: Sequence[str]) -> list[tuple[int, str]]:
-    """Every point where something crosses a link, with each of these codecs that takes it, and what it comes to there."""
-    last = len(outline.points) - 1
+def coded(
+    outline: Outline, codecs: Sequence[Codec], unfit: Mapping[str, Container[int]] | None = None
+) -> list[tuple[int, str]]:
+    """Every point where something crosses a link, with each of these codecs that takes it, and what that is there.
+
+    unfit: by a user's own codec, the points that it is not for.
+    """
+    last, unfit = len(outline.points) - 1, unfit or {}
     made: dict[tuple[int, str], None] = {}
-    for point, codec in itertools.product(range(last), map(registry.parse, codecs)):
+    for point, codec in itertools.product(range(last), codecs):
         dtypes = frozenset(spec.dtype for spec in outline.points[point].payload)
-        if codec.fits((point,), last):
+        if codec.fits((point,), last) and point not in unfit.get(codec.text, ()):
             made |= {(point, each.text): None for each in (codec, codec.at(dtypes)) if each.names}
     return list(made)
 
@@ -43,29 +48,30 @@ def examples(data: Artifact) -> tuple[Artifact, bool]:
         return Artifact.unlinked(folder / "examples.part"), count <= BATCHES
 
 
-def request(outline: Outline, codecs: Sequence[str], role: str, cpu: float) -> TimeCodecs:
-    """What a host is to encode and decode; the file of payloads is missing still. cpu: its share of a core."""
-    return TimeCodecs(coded(outline, codecs), "", role != EDGE, cpu)
-
-
 def times(
-    outline: Outline, role: str, batch_size: int, request: TimeCodecs, runs: CodecRuns, *, is_all: bool
+    outline: Outline,
+    role: str,
+    batch_size: int,
+    coded: Sequence[tuple[int, str]],
+    runs: CodecRuns,
+    *,
+    is_all: bool,
 ) -> Iterator[CodecTimes]:
     """What each codec takes on a host, from its runs. is_all: they were of all the batches that the run has."""
     columns = zip(runs.payload_bytes, runs.wire_bytes, runs.encode_s, runs.decode_s, strict=True)
     figures = {
         place: [payload_bytes, *_figures(wire_bytes, encode_s, decode_s)]
-        for place, (payload_bytes, wire_bytes, encode_s, decode_s) in zip(request.coded, columns, strict=True)
+        for place, (payload_bytes, wire_bytes, encode_s, decode_s) in zip(coded, columns, strict=True)
     }
-    for text in dict.fromkeys(text for _, text in request.coded):
+    for text in dict.fromkeys(text for _, text in coded):
         rows = np.full((len(outline.points), 7), np.nan)
         for point, spec in enumerate(outline.points[:-1]):
             if (point, text) not in figures:
                 continue
             rows[point] = figures[point, text]
             layout: Layout = tuple((each.dtype, each.at(batch_size)) for each in spec.payload)
-            is_known = is_all or BYTES not in dict(registry.parse(text).encoded(layout))
-            rows[point, 2] = rows[point, 2] if is_known else np.nan
+            if not (is_all or _is_fixed(text, layout)):
+                rows[point, 2] = np.nan
         yield CodecTimes(role, batch_size, text, *rows.T)
 
 
@@ -75,3 +81,12 @@ def _figures(
     yield from (float(np.median(wire_bytes)), float(min(wire_bytes)))
     for seconds in (encode_s, decode_s):
         yield from (float(np.median(seconds)), float(min(seconds))) if seconds else (np.nan, np.nan)
+
+
+def _is_fixed(text: str, layout: Layout) -> bool:
+    """Whether a codec makes as many bytes of whatever has this layout."""
+    try:
+        codec = registry.parse(text)
+    except ValueError:  # a user's own
+        return False
+    return BYTES not in dict(codec.encoded(layout))

@@ -33,7 +33,7 @@ from pareto.hosts.testbed import Testbed, require_testbed
 from pareto.link.probe import Reading
 from pareto.link.profile import Direction, Profile
 from pareto.manifest import utc_now
-from pareto.messages import TimeUnits, UnitRuns
+from pareto.messages import TimeCodecs, TimeUnits, UnitRuns
 from pareto.plain_files import written
 from pareto.prepare import Prepared, canonical, prepare, recipe
 from pareto.starting import testbed_of
@@ -42,6 +42,7 @@ from pareto.workers import NOT_SHAPED, Workers
 from partitions import costs, registry
 from partitions import model as partitioned
 from partitions.model import Outline
+from partitions.weights import file_digest
 
 FORM = 2
 """Of what a profile has: one of an older form is not used again."""
@@ -151,9 +152,10 @@ def folder_of(folder: Path, sweep: Sweep, outline: Outline) -> Path:
     where = simulated.load(sweep.testbed).record() if sweep.simulated else sweep.testbed
     links, tcp = links_of(sweep), asdict(sweep.tcp)
     settings = [FORM, sweep.batch_sizes, sweep.transports, sweep.edge_cpu, sweep.threads or 1, links, tcp]
-    if codec_times.coded(outline, sweep.codecs):  # which take longer for some images than for others
+    if any(codec.names for codec in sweep.coding):  # which take longer for some images than for others
         images = sweep.dataset, str(sweep.data_path), sweep.images, sweep.weights, sweep.seed
-        settings += [sorted(sweep.codecs), *images]
+        own = [file_digest(Path(codec.own.file)) for codec in sweep.coding if codec.own is not None]
+        settings += [sorted(sweep.codecs), *own, *images]
     key = json.dumps([outline.graph_digest, where, *settings], sort_keys=True)
     return folder / f"{file_stem(outline.name)}-{hashlib.sha256(key.encode()).hexdigest()[:10]}"
 
@@ -268,19 +270,25 @@ class _Measuring:
                 self._show(f"{name} on the {role}, batch size {batch_size}")
                 times.append(self._times(name, len(outline.points) - 1, role, batch_size))
         largest = max(sweep.batch_sizes) * max(point.payload_bytes for point in outline.points)
-        codecs = list(self._codecs(prepared, outline)) if codec_times.coded(outline, sweep.codecs) else []
+        codecs = list(self._codecs(prepared, outline))
         backends = self._backends(largest)
         return of_outline(outline, costs.of_units(outline), sweep, times, backends, self._hosts, codecs)
 
     def _codecs(self, prepared: Prepared, outline: Outline) -> Iterator[CodecTimes]:
         """What the sweep's codecs take on each host of what crosses at each point."""
-        for batch_size in self._sweep.batch_sizes:
+        codecs = [codec for codec in self._sweep.coding if codec.names]
+        coded = codec_times.coded(outline, codecs, prepared.facts.unfit) if codecs else []
+        for batch_size in self._sweep.batch_sizes if coded else ():
             payloads, is_all = codec_times.examples(prepared.data[batch_size])
             for role in self._hosts:
                 self._show(f"codecs of {outline.name} on the {role}, batch size {batch_size}")
-                request = codec_times.request(outline, self._sweep.codecs, role, self._cpu(role))
+                request = TimeCodecs(coded, "", role != EDGE, self._cpu(role))
                 runs = self._workers.codec_runs(outline.name, role, request, payloads)
-                yield from codec_times.times(outline, role, batch_size, request, runs, is_all=is_all)
+                if len(runs.encode_s) != len(coded):
+                    raise TestbedError(
+                        f"{role} reports {len(runs.encode_s)} of {len(coded)} points with codecs"
+                    )
+                yield from codec_times.times(outline, role, batch_size, coded, runs, is_all=is_all)
 
     def _times(self, name: str, units: int, role: str, batch_size: int) -> UnitTimes:
         facts = self._hosts[role]

@@ -58,8 +58,9 @@ class ModelFacts:
     points: name and payload bytes of each. compute_s: of the whole model's forward pass on this machine. splits: the
     cuts to measure, a point for each link. input: dtype of the images. images: how many each trial must see, where
     their labels are known. notes: lines for the user. wire_shares: by codec, of each point's payload the share that it
-    sends. dtypes: of the tensors that cross at each point; where that is not known, they are taken for floats. unfit:
-    of a user's own codec, the points at which it does not take what crosses.
+    sends. accuracy: by batch size, codec at work and split, as far as it is known beforehand. dtypes: of the tensors
+    that cross at each point; where that is not known, they are taken for floats. unfit: of a user's own codec, the
+    points at which it does not take what crosses.
     """
 
     points: tuple[tuple[str, int], ...]
@@ -70,6 +71,7 @@ class ModelFacts:
     images: int = 0
     notes: tuple[str, ...] = ()
     wire_shares: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    accuracy: Mapping[tuple[int, str, tuple[int, ...]], float] = field(default_factory=dict)
     dtypes: tuple[tuple[str, ...], ...] = ()
     unfit: Mapping[str, frozenset[int]] = field(default_factory=dict)
 
@@ -78,6 +80,10 @@ class ModelFacts:
         last = len(self.points) - 1
         known = self.dtypes or (("float32",),) * last
         return frozenset(dtype for cut in cuts if cut < last for dtype in known[cut])
+
+    def accuracy_of(self, cell: Cell) -> float:
+        """The accuracy of a cell as far as it is known beforehand; 1 where it is not."""
+        return self.accuracy.get((cell.batch_size, cell.codec, cell.cuts), 1.0)
 
     def wire_bytes(self, cut: int, codec: str) -> float | None:
         """What a codec sends of an image's payload at a point, as far as that is known; None without a codec."""

@@ -1,10 +1,13 @@
-"""A search on a run: what it measures next by the rows on disk, what it has struck off, and that in words."""
+"""A search on a run: what it measures next by the rows on disk, what it has struck off, and that in words.
+
+The cells of all codecs are searched together: a cell where no codec is at work competes on each one's front.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,6 +15,7 @@ from analysis.model_profile import ModelProfile
 from analysis.prediction import forecast
 from analysis.statistics.samples import Bools, Floats
 from pareto import plan, predicting
+from pareto.codecs.registry import NONE
 from pareto.console import duration
 from pareto.plan import ModelFacts, Plan
 from pareto.search import Decision, Search, gaps
@@ -19,6 +23,8 @@ from pareto.store import Row, Store
 from pareto.strikes import PHYSICS, Prospects, losses
 from pareto.sweep import Cell, Condition, Networks, Sweep
 
+Group = tuple[str, str, int, str]
+"""What is the same for all cells that are searched together: a condition but for the codec."""
 NAMED = 3
 """Cells measured below their bounds that are named in a line."""
 
@@ -37,35 +43,35 @@ class Searching:
         """profiles: by model; of the cells of one without, nothing is known before they are measured (`learn`)."""
         self._sweep, self._models, self._networks, self._store = sweep, models, networks, store
         every = plan.cells(sweep, models, networks)
-        self.cells: dict[Condition, list[Cell]] = {}
+        self.conditions = list(dict.fromkeys(condition for cell in every for condition in cell.conditions))
+        self._cells: dict[Group, list[Cell]] = {}
         for cell in every:
-            self.cells.setdefault(cell.condition, []).append(cell)
+            self._cells.setdefault(_group(cell.condition), []).append(cell)
         self.learn(profiles)
         self.is_measuring = False
         """Whether failed trials on disk are this session's: they are not done again before the next one."""
-        self._decisions: dict[Condition, Decision] = {}
+        self._decisions: dict[Group, Decision] = {}
 
     def learn(self, profiles: Mapping[str, ModelProfile]) -> None:
         """Take these models' profiles, from now on; decisions follow from them."""
         self.lacks_profiles = not self._models.keys() <= profiles.keys()
         self._prospects = {
-            condition: self._foreseen(condition, cells, profiles.get(condition[0]))
-            for condition, cells in self.cells.items()
+            group: self._foreseen(group, cells, profiles.get(group[0]))
+            for group, cells in self._cells.items()
         }
         grows = self._sweep.until is not None or self._sweep.budget is not None
         self._searches = {
-            condition: Search(known, self._sweep.trials, grows=grows)
-            for condition, known in self._prospects.items()
+            group: Search(known, self._sweep.trials, grows=grows) for group, known in self._prospects.items()
         }
 
     def update(self) -> None:
         """Decide by the rows on disk, and write what is struck off."""
         rows = self._store.rows()
         self._tables = {
-            condition: Trials.of(rows, condition, cells, with_failed=self.is_measuring)
-            for condition, cells in self.cells.items()
+            group: Trials.of(rows, group, cells, with_failed=self.is_measuring)
+            for group, cells in self._cells.items()
         }
-        self._decisions = {condition: self._decide(condition) for condition in self.cells}
+        self._decisions = {group: self._decide(group) for group in self._cells}
         self._store.write_struck(self.struck())
 
     def part(self) -> Plan | None:
@@ -75,18 +81,21 @@ class Searching:
             return None
         due = {
             cell
-            for condition, decision in self._decisions.items()
+            for group, decision in self._decisions.items()
             if decision.round == min(rounds)
-            for cell, is_due in zip(self.cells[condition], decision.due, strict=True)
+            for cell, is_due in zip(self._cells[group], decision.due, strict=True)
             if is_due
         }
         return plan.some(self._sweep, self._models, self._networks, min(rounds), due)
 
     def further(self, conditions: Mapping[Condition, int]) -> Plan:
-        """A round of what is not struck off in these conditions, each with the number of its own, after `update`."""
+        """A round of what is not struck off in these conditions, each with the number of its own, after `update`.
+
+        A round has all that is searched together, of whatever codec.
+        """
         due: dict[int, set[Cell]] = {}
         for condition, number in conditions.items():
-            due.setdefault(number, set()).update(self.left(condition))
+            due.setdefault(number, set()).update(self._left(_group(condition)))
         return self._rounds(due)
 
     def unfinished(self) -> Plan | None:
@@ -97,11 +106,12 @@ class Searching:
         """
         due: dict[int, set[Cell]] = {}
         rounds = self._sweep.trials
-        for condition, cells in self.cells.items():
-            table, number = self._tables[condition], self.last(condition)
+        for group, cells in self._cells.items():
+            table = self._tables[group]
+            number = len(table.tried)
             if number <= rounds or table.tried[-1].all():
                 continue
-            before = self._decide(condition, number - 1)
+            before = self._decide(group, number - 1)
             if before.round == 0:
                 missing = (before.when == 0) & ~table.tried[-1]
                 due.setdefault(number, set()).update(cells[place] for place in np.flatnonzero(missing))
@@ -116,25 +126,28 @@ class Searching:
         ]
         return Plan(tuple(trial for part in parts for trial in part.trials), self._sweep.trials)
 
-    def _decide(self, condition: Condition, rounds: int | None = None) -> Decision:
-        """The decision after so many rounds of a condition; None: after all."""
-        table = self._tables[condition]
-        return self._searches[condition].decide(table.measured[:rounds], table.tried[:rounds])
+    def _decide(self, group: Group, rounds: int | None = None) -> Decision:
+        """The decision after so many rounds; None: after all."""
+        table = self._tables[group]
+        return self._searches[group].decide(table.measured[:rounds], table.tried[:rounds])
 
     def last(self, condition: Condition) -> int:
-        """The last round that any cell of the condition was in."""
-        return len(self._tables[condition].tried)
+        """The last round of what is searched together with a condition's cells."""
+        return len(self._tables[_group(condition)].tried)
 
-    def left(self, condition: Condition) -> list[Cell]:
-        """The condition's cells that are not struck off."""
-        when = self._decisions[condition].when
-        return [cell for cell, struck in zip(self.cells[condition], when, strict=True) if not struck]
+    def _left(self, group: Group) -> list[Cell]:
+        """The cells that are not struck off."""
+        when = self._decisions[group].when
+        return [cell for cell, struck in zip(self._cells[group], when, strict=True) if not struck]
 
     def hardest(self, part: Plan, left_s: float, pace: float) -> Plan | None:
         """The cells of a round whose place is least clear, as many as fit into the time; None for fewer than two."""
         clear: dict[Cell, float] = {}
-        for condition, cells in self.cells.items():
-            clear |= zip(cells, gaps(self._tables[condition].measured), strict=True)
+        for group, cells in self._cells.items():
+            least = np.full(len(cells), np.inf)
+            for those in self._prospects[group].members:
+                least[those] = np.minimum(least[those], gaps(self._tables[group].measured[:, those]))
+            clear |= zip(cells, least, strict=True)
         kept: set[Cell] = set()
         for trial in sorted(part.trials, key=lambda trial: clear[trial.cell]):
             left_s -= trial.estimate_s * pace
@@ -148,11 +161,11 @@ class Searching:
     def struck(self) -> list[Row]:
         """A row of struck.csv for each cell that is struck off."""
         rows = []
-        for condition, cells in self.cells.items():
-            decision, measured = self._decisions[condition], self._tables[condition].measured
+        for group, cells in self._cells.items():
+            decision, measured = self._decisions[group], self._tables[group].measured
             at = np.where(
                 (decision.strikes.how == PHYSICS)[:, None],
-                self._prospects[condition].bound,
+                self._prospects[group].bound,
                 _medians(measured),
             )
             for number in np.flatnonzero(decision.when):
@@ -181,18 +194,18 @@ class Searching:
         return rows
 
     def below(self) -> list[str]:
-        """A line for each condition in which a cell was measured below its bound, so that no physics strikes off."""
+        """A line for each group in which a cell was measured below its bound, so that no physics strikes off."""
         lines = []
-        for condition, decision in self._decisions.items():
+        for group, decision in self._decisions.items():
             broken = [
-                f"{cell.backend} {cell.point}"
-                for cell, is_below in zip(self.cells[condition], decision.strikes.below, strict=True)
+                f"{cell.backend} {cell.point}{f' {cell.codec}' if cell.codec != NONE else ''}"
+                for cell, is_below in zip(self._cells[group], decision.strikes.below, strict=True)
                 if is_below
             ]
             if broken:
                 more = f" and {len(broken) - NAMED} more" if len(broken) > NAMED else ""
                 lines.append(
-                    f"{condition[0]} at {condition[1]}: {', '.join(broken[:NAMED])}{more} measured better than the "
+                    f"{group[0]} at {group[1]}: {', '.join(broken[:NAMED])}{more} measured better than the "
                     "bound by the model profile: no cell is struck off by physics there; make the profile anew"
                 )
         return lines
@@ -209,8 +222,8 @@ class Searching:
         paces: list[float] = []
         whole = plan.make(self._sweep, self._models, self._networks)
         estimates = {(trial.cell, trial.round): trial.estimate_s for trial in whole.trials}
-        for condition, cells in self.cells.items():
-            table, how = self._tables[condition], self._decisions[condition].strikes.how
+        for group, cells in self._cells.items():
+            table, how = self._tables[group], self._decisions[group].strikes.how
             counts = table.tried.sum(axis=0)
             tried.update(counts[counts > 0].tolist())
             physics += int((how[counts == 0] == PHYSICS).sum())
@@ -222,7 +235,7 @@ class Searching:
                         paces.append(table.took_s[place, number] / estimate_s)
                     else:
                         open_s += estimate_s
-        total = sum(map(len, self.cells.values()))
+        total = sum(map(len, self._cells.values()))
         words = [f"{count} in {number}" for number, count in sorted(tried.items(), reverse=True)]
         if words:
             words[0] += " rounds" if max(tried) > 1 else " round"
@@ -234,32 +247,54 @@ class Searching:
             f"{total} cells: {', '.join(words)}; {duration(took_s)}, all cells would take {duration(every_s)}"
         )
 
-    def _foreseen(
-        self, condition: Condition, cells: Sequence[Cell], profile: ModelProfile | None
-    ) -> Prospects:
-        _, netem, batch_size, _, in_flight = condition
-        result = Prospects.unknown(len(cells))
+    def _foreseen(self, group: Group, cells: Sequence[Cell], profile: ModelProfile | None) -> Prospects:
+        _, netem, batch_size, in_flight = group
+        result = replace(Prospects.unknown(len(cells)), fronts=_fronts(cells), accuracy=self._accuracy(cells))
         if profile is None:
             return result
         usual, best = predicting.networks(self._networks[netem])
         slack = predicting.slack(self._sweep.link_tolerance)
-        for transport in {cell.transport for cell in cells}:
-            mine = [number for number, cell in enumerate(cells) if cell.transport == transport]
+        for transport, codec in dict.fromkeys((cell.transport, cell.codec) for cell in cells):
+            mine = [
+                number
+                for number, cell in enumerate(cells)
+                if (cell.transport, cell.codec) == (transport, codec)
+            ]
             splits = np.array([cells[number].cuts for number in mine])
             foreseen = forecast.of(
-                profile, splits, usual, transport, batch_size, in_flight, at_best=best, slack=slack
-            )
+                profile, splits, usual, transport, batch_size, in_flight,
+                at_best=best, slack=slack, codec=codec,
+            )  # fmt: skip
             result.expected[mine] = losses(foreseen.latency_s, foreseen.throughput_ips)
             result.error[mine] = np.stack([foreseen.latency_error, foreseen.throughput_error], axis=1)
             result.bound[mine] = losses(foreseen.least_latency_s, foreseen.most_throughput_ips)
         return result
 
+    def _accuracy(self, cells: Sequence[Cell]) -> Floats | None:
+        """The accuracy of each cell, which the driver knows beforehand; None where all have the same."""
+        known = np.array([self._models[cell.model].accuracy_of(cell) for cell in cells])
+        return known if len(set(known)) > 1 else None
+
+
+def _group(condition: Condition) -> Group:
+    model, netem, batch_size, _, in_flight = condition
+    return model, netem, batch_size, in_flight
+
+
+def _fronts(cells: Sequence[Cell]) -> Bools | None:
+    """On which codec's front each cell may be: cells x codecs; None where there is one codec."""
+    of_cells = [{condition[3] for condition in cell.conditions} for cell in cells]
+    codecs = list(dict.fromkeys(codec for of_cell in of_cells for codec in sorted(of_cell)))
+    if len(codecs) == 1:
+        return None
+    return np.array([[codec in of_cell for codec in codecs] for of_cell in of_cells])
+
 
 @dataclass(frozen=True)
 class Trials:
-    """A condition's trials so far: `measured` and `tried` as a `Search` takes them, and what they took.
+    """The trials so far of what is searched together: `measured` and `tried` as a `Search` takes them.
 
-    took_s: rounds x cells, NaN without a trial.
+    took_s: what they took, rounds x cells, NaN without a trial.
     """
 
     measured: Floats
@@ -270,27 +305,27 @@ class Trials:
     def of(
         cls,
         rows: Sequence[Mapping[str, str]],
-        condition: Condition,
+        group: Group,
         cells: Sequence[Cell],
         *,
         with_failed: bool = False,
     ) -> Trials:
-        place = {(cell.point, cell.backend): number for number, cell in enumerate(cells)}
-        key = tuple(map(str, condition))
-        names = ("model", "netem", "batch_size", "codec", "in_flight_asked")
+        place = {(cell.point, cell.backend, cell.codec): number for number, cell in enumerate(cells)}
+        key = tuple(map(str, group))
+        names = ("model", "netem", "batch_size", "in_flight_asked")
         mine = [
             row
             for row in rows
             if (with_failed or row["status"] != "failed")
             and tuple(row[name] for name in names) == key
-            and (row["point"], row["backend"]) in place
+            and (row["point"], row["backend"], row["codec"]) in place
         ]
         count = max((int(row["round"]) for row in mine), default=0)
         figures = np.full((count, len(cells), 2), np.nan)
         tried = np.zeros((count, len(cells)), dtype=bool)
         took_s = np.full((count, len(cells)), np.nan)
         for row in mine:
-            at = int(row["round"]) - 1, place[row["point"], row["backend"]]
+            at = int(row["round"]) - 1, place[row["point"], row["backend"], row["codec"]]
             tried[at] = True
             took_s[at] = float(row["wall_s"] or 0)
             if row["status"] == "ok":

@@ -94,7 +94,7 @@ class Stopping:
                 self._ended = "done"
                 return
             if rest is None:
-                self._last = {condition: search.last(condition) for condition in search.cells}
+                self._last = {condition: search.last(condition) for condition in search.conditions}
                 if not (numbers := self._next()):
                     return
                 rest = search.further(numbers)

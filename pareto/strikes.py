@@ -13,6 +13,12 @@ looks, is `ALPHA` at most (Bonferroni's inequality; half of it goes to each):
   add up whose first cell may be struck off wrongly: those not struck off yet (Holm, "A simple sequentially rejective
   multiple test procedure", Scandinavian Journal of Statistics 6, 1979).
 
+With several codecs there are several fronts: one for each codec, and one over all of them in latency, throughput and
+accuracy. All their cells are looked at together, and one is struck off when it is off every codec's front that it could
+be on: beaten by another cell of that front, which is no less accurate. Such a cell is off the front over all codecs as
+well. A cell that is on some front in truth is struck off only if the test against that front is wrong, too: so the
+greatest of a cell's probabilities, one a front, is what counts.
+
 That only pairs decide, and that ties may be reported, is as in Kone, Kaufmann & Richert, "Adaptive algorithms for
 relaxed Pareto set identification", NeurIPS 2023.
 """
@@ -55,11 +61,16 @@ class Prospects:
 
     expected: the forecast. error: its standard deviation. bound: what the cell cannot be below. NaN where nothing is
     known: such a cell is measured as if it were likely, and no physics strikes it off.
+
+    fronts: cells x fronts, on which of them a cell may be; None: there is one, for all. accuracy: of each cell, known
+    beforehand; None: of all the same.
     """
 
     expected: Floats
     error: Floats
     bound: Floats
+    fronts: Bools | None = None
+    accuracy: Floats | None = None
 
     @classmethod
     def unknown(cls, cells: int) -> Prospects:
@@ -68,15 +79,20 @@ class Prospects:
     @cached_property
     def tiers(self) -> Ints:
         """Of each cell: 0 on the front by the forecast, 1 likely, or among the likeliest `LEAST_LIKELY`, 2 neither."""
-        # By how many standard deviations another one dominates each.
-        worst = np.full(len(self.expected), -np.inf)
-        for part in np.array_split(np.arange(len(worst)), 1 + len(worst) ** 2 // AT_ONCE):
-            behind = np.full((len(part), len(worst)), np.inf)
-            for expected, error in zip(self.expected.T, self.error.T, strict=True):
-                with np.errstate(invalid="ignore", divide="ignore"):
-                    far = (expected[part][:, None] - expected) / np.hypot(error[part][:, None], error)
-                behind = np.minimum(behind, far)
-            worst[part] = np.nan_to_num(behind, nan=-np.inf).max(axis=1, initial=-np.inf)
+        # By how many standard deviations another one dominates each, on the front where that is least.
+        worst = np.full(len(self.expected), np.inf)
+        for those in self.members:
+            for part in np.array_split(those, 1 + len(those) ** 2 // AT_ONCE):
+                behind = np.full((len(part), len(those)), np.inf)
+                for expected, error in zip(self.expected.T, self.error.T, strict=True):
+                    with np.errstate(invalid="ignore", divide="ignore"):
+                        far = (expected[part][:, None] - expected[those]) / np.hypot(
+                            error[part][:, None], error[those]
+                        )
+                    behind = np.minimum(behind, far)
+                behind[self.less_accurate(part, those)] = -np.inf
+                most = np.nan_to_num(behind, nan=-np.inf).max(axis=1, initial=-np.inf)
+                worst[part] = np.minimum(worst[part], most)
         likely = max(LIKELY, float(np.sort(worst)[:LEAST_LIKELY][-1])) if len(worst) else LIKELY
         return np.asarray((worst > 0).astype(np.int64) + (worst > likely))
 
@@ -88,6 +104,19 @@ class Prospects:
         """
         _, tier, count = np.unique(self.tiers, return_inverse=True, return_counts=True)
         return np.asarray(1.0 / (len(count) * count[tier]))
+
+    @property
+    def members(self) -> list[Ints]:
+        """The cells of each front."""
+        if self.fronts is None:
+            return [np.arange(len(self.expected))]
+        return [np.flatnonzero(front) for front in self.fronts.T if front.any()]
+
+    def less_accurate(self, cells: Ints, than: Ints) -> Bools:
+        """Whether each of the others is less accurate than each of these cells: cells x others."""
+        if self.accuracy is None:
+            return np.zeros((len(cells), len(than)), dtype=bool)
+        return np.asarray(self.accuracy[cells][:, None] > self.accuracy[than])
 
 
 def losses(latency_s: Floats, throughput_ips: Floats) -> Floats:
@@ -224,8 +253,19 @@ class Look:
         return result
 
     def front(self, among: Bools) -> Bools:
-        """Which of these cells that were measured none other of them dominates, by the rounds that each two share."""
-        return nondominated(np.where(among[:, None], self.measured, np.nan), (False, False))
+        """Which of these cells that were measured none other of them dominates, by the rounds that each two share: on
+        some front, in both objectives and accuracy.
+        """
+        result = np.zeros(len(among), dtype=bool)
+        accuracy = self.prospects.accuracy
+        for those in self.prospects.members:
+            figures = np.where(among[those, None], self.measured[:, those], np.nan)
+            if accuracy is None:
+                result[those] |= nondominated(figures, (False, False))
+            else:
+                known = np.broadcast_to(accuracy[those, None], (*figures.shape[:2], 1))
+                result[those] |= nondominated(np.concatenate([figures, known], axis=2), (False, False, True))
+        return result
 
     @cached_property
     def _bounds(self) -> Floats:
@@ -242,9 +282,10 @@ class Look:
         (Holm 1979).
         """
         left = ~standing[self.cells]
-        by, least = np.zeros(len(left), dtype=np.int64), np.ones(len(left))
-        for part in np.array_split(np.arange(len(left)), 1 + len(left) ** 2 // AT_ONCE):
-            by[part], least[part] = self._surest(part, variance, freedom)
+        by, least = np.zeros(len(left), dtype=np.int64), np.zeros(len(left))
+        for those in self._members:
+            for part in np.array_split(those, 1 + len(those) ** 2 // AT_ONCE):
+                _keep_less_sure(by, least, part, *self._surest(part, those, variance, freedom))
         order = np.argsort(least[left], kind="stable")
         count = np.full(len(least), max(1.0, left.sum()))
         each = left.sum() - np.arange(left.sum())
@@ -254,21 +295,22 @@ class Look:
         result[left] = stepped
         return self.cells[by], result
 
-    def _surest(self, cells: Ints, variance: Floats, freedom: float) -> tuple[Ints, Floats]:
-        """Of each of these measured cells: which one strikes it most surely, and the probability that it is not worse
-        than that one over the striking one's weight.
+    def _surest(self, cells: Ints, others: Ints, variance: Floats, freedom: float) -> tuple[Ints, Floats]:
+        """Of each of these measured cells: which of the others strikes it most surely, and the probability that it is
+        not worse than that one over the striking one's weight.
         """
-        apart = self._apart(cells)
+        apart = self._apart(cells)[:, others]
         no_better, behind = np.full(apart.shape, np.inf), np.full(apart.shape, -np.inf)
         for objective in (0, 1):
-            worse = self.levels[cells, objective][:, None] - self.levels[:, objective]
-            pair = np.maximum(variance[cells, objective][:, None], variance[:, objective])
+            worse = self.levels[cells, objective][:, None] - self.levels[others, objective]
+            pair = np.maximum(variance[cells, objective][:, None], variance[others, objective])
             error = np.sqrt(apart * pair + 2 * FLOOR**2)
             no_better = np.minimum(no_better, (worse + SAME) / error)
             behind = np.maximum(behind, (worse - SAME) / error)
         sure = np.minimum(no_better, behind)
-        sure[self.part[cells][:, None] != self.part[None]] = -np.inf
-        weights, tier = np.unique(self.prospects.weights[self.cells], return_inverse=True)
+        sure[self.part[cells][:, None] != self.part[others]] = -np.inf
+        sure[self.prospects.less_accurate(self.cells[cells], self.cells[others])] = -np.inf
+        weights, tier = np.unique(self.prospects.weights[self.cells[others]], return_inverse=True)
         # The probability is that of `sure`, or twice that. So it need not be known where half of it is more than
         # what the surest pair has at most. Where `sure` is 1 or less it is too large to matter.
         most = np.stack([sure[:, tier == each].max(axis=1) for each in range(len(weights))], axis=1)
@@ -278,19 +320,39 @@ class Look:
         chance = np.ones(sure.shape)
         chance[tried] = np.maximum(stdtr(freedom, -no_better[tried]), 2 * stdtr(freedom, -behind[tried]))
         chance /= weights[tier]
-        return _least(chance)
+        by, least = _least(chance)
+        return others[by], least
 
     def _by_physics(self, cells: Ints, error: Floats, freedom: float) -> tuple[Ints, Floats]:
         """The same of these cells' bounds against each measured cell. A bound does not vary: so only how many cells
         were measured counts.
         """
-        ahead = (self._bounds[cells][:, None] - self.levels[None]) / error[None]
-        chance = np.ones(ahead.shape[:2])
-        tried = (ahead > 1).all(axis=2)
-        chance[tried] = stdtr(freedom, -ahead[tried]).sum(axis=1)
-        chance /= self.prospects.weights[self.cells]
-        by, least = _least(chance)
+        by, least = np.zeros(len(cells), dtype=np.int64), np.zeros(len(cells))
+        for front, those in zip(self.prospects.members, self._members, strict=True):
+            part = np.flatnonzero(np.isin(cells, front))
+            if not len(those):
+                least[part] = np.inf
+                continue
+            ahead = (self._bounds[cells[part]][:, None] - self.levels[those]) / error[those]
+            chance = np.ones(ahead.shape[:2])
+            tried = (ahead > 1).all(axis=2)
+            tried &= ~self.prospects.less_accurate(cells[part], self.cells[those])
+            chance[tried] = stdtr(freedom, -ahead[tried]).sum(axis=1)
+            chance /= self.prospects.weights[self.cells[those]]
+            surest, of_front = _least(chance)
+            _keep_less_sure(by, least, part, those[surest], of_front)
         return self.cells[by], least
+
+    @cached_property
+    def _members(self) -> list[Ints]:
+        """The places of each front's measured cells, among all that were measured."""
+        return [np.flatnonzero(np.isin(self.cells, front)) for front in self.prospects.members]
+
+
+def _keep_less_sure(by: Ints, chance: Floats, cells: Ints, also_by: Ints, also: Floats) -> None:
+    """Take these probabilities of some cells, and what they are struck off by, where they are the greater ones."""
+    greater = also >= chance[cells]
+    by[cells[greater]], chance[cells[greater]] = also_by[greater], also[greater]
 
 
 def _least(chance: Floats) -> tuple[Ints, Floats]:

@@ -352,16 +352,18 @@ def _check_codecs(sweep: Sweep) -> None:
     """Raises UserError for codecs that cannot be used here."""
     if sweep.codecs == (codec_registry.NONE,):
         return
-    for where, is_used in (("--search", sweep.search), (f"--testbed {sweep.testbed}", sweep.simulated)):
-        if is_used:
-            raise UserError(
-                f"--codec cannot be given with {where}, which forecasts payloads as they are: leave one out"
-            )
     for codec in sweep.coding:
         if missing := codec.missing:
             raise UserError(f"--codec {codec.text} needs the package {missing}: install requirements.txt")
-        if codec.own is not None and not Path(codec.own.file).is_file():
+        if codec.own is None:
+            continue
+        if not Path(codec.own.file).is_file():
             raise UserError(f"--codec {codec.typed}: there is no file {codec.own.file}")
+        if sweep.simulated:
+            raise UserError(
+                f"--codec {codec.typed}: a simulated testbed computes nothing, so a codec of your own cannot be known: "
+                "leave it out"
+            )
 
 
 def profiles(netem: str, links: int | None = None) -> tuple[Profile, ...]:

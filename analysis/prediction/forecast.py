@@ -266,7 +266,7 @@ def of(
     if splits.size and not (splits.min() >= 0 and splits.max() <= usual.last):
         raise UserError(f"{profile.model} has the points 0 to {usual.last}")
     links = np.arange(len(networks))
-    taken = np.isfinite(usual.coding_s[0] + usual.coding_s[1])[links, splits].all(axis=1)
+    taken = np.asarray(np.isfinite(usual.coding_s[0] + usual.coding_s[1])[links, splits].all(axis=1))
     if not taken.all():
         return _of_some(
             taken,

@@ -7,14 +7,17 @@ from itertools import pairwise
 import numpy as np
 
 from analysis.backend_cost import BackendCost
-from analysis.model_profile import ModelProfile, Quartet, UnitTimes
+from analysis.model_profile import CodecTimes, ModelProfile, Quartet, UnitTimes
 from analysis.statistics.samples import Floats, interval
+from pareto import codec_times
 from pareto.backends import registry
 from pareto.hosts.host import EDGE, chain
 from pareto.hosts.inventory import SIMULATED
 from pareto.model_profiles import of_outline
 from pareto.prepare import recipe
+from pareto.simulated import codecs
 from pareto.simulated.workers import BACKEND_S, Simulation
+from pareto.simulated.world import World
 from pareto.sweep import Sweep, links_of
 from partitions import costs
 from partitions import model as partitioned
@@ -38,7 +41,9 @@ def model_profile(simulation: Simulation, name: str, sweep: Sweep) -> ModelProfi
     roles = chain(links_of(sweep) + 1)
     world = simulation.world
     draws = np.random.default_rng([world.seed, len(outline.points)])
-    times = []
+    times, coded = list[UnitTimes](), list[CodecTimes]()
+    shares = codecs.wire_shares(world, outline, sweep.coding)
+    used = codec_times.coded(outline, sweep.coding)
     for role in roles:
         share = sweep.edge_cpu if role == EDGE else 1.0
         usual_s = np.array(world.unit_times_s(role, outline.name, flops)) / share
@@ -48,11 +53,40 @@ def model_profile(simulation: Simulation, name: str, sweep: Sweep) -> ModelProfi
         for batch_size in sweep.batch_sizes:
             factors = speed * world.noise.factors(draws, world.noise.request, (RUNS,))
             times.append(_times(role, batch_size * usual_s, factors, batch_size, share))
+            nbytes = batch_size * np.array([point.payload_bytes for point in outline.points], dtype=float)
+            for codec, of_points in shares.items():
+                is_used = [(at, codec) in used for at in range(len(nbytes))]
+                of_payloads = np.where(is_used, nbytes, np.nan)
+                coded.append(
+                    _codec(world, role, batch_size, codec, of_payloads, np.array(of_points), factors / share)
+                )
     backends = (
         _cost(f"{near}-{far}", backend) for near, far in pairwise(roles) for backend in sweep.transports
     )
     hosts = {role: {"device": SIMULATED, "threads": 1} for role in roles}
-    return of_outline(outline, units, sweep, times, backends, hosts)
+    return of_outline(outline, units, sweep, times, backends, hosts, coded)
+
+
+def _codec(
+    world: World,
+    role: str,
+    batch_size: int,
+    codec: str,
+    payload_bytes: Floats,
+    shares: Floats,
+    factors: Floats,
+) -> CodecTimes:
+    """What a codec takes on a host for these payloads (NaN: it is not used), all with the same factors in its runs."""
+    wire_bytes = np.round(shares * payload_bytes)
+    usual_s = np.array([codecs.seconds(world, role, codec, nbytes) for nbytes in payload_bytes])
+    encode_s, decode_s = usual_s.T
+    if role == EDGE:
+        decode_s = np.full(len(decode_s), np.nan)
+    usually, least = float(np.median(factors)), float(factors.min())
+    return CodecTimes(
+        role, batch_size, codec, payload_bytes, wire_bytes, wire_bytes,
+        usually * encode_s, least * encode_s, usually * decode_s, least * decode_s,
+    )  # fmt: skip
 
 
 def _times(role: str, usual_s: Floats, factors: Floats, batch_size: int, share: float) -> UnitTimes:

@@ -28,7 +28,7 @@ class OneWay:
     delay_s: tuple[float, float]
 
     @classmethod
-    def of(cls, direction: Direction, nbytes: int, truth: LinkTruth, seen: Span) -> OneWay:
+    def of(cls, direction: Direction, nbytes: float, truth: LinkTruth, seen: Span) -> OneWay:
         """The times of a message of `nbytes`: by TCP's goodput of the rate, and the delay with its jitter.
 
         Of a trace, in the part seen. Losses cost nothing.
@@ -46,26 +46,42 @@ class OneWay:
         return cls(line_s / (GOODPUT * truth.rate), (delay_s, delay_s + 2 * direction.jitter_s))
 
 
+@dataclass(frozen=True)
+class Work:
+    """What a host usually does for a request, in seconds: decodes what comes, computes, and encodes what it sends."""
+
+    compute_s: float
+    decode_s: float = 0.0
+    encode_s: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        return self.decode_s + self.compute_s + self.encode_s
+
+
 class Path:
     """What a request passes: the edge's stage, the link out, the next stage, ..., and the links back."""
 
     def __init__(
         self,
         crossings: Sequence[Crossing],
-        stages_s: Sequence[float],
+        hosts: Sequence[Work],
         world: World,
         overhead_s: float,
         draws: np.random.Generator,
     ) -> None:
-        """stages_s: usual seconds of each stage that takes part, edge first. overhead_s: the backend's, a link."""
+        """hosts: those that take part, edge first. overhead_s: the backend's, a link."""
         link = world.link
         self.out = [
-            OneWay.of(each.profile.edge_to_server, each.payload_bytes, link, each.seen) for each in crossings
+            OneWay.of(each.profile.edge_to_server, each.sent_bytes, link, each.seen) for each in crossings
         ]
+        self.wire_bytes = [round(each.sent_bytes) for each in crossings]
         self.back = [
             OneWay.of(each.profile.server_to_edge, each.result_bytes, link, each.seen) for each in crossings
         ]
-        self.stages_s = stages_s
+        self.hosts = hosts
+        self.coded: list[tuple[list[float], list[float]]] = [([], []) for _ in hosts]
+        """Of each host, what its codec took of each request so far: to decode, to encode."""
         self.overhead_s = overhead_s * len(crossings)
         self.noise = world.noise
         self.draws = draws
@@ -75,7 +91,7 @@ class Path:
     def latency_s(self) -> float:
         """The latency of a request without noise."""
         links = sum(way.busy_s + sum(way.delay_s) / 2 for way in (*self.out, *self.back))
-        return sum(self.stages_s) + links + self.overhead_s
+        return sum(host.seconds for host in self.hosts) + links + self.overhead_s
 
     @property
     def slowest_way_s(self) -> float:
@@ -84,25 +100,21 @@ class Path:
     def alone(self, length: Length, origin_s: float) -> Phase:
         """The requests of a latency phase: one in flight."""
         wanted = max(length[0], math.ceil(length[1] / self.latency_s))
-        computed, delays = self._drawn(min(wanted, self.most, MAX_LATENCY_REQUESTS))
+        factors, worked, delays = self._drawn(min(wanted, self.most, MAX_LATENCY_REQUESTS))
         links_s = sum(way.busy_s for way in (*self.out, *self.back)) + self.overhead_s
-        latencies = computed.sum(axis=0) + delays.sum(axis=0) + links_s
+        latencies = worked.sum(axis=0) + delays.sum(axis=0) + links_s
         finished = np.cumsum(latencies)
-        columns = (finished - latencies).tolist(), finished.tolist(), computed.T.tolist()
-        samples = [
-            Sample(started, ended, edge, self.overhead_s, tuple(later))
-            for started, ended, (edge, *later) in zip(*columns, strict=True)
-        ]
+        samples = self._samples((finished - latencies).tolist(), finished.tolist(), factors, worked)
         return Phase(origin_s, samples, [])
 
     def in_flight(self, length: Length, depth: int, pace_s: float, origin_s: float) -> Phase:
         """The requests of a throughput phase with `depth` in flight, as many as `phases.throughput` makes."""
         foreseen = min(MAX_THROUGHPUT_REQUESTS, self.most, math.ceil(length[1] / pace_s))
         count = depth * math.ceil(max(length[0], foreseen) / depth) + 1 + depth
-        computed, delays = self._drawn(count)
-        steps = [*itertools.chain(*zip(computed, self.out, strict=False)), computed[-1], *reversed(self.back)]
+        factors, worked, delays = self._drawn(count)
+        steps = [*itertools.chain(*zip(worked, self.out, strict=False)), worked[-1], *reversed(self.back)]
         if not self.out:
-            steps = [computed[0]]
+            steps = [worked[0]]
         waits = iter(delays)
         busy, after = np.zeros((2, len(steps), count))
         for number, step in enumerate(steps):
@@ -111,23 +123,45 @@ class Path:
             else:
                 busy[number] = step
         free = [0.0] * len(steps)
-        finished: list[float] = []
-        samples = []
-        for number, (busy_s, after_s, (edge, *later)) in enumerate(
-            zip(busy.T.tolist(), after.T.tolist(), computed.T.tolist(), strict=True)
-        ):
+        began, finished = list[float](), list[float]()
+        for number, (busy_s, after_s) in enumerate(zip(busy.T.tolist(), after.T.tolist(), strict=True)):
             started = at = max(free[0], finished[number - depth] if number >= depth else 0.0)
             for step, (takes, then) in enumerate(zip(busy_s, after_s, strict=True)):
                 free[step] = at = max(at, free[step]) + takes
                 at += then
+            began.append(started)
             finished.append(max([at + self.overhead_s, *finished[-1:]]))  # replies come in order
-            samples.append(Sample(started, finished[-1], edge, self.overhead_s, tuple(later)))
-        return Phase(origin_s, samples, [], depth)
+        return Phase(origin_s, self._samples(began, finished, factors, worked), [], depth)
 
-    def _drawn(self, count: int) -> tuple[Floats, Floats]:
-        """Seconds of each stage, and the delay on each way out and back, for so many requests."""
-        factors = self.noise.factors(self.draws, self.noise.request, (len(self.stages_s), count))
+    def _samples(
+        self, began: Sequence[float], finished: Sequence[float], factors: Floats, worked: Floats
+    ) -> list[Sample]:
+        """The requests, of which it is noted what codecs took."""
+        for host, factor, (decode_s, encode_s) in zip(self.hosts, factors, self.coded, strict=True):
+            decode_s += (factor * host.decode_s).tolist()
+            encode_s += (factor * host.encode_s).tolist()
+        edge, sent = self.hosts[0], self.wire_bytes[0] if self.wire_bytes else 0
+        return [
+            Sample(
+                started,
+                ended,
+                factor * edge.compute_s,
+                self.overhead_s,
+                tuple(later),
+                factor * edge.encode_s,
+                sent,
+            )
+            for started, ended, factor, later in zip(
+                began, finished, factors[0].tolist(), worked[1:].T.tolist(), strict=True
+            )
+        ]
+
+    def _drawn(self, count: int) -> tuple[Floats, Floats, Floats]:
+        """For so many requests: how many times as long as usual each host takes, its seconds, and the delay on each way
+        out and back.
+        """
+        factors = self.noise.factors(self.draws, self.noise.request, (len(self.hosts), count))
         ways = [*self.out, *reversed(self.back)]
         least, most = np.array([way.delay_s for way in ways]).reshape(-1, 2).T[:, :, np.newaxis]
         delays = least + (most - least) * self.draws.random((len(ways), count))
-        return factors * np.array(self.stages_s)[:, np.newaxis], delays
+        return factors, factors * np.array([host.seconds for host in self.hosts])[:, np.newaxis], delays

@@ -7,7 +7,7 @@ import itertools
 import statistics
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from itertools import pairwise, zip_longest
 from typing import Any
@@ -16,6 +16,7 @@ import numpy as np
 
 from pareto.backends import registry
 from pareto.bounds import Crossing
+from pareto.codecs.registry import NONE
 from pareto.hosts.connection import Unreachable
 from pareto.hosts.host import EDGE, End, TestbedError, chain
 from pareto.hosts.inventory import SIMULATED
@@ -24,14 +25,15 @@ from pareto.hosts.shaping import LinkState, Shaper
 from pareto.hosts.testbed import Link, Testbed
 from pareto.link import probe
 from pareto.link.profile import Profile
-from pareto.messages import TrialReport, Usage, WrongOutput
+from pareto.messages import Coded, TrialReport, Usage, WrongOutput
 from pareto.plan import OVERHEAD_S, ModelFacts, Trial, crossings
 from pareto.prepare import recipe
 from pareto.runner import AnyWorkers
-from pareto.simulated.requests import Path
+from pareto.simulated import codecs
+from pareto.simulated.requests import Path, Work
 from pareto.simulated.world import World
 from pareto.sweep import AUTO, Cell, Sweep
-from pareto.trial import HostReport, TrialResult
+from pareto.trial import HostReport, TrialResult, without_codecs
 from pareto.worker import phases, served
 from pareto.worker.phases import Phase
 from pareto.worker.trial import figures, pace
@@ -115,6 +117,7 @@ class Simulation:
             input=how.input,
             notes=(f"{SIMULATED}: {NOTE}",),
             dtypes=tuple(tuple(spec.dtype for spec in point.payload) for point in outline.points),
+            wire_shares=codecs.wire_shares(self.world, outline, sweep.coding),
         )
         manifest = {
             "graph_digest": outline.graph_digest,
@@ -228,12 +231,13 @@ class Workers(AnyWorkers):
             for profile, at in zip(network, map(_position_s, self.links), strict=True)
         ]
         crossed, began = self.crossings(cell, network, seen), self._clock()
-        alone_s = self._stages_s(trial, len(crossed) + 1, draws)
-        loaded_s = [
-            self._loaded_s(role, trial.round, s) for role, s in zip(self._hosts, alone_s, strict=False)
+        alone = self._works(trial, crossed, draws)
+        loaded = [
+            replace(work, compute_s=self._loaded_s(role, trial.round, work.compute_s))
+            for role, work in zip(self._hosts, alone, strict=False)
         ]
         backend_s = BACKEND_S.get(registry.parse(cell.backend).name, 0.0)
-        path = Path(crossed, loaded_s, world, backend_s, draws)
+        path = Path(crossed, loaded, world, backend_s, draws)
         lone = path.alone(trial.effort.latency, began)
         self._clock.jump(lone.samples[-1].finished_s)
         depth, pace_s = pace(
@@ -241,7 +245,7 @@ class Workers(AnyWorkers):
         )
         many = path.in_flight(trial.effort.throughput, depth, pace_s, self._clock())
         self._clock.jump(many.samples[-1].finished_s)
-        result = self._result(cell, crossed, lone, many, began, alone_s)
+        result = self._result(cell, crossed, path, lone, many, began, [work.compute_s for work in alone])
         self._clock.jump(OVERHEAD_S)
         return result
 
@@ -249,6 +253,7 @@ class Workers(AnyWorkers):
         self,
         cell: Cell,
         crossed: Sequence[Crossing],
+        path: Path,
         lone: Phase,
         many: Phase,
         began: float,
@@ -261,11 +266,16 @@ class Workers(AnyWorkers):
         requests, counted = len(lone.samples) + len(many.samples), phases.steady(many)[1:]
         traffic: list[dict[str, Any]] = [
             {
-                "sent_bytes": requests * (crossing.payload_bytes if crossing else 0),
+                "sent_bytes": requests * round(crossing.sent_bytes if crossing else 0),
                 "received_bytes": requests * (crossing.result_bytes if crossing else 0),
             }
             for crossing, _ in zip_longest(crossed, self._hosts)
         ]
+        coded: list[Coded | None] = [None] * len(self._hosts)
+        if cell.codec != NONE:
+            sent = [*path.wire_bytes, 0]
+            for host, ((decode_s, encode_s), nbytes) in enumerate(zip(path.coded, sent, strict=True)):
+                coded[host] = Coded(decode_s, encode_s, [nbytes] * requests)
         edge = TrialReport(
             **figures(lone, many, cell.batch_size),
             **traffic[0],
@@ -279,12 +289,13 @@ class Workers(AnyWorkers):
             trial_window=(began, self._clock()),
             measured_s=self._clock() - began,
             tcp=None,
+            coded=coded[0],
         )
-        usages: list[Usage] = [edge]
+        later_usages = list[Usage]()
         for later in range(len(self._hosts) - 1):
             stages_s = [sample.stages_s[later] for sample in counted if later < len(sample.stages_s)]
             ends = list(itertools.accumulate(stages_s, initial=0.0))
-            usages.append(
+            later_usages.append(
                 Usage(
                     trial_window=None,
                     throughput_window=edge.throughput_window,
@@ -293,8 +304,11 @@ class Workers(AnyWorkers):
                     steady_s=served.steady_s(list(pairwise(ends))),
                     **traffic[1 + later],
                     **_NOT_MEASURED,
+                    coded=coded[1 + later],
                 )
             )
+        edge = without_codecs(edge, later_usages)
+        usages = [edge, *later_usages]
         baselines = [seconds or None for seconds in alone_s]
         hosts = {
             role: HostReport(usage, baseline_s)
@@ -302,21 +316,29 @@ class Workers(AnyWorkers):
         }
         return TrialResult(edge, hosts)
 
-    def _stages_s(self, trial: Trial, count: int, draws: np.random.Generator) -> list[float]:
-        """The seconds of a batch on each of the first `count` hosts in this trial, without each request's noise."""
-        noise, of_round = self._world.noise, self._rounds.get(trial.round)
+    def _works(self, trial: Trial, crossed: Sequence[Crossing], draws: np.random.Generator) -> list[Work]:
+        """What each host that takes part does for a batch in this trial, without each request's noise."""
+        noise, of_round, cell = self._world.noise, self._rounds.get(trial.round), trial.cell
         if of_round is None:
             of_round = noise.factors(
                 self._draws("round", trial.round), noise.round, (len(self._hosts),)
             ).tolist()
             self._rounds[trial.round] = of_round
         of_trial = noise.factors(draws, noise.trial, (len(self._hosts),)).tolist()
-        return [
-            usual * single * common
-            for usual, single, common in zip(
-                self._usual_s(trial.cell)[:count], of_trial, of_round, strict=False
-            )
-        ]
+        works = []
+        usual_s = self._usual_s(cell)[: len(crossed) + 1]
+        for place, (role, compute_s) in enumerate(zip(self._hosts, usual_s, strict=False)):
+            decode_s = self._coding_s(cell, role, crossed[place - 1])[1] if place else 0.0
+            encode_s = self._coding_s(cell, role, crossed[place])[0] if place < len(crossed) else 0.0
+            factor = of_trial[place] * of_round[place]
+            works.append(Work(factor * compute_s, factor * decode_s, factor * encode_s))
+        return works
+
+    def _coding_s(self, cell: Cell, role: str, crossing: Crossing) -> tuple[float, float]:
+        """The seconds that a host takes to encode, and to decode, a request's payload, without noise."""
+        both = codecs.seconds(self._world, role, cell.codec, crossing.payload_bytes)
+        share = self._edge_cpu if role == EDGE else 1.0
+        return both[0] / share, both[1] / share
 
     def _loaded_s(self, role: str, number: int, seconds: float) -> float:
         """The seconds that a stage takes in this round, with the load that the world puts on its host."""

@@ -83,8 +83,20 @@ class Load(Keys):
     rounds: tuple[int, ...] = ()
 
 
+class CodecStep(Keys):
+    """A step of a codec: MB of its input a second, on a host of 100 GFLOP/s, and the share of it that comes out.
+
+    What a step sends that gives numbers fewer bits follows from the payload; its share is what the next step gets.
+    """
+
+    WHAT: ClassVar[str] = "a step of a codec"
+    encode: float = Field(default=1000.0, gt=0, le=1e6)
+    decode: float = Field(default=2000.0, gt=0, le=1e6)
+    share: Annotated[float, quantity(units.share, plain=True)] = Field(default=0.7, gt=0, le=1.5)
+
+
 class World(Keys):
-    """A simulated testbed. loads: by role. requests: the most that a phase has; fewer make long studies quick."""
+    """A simulated testbed. loads: by role. codecs: by step. requests: the most of a phase; fewer make studies quick."""
 
     WHAT: ClassVar[str] = "a simulated testbed"
     hosts: dict[str, Speed] = Field(default_factory=dict)
@@ -93,6 +105,7 @@ class World(Keys):
     link: LinkTruth = LinkTruth()
     faults: Faults = Faults()
     loads: dict[str, Load] = Field(default_factory=dict)
+    codecs: dict[str, CodecStep] = Field(default_factory=dict)
     requests: int = Field(default=5000, ge=2, le=5000)
     seed: int = Field(default=0, ge=0)
 
@@ -100,6 +113,9 @@ class World(Keys):
 
     def speed(self, role: str) -> Speed:
         return self.hosts.get(role) or _USUAL.get(role, Speed())
+
+    def codec_step(self, name: str) -> CodecStep:
+        return self.codecs.get(name) or _USUAL_STEPS.get(name, CodecStep())
 
     def unit_times_s(self, role: str, model: str, flops: Iterable[int]) -> list[float]:
         """Seconds of each unit of a model on a host, one image: as the file of times says, else by its FLOPs."""
@@ -122,6 +138,16 @@ class World(Keys):
 
 _USUAL = {EDGE: Speed(gflops=5.0, per_unit=50e-6), SERVER: Speed(gflops=100.0, per_unit=10e-6)}
 """About a Raspberry Pi 4 and a desktop processor."""
+_USUAL_STEPS = {
+    name: CodecStep(encode=encode, decode=decode, share=share)
+    for name, encode, decode, share in (
+        *(("fp16", 40_000, 30_000, 0.5), ("bf16", 30_000, 30_000, 0.5), ("int8", 3500, 20_000, 0.25)),
+        *(("uint4", 2500, 7000, 0.125), ("zstd", 300, 1200, 0.65), ("lz4", 900, 4000, 0.75)),
+        *(("blosc2", 270, 2200, 0.85), ("jpeg", 130, 100, 0.15), ("webp", 33, 100, 0.05)),
+        ("png", 14, 53, 0.6),
+    )
+}
+"""About what they do on one core of a server (docs/performance.md)."""
 
 
 def load(name: str) -> World:

@@ -185,7 +185,7 @@ class Worker:
             self._device.forget()
             gc.collect()  # the marked stages: graphs and their modules refer to each other
 
-    def codecs(self, request: messages.TimeCodecs) -> messages.CodecRuns:
+    def coded(self, request: messages.TimeCodecs) -> messages.CodecRuns:
         _, resident = self._loaded()
         known = {text: self._codec(text) for text in dict.fromkeys(text for _, text in request.coded)}
         self._hold(resident, 0, 0)
@@ -341,7 +341,7 @@ def answers(worker: Worker) -> messages.Answers:
         messages.LoadStage: worker.stage,
         messages.MeasureBaseline: worker.baseline,
         messages.TimeUnits: worker.units,
-        messages.TimeCodecs: worker.codecs,
+        messages.TimeCodecs: worker.coded,
         messages.MeasureRoofline: worker.roofline,
         messages.RunTrial: worker.trial,
         messages.GetUsage: worker.usage,

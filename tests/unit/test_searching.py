@@ -291,6 +291,88 @@ def searching(rows: Rows, sweep: Sweep | None = None) -> Searching:
     return Searching(sweep, facts, networks_of(sweep, 1), store, {})
 
 
+CODECS = ("--codec", "none,int8,zstd", "--trials", "3")
+
+
+@pytest.fixture(scope="module")
+def coded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A search over codecs, and what it printed."""
+    folder = tmp_path_factory.mktemp("coded")
+    done = command(*JOB, *CODECS, *world(folder), "--out", str(folder / "out"))
+    assert done.code == 0, done.err
+    return folder, done.out
+
+
+def test_a_search_over_codecs_has_the_front_of_each_of_them(coded: tuple[Path, str], tmp_path: Path) -> None:
+    folder, out = coded
+    job = [word for word in JOB if word != "--search"]
+    every = command(*job, *CODECS, *world(tmp_path), "--out", str(tmp_path / "out"))
+    assert every.code == 0, every.err
+    cells = {(*key(row), row["codec"]) for row in read(tmp_path, "trials.csv")}
+    settled = {(*key(row), row["codec"]) for row in read(folder, "trials.csv") + read(folder, "struck.csv")}
+    assert settled == cells
+    assert f"{len(cells)} cells: " in " ".join(out.split())
+    names = ["point", "codec"]
+    fronts = [set(best(each)[names].itertuples(index=False, name=None)) for each in (folder, tmp_path)]
+    assert fronts[0] == fronts[1]
+    assert {codec for _, codec in fronts[0]} == {"none", "int8", "zstd:3"}
+    assert len(read(folder, "trials.csv")) < 0.7 * len(read(tmp_path, "trials.csv"))
+
+
+def test_what_strikes_a_cell_off_has_its_codec_or_none_at_work(coded: tuple[Path, str]) -> None:
+    struck = read(coded[0], "struck.csv")
+    assert {row["codec"] for row in struck} > {"int8"}
+    of_codec = {(*key(row), row["codec"]) for row in read(coded[0], "trials.csv")}
+    for row in struck:
+        by = row["by_point"], row["by_backend"]
+        assert (*by, row["codec"]) in of_codec or (*by, "none") in of_codec
+
+
+def test_a_search_over_codecs_goes_on_from_wherever_it_was(coded: tuple[Path, str], tmp_path: Path) -> None:
+    shutil.copytree(coded[0], tmp_path, dirs_exist_ok=True)
+    run, trials = only_run(tmp_path), read(tmp_path, "trials.csv")
+    lines = (run / "trials.csv").read_text().splitlines(keepends=True)
+    (run / "trials.csv").write_text("".join(lines[: len(lines) // 3]))
+    named = ("--model", MODEL, "--testbed", f"simulated:{coded[0]}/world.yaml", "--figures", "none")
+    again = command("--resume", str(run), *named)
+    assert again.code == 0, again.err
+    assert Counter(
+        (*key(row), row["codec"], row["round"]) for row in read(tmp_path, "trials.csv")
+    ) == Counter((*key(row), row["codec"], row["round"]) for row in trials)
+
+
+def test_what_is_less_accurate_strikes_nothing_off() -> None:
+    """The driver knows each codec's accuracy at each split before the first trial."""
+    sweep = make_sweep({"model": "m", "trials": 2, "search": True, "backend": "tcp", "codec": "none,int8"})
+    points = (("input", 9), ("mid", 5), ("late", 5), ("output", 0))
+    accuracy = {(1, "int8", (1,)): 0.5, (1, "int8", (2,)): 0.75}
+    facts = {
+        "m": ModelFacts(
+            points, 0.1, splits=((0,), (1,), (2,), (3,)), accuracy=accuracy,
+            dtypes=(("uint8",), ("float32",), ("float32",)),
+        )
+    }  # fmt: skip
+    store: Any = Rounds([])
+    search = Searching(sweep, facts, networks_of(sweep, 1), store, {})
+    ((cells, known),) = zip(search._cells.values(), search._prospects.values(), strict=True)
+    assert known.fronts is not None
+    assert known.accuracy is not None
+    made = {
+        (cell.point, cell.codec): (front, share)
+        for cell, front, share in zip(cells, known.fronts.tolist(), known.accuracy.tolist(), strict=True)
+    }
+    int8, none = made["1", "int8"][0], made["1", "none"][0]
+    assert sorted([int8, none]) == [[False, True], [True, False]]
+    assert made == {
+        ("0", "none"): ([True, True], 1.0),
+        ("1", "none"): (none, 1.0),
+        ("1", "int8"): (int8, 0.5),
+        ("2", "none"): (none, 1.0),
+        ("2", "int8"): (int8, 0.75),
+        ("3", "none"): ([True, True], 1.0),
+    }
+
+
 def row(point: int, number: int, status: str = "ok", latency_s: str = "0.1") -> dict[str, str]:
     return {
         **{"model": "m", "netem": "none", "batch_size": "1", "codec": "none", "in_flight_asked": "auto"},
@@ -344,7 +426,7 @@ def test_each_condition_is_added_a_round_of_its_own() -> None:
     )
     search = searching(rows, sweep)
     search.update()
-    part = search.further({condition: 1 + search.last(condition) for condition in search.cells})
+    part = search.further({condition: 1 + search.last(condition) for condition in search.conditions})
     assert {(trial.cell.batch_size, trial.round) for trial in part.trials} == {(1, 4), (2, 3)}
 
 

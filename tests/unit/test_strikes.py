@@ -7,7 +7,8 @@ import pytest
 
 from analysis.statistics.samples import Floats
 from pareto import strikes
-from pareto.strikes import ROUNDS, Look, Prospects
+from pareto.search import Search
+from pareto.strikes import PHYSICS, ROUNDS, Look, Prospects
 
 CELLS, COUNT = 30, 5
 
@@ -76,7 +77,7 @@ def test_the_surest_of_all_pairs_strikes() -> None:
     assert noise is not None
     variance, freedom = noise
     every = np.arange(len(look.cells))
-    by, least = look._surest(every, variance, freedom)
+    by, least = look._surest(every, every, variance, freedom)
     apart = look._apart(every)[..., None]
     error = np.sqrt(apart * np.maximum(variance[:, None], variance[None]) + 2 * strikes.FLOOR**2)
     worse = look.levels[:, None] - look.levels[None]
@@ -88,3 +89,69 @@ def test_the_surest_of_all_pairs_strikes() -> None:
     assert counts.sum() > CELLS / 2
     assert by[counts].tolist() == chance.argmin(axis=1)[counts].tolist()
     assert least[counts] == pytest.approx(chance.min(axis=1)[counts])
+
+
+LEVELS = np.array([[0.0, 0.0], [1.0, 1.0], [2.0, 2.0], [3.0, 3.0], [0.5, 0.5], [1.5, 1.5]])
+FIRST, SECOND, BOTH = (True, False), (False, True), (True, True)
+
+
+def of_fronts(*fronts: tuple[bool, bool], accuracy: list[float] | None = None) -> Prospects:
+    """Cells on one line, each behind those with a lesser level, of which it is forecast."""
+    return Prospects(
+        LEVELS, np.full(LEVELS.shape, 0.01), LEVELS - 0.05, np.array(fronts), np.array(accuracy) if accuracy else None
+    )  # fmt: skip
+
+
+def looked_at(known: Prospects, unmeasured: tuple[int, ...] = ()) -> Look:
+    draws = np.random.default_rng(5)
+    measured = LEVELS + draws.normal(0, 0.01, (4, *LEVELS.shape))
+    measured[:, list(unmeasured)] = np.nan
+    return Look(known, measured)
+
+
+@pytest.mark.parametrize("how", [ROUNDS, PHYSICS])
+def test_a_cell_is_struck_off_by_cells_of_its_own_fronts_alone(how: str) -> None:
+    known = of_fronts(FIRST, SECOND, SECOND, FIRST, SECOND, BOTH)
+    look = looked_at(known, (2, 3, 5) if how == PHYSICS else ())
+    found = look.strikes(np.zeros(6, dtype=bool), 1.0)
+    if how == PHYSICS:
+        assert found.how.tolist() == ["", ROUNDS, PHYSICS, PHYSICS, "", PHYSICS]
+    else:
+        assert found.how.tolist() == ["", *[ROUNDS] * 3, "", ROUNDS]
+    assert found.by[[1, 2, 3]].tolist() == [4, 4, 0], "the second front's best is not the first one's"
+    assert look.front(np.ones(6, dtype=bool)).tolist() == [True, False, False, False, True, False]
+    assert known.tiers[[0, 4]].tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("unmeasured", [(), (5,)], ids=[ROUNDS, PHYSICS])
+def test_a_cell_of_several_fronts_stays_as_long_as_it_may_be_on_one(unmeasured: tuple[int, ...]) -> None:
+    """The first front has nothing better than it; only the second has."""
+    known = of_fronts(SECOND, SECOND, FIRST, FIRST, SECOND, BOTH)
+    look = looked_at(known, unmeasured)
+    found = look.strikes(np.zeros(6, dtype=bool), 1.0)
+    assert found.how[5] == ""
+    assert look.front(np.ones(6, dtype=bool))[5] == (not unmeasured)
+    assert known.tiers[5] == 0
+    if not unmeasured:
+        assert found.by[[2, 3]].tolist() == [5, 5], "it strikes off what is worse on either"
+
+
+@pytest.mark.parametrize("unmeasured", [(), (1, 2)], ids=[ROUNDS, PHYSICS])
+def test_a_less_accurate_cell_strikes_nothing_off(unmeasured: tuple[int, ...]) -> None:
+    known = of_fronts(*[FIRST] * 6, accuracy=[0.9, 1.0, 0.9, 1.0, 1.0, 0.8])
+    look = looked_at(known, unmeasured)
+    found = look.strikes(np.zeros(6, dtype=bool), 1.0)
+    assert (found.how != "").tolist() == [False, True, True, True, False, True]
+    assert found.by[[1, 2]].tolist() == [4, 0]
+    assert look.front(np.ones(6, dtype=bool)).tolist() == [True, False, False, False, True, False]
+    assert known.tiers[4] == 0
+
+
+def test_one_front_of_all_is_what_there_is_without_codecs() -> None:
+    known = Prospects(LEVELS, np.full(LEVELS.shape, 0.01), LEVELS - 0.05)
+    with_one = of_fronts(*[FIRST] * 6, accuracy=[1.0] * 6)
+    one, other = (looked_at(each, (3,)).strikes(np.zeros(6, dtype=bool), 1.0) for each in (known, with_one))
+    assert one.how.tolist() == other.how.tolist()
+    assert one.chance.tolist() == other.chance.tolist()
+    assert known.tiers.tolist() == with_one.tiers.tolist()
+    assert Search(known, 2).prospects.members[0].tolist() == list(range(6))

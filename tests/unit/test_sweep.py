@@ -70,8 +70,6 @@ BAD_OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"backend": "rpc:tls"}, "'rpc:tls'"),
     ({"codec": "gzip"}, "--codec 'gzip'"),
     ({"codec": "none,int8+fp16"}, "'int8+fp16'"),
-    ({"codec": "int8", "search": True}, "--search"),
-    ({"codec": "int8", "testbed": "simulated"}, "--testbed simulated"),
     ({"testbed": "lab.yaml", "initial_window": 10}, "--initial-window"),
     ({"testbed": "lab.yaml", "slow_start_after_idle": True}, "--slow-start-after-idle"),
 ]

@@ -28,11 +28,14 @@ def test_without_noise_a_trial_is_arithmetic() -> None:
     assert crossed["latency_s"] == pytest.approx(crossed["server_s"] + transfer_s + 0.01 + 0.0001, rel=1e-6)
 
 
-def test_a_trial_keeps_its_bounds_whatever_the_noise() -> None:
+@pytest.mark.parametrize("coded", [False, True])
+def test_a_trial_keeps_its_bounds_whatever_the_noise(coded: bool) -> None:
     noisy = world(noise={"kind": "heavy", "request": 0.1, "trial": 0.1, "round": 0.1})
-    found = rows(sweep(backend="tcp,rpc", trials=3, batch_size="1,4", in_flight="auto,1,8"), noisy)
+    codecs = "none,int8,uint4+zstd" if coded else "none"
+    wanted = sweep(backend="tcp,rpc", trials=3, batch_size="1,4", in_flight="auto,1,8", codec=codecs)
+    found = rows(wanted, noisy)
     assert {row["status"] for row in found} == {"ok"}
-    assert len(found) == POINTS * 2 * 3 * 2 * 3
+    assert len(found) == ((POINTS - 1) * (3 if coded else 1) + 1) * 2 * 3 * 2 * 3
     for row in found:
         assert row["latency_s"] > 0.999999 * row["latency_bound_s"]
         assert row["throughput_ips"] <= 1.06 * row["throughput_bound_ips"]
@@ -48,6 +51,36 @@ def test_a_host_that_something_else_slows_in_some_rounds_is_told_in_these(role: 
     # Its bounds do not follow it, so that an efficiency would show it.
     assert found[1]["latency_bound_s"] == pytest.approx(found[0]["latency_bound_s"], rel=0.2)
     assert found[1]["throughput_ips"] < 0.5 * found[1]["throughput_bound_ips"]
+
+
+def test_a_codec_takes_time_on_both_hosts_and_sends_less() -> None:
+    codecs = {
+        "zstd": {"encode": 10, "decode": 50, "share": "50%"},
+        "int8": {"encode": 4, "decode": 8, "share": 0.25},
+    }
+    quiet = world(noise=STILL, codecs=codecs)
+    wanted = sweep(points="3", codec="none,int8+zstd", edge_cpu=0.5)
+    coded, plain = sorted(rows(wanted, quiet), key=lambda row: str(row["codec"]))
+    payload = coded["payload_bytes"]
+    assert coded["wire_bytes"] == round((payload / 4 + 8) / 2)
+    assert plain["wire_bytes"] == plain["payload_bytes"] == payload
+    edge, server = (HOSTS[role]["gflops"] / 100 * 1e6 for role in ("edge", "server"))
+    encode_s = (payload / 4 + payload / 4 / 10) / edge / 0.5
+    decode_s = (payload / 8 + payload / 4 / 50) / server
+    assert coded["encode_s"] == pytest.approx(encode_s)
+    assert coded["decode_s"] == pytest.approx(decode_s)
+    assert (coded["edge_s"], coded["server_s"]) == pytest.approx((plain["edge_s"], plain["server_s"]))
+    saved_s = 8 * (payload - coded["wire_bytes"]) / (50e6 * GOODPUT)
+    assert coded["latency_s"] == pytest.approx(plain["latency_s"] - saved_s + encode_s + decode_s)
+    assert coded["throughput_ips"] == pytest.approx(1 / (coded["edge_s"] + encode_s), rel=0.01)
+
+
+def test_hosts_between_decode_and_encode() -> None:
+    wanted = sweep(points="2+4", hosts=3, codec="none,fp16")
+    coded, plain = sorted(rows(wanted, world(noise=STILL)), key=lambda row: str(row["codec"]))
+    assert coded["middle_s"] == pytest.approx(plain["middle_s"])
+    assert coded["decode_s"] > 0
+    assert coded["status"] == plain["status"] == "ok"
 
 
 def test_many_requests_in_flight_keep_the_slowest_step_busy() -> None:

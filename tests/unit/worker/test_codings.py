@@ -50,13 +50,13 @@ def worker(tmp_path_factory: pytest.TempPathFactory, images: torch.Tensor) -> It
 
 def ask(worker: Worker, coded: list[tuple[int, str]] = CODED, cpu: float = 1.0, **more: bool) -> CodecRuns:
     file = worker.folder / "examples"  # type: ignore[attr-defined]
-    return worker.codecs(TimeCodecs(coded, str(file), cpu=cpu, **{"decodes": True, **more}))
+    return worker.coded(TimeCodecs(coded, str(file), cpu=cpu, **{"decodes": True, **more}))
 
 
 def test_each_codec_is_timed_on_the_models_own_payloads(worker: Worker, images: torch.Tensor) -> None:
     runs = ask(worker)
     assert read(CodecRuns, json.loads(json.dumps(plain(runs)))) == runs
-    assert answers(worker)[TimeCodecs] == worker.codecs
+    assert answers(worker)[TimeCodecs] == worker.coded
     outline, resident = worker._loaded()
     for number, (point, text) in enumerate(CODED):
         nbytes = 2 * outline.points[point].payload_bytes

@@ -1,0 +1,60 @@
+"""What codecs do on a simulated testbed: the bytes that they send, and how long hosts take for it.
+
+Steps that give numbers fewer bits make what their layout says, to the byte. What compressors and pictures make of a
+payload depends on its content, which nothing computes here: the world states it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pareto import codec_times
+from pareto.codecs import registry
+from pareto.codecs.base import nbytes
+from pareto.codecs.registry import Codec
+from pareto.simulated.world import World
+from partitions.graph import TensorSpec
+from partitions.model import Outline
+
+REFERENCE_GFLOPS = 100.0
+"""The host whose rates a world states: a host of half as many GFLOP/s takes twice as long."""
+
+
+def wire_shares(world: World, outline: Outline, codecs: Sequence[Codec]) -> dict[str, tuple[float, ...]]:
+    """By codec, the share of each point's payload that it sends; 1 where it is not used.
+
+    Codecs that others come to somewhere are among them.
+    """
+    coded = codec_times.coded(outline, codecs)
+    return {
+        text: tuple(
+            _share(world, registry.parse(text), point.payload) if (at, text) in coded else 1.0
+            for at, point in enumerate(outline.points)
+        )
+        for text in dict.fromkeys(text for _, text in coded)
+    }
+
+
+def seconds(world: World, role: str, codec: str, payload_bytes: float) -> tuple[float, float]:
+    """What a host takes to encode a payload, and to decode it: of each step its input over its rate."""
+    faster = 1e6 * world.speed(role).gflops / REFERENCE_GFLOPS
+    encode_s = decode_s = 0.0
+    for name, _ in registry.parse(codec).names:
+        step = world.codec_step(name)
+        encode_s += payload_bytes / (faster * step.encode)
+        decode_s += payload_bytes / (faster * step.decode)
+        payload_bytes *= step.share
+    return encode_s, decode_s
+
+
+def _share(world: World, codec: Codec, payload: Sequence[TensorSpec]) -> float:
+    """The share of a payload that a codec sends."""
+    layout = tuple((spec.dtype, spec.at(1)) for spec in payload)
+    share = 1.0
+    for name, variant in codec.names:
+        if name not in registry.BITS:
+            share *= world.codec_step(name).share
+            continue
+        coded = Codec(registry.SEPARATOR.join(filter(None, (name, variant)))).encoded(layout)
+        share *= sum(nbytes(*each) for each in coded) / sum(nbytes(*each) for each in layout)
+    return share
