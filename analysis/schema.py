@@ -159,14 +159,29 @@ TRIALS = _table(
     number: max_abs_error
         largest deviation of any result in the trial from that of the whole model
     not negative: top1 top1_images
-        share of the trial's different images whose label was the top class, and how many images they were.
-        Only with labels
+        share of all images of the run whose label is the top class after the codec, and how many images they are. Only
+        with labels. This and the columns up to `wrong_images` belong to the split and the codec: the driver works them
+        out in one process before the run, from the results that the trial's must be equal to within the proof's
+        tolerance. Those of a codec that loses nothing, and of none, are the whole model's. Empty if the trial's results
+        are not equal
     not negative: agreement agreement_images
-        share of the different images that the run proves its splits with whose top class, after the codec, is that of
-        the whole model without one, and how many images they were. Needs no labels
+        share of all images of the run whose top class after the codec is that of the whole model without one, and how
+        many images they are. Needs no labels. Without a loss it is 1, by that proof
     not negative: output_error
-        what the codec does to the output of the same images: the Euclidean norm of its difference from that of the
-        whole model without a codec, as a share of the latter's norm
+        what the codec does to the output of these images: the Euclidean norm of its difference from that of the whole
+        model without a codec, as a share of the latter's norm. Without a loss it is 0, by that proof; `max_abs_error`
+        is what was measured
+    not negative: mean_iou
+        of a segmentation model: the mean over classes of intersection over union of its pixels and those of the whole
+        model without a codec, over these images
+    not negative: map50
+        of a YOLO detector: the mean average precision at an overlap of 0.5 of its boxes, where those of the whole model
+        without a codec are the truth, over these images. Empty if that has no boxes
+    free: changed_images
+        which of these images changed their top class: a hexadecimal digit for each four, the first image its highest
+        bit. Empty without classes, and with more than 1024 images
+    free: wrong_images
+        likewise, whose top class is not their label
     not negative: rtt_s rate_bps
         the link as probed, mean of before and after: round trip, TCP goodput from edge to server
     number: loaded_rate_bps

@@ -1,55 +1,105 @@
 """What codecs make of a model's results and payloads, worked out by the driver in one process, before a run.
 
 A codec that loses something changes the results. What a split through it must be equal to is the same split through the
-same codec in one process: so a wrong split is still found.
+same codec in one process: so a wrong split is still found. What it costs in quality belongs to the split and the codec,
+not to a trial, so that is worked out here too, over all images of the run.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from pareto.backends.base import Tensors, layout
-from pareto.codecs.registry import Codec
+from pareto.backends.base import Tensors, layout, nbytes
+from pareto.codecs.registry import NONE, Codec
 from pareto.splits import Split
 from partitions.model import PartitionedModel
+from partitions.quality import Answers, Comparison, Quality
 from partitions.stage import Stage
 
 SIZED = 4
 """Batches whose payloads tell beforehand how many bytes a codec makes of them. A trial counts its own."""
+Coded = tuple[Split, Codec]
 
 
-def lossy(model: PartitionedModel, split: Split, codecs: Sequence[Codec]) -> list[Codec]:
-    """The codecs that change the results of a split, each once, without their steps that lose nothing."""
-    last = len(model.points) - 1
-    at_work = (_at_work(model, split, codec) for codec in codecs if codec.fits(split, last))
-    return list(dict.fromkeys(codec.lossy for codec in at_work if not codec.lossless))
+@dataclass(frozen=True)
+class Expected:
+    """What is known before a run of a model's results at each split with each codec.
 
-
-def _at_work(model: PartitionedModel, split: Split, codec: Codec) -> Codec:
-    """What a codec comes to at a split."""
-    crossing = (spec.dtype for cut in split for spec in model.points[cut].payload)
-    return codec.at(frozenset(crossing))
-
-
-def references(
-    model: PartitionedModel, inputs: Tensor, splits: Sequence[Split], codecs: Sequence[Codec]
-) -> dict[str, Tensor]:
-    """The results of each split with each codec that loses something, as (n, batch, ...): `int8@7.reference0`.
-
-    inputs: (n, batch, ...) in the model's input dtype.
+    references: the results with each codec that loses something, as (n, batch, ...): `int8@7.reference0`. qualities: of
+    these by `Codec.coded_name`; those of the whole model, and so of all codecs that lose nothing, by `none`.
+    wire_shares: by codec, the share of each point's payload that it sends; 1 where it is not used. Codecs that others
+    come to somewhere are among them.
     """
-    cuts, last = _cuts(model, splits), len(model.points) - 1
-    made: dict[str, Tensor] = {}
-    through = [(split, codec) for split in splits for codec in lossy(model, split, codecs)]
-    if not through:
-        return made
-    stages = _Stages(model)
-    for index, batch in enumerate(inputs):
+
+    references: Mapping[str, Tensor]
+    qualities: Mapping[str, Quality]
+    wire_shares: Mapping[str, tuple[float, ...]]
+
+
+def quality_name(codec: Codec, split: Split) -> str:
+    """Under which name the quality of a cell is. codec: what is at work there."""
+    return NONE if codec.lossless else codec.coded_name(split)
+
+
+def accuracies(
+    qualities: Mapping[str, Quality],
+    model: PartitionedModel,
+    splits: Sequence[Split],
+    codecs: Sequence[Codec],
+) -> dict[tuple[str, Split], float]:
+    """The accuracy at each split with what each codec comes to there, and with none, as far as it is known."""
+    at_work = {(split, _at_work(model, split, codec)) for split in splits for codec in (Codec(NONE), *codecs)}
+    known = {
+        (codec.text, split): qualities[name].accuracy
+        for split, codec in at_work
+        if (name := quality_name(codec, split)) in qualities
+    }
+    return {cell: accuracy for cell, accuracy in known.items() if accuracy is not None}
+
+
+def lossy(model: PartitionedModel, splits: Sequence[Split], codecs: Sequence[Codec]) -> list[Coded]:
+    """Each split with each codec that changes its results, without the steps that lose nothing."""
+    last = len(model.points) - 1
+    through = (
+        (split, _at_work(model, split, codec))
+        for split in splits
+        for codec in codecs
+        if codec.fits(split, last)
+    )
+    return list(dict.fromkeys((split, codec.lossy) for split, codec in through if not codec.lossless))
+
+
+def expected(
+    model: PartitionedModel,
+    data: Mapping[str, Tensor],
+    splits: Sequence[Split],
+    codecs: Sequence[Codec],
+    task: str = "",
+) -> Expected:
+    """data: `inputs` (n, batch, ...), the whole model's answers to them as `reference0`, `reference1`, ..., and
+    `labels` (n, batch) where they are known. task: of the model's entry. A batch at a time is computed.
+    """
+    last, stages, through = len(model.points) - 1, _Stages(model), lossy(model, splits, codecs)
+    cuts = sorted({cut for split in splits for cut in split if cut < last}) if codecs else []
+    references: dict[str, Tensor] = {}
+    compared = {
+        name: Comparison(task) for name in (NONE, *(codec.coded_name(split) for split, codec in through))
+    }
+    sizes = _Sizes(model, splits, codecs, cuts)
+    for index, batch in enumerate(data["inputs"]):
+        labels = data["labels"][index] if "labels" in data else None
+        whole = Answers.of(_answers(data, index), task)
+        compared[NONE].add(whole, whole, labels)
+        if not through and index >= SIZED:
+            continue
         payloads = dict(_payloads(stages, batch, cuts))
+        if index < SIZED:
+            sizes.add(payloads)
         for split, codec in through:
             tensors = payloads[split[0]]
             for cut, end in itertools.pairwise((*split, last)):
@@ -57,36 +107,43 @@ def references(
                     there = codec.for_cut(cut)
                     tensors = there.decode(there.encode(tensors), layout(tensors))
                     tensors = stages.run(cut, end, tensors)
+            name = codec.coded_name(split)
+            compared[name].add(Answers.of(tensors, task), whole, labels)
             for number, tensor in enumerate(tensors):
-                name = f"{codec.coded_name(split)}.reference{number}"
-                if name not in made:
-                    made[name] = torch.empty(len(inputs), *tensor.shape, dtype=tensor.dtype)
-                made[name][index] = tensor
-    return made
+                key = f"{name}.reference{number}"
+                if key not in references:
+                    references[key] = torch.empty(len(data["inputs"]), *tensor.shape, dtype=tensor.dtype)
+                references[key][index] = tensor
+    qualities = {name: comparison.quality() for name, comparison in compared.items()}
+    return Expected(references, qualities, sizes.shares())
 
 
-def wire_shares(
-    model: PartitionedModel, inputs: Tensor, splits: Sequence[Split], codecs: Sequence[Codec]
-) -> dict[str, tuple[float, ...]]:
-    """By codec, the share of each point's payload that it sends; 1 where it is not used. inputs: as above.
+class _Sizes:
+    """How many bytes each codec sends at each point."""
 
-    Codecs that others come to somewhere are among them.
-    """
-    cuts, stages, last = _cuts(model, splits), _Stages(model), len(model.points) - 1
-    at_work = (_at_work(model, split, codec) for split in splits for codec in codecs)
-    codecs = [codec for codec in dict.fromkeys((*codecs, *at_work)) if codec.names]
-    raw = dict.fromkeys(cuts, 0)
-    sent = {codec.text: dict.fromkeys(cuts, 0) for codec in codecs}
-    for batch in inputs[:SIZED]:
-        for cut, payload in _payloads(stages, batch, cuts):
-            raw[cut] += _nbytes(payload)
-            for codec in codecs:
-                used = codec.fits((cut,), last)
-                sent[codec.text][cut] += _nbytes(codec.for_cut(cut).encode(payload) if used else payload)
-    return {
-        text: tuple(each[cut] / raw[cut] if raw.get(cut) else 1.0 for cut in range(len(model.points)))
-        for text, each in sent.items()
-    }
+    def __init__(
+        self, model: PartitionedModel, splits: Sequence[Split], codecs: Sequence[Codec], cuts: Sequence[int]
+    ) -> None:
+        at_work = (_at_work(model, split, codec) for split in splits for codec in codecs)
+        self._codecs = [codec for codec in dict.fromkeys((*codecs, *at_work)) if codec.names]
+        self._points = len(model.points)
+        self._raw = dict.fromkeys(cuts, 0)
+        self._sent = {codec.text: dict.fromkeys(cuts, 0) for codec in self._codecs}
+
+    def add(self, payloads: Mapping[int, Tensors]) -> None:
+        for cut, payload in payloads.items():
+            self._raw[cut] += nbytes(payload)
+            for codec in self._codecs:
+                used = codec.fits((cut,), self._points - 1)
+                self._sent[codec.text][cut] += nbytes(codec.for_cut(cut).encode(payload) if used else payload)
+
+    def shares(self) -> dict[str, tuple[float, ...]]:
+        return {
+            text: tuple(
+                sent[cut] / self._raw[cut] if self._raw.get(cut) else 1.0 for cut in range(self._points)
+            )
+            for text, sent in self._sent.items()
+        }
 
 
 class _Stages:
@@ -104,9 +161,16 @@ class _Stages:
         return outputs
 
 
-def _cuts(model: PartitionedModel, splits: Sequence[Split]) -> list[int]:
-    """The points at which something crosses a link, in order."""
-    return sorted({cut for split in splits for cut in split if cut < len(model.points) - 1})
+def _at_work(model: PartitionedModel, split: Split, codec: Codec) -> Codec:
+    """What a codec comes to at a split."""
+    crossing = (spec.dtype for cut in split for spec in model.points[cut].payload)
+    return codec.at(frozenset(crossing))
+
+
+def _answers(data: Mapping[str, Tensor], index: int) -> Tensors:
+    """The whole model's answers to one batch."""
+    names = itertools.takewhile(data.__contains__, (f"reference{number}" for number in itertools.count()))
+    return tuple(data[name][index] for name in names)
 
 
 def _payloads(stages: _Stages, batch: Tensor, cuts: Sequence[int]) -> Iterator[tuple[int, Tensors]]:
@@ -116,7 +180,3 @@ def _payloads(stages: _Stages, batch: Tensor, cuts: Sequence[int]) -> Iterator[t
         if start < end:
             tensors = stages.run(start, end, tensors)
         yield end, tensors
-
-
-def _nbytes(tensors: Tensors) -> int:
-    return sum(tensor.nbytes for tensor in tensors)

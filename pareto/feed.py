@@ -313,12 +313,11 @@ def crop_for(name: str, shape: tuple[int, int, int]) -> Crop:
 class Feeding:
     """A feed for a model.
 
-    facts: for the manifest. labelled: images wanted, if their labels are known. notes: for the user.
+    facts: for the manifest. notes: for the user.
     """
 
     feed: Feed
     facts: dict[str, Any]
-    labelled: int = 0
     notes: tuple[str, ...] = ()
 
 
@@ -357,6 +356,5 @@ def feed_for(
         "labels": labels.how,
         "classes": dict(zip(dataset.classes, labels.indices, strict=False)),
     }
-    if not labels.indices:
-        return Feeding(feed, facts, notes=(f"no accuracy for {recipe.name}: {labels.how}",))
-    return Feeding(feed, facts, labelled=images)
+    notes = () if labels.indices else (f"no accuracy for {recipe.name}: {labels.how}",)
+    return Feeding(feed, facts, notes)

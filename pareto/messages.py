@@ -502,9 +502,8 @@ class TrialReport(Usage):
     """What the edge measured in a trial. Times and rates of the two phases, medians unless the name says otherwise.
 
     work_s: what all hosts compute for a request (the median of the sums). stages_s: of each host behind the edge that
-    took part. sequential_ips: images per second with one request in flight. top1: the share of right classes in
-    `top1_images` images. agreement, output_error: as in trials.csv. measured_s: how long both phases took. With a codec
-    work_s has its times too, and so have stages_s, where the edge cannot tell them from computing.
+    took part. sequential_ips: images per second with one request in flight. measured_s: how long both phases took.
+    With a codec work_s has its times too, and so have stages_s, where the edge cannot tell them from computing.
     """
 
     trial_window: Window
@@ -529,11 +528,6 @@ class TrialReport(Usage):
     result_bytes: Count
     max_abs_error: Error
     tolerance: Finite
-    top1: Share | None
-    top1_images: Count | None
-    agreement: Share | None = None
-    agreement_images: Count | None = None
-    output_error: Annotated[float, Bounds(0, 1e18)] | None = None
     measured_s: Seconds
     tcp: TcpConnection | None
 

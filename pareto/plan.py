@@ -32,11 +32,6 @@ class Effort:
     latency: tuple[int, float]
     throughput: tuple[int, float]
 
-    def seeing(self, requests: int) -> Effort:
-        """The same with at least so many requests in the throughput phase, where a request costs least."""
-        least, seconds = self.throughput
-        return Effort(self.latency, (max(least, requests), seconds))
-
 
 THOROUGH = Effort(latency=(1, 0.6), throughput=(1, 0.5))
 """Short, and six rounds of it by default: trials of one cell differ by more than the requests of one trial do, so that
@@ -56,11 +51,10 @@ class ModelFacts:
     """What planning needs to know of a model. Bytes are those of one image.
 
     points: name and payload bytes of each. compute_s: of the whole model's forward pass on this machine. splits: the
-    cuts to measure, a point for each link. input: dtype of the images. images: how many each trial must see, where
-    their labels are known. notes: lines for the user. wire_shares: by codec, of each point's payload the share that it
-    sends. accuracy: by batch size, codec at work and split, as far as it is known beforehand. dtypes: of the tensors
-    that cross at each point; where that is not known, they are taken for floats. unfit: of a user's own codec, the
-    points at which it does not take what crosses.
+    cuts to measure, a point for each link. input: dtype of the images. notes: lines for the user. wire_shares: by
+    codec, of each point's payload the share that it sends. accuracy: by batch size, codec at work and split, as far as
+    it is known beforehand. dtypes: of the tensors that cross at each point; where that is not known, they are taken for
+    floats. unfit: of a user's own codec, the points at which it does not take what crosses.
     """
 
     points: tuple[tuple[str, int], ...]
@@ -68,7 +62,6 @@ class ModelFacts:
     result_bytes: int = 4000
     splits: tuple[tuple[int, ...], ...] = ()
     input: str = "uint8"
-    images: int = 0
     notes: tuple[str, ...] = ()
     wire_shares: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     accuracy: Mapping[tuple[int, str, tuple[int, ...]], float] = field(default_factory=dict)
@@ -406,7 +399,7 @@ def _trial(
         crossing.usual_s for crossing in crossed
     ]
     latency_s = compute_s + sum(crossing.usual_s + crossing.profile.rtt_s for crossing in crossed)
-    effort = (QUICK if sweep.quick else THOROUGH).seeing(-(-model.images // cell.batch_size))
+    effort = QUICK if sweep.quick else THOROUGH
     depth = MOST_IN_FLIGHT if cell.in_flight == AUTO else int(cell.in_flight)
     pace_s = max(*steps_s, latency_s / depth)
     phases_s = _phase_s(effort.latency, latency_s) + _phase_s(effort.throughput, pace_s)

@@ -21,15 +21,16 @@ import partitions
 from pareto import coding, feed, messages
 from pareto.backends.base import BackendError
 from pareto.codecs import own
-from pareto.codecs.registry import Codec, Own
+from pareto.codecs.registry import Codec, Own, parse
 from pareto.errors import UserError, one_line
 from pareto.plan import ModelFacts
 from pareto.splits import Split
-from pareto.sweep import AUTO, Sweep
+from pareto.sweep import AUTO, Cell, Sweep
 from pareto.yaml_file import Keys, YamlFile
 from partitions import allocator, proof, registry, scratch, weights
 from partitions import model as partitioned
 from partitions.model import PartitionedModel
+from partitions.quality import Quality
 from partitions.recipe import Cuts, Handmade, Recipe
 
 IMAGE_CHANNELS = (1, 3, 4)
@@ -85,8 +86,8 @@ class Prepared:
     """A model ready to be sent out.
 
     code: the Python file that builds a user's own model. data: for each batch size `inputs` (n, batch, channels,
-    height, width), the whole model's answers to them as `reference0`, `reference1`, ... (n, batch, ...), and `labels`
-    (n, batch) where they are known. codecs: the user's own.
+    height, width), the whole model's answers to them as `reference0`, `reference1`, ... (n, batch, ...), and those
+    through codecs. qualities: for each batch size, as `coding.Expected` has them. codecs: the user's own.
     """
 
     name: str
@@ -97,7 +98,13 @@ class Prepared:
     graph_digest: str
     facts: ModelFacts
     manifest: dict[str, Any]
+    qualities: Mapping[int, Mapping[str, Quality]]
     codecs: tuple[OwnCodec, ...] = ()
+
+    def quality(self, cell: Cell) -> dict[str, Any]:
+        """The columns of a row that say what the cell's codec costs at its split."""
+        codec = parse(cell.codec, {each.own.name for each in self.codecs})
+        return self.qualities[cell.batch_size][coding.quality_name(codec, cell.cuts)].columns()
 
 
 def canonical(sweep: Sweep) -> Sweep:
@@ -174,24 +181,25 @@ def _prepare(recipe: Recipe, sweep: Sweep, folder: Path, splits: Sequence[Split]
     input_bytes, result_bytes = model.points[0].payload_bytes, sum(spec.nbytes for spec in model.results)
     for batch_size in sweep.batch_sizes:
         _check_size(model.name, batch_size, fed.feed.count(batch_size), input_bytes + result_bytes)
-    data, inputs, compute_s = {}, {}, float("inf")
+    data, inputs, compute_s, qualities = {}, {}, float("inf"), {}
     codecs = own.bound([codec for codec in sweep.coding if codec.names], _cuts(model, splits), sweep.seed)
-    shares: dict[str, tuple[float, ...]] = {}
+    shares: Mapping[str, tuple[float, ...]] = {}
+    accuracy: dict[tuple[int, str, Split], float] = {}
     for batch_size in sweep.batch_sizes:
         tensors, batch_s = _answered(model, fed.feed, batch_size)
         compute_s = min(compute_s, batch_s / batch_size)
         images = fed.feed.count(batch_size) * batch_size
         inputs[str(batch_size)] = {"images": images, "digest": _digest(tensors["inputs"])}
-        if codecs:
-            nbytes = fed.feed.count(batch_size) * batch_size * result_bytes
-            references = sum(len(coding.lossy(model, split, codecs)) for split in splits)
-            _check_references(model.name, nbytes * references)
-            try:
-                shares = coding.wire_shares(model, tensors["inputs"], splits, codecs)
-                tensors |= coding.references(model, tensors["inputs"], splits, codecs)
-            except BackendError as error:
-                raise UserError(f"--codec: {model.name}: {error}") from None
-        save_file(tensors, folder / "data.part")
+        _check_references(model.name, images * result_bytes * len(coding.lossy(model, splits, codecs)))
+        try:
+            expected = coding.expected(model, tensors, splits, codecs, registry.entry(model.name).task)
+        except BackendError as error:
+            raise UserError(f"--codec: {model.name}: {error}") from None
+        shares, qualities[batch_size] = expected.wire_shares, expected.qualities
+        of_size = coding.accuracies(expected.qualities, model, splits, codecs)
+        accuracy |= {(batch_size, *cell): share for cell, share in of_size.items()}
+        tensors.pop("labels", None)
+        save_file({**tensors, **expected.references}, folder / "data.part")
         data[batch_size] = Artifact.unlinked(folder / "data.part")
     code = Artifact.unlinked(Path(shutil.copyfile(recipe.file, folder / "model.py"))) if recipe.file else None
     sent = _own_codecs(codecs, sweep.seed, folder)
@@ -207,9 +215,9 @@ def _prepare(recipe: Recipe, sweep: Sweep, folder: Path, splits: Sequence[Split]
             compute_s,
             result_bytes,
             input=recipe.input,
-            images=fed.labelled,
             notes=fed.notes,
             wire_shares=shares,
+            accuracy=accuracy,
             dtypes=tuple(tuple(spec.dtype for spec in point.payload) for point in model.points),
             unfit=_unfit(codecs, len(model.points) - 1),
         ),
@@ -231,6 +239,7 @@ def _prepare(recipe: Recipe, sweep: Sweep, folder: Path, splits: Sequence[Split]
             ],
             **({"own_codecs": {each.own.name: each.record for each in sent}} if sent else {}),
         },
+        qualities,
         sent,
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -73,12 +73,14 @@ class TrialResult:
     """What the hosts report of a trial that measured something.
 
     hosts: by role in the order of the chain, the edge first. strangers_percent: what other programs took of this
-    machine's cores, where the hosts are on it.
+    machine's cores, where the hosts are on it. quality: the columns of a row that say what the codec costs at the split
+    (`partitions.quality`): its trials have results equal to those that it was worked out from.
     """
 
     edge: TrialReport
     hosts: Mapping[str, HostReport]
     strangers_percent: float | None = None
+    quality: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
     def compute_s(self) -> dict[str, float]:
@@ -321,6 +323,7 @@ def trial_row(
         "status": "invalid" if reason else "ok",
         "reason": reason,
         "wire_bytes": result.wire_bytes(EDGE) if EDGE in result.coded else report.payload_bytes,
+        **({} if _output_fault(report) else result.quality),
         **{
             name: statistics.median(result.codec_times_s(name)) if result.coded else None
             for name in ("encode_s", "decode_s")

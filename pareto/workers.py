@@ -256,7 +256,7 @@ class Workers(AnyWorkers):
             )
             for role, usage in {edge: report, **usages}.items()
         }
-        return TrialResult(report, hosts, percent)
+        return TrialResult(report, hosts, percent, self._prepared[cell.model].quality(cell))
 
     def unit_runs(self, model: str, role: str, request: messages.TimeUnits) -> messages.UnitRuns:
         """What the units of a model take on one host, while the others have nothing to do."""

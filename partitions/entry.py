@@ -13,6 +13,8 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+SEGMENTATION, DETECTION = "segmentation", "detection"
+"""Tasks: the first output has logits of each pixel's classes, (n, classes, height, width); or boxes as YOLO's."""
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 
@@ -28,6 +30,7 @@ class Entry:
     pretrained: downloads the state dict of trained weights; None where there is none.
     postprocess: applied to what the module returns; its result is the model's.
     file, attribute: for a user's own model, the Python file and the name of the builder in it.
+    task: of what kind the first output is, where figures of quality need to know (`partitions.quality`).
     """
 
     name: str
@@ -40,6 +43,7 @@ class Entry:
     postprocess: Callable[[Any], Any] | None = None
     file: Path | None = None
     attribute: str = ""
+    task: str = ""
 
     def module(self) -> nn.Module:
         """A new module in eval mode, with its postprocessing. Raises what `build` raises."""

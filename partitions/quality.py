@@ -1,7 +1,7 @@
 """How far a split's outputs are from the whole model's, in the terms of what the model is for.
 
 A codec may lose something of what crosses. What that costs is measured against the whole model's own outputs, so that
-none of these figures needs labels. Pure functions of tensors: a batch is their first dimension.
+only `top1` needs labels. Pure functions of tensors: a batch is their first dimension.
 """
 
 from __future__ import annotations
@@ -9,12 +9,139 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from .entry import DETECTION, SEGMENTATION
+
 IOU = 0.5
 """The overlap from which on a box is taken for another."""
+
+
+MOST_MARKED = 1024
+"""Images of which a trial's row says one by one what became of them."""
+
+
+@dataclass(frozen=True)
+class Quality:
+    """What became of the whole model's answers to some images.
+
+    The figures have the names of columns of trials.csv, and are None where the output is of another kind, there are no
+    labels, or the figure is not finite. changed, wrong: of each image, whether its top class is another one, and
+    whether that is not its label; empty where that is not known.
+    """
+
+    images: int
+    output_error: float | None
+    agreement: float | None = None
+    top1: float | None = None
+    mean_iou: float | None = None
+    map50: float | None = None
+    changed: tuple[bool, ...] = ()
+    wrong: tuple[bool, ...] = ()
+
+    @property
+    def accuracy(self) -> float | None:
+        """The first figure that is known, of those that accuracy may be."""
+        figures = (self.top1, self.agreement, self.mean_iou, self.map50)
+        return next((figure for figure in figures if figure is not None), None)
+
+    def columns(self) -> dict[str, Any]:
+        """What a trial's row says of it."""
+        figures = {name: getattr(self, name) for name in ("output_error", "mean_iou", "map50")}
+        return figures | {
+            "agreement": self.agreement,
+            "agreement_images": None if self.agreement is None else self.images,
+            "top1": self.top1,
+            "top1_images": None if self.top1 is None else self.images,
+            "changed_images": _marks(self.changed),
+            "wrong_images": _marks(self.wrong),
+        }
+
+
+def _marks(images: Sequence[bool]) -> str | None:
+    """A hexadecimal digit for four images, the first of them its highest bit; None where they are none, or too many."""
+    if not images or len(images) > MOST_MARKED:
+        return None
+    padded = [*images, *[False] * (-len(images) % 4)]
+    return "".join(
+        f"{sum(bit << place for place, bit in zip((3, 2, 1, 0), padded[at : at + 4], strict=True)):x}"
+        for at in range(0, len(padded), 4)
+    )
+
+
+@dataclass(frozen=True)
+class Answers:
+    """A batch of a model's outputs, and what is read from the first of them: top classes, or boxes."""
+
+    tensors: Sequence[Tensor]
+    tops: Tensor | None
+    boxes: Sequence[Boxes]
+
+    @classmethod
+    def of(cls, tensors: Sequence[Tensor], task: str = "") -> Answers:
+        """task: of the model, as its registry's entry has it."""
+        first = tensors[0]
+        if task == DETECTION:
+            return cls(tensors, None, boxes(first))
+        has_classes = first.dim() == (4 if task == SEGMENTATION else 2)
+        return cls(tensors, first.argmax(1) if has_classes else None, ())
+
+
+class Comparison:
+    """Compares outputs with the whole model's, batch by batch; holds no more than what figures need of them."""
+
+    def __init__(self, task: str = "") -> None:
+        self._task = task
+        self._images = 0
+        self._off = self._size = 0.0
+        self._changed: list[bool] = []
+        self._wrong: list[bool] = []
+        self._common = self._either = torch.zeros(0, dtype=torch.int64)
+        self._boxes: list[Boxes] = []
+        self._truth: list[Boxes] = []
+
+    def add(self, outputs: Answers, references: Answers, labels: Tensor | None = None) -> None:
+        """labels: of each image, int64. Raises ValueError where shapes differ."""
+        off, size = _squares(outputs.tensors, references.tensors)
+        self._off, self._size = self._off + off, self._size + size
+        self._images += len(outputs.tensors[0])
+        self._boxes += outputs.boxes
+        self._truth += references.boxes
+        if outputs.tops is None or references.tops is None:
+            return
+        if self._task == SEGMENTATION:
+            classes = outputs.tensors[0].shape[1]
+            common, either = _overlaps_of_classes(outputs.tops, references.tops, classes)
+            self._common = common if not len(self._common) else self._common + common
+            self._either = either if not len(self._either) else self._either + either
+            return
+        known = ~(outputs.tensors[0].isnan().any(1) | references.tensors[0].isnan().any(1))
+        self._changed += (~((outputs.tops == references.tops) & known)).tolist()
+        if labels is not None:
+            self._wrong += (outputs.tops != labels).tolist()
+
+    def quality(self) -> Quality:
+        """Of all that was added."""
+        error = _relative(self._off, self._size)
+        ious = _mean_iou(self._common, self._either) if len(self._common) else math.nan
+        precision = mean_average_precision(self._boxes, self._truth) if self._task == DETECTION else math.nan
+        return Quality(
+            self._images,
+            _finite(error),
+            agreement=self._changed.count(False) / len(self._changed) if self._changed else None,
+            top1=self._wrong.count(False) / len(self._wrong) if self._wrong else None,
+            mean_iou=_finite(ious),
+            map50=_finite(precision),
+            changed=tuple(self._changed),
+            wrong=tuple(self._wrong),
+        )
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 def agreement(outputs: Tensor, references: Tensor) -> float:
@@ -37,6 +164,11 @@ def relative_error(outputs: Sequence[Tensor], references: Sequence[Tensor]) -> f
     0 where both are zero; infinity where only the reference is, or an output is not finite. Raises ValueError where
     shapes differ.
     """
+    return _relative(*_squares(outputs, references))
+
+
+def _squares(outputs: Sequence[Tensor], references: Sequence[Tensor]) -> tuple[float, float]:
+    """The sums of squares of the difference and of the references."""
     if len(outputs) != len(references):
         raise ValueError(f"{len(outputs)} outputs are not {len(references)}")
     off = size = 0.0
@@ -44,6 +176,10 @@ def relative_error(outputs: Sequence[Tensor], references: Sequence[Tensor]) -> f
         _same_shape(output, reference)
         off += float((output.double() - reference.double()).square().sum())
         size += float(reference.double().square().sum())
+    return off, size
+
+
+def _relative(off: float, size: float) -> float:
     if not math.isfinite(off):
         return math.inf
     if not size:
@@ -62,10 +198,18 @@ def mean_iou(outputs: Tensor, references: Tensor) -> float:
     _same_shape(outputs, references)
     if outputs.dim() != 4:
         raise ValueError(f"a segmentation has four dimensions, and the shape is {tuple(outputs.shape)}")
-    classes = outputs.shape[1]
-    ours, theirs = outputs.argmax(1).flatten(), references.argmax(1).flatten()
+    return _mean_iou(*_overlaps_of_classes(outputs.argmax(1), references.argmax(1), outputs.shape[1]))
+
+
+def _overlaps_of_classes(ours: Tensor, theirs: Tensor, classes: int) -> tuple[Tensor, Tensor]:
+    """For each class, how many pixels are of it in both, and in either."""
+    ours, theirs = ours.flatten(), theirs.flatten()
     common = torch.bincount(ours[ours == theirs], minlength=classes)
     either = torch.bincount(ours, minlength=classes) + torch.bincount(theirs, minlength=classes) - common
+    return common, either
+
+
+def _mean_iou(common: Tensor, either: Tensor) -> float:
     present = either > 0
     return float((common[present].double() / either[present]).mean())
 

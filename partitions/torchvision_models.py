@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from pareto.errors import UserError
 
 from . import compiler
-from .entry import IMAGENET_MEAN, IMAGENET_STD, Entry, with_forward
+from .entry import IMAGENET_MEAN, IMAGENET_STD, SEGMENTATION, Entry, with_forward
 
 _SCHEMAS = (
     "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
@@ -128,6 +128,7 @@ def _segmentation(name: str) -> Entry:
         lambda: _new(name, weights_backbone=None, **arguments),
         (3, size, size),
         pretrained=lambda: _trained(name),
+        task=SEGMENTATION,
     )
 
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from pareto.errors import UserError, one_line
 
 from . import scratch
-from .entry import Entry, with_forward
+from .entry import DETECTION, Entry, with_forward
 
 NAMES = tuple(f"yolo{version}{size}" for version in ("v5", "v8") for size in "nsmlx")
 INSTALL = ".venv/bin/python -m pip install --no-deps -r requirements-yolo.txt"
@@ -30,7 +30,14 @@ def names() -> tuple[str, ...]:
 
 def entry(name: str) -> Entry:
     """One of NAMES. It maps images to boxes, (batch, 4 + 80, 8400): centre, width, height, and a score a class."""
-    return Entry(name, lambda: _detector(name), (3, _SIZE, _SIZE), mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
+    return Entry(
+        name,
+        lambda: _detector(name),
+        (3, _SIZE, _SIZE),
+        mean=(0.0, 0.0, 0.0),
+        std=(1.0, 1.0, 1.0),
+        task=DETECTION,
+    )
 
 
 def _detector(name: str) -> nn.Module:

@@ -41,7 +41,7 @@ KEPT = (
         "top1",
         "top1_images",
     ),
-    *("agreement", "agreement_images", "output_error"),
+    *("agreement", "agreement_images", "output_error", quality.MEAN_IOU, quality.MAP50),
     *("edge_rss_bytes", "edge_peak_rss_bytes", "server_rss_bytes", "server_peak_rss_bytes"),
 )
 """Figures of a cell that do not depend on the network."""
@@ -53,6 +53,7 @@ NEEDED = list(
             "point_name",
             *_TRIAL,
             STANDS_FOR,
+            *quality.MARKS.values(),
             "latency_s",
             "network_s",
             "throughput_ips",
@@ -154,7 +155,8 @@ def observe(trials: pd.DataFrame, stages: pd.DataFrame, networks: Mapping[str, N
     # Columns first, rows then: the other way round, all that is measured would be copied.
     columns = [*NEEDED, *([AT_WORK] if AT_WORK in trials else [])]
     ok = trials.reindex(columns=columns)[(trials["status"] == "ok") & trials["latency_s"].notna()]
-    ok[STANDS_FOR] = ok[STANDS_FOR].astype(object).fillna("").astype("str")
+    for name in (STANDS_FOR, *quality.MARKS.values()):
+        ok[name] = ok[name].astype(object).fillna("").astype("str")
     stages, ok = pooled(stages, ok), pooled(ok)
     # Keys may be categories, which take no new value.
     texts = [*(name for name in _TRIAL if name not in ("batch_size", "round")), "setup", "point_name"]
@@ -217,6 +219,8 @@ def _cells(ok: pd.DataFrame) -> tuple[pd.DataFrame, Ints]:
     cells = groups[[*KEPT]].median()
     cells.insert(0, "point_name", groups["point_name"].max())
     cells.insert(1, STANDS_FOR, groups[STANDS_FOR].max())
+    for name in quality.MARKS.values():
+        cells[name] = groups[name].max().where(groups[name].nunique() == 1, "")
     cells = cells.reset_index()
     codecs = cells.pop("codec")
     for place, name in enumerate(WORKLOAD):

@@ -14,7 +14,7 @@ import pandas as pd
 from scipy.interpolate import PchipInterpolator
 
 from analysis.fronts.indicators import nondominated
-from analysis.fronts.quality import GROUP, codec_name, is_none
+from analysis.fronts.quality import GROUP, WORDS, codec_name, is_none
 from analysis.points import AT_WORK
 from analysis.statistics.samples import OUTSIDE, Floats
 
@@ -153,4 +153,4 @@ def sentences(rates: pd.DataFrame) -> Iterator[str]:
 
 
 def _word(row: Mapping[Hashable, Any]) -> str:
-    return {"top1": "top-1", "agreement": "agreement"}.get(str(row["accuracy_of"]), "accuracy")
+    return WORDS.get(str(row["accuracy_of"]), "accuracy")

@@ -50,6 +50,8 @@ def accuracy_drawing(rows: pd.DataFrame, conditions: str, objectives: str) -> Dr
 _MEANING = {
     quality.TOP1: "the share whose label is the top class",
     quality.AGREEMENT: "the share whose top class is that of the whole model without a codec; it needs no labels",
+    quality.MEAN_IOU: "the overlap of each class's pixels with those of the whole model without a codec",
+    quality.MAP50: "the precision of the boxes, where those of the whole model without a codec are the truth",
 }
 
 

@@ -49,8 +49,9 @@ def cells(trials: pd.DataFrame) -> pd.DataFrame:
     """
     number = trials.groupby(CELL, dropna=False, observed=True).ngroup().to_numpy()
     is_ok = (trials["status"] == "ok").to_numpy()
-    counted = ("agreement", "agreement_images", "output_error")
-    columns = [*MEDIANS, *ENERGIES, *ACTIVES, *STEPS, "top1", "top1_images", *counted]
+    counted = ("agreement", "agreement_images", "output_error", quality.MEAN_IOU, quality.MAP50)
+    marks = list(quality.MARKS.values())
+    columns = [*MEDIANS, *ENERGIES, *ACTIVES, *STEPS, "top1", "top1_images", *counted, *marks]
     figures = trials.reindex(columns=columns).loc[is_ok]
     ok = figures.groupby(number[is_ok])
 
@@ -75,8 +76,12 @@ def cells(trials: pd.DataFrame) -> pd.DataFrame:
     hits = (figures["top1"] * figures["top1_images"]).groupby(number[is_ok]).sum()
     rows["top1"] = hits / ok["top1_images"].sum()
     rows["top1_images"] = ok["top1_images"].max()
-    rows["agreement"], rows["output_error"] = ok["agreement"].median(), ok["output_error"].median()
+    for name in ("agreement", "output_error", quality.MEAN_IOU, quality.MAP50):
+        rows[name] = ok[name].median()
     rows["agreement_images"] = ok["agreement_images"].max()
+    for name in marks:
+        texts = figures[name].astype(object).fillna("").astype("str").groupby(number[is_ok])
+        rows[name] = texts.first().where(texts.nunique() == 1)
     rows[AT_WORK] = at_work.astype("str").where(rows["payload_bytes"].ne(0), NO_CODEC)
     # Without a codec what crosses is the payload; runs from before there were codecs do not say so.
     same = quality.is_none(rows["codec"]) | rows["payload_bytes"].eq(0)

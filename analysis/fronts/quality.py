@@ -16,15 +16,26 @@ from analysis.points import AT_WORK
 from analysis.statistics import shares
 from analysis.statistics.samples import Bools, Floats
 
-TOP1, AGREEMENT = "top1", "agreement"
-WORDS = {TOP1: "top-1", AGREEMENT: "agreement"}
-"""What accuracy may be, and how it is called."""
+TOP1, AGREEMENT, MEAN_IOU, MAP50 = "top1", "agreement", "mean_iou", "map50"
+WORDS = {TOP1: "top-1", AGREEMENT: "agreement", MEAN_IOU: "mean IoU", MAP50: "mAP at 0.5"}
+"""What accuracy may be, the first that is known, and how it is called."""
+MARKS = {TOP1: "wrong_images", AGREEMENT: "changed_images"}
+"""The columns that say which images count against it, a hexadecimal digit for each four."""
 LEVEL = "accuracy_level"
 """The column that accuracy is compared by."""
-LIMITS = frozenset({"accuracy", LEVEL, TOP1, AGREEMENT, "output_error", "accuracy_low"})
+LIMITS = frozenset({"accuracy", LEVEL, *WORDS, "output_error", "accuracy_low"})
 """The columns by which a constraint says how much quality is enough."""
 COLUMNS = (
-    *("agreement", "agreement_images", "output_error", "accuracy", "accuracy_of", "accuracy_images"),
+    *(
+        "agreement",
+        "agreement_images",
+        "output_error",
+        MEAN_IOU,
+        MAP50,
+        "accuracy",
+        "accuracy_of",
+        "accuracy_images",
+    ),
     *("accuracy_low", "accuracy_high", LEVEL),
 )
 GROUP = ["model", "batch_size", "setup"]
@@ -44,20 +55,25 @@ def codec_name(codec: object) -> str:
 
 
 def with_quality(cells: pd.DataFrame) -> pd.DataFrame:
-    """The cells with `COLUMNS`. `cells`: one row a cell, with `top1`, `top1_images`, and what was measured of
-    `agreement`, `agreement_images` and `output_error`, of several codecs.
+    """The cells with `COLUMNS`. `cells`: one row a cell, with `top1`, `top1_images`, and what is known of
+    `agreement`, `agreement_images`, `output_error`, `mean_iou`, `map50` and `MARKS`, of several codecs.
 
-    - agreement: 1 where there is no codec, as every result of a valid trial is that of the whole model.
-    - accuracy: `top1` where all cells with a valid trial of one model have it, else `agreement`; `accuracy_of` says
-      which. It is that of all cells of the same point and codec together.
+    - agreement: 1 where there is no codec, as every result of a valid trial is that of the whole model; not for a model
+      that has a mean IoU or mAP.
+    - accuracy: `top1` where all cells with a valid trial of one model have it, else `agreement`, else `mean_iou` or
+      `map50`; `accuracy_of` says which. It is that of all cells of the same point and codec together.
     - accuracy_low, accuracy_high: 95 % interval by the number of images (`analysis.statistics.shares.interval`). That
-      of an agreement that must be 1 is no interval, but 1.
+      of an agreement that must be 1 is no interval, but 1. A mean IoU and an mAP are no shares of images: they have
+      none, and every difference counts.
     - accuracy_level: the best accuracy of a cell from which this one's cannot be told apart (`levels`).
     """
     cells = cells.reset_index(drop=True)
     is_same = is_none(cells["codec"]) | cells["payload_bytes"].eq(0) | cells["output_error"].le(SAME_OUTPUT)
     is_same &= cells["rounds"] > 0
-    cells["agreement"] = cells["agreement"].where(cells["agreement"].notna() | ~is_same, 1.0)
+    cells = cells.assign(**{name: cells.get(name, np.nan) for name in (MEAN_IOU, MAP50)})
+    has_other = cells[[MEAN_IOU, MAP50]].notna().any(axis=1).groupby(cells["model"]).transform("any")
+    is_one = is_same & ~has_other
+    cells["agreement"] = cells["agreement"].where(cells["agreement"].notna() | ~is_one, 1.0)
     parts = [
         _of_model(rows, is_same[rows.index]) for _, rows in cells.groupby(GROUP, dropna=False, observed=True)
     ]
@@ -68,9 +84,8 @@ def with_quality(cells: pd.DataFrame) -> pd.DataFrame:
 def _of_model(rows: pd.DataFrame, is_same: pd.Series) -> pd.DataFrame:
     """`COLUMNS` of the cells of one model. is_same: which of them must have the whole model's output."""
     measured = rows[rows["rounds"] > 0]
-    of = TOP1 if len(measured) and measured[TOP1].notna().all() else AGREEMENT
-    if rows[of].isna().all():
-        of = ""
+    of = TOP1 if len(measured) and measured[TOP1].notna().all() else ""
+    of = of or next((name for name in (AGREEMENT, MEAN_IOU, MAP50) if rows[name].notna().any()), "")
     made = pd.DataFrame(
         {"accuracy": np.nan, "accuracy_of": of, "accuracy_images": np.nan, "accuracy_low": np.nan}
         | {"accuracy_high": np.nan, LEVEL: np.nan},
@@ -78,10 +93,15 @@ def _of_model(rows: pd.DataFrame, is_same: pd.Series) -> pd.DataFrame:
     )
     if not of:
         return made
-    images = measured[f"{of}_images"]
+    images = measured[f"{of}_images"] if of in MARKS else pd.Series(np.nan, index=measured.index)
+    marks = measured[MARKS[of]] if MARKS.get(of) in measured else pd.Series("", index=measured.index)
     weights = images.fillna(0).where(measured[of].notna(), 0)
     places = measured.assign(
-        hits=measured[of] * weights, weights=weights, images=images, same=is_same[measured.index]
+        hits=measured[of] * weights,
+        weights=weights,
+        images=images,
+        same=is_same[measured.index],
+        marks=marks.astype(object).fillna("").astype("str"),
     ).groupby(["codec", "point"], dropna=False, observed=True)
     of_place = places.agg(
         hits=("hits", "sum"),
@@ -90,6 +110,7 @@ def _of_model(rows: pd.DataFrame, is_same: pd.Series) -> pd.DataFrame:
         images=("images", "max"),
         agreement=("agreement", "mean"),
         same=("same", "all"),
+        marks=("marks", _one_text),
     )
     # Not counted, they weigh alike.
     share = (
@@ -104,7 +125,7 @@ def _of_model(rows: pd.DataFrame, is_same: pd.Series) -> pd.DataFrame:
     if of == AGREEMENT:
         low, high = (np.where(same, share, end) for end in (low, high))
     figures = np.column_stack([share, known, 1 - of_place["agreement"].to_numpy(float)])
-    reached = levels(figures, same, one=of == AGREEMENT)
+    reached = levels(figures, same, one=of == AGREEMENT, marks=of_place["marks"].tolist())
     place = places.ngroup().to_numpy()
     for column, values in zip(
         ("accuracy", "accuracy_images", "accuracy_low", "accuracy_high", LEVEL),
@@ -115,12 +136,18 @@ def _of_model(rows: pd.DataFrame, is_same: pd.Series) -> pd.DataFrame:
     return made
 
 
-def levels(figures: Floats, same: Bools, *, one: bool) -> Floats:
+def _one_text(texts: pd.Series) -> str:
+    """The text that all have; empty where they differ."""
+    return str(texts.iloc[0]) if texts.nunique() == 1 else ""
+
+
+def levels(figures: Floats, same: Bools, *, one: bool, marks: Sequence[str] = ()) -> Floats:
     """For each of some cells, the best accuracy of those that it cannot be told apart from: ties have one level.
 
     figures: cells x (share of images, number of images, share of images whose top class is not the whole model's); NaN:
     not known. same: which have the output of the whole model. one: whether the share is that of images with the whole
-    model's class, which is 1 of these by necessity: whatever changes a single image differs from them.
+    model's class, which is 1 of these by necessity: whatever changes a single image differs from them. marks: of each
+    cell, which images count against it, as `MARKS`; empty text where that is not known.
 
     From the best downwards: a cell that differs (`analysis.statistics.shares.differ`) from the best of its level begins
     the next. Those of one level are all tied with its best. Where the number of images is not known, every difference
@@ -131,16 +158,30 @@ def levels(figures: Floats, same: Bools, *, one: bool) -> Floats:
     for cell in np.lexsort((~same, -figures[:, 0])):
         if np.isnan(figures[cell, 0]):
             continue
-        if best < 0 or _differ(figures[best], figures[cell], bool(one and same[best])):
+        apart = _apart(marks[best], marks[cell]) if marks and best >= 0 else None
+        if best < 0 or _differ(figures[best], figures[cell], bool(one and same[best]), apart):
             best = int(cell)
         result[cell] = figures[best, 0]
     return result
 
 
-def _differ(best: Floats, other: Floats, certain: bool) -> bool:
+def _apart(one: str, other: str) -> int | None:
+    """How many images count against one of two cells only; None where that is not known."""
+    if not one or len(one) != len(other):
+        return None
+    try:
+        return (int(one, 16) ^ int(other, 16)).bit_count()
+    except ValueError:  # what is read from a file may be anything
+        return None
+
+
+def _differ(best: Floats, other: Floats, certain: bool, counted: int | None = None) -> bool:
+    """Whether the best is better than the other. counted: images that count against one of them only."""
     images = np.nanmin([best[1], other[1], np.inf])
     if certain or not np.isfinite(images):
         return bool(best[0] > other[0])
+    if counted is not None and best[1] == other[1]:
+        return shares.differ(float(best[0]), float(other[0]), float(images), counted / images)
     # Images that count for one only are wrong with one of the two, and changed by one of them.
     apart = min(2 - best[0] - other[0], np.nan_to_num(best[2] + other[2], nan=np.inf))
     return shares.differ(float(best[0]), float(other[0]), float(images), float(apart))

@@ -14,7 +14,18 @@ from analysis.costs import MIN_PAYLOADS, MIN_POINTS, NOISE
 from analysis.fronts import energy
 from analysis.fronts.front import over_codecs
 from analysis.fronts.objectives import ACCURACY, DEFAULT, chosen
-from analysis.fronts.quality import AGREEMENT, LEVEL, TOP1, codec_name, in_words, is_none, name_of
+from analysis.fronts.quality import (
+    AGREEMENT,
+    LEVEL,
+    MAP50,
+    MEAN_IOU,
+    TOP1,
+    WORDS,
+    codec_name,
+    in_words,
+    is_none,
+    name_of,
+)
 from analysis.naming import ANY_NOTE, backend_name, condition_title, count, time_unit
 from analysis.points import AT_WORK, BUT_CODEC, CONDITION, each_once, hosts, short_step
 from analysis.tables.columns import (
@@ -30,7 +41,7 @@ from analysis.tables.columns import (
     starts,
 )
 
-_HEADS = {TOP1: "top-1", AGREEMENT: "agree"}
+_HEADS = {TOP1: "top-1", AGREEMENT: "agree", MEAN_IOU: "mIoU", MAP50: "mAP50"}
 _MS, _MS_PER_MB = 1e3, 1e9
 """From seconds, and from seconds a byte."""
 
@@ -141,15 +152,21 @@ def _columns(points: pd.DataFrame, has: set[str], which: str, chain: int) -> lis
 
 
 def _quality(points: pd.DataFrame) -> str:
-    """Return the column of what a codec costs, `agreement` where no label says what is right; without one, `top1`."""
+    """Return the column of what a codec costs, `agreement` or the like where no label says what is right; without one,
+    `top1`.
+    """
     with_codec = ~is_none(points["codec"])
-    return AGREEMENT if with_codec.any() and points[TOP1].isna().any() else TOP1
+    if not with_codec.any() or points[TOP1].notna().all():
+        return TOP1
+    return next((name for name in (AGREEMENT, MEAN_IOU, MAP50) if points[name].notna().any()), AGREEMENT)
 
 
 def _quality_note(points: pd.DataFrame) -> str:
     """Return what that column is of; of a codec whose cost in quality is not known, that it is not."""
     column = _quality(points)
     if points[column].notna().any():
+        if column in (MEAN_IOU, MAP50):
+            return f"{_HEADS[column]} = {WORDS[column]} against the whole model without a codec"
         images = points[f"{column}_images"].dropna()
         shown = {TOP1: "top-1", AGREEMENT: "agree = same top class as the whole model without a codec,"}[
             column

@@ -53,6 +53,11 @@ def bytes_of(tensor: Tensor) -> memoryview:
     return view
 
 
+def nbytes(tensors: Sequence[Tensor]) -> int:
+    """The bytes of all tensors together."""
+    return sum(tensor.nbytes for tensor in tensors)
+
+
 def check_seconds(seconds: Sequence[float]) -> None:
     """Raises BackendError for what a peer cannot have measured: NaN, negative, infinite, absurd."""
     for each in seconds:

@@ -284,8 +284,6 @@ class Workers(AnyWorkers):
             result_bytes=crossed[0].result_bytes if crossed else 0,
             max_abs_error=0.0,
             tolerance=ALLOWED,
-            top1=None,
-            top1_images=None,
             trial_window=(began, self._clock()),
             measured_s=self._clock() - began,
             tcp=None,

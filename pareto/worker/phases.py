@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pareto.backends.base import Client, Reply, Tensors, check_order, layout
+from pareto.backends.base import Client, Reply, Tensors, check_order, layout, nbytes
 from pareto.constants import MOST_IN_FLIGHT
 from pareto.messages import Length
 
@@ -291,7 +291,7 @@ def _encoded(encode: Compute, payload: Tensors) -> tuple[Tensors, tuple[float, i
     """What is sent of a payload; the seconds that encoding took, and its bytes."""
     began = time.perf_counter()
     encoded = encode(payload)
-    return encoded, (time.perf_counter() - began, sum(tensor.nbytes for tensor in encoded))
+    return encoded, (time.perf_counter() - began, nbytes(encoded))
 
 
 def _sample(

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from pareto.backends.base import Layout, Tensors
+from pareto.backends.base import Layout, Tensors, nbytes
 from pareto.codecs.registry import Codec
 from pareto.messages import Coded, Window
 from pareto.worker.device import Device
@@ -85,7 +85,7 @@ class Coding:
         if self._onward is None:
             return tensors, 0
         encoded = self._onward.encode(tensors)
-        return encoded, sum(tensor.nbytes for tensor in encoded)
+        return encoded, nbytes(encoded)
 
 
 class ServedStage:

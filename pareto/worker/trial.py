@@ -10,10 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from pareto.backends.base import Client, Tensors
+from pareto.backends.base import Client, Tensors, nbytes
 from pareto.codecs.registry import Codec
 from pareto.jsonlines import Refused
 from pareto.messages import Coded, Length, Phases, Requests, RunTrial, TrialReport, WrongOutput
@@ -21,7 +20,7 @@ from pareto.worker import connections, host, phases
 from pareto.worker.device import Device
 from pareto.worker.phases import Phase, Sample
 from pareto.worker.served import steady_s
-from partitions import proof, quality
+from partitions import proof
 from partitions.stage import Stage
 
 LEVELS_SHARE = 0.1
@@ -32,18 +31,17 @@ LEVELS_SHARE = 0.1
 class Data:
     """Inputs, each a batch of shape (batch, 3, H, W), float32 or uint8, and what the whole model makes of them.
 
-    labels: of each batch, shape (batch,), int64, where they are known. coded: by `Codec.coded_name`, what the model
+    coded: by `Codec.coded_name`, what the model
     that is cut there makes of them in one process, with a codec that loses something.
     """
 
     inputs: Sequence[Tensor]
     references: Sequence[Tensors]
-    labels: Sequence[Tensor] | None = None
     coded: Mapping[str, Sequence[Tensors]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor]) -> Data:
-        """From a data file's tensors: `inputs`, `reference0`, `reference1` and so on, `labels` where known.
+        """From a data file's tensors: `inputs`, `reference0`, `reference1` and so on.
 
         What a codec makes of them is behind its name and a dot: `int8@7.reference0`.
         """
@@ -53,10 +51,7 @@ class Data:
         def answers(before: str) -> tuple[Tensors, ...]:
             return tuple(zip(*(tensors[f"{before}{name}"] for name in names), strict=True))
 
-        labels = tuple(tensors["labels"]) if "labels" in tensors else None
-        return cls(
-            tuple(tensors["inputs"]), answers(""), labels, {name: answers(f"{name}.") for name in coded}
-        )
+        return cls(tuple(tensors["inputs"]), answers(""), {name: answers(f"{name}.") for name in coded})
 
     def expected(self, codec: Codec | None, cuts: Sequence[int]) -> Sequence[Tensors]:
         """What a split's results must be equal to. Raises Refused where it was not made."""
@@ -91,7 +86,7 @@ def run(
     payload = compute((data.inputs[0],))
     tolerance = data.tolerance(expected)
     encode = codec.encode if codec is not None and not alone else None
-    payload_bytes = 0 if alone else sum(tensor.nbytes for tensor in payload)
+    payload_bytes = 0 if alone else nbytes(payload)
     if encode is not None:
         encode(payload)
     warm = phases.latency(client, compute, data.inputs, Length(request.warmup_requests, 0.0), encode)
@@ -106,23 +101,13 @@ def run(
     after = host.counters(request.interface)
     # Looked at where nothing is timed: the retransmissions are those of the warm-up's few requests, too.
     tcp = None if alone else connections.carried(connected, connections.to(request.peer))
-    measured = [warm, lone, many]
-    top1, top1_images = _top1(measured, data)
-    worst = _error(measured, expected)
-    is_known = math.isfinite(worst)
-    agreement, images = _agreement(measured, data) if is_known else (None, None)
     return TrialReport(
         **figures(lone, many, batch_size),
         gpu_s=device.gpu_s(),
         payload_bytes=payload_bytes,
-        result_bytes=0 if alone else sum(tensor.nbytes for tensor in lone.outputs[0][1]),
-        max_abs_error=worst,
+        result_bytes=0 if alone else nbytes(lone.outputs[0][1]),
+        max_abs_error=_error([warm, lone, many], expected),
         tolerance=tolerance,
-        top1=top1,
-        top1_images=top1_images,
-        agreement=agreement,
-        agreement_images=images,
-        output_error=_output_error(measured, data) if is_known else None,
         coded=_coded([*lone.samples, *many.samples]) if encode is not None else None,
         **after.traffic_since(before),
         cpu_percent=100 * (after.cpu_s - before.cpu_s) / (after.clock_s - before.clock_s),
@@ -182,41 +167,6 @@ def _error(measured: Sequence[Phase], expected: Sequence[Tensors]) -> float:
         proof.max_abs_error(output, expected[which]) for phase in measured for which, output in phase.outputs
     )
     return max(errors, default=0.0)
-
-
-def _top1(measured: Sequence[Phase], data: Data) -> tuple[float | None, int | None]:
-    """The share of images whose greatest logit is their label's, and of how many; None where that is not known."""
-    results = {which: output[0] for which, output in _results(measured).items()}
-    if data.labels is None or any(logits.dim() != 2 for logits in results.values()):
-        return None, None
-    right = [logits.argmax(1) == data.labels[which] for which, logits in results.items()]
-    images = sum(map(len, right))
-    return sum(int(each.sum()) for each in right) / images, images
-
-
-def _results(measured: Sequence[Phase]) -> dict[int, Tensors]:
-    """The last result of each input."""
-    return {which: output for phase in measured for which, output in phase.outputs}
-
-
-def _agreement(measured: Sequence[Phase], data: Data) -> tuple[float | None, int | None]:
-    """The share of images whose top class is the whole model's, and of how many; None for what is no classification."""
-    results = {which: output[0] for which, output in _results(measured).items()}
-    if not results or any(logits.dim() != 2 for logits in results.values()):
-        return None, None
-    outputs = torch.cat([logits.cpu() for logits in results.values()])
-    references = torch.cat([data.references[which][0].cpu() for which in results])
-    return quality.agreement(outputs, references), len(outputs)
-
-
-def _output_error(measured: Sequence[Phase], data: Data) -> float | None:
-    """The norm of the results' difference from the whole model's, over the latter's; None if that is not finite."""
-    results = _results(measured)
-    error = quality.relative_error(
-        [tensor for output in results.values() for tensor in output],
-        [tensor for which in results for tensor in data.references[which]],
-    )
-    return error if math.isfinite(error) else None
 
 
 def _coded(samples: Sequence[Sample]) -> Coded:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,8 @@ from torch import Tensor
 
 from pareto import coding
 from pareto.backends.base import layout
-from pareto.codecs.registry import parse
+from pareto.codecs.registry import Codec, parse
+from pareto.splits import Split
 from partitions import model as partitioned
 from partitions import registry, weights
 from partitions.model import PartitionedModel
@@ -43,11 +45,36 @@ def inputs() -> Tensor:
     return torch.randn(3, 2, 4, 9, 9, generator=torch.Generator().manual_seed(0))
 
 
+def references(
+    model: PartitionedModel, inputs: Tensor, splits: Sequence[Split], codecs: Sequence[Codec]
+) -> Mapping[str, Tensor]:
+    return expected(model, inputs, splits, codecs).references
+
+
+def shares(
+    model: PartitionedModel, inputs: Tensor, splits: Sequence[Split], codecs: Sequence[Codec]
+) -> Mapping[str, tuple[float, ...]]:
+    return expected(model, inputs, splits, codecs).wire_shares
+
+
+def expected(
+    model: PartitionedModel,
+    inputs: Tensor,
+    splits: Sequence[Split],
+    codecs: Sequence[Codec],
+    **labels: Tensor,
+) -> coding.Expected:
+    last = len(model.points) - 1
+    with torch.inference_mode():
+        whole = torch.stack([model.stage(0, last)((batch,))[0] for batch in inputs])
+    return coding.expected(model, {"inputs": inputs, "reference0": whole, **labels}, splits, codecs)
+
+
 def test_references_are_of_each_split_and_each_way_to_lose_something(
     model: PartitionedModel, inputs: Tensor
 ) -> None:
     last = len(model.points) - 1
-    made = coding.references(model, inputs, [(0,), (2,), (last,)], CODECS)
+    made = references(model, inputs, [(0,), (2,), (last,)], CODECS)
     assert set(made) == {f"{codec}@{point}.reference0" for codec in ("int8", "fp16") for point in (0, 2)}
     with torch.inference_mode():
         for index, batch in enumerate(inputs):
@@ -58,7 +85,7 @@ def test_references_are_of_each_split_and_each_way_to_lose_something(
 
 
 def test_another_cut_or_codec_gives_other_results(model: PartitionedModel, inputs: Tensor) -> None:
-    made = coding.references(model, inputs, [(0,), (2,), (4,)], CODECS)
+    made = references(model, inputs, [(0,), (2,), (4,)], CODECS)
     for one in made:
         for other in made:
             assert one == other or max_abs_error((made[one],), (made[other],)) > 0
@@ -66,7 +93,7 @@ def test_another_cut_or_codec_gives_other_results(model: PartitionedModel, input
 
 def test_in_a_chain_each_link_codes(model: PartitionedModel, inputs: Tensor) -> None:
     last, codec = len(model.points) - 1, parse("uint4")
-    made = coding.references(model, inputs, [(1, 2), (2, 2), (2, last)], [codec])
+    made = references(model, inputs, [(1, 2), (2, 2), (2, last)], [codec])
     assert set(made) == {f"uint4@{split}.reference0" for split in ("1+2", "2+2", f"2+{last}")}
 
     def through(payload: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
@@ -79,20 +106,20 @@ def test_in_a_chain_each_link_codes(model: PartitionedModel, inputs: Tensor) -> 
 
 
 def test_the_share_that_crosses_is_counted(model: PartitionedModel, inputs: Tensor) -> None:
-    shares = coding.wire_shares(model, inputs, [(0,), (2,)], CODECS[1:])
-    assert set(shares) == {"int8", "int8+zstd:3", "fp16", "zstd:3"}
-    assert shares["fp16"][0] == shares["fp16"][2] == 0.5
+    sent = shares(model, inputs, [(0,), (2,)], CODECS[1:])
+    assert set(sent) == {"int8", "int8+zstd:3", "fp16", "zstd:3"}
+    assert sent["fp16"][0] == sent["fp16"][2] == 0.5
     payload = 2 * 4 * 9 * 9 * 4
-    assert shares["int8"][0] == pytest.approx(0.25 + 8 / payload)
-    assert shares["int8"][1] == 1.0, "no split has it"
-    assert shares["int8+zstd:3"][2] < shares["int8"][2], "a ReLU's zeros are compressed"
+    assert sent["int8"][0] == pytest.approx(0.25 + 8 / payload)
+    assert sent["int8"][1] == 1.0, "no split has it"
+    assert sent["int8+zstd:3"][2] < sent["int8"][2], "a ReLU's zeros are compressed"
 
 
 def test_nothing_is_made_without_loss_or_splits(model: PartitionedModel, inputs: Tensor) -> None:
-    assert coding.references(model, inputs, [(1,)], [parse("zstd"), parse("none")]) == {}
-    assert coding.references(model, inputs, [], CODECS) == {}
-    assert coding.lossy(model, (1,), CODECS) == [parse("int8"), parse("fp16")]
-    assert coding.lossy(model, (len(model.points) - 1,), CODECS) == []
+    assert references(model, inputs, [(1,)], [parse("zstd"), parse("none")]) == {}
+    assert references(model, inputs, [], CODECS) == {}
+    assert coding.lossy(model, [(1,)], CODECS) == [((1,), parse("int8")), ((1,), parse("fp16"))]
+    assert coding.lossy(model, [(len(model.points) - 1,)], CODECS) == []
 
 
 def of_images(tmp_path: Path) -> PartitionedModel:
@@ -111,7 +138,7 @@ def test_pictures_are_made_of_the_input_alone(tmp_path: Path) -> None:
     drawn = torch.Generator().manual_seed(0)
     batches = torch.randint(256, (2, 2, 3, 9, 9), dtype=torch.uint8, generator=drawn)
     codecs = [parse("jpeg:50"), parse("png")]
-    pictured = coding.references(model, batches, [(0,), (2,), (last,)], codecs)
+    pictured = references(model, batches, [(0,), (2,), (last,)], codecs)
     assert set(pictured) == {"jpeg:50@0.reference0"}
     with torch.inference_mode():
         (decoded,) = codecs[0].decode(codecs[0].encode((batches[0],)), layout((batches[0],)))
@@ -119,9 +146,9 @@ def test_pictures_are_made_of_the_input_alone(tmp_path: Path) -> None:
         (plain,) = model.stage(0, last)((batches[0],))
     assert torch.equal(pictured["jpeg:50@0.reference0"][0], expected)
     assert not torch.equal(expected, plain)
-    shares = coding.wire_shares(model, batches, [(0,), (2,), (last,)], codecs)
-    assert shares["png"][0] != 1.0
-    assert shares["png"][2] == 1.0
+    sent = shares(model, batches, [(0,), (2,), (last,)], codecs)
+    assert sent["png"][0] != 1.0
+    assert sent["png"][2] == 1.0
 
 
 def test_where_bytes_cross_a_quantiser_has_no_result_of_its_own(tmp_path: Path) -> None:
@@ -129,9 +156,58 @@ def test_where_bytes_cross_a_quantiser_has_no_result_of_its_own(tmp_path: Path) 
     drawn = torch.Generator().manual_seed(0)
     batches = torch.randint(256, (2, 2, 3, 9, 9), dtype=torch.uint8, generator=drawn)
     codecs = [parse("int8"), parse("int8+zstd")]
-    assert set(coding.references(model, batches, [(0,), (2,), (0, 2)], codecs)) == {
+    assert set(references(model, batches, [(0,), (2,), (0, 2)], codecs)) == {
         "int8@2.reference0", "int8@0+2.reference0",
     }  # fmt: skip
-    shares = coding.wire_shares(model, batches, [(0,), (2,)], codecs)
-    assert shares["zstd:3"][0] == shares["int8+zstd:3"][0] != 1.0, "its cell there is that of zstd"
-    assert shares["int8"][0] == 1.0
+    sent = shares(model, batches, [(0,), (2,)], codecs)
+    assert sent["zstd:3"][0] == sent["int8+zstd:3"][0] != 1.0, "its cell there is that of zstd"
+    assert sent["int8"][0] == 1.0
+
+
+def test_quality_is_of_all_images_and_of_the_split_with_the_codec(
+    model: PartitionedModel, inputs: Tensor
+) -> None:
+    last = len(model.points) - 1
+    labels = torch.tensor([[0, 1], [2, 3], [4, 5]])
+    made = expected(
+        model, inputs, [(2,), (1, 2), (last,)], [parse("uint4+zstd"), parse("none")], labels=labels
+    )
+    assert set(made.qualities) == {"none", "uint4@2", "uint4@1+2"}
+    whole, coded = made.qualities["none"], made.qualities["uint4@2"]
+    with torch.inference_mode():
+        answers = torch.cat([model.stage(0, last)((batch,))[0] for batch in inputs])
+    through = made.references["uint4@2.reference0"].flatten(0, 1)
+    assert (whole.images, whole.agreement, whole.output_error) == (6, 1.0, 0.0)
+    assert whole.top1 == float((answers.argmax(1) == labels.flatten()).double().mean())
+    assert coded.agreement == float((answers.argmax(1) == through.argmax(1)).double().mean())
+    assert coded.output_error == pytest.approx(float((through - answers).norm() / answers.norm()), rel=1e-5)
+    assert list(coded.wrong) == (through.argmax(1) != labels.flatten()).tolist()
+    cells = coding.accuracies(made.qualities, model, [(2,), (last,)], [parse("uint4+zstd"), parse("zstd")])
+    assert cells == {
+        ("uint4+zstd:3", (2,)): coded.top1, ("zstd:3", (2,)): whole.top1,
+        ("none", (2,)): whole.top1, ("none", (last,)): whole.top1,
+    }  # fmt: skip
+    assert coding.quality_name(parse("uint4+zstd"), (2,)) == "uint4@2"
+    assert coding.quality_name(parse("zstd"), (2,)) == coding.quality_name(parse("none"), (last,)) == "none"
+
+
+def test_the_first_stages_run_once_a_batch(
+    model: PartitionedModel, inputs: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs: list[tuple[int, int]] = []
+    run = coding._Stages.run
+
+    def counted(
+        self: coding._Stages, start: int, end: int, tensors: tuple[Tensor, ...]
+    ) -> tuple[Tensor, ...]:
+        runs.append((start, end))
+        return run(self, start, end, tensors)
+
+    monkeypatch.setattr(coding._Stages, "run", counted)
+    expected(model, inputs, [(2,), (4,)], [parse("int8"), parse("zstd")])
+    last = len(model.points) - 1
+    assert sorted(runs) == sorted([(0, 2), (2, 4), (2, last), (4, last)] * len(inputs))
+    runs.clear()
+    made = expected(model, inputs, [(2,), (4,)], [])
+    assert not runs, "without codecs nothing is computed, and the whole model's quality is known"
+    assert made.qualities["none"].agreement == 1.0

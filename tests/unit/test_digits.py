@@ -44,10 +44,8 @@ def test_training_gives_a_model_that_reads_digits(
     data = load_file(made.data[1].path)
     assert data["inputs"].dtype == torch.uint8
     assert data["inputs"].shape == (360, 1, 3, 96, 96)
-    assert float((data["reference0"].argmax(2) == data["labels"]).double().mean()) == pytest.approx(
-        right, abs=0.01
-    )
-    assert made.facts.images == 360
+    quality = made.qualities[1]["none"]
+    assert (quality.images, quality.top1) == (360, pytest.approx(right, abs=0.01))
     assert made.manifest["dataset"]["labels"] == "names"
 
 

@@ -155,16 +155,6 @@ def test_only_links_before_the_last_point_are_crossed() -> None:
     assert crossed(2, 2) == []
 
 
-def test_a_trial_lasts_until_every_image_was_seen() -> None:
-    wanted = sweep(model="a", backend="tcp", netem="200ms-5mbit", batch_size="1,4", trials=1)
-    models = {"a": replace(MODELS["a"], images=10, splits=((0,),))}
-    made = plan.make(wanted, models, {"200ms-5mbit": [profile_files.load("200ms-5mbit")]})
-    efforts = {trial.cell.batch_size: trial.effort.throughput[0] for trial in made.trials}
-    assert efforts == {1: 10, 4: 3}
-    transfer_s = 8 * 600_000 / 5e6
-    assert {t.cell.batch_size for t in made.trials if t.estimate_s > 10 * transfer_s} == {1, 4}
-
-
 def test_phases_follow_the_link() -> None:
     """A cell lasts as long as its least requests need, and never under the phases' seconds."""
     wanted = sweep(model="a", netem="none,200ms-5mbit", backend="tcp", trials=1)
@@ -203,10 +193,11 @@ def test_the_default_run_fits_into_a_quarter_of_an_hour() -> None:
         assert plan.make(wanted, models, networks).estimate_s < limit_s
 
 
-def test_each_depth_is_a_cell_of_its_own_and_foreseen_as_such() -> None:
+def test_each_depth_is_a_cell_of_its_own_and_foreseen_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
     """One in flight goes at the pace of the latency, many at that of the slowest step."""
     wanted = make_sweep({"model": "m", "netem": "200ms-5mbit", "points": "0", "in_flight": "1,8,auto"})
-    models = {"m": ModelFacts((("input", 10_000), ("output", 0)), 0.03, splits=((0,),), images=30)}
+    models = {"m": ModelFacts((("input", 10_000), ("output", 0)), 0.03, splits=((0,),))}
+    monkeypatch.setattr(plan, "THOROUGH", replace(plan.THOROUGH, throughput=(30, 0.5)))
     made = plan.make(wanted, models, {"200ms-5mbit": [profile_files.load("200ms-5mbit")]})
     estimates = {trial.cell.in_flight: trial.estimate_s for trial in made.trials}
     assert len({trial.cell for trial in made.trials}) == 3 * len(wanted.backends)

@@ -125,16 +125,20 @@ def test_a_folder_of_images_with_the_classes_that_the_model_knows(animals):
             there[file.parent.name, file.stem] = preset(image)
     for batch_size, count in ((1, 6), (4, 2)):
         tensors = data(it, batch_size)
-        assert tensors["labels"].shape == (count, batch_size) and tensors["labels"].dtype == torch.int64
         shown = []
-        for image, label in zip(tensors["inputs"].flatten(0, 1), tensors["labels"].flatten(), strict=True):
+        for image in tensors["inputs"].flatten(0, 1):
             (same,) = [key for key, theirs in there.items() if torch.allclose(theirs, image, atol=1e-5)]
-            assert CLASSES[same[0]] == label
             shown.append(same)
         assert len(set(shown)) == count * batch_size
+        tops = tensors["reference0"].flatten(0, 1).argmax(1).tolist()
+        quality = it.qualities[batch_size]["none"]
+        assert list(quality.wrong) == [
+            CLASSES[name] != top for (name, _), top in zip(shown, tops, strict=True)
+        ]
+        assert quality.images == count * batch_size
         assert {name for name, _ in shown} == set(CLASSES)
         assert torch.equal(tensors["reference0"], answers(it, tensors["inputs"]))
-    assert it.facts.images == 6 and it.facts.notes == ()
+    assert it.facts.notes == ()
     told = it.manifest["dataset"]
     assert (told["name"], told["images"], told["of"], told["classes"]) == ("folder", 6, 18, CLASSES)
     assert {size: fed["images"] for size, fed in told["inputs"].items()} == {"1": 6, "4": 8}
@@ -154,7 +158,7 @@ def test_cifar10_on_a_model_of_other_classes_has_no_labels_and_says_so(own, tmp_
     it = made(own, dataset="cifar10", data_path=example_images.cifar(tmp_path, monkeypatch))
     tensors = data(it)
     assert tensors["inputs"].shape == (16, 1, *SHAPE)
-    assert "labels" not in tensors and it.facts.images == 0
+    assert it.qualities[1]["none"].top1 is None
     (note,) = it.facts.notes
     assert own in note
     assert note.replace(own, "OWN") == snapshot

@@ -51,8 +51,6 @@ def report(**changes: Any) -> dict[str, Any]:
         "result_bytes": 4000,
         "max_abs_error": 0.0,
         "tolerance": 1e-4,
-        "top1": None,
-        "top1_images": None,
         "sent_bytes": 12 * 100_352 + 5_000,
         "received_bytes": 12 * 4000 + 500,
         "retransmits": 0,
@@ -79,7 +77,24 @@ def test_a_good_trial_is_ok_and_its_times_add_up() -> None:
     assert made["throughput_bound_ips"] == pytest.approx(5e6 / (8 * 100_352))
     assert made["rtt_s"] == pytest.approx(0.2003)
     assert made["bound_by"] == "edge-server out"
-    assert made["middle_s"] is made["top1"] is None
+    assert made["middle_s"] is None
+    assert "top1" not in made, "nobody worked it out"
+
+
+def test_a_row_has_its_split_s_quality_only_if_its_results_are_those() -> None:
+    quality = {"agreement": 0.9, "agreement_images": 10, "output_error": 0.1}
+    probes = {"edge-server": (Probed(GOOD, ""), Probed(GOOD, ""))}
+    good, wrong = (
+        trial_row(
+            CELL,
+            [CROSSING],
+            replace(result_of({"edge": report(max_abs_error=error), "server": USAGE}), quality=quality),
+            probes,
+        )
+        for error in (0.0, 1.0)
+    )
+    assert good.items() >= quality.items()
+    assert not wrong.keys() & quality.keys()
 
 
 IMPOSSIBLE = {

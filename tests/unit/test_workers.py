@@ -26,6 +26,7 @@ from pareto.prepare import Artifact, Prepared
 from pareto.sweep import Cell
 from pareto.trial import HostReport, TrialResult
 from pareto.workers import Workers
+from partitions.quality import Quality
 from partitions.recipe import Recipe
 from tests.unit.far_end import HOSTS, FarEnd, StandIn, bed_of
 from tests.unit.reported import SERIES, TRIAL, UNIT_RUNS, USAGE, facts
@@ -152,7 +153,8 @@ def workers_of(
 ) -> Workers:
     weights, data = Artifact(Path("weights"), "w"), {2: Artifact(Path("data"), "d")}
     recipe = Recipe("alexnet", file="net.py" if code else "", attribute="build")
-    prepared = Prepared("alexnet", recipe, weights, code, data, "g", FACTS, {})
+    qualities = {size: {"none": Quality(4 * size, 0.0, 1.0)} for size in (1, 2)}
+    prepared = Prepared("alexnet", recipe, weights, code, data, "g", FACTS, {}, qualities)
     return Workers(bed, {"alexnet": prepared}, backends, sample_s, tcp)
 
 
@@ -365,6 +367,7 @@ def test_a_trial_has_its_stage_and_tells_what_it_served(bed: Testbed, ends: Ends
     with closing(workers_of(bed)) as workers:
         workers.start()
         first_result = measured(workers, Trial(CELL, 1, 1.0, 1.0, QUICK), [NONE], lambda latest: None)
+        assert (first_result.quality["agreement"], first_result.quality["agreement_images"]) == (1.0, 8)
         again = measured(workers, Trial(CELL, 2, 1.0, 1.0, QUICK), [NONE])
     assert first_result == again
     edge, server = again.hosts[EDGE], again.hosts[SERVER]

@@ -177,3 +177,61 @@ def test_the_worst_point_is_the_one_of_which_the_images_say_least() -> None:
     data.loc[same, "output_error"] = 0.0
     (line,) = (line for line in quality.sentences(front(data)) if "fp16" in line)
     assert "least at point 1 (95 %: 98.1 to 100 %)" in line
+
+
+def marked(images: set[int], of: int = 200) -> str:
+    return f"{sum(1 << (of - 1 - number) for number in images):0{of // 4}x}"
+
+
+def test_images_decide_one_by_one_where_a_row_marks_them() -> None:
+    """Of 200 images two codecs are wrong with 20 and 12: it hangs on which of them, whether that is chance."""
+    data = trials(codecs=("none", "fp16", "int8"), top1_images=200.0)
+    wrong = {"none": set(range(10)), "fp16": set(range(12)), "int8": set(range(20))}
+    for codec, images in wrong.items():
+        own = data["codec"] == codec
+        data.loc[own, "top1"] = 1 - len(images) / 200
+        data.loc[own, "agreement"] = 1 - len(images - wrong["none"]) / 200
+        data.loc[own, "wrong_images"] = marked(images)
+    levels = by_codec(front(data), "accuracy_level")
+    assert levels["fp16"] == levels["none"] == 0.95, "two images for one, none for the other"
+    assert levels["int8"] == 0.9, "ten for one, none for the other"
+    apart = data.copy()
+    of_int8 = apart["codec"] == "int8"
+    apart.loc[of_int8, "wrong_images"] = marked({*range(100, 120)})
+    apart.loc[of_int8, "agreement"] = 0.85
+    assert by_codec(front(apart), "accuracy_level")["int8"] == 0.95, "20 for one, 10 for the other: by chance"
+    broken = data.copy()
+    broken.loc[of_int8, "wrong_images"] = "zz"
+    assert by_codec(front(broken), "accuracy_level")["int8"] == 0.9, "what it must be at most is known still"
+
+
+def test_two_codecs_of_equal_agreement_are_told_apart_by_their_images() -> None:
+    """As without marks, what may be discordant is bounded by both together, which is too much to tell."""
+    data = trials(codecs=("none", "fp16", "int8"))
+    changed = {"fp16": set(range(6)), "int8": set(range(12))}
+    for codec, images in changed.items():
+        own = data["codec"] == codec
+        data.loc[own, ["agreement", "agreement_images", "output_error"]] = 1 - len(images) / 200, 200, 0.1
+    without = by_codec(front(data), "accuracy_level")
+    for codec, images in changed.items():
+        data.loc[data["codec"] == codec, "changed_images"] = marked(images)
+    paired = by_codec(front(data), "accuracy_level")
+    assert (without["fp16"], without["int8"]) == (0.97, 0.97)
+    assert (paired["fp16"], paired["int8"]) == (0.97, 0.94)
+
+
+@pytest.mark.parametrize(("column", "word"), [("mean_iou", "mean IoU"), ("map50", "mAP at 0.5")])
+def test_what_has_no_classes_is_as_accurate_as_its_pixels_or_boxes(column: str, word: str) -> None:
+    data = trials(codecs=("none", "fp16", "int8"))
+    data[["agreement", "agreement_images"]] = np.nan
+    data[column] = data["codec"].map({"none": 1.0, "fp16": 0.999, "int8": 0.9})
+    rows = front(data)
+    assert set(rows["accuracy_of"]) == {column}
+    assert by_codec(rows, "accuracy") == {"none": 1.0, "fp16": 0.999, "int8": 0.9}
+    assert by_codec(rows, "accuracy_level") == by_codec(rows, "accuracy"), (
+        "no share of images: all that differs counts"
+    )
+    assert rows["accuracy_low"].isna().all()
+    assert rows["agreement"].isna().all()
+    assert any(f"{word} 90 %" in line for line in quality.sentences(rows))
+    assert front(data, where=f"{column} >= 0.95")["feasible"].sum() > 0

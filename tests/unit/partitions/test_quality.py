@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from analysis.schema import TRIALS
 from partitions import quality
 from partitions.quality import Boxes
 
@@ -183,3 +184,80 @@ def test_boxes_of_yolo() -> None:
     assert quality.mean_average_precision([best], [best]) == 1.0
     (none,) = quality.boxes(outputs, score=0.95)
     assert none.corners.shape == (0, 4)
+
+
+def compared(
+    outputs: list[Tensor], references: list[Tensor], labels: list[Tensor] | None = None, task: str = ""
+) -> quality.Quality:
+    comparison = quality.Comparison(task)
+    for number, (ours, theirs) in enumerate(zip(outputs, references, strict=True)):
+        comparison.add(
+            quality.Answers.of([ours], task),
+            quality.Answers.of([theirs], task),
+            None if labels is None else labels[number],
+        )
+    return comparison.quality()
+
+
+def test_batches_together_give_what_one_gives() -> None:
+    drawn = torch.Generator().manual_seed(1)
+    whole = [torch.randn(3, 5, generator=drawn) for _ in range(3)]
+    ours = [each + torch.randn(3, 5, generator=drawn) for each in whole]
+    labels = [torch.tensor([0, 1, 2])] * 3
+    made = compared(ours, whole, labels)
+    assert made.images == 9
+    assert made.agreement == quality.agreement(torch.cat(ours), torch.cat(whole))
+    assert made.output_error == pytest.approx(quality.relative_error([torch.cat(ours)], [torch.cat(whole)]))
+    assert made.top1 == float((torch.cat(ours).argmax(1) == torch.cat(labels)).double().mean())
+    assert [len(made.changed), sum(made.changed)] == [9, round(9 * (1 - made.agreement))]
+    assert made.mean_iou is made.map50 is None
+    assert compared(ours, whole).top1 is None, "without labels"
+
+
+def test_a_segmentation_has_the_iou_of_its_pixels_and_no_classes() -> None:
+    drawn = torch.Generator().manual_seed(2)
+    whole = [torch.randn(2, 4, 6, 6, generator=drawn) for _ in range(2)]
+    ours = [each + 0.5 * torch.randn(2, 4, 6, 6, generator=drawn) for each in whole]
+    made = compared(ours, whole, task="segmentation")
+    assert made.mean_iou == pytest.approx(quality.mean_iou(torch.cat(ours), torch.cat(whole)))
+    assert 0.2 < made.mean_iou < 1
+    assert made.agreement is made.map50 is made.top1 is None
+    assert made.changed == ()
+    assert compared(whole, whole, task="segmentation").mean_iou == 1.0
+    assert compared(whole, whole).mean_iou is None, "of an image no pixel's class is known"
+
+
+def test_a_detector_has_the_precision_of_its_boxes() -> None:
+    def boxes(*scores: float) -> Tensor:
+        """One image with boxes of 10 x 10 beside each other, of class 0, as YOLO has them."""
+        places = [[20.0 * number, 0.0, 10.0, 10.0, score, 0.0] for number, score in enumerate(scores)]
+        return torch.tensor(places).T[None]
+
+    whole = [boxes(0.9, 0.8, 0.1), boxes(0.7)]
+    assert compared(whole, whole, task="detection").map50 == 1.0
+    made = compared([boxes(0.9, 0.1, 0.1), boxes(0.7)], whole, task="detection")
+    assert made.map50 == pytest.approx(2 / 3), "two of three boxes are seen, and nothing else"
+    assert made.agreement is made.mean_iou is None
+    nothing = [boxes(0.1), boxes(0.2)]
+    assert compared(nothing, nothing, task="detection").map50 is None, "the whole model saw nothing"
+
+
+def test_what_is_not_finite_is_not_known() -> None:
+    broken = logits(0, 1)
+    broken[0, 0] = NAN
+    made = compared([broken], [logits(0, 1)])
+    assert made.output_error is None
+    assert made.agreement == 0.5
+
+
+def test_a_row_has_marks_of_the_images() -> None:
+    ours, whole = logits(0, 1, 2, 0, 1), logits(0, 1, 1, 1, 1)
+    columns = compared([ours], [whole], [torch.tensor([1, 1, 1, 1, 1])]).columns()
+    assert columns == {
+        "output_error": pytest.approx(0.894427), "mean_iou": None, "map50": None,
+        "agreement": 0.6, "agreement_images": 5, "top1": 0.4, "top1_images": 5,
+        "changed_images": "30", "wrong_images": "b0",
+    }  # fmt: skip
+    many = quality.Quality(5000, 0.0, 1.0, changed=(False,) * 5000)
+    assert many.columns()["changed_images"] is None, "too many for a cell"
+    assert columns.keys() | {"changed_images"} <= {*TRIALS.columns}

@@ -90,10 +90,9 @@ def loading(model: None, one_thread: None, tmp_path_factory: pytest.TempPathFact
     model = partitioned.load(RECIPE, made.path)
     inputs = torch.randn(2, 1, *model.input_shape, generator=torch.Generator().manual_seed(1))
     references = torch.stack([proof.reference(model, batch)[0] for batch in inputs])
-    labels = references.argmax(2)
-    labels[1] += 1  # one in two is wrong
-    coded = coding.references(model, inputs, CODED, [parse("int8"), parse("fp16")])
-    save_file({"inputs": inputs, "reference0": references, "labels": labels, **coded}, folder / "data")
+    tensors = {"inputs": inputs, "reference0": references}
+    coded = coding.expected(model, tensors, CODED, [parse("int8"), parse("fp16")]).references
+    save_file({**tensors, **coded}, folder / "data")
     return {
         "recipe": asdict(RECIPE),
         "weights": str(made.path),
@@ -305,7 +304,6 @@ def test_a_trial_tells_when_each_host_worked_on_its_own_clock(pair: Chain) -> No
     )
     assert report.peak_rss_bytes >= report.rss_bytes * 0.9
     assert report.gpu_s is None
-    assert (report.top1, report.top1_images) == (0.5, 2)
     usage = pair.server.usage(GetUsage(requests, 1 + completed))
     served_first, served_last = usage.throughput_window
     began, ended = usage.trial_window
