@@ -58,10 +58,16 @@ def times(
     is_all: bool,
 ) -> Iterator[CodecTimes]:
     """What each codec takes on a host, from its runs. is_all: they were of all the batches that the run has."""
-    columns = zip(runs.payload_bytes, runs.wire_bytes, runs.encode_s, runs.decode_s, strict=True)
+    columns = zip(runs.payload_bytes, runs.wire_bytes, strict=True)
+    sizes = {
+        place: (payload_bytes, np.median(wire_bytes), min(wire_bytes))
+        for place, (payload_bytes, wire_bytes) in zip(coded, columns, strict=True)
+    }
+    seconds = zip(runs.encode_s, runs.encode_again_s, runs.decode_s, runs.decode_again_s, strict=True)
     figures = {
-        place: [payload_bytes, *_figures(wire_bytes, encode_s, decode_s)]
-        for place, (payload_bytes, wire_bytes, encode_s, decode_s) in zip(coded, columns, strict=True)
+        place: (*sizes[place], *_seconds(*encoding), *_seconds(*decoding))
+        for place, (*encoding, decode_s, decode_again_s) in zip(coded, seconds, strict=True)
+        for decoding in [(decode_s, decode_again_s)]
     }
     for text in dict.fromkeys(text for _, text in coded):
         rows = np.full((len(outline.points), 7), np.nan)
@@ -75,12 +81,11 @@ def times(
         yield CodecTimes(role, batch_size, text, *rows.T)
 
 
-def _figures(
-    wire_bytes: Sequence[int], encode_s: Sequence[float], decode_s: Sequence[float]
-) -> Iterator[float]:
-    yield from (float(np.median(wire_bytes)), float(min(wire_bytes)))
-    for seconds in (encode_s, decode_s):
-        yield from (float(np.median(seconds)), float(min(seconds))) if seconds else (np.nan, np.nan)
+def _seconds(after_work_s: Sequence[float], again_s: Sequence[float]) -> tuple[float, float]:
+    """The median of what it takes after other work, and the least of all runs; NaN where there was none."""
+    if not after_work_s:
+        return np.nan, np.nan
+    return float(np.median(after_work_s)), float(min(*after_work_s, *again_s))
 
 
 def _is_fixed(text: str, layout: Layout) -> bool:

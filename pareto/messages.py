@@ -353,13 +353,16 @@ class MeasureRoofline(Request[Roofline], op="roofline"):
 class CodecRuns:
     """What codecs did to the payloads of some batches: for each point and codec of a request, in order, a figure a run.
 
-    payload_bytes: of one batch, at each. encode_s, decode_s: seconds; decode_s is empty where it was not wanted.
-    wire_bytes: of what was encoded.
+    payload_bytes: of one batch, at each. encode_s, decode_s: seconds of runs after other work, as in a trial;
+    encode_again_s, decode_again_s: right after such a run. Decoding is empty where it was not wanted. wire_bytes: of
+    what was encoded.
     """
 
     payload_bytes: Annotated[list[Count], Bounds(0, MAX_CODED)]
     encode_s: list[Annotated[list[Seconds], Bounds(1, MAX_UNIT_RUNS)]]
+    encode_again_s: list[Annotated[list[Seconds], Bounds(1, MAX_UNIT_RUNS)]]
     decode_s: list[Annotated[list[Seconds], Bounds(0, MAX_UNIT_RUNS)]]
+    decode_again_s: list[Annotated[list[Seconds], Bounds(0, MAX_UNIT_RUNS)]]
     wire_bytes: list[Annotated[list[Count], Bounds(1, MAX_UNIT_RUNS)]]
 
     def __post_init__(self) -> None:

@@ -8,18 +8,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from pareto.backends.base import Tensors, layout
+from pareto.backends.base import Tensors, layout, nbytes
 from pareto.codecs.registry import NONE, Codec
 from pareto.messages import CodecRuns, TimeCodecs
 from pareto.worker.device import Device
 from partitions.model import ResidentStage
 
-LEAST_S, MOST_RUNS = 0.004, 5
-"""A codec that is quick has more runs of each payload: until so long has been timed, or so many of each."""
+AGAIN = 2
+"""Runs right after one that is timed, for the least that a codec takes."""
+COOLING_BYTES = 8 << 20
+"""So much is copied before a run that is timed: in a trial a codec runs once after a stage, or after a wait, and finds
+neither its code nor its payload in a processor's own caches."""
 
 
 def timed(
@@ -34,8 +39,9 @@ def timed(
     The model is computed piece by piece, each once for a batch.
     """
     clock = time.process_time if request.cpu < 1 or torch.get_num_threads() == 1 else time.perf_counter
-    made: dict[int, tuple[int, list[float], list[float], list[int]]] = {}
+    made: dict[int, tuple[Any, ...]] = {}
     payloads: list[Tensors] = [(batch,) for batch in batches]
+    spare = torch.zeros(2, COOLING_BYTES // 2, dtype=torch.uint8)
     at = 0
     for number in sorted(range(len(request.coded)), key=lambda number: request.coded[number][0]):
         point, text = request.coded[number]
@@ -44,41 +50,44 @@ def timed(
             payloads = [device.run(resident.stage, payload) for payload in payloads]
             at = point
         codec = codecs[text] or Codec(NONE)
-        runs = _Runs(codec.for_cut(point), clock, request.cpu)
+        runs = _Runs(codec.for_cut(point), clock, request.cpu, spare)
         runs.of(payloads, decodes=request.decodes)
-        made[number] = _nbytes(payloads[0]), runs.encode_s, runs.decode_s, runs.wire_bytes
-    columns = list(zip(*(made[number] for number in range(len(made))), strict=True)) or [(), (), (), ()]
-    return CodecRuns(*map(list, columns))
+        made[number] = nbytes(payloads[0]), *runs.encode_s, *runs.decode_s, runs.wire_bytes
+    columns = zip(*(made[number] for number in range(len(made))), strict=True)
+    return CodecRuns(*(map(list, columns) if made else ([] for _ in fields(CodecRuns))))
 
 
 class _Runs:
     """The seconds of a codec's runs on this clock, over the share of a core, and the bytes that it makes."""
 
-    def __init__(self, codec: Codec, clock: Callable[[], float], cpu: float) -> None:
-        self._codec, self._clock, self._cpu = codec, clock, cpu
-        self.encode_s: list[float] = []
-        self.decode_s: list[float] = []
+    def __init__(self, codec: Codec, clock: Callable[[], float], cpu: float, spare: Tensor) -> None:
+        """spare: two rows of memory, one to copy to the other."""
+        self._codec, self._clock, self._cpu, self._spare = codec, clock, cpu, spare
+        self.encode_s: tuple[list[float], list[float]] = ([], [])
+        self.decode_s: tuple[list[float], list[float]] = ([], [])
         self.wire_bytes: list[int] = []
 
     def of(self, payloads: Sequence[Tensors], *, decodes: bool) -> None:
         takes = layout(payloads[0])
-        encoded = self._codec.encode(payloads[0])  # a codec's first run imports its library
-        if decodes:
-            self._codec.decode(encoded, takes)
-        for _ in range(MOST_RUNS):
-            for payload in payloads:
-                began = self._clock()
-                encoded = self._codec.encode(payload)
-                ended = self._clock()
-                self.encode_s.append((ended - began) / self._cpu)
-                self.wire_bytes.append(_nbytes(encoded))
-                if decodes:
-                    began = self._clock()
-                    self._codec.decode(encoded, takes)
-                    self.decode_s.append((self._clock() - began) / self._cpu)
-            if sum(self.encode_s) + sum(self.decode_s) >= LEAST_S:
-                break
+        self._codec.encode(payloads[0])  # a codec's first run imports its library
+        for payload in payloads:
+            encoded = self._timed(self.encode_s, self._codec.encode, payload)
+            self.wire_bytes.append(nbytes(encoded))
+            if decodes:
+                self._timed(self.decode_s, self._codec.decode, encoded, takes)
 
+    def _timed(
+        self, into: tuple[list[float], list[float]], work: Callable[..., Tensors], *given: Any
+    ) -> Tensors:
+        """What `work` makes; the seconds after other work, and right after that, go into these lists."""
+        after_work_s, again_s = into
+        self._spare[1].copy_(self._spare[0])
+        made, took_s = self._run(work, *given)
+        after_work_s.append(took_s)
+        again_s += [self._run(work, *given)[1] for _ in range(AGAIN)]
+        return made
 
-def _nbytes(tensors: Tensors) -> int:
-    return sum(tensor.nbytes for tensor in tensors)
+    def _run(self, work: Callable[..., Tensors], *given: Any) -> tuple[Tensors, float]:
+        began = self._clock()
+        made = work(*given)
+        return made, (self._clock() - began) / self._cpu
