@@ -10,7 +10,7 @@ import pytest
 from tests.unit import searched
 
 pytestmark = pytest.mark.perf
-REPEATS = 200
+REPEATS, CODED_REPEATS = 200, 100
 
 
 NOISES = (
@@ -46,3 +46,21 @@ def test_the_share_of_true_fronts(
     low, high = searched.CELLS
     size = f"{low:.0%} to {high:.0%}" if kind == "cells" else f"{noise:.0%}"
     printed(f"| {cells} | {size} | {kind} | {of} | " + " | ".join(f"{mean:.1%}" for mean in means) + " |")
+
+
+@pytest.mark.parametrize("points", [22, 100])
+@pytest.mark.parametrize(
+    ("kind", "noise"), [(kind, size) for size in (0.03, 0.1) for kind in ("single", "common")]
+)
+@pytest.mark.timeout(0)
+def test_the_share_of_true_fronts_with_codecs(
+    printed: Callable[[str], None], points: int, kind: str, noise: float
+) -> None:
+    codecs = len(searched.CODECS)
+    results = [searched.repeat(seed, 2 * points, noise, kind, codecs=codecs) for seed in range(CODED_REPEATS)]
+    means = [
+        float(np.mean([getattr(each, name) for each in results]))
+        for name in ("is_right", "all_right", "lost", "share", "trials")
+    ]
+    cells = 2 * (codecs * (points - 1) + 1)
+    printed(f"| {cells} | {noise:.0%} | {kind} | " + " | ".join(f"{mean:.1%}" for mean in means) + " |")

@@ -46,18 +46,28 @@ class Result:
     lost: bool
 
 
+CODECS = ((1.0, 0.0), (0.25, 2e-9), (0.15, 8e-9), (0.7, 20e-9), (0.5, 1e-9))
+"""The share that each codec sends, and what encoding takes on the edge, in seconds a byte; the first is none."""
+
+
 @dataclass(frozen=True)
 class Truth:
-    """`levels` and `bound`: cells x 2, as `pareto.strikes.losses`, without what noise adds to the bound."""
+    """`levels` and `bound`: cells x 2, as `pareto.strikes.losses`, without what noise adds to the bound.
+
+    fronts: cells x codecs, on which front each may be. accuracy: of each cell.
+    """
 
     levels: Floats
     bound: Floats
+    fronts: Bools
+    accuracy: Floats
 
 
-def landscape(rng: np.random.Generator, cells: int, *, ties: bool = False) -> Truth:
-    """A model of random units that is cut between two hosts at each point, over two backends.
+def landscape(rng: np.random.Generator, cells: int, *, ties: bool = False, codecs: int = 1) -> Truth:
+    """A model of random units that is cut between two hosts at each point, over two backends, through some codecs.
 
-    ties: points in fours have the same units before them, so that all their figures are equal.
+    cells: with each codec. ties: points in fours have the same units before them, so that all their figures are equal.
+    The last point has one cell for all codecs. Each codec but the first costs some accuracy, at each point another one.
     """
     units = cells // 2 - 1
     share = rng.lognormal(0, 0.6, units)
@@ -67,21 +77,26 @@ def landscape(rng: np.random.Generator, cells: int, *, ties: bool = False) -> Tr
     if ties:
         same = np.concatenate([np.arange(1, units) // 4 * 4, [units]])
         edge[1:], nbytes[1:] = edge[same], nbytes[same]
-    server = (edge[-1] - edge) / rng.uniform(4, 30)
+    slower = rng.uniform(4, 30)
     delay_s, rate = NETWORKS[rng.integers(len(NETWORKS))]
     crosses = nbytes > 0
-    line_s = 8 * nbytes / rate
-    sides = []
-    for faster in (0.0, MARGIN):
-        both = []
+    levels, bound, fronts, accuracy = [], [], [], []
+    for codec, (sent, byte_s) in enumerate(CODECS[:codecs]):
+        kept = crosses if codec else np.ones(len(nbytes), dtype=bool)
+        line_s, coding_s = 8 * sent * nbytes / rate, byte_s * nbytes
+        lost = rng.integers(0, 4, len(nbytes)) / 16 if codec else np.zeros(len(nbytes))
         for over_s in BACKENDS_S:
-            stages = (1 - faster) * np.stack([edge, server])
-            adds_s = np.where(crosses, line_s + 2 * delay_s, 0) * (0.98 if faster else 1)
-            latency = stages.sum(axis=0) + adds_s + (0 if faster else over_s * crosses)
-            slowest = np.max([*stages, 0.98 * line_s if faster else line_s, latency / 64], axis=0)
-            both.append(losses(latency, 1 / slowest))
-        sides.append(np.concatenate(both))
-    return Truth(*sides)
+            for faster, side in ((0.0, levels), (MARGIN, bound)):
+                stages = (1 - faster) * np.stack(
+                    [edge + coding_s, (edge[-1] - edge) / slower + coding_s / slower]
+                )
+                adds_s = np.where(crosses, line_s + 2 * delay_s, 0) * (0.98 if faster else 1)
+                latency = stages.sum(axis=0) + adds_s + (0 if faster else over_s * crosses)
+                slowest = np.max([*stages, 0.98 * line_s if faster else line_s, latency / 64], axis=0)
+                side.append(losses(latency, 1 / slowest)[kept])
+            fronts.append((~crosses[kept, None]) | (np.arange(codecs) == codec))
+            accuracy.append(1 - lost[kept])
+    return Truth(*map(np.concatenate, (levels, bound, fronts, accuracy)))
 
 
 def repeat(
@@ -93,6 +108,7 @@ def repeat(
     ties: bool = False,
     drift: float = 0.0,
     off: float = 1.0,
+    codecs: int = 1,
 ) -> Result:
     """One search. kind: the noise is a `single` trial's, or `common` to a round, of which its profile has one too.
 
@@ -102,8 +118,9 @@ def repeat(
     far off the forecast is as it says.
     """
     rng = np.random.default_rng([seed, cells])
-    truth = landscape(rng, cells, ties=ties)
+    truth = landscape(rng, cells, ties=ties, codecs=codecs)
     levels, count = truth.levels, 2 * ROUNDS
+    cells = len(levels)
     common = noise if kind == "common" else 0.0
     single = np.full((cells, 1), OWN if kind == "common" else noise)
     if kind == "cells":
@@ -121,22 +138,43 @@ def repeat(
         levels + then + off * rng.normal(0, FORECAST_ERROR, levels.shape),
         np.broadcast_to(FORECAST_ERROR, levels.shape),
         truth.bound + then - FROM_MEDIAN * single,
+        *((truth.fronts, truth.accuracy) if codecs > 1 else ()),
     )
     seen = np.full_like(figures, np.nan)
     search = Search(known, ROUNDS)
     while (now := search.decide(seen, ~np.isnan(seen[..., 0]))).round:
         seen[now.round - 1, now.due] = figures[now.round - 1, now.due]
-    left = np.flatnonzero(now.when == 0)
     tie = TIED * np.hypot(single, single.T) * math.sqrt(math.pi / 2 / ROUNDS)
     seconds, done = _seconds(figures), ~np.isnan(seen[..., 0])
     every = np.median(figures[:ROUNDS], axis=0)
+    right, all_right, lost = True, True, False
+    for members, exact in _fronts(truth, codecs):
+        mine, ties_there = levels[members], tie[np.ix_(members, members)]
+        left = np.flatnonzero(now.when[members] == 0)
+        shown = np.concatenate([seen[:, members], np.broadcast_to(exact, (count, *exact.shape))], axis=2)
+        shown[np.isnan(seen[:, members]).any(axis=2)] = np.nan
+        best = nondominated(shown[:, left], (False,) * shown.shape[2])
+        right &= _is_right(left[best], mine, ties_there, exact)
+        of_all = np.concatenate([every[members], exact], axis=1)
+        all_right &= _is_right(np.flatnonzero(_front(of_all)), mine, ties_there, exact)
+        lost |= bool((_front(np.concatenate([mine, exact], axis=1)) & (now.when[members] > 0)).any())
     return Result(
-        _is_right(left[nondominated(seen[:, left], (False, False))], levels, tie),
-        _is_right(np.flatnonzero(_front(every)), levels, tie),
+        right,
+        all_right,
         float(seconds[done].sum() / seconds[:ROUNDS].sum()),
         float(done.sum() / (ROUNDS * cells)),
-        bool((_front(levels) & (now.when > 0)).any()),
+        lost,
     )
+
+
+def _fronts(truth: Truth, codecs: int) -> list[tuple[Ints, Floats]]:
+    """The cells of each codec's front, and with several one of all with accuracy; and what of them is known exactly.
+
+    That is cells x objectives, less is better.
+    """
+    of_codecs = [np.flatnonzero(front) for front in truth.fronts.T]
+    fronts = [(members, np.zeros((len(members), 0))) for members in of_codecs]
+    return fronts if codecs == 1 else [*fronts, (np.arange(len(truth.levels)), -truth.accuracy[:, None])]
 
 
 def _seconds(figures: Floats) -> Floats:
@@ -150,13 +188,17 @@ def _front(levels: Floats) -> Bools:
     return np.asarray(~(no_better & (levels[:, None] > levels[None]).any(axis=2)).any(axis=1))
 
 
-def _is_right(front: Ints, levels: Floats, tie: Floats) -> bool:
+def _is_right(front: Ints, levels: Floats, tie: Floats, exact: Floats) -> bool:
     """Whether none of its cells is dominated by more than a tie, and each of the true front is within one of its cells.
 
-    The cover of Kone, Kaufmann & Richert (2023). tie: cells x cells.
+    The cover of Kone, Kaufmann & Richert (2023). tie: cells x cells. exact: further objectives, cells x objectives.
     """
     more = tie[front][..., None]
-    true = np.flatnonzero(_front(levels))
-    beaten = (levels[front][:, None] > levels[None] + more).all(axis=2).any(axis=1)
-    covered = (levels[front][:, None] <= levels[true][None] + more[:, true]).all(axis=2).any(axis=0)
+    true = np.flatnonzero(_front(np.concatenate([levels, exact], axis=1)))
+    no_better = (exact[front][:, None] >= exact[None]).all(axis=2)
+    beaten = ((levels[front][:, None] > levels[None] + more).all(axis=2) & no_better).any(axis=1)
+    no_worse = (exact[front][:, None] <= exact[true][None]).all(axis=2)
+    covered = ((levels[front][:, None] <= levels[true][None] + more[:, true]).all(axis=2) & no_worse).any(
+        axis=0
+    )
     return bool(not beaten.any() and covered.all())

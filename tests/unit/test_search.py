@@ -235,3 +235,11 @@ def test_the_front_is_the_true_one_for_a_part_of_the_time(kind: str) -> None:
     assert all(each.is_right for each in results)
     assert not any(each.lost for each in results)
     assert np.mean([each.share for each in results]) < 0.25
+
+
+def test_with_codecs_each_front_is_the_true_one() -> None:
+    """A small part of the study in docs/search.md, with five codecs."""
+    results = [searched.repeat(seed, 24, 0.1, "single", codecs=5) for seed in range(4)]
+    assert all(each.is_right for each in results)
+    assert not any(each.lost for each in results)
+    assert np.mean([each.share for each in results]) < 0.5
