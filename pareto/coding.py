@@ -8,6 +8,8 @@ not to a trial, so that is worked out here too, over all images of the run.
 from __future__ import annotations
 
 import itertools
+import math
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -32,13 +34,15 @@ class Expected:
 
     references: the results with each codec that loses something, as (n, batch, ...): `int8@7.reference0`. qualities: of
     these by `Codec.coded_name`; those of the whole model, and so of all codecs that lose nothing, by `none`.
-    wire_shares: by codec, the share of each point's payload that it sends; 1 where it is not used. Codecs that others
-    come to somewhere are among them.
+    wire_shares: by codec, the share of each point's payload that it sends; 1 where it is not used. codec_s: by codec,
+    what encoding an image's payload at each point takes here, and decoding it; 0 where it is not used. Codecs that
+    others come to somewhere are among them.
     """
 
     references: Mapping[str, Tensor]
     qualities: Mapping[str, Quality]
     wire_shares: Mapping[str, tuple[float, ...]]
+    codec_s: Mapping[str, tuple[tuple[float, float], ...]]
 
 
 def quality_name(codec: Codec, split: Split) -> str:
@@ -99,7 +103,7 @@ def expected(
             continue
         payloads = dict(_payloads(stages, batch, cuts))
         if index < SIZED:
-            sizes.add(payloads)
+            sizes.add(payloads, len(batch))
         for split, codec in through:
             tensors = payloads[split[0]]
             for cut, end in itertools.pairwise((*split, last)):
@@ -115,11 +119,11 @@ def expected(
                     references[key] = torch.empty(len(data["inputs"]), *tensor.shape, dtype=tensor.dtype)
                 references[key][index] = tensor
     qualities = {name: comparison.quality() for name, comparison in compared.items()}
-    return Expected(references, qualities, sizes.shares())
+    return Expected(references, qualities, sizes.shares(), sizes.seconds())
 
 
 class _Sizes:
-    """How many bytes each codec sends at each point."""
+    """How many bytes each codec sends at each point, and how long it takes for that in this process."""
 
     def __init__(
         self, model: PartitionedModel, splits: Sequence[Split], codecs: Sequence[Codec], cuts: Sequence[int]
@@ -129,13 +133,30 @@ class _Sizes:
         self._points = len(model.points)
         self._raw = dict.fromkeys(cuts, 0)
         self._sent = {codec.text: dict.fromkeys(cuts, 0) for codec in self._codecs}
+        self._took_s: dict[tuple[str, int], tuple[float, float]] = {}
 
-    def add(self, payloads: Mapping[int, Tensors]) -> None:
+    def add(self, payloads: Mapping[int, Tensors], images: int) -> None:
         for cut, payload in payloads.items():
             self._raw[cut] += nbytes(payload)
             for codec in self._codecs:
-                used = codec.fits((cut,), self._points - 1)
-                self._sent[codec.text][cut] += nbytes(codec.for_cut(cut).encode(payload) if used else payload)
+                if not codec.fits((cut,), self._points - 1):
+                    self._sent[codec.text][cut] += nbytes(payload)
+                    continue
+                there, began = codec.for_cut(cut), time.perf_counter()
+                encoded = there.encode(payload)
+                encoded_at = time.perf_counter()
+                there.decode(encoded, layout(payload))
+                took_s = encoded_at - began, time.perf_counter() - encoded_at
+                self._sent[codec.text][cut] += nbytes(encoded)
+                key = codec.text, cut
+                least_s = self._took_s.get(key, (math.inf, math.inf))
+                self._took_s[key] = min(least_s[0], took_s[0] / images), min(least_s[1], took_s[1] / images)
+
+    def seconds(self) -> dict[str, tuple[tuple[float, float], ...]]:
+        return {
+            codec.text: tuple(self._took_s.get((codec.text, cut), (0.0, 0.0)) for cut in range(self._points))
+            for codec in self._codecs
+        }
 
     def shares(self) -> dict[str, tuple[float, ...]]:
         return {

@@ -52,8 +52,9 @@ class ModelFacts:
 
     points: name and payload bytes of each. compute_s: of the whole model's forward pass on this machine. splits: the
     cuts to measure, a point for each link. input: dtype of the images. notes: lines for the user. wire_shares: by
-    codec, of each point's payload the share that it sends. accuracy: by batch size, codec at work and split, as far as
-    it is known beforehand. dtypes: of the tensors that cross at each point; where that is not known, they are taken for
+    codec, of each point's payload the share that it sends. codec_s: by codec, what encoding an image's payload at each
+    point takes on this machine, and decoding it. accuracy: by batch size, codec at work and split, as far as it is
+    known beforehand. dtypes: of the tensors that cross at each point; where that is not known, they are taken for
     floats. unfit: of a user's own codec, the points at which it does not take what crosses.
     """
 
@@ -64,6 +65,7 @@ class ModelFacts:
     input: str = "uint8"
     notes: tuple[str, ...] = ()
     wire_shares: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    codec_s: Mapping[str, tuple[tuple[float, float], ...]] = field(default_factory=dict)
     accuracy: Mapping[tuple[int, str, tuple[int, ...]], float] = field(default_factory=dict)
     dtypes: tuple[tuple[str, ...], ...] = ()
     unfit: Mapping[str, frozenset[int]] = field(default_factory=dict)
@@ -77,6 +79,11 @@ class ModelFacts:
     def accuracy_of(self, cell: Cell) -> float:
         """The accuracy of a cell as far as it is known beforehand; 1 where it is not."""
         return self.accuracy.get((cell.batch_size, cell.codec, cell.cuts), 1.0)
+
+    def coding_s(self, cut: int, codec: str) -> tuple[float, float]:
+        """What a codec takes to encode an image's payload at a point, and to decode it, as far as that is known."""
+        of_points = self.codec_s.get(codec, ())
+        return of_points[cut] if cut < len(of_points) else (0.0, 0.0)
 
     def wire_bytes(self, cut: int, codec: str) -> float | None:
         """What a codec sends of an image's payload at a point, as far as that is known; None without a codec."""
@@ -223,9 +230,7 @@ def reach(
     Each host has one core, which also sends and receives, and the relay works on the same `cores`.
     """
     crossed = crossings(cell, model, network, [""] * len(network))
-    stages_s = [model.compute_s * cell.batch_size * share for share in _shares(cell, model)][
-        : len(crossed) + 1
-    ]
+    stages_s = _hosts_s(cell, model)[: len(crossed) + 1]
     used_s = [
         stage_s + SENDING_S * ((place > 0) + (place < len(crossed))) for place, stage_s in enumerate(stages_s)
     ]
@@ -394,11 +399,9 @@ def _trial(
 ) -> Trial:
     model, network = models[cell.model], networks[cell.netem]
     crossed = crossings(cell, model, network, [""] * len(network))
-    compute_s = model.compute_s * cell.batch_size
-    steps_s = [compute_s * share for share in _shares(cell, model)] + [
-        crossing.usual_s for crossing in crossed
-    ]
-    latency_s = compute_s + sum(crossing.usual_s + crossing.profile.rtt_s for crossing in crossed)
+    hosts_s = _hosts_s(cell, model)
+    steps_s = hosts_s + [crossing.usual_s for crossing in crossed]
+    latency_s = sum(hosts_s) + sum(crossing.usual_s + crossing.profile.rtt_s for crossing in crossed)
     effort = QUICK if sweep.quick else THOROUGH
     depth = MOST_IN_FLIGHT if cell.in_flight == AUTO else int(cell.in_flight)
     pace_s = max(*steps_s, latency_s / depth)
@@ -412,10 +415,17 @@ def _trial(
     return Trial(cell, number, latency_s, phases_s + around_s, effort)
 
 
-def _shares(cell: Cell, model: ModelFacts) -> list[float]:
-    """Each host's share of the model's units, as its foreseen share of the computing."""
+def _hosts_s(cell: Cell, model: ModelFacts) -> list[float]:
+    """The foreseen seconds of each host for a request: its share of the units' number, and its codec."""
     ends = (0, *cell.cuts, len(model.points) - 1)
-    return [(end - start) / ends[-1] for start, end in itertools.pairwise(ends)]
+    hosts_s = [
+        cell.batch_size * model.compute_s * (end - start) / ends[-1]
+        for start, end in itertools.pairwise(ends)
+    ]
+    for link, cut in enumerate(cell.cuts):
+        for host, seconds in enumerate(model.coding_s(cut, cell.codec), start=link):
+            hosts_s[host] += cell.batch_size * seconds
+    return hosts_s
 
 
 def _warming(request_s: float) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -33,7 +34,7 @@ def run(console: Console, sweep: Sweep, out: Path) -> None:
 
     sweep = canonical(sweep)
     made = networks_of(sweep, links_of(sweep))
-    drawings = []
+    drawings, lossy = [], {codec.text for codec in sweep.coding if not codec.lossless}
     for kept in make_or_reuse(console, sweep, out / PROFILES.name).values():
         profile = kept.profile
         for case in cases(sweep, made):
@@ -42,6 +43,8 @@ def run(console: Console, sweep: Sweep, out: Path) -> None:
             console.print(predicted_table(rows))
             for line in (*sentences(rows, splits, case.hosts), *doubts(made[case.netem])):
                 console.print(line, markup=False)
+            if case.codec in lossy:
+                console.print(f"What {case.codec} costs in accuracy is not predicted.", markup=False)
             console.print()
             drawings.append(forecast_drawing(rows, sweep.testbed, splits))
     try:
@@ -53,12 +56,12 @@ def run(console: Console, sweep: Sweep, out: Path) -> None:
 
 
 def cases(sweep: Sweep, named: Networks) -> Iterator[Case]:
-    """What a sweep asks of one model, backends aside: each network with each batch size and depth."""
+    """What a sweep asks of one model, backends aside: each network with each batch size, codec and depth."""
     for netem, profiles in named.items():
         usual, at_best = networks(profiles)
         for batch_size in sweep.batch_sizes:
-            for depth in sweep.depths:
-                yield Case(netem, usual, at_best, batch_size, depth, slack(sweep.link_tolerance))
+            for codec, depth in itertools.product(sweep.coding, sweep.depths):
+                yield Case(netem, usual, at_best, batch_size, depth, slack(sweep.link_tolerance), codec.text)
 
 
 def networks(profiles: Sequence[Profile]) -> tuple[tuple[Network, ...], tuple[Network, ...]]:

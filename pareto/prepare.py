@@ -184,6 +184,7 @@ def _prepare(recipe: Recipe, sweep: Sweep, folder: Path, splits: Sequence[Split]
     data, inputs, compute_s, qualities = {}, {}, float("inf"), {}
     codecs = own.bound([codec for codec in sweep.coding if codec.names], _cuts(model, splits), sweep.seed)
     shares: Mapping[str, tuple[float, ...]] = {}
+    codec_s: Mapping[str, tuple[tuple[float, float], ...]] = {}
     accuracy: dict[tuple[int, str, Split], float] = {}
     for batch_size in sweep.batch_sizes:
         tensors, batch_s = _answered(model, fed.feed, batch_size)
@@ -195,7 +196,7 @@ def _prepare(recipe: Recipe, sweep: Sweep, folder: Path, splits: Sequence[Split]
             expected = coding.expected(model, tensors, splits, codecs, registry.entry(model.name).task)
         except BackendError as error:
             raise UserError(f"--codec: {model.name}: {error}") from None
-        shares, qualities[batch_size] = expected.wire_shares, expected.qualities
+        shares, codec_s, qualities[batch_size] = expected.wire_shares, expected.codec_s, expected.qualities
         of_size = coding.accuracies(expected.qualities, model, splits, codecs)
         accuracy |= {(batch_size, *cell): share for cell, share in of_size.items()}
         tensors.pop("labels", None)
@@ -217,6 +218,7 @@ def _prepare(recipe: Recipe, sweep: Sweep, folder: Path, splits: Sequence[Split]
             input=recipe.input,
             notes=fed.notes,
             wire_shares=shares,
+            codec_s=codec_s,
             accuracy=accuracy,
             dtypes=tuple(tuple(spec.dtype for spec in point.payload) for point in model.points),
             unfit=_unfit(codecs, len(model.points) - 1),

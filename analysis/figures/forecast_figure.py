@@ -15,6 +15,7 @@ from analysis.figures.labels import Label, place_labels, settle
 from analysis.figures.style import COLOURS, MARKERS, entry, evenly
 from analysis.fronts.indicators import staircase
 from analysis.naming import time_unit
+from analysis.prediction.forecast import NONE
 from analysis.prediction.predicted import FRONT, RULES
 from analysis.tables.predicted import title
 
@@ -98,6 +99,11 @@ def _look(by: str) -> dict[str, Any]:
 
 
 def _variants(row: pd.Series) -> tuple[str, ...]:
-    """Batch size and depth, where they are not the usual ones, for a file's name."""
-    batch, depth = row["batch_size"], row["in_flight_asked"]
-    return (*([f"b{batch}"] if batch != 1 else []), *([f"d{depth}"] if depth != "auto" else []))
+    """Batch size, codec and depth, where they are not the usual ones, for a file's name."""
+    batch, codec, depth = row["batch_size"], row["codec"], row["in_flight_asked"]
+    parts = (
+        f"b{batch}" if batch != 1 else "",
+        codec if codec != NONE else "",
+        f"d{depth}" if depth != "auto" else "",
+    )
+    return tuple(filter(None, parts))

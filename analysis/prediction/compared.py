@@ -125,13 +125,22 @@ def compared(
     fitting = [profile for profile in profiles if not unfit(profile, manifests)]
     measured = rows.dropna(subset=list(OBJECTIVES.values()))
     for profile in fitting:
-        own = measured[(measured["model"] == profile.model) & measured["codec"].isin(["", "none"])]
-        for _, group in own.groupby(["netem", "batch_size", "in_flight_asked", "backend"], sort=False):
+        own = _once(measured[measured["model"] == profile.model])
+        for _, group in own.groupby(
+            ["netem", "batch_size", "codec", "in_flight_asked", "backend"], sort=False, observed=True
+        ):
             if (frame := _compared(group, profile, manifests)) is not None:
                 made.append(frame)
     if not made:
         return pd.DataFrame(columns=list(COLUMNS))
     return pd.concat(made, ignore_index=True)[list(COLUMNS)]
+
+
+def _once(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows without those that stand for a cell of another codec, which was measured once: none's come first."""
+    figures = [*(name for name in CELL if name != "codec"), *OBJECTIVES.values()]
+    plain = rows["codec"].isin(["", forecast.NONE])
+    return pd.concat([rows[plain], rows[~plain]]).drop_duplicates(figures)
 
 
 def _compared(
@@ -151,6 +160,7 @@ def _compared(
         said = forecast.of(
             profile, splits, usual, transport(backend), int(first["batch_size"]), str(first["in_flight_asked"]),
             at_best=[_nearest(known[name], name, manifests) for name in names], slack=_slack(manifests),
+            codec=str(first["codec"]) or forecast.NONE,
         )  # fmt: skip
     except UserError:
         return None
@@ -196,7 +206,7 @@ def _slack(manifests: Sequence[Mapping[str, Any]]) -> Slack:
 
 def sentences(frame: pd.DataFrame) -> Iterator[str]:
     """How far off a profile's forecasts were, a line for each condition."""
-    keys = ["model", "netem", "batch_size", "in_flight_asked", "setup"]
+    keys = ["model", "netem", "batch_size", "codec", "in_flight_asked", "setup"]
     for _, rows in frame.groupby(keys, sort=False, dropna=False):
         parts = []
         for objective in OBJECTIVES:

@@ -25,8 +25,8 @@ RULES = (GREEDY, EVEN, SERVER, EDGE)
 """What the front is compared with, in the order of the table."""
 FIGURES = tuple(Forecast.__annotations__)
 COLUMNS = (
-    *("model", "netem", "batch_size", "in_flight_asked", "chosen_by", "backend", "point", "point_name"),
-    *("payload_bytes", *FIGURES),
+    *("model", "netem", "batch_size", "codec", "in_flight_asked", "chosen_by"),
+    *("backend", "point", "point_name", "payload_bytes", *FIGURES),
 )
 CONSTRAINED = list(COLUMNS[COLUMNS.index("backend") :])
 """What a constraint may be on."""
@@ -39,6 +39,7 @@ class Case:
     """What is the same for all splits that are compared: the links, and how they are used.
 
     usual, at_best: each link as it is, and with the least delay and the greatest rate that it has at any time.
+    codec: what payloads go through.
     """
 
     netem: str
@@ -47,6 +48,7 @@ class Case:
     batch_size: int = 1
     in_flight: str = AUTO
     slack: Slack = field(default_factory=Slack)
+    codec: str = forecast.NONE
 
     @property
     def hosts(self) -> int:
@@ -60,7 +62,8 @@ def predicted(
 
     Columns `COLUMNS`: chosen_by: `FRONT`, or the rule. backend: empty where nothing crosses. point_name: of each cut,
     with `+` between. payload_bytes: of a request on the first link. Then the figures of a `Forecast`. A rule that
-    chooses no link and no backend gets the backend that suits its split best. Raises UserError.
+    chooses no link and no backend gets the backend that suits its split best; one whose split the codec does not take
+    has no row. Raises UserError.
 
     where: the front is that of the splits that satisfy it, each of which is looked at, in any of the columns from
     backend on; `feasible` says whether a row does.
@@ -71,7 +74,7 @@ def predicted(
         every = pd.concat(fronts, ignore_index=True)
     else:
         every = at(profile, _all_splits(profile, case.hosts), backends, case)
-        every = every[where.holds(every[CONSTRAINED])]
+        every = every[where.holds(every[CONSTRAINED]) & every["latency_s"].notna()]
         if every.empty:
             raise UserError(f"no split satisfies {where.text!r} here")
     best = choose.pareto(every["latency_s"].to_numpy(), every["throughput_ips"].to_numpy())
@@ -87,6 +90,8 @@ def predicted(
     for rule in RULES:
         tried = [_rows(profile, chosen[rule](chain), backend, case) for backend, chain in chains.items()]
         of_rule = pd.concat(tried, ignore_index=True)
+        if of_rule["latency_s"].isna().all():
+            continue
         rows.append(of_rule.iloc[[int(of_rule["latency_s"].argmin())]].assign(chosen_by=rule))
     result = pd.concat(rows, ignore_index=True)[list(COLUMNS)]
     if where is not None and where.text:
@@ -130,7 +135,7 @@ def behind(row: Mapping[str, float], front: pd.DataFrame) -> tuple[float, float]
 
 
 def _chain(profile: ModelProfile, backend: str, case: Case) -> choose.Chain:
-    return forecast.chain(profile, case.usual, backend, case.batch_size, case.in_flight)
+    return forecast.chain(profile, case.usual, backend, case.batch_size, case.in_flight, case.codec)
 
 
 def _rows(profile: ModelProfile, splits: Ints, backend: str, case: Case) -> pd.DataFrame:
@@ -143,6 +148,7 @@ def _rows(profile: ModelProfile, splits: Ints, backend: str, case: Case) -> pd.D
         case.in_flight,
         at_best=case.at_best,
         slack=case.slack,
+        codec=case.codec,
     )
     payload_bytes = case.batch_size * profile.payload_bytes[splits[:, 0]]
     names = [name for name, _ in profile.points]
@@ -159,6 +165,7 @@ def _rows(profile: ModelProfile, splits: Ints, backend: str, case: Case) -> pd.D
         model=profile.model,
         netem=case.netem,
         batch_size=case.batch_size,
+        codec=case.codec,
         in_flight_asked=case.in_flight,
         chosen_by="",
     )[list(COLUMNS)]

@@ -8,6 +8,7 @@ import pandas as pd
 from rich.table import Table
 
 from analysis.naming import ANY_NOTE, backend_name, in_flight, point_label, time_unit
+from analysis.prediction.forecast import NONE
 from analysis.prediction.predicted import FRONT, RULES, behind
 from analysis.tables.columns import Column, framed, number
 from analysis.wording import EDGE, SERVER, duration, more, order, percent
@@ -44,7 +45,8 @@ def predicted_table(rows: pd.DataFrame) -> Table:
         ANY_NOTE if shown["backend"].eq("").any() else "",
         f"{len(places)} of the front's {len(front)} are shown" if places is not None else "",
     ]
-    starts = [place == len(shown) - len(RULES) for place in range(len(shown))]
+    rules = (shown["chosen_by"] != FRONT).sum()
+    starts = [place == len(shown) - rules for place in range(len(shown))]
     return framed(columns, f"Predicted: {title(first)}", notes, starts)
 
 
@@ -71,9 +73,10 @@ def advice(rows: pd.DataFrame, objective: str) -> str:
 
 
 def title(row: pd.Series) -> str:
-    """`mobilenet_v2 at lte, batch size 8`: what is the same for all splits of a case."""
+    """`mobilenet_v2 at lte, batch size 8, int8`: what is the same for all splits of a case."""
     batch = f"batch size {row['batch_size']}" if row["batch_size"] != 1 else ""
-    parts = (f"{row['model']} at {row['netem']}", batch, in_flight(str(row["in_flight_asked"])))
+    codec = "" if row["codec"] == NONE else f"codec {row['codec']}"
+    parts = (f"{row['model']} at {row['netem']}", batch, codec, in_flight(str(row["in_flight_asked"])))
     return ", ".join(part for part in parts if part)
 
 
@@ -84,7 +87,10 @@ def sentences(rows: pd.DataFrame, splits: int, hosts: int) -> Iterator[str]:
     among = " of those that satisfy the constraint" if "feasible" in rows else ""
     yield f"{len(front)} of the {splits} splits over {hosts} hosts {are} on the predicted front{among}."
     for rule in RULES:
-        row = rows[rows["chosen_by"] == rule].iloc[0].to_dict()
+        of_rule = rows[rows["chosen_by"] == rule]
+        if of_rule.empty:
+            continue
+        row = of_rule.iloc[0].to_dict()
         longer, fewer = behind(row, front)
         allowed = row.get("feasible", True)
         where = rule if rule in (EDGE, SERVER) else f"{rule} ({row['point']})"

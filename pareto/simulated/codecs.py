@@ -12,6 +12,7 @@ from pareto import codec_times
 from pareto.codecs import registry
 from pareto.codecs.base import nbytes
 from pareto.codecs.registry import Codec
+from pareto.hosts.host import EDGE
 from pareto.simulated.world import World
 from partitions.graph import TensorSpec
 from partitions.model import Outline
@@ -32,6 +33,16 @@ def wire_shares(world: World, outline: Outline, codecs: Sequence[Codec]) -> dict
             for at, point in enumerate(outline.points)
         )
         for text in dict.fromkeys(text for _, text in coded)
+    }
+
+
+def codec_s(
+    world: World, outline: Outline, codecs: Sequence[Codec]
+) -> dict[str, tuple[tuple[float, float], ...]]:
+    """By codec, the seconds of the edge to encode an image's payload at each point, and to decode it."""
+    return {
+        text: tuple(seconds(world, EDGE, text, point.payload_bytes) for point in outline.points)
+        for text in dict.fromkeys(text for _, text in codec_times.coded(outline, codecs))
     }
 
 

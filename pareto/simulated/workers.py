@@ -118,6 +118,7 @@ class Simulation:
             notes=(f"{SIMULATED}: {NOTE}",),
             dtypes=tuple(tuple(spec.dtype for spec in point.payload) for point in outline.points),
             wire_shares=codecs.wire_shares(self.world, outline, sweep.coding),
+            codec_s=codecs.codec_s(self.world, outline, sweep.coding),
         )
         manifest = {
             "graph_digest": outline.graph_digest,

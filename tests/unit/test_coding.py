@@ -115,6 +115,16 @@ def test_the_share_that_crosses_is_counted(model: PartitionedModel, inputs: Tens
     assert sent["int8+zstd:3"][2] < sent["int8"][2], "a ReLU's zeros are compressed"
 
 
+def test_what_each_codec_takes_here_is_timed_where_it_is_used(
+    model: PartitionedModel, inputs: Tensor
+) -> None:
+    took_s = expected(model, inputs, [(0,), (2,)], CODECS[1:]).codec_s
+    assert took_s.keys() == {"int8", "int8+zstd:3", "fp16", "zstd:3"}
+    for of_points in took_s.values():
+        assert [min(both) > 0 for both in of_points[:3]] == [True, False, True]
+        assert max(max(both) for both in of_points) < 1.0
+
+
 def test_nothing_is_made_without_loss_or_splits(model: PartitionedModel, inputs: Tensor) -> None:
     assert references(model, inputs, [(1,)], [parse("zstd"), parse("none")]) == {}
     assert references(model, inputs, [], CODECS) == {}

@@ -13,6 +13,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from pareto import plan, profile_files
 from pareto.errors import UserError
+from pareto.link import probe
 from pareto.link.profile import Direction, Profile
 from pareto.plan import ModelFacts, Plan
 from pareto.sweep import Cell, Sweep, make_sweep
@@ -367,3 +368,26 @@ def test_a_users_own_codec_that_fits_nothing_is_refused(tmp_path: Path, snapshot
     assert str(refused.value).replace(str(file), "own.py") == snapshot
     plan.check_fits(sweep, {"m": never, "n": ModelFacts(points, 0.01, splits=((1,),))})
     plan.check_fits(sweep, {"m": ModelFacts(points, 0.01, splits=((2,),), unfit={"Own": frozenset({0, 1})})})
+
+
+def test_a_codecs_time_and_bytes_are_foreseen() -> None:
+    facts = ModelFacts(
+        (("input", 100), ("one", 400_000), ("last", 0)),
+        0.01,
+        splits=((1,),),
+        wire_shares={"int8": (0.25, 0.25, 1.0)},
+        codec_s={"int8": ((0.0, 0.0), (0.2, 0.05), (0.0, 0.0))},
+    )
+    wanted = make_sweep(
+        {"model": "m", "backend": "tcp", "codec": "none,int8", "trials": 1, "batch_size": "2"}
+    )
+    network = {"none": (Profile("x", Direction(rate_bps=8e6)),)}
+    trials = {trial.cell.codec: trial for trial in plan.make(wanted, {"m": facts}, network).trials}
+    saved_s = 2 * 300_000 * 8 / 8e6 / probe.GOODPUT
+    assert trials["none"].latency_s - trials["int8"].latency_s == pytest.approx(saved_s - 2 * 0.25)
+    slow = replace(facts, codec_s={"int8": ((0.0, 0.0), (5.0, 0.05), (0.0, 0.0))})
+    by_codec = {trial.cell.codec: trial for trial in plan.make(wanted, {"m": slow}, network).trials}
+    assert by_codec["int8"].estimate_s > trials["int8"].estimate_s + 2 * 2 * 5.0 - 2.0
+    assert by_codec["none"].estimate_s == trials["none"].estimate_s
+    reached = [plan.reach(trials["int8"].cell, each, network["none"], cores=2) for each in (facts, slow)]
+    assert reached[1] > reached[0], "where a codec is the slowest step, the cores are not"

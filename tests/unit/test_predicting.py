@@ -67,6 +67,17 @@ def test_the_front_is_predicted_from_a_profile_that_is_made_and_kept(
     assert len(list((tmp_path / "profiles").iterdir())) == 1
 
 
+def test_each_codec_has_a_front_of_its_own(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
+    (tmp_path / "net_with_codecs.py").write_text(NET)
+    done = command(
+        *f"predict {tmp_path}/net_with_codecs.py:build --testbed simulated --netem 5ms-1mbit".split(),
+        *f"--backend tcp --codec none,int8+zstd,jpeg --out {tmp_path}".split(),
+    )
+    assert (done.code, done.err) == (0, "")
+    assert done.out.replace(str(tmp_path), "FOLDER") == snapshot
+    assert "int8+zstd-3" in " ".join(path.name for path in (tmp_path / "predictions").iterdir())
+
+
 def test_a_runs_report_compares_it_with_the_profiles_in_its_folder(tmp_path: Path) -> None:
     (tmp_path / "net_to_compare.py").write_text(NET)
     model = f"{tmp_path}/net_to_compare.py:build"
