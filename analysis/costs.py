@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.points import CELL, CONDITION, TRIAL, cuts, hosts, pooled
+from analysis.points import CELL, CONDITION, TRIAL, cuts, hosts, in_every_codec, pooled
 from analysis.runs.manifest import directions, section, within
 from analysis.statistics.samples import Floats
 from pareto.constants import GOODPUT
@@ -190,7 +190,8 @@ def stage_medians(stages: pd.DataFrame, trials: pd.DataFrame) -> pd.DataFrame:
 
     Takes the frames of `analysis.runs.load`. The keys are `CELL`, `position` and `host`.
     """
-    ok = pooled(stages.merge(trials.loc[trials["status"] == "ok", TRIAL], on=TRIAL), trials)
+    ok = stages.merge(trials.loc[trials["status"] == "ok", TRIAL], on=TRIAL)
+    ok = pooled(in_every_codec(ok, trials), trials)
     return ok.groupby([*CELL, "position", "host"], dropna=False)[FIGURES].median().reset_index()
 
 

@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from analysis.figures import style
+from analysis.figures.axes import end_at_all
 from analysis.figures.drawing import POINT, Drawing, caption
 from analysis.figures.labels import UP_LEFT, UP_RIGHT, settle
 from analysis.figures.style import Series, entry
@@ -68,7 +69,9 @@ def accuracy_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
     drawn = list(style.scattered(measured))
     label = f"{quality.WORDS[str(measured['accuracy_of'].iloc[0])]} (%)"
     with style.blank(width, 4.6 if width == "page" else 3.6, rows) as figure:
-        plane, by_throughput, by_latency, nothing = grid(figure, measured, "percent", label, unit)
+        plane, by_throughput, by_latency, nothing = grid(
+            figure, measured, "percent", label, unit, linear=True
+        )
         nothing.set_axis_off()
         panels = [
             Panel(plane, "latency", "throughput_ips", UP_LEFT, FRONT),
@@ -79,10 +82,7 @@ def accuracy_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
             panel.draw(drawn)
         title = f"Latency, throughput and {quality.name_of(measured)}: {subject(rows.iloc[0])}"
         style.grow(figure, style.figure_head(figure, title, _legend(drawn, measured)))
-        figure.draw_without_rendering()
-        for axis in (by_latency.yaxis, by_throughput.xaxis):
-            low, high = axis.get_view_interval()
-            axis.set_ticks([place for place in axis.get_ticklocs() if low <= place <= min(high, 100)])
+        end_at_all(figure, by_latency.yaxis, by_throughput.xaxis)
         settle(figure)
         for panel in panels:
             panel.number(drawn, COLUMN_LABELS if width == "column" else None)

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
+from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, Locator, LogLocator, NullFormatter
 
 from analysis.figures.style import SMALL_PT
@@ -46,10 +47,12 @@ LEAST = 100.0
 """The least factor between the ends of a scale."""
 
 
-def fit_axis(axes: Axes, name: Literal["x", "y"], values: pd.Series, room: float = 0.12) -> None:
+def fit_axis(
+    axes: Axes, name: Literal["x", "y"], values: pd.Series, room: float = 0.12, *, linear: bool = False
+) -> None:
     """Fix scale and limits of one axis, with `room` (a share of the range) for labels around the points."""
     low, high = float(values.min()), float(values.max())
-    if low > 0 and high / low > LOG_RANGE:
+    if low > 0 and high / low > LOG_RANGE and not linear:
         margin = (high / low) ** room
         low, high = low / margin, high * margin
         axes.set(**{f"{name}scale": "log", f"{name}lim": (low, high)})
@@ -57,6 +60,14 @@ def fit_axis(axes: Axes, name: Literal["x", "y"], values: pd.Series, room: float
     else:
         margin = room * (high - low or high or 1)
         axes.set(**{f"{name}lim": (low - margin, high + margin)})
+
+
+def end_at_all(figure: Figure, *axes: Axis) -> None:
+    """Have no tick beyond 100 % on axes of shares, where room for labels is."""
+    figure.draw_without_rendering()
+    for axis in axes:
+        low, high = axis.get_view_interval()
+        axis.set_ticks([place for place in axis.get_ticklocs() if low <= place <= min(high, 100)])
 
 
 def mark_decades(axes: Axes, name: Literal["x", "y"]) -> None:
@@ -102,7 +113,8 @@ def label_points(axes: Axes, points: pd.Series, width: str) -> None:
 
 def name_points(axes: Axes, points: pd.Series, named: int, step: int) -> None:
     """Name up to `named` points under an axis; if there are more, number every `step`-th of them."""
-    axes.set_xlim(-0.6, max(len(points), 6) - 0.4)  # few points need not be wide
+    room = 0.6 + max(6 - len(points), 0) / 2  # few points need not be wide
+    axes.set_xlim(-room, len(points) - 1 + room)
     axes.set_xlabel("partition point")
     if len(points) <= named:
         labels = [point_label(point, name) for point, name in points.items()]

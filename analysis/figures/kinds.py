@@ -30,7 +30,7 @@ from analysis.findings import FIGURE, Findings, figure_name
 from analysis.fronts import energy
 from analysis.fronts.front import over_codecs
 from analysis.fronts.quality import GROUP
-from analysis.points import CELL, competing, cuts
+from analysis.points import competing, cuts
 
 _BUT_NETEM = [column for column in FIGURE if column != "netem"]
 
@@ -81,8 +81,7 @@ def _of_condition(
     text = conditions(rows, testbed)
     yield front_drawing(rows, text, part_of(findings.attainment, key))
     yield attribution_drawing(costs.stage_times(rows, stages), text)
-    if stages.merge(rows.loc[rows["on_backend_front"], CELL], on=CELL)["utilization"].notna().any():
-        yield utilization_drawing(rows, stages, text)
+    yield utilization_drawing(rows, stages, text)
     if len(cuts(rows["point"].iloc[0])) == 2:
         yield cuts_drawing(rows, text)
     charged = rows[rows["on_energy_front"].groupby(rows["codec"]).transform("any")]

@@ -20,7 +20,7 @@ from analysis.figures.front_figure import draw_front, front_figure, fronts_figur
 from analysis.figures.paired_figure import paired_drawing
 from analysis.figures.payload_figure import payload_drawing
 from analysis.figures.pipelining_figure import pipelining_drawing
-from analysis.figures.style import check_width, series, styled
+from analysis.figures.style import by_backend, check_width, styled
 from analysis.figures.utilization_figure import utilization_figure
 from analysis.findings import FIGURE
 from analysis.fronts.front import front as front_of
@@ -77,10 +77,10 @@ def attribution(df: pd.DataFrame, ax: Axes | None = None, *, backend: str = "", 
             raise UserError(f"attribution: no trial of backend {backend!r}")
     if ax is None:
         return attributed.attribution_figure(rows, width=width)
-    if len(several := list(series(rows))) > 1:
+    if len(several := by_backend(rows)) > 1:
         raise UserError(
             f"attribution: one backend has room on one axes, not {len(several)}: name one, "
-            f"backend={several[0].label!r}"
+            f"backend={several[0][0].backend!r}"
         )
     with styled(width):
         title = f"Latency by part: {subject(rows.iloc[0])}"

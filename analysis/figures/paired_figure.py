@@ -16,7 +16,8 @@ from analysis.comparing.paired import ALL, MIN_BLOCKS, compared
 from analysis.figures import style
 from analysis.figures.axes import MANY, NAMED, STRIP_PT, in_order, label_points, places, strip
 from analysis.figures.drawing import Drawing, caption, conditions
-from analysis.figures.style import COLOURS, MARKERS, SMALL_PT, Series, entry
+from analysis.figures.style import COLOURS, MARKERS, SMALL_PT, Series, codec_looks, entry
+from analysis.fronts.quality import codec_name
 from analysis.naming import subject, time_unit
 from analysis.points import CELL, CONDITION
 
@@ -124,14 +125,26 @@ def paired_figure(data: pd.DataFrame, counted: pd.DataFrame, *, width: str = "pa
 
 
 def _pairs(data: pd.DataFrame) -> Iterator[Series]:
-    """Yield each pair of backends, codec by codec."""
-    codecs = data["codec"].nunique() > 1
-    for number, (_, rows) in enumerate(data.groupby(["codec", "first", "other"], sort=False, dropna=False)):
-        first = rows.iloc[0]
-        label = f"{first['other']} − {first['first']}" + (f", {first['codec']}" if codecs else "")  # noqa: RUF001
-        # The first two colours are the backends' own.
-        colour, marker = COLOURS[(number + 2) % len(COLOURS)], MARKERS[number % len(MARKERS)]
-        yield Series(label, rows, colour, marker, "-")
+    """Yield each pair of backends, codec by codec: in the codec's colour where there are several codecs, in one that no
+    backend has where there are not.
+    """
+    looks = codec_looks(data)
+    several = len(looks) > 1
+    pairs = data[["first", "other"]].drop_duplicates()
+    for place, (first, other) in enumerate(pairs.itertuples(index=False)):
+        for codec, look in looks.items():
+            own = data[(data["first"] == first) & (data["other"] == other) & (data["codec"] == codec)]
+            if len(own):
+                number = look.place + place * len(looks)
+                yield Series(
+                    f"{other} − {first}" + (f", {codec_name(codec)}" if several else ""),  # noqa: RUF001
+                    own,
+                    # The first two colours are the backends' own.
+                    look.colour if several else COLOURS[(place + 2) % len(COLOURS)],
+                    MARKERS[number % len(MARKERS)],
+                    "-",
+                    codec=codec,
+                )
 
 
 def _draw(axes: Axes, pair: Series, x: pd.Series, measure: Measure, factor: float) -> None:

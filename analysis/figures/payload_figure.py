@@ -24,8 +24,9 @@ from analysis.figures.axes import (
     tick_logarithmic,
 )
 from analysis.figures.drawing import Drawing, caption, conditions
-from analysis.figures.style import COLOURS, LINES, MARKERS
-from analysis.points import cuts, hosts
+from analysis.figures.style import COLOURS, LINES, MARKERS, CodecLook, codec_looks
+from analysis.fronts.quality import is_none
+from analysis.points import NONE, cuts, hosts
 from analysis.runs.manifest import within
 
 NAMED_POINTS, NUMBERS = 36, 30
@@ -36,6 +37,7 @@ _HATCHES = ("", "////", "....", "xxxx")
 _GREYS = ("0.62", "0.8", "0.3")
 _BAR = 0.74
 _INPUT, _NOTHING = "input", "nothing crosses"
+_WIRE = "wire_bytes_"
 
 
 def payload_drawing(
@@ -62,7 +64,8 @@ def payload_data(
     Columns: model, netem, point, point_name; payload_bytes (in a chain payload1_bytes, payload2_bytes, ..., of each
     link), NaN where nobody measured it, 0 where nothing crosses; input_bytes of a request, NaN if unknown; share
     (share1, ...), of the hosts before that link in all hosts' compute time, mean of the backends' medians; flops_share,
-    NaN without `edge_flops` among the manifest's points.
+    NaN without `edge_flops` among the manifest's points; wire_bytes_<codec>: what is sent of it through each codec that
+    has a cell there, of the first link.
     """
     known = rows.dropna(subset=["payload_bytes"])
     if known.empty:
@@ -78,6 +81,11 @@ def payload_data(
     made["input_bytes"] = _input_bytes(known, listed)
     flops_share = _flops_shares(listed)
     made["flops_share"] = [flops_share.get(cuts(point)[0], math.nan) for point in points.index]
+    coded = known[~is_none(known["codec"]) & known["wire_bytes"].notna() & (known["backend"] != NONE)]
+    for codec in codec_looks(rows):
+        if (own := coded[coded["codec"] == codec]).shape[0]:
+            of_point = own.groupby("point")["wire_bytes"].median()
+            made[f"{_WIRE}{codec}"] = of_point.reindex(points.index).to_numpy()
     return made
 
 
@@ -90,7 +98,7 @@ def payload_figure(data: pd.DataFrame, rows: pd.DataFrame, *, width: str = "page
     first = data.iloc[0]
     with style.blank(width, 4.6 if width == "page" else 3.8, rows) as figure:
         above, below = figure.subplots(2, sharex=True, height_ratios=(3, 2))
-        _payloads(above, data)
+        _payloads(above, data, codec_looks(rows))
         _shares(below, data, places(data, points))
         label_points(below, points, width)
         title = f"Payload and compute by point: {first['model']}"
@@ -152,7 +160,7 @@ def _flops_shares(points: Sequence[Mapping[str, Any]]) -> dict[int, float]:
     return {point: each / known[-1] for point, each in enumerate(known)}
 
 
-def _payloads(axes: Axes, data: pd.DataFrame) -> None:
+def _payloads(axes: Axes, data: pd.DataFrame, looks: Mapping[str, CodecLook]) -> None:
     columns = [column for column in data if str(column).startswith("payload")]
     x = np.arange(len(data))
     axes.set_yscale("log")
@@ -175,7 +183,15 @@ def _payloads(axes: Axes, data: pd.DataFrame) -> None:
         )  # fmt: skip
     if not math.isnan(input_bytes := float(data["input_bytes"].iloc[0])):
         axes.axhline(input_bytes / 1024, color="0.2", linestyle="--", linewidth=1, label=_INPUT, zorder=3)
-    sizes = [*sent.min(), *sent.max(), input_bytes / 1024]
+    wire = data[[column for column in data if str(column).startswith(_WIRE)]] / 1024
+    size = 4.5 if len(data) <= MANY else 2
+    for column in wire:
+        codec = str(column).removeprefix(_WIRE)
+        axes.plot(
+            x, wire[column], linestyle="", marker=looks[codec].marker, color=looks[codec].colour, markersize=size,
+            markeredgecolor="white", markeredgewidth=0.4, label=f"sent by {codec}", zorder=4,
+        )  # fmt: skip
+    sizes = [*sent.min(), *sent.max(), *wire.min(), input_bytes / 1024]
     if not np.isnan(sizes).all():
         axes.set_ylim(np.nanmin(sizes) / 1.6, np.nanmax(sizes) * 1.3)  # so that the least has a bar too
     _label_kib(axes)
@@ -221,6 +237,8 @@ def _sentences(data: pd.DataFrame) -> Iterator[str]:
     several = sum(str(column).startswith("payload") for column in data) > 1
     bars, before = ("each link", "before each link") if several else ("the link", "on the edge")
     yield f"Above: the tensor bytes that a request puts on {bars} at each partition point, logarithmic"
+    if any(str(column).startswith(_WIRE) for column in data):
+        yield f"Marks: what each codec sends of them{' on the first link' if several else ''}"
     if data["input_bytes"].notna().any():
         yield "Dashed: the input as it would be sent"
     yield (

@@ -83,7 +83,9 @@ class Plane:
                 continue
             if attainment is not None and banded(attainment) and one.label != NEUTRAL:
                 self._band(one, attainment)
-            axes.plot(*self._steps(one), one.line, color=one.colour, linewidth=1.1, alpha=0.9, zorder=2)
+            axes.plot(
+                *self._steps(one), linestyle=one.line, color=one.colour, linewidth=1.1, alpha=0.9, zorder=2
+            )
         for one in self._marked:
             self._spread(one, filled=not banded(attainment))
             self._points(one, marker_pt)
@@ -176,26 +178,26 @@ class Plane:
         With `most`: only so many, of those that no other backend's point beats, by their number.
         """
         whole = set(self._rows.loc[undivided(self._rows), "point"])
-        labelled = [
-            (one, row)
-            for one in self._marked
-            for _, row in one.rows.iterrows()
-            if row["on_backend_front"] or row["point"] in whole
-        ]
+        labelled = []
+        for one in self._marked:
+            for _, row in one.rows.iterrows():
+                # Of several codecs all but one of these are beside the fronts, where many labels tell no more.
+                if row["on_backend_front"] or (row["point"] in whole and one.codec == self._drawn[0].codec):
+                    labelled.append((one, row))
         if most is not None and len(labelled) > most:
             best = [(one, row) for one, row in labelled if row["on_front"]]
             best.sort(key=lambda pair: float(pair[1]["latency_s"]))
             labelled = evenly(best or labelled, most)
         named = most is None and len(labelled) <= NAMED_LABELS and len(cuts(labelled[0][1]["point"])) == 1
         # Up and left of a front lies nothing of its backend; the second's labels keep to the other side.
-        first = self._drawn[0].label
+        first = self._drawn[0].backend
         labels = [
             Label(
                 row["latency_s"] * self.scale,
                 row["throughput_ips"],
                 point_label(row["point"], str(row["point_name"]) if named else ""),
                 one.colour,
-                UP_LEFT if one.label == first else DOWN_RIGHT,
+                UP_LEFT if one.backend == first else DOWN_RIGHT,
             )
             for one, row in labelled
         ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 import pandas as pd
@@ -9,10 +10,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from analysis.figures import style
-from analysis.figures.axes import fit_axis
+from analysis.figures.axes import end_at_all, fit_axis
 from analysis.figures.drawing import Drawing, caption
 from analysis.figures.labels import UP_LEFT, Label, place_labels, settle
-from analysis.figures.style import COLOURS, LINES, MARKERS, entry
+from analysis.figures.style import entry
 from analysis.fronts import quality
 from analysis.fronts.indicators import nondominated
 from analysis.points import AT_WORK, NONE, order
@@ -39,6 +40,9 @@ def rate_quality_drawing(rows: pd.DataFrame, testbed: str = "") -> Drawing | Non
         "whose numbers stand beside them",
         f"Accuracy is {quality.name_of(data)}; bars are 95 % intervals by the number of images",
         "Filled: nothing else reaches as much with as few bytes. Up and left is better",
+        "At the lower edge, with its accuracy: what has less than half of the best"
+        if _far_below(data).any()
+        else "",
         f"Model {data['model'].iloc[0]}, batch size {data['batch_size'].iloc[0]}",
         f"Testbed: {testbed}" if testbed else "",
     )
@@ -62,47 +66,55 @@ def cells(rows: pd.DataFrame) -> pd.DataFrame:
 def rate_quality_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
     """Draw bytes per image (kB) to the right, accuracy (%) upwards: the best corner is the upper left."""
     data = cells(rows)
-    data = data.assign(kb=data["wire_bytes_per_image"] / 1e3, percent=100 * data["accuracy"])
+    below = _far_below(data)
+    kept = 100 * data.loc[~below, ["accuracy", "accuracy_low", "accuracy_high"]].stack()
+    least = max(float(kept.min()), 50 * float(data["accuracy"].max()))
+    floor = least - (0.12 if below.any() else 0.06) * (float(kept.max()) - least or 10)
+    data = data.assign(
+        kb=data["wire_bytes_per_image"] / 1e3,
+        percent=(100 * data["accuracy"]).where(~below, floor),
+        below=below,
+    )
     with style.blank(width, 3.2 if width == "page" else 2.4) as figure:
         axes = figure.add_subplot()
         axes.grid(True)
         axes.set_xlabel("bytes per image that cross the link (kB)")
         axes.set_ylabel(f"{quality.WORDS[str(data['accuracy_of'].iloc[0])]} (%)")
         fit_axis(axes, "x", data["kb"])
-        ends = pd.concat([data["percent"], 100 * data["accuracy_low"], 100 * data["accuracy_high"]]).dropna()
-        fit_axis(axes, "y", ends)
+        # Shares are compared by their differences, so that the axis is linear whatever it spans.
+        axes.set_ylim(floor, float(kept.max()) + 0.12 * (float(kept.max()) - floor))
         labels: list[Label] = []
         lines: list[tuple[Floats, Floats]] = []
         entries: list[Line2D] = []
-        for number, codec in enumerate(_in_order(data)):
+        looks = style.codec_looks(rows)
+        for codec in _in_order(data):
             own = data[data["codec"] == codec].sort_values("kb")
-            colour = COLOURS[number % len(COLOURS)]
-            marker = MARKERS[(number + number // len(COLOURS)) % len(MARKERS)]
-            line = LINES[number % len(LINES)]
-            axes.plot(own["kb"], own["percent"], line, color=colour, linewidth=0.8, alpha=0.6, zorder=2)
-            lines.append((own["kb"].to_numpy(), own["percent"].to_numpy()))
-            axes.vlines(
-                own["kb"],
-                100 * own["accuracy_low"],
-                100 * own["accuracy_high"],
-                color=colour,
-                linewidth=0.6,
-                zorder=2,
+            look = looks[codec]
+            colour, marker, line = look.colour, look.marker, look.line
+            axes.plot(
+                own["kb"], own["percent"], linestyle=line, color=colour, linewidth=0.8, alpha=0.6, zorder=2
             )
+            lines.append((own["kb"].to_numpy(), own["percent"].to_numpy()))
+            sure = own[~own["below"]]
+            axes.vlines(
+                sure["kb"], 100 * sure["accuracy_low"], 100 * sure["accuracy_high"], color=colour, linewidth=0.6,
+                zorder=2,
+            )  # fmt: skip
             for best, of_kind in own.groupby("undominated"):
-                look: dict[str, Any] = {} if best else {"markerfacecolor": "white", "alpha": 0.7}
+                fill: dict[str, Any] = {} if best else {"markerfacecolor": "white", "alpha": 0.7}
                 axes.plot(
                     of_kind["kb"], of_kind["percent"], linestyle="", marker=marker, color=colour,
-                    markersize=MARKER_PT, markeredgewidth=0.9, zorder=4 if best else 3, **look,
+                    markersize=MARKER_PT, markeredgewidth=0.9, zorder=4 if best else 3, clip_on=False, **fill,
                 )  # fmt: skip
             name = quality.codec_name(codec)
             entries.append(entry(name, marker=marker, color=colour, linestyle=line, markersize=MARKER_PT))
             labels += [
-                Label(row["kb"], row["percent"], str(row["point"]), colour, UP_LEFT)
+                Label(row["kb"], row["percent"], _label(row), colour, UP_LEFT)
                 for row in own.sort_values("undominated", ascending=False, kind="stable").to_dict("records")
             ]
         title = f"What bytes buy: {data['model'].iloc[0]}"
         style.grow(figure, style.head(axes, title, entries))
+        end_at_all(figure, axes.yaxis)
         settle(figure)
         place_labels(
             axes,
@@ -112,6 +124,15 @@ def rate_quality_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
             lines=lines,
         )
     return figure
+
+
+def _far_below(data: pd.DataFrame) -> pd.Series:
+    """Which cells have less than half of the best accuracy: to show how far below, the others would lie on one line."""
+    return data["accuracy"] < data["accuracy"].max() / 2
+
+
+def _label(row: Mapping[Hashable, Any]) -> str:
+    return f"{row['point']}: {quality.percent(row['accuracy'])} %" if row["below"] else str(row["point"])
 
 
 def _in_order(data: pd.DataFrame) -> list[str]:

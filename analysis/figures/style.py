@@ -31,13 +31,16 @@ from pareto.errors import UserError
 
 T = TypeVar("T")
 
-# The "colorblind" palette of seaborn 0.13, so that seven colours do not cost its import.
-COLOURS = ("#0173b2", "#de8f05", "#029e73", "#d55e00", "#cc78bc", "#ca9161", "#949494")
+# Of the "colorblind" palette of seaborn 0.13, so that eight colours do not cost its import.
+COLOURS = ("#0173b2", "#de8f05", "#029e73", "#d55e00", "#cc78bc", "#ca9161", "#949494", "#56b4e9")
 STAGE_COLOURS = (COLOURS[2], COLOURS[4], COLOURS[5], "#56b4e9", "#ece133", "#fbafe4")
 """Colours of the hosts between edge and server, which themselves have the first two of `COLOURS`."""
 STAGE_HATCHES = ("\\\\\\\\", "oo", "++", "----", "||||", "**")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-LINES = ("-", "--", "-.", ":")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p", "*", "h", ">", "d")
+LINES: tuple[Any, ...] = (
+    *("-", "--", "-.", ":"),
+    *((0, dashes) for dashes in ((8, 2), (5, 1, 1, 1, 1, 1), (2, 2), (8, 2, 2, 2))),
+)
 NEUTRAL, NEUTRAL_COLOUR, NEUTRAL_MARKER = "nothing crosses", "0.3", "<"
 """How points that are of no backend are named and drawn."""
 
@@ -108,6 +111,8 @@ class Series:
     colour: str
     marker: str
     line: Any
+    backend: str = NONE
+    codec: str = ""
 
     def mark(self, size_pt: float, **look: Any) -> dict[str, Any]:
         """Return the look of its marks, with no line between them."""
@@ -118,29 +123,62 @@ class Series:
 def series(rows: pd.DataFrame, among: pd.DataFrame | None = None) -> Iterator[Series]:
     """Yield each backend's rows, codec by codec, told apart by colour as well as by marker and line.
 
-    Each has the points where nothing crosses, too, which are of no backend: `on_backend_front` says of them whether
-    they are on this one's. `among`: all rows of the figure, where `rows` are of one of its panels, so that a backend
-    looks the same in each.
+    A backend has a colour of its own; where there are several codecs, a codec has (`codec_looks`), and the first
+    backend's marks are the codec's. Each has the points where nothing crosses, too, which are of no backend:
+    `on_backend_front` says of them whether they are on this one's. `among`: all rows of the figure, where `rows` are of
+    one of its panels, so that a backend looks the same in each.
     """
     every = (rows if among is None else among).fillna({"codec": ""})
-    kinds = [
-        (backend, codec)
-        for backend in ([name for name in backends(every) if name] or [NONE])
-        for codec in sorted(every.loc[every["backend"] == backend, "codec"].unique(), key=_none_first)
+    looks = codec_looks(every)
+    for place, backend in enumerate([name for name in backends(every) if name] or [NONE]):
+        for codec, look in looks.items():
+            group = rows[rows["backend"].isin([backend, NONE]) & (rows["codec"].fillna("") == codec)]
+            if (group["backend"] == backend).any():
+                name = backend or NEUTRAL
+                number = look.place + place * len(looks)
+                yield Series(
+                    f"{name} {codec}".strip() if len(looks) > 1 else name,
+                    _on_its_front(group, backend).sort_values("point", key=order),
+                    look.colour if len(looks) > 1 else COLOURS[place % len(COLOURS)],
+                    MARKERS[number % len(MARKERS)],
+                    LINES[number % len(LINES)],
+                    backend,
+                    codec,
+                )
+
+
+@dataclass(frozen=True)
+class CodecLook:
+    """How a codec is drawn where its backend does not matter; `place`: its number among the figure's codecs."""
+
+    place: int
+
+    @property
+    def colour(self) -> str:
+        return COLOURS[self.place % len(COLOURS)]
+
+    @property
+    def marker(self) -> str:
+        return MARKERS[self.place % len(MARKERS)]
+
+    @property
+    def line(self) -> Any:
+        return LINES[self.place % len(LINES)]
+
+
+def codec_looks(rows: pd.DataFrame) -> dict[str, CodecLook]:
+    """Return each codec of some rows, none first, then by name, with its look: the same in every figure of a run."""
+    codecs = sorted(rows["codec"].fillna("").astype("str").unique(), key=_none_first)
+    return {codec: CodecLook(place) for place, codec in enumerate(codecs)}
+
+
+def by_backend(rows: pd.DataFrame) -> list[list[Series]]:
+    """Return `series`, those of one backend together."""
+    every = list(series(rows))
+    return [
+        [one for one in every if one.backend == backend]
+        for backend in dict.fromkeys(one.backend for one in every)
     ]
-    codecs = every["codec"].nunique()
-    for number, (backend, codec) in enumerate(kinds):
-        group = rows[rows["backend"].isin([backend, NONE]) & (rows["codec"].fillna("") == codec)]
-        if (group["backend"] == backend).any():
-            name = backend or NEUTRAL
-            yield Series(
-                f"{name} {codec}".strip() if codecs > 1 else name,
-                _on_its_front(group, backend).sort_values("point", key=order),
-                COLOURS[number % len(COLOURS)],
-                # The eighth has the first colour again, but not its marker.
-                MARKERS[(number + number // len(COLOURS)) % len(MARKERS)],
-                LINES[number % len(LINES)],
-            )
 
 
 def scattered(rows: pd.DataFrame, among: pd.DataFrame | None = None) -> Iterator[Series]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -14,7 +15,7 @@ from analysis.figures import style
 from analysis.figures.drawing import Drawing, caption
 from analysis.figures.style import SMALL_PT, Series
 from analysis.naming import subject
-from analysis.points import CELL
+from analysis.points import CELL, NONE
 
 MOST_POINTS = {"column": 2, "page": 7}
 """How many points fit side by side with figures in their bars."""
@@ -29,13 +30,15 @@ _LENGTH, _HEIGHT = 0.94, 0.76
 def utilization_figure(rows: pd.DataFrame, stages: pd.DataFrame, *, width: str = "page") -> Figure:
     """Draw a bar for each step of the chain, at the points of one model, profile and batch size on a front.
 
-    `rows`: of `analysis.front`; `stages`: of `costs.stages.medians`. One panel a backend, one column a
+    `rows`: of `analysis.front`; `stages`: of `costs.stages.medians`. The front is a backend's; of several codecs it is
+    that over all backends and codecs, as one of each would fill a page. One panel a backend and codec, one column a
     point in order of latency, one line a host or way on a link. A bar is filled for the share of the time in which
     the step is busy with many requests in flight; the rest of a host's is bubble, given in time a request. The
     step that sets the throughput's bound is outlined. More than `MOST_POINTS` points are thinned out evenly.
     """
-    shown = {one.label: _shown(one, width) for one in style.series(rows)}
-    drawn = [one for one in style.series(rows) if len(shown[one.label])]
+    every_one = _series(rows)
+    shown = {one.label: _shown(one, width) for one in every_one}
+    drawn = [one for one in every_one if len(shown[one.label])]
     every = steps(pd.concat(shown.values()).drop_duplicates(CELL), stages)
     lines = _lines(every)
     with style.blank(width, (0.235 * len(lines) + 0.5) * len(drawn) - 0.35, rows) as figure:
@@ -49,9 +52,13 @@ def utilization_figure(rows: pd.DataFrame, stages: pd.DataFrame, *, width: str =
     return figure
 
 
-def utilization_drawing(rows: pd.DataFrame, stages: pd.DataFrame, conditions: str) -> Drawing:
-    """`utilization_figure` with its data and caption; `conditions` as of `drawing.conditions`."""
-    front = rows[rows["on_backend_front"]]
+def utilization_drawing(rows: pd.DataFrame, stages: pd.DataFrame, conditions: str) -> Drawing | None:
+    """`utilization_figure` with its data and caption; `conditions` as of `drawing.conditions`. None where it is not
+    known of any point how busy its hosts are.
+    """
+    front = _on_front(rows)
+    if stages.merge(front[CELL], on=CELL)["utilization"].isna().all():
+        return None
     text = caption(
         "How busy each host and link is with many requests in flight",
         conditions,
@@ -68,18 +75,35 @@ def utilization_drawing(rows: pd.DataFrame, stages: pd.DataFrame, conditions: st
 def _selection(rows: pd.DataFrame) -> str:
     """Return which points are shown, at page width and at column width."""
     page, column = (
-        sum(int(one.rows["on_backend_front"].sum()) - len(_shown(one, width)) for one in style.series(rows))
-        for width in ("page", "column")
+        sum(len(one.rows) - len(_shown(one, width)) for one in _series(rows)) for width in ("page", "column")
     )
-    text = "Points on their backend's front, by latency"
+    front = "their backend's front" if rows["codec"].nunique() == 1 else "the front over all codecs"
+    text = f"Points on {front}, by latency"
     if page:
         return f"{text}; {page} between them left out ({column} at column width)"
     return f"{text}; {column} between them left out at column width" if column else text
 
 
+def _on_front(rows: pd.DataFrame, column: str = "") -> pd.DataFrame:
+    column = column or ("on_backend_front" if rows["codec"].nunique() == 1 else "on_codec_front")
+    front: pd.DataFrame = rows[rows[column].astype(bool)]
+    return front
+
+
+def _series(rows: pd.DataFrame) -> list[Series]:
+    """Return the backends and codecs with their points on the front; of several codecs those alone that have a point of
+    their own there, or the first if none has.
+    """
+    if rows["codec"].nunique() == 1:
+        return [replace(one, rows=_on_front(one.rows)) for one in style.series(rows)]
+    every = [replace(one, rows=_on_front(one.rows, "on_codec_front")) for one in style.series(rows)]
+    own = [one for one in every if (one.rows["backend"] != NONE).any()]
+    return own or every[:1]
+
+
 def _shown(one: Series, width: str) -> pd.DataFrame:
-    """Return which of a backend's points are drawn: those on its front, by latency, thinned out."""
-    front = one.rows[one.rows["on_backend_front"]].sort_values("latency_s")
+    """Return which of a backend's points on the front are drawn: by latency, thinned out."""
+    front = one.rows.sort_values("latency_s")
     fit = min(MOST_POINTS[width], LINE[width] // max(map(len, front["point"]), default=1))
     return front.iloc[style.evenly(range(len(front)), max(fit, 1))]
 

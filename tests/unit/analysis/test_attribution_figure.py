@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from syrupy.assertion import SnapshotAssertion
 
 from analysis.costs import stage_times
-from analysis.figures.attribution_figure import MOST_SPLITS, attribution_drawing, attribution_figure
+from analysis.figures.attribution_figure import (
+    MOST_BARS,
+    MOST_SPLITS,
+    attribution_drawing,
+    attribution_figure,
+)
+from analysis.figures.style import codec_looks
 from analysis.fronts.front import front
 from tests.unit import example_chain
 from tests.unit.drawn import sentences
@@ -89,3 +96,46 @@ def test_a_codec_s_times_are_parts_where_there_is_one() -> None:
     ]
     of_int8 = drawing.data[(drawing.data["codec"] == "int8") & (drawing.data["backend"] != "")]
     assert of_int8[["encode_s", "decode_s"]].drop_duplicates().to_numpy().tolist() == [[0.004, 0.002]]
+
+
+def test_codecs_stand_side_by_side_where_they_have_cells() -> None:
+    data = codecs(codecs=("none", "int8", "uint4"), rounds=2, backends=("tcp", "rpc"))
+    rows = front(data[(data["codec"] != "uint4") | (data["point"] == "0")])
+    figure = drawn(attribution_figure(rows))
+    assert [axes.get_ylabel().split("\n")[0] for axes in figure.axes] == ["tcp", "rpc"]
+    axes = figure.axes[0]
+    at = np.array([bar.get_x() + bar.get_width() / 2 for bar in axes.containers[0]])
+    assert np.bincount(at.round().astype(int)).tolist() == [3, 2, 2, 2, 1], "all on the edge once"
+    for point in range(5):
+        assert at[at.round() == point].mean() == pytest.approx(point)
+    assert legend(axes)[:3] == ["no codec", "int8", "uint4"]
+    assert "no valid trial" not in legend(axes), "a cell that there is not lacks no trial"
+    marks = [
+        line.get_marker() for line in axes.lines if line.get_ydata().tolist() == [0] * len(line.get_xdata())
+    ]
+    assert sorted(marks) == sorted(look.marker for look in codec_looks(rows).values())
+
+
+def test_a_bar_is_as_high_as_the_latency_and_reaches_its_bound() -> None:
+    """Parts whose medians do not add up: with a quota of the processor each is often short, and seldom all at once."""
+    data = codecs(codecs=("none",), rounds=3)
+    crossing = data["payload_bytes"] > 0
+    for number, column in enumerate(("edge_s", "network_s", "server_s")):
+        low = crossing & (data["round"] != number + 1)
+        data.loc[low, column] = 0.4 * data.loc[low, column]
+    data["latency_bound_s"] = 0.99 * data["latency_s"]
+    rows = front(data)
+    axes = drawn(attribution_figure(rows)).axes[0]
+    np.testing.assert_allclose(heights(axes).sum(axis=0), 1e3 * rows["latency_s"], rtol=1e-6)
+    assert (1e3 * rows["latency_bound_s"] <= heights(axes).sum(axis=0)).all()
+
+
+def test_of_many_points_with_many_codecs_those_that_matter_are_drawn() -> None:
+    every = codecs(rounds=1)
+    more = [every.assign(point=(every["point"].astype(int) + 4 * part).astype(str)) for part in range(6)]
+    rows = front(pd.concat(more, ignore_index=True).drop_duplicates(["codec", "point"]))
+    assert rows["point"].nunique() * rows["codec"].nunique() > MOST_BARS
+    drawing = attribution_drawing(rows, "")
+    shown = drawing.data["point"].nunique()
+    assert shown * rows["codec"].nunique() <= MOST_BARS
+    assert f"Shown: {shown} of {rows['point'].nunique()} points" in drawing.caption

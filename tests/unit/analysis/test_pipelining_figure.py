@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -13,6 +14,7 @@ from analysis.fronts.front import front
 from analysis.points import order
 from analysis.runs.load import load
 from tests.unit import drawn, example_chain
+from tests.unit.example_codecs import trials as codecs
 from tests.unit.example_run import trials, write
 
 
@@ -83,3 +85,21 @@ def test_a_single_point_and_a_chain(tmp_path: Path) -> None:
     figure = drawn.rendered(chain.draw("column"))
     assert len(drawn.marks(figure.axes[0], filled=True, marker="o")) == 253
     assert drawn.overlapping(figure) == []
+
+
+def test_codecs_stand_side_by_side() -> None:
+    data = codecs(codecs=("none", "int8"), rounds=1, backends=("tcp", "rpc"))
+    rows = front(
+        data.assign(
+            sequential_ips=1 / data["latency_s"], pipeline_gain=data["throughput_ips"] * data["latency_s"]
+        )
+    )
+    found = pipelining_drawing(rows)
+    assert found is not None
+    figure = drawn.rendered(found.draw("page"))
+    assert len(figure.axes) == 2, "a panel a backend"
+    assert drawn.legend(figure)[:2] == ["no codec", "int8"]
+    at = np.unique(drawn.marks(figure.axes[0], filled=True)[:, 0])
+    assert np.bincount(at.round().astype(int)).tolist() == [2, 2, 2, 2, 1], "all on the edge once"
+    assert not any("×" in text for text in drawn.texts(figure))  # noqa: RUF001
+    assert "side by side" in found.caption

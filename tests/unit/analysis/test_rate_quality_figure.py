@@ -48,3 +48,20 @@ def test_the_drawing(rows: pd.DataFrame, snapshot: SnapshotAssertion) -> None:
     assert "agreement of 200 images" in drawing.caption
     assert (drawn.sentences(drawing.caption), list(drawing.data)) == snapshot
     assert rate_quality_drawing(front(trials(codecs=("none",), rounds=1))) is None
+
+
+def test_what_is_far_below_stands_at_the_edge_with_its_figure() -> None:
+    data = trials(rounds=1, codecs=("none", "int8", "uint4"))
+    rows = front(data.assign(agreement=data["agreement"].where(data["codec"] != "uint4", 0.08)))
+    figure = drawn.rendered(rate_quality_figure(rows))
+    (axes,) = figure.axes
+    assert axes.get_yscale() == "linear"
+    low, high = axes.get_ylim()
+    assert low > 90, "what is worth comparing fills the axes"
+    assert drawn.marks(axes)[:, 1].min() == low
+    assert "3: 8 %" in drawn.texts(figure)
+    assert max(axes.get_yticks()) <= 100 < high
+    drawing = rate_quality_drawing(rows)
+    assert drawing is not None
+    assert "half of the best" in drawing.caption
+    assert drawing.data["accuracy"].min() == pytest.approx(0.08)

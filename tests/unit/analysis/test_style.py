@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import matplotlib
+import pandas as pd
 import pytest
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
@@ -11,6 +12,8 @@ from analysis.figures.drawing import WIDTHS_IN
 from analysis.figures.style import (
     SMALL_PT,
     blank,
+    by_backend,
+    codec_looks,
     evenly,
     figure_head,
     grow,
@@ -92,6 +95,26 @@ def test_a_backend_looks_the_same_in_every_panel() -> None:
     assert all(len(set(column)) == 2 for column in zip(*looks, strict=True)), "never colour alone"
     codecs = rows(codec=["none", "fp16"], on_fronts_of="", on_backend_front=True)
     assert [one.label for one in series(codecs)] == ["tcp none", "tcp fp16"]
+
+
+def test_a_codec_has_its_colour_in_every_figure_and_its_mark_with_the_first_backend() -> None:
+    names = ["none", "fp16", "int8", "int8+zstd:3", "jpeg:90", "lz4", "uint4", "zstd:3"]
+    every = [
+        rows(codec=[name], backend=backend, on_fronts_of="", on_backend_front=True)
+        for name in names
+        for backend in ("tcp", "rpc")
+    ]
+    both = pd.concat(every, ignore_index=True)
+    looks = codec_looks(both)
+    assert list(looks) == names
+    drawn = {(one.backend, one.codec): one for one in series(both)}
+    for codec, look in looks.items():
+        assert (drawn["tcp", codec].colour, drawn["tcp", codec].marker) == (look.colour, look.marker)
+        assert drawn["rpc", codec].colour == look.colour
+        assert drawn["rpc", codec].marker != look.marker, "never colour alone"
+    for column in zip(*((look.colour, look.marker, str(look.line)) for look in looks.values()), strict=True):
+        assert len(set(column)) == 8
+    assert [[one.codec for one in kinds] for kinds in by_backend(both)] == [names, names]
 
 
 @pytest.mark.parametrize("letters", [60, 98, 102])
