@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.points import CELL, CONDITION, TRIAL, cuts, hosts, in_every_codec, pooled
+from analysis.points import AT_WORK, CELL, CONDITION, TRIAL, cuts, hosts, pooled
 from analysis.runs.manifest import directions, section, within
 from analysis.statistics.samples import Floats
 from pareto.constants import GOODPUT
@@ -191,7 +191,7 @@ def stage_medians(stages: pd.DataFrame, trials: pd.DataFrame) -> pd.DataFrame:
     Takes the frames of `analysis.runs.load`. The keys are `CELL`, `position` and `host`.
     """
     ok = stages.merge(trials.loc[trials["status"] == "ok", TRIAL], on=TRIAL)
-    ok = pooled(in_every_codec(ok, trials), trials)
+    ok = pooled(ok, trials)
     return ok.groupby([*CELL, "position", "host"], dropna=False)[FIGURES].median().reset_index()
 
 
@@ -201,7 +201,13 @@ def stage_times(rows: pd.DataFrame, stages: pd.DataFrame) -> pd.DataFrame:
     if between.empty:
         return rows
     times: pd.DataFrame = between.pivot_table(index=CELL, columns="host", values="compute_s", dropna=False)
-    return rows.merge(times.add_suffix("_s").reset_index(), how="left", on=CELL)
+    timed = _at_work(rows).merge(times.add_suffix("_s").reset_index(), how="left", on=CELL)
+    return timed.assign(codec=rows["codec"].to_numpy())
+
+
+def _at_work(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return rows of the front under the codec that was measured, which is that of their stages."""
+    return rows.assign(codec=rows[AT_WORK]) if AT_WORK in rows else rows
 
 
 def steps(rows: pd.DataFrame, stages: pd.DataFrame) -> pd.DataFrame:
@@ -212,8 +218,9 @@ def steps(rows: pd.DataFrame, stages: pd.DataFrame) -> pd.DataFrame:
     one request. `idle_s`: a stage's idle time between two requests, the bubble; NaN for links.
     """
     table = []
-    for row in stages.merge(rows[[*CELL, "throughput_ips"]], on=CELL).to_dict("records"):
-        cell, place = {name: row[name] for name in CELL}, 3 * row["position"]
+    measured = _at_work(rows)[[*CELL, "throughput_ips"]].assign(shown=rows["codec"])
+    for row in stages.merge(measured, on=CELL).to_dict("records"):
+        cell, place = {name: row[name] for name in CELL} | {"codec": row["shown"]}, 3 * row["position"]
         busy = {"place": place, "step": row["host"], "share": row["utilization"], "idle_s": row["bubble_s"]}
         table.append(cell | busy)
         links = dict(pairwise(hosts(row["point"])))

@@ -13,7 +13,7 @@ from analysis import model_profile
 from analysis.advice import codecs
 from analysis.advice.advise import answers
 from analysis.comparing import bjontegaard
-from analysis.comparing.paired import paired
+from analysis.comparing.paired import COLUMNS, paired
 from analysis.comparing.sentences import verdicts
 from analysis.costs import overhead
 from analysis.escaping import short
@@ -74,9 +74,10 @@ class Findings:
     """Frames, named after the functions that make them, and sentences of one line each.
 
     answers: where to cut, and from what condition on elsewhere. warnings: what makes figures unsure, with advice.
-    verdicts: backends in pairs. codecs: what each costs in accuracy, and saves in bytes. notes: what could not be
-    shown. files: what was written. struck: what a search struck off (`analysis.runs.struck`). progress: how much of the
-    front was known when (`analysis.fronts.answer`). delta_rates: codecs in pairs (`analysis.comparing.bjontegaard`).
+    verdicts: backends in pairs. codecs: what each wins in time, costs in accuracy, and saves in bytes. notes: what
+    could not be shown. files: what was written. struck: what a search struck off (`analysis.runs.struck`). progress:
+    how much of the front was known when (`analysis.fronts.answer`). delta_rates: codecs in pairs
+    (`analysis.comparing.bjontegaard`). paired_codecs: each codec against none (`analysis.comparing.paired`).
     """
 
     runs: list[Run]
@@ -101,6 +102,7 @@ class Findings:
     struck: pd.DataFrame = field(default_factory=pd.DataFrame)
     progress: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=answer.COLUMNS))
     delta_rates: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=bjontegaard.COLUMNS))
+    paired_codecs: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=COLUMNS["codec"]))
 
     @property
     def on_one_machine(self) -> bool:
@@ -158,6 +160,8 @@ def find(runs: Runs, options: Options | None = None) -> Findings:
     ]
     findings.answers += codecs.sentences(rivals, known.stages, manifests)
     findings.delta_rates = bjontegaard.delta_rates(rows)
+    findings.paired_codecs = paired(rivals, "codec")
+    findings.codecs += verdicts(findings.paired_codecs)
     findings.codecs += [*quality.sentences(rows), *bjontegaard.sentences(findings.delta_rates)]
     findings.notes += noise.floor_sentences(noise.floors(known.trials))
     findings.notes += noise.spread_sentences(known.trials, [run.folder for run in known.runs])

@@ -23,6 +23,7 @@ TABLES = {
     "attainment.csv": "attainment",
     "overhead.csv": "overhead",
     "paired.csv": "paired",
+    "paired-codecs.csv": "paired_codecs",
     "drift.csv": "drifts",
     "prediction.csv": "prediction",
     "delta-rate.csv": "delta_rates",
@@ -47,11 +48,11 @@ def report(
     """Analyse one run or several joined, and write a report into `out` (by default a single run's folder).
 
     `front.csv` `hypervolume.csv` `attainment.csv` `drift.csv`; `overhead.csv`, where something crosses the link;
-    `paired.csv`, of two backends or more; `delta-rate.csv`, of two codecs or more that have curves; `report.html`; then
-    `figures/`: LaTeX tables, and each figure as PDF and PNG with its data and caption. Trials that are not `ok` are
-    only counted; a condition with nothing but such trials gets a note instead of figures. The same runs give the same
-    bytes. Whoever interrupts the drawing keeps all the rest, and the next report knows what to remove. before_figures:
-    called when only figures are missing. Raises UserError, OSError.
+    `paired.csv`, of two backends or more; `paired-codecs.csv`, of two codecs or more; `delta-rate.csv`, of two or more
+    that have curves; `report.html`; then `figures/`: LaTeX tables, and each figure as PDF and PNG with its data and
+    caption. Trials that are not `ok` are only counted; a condition with nothing but such trials gets a note instead of
+    figures. The same runs give the same bytes. Whoever interrupts the drawing keeps all the rest, and the next report
+    knows what to remove. before_figures: called when only figures are missing. Raises UserError, OSError.
     """
     meant = folders(runs)
     if out is None and len(meant) > 1:

@@ -15,7 +15,7 @@ from analysis.advice.ranking import TOSS_UP, Choice, Ranking, answer, ranking
 from analysis.fronts.quality import LIMITS
 from analysis.fronts.where import Where
 from analysis.naming import in_flight
-from analysis.points import CONDITION, competing, cuts, pooled
+from analysis.points import CONDITION, NO_CODEC, competing, cuts, pooled
 from analysis.prediction.network import Network, networks
 from analysis.runs.manifest import input_type
 from analysis.statistics.noise import floors
@@ -207,17 +207,17 @@ def answers(
     struck off, whose trials are not among these (`analysis.runs.struck`).
     """
     known, floor = networks(manifests, strict=False), floors(trials)
-    lines: list[str] = []
+    said: list[tuple[pd.Series, str, str]] = []
     for rows in workloads(trials):
-        if len(lines) >= MOST:
+        if len(said) >= MOST:
             break
         ok = rows[(rows["status"] == "ok") & rows["latency_s"].notna()]
         ensemble = Ensemble.of(observe(ok, stages, known), floor) if len(ok) else None
         images = input_type(manifests, str(rows["model"].iloc[0]))
         for netem in rows["netem"].unique():
-            head = title(rows.iloc[0], netem)
+            first = rows.iloc[0]
             if ensemble is None or netem not in ensemble.observed.places:
-                lines.append(f"{head}: no valid trial")
+                said.append((first, netem, "no valid trial"))
                 continue
             network = None if _is_chain(ensemble.observed) else known.get(netem)
             among = None if front is None else _feasible(front, rows.iloc[0], netem)
@@ -227,11 +227,32 @@ def answers(
                     ensemble, network, "latency", where, netem, among, input_type=images, settled=settled
                 )
             except UserError as error:
-                lines.append(f"{head}: {error}")
+                said.append((first, netem, str(error)))
             else:
-                lines.append(f"{head}: {_sentence(ranked, network)}")
-    left = len(trials[CONDITION].drop_duplicates()) - len(lines)
+                said.append((first, netem, _sentence(ranked, network)))
+    lines = _lines(said)
+    left = len(trials[CONDITION].drop_duplicates()) - len(said)
     return [*lines, f"and {left} more conditions: report on fewer runs to see them"] if left > 0 else lines
+
+
+def _plain_first(codec: str) -> tuple[bool, str]:
+    return codec != NO_CODEC, codec
+
+
+def _lines(said: Sequence[tuple[pd.Series, str, str]]) -> list[str]:
+    """A line for each answer; codecs with the same answer in the same profile share one, where the first of them is."""
+    alike: dict[tuple[str, str], list[tuple[pd.Series, str]]] = {}
+    for row, netem, text in said:
+        alike.setdefault((title(row.to_dict() | {"codec": ""}, netem), text), []).append((row, netem))
+    lines = []
+    for (head, text), rows in alike.items():
+        if len(rows) == 1:
+            head = title(*rows[0])
+        else:
+            codecs = sorted((str(row["codec"]) or NO_CODEC for row, _ in rows), key=_plain_first)
+            head += f", codecs {', '.join(codecs)}"
+        lines.append(f"{head}: {text}")
+    return lines
 
 
 def _feasible(front: pd.DataFrame, like: pd.Series, netem: str) -> set[tuple[str, str, str]]:

@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from analysis.comparing.paired import ALL
+from analysis.fronts.quality import codec_name
 from analysis.naming import condition_title, count, transport
 from analysis.points import CONDITION
 from analysis.wording import ms, percentage
@@ -17,16 +18,28 @@ Row = Mapping[Hashable, Any]
 
 
 def verdicts(rows: pd.DataFrame, struck_off: pd.DataFrame | None = None) -> Iterator[str]:
-    """A line for each condition and pair of backends, from the frame of `analysis.comparing.paired.paired`.
+    """A line for each condition and pair of backends, or of codecs: of the frame of `analysis.comparing.paired.paired`.
 
     struck_off: the cells that a search struck off (`analysis.runs.struck`), whose trials are in no pair.
     """
     searched: set[tuple[Hashable, ...]] = set()
     if struck_off is not None:
         searched = set(struck_off[CONDITION].itertuples(index=False, name=None))
+    if "codec" not in rows:
+        yield from _of_codecs(rows)
+        return
     for row in rows[rows["point"] == ALL].to_dict("records"):
         is_searched = tuple(row[name] for name in CONDITION) in searched
         yield f"{condition_title(row)}: {_verdict(row, is_searched=is_searched)}"
+
+
+def _of_codecs(rows: pd.DataFrame) -> Iterator[str]:
+    several = rows["backend"].nunique() > 1
+    for row in rows[(rows["point"] == ALL) & (rows["pairs"] > 0)].to_dict("records"):
+        named = row | {"codec": "", "first": codec_name(row["first"])}
+        over = f" over {row['backend']}" if several else ""
+        parts = (_latency(named), _faster(named), _throughput(named))
+        yield f"{condition_title(named)}{over}: {'; '.join(part for part in parts if part)}"
 
 
 def _verdict(row: Row, *, is_searched: bool) -> str:

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from analysis.figures.notebook import *  # noqa: F403 - for editors and type checkers
 
 __all__ = [
-    "attribution", "bound", "cuts", "energy", "example", "front", "fronts",  # noqa: F405
-    "paired", "payload", "pipelining", "utilization",  # noqa: F405
+    "accuracy", "attribution", "bound", "cuts", "energy", "example", "front", "fronts",  # noqa: F405
+    "paired", "payload", "pipelining", "rate_quality", "utilization",  # noqa: F405
 ]  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from analysis.figures.drawing import POINT, Drawing, caption
 from analysis.figures.style import COLOURS, Series, entry
 from analysis.fronts.quality import codec_name
 from analysis.naming import subject, time_unit
-from analysis.points import NONE, cuts, order, undivided
+from analysis.points import NONE, cuts, each_once, order, undivided
 
 NAMED_POINTS = {"column": 23, "page": 32}
 """Up to this many points are named under their bars; if there are more, every second or third is numbered."""
@@ -51,7 +51,7 @@ def attribution_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
     A bar is the median latency (ms or s) of one request in flight, divided in proportion to the medians of its parts:
     each stage's compute, what codecs take, serialize and network time. The diamond is the latency bound, the arrow
     points to the lowest median latency. Several codecs have a bar each at every point, with the codec's mark beneath; a
-    codec that has no cell there has none, and where nothing crosses there is one bar for all. A cell without any valid
+    codec that has no cell there has none, and codecs that come to the same there have one. A cell without any valid
     trial is marked by a cross. A chain of hosts has a part for each, if `costs.stages.stage_times` has added their
     columns. Of more than `MOST_SPLITS` splits of a chain, or `MOST_BARS` bars, only those on a front and those that
     leave the model to one host are drawn, and the caption says so.
@@ -105,7 +105,8 @@ def attribution_drawing(rows: pd.DataFrame, conditions: str) -> Drawing:
         conditions,
         "A bar is the median latency, divided in proportion to the medians of its parts. Network is what remains: "
         "links, kernels, backends, and every wait between the stages",
-        "The mark beneath a bar is its codec's; where nothing crosses, one bar is that of all codecs"
+        "The mark beneath a bar is its codec's; codecs that come to the same at a point have one bar, without a mark "
+        "where nothing crosses"
         if shown["codec"].nunique() > 1
         else "",
         "The diamond is the bound that the stages' own times and the link set; the arrow points to the lowest median "
@@ -161,9 +162,7 @@ def _bars(kinds: Sequence[Series], points: pd.Index, codecs: int) -> pd.DataFram
     """Return a row for each bar of one backend, with its `x`, its `breadth` and its `number` of codec; bars of one
     point stand side by side, in the order of the codecs.
     """
-    every = pd.concat([one.rows.assign(codec=one.codec) for one in kinds])
-    # Where nothing crosses, each codec has the same row.
-    bars = every[(every["backend"] != NONE) | ~every.duplicated(["backend", "point"])].reset_index(drop=True)
+    bars = each_once(pd.concat([one.rows for one in kinds], ignore_index=True)).reset_index(drop=True)
     breadth = 0.72 if codecs == 1 else 0.86 / codecs
     of_point = bars.groupby("point")["point"]
     rank, beside = of_point.cumcount(), of_point.transform("size")

@@ -8,19 +8,17 @@ from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
-from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
-from scipy import ndimage
 
 from analysis.advice import predict
 from analysis.advice.best import CLOSE, OTHER, SAME, best
 from analysis.advice.observed import NEEDED, OVER_CODECS, WORKLOAD, observe, workloads
 from analysis.advice.predict import Predictor, best_on_grid
 from analysis.figures import style
+from analysis.figures.areas import FINENESS, Cell, areas, cell_name, colours_of, draw_areas, hatch
 from analysis.figures.axes import Scale
 from analysis.figures.drawing import Drawing, caption, conditions, testbeds
 from analysis.figures.labels import Label, place_labels, settle
@@ -34,11 +32,6 @@ from analysis.prediction.network import Network, networks
 from analysis.statistics.samples import Floats
 from pareto.errors import UserError
 
-Cell = tuple[str, str]
-"""Point and backend; the backend is empty where nothing crosses."""
-
-FINENESS = (360, 420)
-"""How many delays and how many rates are computed."""
 WRITTEN = 20
 """Of the delays, and of the rates, one in so many is written into the data beside the figure."""
 _TITLES = {"latency": "Lowest latency", "throughput": "Highest throughput"}
@@ -319,89 +312,3 @@ def _sentences(winners: pd.DataFrame, absent: Sequence[str]) -> Iterator[str]:
         yield f"At the marks themselves the prediction names: {', '.join(named)}"
     if absent:
         yield f"Not on the map, as their delay or rate is not one number or TCP does not fill it: {', '.join(absent)}"
-
-
-def areas(
-    predictor: Predictor, delays: Scale, rates: Scale, objective: str
-) -> dict[Cell, npt.NDArray[np.bool_]]:
-    """Return what `predictor` puts first somewhere, with the way back not shaped: and where on a grid of the steps of
-    two scales (rows: delays, columns: rates).
-    """
-    which = best_on_grid(predictor, delays.values(FINENESS[0]), rates.values(FINENESS[1]), objective)
-    points, backends = (predictor.cells[column].astype(str) for column in ("point", "backend"))
-    return {(points.iloc[best], backends.iloc[best]): which == best for best in np.unique(which)}
-
-
-def cell_name(cell: Cell) -> str:
-    """Return `14 tcp`, or `21, all on the edge`."""
-    return " ".join(cell) if cell[1] else f"{cell[0]}, all on the edge"
-
-
-def hatch(cell: Cell) -> str:
-    """Return the hatch that tells the backends of one point apart; tcp has none."""
-    backend = cell[1].partition(" ")[0]
-    if transport(backend) in ("", "tcp"):
-        return ""
-    return "...." if family(backend) == "tcp" else "////"
-
-
-def colours_of(cells: Sequence[Cell]) -> dict[Cell, Any]:
-    """Return a colour for each point and codec: the later the cut, the darker; light enough for black letters."""
-    ordered = sorted(set(cells), key=lambda cell: cell[1])
-    ordered.sort(key=lambda cell: int(cell[0]))
-    places = {cell: (cell[0], cell[1].partition(" ")[2]) for cell in ordered}
-    each = list(dict.fromkeys(places.values()))
-    shade = dict(zip(each, np.linspace(0.04, 0.5, len(each)), strict=True))
-    return {cell: colormaps["YlGnBu"](shade[places[cell]]) for cell in ordered}
-
-
-def draw_areas(
-    axes: Axes,
-    of_cells: Mapping[Cell, npt.NDArray[np.bool_]],
-    colours: Mapping[Cell, Any],
-    dots: Floats,
-    panel_pt: tuple[float, float],
-) -> set[Cell]:
-    """Draw the areas and name each where it is widest. Returns those that have no room for a name."""
-    height, width = FINENESS
-    x, y = (np.arange(width) + 0.5) / width, (np.arange(height) + 0.5) / height
-    # The outermost steps are half a step from the frame: the areas are to reach it.
-    x[[0, -1]], y[[0, -1]] = (0, 1), (0, 1)
-    step_pt = panel_pt[1] / height, panel_pt[0] / width
-    small = set()
-    for cell, inside in of_cells.items():
-        if len(of_cells) == 1:
-            axes.set_facecolor(colours[cell])
-        else:
-            area = axes.contourf(
-                x, y, inside, levels=[0.5, 1.5], colors=[colours[cell]], hatches=[hatch(cell)], zorder=1
-            )
-            area.set(edgecolor="0.55", linewidth=0)
-            axes.contour(x, y, inside, levels=[0.5], colors="0.35", linewidths=0.5, zorder=1.2)
-        place = _widest(inside, x, y, dots, step_pt, panel_pt, 3.4 * len(cell_name(cell)))
-        if place is None:
-            small.add(cell)
-        else:
-            axes.text(*place, cell_name(cell), ha="center", va="center", fontsize=SMALL_PT + 0.5, zorder=2)
-    return small
-
-
-def _widest(
-    inside: npt.NDArray[np.bool_],
-    x: Floats,
-    y: Floats,
-    dots: Floats,
-    step_pt: tuple[float, float],
-    panel_pt: tuple[float, float],
-    text_pt: float,
-) -> tuple[float, float] | None:
-    """Return where an area is widest, clear of marks and their names; None if a text this long does not fit."""
-    free = inside.copy()
-    for dot_x, dot_y in dots:
-        near_x, near_y = (np.abs(x - dot_x) * panel_pt[0] < 34), (np.abs(y - dot_y) * panel_pt[1] < 20)
-        free &= ~(near_y[:, None] & near_x[None, :])
-    free[[0, -1], :] = free[:, [0, -1]] = False
-    # Texts are wide: what counts is the room to the left and right.
-    room_pt = ndimage.distance_transform_edt(free, sampling=(2.2 * step_pt[0], step_pt[1]))
-    row, column = np.unravel_index(int(np.argmax(room_pt)), room_pt.shape)
-    return (x[column], y[row]) if room_pt[row, column] > max(text_pt / 2, 9) else None

@@ -89,7 +89,9 @@ def _of_condition(
         yield energy_drawing(charged, text, energy.note(charged, manifest))
     yield accuracy_drawing(rows, text, ", ".join(over_codecs(findings.objectives, findings.where)))
     yield bound_drawing(rows, text)
-    yield paired_drawing(part_of(findings.paired, key), competing(part_of(findings.trials, key)), testbed)
+    trials = competing(part_of(findings.trials, key))
+    yield paired_drawing(part_of(findings.paired, key), trials, testbed)
+    yield paired_drawing(part_of(findings.paired_codecs, key), trials, testbed, "codec")
     yield payload_drawing(rows, stages, manifest)
     yield pipelining_drawing(rows, testbed)
     if len(findings.prediction):

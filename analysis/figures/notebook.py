@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from analysis.comparing.paired import What
 from analysis.comparing.paired import paired as pairs
 from analysis.costs import FIGURES, stage_medians
 from analysis.figures import attribution_figure as attributed
 from analysis.figures import bound_figure as bounded
+from analysis.figures.accuracy_figure import accuracy_drawing
 from analysis.figures.cuts_figure import cuts_figure
 from analysis.figures.drawing import Drawing
 from analysis.figures.energy_figure import energy_figure
@@ -20,10 +22,12 @@ from analysis.figures.front_figure import draw_front, front_figure, fronts_figur
 from analysis.figures.paired_figure import paired_drawing
 from analysis.figures.payload_figure import payload_drawing
 from analysis.figures.pipelining_figure import pipelining_drawing
+from analysis.figures.rate_quality_figure import rate_quality_drawing
 from analysis.figures.style import by_backend, check_width, styled
 from analysis.figures.utilization_figure import utilization_figure
 from analysis.findings import FIGURE
 from analysis.fronts.front import front as front_of
+from analysis.fronts.quality import GROUP
 from analysis.naming import subject
 from analysis.points import CELL, NONE
 from analysis.points import cuts as cuts_of
@@ -126,13 +130,35 @@ def utilization(df: pd.DataFrame, stages: pd.DataFrame, *, width: str = "page") 
     return utilization_figure(_one(df, width), stage_medians(stages, df), width=width)
 
 
-def paired(df: pd.DataFrame, *, width: str = "page") -> Figure:
-    """One backend against another at each point, in the same rounds. `df`: trials.
+def paired(df: pd.DataFrame, *, what: What = "backend", width: str = "page") -> Figure:
+    """One backend against another at each point, in the same rounds; each codec against none if `what` is "codec".
 
-    Raises `UserError` without two backends that have valid trials in one round.
+    `df`: trials. Raises `UserError` without two of them that have valid trials in one round.
     """
     _one(df, width)
-    return _drawn("paired", paired_drawing(pairs(df), df), width)
+    return _drawn("paired", paired_drawing(pairs(df, what), df, what=what), width)
+
+
+def accuracy(df: pd.DataFrame, *, width: str = "page") -> Figure:
+    """Latency, throughput and accuracy of every point and codec, each against each.
+
+    Raises `UserError` where fewer than two codecs have an accuracy.
+
+    >>> accuracy(example(codecs=("none", "int8"))).axes[1].get_xlabel()
+    'agreement (%)'
+    """
+    return _drawn("accuracy", accuracy_drawing(_one(df, width), "", ""), width)
+
+
+def rate_quality(df: pd.DataFrame, *, width: str = "page") -> Figure:
+    """Accuracy over the bytes per image that cross the link, a line for each codec; all profiles together.
+
+    Raises `UserError` where fewer than two codecs have both figures.
+
+    >>> rate_quality(example(codecs=("none", "int8"))).axes[0].get_ylabel()
+    'agreement (%)'
+    """
+    return _drawn("rate_quality", rate_quality_drawing(_several(df, GROUP, width)), width)
 
 
 def payload(
@@ -182,7 +208,7 @@ def _drawn(kind: str, drawing: Drawing | None, width: str) -> Figure:
     return drawing.draw(width)
 
 
-def example(slower: float = 1) -> pd.DataFrame:
+def example(slower: float = 1, codecs: Sequence[str] = ("none",)) -> pd.DataFrame:
     """Return a front of made-up figures, two backends and four points, to try a figure with.
 
     >>> sorted(example()["backend"].unique())
@@ -192,16 +218,19 @@ def example(slower: float = 1) -> pd.DataFrame:
     """
     made = [
         {
-            "run": "example", "model": "toy", "netem": "wifi", "batch_size": 1, "codec": "none", "setup": "",
+            "run": "example", "model": "toy", "netem": "wifi", "batch_size": 1, "codec": codec, "setup": "",
             "in_flight_asked": "auto", "backend": backend, "point": str(point), "point_name": f"layer{point}",
             "round": number, "status": "ok", "reason": "", "bound_by": "edge", "latency_s": latency_s,
             "latency_bound_s": 0.9 * latency_s, "edge_s": 0.5 * latency_s, "serialize_s": 0.1 * latency_s,
             "network_s": 0.2 * latency_s, "server_s": 0.2 * latency_s, "throughput_ips": 1.5 / latency_s,
             "throughput_bound_ips": 2 / latency_s, "payload_bytes": 1000.0 * (3 - point),
+            "wire_bytes": 1000.0 * (3 - point) / place, "agreement": 1 - 0.01 * (place - 1),
+            "agreement_images": 1000.0, "output_error": 0.02 * (place - 1),
         }
         for number in range(7)
         for backend, factor in (("tcp", 1.0), ("rpc", 1.1))
         for point in range(4)
-        for latency_s in [slower * factor * (0.02 + 0.01 * abs(point - 2)) * (1 + 0.01 * number)]
+        for place, codec in enumerate(codecs, 1)
+        for latency_s in [slower / place * factor * (0.02 + 0.01 * abs(point - 2)) * (1 + 0.01 * number)]
     ]  # fmt: skip
     return front_of(pd.DataFrame(made), resamples=100)

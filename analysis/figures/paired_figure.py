@@ -1,9 +1,11 @@
-"""One backend against another, point by point: how much longer a request takes, and how many images a second less."""
+"""One backend, or codec, against another, point by point: how much longer a request takes, and how many images a second
+less.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,19 +14,17 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from analysis.comparing.paired import ALL, MIN_BLOCKS, compared
+from analysis.comparing.paired import ALL, KEYS, MIN_BLOCKS, What, compared
 from analysis.figures import style
 from analysis.figures.axes import MANY, NAMED, STRIP_PT, in_order, label_points, places, strip
 from analysis.figures.drawing import Drawing, caption, conditions
 from analysis.figures.style import COLOURS, MARKERS, SMALL_PT, Series, codec_looks, entry
 from analysis.fronts.quality import codec_name
 from analysis.naming import subject, time_unit
-from analysis.points import CELL, CONDITION
+from analysis.points import CELL
 
 SIGNIFICANT, UNSURE = "significant", "not significant"
 INTERVAL, RANGE = "95 % interval", "range"
-_PAIR = [*CONDITION, "first", "other"]
-
 
 MARKS = {
     SIGNIFICANT: ("significant (corrected)", True, "-"),
@@ -52,21 +52,31 @@ THROUGHPUT = Measure(
 )
 
 
-def paired_drawing(paired: pd.DataFrame, trials: pd.DataFrame, testbed: str = "") -> Drawing | None:
-    """Return the drawing of one condition; None without two backends that have trials in one round.
+RELATIVE = replace(
+    LATENCY, middle="latency_difference_percent", low="latency_low_percent", high="latency_high_percent"
+)
+"""Codecs differ by most of the latency at one point and by little at another, which only shares show together."""
 
-    `paired`: of `analysis.comparing.paired.paired`; `trials`: of `analysis.load`, the same conditions.
+
+def paired_drawing(
+    paired: pd.DataFrame, trials: pd.DataFrame, testbed: str = "", what: What = "backend"
+) -> Drawing | None:
+    """Return the drawing of one condition; None without two backends, or codecs, that have trials in one round.
+
+    `paired`: of `analysis.comparing.paired.paired`, and `what` as there; `trials`: of `analysis.load`, the same
+    conditions.
     """
-    data = paired_data(paired, trials)
+    data = paired_data(paired, trials, what)
     if data.empty:
         return None
     counted = _counted(trials)
     text = caption(*_sentences(data), conditions(counted, testbed))
-    return Drawing("paired", lambda width: paired_figure(data, counted, width=width), data, text)
+    kind = "paired" if what == "backend" else "paired-codecs"
+    return Drawing(kind, lambda width: paired_figure(data, counted, width=width), data, text)
 
 
-def paired_data(paired: pd.DataFrame, trials: pd.DataFrame) -> pd.DataFrame:
-    """Return what is drawn, one row a point and pair of backends: the columns of `paired`, and some more.
+def paired_data(paired: pd.DataFrame, trials: pd.DataFrame, what: What = "backend") -> pd.DataFrame:
+    """Return what is drawn, one row a point and pair: the columns of `paired`, and some more.
 
     point_name. latency_mark, throughput_mark: what is known of the difference, one of `MARKS`. Where that is `RANGE`,
     there are too few rounds for an interval, and the low and high columns are the least and the greatest difference.
@@ -74,8 +84,8 @@ def paired_data(paired: pd.DataFrame, trials: pd.DataFrame) -> pd.DataFrame:
     points = paired[(paired["point"] != ALL) & (paired["pairs"] > 0)].reset_index(drop=True)
     if points.empty:
         return points
-    points = points.merge(_ranges(trials), how="left", on=[*_PAIR, "point"])
-    for measure in (LATENCY, THROUGHPUT):
+    points = points.merge(_ranges(trials, what), how="left", on=[*KEYS[what], "first", "other", "point"])
+    for measure in (_latency(points), THROUGHPUT):
         has_interval = points[measure.low].notna() & points[measure.high].notna()
         for end in (measure.low, measure.high):
             points[end] = points[end].where(has_interval, points.pop(f"{end}_range"))
@@ -84,19 +94,27 @@ def paired_data(paired: pd.DataFrame, trials: pd.DataFrame) -> pd.DataFrame:
     return points.iloc[places(points, ordered).argsort(kind="stable")].reset_index(drop=True)
 
 
+def _latency(data: pd.DataFrame) -> Measure:
+    return LATENCY if "codec" in data else RELATIVE
+
+
 def paired_figure(data: pd.DataFrame, counted: pd.DataFrame, *, width: str = "page") -> Figure:
-    """Draw two panels over the points: the difference in latency (ms or s) and in throughput (%), other - first.
+    """Draw two panels over the points: the difference in latency (ms or s; of codecs, %) and in throughput (%), other -
+    first.
 
     `data`: of `paired_data`. Above the upper panel stands the latency's difference in % of the first's. `counted`:
     of each cell, for the footnote.
     """
     points = in_order(data)
     pairs = list(_pairs(data))
-    unit, scale = time_unit(float(data[[LATENCY.middle, LATENCY.low, LATENCY.high]].abs().max(axis=None)))
+    of_codecs = "codec" not in data
+    latency = _latency(data)
+    longest = float(data[[latency.middle, latency.low, latency.high]].abs().max(axis=None))
+    unit, scale = ("%", 1.0) if of_codecs else time_unit(longest)
     first = data.iloc[0]
     with style.blank(width, 4.6 if width == "page" else 4.2, counted) as figure:
         above, below = figure.subplots(2, sharex=True, height_ratios=(4, 3))
-        for axes, measure, factor in ((above, LATENCY, scale), (below, THROUGHPUT, 1.0)):
+        for axes, measure, factor in ((above, latency, scale), (below, THROUGHPUT, 1.0)):
             axes.axhline(0, color="0.25", linewidth=0.8, zorder=1.5)
             for place, pair in enumerate(pairs):
                 shift = 0.5 * (place - (len(pairs) - 1) / 2) / len(pairs)
@@ -106,10 +124,12 @@ def paired_figure(data: pd.DataFrame, counted: pd.DataFrame, *, width: str = "pa
             if len(pairs) == 1:
                 _tell_sides(axes, first["first"], first["other"], measure, width)
         difference = f"{first['other']} − {first['first']}" if len(pairs) == 1 else "difference"  # noqa: RUF001
+        if of_codecs and len(pairs) > 1:
+            difference = f"difference from {codec_name(first['first'])}"
         above.set_ylabel(f"latency:\n{difference} ({unit})")
         below.set_ylabel("throughput:\n" + f"{difference} (%)")
         strip_pt = 0.0
-        if len(pairs) == 1 and len(points) <= NAMED[width]:
+        if len(pairs) == 1 and not of_codecs and len(points) <= NAMED[width]:
             texts = [_percent(value) for value in data["latency_difference_percent"]]
             strip_pt = strip(above, list(places(data, points)), texts, len(points), width)
             above.annotate(
@@ -117,17 +137,27 @@ def paired_figure(data: pd.DataFrame, counted: pd.DataFrame, *, width: str = "pa
                 fontsize=SMALL_PT, color="0.35", ha="right", va="bottom", annotation_clip=False,
             )  # fmt: skip
         label_points(below, points, width)
-        versus = (
-            f"{first['other']} against {first['first']}" if len(pairs) == 1 else "Backends against each other"
+        several = (
+            f"Codecs against {codec_name(first['first'])}" if of_codecs else "Backends against each other"
         )
+        versus = several if len(pairs) > 1 else f"{first['other']} against {codec_name(first['first'])}"
         style.head(above, f"{versus}: {subject(first)}", _legend(data, pairs), strip_pt)
     return figure
 
 
 def _pairs(data: pd.DataFrame) -> Iterator[Series]:
-    """Yield each pair of backends, codec by codec: in the codec's colour where there are several codecs, in one that no
-    backend has where there are not.
+    """Yield each pair of backends, codec by codec, or each pair of codecs, backend by backend: in the codec's colour
+    where there are several codecs, in one that no backend has where there are not.
     """
+    if "codec" not in data:
+        looks = codec_looks(pd.DataFrame({"codec": [*data["first"], *data["other"]]}))
+        backends = list(data["backend"].unique())
+        for (codec, backend), own in data.groupby(["other", "backend"], sort=False):
+            look, place = looks[str(codec)], backends.index(backend)
+            label = f"{codec} over {backend}" if len(backends) > 1 else str(codec)
+            marker = MARKERS[(look.place + place * len(looks)) % len(MARKERS)]
+            yield Series(label, own, look.colour, marker, "-", str(backend), str(codec))
+        return
     looks = codec_looks(data)
     several = len(looks) > 1
     pairs = data[["first", "other"]].drop_duplicates()
@@ -197,20 +227,22 @@ def _percent(value: float) -> str:
     return text.replace("-", "\N{MINUS SIGN}")
 
 
-def _ranges(trials: pd.DataFrame) -> pd.DataFrame:
-    """Return the least and the greatest difference of a round, for each pair of backends and point, and its name."""
+def _ranges(trials: pd.DataFrame, what: What) -> pd.DataFrame:
+    """Return the least and the greatest difference of a round, for each pair and point, and its name."""
     ranges = []
-    for named, pairs in compared(trials):
+    latency = (LATENCY, "latency_s") if what == "backend" else (RELATIVE, "latency_percent")
+    for named, pairs in compared(trials, what):
         by_point = pairs.groupby("point")
         ends: dict[str, Any] = {}
-        for measure, column in ((LATENCY, "latency_s"), (THROUGHPUT, "throughput_percent")):
+        for measure, column in (latency, (THROUGHPUT, "throughput_percent")):
             ends[f"{measure.low}_range"] = by_point[column].min()
             ends[f"{measure.high}_range"] = by_point[column].max()
         ranges.append(
             pd.DataFrame(ends).reset_index().assign(**{str(key): value for key, value in named.items()})
         )
-    names = trials.groupby([*CONDITION, "point"], dropna=False)["point_name"].max().reset_index()
-    return pd.concat(ranges, ignore_index=True).merge(names, how="left", on=[*CONDITION, "point"])
+    keys = [*KEYS[what], "point"]
+    names = trials.groupby(keys, dropna=False)["point_name"].max().reset_index()
+    return pd.concat(ranges, ignore_index=True).merge(names, how="left", on=keys)
 
 
 def _known(points: pd.DataFrame, measure: Measure) -> list[str]:
@@ -232,10 +264,11 @@ def _counted(trials: pd.DataFrame) -> pd.DataFrame:
 
 def _sentences(data: pd.DataFrame) -> Iterator[str]:
     """Yield what the marks mean."""
-    versus = ", ".join(dict.fromkeys(f"{row.other} - {row.first}" for row in data.itertuples()))
+    versus = ", ".join(dict.fromkeys(f"{row.other} - {codec_name(row.first)}" for row in data.itertuples()))
+    shares = "" if "codec" in data else " in percent"
     yield (
-        f"Differences of latency and throughput, {versus}: medians of the differences of two trials of one round at "
-        "one partition point"
+        f"Differences of latency and throughput{shares}, {versus}: medians of the differences of two trials of one "
+        "round at one partition point"
     )
     marks = _marks(data)
     if marks - {RANGE}:

@@ -26,7 +26,7 @@ from analysis.figures.axes import (
 from analysis.figures.drawing import Drawing, caption, conditions
 from analysis.figures.style import COLOURS, LINES, MARKERS, CodecLook, codec_looks
 from analysis.fronts.quality import is_none
-from analysis.points import NONE, cuts, hosts
+from analysis.points import AT_WORK, cuts, hosts
 from analysis.runs.manifest import within
 
 NAMED_POINTS, NUMBERS = 36, 30
@@ -81,7 +81,8 @@ def payload_data(
     made["input_bytes"] = _input_bytes(known, listed)
     flops_share = _flops_shares(listed)
     made["flops_share"] = [flops_share.get(cuts(point)[0], math.nan) for point in points.index]
-    coded = known[~is_none(known["codec"]) & known["wire_bytes"].notna() & (known["backend"] != NONE)]
+    coded = known[~is_none(known["codec"]) & known["wire_bytes"].notna()]
+    coded = coded[coded["codec"] == coded[AT_WORK]]
     for codec in codec_looks(rows):
         if (own := coded[coded["codec"] == codec]).shape[0]:
             of_point = own.groupby("point")["wire_bytes"].median()

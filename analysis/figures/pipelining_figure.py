@@ -17,7 +17,7 @@ from analysis.figures.drawing import Drawing, caption, conditions
 from analysis.figures.style import NEUTRAL_COLOUR, NEUTRAL_MARKER, Series, entry
 from analysis.fronts.quality import codec_name
 from analysis.naming import subject
-from analysis.points import CELL, NONE
+from analysis.points import AT_WORK, CELL, NONE
 
 _DRAWN = ["sequential_ips", "throughput_ips", "throughput_bound_ips", "pipeline_gain"]
 _BOUND: dict[str, Any] = {"marker": "_", "color": "black", "markersize": 7, "markeredgewidth": 1.1}
@@ -80,7 +80,9 @@ def pipelining_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
 
 
 def _crossing(kinds: list[Series]) -> list[Series]:
-    return [replace(one, rows=one.rows[one.rows["backend"] != NONE]) for one in kinds]
+    """Return the points that were measured with these codecs, not with others that come to the same."""
+    own = [(one.rows["backend"] != NONE) & (one.rows["codec"] == one.rows[AT_WORK]) for one in kinds]
+    return [replace(one, rows=one.rows[which]) for one, which in zip(kinds, own, strict=True)]
 
 
 def _nothing_crosses(kinds: list[Series]) -> Series:

@@ -13,6 +13,7 @@ from analysis.points import CONDITION
 KINDS = (
     *("front", "fronts", "attribution", "utilization", "cuts", "energy", "bound", "paired", "payload"),
     *("pipelining", "best-map", "link-asked", "predicted", "answer", "accuracy", "rate-quality"),
+    "paired-codecs",
 )
 """What the names of figures' and LaTeX tables' files begin with."""
 MOST_CONDITIONS = 12

@@ -57,7 +57,8 @@ def utilization_drawing(rows: pd.DataFrame, stages: pd.DataFrame, conditions: st
     known of any point how busy its hosts are.
     """
     front = _on_front(rows)
-    if stages.merge(front[CELL], on=CELL)["utilization"].isna().all():
+    every = steps(front, stages)
+    if every.loc[~every["step"].str.contains("-"), "share"].isna().all():
         return None
     text = caption(
         "How busy each host and link is with many requests in flight",
@@ -68,7 +69,7 @@ def utilization_drawing(rows: pd.DataFrame, stages: pd.DataFrame, conditions: st
         "waits. Medians over rounds, without intervals. Outlined: the step "
         "that sets the bound of the throughput, which need not be the busiest",
     )
-    data = steps(front, stages).merge(front[[*CELL, "throughput_ips", "bound_by"]], how="left", on=CELL)
+    data = every.merge(front[[*CELL, "throughput_ips", "bound_by"]], how="left", on=CELL)
     return Drawing("utilization", lambda width: utilization_figure(rows, stages, width=width), data, text)
 
 

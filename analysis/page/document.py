@@ -142,7 +142,7 @@ def _answer(findings: Findings) -> dict[str, Any]:
         "boxes": [
             ("Take care", _some(findings.warnings), "warnings"),
             ("Backends compared", _some(findings.verdicts), "verdicts"),
-            ("Codecs: what they cost", _some(findings.codecs), "verdicts"),
+            ("Codecs: what they win and cost", _some(findings.codecs), "verdicts"),
             ("Notes", _some(findings.notes), "notes"),
         ],
     }

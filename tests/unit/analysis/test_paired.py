@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
-from analysis.comparing.paired import ALL, paired
+from analysis.comparing.paired import ALL, COLUMNS, paired
 from analysis.comparing.sentences import verdicts
 from analysis.runs.load import load
 from analysis.statistics.samples import interval
+from tests.unit import example_codecs
 from tests.unit.example_run import PAYLOAD_KIB, trials, write
 
 AA = ("tcp:a", "tcp:b")
@@ -224,3 +226,61 @@ def test_a_trial_repeated_within_a_round_is_no_round_more(tmp_path: Path) -> Non
 def test_the_same_run_gives_the_same_table(tmp_path: Path) -> None:
     rows = measured(AA)
     pd.testing.assert_frame_equal(compared(tmp_path / "a", rows), compared(tmp_path / "b", rows))
+
+
+def coded(
+    rounds: int = 12, *, faster: float = 0.7, codecs: Sequence[str] = ("none", "int8", "zstd")
+) -> pd.DataFrame:
+    """Trials of two backends whose rounds drift by half; with int8 a request takes 0.7 times as long, with zstd as long
+    as without."""
+    rng = np.random.default_rng(4)
+    drift = rng.uniform(1, 1.5, rounds + 1)
+    data = example_codecs.trials(codecs=("none",), rounds=rounds, noise=0, backends=("tcp", "rpc"))
+    parts = [data]
+    for codec in codecs:
+        own = data[data["payload_bytes"] > 0].assign(codec=codec)
+        share = faster if codec == "int8" else 1.0
+        own["latency_s"] *= share * rng.normal(1, 0.005, len(own))
+        own["throughput_ips"] /= share * rng.normal(1, 0.005, len(own))
+        parts.append(own)
+    every = pd.concat([data[data["payload_bytes"] == 0], *parts[1:]], ignore_index=True)
+    every["latency_s"] *= drift[every["round"]]
+    return every.assign(throughput_ips=every["throughput_ips"] / drift[every["round"]])
+
+
+def test_codecs_are_compared_with_none_within_rounds(snapshot: SnapshotAssertion) -> None:
+    rows = paired(coded(), "codec")
+    assert list(rows) == COLUMNS["codec"]
+    assert "codec" not in rows
+    assert set(zip(rows["first"], rows["other"], rows["backend"], strict=True)) == {
+        ("none", codec, backend) for codec in ("int8", "zstd") for backend in ("tcp", "rpc")
+    }
+    assert set(rows["point"]) == {"0", "1", "2", "3", ALL}, "nothing is encoded where nothing crosses"
+    points = rows[rows["point"] != ALL]
+    int8, zstd = (points[points["other"] == codec] for codec in ("int8", "zstd"))
+    # The drift of half is in both of a pair.
+    assert int8["latency_difference_percent"].to_numpy() == pytest.approx(-30, abs=1)
+    assert (int8["latency_high_percent"] < -28).all()
+    assert int8["throughput_difference_percent"].to_numpy() == pytest.approx(100 / 0.7 - 100, abs=2)
+    assert int8["latency_significant"].all()
+    assert not zstd["latency_significant"].any()
+    assert ((zstd["latency_low_percent"] < 0) & (zstd["latency_high_percent"] > 0)).mean() >= 0.75
+    assert (points["pairs"] == 12).all()
+    assert points["tests"].unique().tolist() == [2 * 4 * 2 * 2]
+    lines = list(verdicts(rows))
+    assert len(lines) == 4
+    assert all("no codec" in line for line in lines)
+    assert lines == snapshot
+
+
+def test_codecs_without_none_are_compared_with_the_first() -> None:
+    data = coded(codecs=("zstd", "int8"))
+    crossing = paired(data[data["payload_bytes"] > 0], "codec")
+    assert set(zip(crossing["first"], crossing["other"], strict=True)) == {("int8", "zstd")}
+    assert paired(coded(codecs=("none",)), "codec").empty
+
+
+def test_a_codec_is_compared_where_it_has_cells_alone() -> None:
+    data = coded()
+    rows = paired(data[(data["codec"] != "zstd") | (data["point"] == "2")], "codec")
+    assert set(rows.loc[rows["other"] == "zstd", "point"]) == {"2", ALL}

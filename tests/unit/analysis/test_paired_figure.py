@@ -13,8 +13,9 @@ from syrupy.assertion import SnapshotAssertion
 from analysis.comparing.paired import ALL, paired
 from analysis.figures.drawing import Drawing
 from analysis.figures.paired_figure import INTERVAL, RANGE, SIGNIFICANT, UNSURE, paired_drawing
+from analysis.figures.style import codec_looks
 from analysis.runs.load import load
-from tests.unit import drawn, example_chain
+from tests.unit import drawn, example_chain, example_codecs
 from tests.unit.example_run import trials, write
 
 
@@ -149,3 +150,26 @@ def test_a_chain_is_numbered_where_names_have_no_room(tmp_path: Path) -> None:
     assert numbers[0] == "0+0"
     assert 5 <= len(numbers) <= 9
     assert drawn.overlapping(figure) == []
+
+
+@pytest.mark.parametrize("width", ["page", "column"])
+def test_codecs_against_none_in_percent(width: str, snapshot: SnapshotAssertion) -> None:
+    data = example_codecs.trials(backends=("tcp", "rpc"), rounds=7)
+    compared = paired(data, "codec")
+    found = paired_drawing(compared, data, "two hosts", "codec")
+    assert found is not None
+    assert found.kind == "paired-codecs"
+    assert len(found.data) == 4 * 4 * 2
+    figure = drawn.rendered(found.draw(width))
+    above = figure.axes[0]
+    looks = codec_looks(data)
+    for codec in ("fp16", "int8", "uint4", "zstd"):
+        own = found.data[(found.data["other"] == codec) & (found.data["backend"] == "tcp")]
+        marks = drawn.marks(above, marker=looks[codec].marker)[:, 1]
+        assert set(own["latency_difference_percent"]) <= set(marks)
+    assert "(%)" in above.get_ylabel()
+    assert "no codec" in above.get_ylabel()
+    assert {"int8 over tcp", "int8 over rpc"} <= set(drawn.legend(figure))
+    assert drawn.outside(figure) == []
+    assert drawn.sentences(found.caption)[0] == snapshot
+    assert paired_drawing(paired(data[data["codec"] == "none"], "codec"), data, what="codec") is None

@@ -13,11 +13,13 @@ from syrupy.assertion import SnapshotAssertion
 
 from analysis import costs
 from analysis.figures.payload_figure import payload_data, payload_drawing
+from analysis.figures.style import codec_looks
 from analysis.fronts.front import front
 from analysis.points import order
 from analysis.runs.load import load
 from analysis.runs.load import stages as load_stages
 from tests.unit import drawn, example_chain
+from tests.unit.example_codecs import trials as codecs
 from tests.unit.example_run import PAYLOAD_KIB, trials, write
 
 NO_STAGES = pd.DataFrame()
@@ -147,3 +149,19 @@ def test_of_many_points_bars_become_lines(tmp_path: Path) -> None:
     )
     assert one is not None
     assert drawn.outside(drawn.rendered(one.draw("column"))) == []
+
+
+def test_what_codecs_send_is_marked() -> None:
+    data = codecs(codecs=("none", "int8", "uint4"), rounds=1)
+    rows = front(data[(data["codec"] != "uint4") | (data["point"] == "1")])
+    found = payload_drawing(rows, NO_STAGES)
+    assert found is not None
+    assert found.data["wire_bytes_int8"].tolist()[:4] == [150_000, 200_000, 100_000, 25_000]
+    assert found.data["wire_bytes_uint4"].dropna().tolist() == [100_000]
+    assert "wire_bytes_none" not in found.data
+    assert "what each codec sends" in found.caption
+    figure = drawn.rendered(found.draw("column"))
+    assert {"sent by int8", "sent by uint4"} <= set(drawn.legend(figure))
+    looks = codec_looks(rows)
+    assert drawn.marks(figure.axes[0], marker=looks["uint4"].marker)[:, 1].tolist()[-1] == 100_000 / 1024
+    assert drawn.outside(figure) == []

@@ -99,11 +99,8 @@ def test_a_backend_looks_the_same_in_every_panel() -> None:
 
 def test_a_codec_has_its_colour_in_every_figure_and_its_mark_with_the_first_backend() -> None:
     names = ["none", "fp16", "int8", "int8+zstd:3", "jpeg:90", "lz4", "uint4", "zstd:3"]
-    every = [
-        rows(codec=[name], backend=backend, on_fronts_of="", on_backend_front=True)
-        for name in names
-        for backend in ("tcp", "rpc")
-    ]
+    fixed = {"on_fronts_of": "", "on_backend_front": True}
+    every = [rows(codec=codec, backend=["tcp", "rpc"], **fixed) for codec in names]
     both = pd.concat(every, ignore_index=True)
     looks = codec_looks(both)
     assert list(looks) == names

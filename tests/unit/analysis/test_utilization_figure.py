@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -68,7 +69,9 @@ def test_a_long_front_is_thinned_out(snapshot: SnapshotAssertion) -> None:
     rows["on_backend_front"], rows["on_fronts_of"] = True, "tcp; rpc"
     figure = utilization_figure(rows, staged)
     assert len(figure.axes[0].get_xticklabels()) == MOST_POINTS["page"]
-    caption = utilization_drawing(rows, staged, "").caption
+    drawing = utilization_drawing(rows, staged, "")
+    assert drawing is not None
+    caption = drawing.caption
     assert f"; {2 * (15 - MOST_POINTS['page'])} " in caption
     assert sentences(caption) == snapshot
 
@@ -82,3 +85,20 @@ def test_what_was_not_measured_is_not_idle(snapshot: SnapshotAssertion) -> None:
     rows, staged = example_chain.analysed([(3, 12)])
     (told,) = without - {text.get_text() for text in utilization_figure(rows, staged).axes[0].texts}
     assert told == snapshot
+
+
+def test_of_several_codecs_the_front_over_all_is_shown() -> None:
+    rows, staged = example_chain.analysed(example_chain.splits(1, SOME))
+    crossing = rows["backend"] != ""
+    coded = rows[crossing].assign(codec="int8", on_codec_front=rows["point"].eq("5"))
+    both = pd.concat([rows.assign(on_codec_front=~crossing), coded], ignore_index=True)
+    both = pd.concat([both, rows[~crossing].assign(codec="int8", on_codec_front=True)], ignore_index=True)
+    stages = pd.concat([staged, staged.assign(codec="int8")], ignore_index=True)
+    drawing = utilization_drawing(both, stages, "")
+    assert drawing is not None
+    assert "the front over all codecs" in drawing.caption
+    assert set(drawing.data.loc[drawing.data["backend"] != "", "codec"]) == {"int8"}
+    assert [axes.get_ylabel() for axes in drawing.draw("page").axes] == ["tcp int8", "rpc int8"]
+    nothing = both.assign(on_codec_front=both["backend"] == "")
+    assert len(utilization_figure(nothing, stages).axes) == 1
+    assert utilization_drawing(both, stages.assign(utilization=np.nan), "") is None
