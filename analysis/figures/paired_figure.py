@@ -4,7 +4,7 @@ less.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,9 +18,9 @@ from analysis.comparing.paired import ALL, KEYS, MIN_BLOCKS, What, compared
 from analysis.figures import style
 from analysis.figures.axes import MANY, NAMED, STRIP_PT, in_order, label_points, places, strip
 from analysis.figures.drawing import Drawing, caption, conditions
-from analysis.figures.style import COLOURS, MARKERS, SMALL_PT, Series, codec_looks, entry
+from analysis.figures.style import COLOURS, MARKERS, SMALL_PT, CodecLook, Series, codec_looks, entry
 from analysis.fronts.quality import codec_name
-from analysis.naming import subject, time_unit
+from analysis.naming import backends, subject, time_unit
 from analysis.points import CELL
 
 SIGNIFICANT, UNSURE = "significant", "not significant"
@@ -106,7 +106,7 @@ def paired_figure(data: pd.DataFrame, counted: pd.DataFrame, *, width: str = "pa
     of each cell, for the footnote.
     """
     points = in_order(data)
-    pairs = list(_pairs(data))
+    pairs = list(_pairs(data, codec_looks(counted)))
     of_codecs = "codec" not in data
     latency = _latency(data)
     longest = float(data[[latency.middle, latency.low, latency.high]].abs().max(axis=None))
@@ -145,21 +145,21 @@ def paired_figure(data: pd.DataFrame, counted: pd.DataFrame, *, width: str = "pa
     return figure
 
 
-def _pairs(data: pd.DataFrame) -> Iterator[Series]:
+def _pairs(data: pd.DataFrame, looks: Mapping[str, CodecLook]) -> Iterator[Series]:
     """Yield each pair of backends, codec by codec, or each pair of codecs, backend by backend: in the codec's colour
     where there are several codecs, in one that no backend has where there are not.
     """
     if "codec" not in data:
-        looks = codec_looks(pd.DataFrame({"codec": [*data["first"], *data["other"]]}))
-        backends = list(data["backend"].unique())
-        for (codec, backend), own in data.groupby(["other", "backend"], sort=False):
-            look, place = looks[str(codec)], backends.index(backend)
-            label = f"{codec} over {backend}" if len(backends) > 1 else str(codec)
-            marker = MARKERS[(look.place + place * len(looks)) % len(MARKERS)]
-            yield Series(label, own, look.colour, marker, "-", str(backend), str(codec))
+        over = backends(data)
+        for codec, look in looks.items():
+            for place, backend in enumerate(over):
+                own = data[(data["other"] == codec) & (data["backend"] == backend)]
+                if len(own):
+                    label = f"{codec} over {backend}" if len(over) > 1 else codec
+                    marker = MARKERS[(look.place + place * len(looks)) % len(MARKERS)]
+                    yield Series(label, own, look.colour, marker, "-", backend, codec)
         return
-    looks = codec_looks(data)
-    several = len(looks) > 1
+    several = data["codec"].nunique() > 1
     pairs = data[["first", "other"]].drop_duplicates()
     for place, (first, other) in enumerate(pairs.itertuples(index=False)):
         for codec, look in looks.items():

@@ -182,7 +182,8 @@ class Plane:
         for one in self._marked:
             for _, row in one.rows.iterrows():
                 # Of several codecs all but one of these are beside the fronts, where many labels tell no more.
-                if row["on_backend_front"] or (row["point"] in whole and one.codec == self._drawn[0].codec):
+                is_first = one.codec in ("", self._drawn[0].codec)
+                if row["on_backend_front"] or (row["point"] in whole and is_first):
                     labelled.append((one, row))
         if most is not None and len(labelled) > most:
             best = [(one, row) for one, row in labelled if row["on_front"]]

@@ -163,5 +163,6 @@ def test_what_codecs_send_is_marked() -> None:
     figure = drawn.rendered(found.draw("column"))
     assert {"sent by int8", "sent by uint4"} <= set(drawn.legend(figure))
     looks = codec_looks(rows)
-    assert drawn.marks(figure.axes[0], marker=looks["uint4"].marker)[:, 1].tolist()[-1] == 100_000 / 1024
+    sent = drawn.marks(figure.axes[0], marker=looks["uint4"].marker)[:, 1]
+    assert sent[~np.isnan(sent)].tolist() == [100_000 / 1024]
     assert drawn.outside(figure) == []
