@@ -287,7 +287,7 @@ class _Conversation:
                 self._line.send(wire.message(wire.Kind.ERROR, len(body)), [memoryview(body)])
                 self._line.end()
             except OSError as error:  # nobody is there to hear it
-                print(f"tcp: {text}: {error}", file=sys.stderr)
+                print(f"tcp: {text}; the other end is gone: {error.strerror or error}", file=sys.stderr)
 
 
 class _Buffer(NamedTuple):

@@ -12,6 +12,7 @@ a lock, and the kernel is called without.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hmac
 import os
 import socket
@@ -104,9 +105,16 @@ class TlsSocket(Sealed):
         taken = 0
         with self._guard:
             for piece in pieces(parts, self._gathered):
-                self._tls.write(piece)
+                self._write(piece)
                 taken += len(piece)
             return taken, memoryview(self._out.read())
+
+    def _write(self, piece: memoryview) -> None:
+        """Raises BrokenPipeError where TLS has ended, by its peer or by a fault, in words instead of OpenSSL's."""
+        try:
+            self._tls.write(piece)
+        except ssl.SSLError:
+            raise BrokenPipeError(errno.EPIPE, "its TLS has ended") from None
 
     def _room(self) -> memoryview:
         return self._incoming

@@ -10,6 +10,7 @@ import pytest
 
 from pareto.backends.base import BackendError
 from pareto.backends.handshake import ALONE
+from pareto.backends.sealed import Tampered
 from pareto.backends.tls import CIPHER, Tls, TlsSocket
 from pareto.run_keys import run_keys
 from tests import REPOSITORY
@@ -77,3 +78,18 @@ def test_the_private_key_is_on_no_disk(tmp_path: Path, monkeypatch: pytest.Monke
     with ends(seal(), seal()) as (client, _):
         assert not list(tmp_path.iterdir())
         assert client.fileno() >= 0
+
+
+def test_what_cannot_be_sent_after_a_fault_is_said_in_words() -> None:
+    """A host prints it, and OpenSSL's words would be `EOF occurred in violation of protocol (_ssl.c:2427)`."""
+    with ends(seal(), seal()) as (client, server):
+        assert isinstance(client, TlsSocket)
+        client._tls.write(b"abc")
+        changed = bytearray(client._out.read())
+        changed[-1] ^= 1
+        client.beneath.sendall(changed)
+        with pytest.raises(Tampered):
+            server.recv_into(memoryview(bytearray(3)))
+        with pytest.raises(BrokenPipeError) as refused:
+            server.sendmsg([memoryview(b"a")])
+        assert refused.value.strerror == "its TLS has ended"
