@@ -1,4 +1,4 @@
-"""Train the network of digits.py, and write its weights and the images that it has never seen: about a minute.
+"""Train the network of digits.py and the codec of bottleneck.py, and write their weights and unseen images: a minute.
 
     .venv/bin/python -m pip install --no-deps -r requirements-digits.txt
     .venv/bin/python sweeps/digits/train.py
@@ -26,11 +26,13 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from pareto.codecs.own import Cut
 from pareto.errors import UserError
 from partitions import user_file
 from partitions.tracing import normalized
 
 MODEL = user_file.load(f"{Path(__file__).with_name('digits.py')}:Net")
+CODEC = user_file.module_of(Path(__file__).with_name("bottleneck.py"), "codec")
 SIDE = MODEL.input_shape[1]
 FOLDER = Path("results/digits")
 HELD_OUT = 5
@@ -39,6 +41,8 @@ PICTURES = 3
 """How many pictures of each digit there are to train with."""
 PASSES = 5
 """How many times the network sees each of them."""
+CODEC_PASSES = 3
+"""How many times the codec sees one picture of each digit."""
 BATCH = 48
 INSTALL = ".venv/bin/python -m pip install --no-deps -r requirements-digits.txt"
 
@@ -110,6 +114,35 @@ def train(images: Tensor, labels: Tensor, passes: int, chance: torch.Generator) 
     return model.eval()
 
 
+def train_codec(model: nn.Module, images: Tensor, passes: int, chance: torch.Generator) -> nn.Module:
+    """The codec after so many passes over `images`, which are uint8; the network stays as it is.
+
+    Its aim is what the network makes of the payload without it: the same classes, and the same features.
+    """
+    model.requires_grad_(False)
+    front, back = model.features[: CODEC.POINT], model.features[CODEC.POINT :]  # type: ignore[index]
+    payload = front(normalized(images[:1], MODEL.mean, MODEL.std))
+    cut = Cut("", CODEC.POINT, "", (payload.to("meta"),))
+    codec: nn.Module = CODEC.Bottleneck(cut)
+    optimizer = torch.optim.AdamW(codec.parameters())
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, 1e-2, passes * len(torch.arange(len(images)).split(BATCH))
+    )
+    for _ in range(passes):
+        for chosen in torch.randperm(len(images), generator=chance).split(BATCH):
+            payload = front(normalized(images[chosen], MODEL.mean, MODEL.std))
+            features = back(payload)
+            restored = back(codec(payload))
+            logits, wanted = (model.classifier(each.mean((2, 3))) for each in (restored, features))  # type: ignore[operator]
+            loss = nn.functional.mse_loss(restored, features) / features.square().mean()
+            loss = loss + nn.functional.cross_entropy(logits, wanted.softmax(1))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+    return codec.eval()
+
+
 @torch.inference_mode()
 def accuracy(model: nn.Module, images: Tensor, labels: Tensor) -> float:
     """The share of images, uint8, whose class is right."""
@@ -117,8 +150,8 @@ def accuracy(model: nn.Module, images: Tensor, labels: Tensor) -> float:
     return float((torch.cat(right) == labels).float().mean())
 
 
-def save(folder: Path, model: nn.Module, images: Tensor, labels: Tensor) -> None:
-    """Write weights.pth, and images/ with a folder for each class; what they replace is there until they are whole."""
+def save(folder: Path, model: nn.Module, codec: nn.Module, images: Tensor, labels: Tensor) -> None:
+    """Write the weights, and images/ with a folder for each class; what they replace is there until they are whole."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as made:
         for number, (image, label) in enumerate(zip(images, labels, strict=True)):
@@ -126,8 +159,9 @@ def save(folder: Path, model: nn.Module, images: Tensor, labels: Tensor) -> None
             path.parent.mkdir(parents=True, exist_ok=True)
             Image.fromarray(image.permute(1, 2, 0).contiguous().numpy()).save(path)
         torch.save(model.state_dict(), Path(made, "weights.pth"))
+        torch.save(codec.state_dict(), Path(made, CODEC.WEIGHTS))
         shutil.rmtree(folder / "images", ignore_errors=True)
-        for name in ("images", "weights.pth"):
+        for name in ("images", "weights.pth", CODEC.WEIGHTS):
             Path(made, name).rename(folder / name)
 
 
@@ -145,7 +179,8 @@ def make(folder: Path, seed: int, pictures_each: int, passes: int) -> float:
     held_out = pictures(every[held], hidden, chance)
     images = torch.cat([pictures(every[~held], shown, chance) for _ in range(pictures_each)])
     model = train(images, labels[~held].repeat(pictures_each), passes, chance)
-    save(folder, model, held_out, labels[held])
+    codec = train_codec(model, images[: len(images) // pictures_each], CODEC_PASSES, chance)
+    save(folder, model, codec, held_out, labels[held])
     return accuracy(model, held_out, labels[held])
 
 

@@ -71,12 +71,16 @@ def test_the_same_seed_draws_the_same_images(trained: tuple[Path, float], tmp_pa
 @needs_digits
 def test_what_is_written_replaces_what_was_there(tmp_path: Path) -> None:
     script = digits.script()
-    model = script.MODEL.build()
+    model, codec = script.MODEL.build(), torch.nn.Linear(1, 1)
     for image in (7, 8):
         script.save(
-            tmp_path, model, torch.full((1, 3, 2, 2), image, dtype=torch.uint8), torch.tensor([image])
+            tmp_path,
+            model,
+            codec,
+            torch.full((1, 3, 2, 2), image, dtype=torch.uint8),
+            torch.tensor([image]),
         )
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["images", "weights.pth"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bottleneck.pth", "images", "weights.pth"]
     (left,) = (tmp_path / "images").rglob("*.png")
     assert left.parent.name == "8"
     with Image.open(left) as image:
