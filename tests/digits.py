@@ -12,6 +12,7 @@ from tests import REPOSITORY
 
 SWEEP = REPOSITORY / "sweeps" / "digits.yaml"
 MODEL = REPOSITORY / "sweeps" / "digits" / "digits.py"
+BOTTLENECK = MODEL.with_name("bottleneck.py")
 TRAIN = MODEL.with_name("train.py")
 NEEDED = importlib.util.find_spec("sklearn") is not None
 needs_digits = pytest.mark.skipif(not NEEDED, reason="needs requirements-digits.txt")

@@ -28,7 +28,10 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, float]:
 
 def asked(**fields: object) -> Sweep:
     """The sweep of the file; its paths are relative to the folder of the clone."""
-    return canonical(requested_sweep(digits.SWEEP, {"model": f"{digits.MODEL}:Net", **fields}))
+    codec = f"none,{digits.BOTTLENECK}:Bottleneck"
+    return canonical(
+        requested_sweep(digits.SWEEP, {"model": f"{digits.MODEL}:Net", "codec": codec, **fields})
+    )
 
 
 @needs_digits
@@ -47,6 +50,22 @@ def test_training_gives_a_model_that_reads_digits(
     quality = made.qualities[1]["none"]
     assert (quality.images, quality.top1) == (360, pytest.approx(right, abs=0.01))
     assert made.manifest["dataset"]["labels"] == "names"
+
+
+@needs_digits
+def test_the_learned_codec_sends_a_hundredth_and_keeps_what_the_model_sees(
+    trained: tuple[Path, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(trained[0])
+    sweep = asked(images=360)
+    made = prepare(sweep.models[0], sweep, [(1,), (2,), (3,)])
+    (codec,) = made.codecs
+    assert [cut.point for cut in codec.cuts] == [2]
+    assert made.facts.unfit["Bottleneck"] >= {0, 1, 3, 4}
+    assert made.facts.wire_shares["Bottleneck"][2] == 864 / 110_592
+    quality = made.qualities[1]["Bottleneck@2"]
+    assert quality.agreement is not None
+    assert quality.agreement > 0.3, "by chance it would be 0.1"
 
 
 @needs_digits
@@ -104,7 +123,8 @@ def test_untrained_the_sweep_says_how_to_train(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, snapshot: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    done = command("run", str(digits.SWEEP), "--model", f"{digits.MODEL}:Net", "--dry-run")
+    named = ("--model", f"{digits.MODEL}:Net", "--codec", f"{digits.BOTTLENECK}:Bottleneck")
+    done = command("run", str(digits.SWEEP), *named, "--dry-run")
     assert done.code == 2
     (line,) = done.err.splitlines()
     assert "sweeps/digits/train.py" in line

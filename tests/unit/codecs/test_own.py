@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from pareto.errors import UserError
 from pareto.jsonlines import plain
 from pareto.validation import read
 from partitions.weights import file_digest
+from tests import REPOSITORY
 from tests.unit.own_codecs import ENTROPY, LEARNED, simple, written
 
 MAP = (("float32", (1, 6, 5, 4)),)
@@ -279,3 +281,14 @@ def test_a_codec_without_its_cut_is_another(tmp_path: Path) -> None:
     codec = made(written(tmp_path, LEARNED), "Bottleneck")
     assert codec.for_cut(1) is codec.for_cut(1)
     assert codec == replace(codec, made=None) != codec.for_cut(1)
+
+
+def test_the_documents_example_is_a_codec(tmp_path: Path) -> None:
+    page = (REPOSITORY / "docs" / "codecs.md").read_text()
+    (text,) = re.findall(r"^    # narrow\.py\n(?:    .*\n|\n(?=    ))+", page, re.MULTILINE)
+    codec = made(written(tmp_path, textwrap.dedent(text), "narrow.py"), "Narrow", behind="+zstd")
+    assert codec.made is not None and [*codec.made] == [1]
+    sent = codec.for_cut(1).encode(payload(2))
+    decoded = codec.for_cut(1).decode(sent, layout(payload(2)))
+    assert layout(decoded) == layout(payload(2))
+    assert all(map(torch.equal, on_a_host(codec, tmp_path).for_cut(1).encode(payload(2)), sent))
