@@ -157,7 +157,7 @@ _OPTIONS = (
     Option("batch_sizes", "Images per request, with commas: 1,8.", (1,), name="batch_size"),
     Option(
         "codecs",
-        "What is done to payloads to send less, with commas: none,fp16,bf16,int8,uint4,zstd,lz4,blosc2,int8+lz4.",
+        "What is done to payloads to send less, with commas: none,int8,uint4,zstd,lz4,blosc2,int8+lz4,b.py:MyCodec.",
         ("none",),
         name="codec",
     ),

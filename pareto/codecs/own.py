@@ -52,11 +52,7 @@ def _meta(dtype: str, shape: tuple[int, ...]) -> Tensor:
 
 
 class OwnStep:
-    """A user's codec at one cut. encoded: by the layout of a payload, that of what `encode` makes of it.
-
-    is_new: layouts are noted when they come for the first time. That is so on the driver, which also looks whether the
-    codec keeps to what it must: it changes nothing that it is given, and makes the same of the same twice.
-    """
+    """A user's codec at one cut."""
 
     def __init__(
         self,
@@ -65,6 +61,11 @@ class OwnStep:
         codec: Any,
         encoded: Mapping[Layout, Layout] | None = None,
     ) -> None:
+        """encoded: by the layout of a payload, that of what `encode` makes of it.
+
+        None: layouts are noted when they come for the first time. That is so on the driver, which also looks whether
+        the codec keeps to what it must: it changes nothing that it is given, and makes the same of the same twice.
+        """
         self.own = own
         self.cut = cut
         self.known: dict[Layout, Layout] = dict(encoded or {})
