@@ -29,5 +29,5 @@ def script() -> ModuleType:
 
 def train(folder: Path) -> float:
     """Train in `folder`, as the command does from there; returns the share of held-out images that is right."""
-    right: float = script().make(folder / "results" / "digits", 0, 1, 3)
+    right: float = script().make(folder / "results" / "digits", 0, 1, 3, 1)
     return right

@@ -165,7 +165,7 @@ def save(folder: Path, model: nn.Module, codec: nn.Module, images: Tensor, label
             Path(made, name).rename(folder / name)
 
 
-def make(folder: Path, seed: int, pictures_each: int, passes: int) -> float:
+def make(folder: Path, seed: int, pictures_each: int, passes: int, codec_passes: int = CODEC_PASSES) -> float:
     """Draw, train and write; returns the share of held-out images whose class is right. Raises UserError, OSError.
 
     The same seed gives the same images, and on one machine with as many threads the same weights.
@@ -179,7 +179,7 @@ def make(folder: Path, seed: int, pictures_each: int, passes: int) -> float:
     held_out = pictures(every[held], hidden, chance)
     images = torch.cat([pictures(every[~held], shown, chance) for _ in range(pictures_each)])
     model = train(images, labels[~held].repeat(pictures_each), passes, chance)
-    codec = train_codec(model, images[: len(images) // pictures_each], CODEC_PASSES, chance)
+    codec = train_codec(model, images[: len(images) // pictures_each], codec_passes, chance)
     save(folder, model, codec, held_out, labels[held])
     return accuracy(model, held_out, labels[held])
 
