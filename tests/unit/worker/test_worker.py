@@ -589,7 +589,7 @@ def test_a_users_own_codec_is_another_at_each_link_of_a_chain(
     (bound,) = own.bound([parse(f"{file}:{codec}")], places, seed=5)
     ((path,), state) = loading["data"], tmp_path / "state"
     known = load_file(path)
-    coded = coding.references(model, known["inputs"], [cuts], [bound])
+    coded = coding.expected(model, known, [cuts], [bound]).references
     save_file({**known, **coded}, tmp_path / "data")
     steps: Any = bound.made
     save_file(own.state_of(steps), state)
