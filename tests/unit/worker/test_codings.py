@@ -104,7 +104,7 @@ def test_a_run_after_other_work_is_apart_from_those_right_after_it(
         torch.Tensor, "copy_", lambda one, other: copied.append(one.nbytes) or real(one, other)
     )
     ask(worker, [(3, "fp16")])
-    assert copied.count(codings.COOLING_BYTES // 2) == 2 * BATCHES, "before each first run, and no other"
+    assert copied.count(codings.COOLING_BYTES) == 2 * BATCHES, "before each first run, and no other"
 
 
 def test_nothing_is_held_afterwards_and_what_is_no_codec_is_refused(worker: Worker) -> None:
