@@ -50,8 +50,8 @@ MOST_AGE = timedelta(days=1)
 """A machine's speed drifts: by half from one day to another on some."""
 RUNS, SECONDS, MOST_S = 40, 3.0, 40.0
 """Of each device and batch size: at least so many runs with marks, and as many without, and so long; not longer."""
-BEST_S, LINK_S = 2.0, 20.0
-"""For the estimate: what a device reaches at best, and the backends on a link."""
+BEST_S, LINK_S, CODEC_S = 2.0, 20.0, 0.5
+"""For the estimate: what a device reaches at best, the backends on a link, and a codec at all points."""
 STEADY_S = 2.0
 """How long the whole runs without a pause where a sensor measures energy: some ten of its readings."""
 LEAST_SHARE = 0.05
@@ -143,7 +143,8 @@ def on_testbed(
 
 def estimate_s(sweep: Sweep, bed: Testbed) -> float:
     """The seconds that the profile of a model of usual size takes."""
-    of_devices_s = len(bed.remotes) * (BEST_S + SECONDS * len(sweep.batch_sizes))
+    of_codecs_s = CODEC_S * sum(bool(codec.names) for codec in sweep.coding)
+    of_devices_s = len(bed.remotes) * (BEST_S + (SECONDS + of_codecs_s) * len(sweep.batch_sizes))
     return of_devices_s + LINK_S * len(bed.links)
 
 

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from analysis import files
 from analysis.backend_cost import BackendCost
-from analysis.model_profile import ModelProfile, UnitTimes
+from analysis.model_profile import CodecTimes, ModelProfile, UnitTimes
 from pareto import model_profiles
 from pareto.errors import UserError
 from pareto.plain_files import written
@@ -92,6 +92,8 @@ def lines(profile: ModelProfile) -> Iterator[str]:
                 f"attention: {times.role}, batch size {times.batch_size}: the units' times do not add up to the "
                 f"stage's, by {times.difference:+.1%}: something else ran there, or units are too short for marks"
             )
+    for coded in profile.codecs:
+        yield _of_codec(coded)
     for cost in profile.backends:
         yield _of_backend(cost)
         if (residual := max(part.residual for part in cost.parts)) > OFF_LINE:
@@ -121,6 +123,18 @@ def _of_device(profile: ModelProfile, times: UnitTimes) -> str:
     if np.isfinite(times.energy_j):
         words.append(f"{_few(times.energy_j)} J a run")
     return ", ".join(words)
+
+
+def _of_codec(times: CodecTimes) -> str:
+    """`int8 on the server, batch size 1: encodes in 0.17 to 0.41 ms, decodes in ..., sends 25 to 26 % of a payload`."""
+    words = []
+    for verb, seconds in (("encodes", times.encode_s), ("decodes", times.decode_s)):
+        if np.isfinite(seconds).any():
+            least_ms, most_ms = 1e3 * np.nanmin(seconds), 1e3 * np.nanmax(seconds)
+            words.append(f"{verb} in {_few(least_ms)} to {_few(most_ms)} ms")
+    shares = 100 * times.wire_bytes / times.payload_bytes
+    words.append(f"sends {_few(np.nanmin(shares))} to {_few(np.nanmax(shares))} % of a payload")
+    return f"{times.codec} on the {times.role}, batch size {times.batch_size}: {', '.join(words)}"
 
 
 def _of_backend(cost: BackendCost) -> str:

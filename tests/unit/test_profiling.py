@@ -14,7 +14,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from analysis import model_profile
 from analysis.backend_cost import BackendCost
-from analysis.model_profile import ModelProfile
+from analysis.model_profile import CodecTimes, ModelProfile
 from pareto import profiling
 from pareto.hosts.inventory import SIMULATED
 from tests.program import command
@@ -49,6 +49,19 @@ def test_the_table_has_each_unit_and_the_whole(snapshot: SnapshotAssertion) -> N
 
 def test_a_line_on_each_device_and_backend(snapshot: SnapshotAssertion) -> None:
     assert "\n".join(profiling.lines(complete())) == snapshot
+
+
+def test_a_line_on_each_codec(snapshot: SnapshotAssertion) -> None:
+    figures = np.array([1.0, 2.0, np.nan])
+    edge, server = (
+        CodecTimes(
+            role, 8, "int8", 4e5 * figures, 1e5 * figures, 1e5 * figures, 1e-3 * figures, 9e-4 * figures, decode_s,
+            decode_s,
+        )
+        for role, decode_s in (("edge", np.full(3, np.nan)), ("server", 2e-4 * figures))
+    )  # fmt: skip
+    made = dataclasses.replace(complete(), times=(), backends=(), codecs=(edge, server))
+    assert "\n".join(profiling.lines(made)) == snapshot
 
 
 def test_what_a_reader_must_know_begins_with_attention(snapshot: SnapshotAssertion) -> None:
