@@ -26,6 +26,8 @@ from analysis.points import CELL
 SIGNIFICANT, UNSURE = "significant", "not significant"
 INTERVAL, RANGE = "95 % interval", "range"
 
+_HEAD_IN = 0.7
+"""The height of a usual head, for which there is room. Many codecs and backends have a higher one."""
 MARKS = {
     SIGNIFICANT: ("significant (corrected)", True, "-"),
     UNSURE: ("not significant (corrected)", False, "-"),
@@ -124,8 +126,6 @@ def paired_figure(data: pd.DataFrame, counted: pd.DataFrame, *, width: str = "pa
             if len(pairs) == 1:
                 _tell_sides(axes, first["first"], first["other"], measure, width)
         difference = f"{first['other']} − {first['first']}" if len(pairs) == 1 else "difference"  # noqa: RUF001
-        if of_codecs and len(pairs) > 1:
-            difference = f"difference from {codec_name(first['first'])}"
         above.set_ylabel(f"latency:\n{difference} ({unit})")
         below.set_ylabel("throughput:\n" + f"{difference} (%)")
         strip_pt = 0.0
@@ -141,7 +141,8 @@ def paired_figure(data: pd.DataFrame, counted: pd.DataFrame, *, width: str = "pa
             f"Codecs against {codec_name(first['first'])}" if of_codecs else "Backends against each other"
         )
         versus = several if len(pairs) > 1 else f"{first['other']} against {codec_name(first['first'])}"
-        style.head(above, f"{versus}: {subject(first)}", _legend(data, pairs), strip_pt)
+        head_in = style.head(above, f"{versus}: {subject(first)}", _legend(data, pairs), strip_pt)
+        style.grow(figure, max(0.0, head_in - _HEAD_IN))
     return figure
 
 

@@ -147,3 +147,12 @@ def test_a_codec_that_comes_to_another_one_pays_where_that_does() -> None:
     ends = [part.partition(" pay")[2] for part in lines[0].partition(": ")[2].split("; ")]
     assert "int8+zstd pays" in lines[0]
     assert len(ends) == 2 and ends[0] == ends[1]
+
+
+def test_codecs_with_the_same_answer_share_a_line() -> None:
+    rows = trials(1e5, codecs=("none", "fp16", "uint4"), rounds=2)
+    lines = answers(rows, STAGES_OF_NONE, [{}])
+    assert [line.partition(":")[0] for line in lines] == ["small at slow, codecs none, fp16, uint4"]
+    different = trials(10e6, codecs=("none", "uint4"), rounds=2)
+    lines = answers(different, STAGES_OF_NONE, [{}])
+    assert [line.partition(":")[0] for line in lines] == ["small at slow", "small at slow, codec uint4"]
