@@ -284,6 +284,14 @@ def facts(pid: int, gpu: str | None = None) -> Facts:
     )
 
 
+CODEC_RUNS: dict[str, Any] = {
+    "payload_bytes": [100, 200],
+    "encode_s": [[0.1] * 4] * 2,
+    "encode_again_s": [[0.05] * 8] * 2,
+    "decode_s": [[0.2] * 4] * 2,
+    "decode_again_s": [[0.15] * 8] * 2,
+    "wire_bytes": [[25] * 4, [90] * 4],
+}
 UNIT_RUNS: dict[str, Any] = {
     "units_s": [[0.001, 0.002]] * 6,
     "whole_s": [0.003] * 6,

@@ -11,9 +11,9 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from pareto.jsonlines import plain
-from pareto.messages import CollectSamples, GetFacts, GetUsage, RunTrial, TimeUnits, WrongOutput
+from pareto.messages import CollectSamples, GetFacts, GetUsage, RunTrial, TimeCodecs, TimeUnits, WrongOutput
 from pareto.validation import read
-from tests.unit.reported import SERIES, TRIAL, UNIT_RUNS, USAGE, facts
+from tests.unit.reported import CODEC_RUNS, SERIES, TRIAL, UNIT_RUNS, USAGE, facts
 
 WRONG: dict[str, tuple[tuple[str | int, ...], Any]] = {
     "NaN": (("latency_s",), math.nan),
@@ -78,6 +78,8 @@ WRONG_OF_OTHERS: dict[str, tuple[Any, dict[str, Any]]] = {
     "other units in memory": (TimeUnits, {**UNIT_RUNS, "peak_bytes": [1]}),
     "too few runs": (TimeUnits, {**UNIT_RUNS, "units_s": [[0.1, 0.2]] * 5}),
     "a run without units": (TimeUnits, {**UNIT_RUNS, "units_s": [[]] * 6}),
+    "other codecs in a column": (TimeCodecs, {**CODEC_RUNS, "wire_bytes": [[25] * 4]}),
+    "a codec without a run": (TimeCodecs, {**CODEC_RUNS, "encode_s": [[], [0.1]]}),
     "a process that cannot be": (GetFacts, {**vars(facts(7)), "pid": 0}),
 }
 

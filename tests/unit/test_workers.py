@@ -20,7 +20,7 @@ from pareto.hosts.testbed import Testbed
 from pareto.jsonlines import Refused, plain
 from pareto.link.probe import Reading, Tolerance
 from pareto.link.profile import Direction, Profile
-from pareto.messages import SensorSample, TimeUnits
+from pareto.messages import SensorSample, TimeCodecs, TimeUnits
 from pareto.plan import QUICK, ModelFacts, Trial
 from pareto.prepare import Artifact, Prepared
 from pareto.sweep import Cell
@@ -29,7 +29,7 @@ from pareto.workers import Workers
 from partitions.quality import Quality
 from partitions.recipe import Recipe
 from tests.unit.far_end import HOSTS, FarEnd, StandIn, bed_of
-from tests.unit.reported import SERIES, TRIAL, UNIT_RUNS, USAGE, facts
+from tests.unit.reported import CODEC_RUNS, SERIES, TRIAL, UNIT_RUNS, USAGE, facts
 
 MIDDLE = "middle1"
 PIDS = {EDGE: 11, MIDDLE: 33, SERVER: 22}
@@ -91,6 +91,7 @@ class Ends:
             "baseline": lambda request: next(self.baselines[role]),
             "usage": lambda request: USAGE,
             "units": lambda request: UNIT_RUNS,
+            "codecs": lambda request: CODEC_RUNS,
             "roofline": lambda request: {"flops": 1e9, "bytes_s": 2e9},
             "trial": self.trial,
         }
@@ -584,3 +585,17 @@ def test_units_are_timed_on_a_host_that_has_the_model(bed: Testbed, ends: Ends) 
     assert ends.worker(SERVER).of("units") == [plain(request)] * 2
     assert not ends.worker(EDGE).of("units")
     assert ends.worker(EDGE).of("roofline") == [{"cpu": 0.5}]
+
+
+def test_codecs_are_timed_on_payloads_that_are_shipped_to_the_host(bed: Testbed, ends: Ends) -> None:
+    request = TimeCodecs([(1, "int8"), (2, "zstd:3")], "", True, 1.0)
+    with closing(workers_of(bed)) as workers:
+        workers.start()
+        runs = workers.codec_runs("alexnet", SERVER, request, Artifact(Path("somewhere"), "abc"))
+        assert workers.codec_runs("alexnet", SERVER, request, Artifact(Path("somewhere"), "abc")) == runs
+    asked, again = ends.worker(SERVER).of("codecs")
+    assert asked == again
+    assert asked["data"].endswith("abc.safetensors")
+    assert asked["coded"] == [[1, "int8"], [2, "zstd:3"]]
+    assert len(ends.worker(SERVER).of("load")) == 1
+    assert not ends.worker(EDGE).of("codecs")
