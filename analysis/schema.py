@@ -299,6 +299,10 @@ STAGES = _table(
         as in `trials.csv`
     number: weights_bytes
         size of the parameters that it holds
+    not negative: encode_s decode_s
+        median of what it took for a request to encode what it sent, and to decode what came. Empty without a codec
+    not negative: wire_bytes
+        what it sent of a request's payload after the codec: the median. Empty without a codec
     number: temperature_c
         as in `trials.csv`
     name: throttled
@@ -368,6 +372,8 @@ REQUESTS = _table(
         as in `trials.csv`, of this request
     numbers: middle_s
         the same for each middle host
+    number: encode_s decode_s wire_bytes
+        as in `trials.csv`, of this request. Empty without a codec, whose name the file has behind the backend
     """,
 )
 DEVICES = _table(

@@ -12,11 +12,12 @@ from typing import Any
 from analysis.schema import TRIALS
 from pareto import bounds, devices
 from pareto.bounds import Crossing
+from pareto.codec_work import CodecWork, sent_bytes, too_many_bytes
 from pareto.hosts.host import EDGE, ROLES, SERVER
 from pareto.jsonlines import plain
 from pareto.link.probe import GOODPUT, Probed, Tolerance
 from pareto.link.units import show_rate
-from pareto.messages import Coded, Requests, TrialReport, Usage, WrongOutput
+from pareto.messages import TrialReport, Usage, WrongOutput
 from pareto.options import SLOWED
 from pareto.store import Row
 from pareto.sweep import Cell
@@ -40,8 +41,6 @@ _USUAL = Tolerance()
 MATTERS = 0.05
 """A slowed stage makes a trial invalid if it makes up this share of the latency. Stages of 1 to 2 ms take up to 2.3
 times as long as alone without any fault: other data was in the caches."""
-PACKET_BYTES, MORE_SENT, MORE_A_REQUEST_BYTES, MORE_BYTES = 1600, 1.1, 4096, 64 << 10
-"""A codec's bytes on the interface: headers of packets, a backend's own messages, acknowledgements, and the monitor."""
 Probes = Mapping[str, tuple[Probed, Probed]]
 """Of each link by name, before and after the trial."""
 Samples = Mapping[str, devices.Series]
@@ -88,45 +87,18 @@ class TrialResult:
         return dict(zip(self.hosts, (self.edge.edge_s, *self.edge.stages_s), strict=False))
 
     @cached_property
-    def coded(self) -> dict[str, Coded]:
-        """By role, of the hosts that have a codec: what it did for each request; the latency phase's come first."""
-        return {role: host.usage.coded for role, host in self.hosts.items() if host.usage.coded is not None}
-
-    @cached_property
-    def codec_s(self) -> dict[str, float]:
-        """By role, what its codec takes for a request: the median of one phase, the lesser of both."""
-        first = len(self.edge.requests.latency.started_s)
-        return {
-            role: min(statistics.median(phase) for phase in (each[:first], each[first:]))
-            for role, coded in self.coded.items()
-            for each in [[sum(both) for both in zip(coded.decode_s, coded.encode_s, strict=True)]]
-        }
-
-    def codec_times_s(self, name: str) -> list[float]:
-        """What all hosts took for each request of the latency phase: `encode_s` or `decode_s`; 0 without a codec."""
-        requests = len(self.edge.requests.latency.started_s)
-        return [
-            sum(getattr(coded, name)[number] for coded in self.coded.values()) for number in range(requests)
-        ]
-
-    def wire_bytes(self, role: str) -> float | None:
-        """What a host sends of a request's payload: the median of the latency phase; None without a codec."""
-        if role not in self.coded:
-            return None
-        return statistics.median(self.coded[role].wire_bytes[: len(self.edge.requests.latency.started_s)])
+    def codecs(self) -> CodecWork:
+        """What the hosts' codecs did."""
+        coded = {role: host.usage.coded for role, host in self.hosts.items() if host.usage.coded is not None}
+        return CodecWork(coded, len(self.edge.requests.latency.started_s))
 
     def crossed(self, crossings: Sequence[Crossing]) -> list[Crossing]:
         """The crossings with what was sent over each link: the least that holds in both phases, for a bound."""
-        first = len(self.edge.requests.latency.started_s)
-        crossed = []
-        for role, crossing in zip(self.hosts, crossings, strict=False):
-            if (coded := self.coded.get(role)) is not None:
-                least = min(
-                    statistics.median(coded.wire_bytes[:first]), statistics.fmean(coded.wire_bytes[first:])
-                )
-                crossing = replace(crossing, wire_bytes=least)
-            crossed.append(crossing)
-        return crossed
+        sent = [self.codecs.least_wire_bytes(role) for role in self.hosts]
+        return [
+            crossing if wire_bytes is None else replace(crossing, wire_bytes=wire_bytes)
+            for crossing, wire_bytes in zip(crossings, sent, strict=False)
+        ]
 
     @cached_property
     def best_s(self) -> dict[str, float]:
@@ -135,7 +107,7 @@ class TrialResult:
         for role, median in self.compute_s.items():
             alone, steady = self.hosts[role].baseline_s, self.hosts[role].usage.steady_s
             # Steady work includes the waits for a slower step: without a baseline it is no measure.
-            once = (median if alone is None else alone) + self.codec_s.get(role, 0.0)
+            once = (median if alone is None else alone) + self.codecs.least_s.get(role, 0.0)
             best[role] = min(once, math.inf if steady is None else steady)
         return best
 
@@ -149,7 +121,7 @@ class TrialResult:
     def work_s(self) -> float:
         """What all hosts compute for a request, for its bound: as in the trial, or as alone where that is less."""
         alone = [self.hosts[role].baseline_s or median for role, median in self.compute_s.items()]
-        return min(self.edge.work_s, sum(alone) + sum(self.codec_s.values()))
+        return min(self.edge.work_s, sum(alone) + sum(self.codecs.least_s.values()))
 
     @cached_property
     def networks_s(self) -> list[float]:
@@ -160,10 +132,7 @@ class TrialResult:
             finished_s - started_s - edge_s - serialize_s - sum(stages_s)
             for started_s, finished_s, edge_s, serialize_s, stages_s in zip(*columns, strict=True)
         ]
-        if not self.coded:
-            return rest
-        codec_s = zip(self.codec_times_s("encode_s"), self.codec_times_s("decode_s"), strict=True)
-        return [each - sum(both) for each, both in zip(rest, codec_s, strict=True)]
+        return self.codecs.alone(rest)
 
     @property
     def middle_s(self) -> float | None:
@@ -193,7 +162,8 @@ class TrialResult:
 
     def request_columns(self) -> dict[str, dict[str, list[Any]]]:
         """By phase, the columns of the requests' file: the server's seconds apart from those of the hosts before it."""
-        later = len(self.hosts) - 1
+        later, first = len(self.hosts) - 1, self.codecs.first
+        of_phases = {"latency": slice(first), "throughput": slice(first, None)}
         phases = {}
         for phase, columns in plain(self.edge.requests).items():
             others = {name: values for name, values in plain(columns).items() if name != "stages_s"}
@@ -204,40 +174,9 @@ class TrialResult:
                 **others,
                 "middle_s": [list(middle) for middle, _ in split],
                 "server_s": [server for _, server in split],
+                **self.codecs.request_columns(EDGE, of_phases[phase]),
             }
         return phases
-
-
-def without_codecs(report: TrialReport, later: Sequence[Usage]) -> TrialReport:
-    """The edge's report with the later hosts' codecs taken out of the times of their stages, request by request.
-
-    later: of the hosts behind the edge. The edge has the sum of both, which is all that a reply says.
-    """
-    if not any(usage.coded for usage in later):
-        return report
-    codec_s = [
-        [sum(both) for both in zip(usage.coded.decode_s, usage.coded.encode_s, strict=True)]
-        for usage in later
-        if usage.coded is not None
-    ]
-
-    def apart(phase: Requests, first: int) -> Requests:
-        return replace(
-            phase,
-            stages_s=[
-                tuple(
-                    max(0.0, whole - codec_s[place][first + number]) if place < len(codec_s) else whole
-                    for place, whole in enumerate(stages_s)
-                )
-                for number, stages_s in enumerate(phase.stages_s)
-            ],
-        )
-
-    phases = report.requests
-    lone = apart(phases.latency, 0)
-    phases = replace(phases, latency=lone, throughput=apart(phases.throughput, len(lone.started_s)))
-    stages_s = tuple(max(1e-9, statistics.median(each)) for each in zip(*lone.stages_s, strict=True))
-    return replace(report, requests=phases, stages_s=stages_s)
 
 
 def stage_rows(
@@ -269,6 +208,7 @@ def stage_rows(
             "cpu_percent": host.usage.cpu_percent,
             "rss_bytes": host.usage.rss_bytes,
             "weights_bytes": host.weights_bytes,
+            **result.codecs.stage_columns(role, sends=crossing is not None),
             **{name: sensed.get(name) for name in kept},
         }
 
@@ -322,12 +262,9 @@ def trial_row(
         **{name: value for name, value in plain(report).items() if name in TRIALS.columns},
         "status": "invalid" if reason else "ok",
         "reason": reason,
-        "wire_bytes": result.wire_bytes(EDGE) if EDGE in result.coded else report.payload_bytes,
+        "wire_bytes": report.payload_bytes if (sent := result.codecs.wire_bytes(EDGE)) is None else sent,
         **({} if _output_fault(report) else result.quality),
-        **{
-            name: statistics.median(result.codec_times_s(name)) if result.coded else None
-            for name in ("encode_s", "decode_s")
-        },
+        **result.codecs.trial_columns(),
         "serialize_s": report.serialize_s if crossings else None,
         "network_s": statistics.median(result.networks_s) if crossings else None,
         "middle_s": result.middle_s,
@@ -432,32 +369,14 @@ def _bytes_faults(result: TrialResult, crossings: Sequence[Crossing]) -> Iterato
     requests = len(phases.latency.started_s) + len(phases.throughput.started_s)
     for (role, host), crossing in zip(result.hosts.items(), crossings, strict=False):
         for verb, needed, counted in (
-            ("sent", _sent_bytes(host, requests * crossing.payload_bytes), host.usage.sent_bytes),
+            ("sent", sent_bytes(host.usage, requests * crossing.payload_bytes), host.usage.sent_bytes),
             ("received", requests * crossing.result_bytes, host.usage.received_bytes),
         ):
             if counted is None or counted < needed:
                 yield f"the {role}'s data interface {verb} {counted} bytes, {requests} requests need {needed}"
                 break
         else:
-            yield from _too_many_bytes(role, host, requests)
-
-
-def _sent_bytes(host: HostReport, payload_bytes: int) -> int:
-    return payload_bytes if host.usage.coded is None else sum(host.usage.coded.wire_bytes)
-
-
-def _too_many_bytes(role: str, host: HostReport, requests: int) -> Iterator[str]:
-    """A codec that says it sends less than it does would win by a lie."""
-    if host.usage.coded is None or host.usage.sent_bytes is None:
-        return
-    sent = sum(host.usage.coded.wire_bytes)
-    again = PACKET_BYTES * max(0, host.usage.retransmits or 0)
-    most = MORE_SENT * sent + MORE_A_REQUEST_BYTES * requests + again + MORE_BYTES
-    if host.usage.sent_bytes > most:
-        yield (
-            f"the {role}'s data interface sent {host.usage.sent_bytes} bytes, {requests} requests of the codec "
-            f"need {sent}: more crossed than it says, or something else used the link"
-        )
+            yield from too_many_bytes(role, host.usage, requests)
 
 
 def _output_fault(report: TrialReport | WrongOutput) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pareto import messages
 from pareto.backends import registry
 from pareto.bounds import Crossing
+from pareto.codec_work import without_codecs
 from pareto.devices import Devices, Series
 from pareto.hosts.host import EDGE, SERVER, TcpSettings, TestbedError
 from pareto.hosts.session import Programs, SessionError
@@ -27,7 +28,7 @@ from pareto.probing import bare, own_profile, probed, settle
 from pareto.run_keys import run_keys
 from pareto.runner import RECENT_S, AnyWorkers
 from pareto.sweep import AUTO, Cell
-from pareto.trial import HostReport, TrialResult, without_codecs
+from pareto.trial import HostReport, TrialResult
 from pareto.warming import warm
 
 if TYPE_CHECKING:

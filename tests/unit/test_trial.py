@@ -11,12 +11,13 @@ from syrupy.assertion import SnapshotAssertion
 
 from analysis.schema import TRIALS
 from pareto.bounds import Crossing
+from pareto.codec_work import without_codecs
 from pareto.link.probe import GOODPUT, Probed, Reading, Tolerance, judge
 from pareto.link.profile import Direction, Profile
 from pareto.messages import Coded, WrongOutput
 from pareto.options import SLOWED
 from pareto.sweep import Cell
-from pareto.trial import TrialResult, stage_rows, trial_row, without_codecs
+from pareto.trial import TrialResult, stage_rows, trial_row
 from tests.unit.reported import result_of
 
 PROFILE = Profile("200ms-5mbit", Direction(0.2, 5e6), Direction(0.0, None))
@@ -654,6 +655,21 @@ def test_the_interface_must_carry_what_the_codec_says(sent_bytes: int, snapshot:
     made = coded_row(sent_bytes)
     assert made["status"] == "invalid"
     assert made["reason"] == snapshot
+
+
+def test_each_host_and_request_says_what_its_codec_did() -> None:
+    edge = report(coded=coded(0.0, 0.002, 25_088), sent_bytes=12 * 25_088 + 5_000)
+    result = result_of({"edge": edge, "server": USAGE | {"coded": coded(0.001, 0.0, 0)}})
+    figures = ("encode_s", "decode_s", "wire_bytes")
+    first, last = stage_rows(CELL, [CROSSING], result, {})
+    assert [first[name] for name in figures] == [0.002, 0.0, 25_088]
+    assert [last[name] for name in figures] == [0.0, 0.001, None], "the server sends nothing on"
+    phases = result.request_columns()
+    for phase in phases.values():
+        assert [phase[name] for name in figures] == [[0.002] * 6, [0.001] * 6, [25_088] * 6]
+    plain = result_of({"edge": report(), "server": USAGE})
+    assert not {*figures} & plain.request_columns()["latency"].keys()
+    assert all(row[name] is None for row in stage_rows(CELL, [CROSSING], plain, {}) for name in figures)
 
 
 def test_without_a_codec_the_payload_is_what_is_sent() -> None:
