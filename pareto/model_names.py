@@ -7,6 +7,8 @@ import importlib.util
 import re
 from pathlib import Path
 
+from partitions.recipe import squashed
+
 _BUILDER = re.compile(r"^def (\w+)\(", re.MULTILINE)
 
 
@@ -18,7 +20,7 @@ def may_be_model(name: str) -> bool:
     file, is_file, _ = name.partition(".py")
     if is_file:
         return Path(f"{file}.py").is_file()
-    return _squash(name).startswith("yolo") or _squash(name) in _builders()
+    return squashed(name).startswith("yolo") or squashed(name) in _builders()
 
 
 @functools.cache
@@ -29,9 +31,5 @@ def _builders() -> frozenset[str]:
         return frozenset()
     sources = (Path(spec.origin).parent / "models").rglob("*.py")
     return frozenset(
-        _squash(name) for source in sources for name in _BUILDER.findall(source.read_text("utf-8"))
+        squashed(name) for source in sources for name in _BUILDER.findall(source.read_text("utf-8"))
     )
-
-
-def _squash(name: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", name.lower())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import re
 from pathlib import Path
 
 from torch import nn
@@ -12,7 +11,7 @@ from pareto.errors import UserError
 
 from . import torchvision_models, user_file, yolo
 from .entry import Entry, without_memory
-from .recipe import Recipe
+from .recipe import Recipe, squashed
 from .user_file import register
 
 __all__ = ["Entry", "adopt", "build", "build_structure", "canonical", "entry", "names", "register", "source"]
@@ -23,10 +22,6 @@ _adopted: dict[str, Entry] = {}  # users' models
 def names() -> list[str]:
     """The canonical names of all models, sorted: those of installed packages, and of the users' files seen so far."""
     return sorted((*torchvision_models.names(), *yolo.names(), *_adopted))
-
-
-def _squash(name: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
 def canonical(name: str) -> str:
@@ -41,16 +36,16 @@ def canonical(name: str) -> str:
     known = names()
     if name in known:
         return name
-    matches = [candidate for candidate in known if _squash(candidate) == _squash(name)]
+    matches = [candidate for candidate in known if squashed(candidate) == squashed(name)]
     if len(matches) == 1:
         return matches[0]
     if matches:
         raise UserError(f"model {name!r} is ambiguous: {' or '.join(matches)}?")
-    if _squash(name) in yolo.NAMES:
-        raise UserError(f"{_squash(name)} needs the package ultralytics: {yolo.INSTALL}")
-    squashed = {_squash(candidate): candidate for candidate in known}
-    nearest = difflib.get_close_matches(_squash(name), squashed, n=3, cutoff=0.0)
-    raise UserError(f"unknown model {name!r}: did you mean {', '.join(squashed[n] for n in nearest)}?")
+    if squashed(name) in yolo.NAMES:
+        raise UserError(f"{squashed(name)} needs the package ultralytics: {yolo.INSTALL}")
+    by_letters = {squashed(candidate): candidate for candidate in known}
+    nearest = difflib.get_close_matches(squashed(name), by_letters, n=3, cutoff=0.0)
+    raise UserError(f"unknown model {name!r}: did you mean {', '.join(by_letters[n] for n in nearest)}?")
 
 
 def entry(name: str) -> Entry:

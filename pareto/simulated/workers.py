@@ -16,6 +16,7 @@ import numpy as np
 
 from pareto.backends import registry
 from pareto.bounds import Crossing
+from pareto.codec_work import without_codecs
 from pareto.codecs.registry import NONE
 from pareto.hosts.connection import Unreachable
 from pareto.hosts.host import EDGE, End, TestbedError, chain
@@ -33,7 +34,7 @@ from pareto.simulated import codecs
 from pareto.simulated.requests import Path, Work
 from pareto.simulated.world import World
 from pareto.sweep import AUTO, Cell, Sweep
-from pareto.trial import HostReport, TrialResult, without_codecs
+from pareto.trial import HostReport, TrialResult
 from pareto.worker import phases, served
 from pareto.worker.phases import Phase
 from pareto.worker.trial import figures, pace
