@@ -24,6 +24,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from pareto import coding
 from pareto.backends.base import BackendError
+from pareto.codec_work import without_codecs
 from pareto.codecs import own
 from pareto.codecs.registry import parse
 from pareto.errors import UserError
@@ -45,7 +46,6 @@ from pareto.messages import (
     TrialReport,
     WarmUp,
 )
-from pareto.trial import without_codecs
 from pareto.validation import read
 from pareto.worker import device, host
 from pareto.worker.__main__ import Worker, _answering, _layout, answers
