@@ -116,8 +116,10 @@ def test_every_import_is_declared() -> None:
     tomllib = pytest.importorskip("tomllib")
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
     base = " ".join(project["dependencies"]).lower()
-    extra = " ".join(project["optional-dependencies"]["sweep"]).lower()
+    extras = project["optional-dependencies"]
+    extra = " ".join([*extras["sweep"], *extras["onnx"]]).lower()
     packages = {"yaml": "pyyaml", "PIL": "pillow", "pynvml": "nvidia-ml-py", "fontTools": "matplotlib"}
+    packages |= {"onnx_ir": "onnxscript"}
     packages |= {
         "pydantic_core": "pydantic",
         "markupsafe": "jinja2",

@@ -1,0 +1,1 @@
+"""What runs a stage on a host: PyTorch as it is, or what builds something faster of the same stage."""

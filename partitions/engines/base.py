@@ -1,0 +1,49 @@
+"""What an engine provides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Protocol
+
+from torch import Tensor
+
+from partitions.stage import Payload, Stage
+
+Run = Callable[[Payload], Payload]
+
+
+class EngineError(Exception):
+    """An engine cannot build a stage; one line."""
+
+
+class Builder(Protocol):
+    """What builds the stages of one model in a process. One thread uses it."""
+
+    def build(self, stage: Stage, example: Payload, key: Hashable) -> Run:
+        """What computes the same as `stage`, which has units, for payloads of the example's shapes and dtypes.
+
+        Its results are contiguous and in memory of their own. It is called under `torch.inference_mode()`. key: the
+        same for stages that differ in nothing, not even in what they take. Raises EngineError.
+        """
+
+    def release(self) -> None:
+        """Let go of the weights of the stage that was built last; nobody calls it any more."""
+
+    def close(self) -> None:
+        """Give back everything, also what is kept for stages that come back."""
+
+
+class Built(Stage):
+    """A stage that an engine built: a `Stage` whose results come from `run`."""
+
+    def __init__(self, stage: Stage, run: Run) -> None:
+        super().__init__(stage.body)
+        self._run = run
+
+    def forward(self, tensors: Payload) -> Payload:
+        return self._run(tensors)
+
+
+def one_example(example: Payload) -> tuple[Tensor, ...]:
+    """The example in memory of its own: a compiler may look at its strides, and at whose memory it is."""
+    return tuple(tensor.clone() for tensor in example)

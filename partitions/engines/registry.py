@@ -1,0 +1,175 @@
+"""The engines: what each is called, which module has it, and what it needs on a host.
+
+An engine is one name for all hosts, as in `onnx`, or says what each host has, as in `edge=onnx+server=compile`: hosts
+that are not named have `eager`. This module imports no engine and no torch: a request is checked with it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import sys
+import sysconfig
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module, metadata
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from partitions.engines.base import Builder
+
+EAGER = "eager"
+JOINS, IS = "+", "="
+
+
+class Entry(NamedTuple):
+    """An engine. module: has `builder(threads)`; empty: the stage is run as it is. package: whose version is its own.
+    needs: packages, which are imported by the same names. compiler: whether it needs one for C++. build_s, again_s:
+    about how long it takes to build a stage on a processor like the one in docs/performance.md, first and later.
+    """
+
+    module: str = ""
+    words: str = ""
+    package: str = "torch"
+    needs: tuple[str, ...] = ()
+    compiler: bool = False
+    build_s: float = 0.0
+    again_s: float = 0.0
+
+
+ENGINES = {
+    EAGER: Entry(words="PyTorch as it is"),
+    "compile": Entry(
+        "partitions.engines.compiled", "torch.compile", compiler=True, build_s=15.0, again_s=5.0
+    ),
+    "onnx": Entry(
+        "partitions.engines.onnx",
+        "ONNX Runtime",
+        "onnxruntime",
+        ("onnx", "onnxscript", "onnxruntime"),
+        build_s=3.0,
+        again_s=0.1,
+    ),
+}
+"""A new engine is a module and an entry here."""
+_ROLE = re.compile(r"edge|server|middle[1-9][0-9]?")
+
+
+@dataclass(frozen=True)
+class Engine:
+    """What runs the stages of a chain. text: its canonical name."""
+
+    text: str
+
+    @property
+    def by_role(self) -> dict[str, str]:
+        """The engines of the hosts that are named; empty where all have the same."""
+        if IS not in self.text:
+            return {}
+        parted = (part.partition(IS) for part in self.text.split(JOINS))
+        return {which: name for which, _, name in parted}
+
+    def of(self, role: str) -> str:
+        """The engine of a host."""
+        return self.by_role.get(role, EAGER) if IS in self.text else self.text
+
+    def at(self, position: int, hosts: int) -> str:
+        """The engine of the host at a position of a chain; the edge is 0."""
+        return self.of(role(position, hosts))
+
+
+def role(position: int, hosts: int) -> str:
+    """`edge`, `middle1`, ..., `server`: the host at a position of a chain."""
+    if position == 0:
+        return "edge"
+    return "server" if position == hosts - 1 else f"middle{position}"
+
+
+def parse(text: str) -> Engine:
+    """The engine of this name. Raises ValueError, which says what there is."""
+    if IS not in text:
+        if text not in ENGINES:
+            raise ValueError(_there_is(text))
+        return Engine(text)
+    named: dict[str, str] = {}
+    for part in text.split(JOINS):
+        which, _, name = part.partition(IS)
+        if not _ROLE.fullmatch(which) or name not in ENGINES:
+            raise ValueError(_there_is(part))
+        if which in named:
+            raise ValueError(f"{text!r} names the engine of {which} twice")
+        named[which] = name
+    others = {which: name for which, name in named.items() if name != EAGER}
+    return Engine(JOINS.join(f"{which}{IS}{others[which]}" for which in sorted(others, key=_place)) or EAGER)
+
+
+def listed(parts: Sequence[str]) -> tuple[str, ...]:
+    """The canonical names of engines that were written with commas, each once.
+
+    `edge=onnx,server=compile` is one engine, of two hosts: parts that name hosts belong together, until one is named
+    again. Raises ValueError.
+    """
+    texts: list[str] = []
+    named: set[str] = set()
+    for part in parts:
+        roles = {each.partition(IS)[0] for each in part.split(JOINS)} if IS in part else set()
+        if roles and named and not named & roles:
+            texts[-1] += JOINS + part
+            named |= roles
+        else:
+            texts.append(part)
+            named = roles
+    return tuple(dict.fromkeys(parse(text).text for text in texts))
+
+
+def names(texts: Sequence[str], roles: Sequence[str]) -> dict[str, set[str]]:
+    """By role, the engines that a host needs for all of these, but for `eager`."""
+    return {role: {parse(text).of(role) for text in texts} - {EAGER} for role in roles}
+
+
+def missing(name: str, device: str = "cpu") -> str:
+    """What this host lacks for an engine on a device, and what to do; empty: nothing."""
+    entry = ENGINES[name]
+    if entry.module and device != "cpu":
+        return f"it is for processors only so far, and this host computes on {device}"
+    lacking = [package for package in entry.needs if not find_spec(package)]
+    if lacking:
+        several = "the packages" if len(lacking) > 1 else "the package"
+        pip = f"{shlex.quote(sys.executable)} -m pip install {' '.join(lacking)}"
+        return f"it lacks {several} {', '.join(lacking)}: {pip}"
+    if entry.compiler:
+        if not shutil.which(os.environ.get("CXX", "g++")):
+            return "it lacks a C++ compiler: sudo apt-get install g++"
+        if not Path(sysconfig.get_path("include"), "Python.h").is_file():
+            return "it lacks Python's header files: sudo apt-get install python3-dev"
+    return ""
+
+
+def missing_here(device: str) -> dict[str, str]:
+    """`missing` of each engine but `eager`."""
+    return {name: missing(name, device) for name in ENGINES if name != EAGER}
+
+
+def version(name: str) -> str:
+    """The version of an engine that this host has."""
+    return metadata.version(ENGINES[name].package)
+
+
+def builder(name: str, threads: int) -> Builder:
+    """What builds stages by an engine other than `eager`; it imports what the engine needs."""
+    made: Callable[[int], Builder] = import_module(ENGINES[name].module).builder
+    return made(threads)
+
+
+def _place(which: str) -> tuple[int, int]:
+    number = which.removeprefix("middle")
+    return (0, 0) if which == "edge" else (1, int(number)) if number.isdecimal() else (2, 0)
+
+
+def _there_is(text: str) -> str:
+    there_is = ", ".join(f"{name} ({entry.words})" for name, entry in ENGINES.items())
+    return f"{text!r} is no engine: there are {there_is}; and for each host, as in edge=onnx,server=compile"

@@ -1,0 +1,101 @@
+"""Every engine that is not eager: what it builds computes what the stage computes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from partitions import proof, scratch
+from partitions.engines import registry
+from partitions.engines.base import Builder, EngineError, Run
+from partitions.stage import Stage
+
+from .stages import images, stages
+
+BUILT = [name for name in registry.ENGINES if name != registry.EAGER]
+
+
+@pytest.fixture(scope="module", params=BUILT)
+def engine(request: pytest.FixtureRequest) -> str:
+    if lacks := registry.missing(request.param):
+        pytest.skip(lacks)
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def built(engine: str) -> Iterator[tuple[Builder, list[Stage], list[Run]]]:
+    builder, payload, made, runs = registry.builder(engine, 1), images(), [*stages()], []
+    with torch.inference_mode():
+        for number, stage in enumerate(made):
+            runs.append(builder.build(stage, payload, number))
+            payload = stage(payload)
+    yield builder, made, runs
+    builder.close()
+
+
+def test_what_is_built_computes_what_the_stages_compute(
+    built: tuple[Builder, list[Stage], list[Run]],
+) -> None:
+    _, made, runs = built
+    payload = expected = images()
+    with torch.inference_mode():
+        for stage, run in zip(made, runs, strict=True):
+            before = [tensor.clone() for tensor in payload]
+            outputs, expected = run(payload), stage(expected)
+            assert all(map(torch.equal, payload, before)), "the inputs are not written to"
+            assert proof.max_abs_error(outputs, expected) <= proof.tolerance(expected) / 10
+            assert all(one.is_contiguous() for one in outputs)
+            payload = outputs
+    assert len(stages()[1](stages()[0](images()))) == 1
+
+
+def test_results_are_in_memory_of_their_own(built: tuple[Builder, list[Stage], list[Run]]) -> None:
+    _, _, (run, _) = built
+    with torch.inference_mode():
+        first = run(images())
+        kept = [tensor.clone() for tensor in first]
+        run((images()[0] + 1,))
+    assert all(map(torch.equal, first, kept)), "a later run does not overwrite an earlier one's results"
+
+
+def test_a_stage_that_comes_back_has_the_weights_that_it_has_then(engine: str) -> None:
+    """What is kept of a stage is not its weights: they are let go of between two trials."""
+    first, _ = stages()
+    builder = registry.builder(engine, 1)
+    with torch.inference_mode():
+        builder.build(first, images(), "key")
+    again, _ = stages()
+    assert again.body is not None
+    for tensor in again.parameters():
+        tensor.data *= 2
+    with torch.inference_mode():
+        outputs, expected = builder.build(again, images(), "key")(images()), again(images())
+        assert proof.max_abs_error(outputs, expected) <= proof.tolerance(expected)
+    builder.close()
+
+
+def test_a_builder_leaves_nothing_behind(
+    engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scratch.tempfile, "tempdir", str(tmp_path))
+    before = dict(os.environ)
+    builder = registry.builder(engine, 1)
+    with torch.inference_mode():
+        builder.build(stages()[1], stages()[0](images()), "key")
+    builder.close()
+    assert not list(tmp_path.iterdir())
+    assert dict(os.environ) == before
+
+
+def test_a_stage_that_an_engine_does_not_take_is_refused_in_one_line(engine: str) -> None:
+    class Sorted(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor]:
+            return (torch.tensor([float(x.sum())]),) if float(x.sum()) > 0 else (x,)
+
+    with pytest.raises(EngineError, match="does not take the stage") as refused:
+        registry.builder(engine, 1).build(Stage(Sorted()), images(), "key")  # type: ignore[arg-type]
+    assert "\n" not in str(refused.value)

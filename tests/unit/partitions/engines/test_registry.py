@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from syrupy.assertion import SnapshotAssertion
+
+from partitions.engines import registry
+from partitions.engines.registry import listed, parse
+
+MIXED = "edge=onnx+server=compile"
+
+
+@pytest.mark.parametrize(
+    ("text", "canonical"),
+    [
+        ("eager", "eager"),
+        ("onnx", "onnx"),
+        ("edge=onnx", "edge=onnx"),
+        ("server=compile+edge=onnx", MIXED),
+        ("edge=onnx+server=eager", "edge=onnx"),
+        ("edge=eager+server=eager", "eager"),
+        ("server=onnx+middle10=onnx+middle2=compile", "middle2=compile+middle10=onnx+server=onnx"),
+    ],
+)
+def test_an_engine_has_one_text(text: str, canonical: str) -> None:
+    assert parse(text).text == canonical
+    assert parse(canonical) == parse(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "tensorrt", "onnx+compile", "edge=", "edge=tensorrt", "=onnx", "middle=onnx", "middle0=onnx",
+     "cloud=onnx", "edge=onnx+compile", "edge=onnx+edge=onnx", "onnx ", "ONNX", "edge=onnx=eager"],
+)  # fmt: skip
+def test_what_is_no_engine_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is no engine|twice"):
+        parse(text)
+
+
+def test_the_refusal_says_what_there_is(snapshot: SnapshotAssertion) -> None:
+    with pytest.raises(ValueError) as refused:
+        parse("tensorrt")
+    assert str(refused.value) == snapshot
+
+
+@pytest.mark.parametrize(
+    ("text", "of_each"),
+    [
+        ("onnx", ["onnx", "onnx", "onnx"]),
+        (MIXED, ["onnx", "eager", "compile"]),
+        ("middle1=compile", ["eager", "compile", "eager"]),
+    ],
+)
+def test_each_host_has_its_engine(text: str, of_each: list[str]) -> None:
+    assert [parse(text).at(position, 3) for position in range(3)] == of_each
+
+
+def test_the_last_of_two_hosts_is_the_server() -> None:
+    assert parse(MIXED).at(1, 2) == "compile"
+
+
+@pytest.mark.parametrize(
+    ("parts", "texts"),
+    [
+        (["eager", "onnx", "onnx"], ("eager", "onnx")),
+        (["edge=onnx", "server=compile"], (MIXED,)),
+        (["eager", "edge=onnx", "server=compile", "compile"], ("eager", MIXED, "compile")),
+        (["edge=onnx", "edge=compile", "server=onnx"], ("edge=onnx", "edge=compile+server=onnx")),
+        (["edge=onnx+server=compile", "edge=onnx"], (MIXED, "edge=onnx")),
+        (["edge=onnx", "eager", "server=onnx"], ("edge=onnx", "eager", "server=onnx")),
+    ],
+)
+def test_engines_of_hosts_may_be_written_with_commas(parts: list[str], texts: tuple[str, ...]) -> None:
+    assert listed(parts) == texts
+
+
+def test_a_host_needs_what_runs_on_it() -> None:
+    needed = registry.names(["eager", "edge=onnx", "server=compile"], ["edge", "server"])
+    assert needed == {"edge": {"onnx"}, "server": {"compile"}}
+
+
+def test_what_a_host_lacks_is_one_line_with_the_command(
+    monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
+) -> None:
+    monkeypatch.setattr(registry, "find_spec", lambda name: None if name == "onnxruntime" else object())
+    monkeypatch.setattr(sys, "executable", "/opt/venv/bin/python")
+    one = registry.missing("onnx")
+    monkeypatch.setattr(registry, "find_spec", lambda name: None)
+    assert [one, registry.missing("onnx")] == snapshot
+    assert registry.missing("eager") == ""
+
+
+def test_a_host_without_a_compiler_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
+) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    without_compiler = registry.missing("compile")
+    monkeypatch.setenv("CXX", sys.executable)
+    monkeypatch.setattr(registry.sysconfig, "get_path", lambda name: str(tmp_path))
+    assert [without_compiler, registry.missing("compile")] == snapshot
+    (tmp_path / "Python.h").touch()
+    assert registry.missing("compile") == ""
+
+
+def test_a_name_is_checked_without_torch_or_an_engine() -> None:
+    code = (
+        "import sys; from partitions.engines.registry import parse; parse('onnx');"
+        "sys.exit(bool({'torch', 'onnxruntime', 'onnx'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
