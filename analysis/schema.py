@@ -62,7 +62,7 @@ def _table(file: str, columns: str) -> Table:
     return Table(file, tuple(described))
 
 
-CELL = ("model", "point", "backend", "netem", "batch_size", "codec", "in_flight_asked")
+CELL = ("model", "point", "backend", "netem", "batch_size", "codec", "engine", "in_flight_asked")
 """The columns that say which cell a row is of."""
 STATUSES = ("ok", "invalid", "failed")
 BETWEEN = "; "
@@ -77,7 +77,7 @@ TRIALS = _table(
         4 on the next host, and the rest on the last. `netem` likewise names a profile for each link
         (`wifi+lte`), or one for all
     whole: batch_size
-    name: codec in_flight_asked
+    name: codec engine in_flight_asked
     whole: round
         which repetition, from 1
     name: stands_for
@@ -269,7 +269,7 @@ STAGES = _table(
     name: run model point backend netem
         the trial, as in `trials.csv`
     whole: batch_size
-    name: codec in_flight_asked
+    name: codec engine in_flight_asked
     whole: round
     whole: position
         place in the chain, 0 for the edge; `edge`, `middle1`, ..., `server`
@@ -303,6 +303,8 @@ STAGES = _table(
         median of what it took for a request to encode what it sent, and to decode what came. Empty without a codec
     not negative: wire_bytes
         what it sent of a request's payload after the codec: the median. Empty without a codec
+    not negative: engine_s
+        how long the host's engine took to build its stage, before anything was timed. Empty for eager
     number: temperature_c
         as in `trials.csv`
     name: throttled
@@ -344,7 +346,7 @@ STRUCK = _table(
     name: run model point point_name backend netem
         the cell that `--search` struck off, as in `trials.csv`
     whole: batch_size
-    name: codec in_flight_asked
+    name: codec engine in_flight_asked
     whole: round
         after which round it was struck off
     name: how
@@ -519,13 +521,15 @@ def cell_name(
     batch_size: int,
     in_flight: str,
     codec: str = "none",
+    engine: str = "eager",
 ) -> str:
     """What the names of a cell's files begin with: `requests/<cell>-r<round>.parquet`."""
     point = "+".join(f"{cut:02d}" for cut in cuts)
     depth = "" if in_flight == "auto" else f"-d{in_flight}"
     coded = "" if codec in ("", "none") else f"-{codec}"
+    built = "" if engine in ("", "eager") else f"-{engine}"
     # Not every system takes a colon in the name of a file.
-    sent = f"{backend}{coded}".replace(":", ".")
+    sent = f"{backend}{coded}{built}".replace(":", ".")
     return f"{model}-k{point}-{sent}-{netem}-b{batch_size}{depth}"
 
 

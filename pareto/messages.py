@@ -88,7 +88,10 @@ class Cuda:
 
 @dataclass
 class Facts:
-    """What a reader of the results needs to know about a host."""
+    """What a reader of the results needs to know about a host.
+
+    engines: those that it has besides eager, with their versions. without_engines: of the others, what it lacks.
+    """
 
     hostname: str
     pid: Positive
@@ -108,6 +111,8 @@ class Facts:
     slow_start_after_idle: str | None
     device: str
     cuda: Cuda | None
+    engines: dict[str, str] = field(default_factory=dict)
+    without_engines: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -246,6 +251,7 @@ class Split:
     batch_size: Positive
     backend: str
     codec: str = "none"
+    engine: str = "eager"
 
     def units(self, position: int, last: int) -> tuple[int, int]:
         """The points between which the host at `position` computes; `last`: the model's last point."""
@@ -259,16 +265,18 @@ class Split:
     def __str__(self) -> str:
         cuts = "+".join(map(str, self.cuts))
         codec = "" if self.codec == "none" else f" with codec {self.codec}"
-        return f"point {cuts} at batch size {self.batch_size} over {self.backend}{codec}"
+        engine = "" if self.engine == "eager" else f" by engine {self.engine}"
+        return f"point {cuts} at batch size {self.batch_size} over {self.backend}{codec}{engine}"
 
 
 @dataclass
 class StageLoaded:
-    """run_s: of the last warm-up run."""
+    """run_s: of the last warm-up run. engine_s: what an engine took to build the stage; None: none did."""
 
     weights_bytes: Count
     rss_bytes: Count
     run_s: Seconds
+    engine_s: Seconds | None = None
 
 
 @dataclass

@@ -162,6 +162,12 @@ _OPTIONS = (
         name="codec",
     ),
     Option(
+        "engines",
+        "What runs the stages, with commas: eager,compile,onnx; or for each host: edge=onnx,server=compile.",
+        ("eager",),
+        name="engine",
+    ),
+    Option(
         "depths",
         "Requests in flight in the throughput phase, with commas: auto,1,8.",
         ("auto",),

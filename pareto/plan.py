@@ -15,6 +15,7 @@ from pareto.errors import UserError
 from pareto.link import probe
 from pareto.link.profile import Profile
 from pareto.sweep import ALONG, AUTO, Cell, Condition, Sweep
+from partitions.engines import registry as engines
 
 OVERHEAD_S = 0.17
 """Baselines, control messages, checking results, writing rows: a trial's share that is neither phase nor probe."""
@@ -151,6 +152,7 @@ def cells(sweep: Sweep, models: Mapping[str, ModelFacts], netems: Iterable[str])
             netem,
             batch_size,
             codec,
+            engine,
             depth,
             meant,
         )
@@ -159,6 +161,7 @@ def cells(sweep: Sweep, models: Mapping[str, ModelFacts], netems: Iterable[str])
         for batch_size in sweep.batch_sizes
         for cuts in facts.splits
         for depth in sweep.depths
+        for engine in sweep.engines
         for codec, meant in _codecs(sweep, facts, cuts).items()
         for backend in sweep.backends
     ]
@@ -411,8 +414,16 @@ def _trial(
     warming_s = latency_s * _warming(latency_s)
     if starts_anew(sweep.restart_rounds, number):
         warming_s = max(warming_s, latency_s)
-    around_s = warming_s + _fill_and_drain_s(cell, latency_s, pace_s) + probing_s + OVERHEAD_S
+    building_s = _building_s(cell, is_first=starts_anew(sweep.restart_rounds, number))
+    around_s = building_s + warming_s + _fill_and_drain_s(cell, latency_s, pace_s) + probing_s + OVERHEAD_S
     return Trial(cell, number, latency_s, phases_s + around_s, effort)
+
+
+def _building_s(cell: Cell, *, is_first: bool) -> float:
+    """How long the trial waits for the engine that is slowest to build its stage; all hosts build at the same time."""
+    engine, hosts = engines.parse(cell.engine), len(cell.cuts) + 1
+    used = [engines.ENGINES[engine.at(position, hosts)] for position in range(hosts)]
+    return max(entry.build_s if is_first else entry.again_s for entry in used)
 
 
 def _hosts_s(cell: Cell, model: ModelFacts) -> list[float]:

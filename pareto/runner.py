@@ -370,6 +370,7 @@ def _named(trial: Trial, run: str) -> Row:
         "netem": cell.netem,
         "batch_size": cell.batch_size,
         "codec": cell.codec,
+        "engine": cell.engine,
         "in_flight_asked": cell.in_flight,
         "round": trial.round,
     }

@@ -25,6 +25,7 @@ from pareto.store import Row
 from pareto.sweep import AUTO, Cell, Sweep
 from pareto.trial import REACHED
 from pareto.worker.sensors.raspberry import throttled_words
+from partitions.engines.registry import EAGER
 
 REDRAW_HZ = 1.0
 LISTED_FAULTS = 10
@@ -234,7 +235,7 @@ def summary(out: Console, tally: Tally, wall_s: float, simulated_in_s: float | N
             f"{duration(wall_s)}: {what}"
         )
     for row in tally.faulty[:LISTED_FAULTS]:
-        apart = _apart(row["batch_size"], row["in_flight_asked"], row["codec"])
+        apart = _apart(row["batch_size"], row["in_flight_asked"], row["codec"], row["engine"])
         cell = f"{row['model']} {row['point']} {row['backend']} {row['netem']}{apart}, round {row['round']}"
         out.print(f"{row['status']}: {cell}: {row['reason']}")
     if len(tally.faulty) > LISTED_FAULTS:
@@ -303,15 +304,16 @@ def _tcp(tcp: TcpSettings) -> str:
 
 
 def _named(cell: Cell) -> str:
-    apart = _apart(cell.batch_size, cell.in_flight, cell.codec)
+    apart = _apart(cell.batch_size, cell.in_flight, cell.codec, cell.engine)
     return f"{cell.model} {cell.point} ({cell.point_name}) {cell.backend} {cell.netem}{apart}"
 
 
-def _apart(batch_size: int, in_flight: str, codec: str) -> str:
-    """The codec, batch size and depth of a cell, where a sweep may have several."""
+def _apart(batch_size: int, in_flight: str, codec: str, engine: str) -> str:
+    """The codec, engine, batch size and depth of a cell, where a sweep may have several."""
     coded = f" {codec}" if codec != NONE else ""
     batch = f" b{batch_size}" if batch_size > 1 else ""
-    return coded + batch + (f" d{in_flight}" if in_flight != AUTO else "")
+    built = f" {engine}" if engine != EAGER else ""
+    return coded + built + batch + (f" d{in_flight}" if in_flight != AUTO else "")
 
 
 _SENSED = (

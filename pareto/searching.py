@@ -24,7 +24,7 @@ from pareto.strikes import PHYSICS, Prospects, losses
 from pareto.sweep import Cell, Condition, Networks, Sweep
 
 Group = tuple[str, str, int, str]
-"""What is the same for all cells that are searched together: a condition but for the codec."""
+"""What is the same for all cells that are searched together: a condition but for the codec; a search has one engine."""
 NAMED = 3
 """Cells measured below their bounds that are named in a line."""
 
@@ -180,6 +180,7 @@ class Searching:
                         "netem": cell.netem,
                         "batch_size": cell.batch_size,
                         "codec": cell.codec,
+                        "engine": cell.engine,
                         "in_flight_asked": cell.in_flight,
                         "round": int(decision.when[number]),
                         "how": decision.strikes.how[number],
@@ -277,7 +278,7 @@ class Searching:
 
 
 def _group(condition: Condition) -> Group:
-    model, netem, batch_size, _, in_flight = condition
+    model, netem, batch_size, _, _, in_flight = condition
     return model, netem, batch_size, in_flight
 
 

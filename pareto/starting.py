@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
 from rich.console import Console
 
 from pareto import screen
+from pareto.errors import UserError
 from pareto.hosts.connection import FAULTS
 from pareto.hosts.host import TestbedError
 from pareto.hosts.testbed import Testbed, open_testbed
@@ -17,6 +18,7 @@ from pareto.probing import in_words, prospects
 from pareto.runner import AnyWorkers
 from pareto.sweep import Networks, Sweep
 from pareto.workers import Workers
+from partitions.engines import registry as engines
 
 
 def testbed_of(sweep: Sweep, profiles: Iterable[Profile]) -> Testbed:
@@ -39,6 +41,7 @@ def started(
     try:
         workers.start()
         record: dict[str, Any] = {"hosts": workers.facts()}
+        check_engines(sweep.engines, record["hosts"])
         print_versions(console, record["hosts"])
         for roles in bed.facts.get("on_one_core", ()):
             console.print(f"attention: {screen.on_one_core(roles)}", markup=False)
@@ -47,6 +50,14 @@ def started(
     except FAULTS as error:
         raise not_started(bed, error) from error
     return record
+
+
+def check_engines(texts: Sequence[str], hosts: Mapping[str, Mapping[str, Any]]) -> None:
+    """Raises UserError for an engine that a host cannot use. hosts: their facts, by role."""
+    for role, needed in engines.names(texts, list(hosts)).items():
+        for name in sorted(needed):
+            if lacks := hosts[role].get("without_engines", {}).get(name):
+                raise UserError(f"--engine: the {role} has no {name}: {lacks}")
 
 
 def not_started(bed: Testbed, error: Exception) -> TestbedError:

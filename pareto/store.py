@@ -307,6 +307,7 @@ def _cell(row: Mapping[str, str]) -> Cell:
         row["netem"],
         int(row["batch_size"]),
         row["codec"],
+        row["engine"],
         row["in_flight_asked"],
     )
 

@@ -33,6 +33,7 @@ from pareto.link.probe import Tolerance
 from pareto.link.profile import Profile
 from pareto.options import OPTIONS, QUICK_TRIALS
 from pareto.yaml_file import quantity
+from partitions.engines import registry as engine_registry
 
 MOST_TRIALS = 1000
 MOST_IMAGES = 100_000
@@ -107,6 +108,11 @@ def coding(texts: tuple[str, ...]) -> tuple[codec_registry.Codec, ...]:
     return codec_registry.parse_all(texts)
 
 
+def _engines(values: tuple[str, ...]) -> tuple[str, ...]:
+    """The engines by their canonical names, each once. Raises ValueError."""
+    return engine_registry.listed(values)
+
+
 _SHOWN = reprlib.Repr()
 _SHOWN.maxstring = _SHOWN.maxother = 200
 _SOME = Field(min_length=1, max_length=MOST_LISTED)
@@ -145,6 +151,9 @@ class Sweep(BaseModel):
     batch_sizes: Numbers = _option("batch_size")
     codecs: Annotated[tuple[str, ...], BeforeValidator(_listed), AfterValidator(_codecs), _SOME] = _option(
         "codec"
+    )
+    engines: Annotated[tuple[str, ...], BeforeValidator(_listed), AfterValidator(_engines), _SOME] = _option(
+        "engine"
     )
     depths: Annotated[tuple[str, ...], BeforeValidator(_depths), AfterValidator(_each_once), _SOME] = _option(
         "in_flight"
@@ -210,8 +219,8 @@ class Sweep(BaseModel):
 
 Networks = Mapping[str, Sequence[Profile]]
 """By name, the profile of each link."""
-Condition = tuple[str, str, int, str, str]
-"""What is the same for all points that are compared: model, network, batch size, codec, requests in flight."""
+Condition = tuple[str, str, int, str, str, str]
+"""What is the same for all points that are compared: model, network, batch size, codec, engine, requests in flight."""
 
 
 @dataclass(frozen=True)
@@ -228,6 +237,7 @@ class Cell:
     netem: str
     batch_size: int
     codec: str = "none"
+    engine: str = engine_registry.EAGER
     in_flight: str = AUTO
     stands_for: tuple[str, ...] = field(default=(), compare=False)
 
@@ -238,13 +248,15 @@ class Cell:
 
     @property
     def condition(self) -> Condition:
-        return self.model, self.netem, self.batch_size, self.codec, self.in_flight
+        return self.model, self.netem, self.batch_size, self.codec, self.engine, self.in_flight
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
         """Those in which it competes: one for each codec that it stands for."""
         codecs = self.stands_for or (self.codec,)
-        return tuple((self.model, self.netem, self.batch_size, codec, self.in_flight) for codec in codecs)
+        return tuple(
+            (self.model, self.netem, self.batch_size, codec, self.engine, self.in_flight) for codec in codecs
+        )
 
     @property
     def transport(self) -> str:
@@ -265,7 +277,14 @@ class Cell:
     def id(self) -> str:
         """What the names of its files begin with."""
         return cell_name(
-            self.model, self.cuts, self.backend, self.netem, self.batch_size, self.in_flight, self.codec
+            self.model,
+            self.cuts,
+            self.backend,
+            self.netem,
+            self.batch_size,
+            self.in_flight,
+            self.codec,
+            self.engine,
         )
 
 
@@ -331,6 +350,7 @@ def check_sweep(sweep: Sweep) -> Sweep:
         if depth != AUTO and not (depth.isdecimal() and 1 <= int(depth) <= MOST_IN_FLIGHT):
             raise UserError(f"--in-flight {depth}: {AUTO}, or a number from 1 to {MOST_IN_FLIGHT}")
     _check_codecs(sweep)
+    _check_engines(sweep)
     for name in sweep.netems:
         profiles(name)
     if not all(1 <= size <= MOST_IMAGES for size in sweep.batch_sizes):
@@ -364,6 +384,24 @@ def _check_codecs(sweep: Sweep) -> None:
                 f"--codec {codec.typed}: a simulated testbed computes nothing, so a codec of your own cannot be known: "
                 "leave it out"
             )
+
+
+def _check_engines(sweep: Sweep) -> None:
+    """Raises UserError for engines that cannot be used here."""
+    if sweep.engines == OPTIONS["engine"].default:
+        return
+    for where, is_used in (("--search", sweep.search), (f"--testbed {sweep.testbed}", sweep.simulated)):
+        if is_used:
+            raise UserError(
+                f"--engine cannot be given with {where}, which forecasts by what units take in eager: leave one out"
+            )
+    named = {role: text for text in sweep.engines for role in engine_registry.parse(text).by_role}
+    if named:
+        hosts = links_of(sweep) + 1
+        roles = [engine_registry.role(position, hosts) for position in range(hosts)]
+        for role, text in named.items():
+            if role not in roles:
+                raise UserError(f"--engine {text}: the testbed has no {role}: it has {', '.join(roles)}")
 
 
 def profiles(netem: str, links: int | None = None) -> tuple[Profile, ...]:

@@ -49,12 +49,16 @@ Samples = Mapping[str, devices.Series]
 
 @dataclass(frozen=True)
 class HostReport:
-    """What one host did in a trial. baseline_s: what a run of its stage takes when the host has nothing else to do."""
+    """What one host did in a trial. baseline_s: what a run of its stage takes when the host has nothing else to do.
+
+    engine_s: what its engine took to build the stage.
+    """
 
     usage: Usage
     baseline_s: float | None = None
     weights_bytes: int | None = None
     idle_power_w: float | None = None
+    engine_s: float | None = None
 
     @property
     def utilization(self) -> tuple[float, float] | tuple[None, None]:
@@ -209,6 +213,7 @@ def stage_rows(
             "rss_bytes": host.usage.rss_bytes,
             "weights_bytes": host.weights_bytes,
             **result.codecs.stage_columns(role, sends=crossing is not None),
+            "engine_s": host.engine_s,
             **{name: sensed.get(name) for name in kept},
         }
 

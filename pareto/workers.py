@@ -30,6 +30,7 @@ from pareto.runner import RECENT_S, AnyWorkers
 from pareto.sweep import AUTO, Cell
 from pareto.trial import HostReport, TrialResult
 from pareto.warming import warm
+from partitions.engines.registry import EAGER
 
 if TYPE_CHECKING:
     from pareto.prepare import Artifact, OwnCodec, Prepared
@@ -38,6 +39,8 @@ START_TIMEOUT_S = 300.0
 LOAD_TIMEOUT_S = 300.0
 CODED_TIMEOUT_S = 10.0
 """More for each point and codec that is timed."""
+BUILD_TIMEOUT_S = 1800.0
+"""Until an engine has built a stage: a small board compiles for a minute where a computer takes seconds."""
 ANSWER_TIMEOUT_S = 5.0
 """A worker that lives, and has nothing to do, answers within this."""
 MOST_REQUESTS = 60
@@ -192,14 +195,14 @@ class Workers(AnyWorkers):
     ) -> TrialResult | messages.WrongOutput:
         """Run one trial. `sampled` gets the devices' latest samples meanwhile, about once a second."""
         cell = trial.cell
-        split = Split(cell.cuts, cell.batch_size, cell.transport, cell.codec)
+        split = Split(cell.cuts, cell.batch_size, cell.transport, cell.codec, cell.engine)
         interfaces = {link.near.role: link.near.interface for link in self.links}
         staged = self._sessions.ask_all(
             {
                 role: messages.LoadStage(split, position, interfaces.get(role))
                 for position, role in enumerate(self._sessions)
             },
-            LOAD_TIMEOUT_S,
+            LOAD_TIMEOUT_S if cell.engine == EAGER else BUILD_TIMEOUT_S,
         )
         compute_s = sum(stage.run_s for stage in staged.values())  # there; the plan's is the driver's own
         edge, *others = self._sessions
@@ -254,6 +257,7 @@ class Workers(AnyWorkers):
                 min((each for each in (alone[role], again[role]) if each is not None), default=None),
                 staged[role].weights_bytes,
                 idle_power_w.get(role),
+                staged[role].engine_s,
             )
             for role, usage in {edge: report, **usages}.items()
         }
@@ -402,7 +406,7 @@ class Workers(AnyWorkers):
 
 def _stages(cell: Cell) -> tuple[object, ...]:
     """What each host's stage follows from, and its input: cells that have both in common have the same baseline."""
-    return cell.model, cell.cuts, cell.batch_size, cell.codec
+    return cell.model, cell.cuts, cell.batch_size, cell.codec, cell.engine
 
 
 def _brought(remote: Remote, codec: OwnCodec) -> messages.OwnCodec:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from pareto.errors import UserError
 
 from . import allocator, points, registry, stage, weights
+from .engines.base import Built, Run
 from .graph import TensorSpec, TracedModel
 from .points import Point
 from .recipe import Handmade, Recipe
@@ -135,6 +136,10 @@ class ResidentStage:
             self._state[path] = self._outline.traced.computed[path].to(self._device)
         self.stage = self._outline.cut(start, end, self._state)
         self._span = (start, end)
+
+    def run_by(self, run: Run) -> None:
+        """Have an engine compute the stage that is held, until the next `change`."""
+        self.stage = Built(self.stage, run)
 
     @contextmanager
     def marked(self, mark: Mark, *, units: bool) -> Iterator[Stage]:

@@ -12,7 +12,7 @@ from analysis.runs.manifest import leaves, section, sessions, within
 from analysis.runs.setups import NOT_RECORDED, NOT_SET
 
 DOUBTFUL = "attention: "
-_SHOWN_ELSEWHERE = ("models", "netems", "backends", "points", "batch_sizes", "depths", "testbed")
+_SHOWN_ELSEWHERE = ("models", "netems", "backends", "points", "batch_sizes", "engines", "depths", "testbed")
 """Options whose differences show in what only one run has, and in the testbed."""
 _OF_MODEL = {
     "weights_digest": "weights",

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 Runs = str | Path | Iterable[str | Path]
 """A path, a text, a pattern such as `results/*`, or several of them."""
-ROW = [name for name in TRIAL if name != "setup"]
+ROW = [*(name for name in TRIAL if name != "setup"), "engine"]
 """The columns that name a trial in a file."""
 ONE_LINK = "edge-server"
 """The link of two hosts."""
@@ -215,7 +215,7 @@ def _stages(where: Sequence[Path], labels: Setups) -> pd.DataFrame:
     rows, _, notes = _frame([folder for folder in where if reading.is_there(folder, STAGES)], STAGES)
     for note in notes:
         log.warning("%s", note)
-    rows["setup"] = labels.of(rows)
+    rows["setup"] = labels.with_engines(rows).of(rows)
     return rows
 
 

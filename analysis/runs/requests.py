@@ -129,7 +129,7 @@ def _named(where: Sequence[Path]) -> dict[str, Path]:
 
 def _name(cell: Mapping[Any, Any]) -> str:
     """What the names of a cell's files begin with."""
-    places = ("backend", "netem", "batch_size", "in_flight_asked", "codec")
+    places = ("backend", "netem", "batch_size", "in_flight_asked", "codec", "engine")
     return cell_name(cell["model"], cuts(cell["point"]), *(cell[place] for place in places))
 
 

@@ -12,7 +12,7 @@ import json
 import string
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, count, product
 from typing import Any
 
@@ -26,6 +26,8 @@ SIMULATED = "simulated"
 """A manifest's key, and the setup of its trials: nothing of such a run was measured."""
 KEY = ["run", "model", "netem", "batch_size"]
 """What decides a trial's setup."""
+EAGER = "eager"
+"""The engine of a trial for which nothing was built."""
 NOT_RECORDED, NOT_SET = "not recorded", "not set"
 OPTIONS = ("edge_cpu", "threads", "slow_start_after_idle", "shape_at", "quick")
 HOST = ("torch", "cpu", "device", "cuda", "threads", "governor")
@@ -43,18 +45,30 @@ Differing = dict[tuple[str, str], Any]
 
 @dataclass(frozen=True)
 class Setups:
-    """The setup of each kind of trial that has one, by the values of `KEY`; and what tells them apart, a line each."""
+    """The setup of each kind of trial that has one, by the values of `KEY`; and what tells them apart, a line each.
+
+    engines: whether any trial ran by another engine than eager; then a setup says each trial's.
+    """
 
     labels: Mapping[Trials, str] = field(default_factory=dict)
     notes: Sequence[str] = ()
+    engines: bool = False
 
     def of(self, rows: pd.DataFrame) -> pd.Series:
         """The setup of each row (trials, or stages of them); empty text where nothing differs."""
-        if not self.labels:
-            return pd.Series("", index=rows.index, dtype="str")
+        plain = pd.Series("", index=rows.index, dtype="str")
+        if not self.labels and not self.engines:
+            return plain
         groups = rows.groupby(KEY, sort=False)
         labels = [self.labels.get(key, "") for key in _kinds(rows)]
-        return pd.Series(np.array(labels, dtype=object)[groups.ngroup()], index=rows.index, dtype="str")
+        setup = pd.Series(np.array(labels, dtype=object)[groups.ngroup()], index=rows.index, dtype="str")
+        if not self.engines:
+            return setup
+        return setup.where(setup == "", setup + " ") + _engine(rows)
+
+    def with_engines(self, rows: pd.DataFrame) -> Setups:
+        """The same, and whether any of these rows ran by another engine than eager."""
+        return replace(self, engines=self.engines or bool((_engine(rows) != EAGER).any()))
 
 
 def setups(manifests: Mapping[str, Mapping[str, Any]], trials: pd.DataFrame) -> Setups:
@@ -66,6 +80,7 @@ def setups(manifests: Mapping[str, Mapping[str, Any]], trials: pd.DataFrame) -> 
     """
     kinds = _kinds(trials)
     result = _setups(manifests, kinds) if len(manifests) > 1 else Setups()
+    result = result.with_engines(trials)
     simulated = [run for run, manifest in manifests.items() if manifest.get(SIMULATED)]
     if not simulated:
         return result
@@ -74,7 +89,20 @@ def setups(manifests: Mapping[str, Mapping[str, Any]], trials: pd.DataFrame) -> 
             f"simulated runs ({some(simulated)}) are not joined with real ones ({some(real)}): report on them apart"
         )
     labels = {kind: f"{SIMULATED} {result.labels.get(kind, '')}".strip() for kind in kinds}
-    return Setups(labels, result.notes)
+    return replace(result, labels=labels)
+
+
+def engine_of(setup: str) -> str:
+    """The engine of trials that have this setup in a run by itself, which has no other settings to tell apart."""
+    return EAGER if setup in ("", SIMULATED) else setup
+
+
+def _engine(rows: pd.DataFrame) -> pd.Series:
+    """The engine of each row; runs from before there were engines do not say it."""
+    if "engine" not in rows:
+        return pd.Series(EAGER, index=rows.index, dtype="str")
+    engine = rows["engine"].astype("str")
+    return engine.where(engine != "", EAGER)
 
 
 def _kinds(rows: pd.DataFrame) -> list[Trials]:

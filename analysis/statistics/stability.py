@@ -15,6 +15,7 @@ from scipy.stats import kendalltau, theilslopes
 
 from analysis.naming import cell_name, cell_title, condition_title, count
 from analysis.points import CONDITION, TRIAL
+from analysis.runs.setups import engine_of
 from analysis.statistics import significance
 from analysis.statistics.samples import LEAST_VALUES, Floats
 from pareto.constants import MOST_ROUNDS
@@ -240,7 +241,8 @@ class Certainty:
 
     rounds: of the condition that has most. points: how many may be on a front. unsure: how many of these are not known
     as well as is wanted; widest: the worst of them in words, empty without intervals. conditions: those they belong to,
-    as in `CONDITION` but its setup. lost: points without any valid trial in `LEAST_VALUES` rounds or more, in words.
+    as `CONDITION`, but the engine before the requests in flight, and no setup. lost: points
+    without any valid trial in `LEAST_VALUES` rounds or more, in words.
     mostly_invalid: points that are not known and were valid in fewer than half of `FAIR_TRIAL` rounds or more.
     """
 
@@ -248,7 +250,7 @@ class Certainty:
     points: int
     unsure: int
     widest: str
-    conditions: frozenset[tuple[str, str, int, str, str]]
+    conditions: frozenset[tuple[str, str, int, str, str, str]]
     lost: tuple[str, ...]
     mostly_invalid: tuple[str, ...] = ()
 
@@ -270,14 +272,15 @@ def certainty(front: pd.DataFrame, within: float) -> Certainty:
     unknown = chosen[~(off <= within).all(axis=1)]
     is_invalid = (tried[unknown.index] >= FAIR_TRIAL) & (2 * unknown["rounds"] < tried[unknown.index])
     unsure, mostly_invalid = unknown[~is_invalid], unknown[is_invalid]
-    keys = unsure[CONDITION[:-1]].itertuples(index=False, name=None)
+    keys = unsure[CONDITION].itertuples(index=False, name=None)
     return Certainty(
         rounds=int(tried.max()) if len(front) else 0,
         points=len(chosen) - len(mostly_invalid),
         unsure=len(unsure),
         widest=_widest(front, off.loc[unsure.index]),
         conditions=frozenset(
-            (model, netem, int(batch), codec, depth) for model, netem, batch, codec, depth in keys
+            (model, netem, int(batch), codec, engine_of(setup), depth)
+            for model, netem, batch, codec, depth, setup in keys
         ),
         lost=tuple(_named_in(front, row) for _, row in lost.iterrows()),
         mostly_invalid=tuple(_named_in(front, row) for _, row in mostly_invalid.iterrows()),

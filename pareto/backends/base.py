@@ -168,13 +168,14 @@ def fingerprint(
     position: int,
     batch_size: int,
     codec: str = "none",
+    engine: str = "eager",
 ) -> bytes:
     """The 8 bytes that name a stage; each request carries them, so that two different models never talk.
 
     cuts: the points at which the model is cut, one for each link. position: of the host in the chain, the edge's is 0.
-    codec: of the requests.
+    codec, engine: of the requests.
     """
-    named = f"{model_digest} {graph_digest} {list(cuts)} {position} {batch_size} {codec}"
+    named = f"{model_digest} {graph_digest} {list(cuts)} {position} {batch_size} {codec} {engine}"
     return sha256(named.encode()).digest()[:8]
 
 

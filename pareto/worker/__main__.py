@@ -32,6 +32,8 @@ from pareto.worker.probe import ProbeClient, ProbeServer
 from pareto.worker.served import NO_REQUEST, Coding, Runs, ServedStage, baseline_s
 from partitions import allocator, weights
 from partitions import model as partitioned
+from partitions.engines import registry as engines
+from partitions.engines.base import Builder, EngineError
 from partitions.graph import TensorSpec
 from partitions.model import ResidentStage
 from partitions.recipe import Recipe
@@ -51,6 +53,8 @@ class Worker:
         self._model: tuple[partitioned.Outline, ResidentStage] | None = None
         self._staged: Split | None = None
         self._data: dict[int, trial.Data] = {}
+        self._builders: dict[str, Builder] = {}
+        """By engine, what builds this model's stages; none of `eager`."""
         self._servers: dict[str, Server] = {}
         self._runs = Runs()
         self._clients: dict[str, Client] = {}
@@ -74,6 +78,7 @@ class Worker:
             self._hold(self._model[1], 0, 0)  # let go of the old one first: a small device cannot hold two
             gc.unfreeze()
         self._model = None
+        self.forget_engines()
         self._data.clear()
         gc.collect()  # graphs and their modules refer to each other
         recipe = read(Recipe, request.recipe)
@@ -137,10 +142,11 @@ class Worker:
         split, position = request.split, request.position
         model, resident = self._loaded()
         start, end = split.units(position, _last(model))
-        codec = self._codec(split.codec)
+        codec, engine = self._codec(split.codec), _engine(split, position, self._device.name)
         self._hold(resident, start, end)
-        gc.collect()  # between trials: in a request it would be charged to that
         takes = _layout(model.points[start].payload, split.batch_size)
+        engine_s = self._build(engine, (start, end, takes)) if start < end else None
+        gc.collect()  # between trials: in a request it would be charged to that
         run_s = self._warm_up(resident.stage, self._example(takes, split.batch_size)) if start < end else 0.0
         self._runs = Runs()
         if position > 0 and split.reaches(position, _last(model)):
@@ -161,7 +167,7 @@ class Worker:
         self._device.forget()
         self._peak.begin()
         self._before = host.counters(request.interface) if request.interface else None
-        return messages.StageLoaded(resident.nbytes, host.resident_bytes(), run_s)
+        return messages.StageLoaded(resident.nbytes, host.resident_bytes(), run_s, engine_s)
 
     def baseline(self, request: messages.MeasureBaseline) -> float | None:
         model, resident = self._loaded()
@@ -238,9 +244,39 @@ class Worker:
     def _hold(self, resident: ResidentStage, start: int, end: int) -> None:
         """Hold another stage in memory, and serve none until that one is served, even if this fails."""
         self._staged = None
+        for builder in self._builders.values():
+            builder.release()
         for server in self._servers.values():
             server.serve(ServedStage(self._device, resident, Runs(), NO_REQUEST))
         resident.change(start, end)
+
+    def _build(self, engine: str, key: tuple[int, int, Layout]) -> float | None:
+        """Have an engine build the stage that is held; the seconds that it took. None for `eager`. Raises Refused."""
+        if engine == engines.EAGER:
+            return None
+        _, resident = self._loaded()
+        *_, takes = key
+        example = self._example(takes, takes[0][1][0])
+        started = time.perf_counter()
+        if is_new := engine not in self._builders:
+            self._builders[engine] = engines.builder(engine, torch.get_num_threads())
+        to = self._device.name
+        try:
+            resident.run_by(
+                self._builders[engine].build(resident.stage, tuple(each.to(to) for each in example), key)
+            )
+        except EngineError as error:
+            raise Refused(str(error)) from error
+        took_s = time.perf_counter() - started
+        if is_new:
+            gc.collect()
+            gc.freeze()  # what it has imported stays, too
+        return took_s
+
+    def forget_engines(self) -> None:
+        """Let go of all that engines built, and remove their files."""
+        while self._builders:
+            self._builders.popitem()[1].close()
 
     def _onward(self, split: Split, position: int) -> Client | None:
         """The client that sends this host's outputs to the host behind; None where the result is complete here."""
@@ -281,7 +317,8 @@ class Worker:
     def _fingerprint(self, split: Split, position: int) -> bytes:
         graph_digest = self._loaded()[0].graph_digest
         codec = " ".join([split.codec, *(each.digest for each in self._own.values())])
-        return fingerprint(self._digest, graph_digest, split.cuts, position, split.batch_size, codec)
+        stage = split.cuts, position, split.batch_size
+        return fingerprint(self._digest, graph_digest, *stage, codec, split.engine)
 
     def _codec(self, text: str) -> codecs.Codec | None:
         """The codec of this name; None where payloads are sent as they are. Raises Refused."""
@@ -308,6 +345,17 @@ def _own_codecs(request: messages.LoadModel, model: str) -> dict[str, own.Receiv
 
 def _layout(specs: Sequence[TensorSpec], batch_size: int) -> Layout:
     return tuple((spec.dtype, spec.at(batch_size)) for spec in specs)
+
+
+def _engine(split: Split, position: int, device: str) -> str:
+    """The engine of the host at a position, which computes on that device. Raises Refused."""
+    try:
+        engine = engines.parse(split.engine).at(position, len(split.cuts) + 1)
+    except ValueError as error:
+        raise Refused(str(error)) from None
+    if lacks := engines.missing(engine, device):
+        raise Refused(f"this host has no {engine}: {lacks}")
+    return engine
 
 
 def _last(model: partitioned.Outline) -> int:
@@ -368,7 +416,7 @@ def main() -> None:
         print(refusal, file=sys.stderr)
         sys.exit(2)
     guarded = {request: _answering(answer) for request, answer in answers(worker).items()}
-    serve(messages.handlers(guarded))
+    serve(messages.handlers(guarded), at_end=worker.forget_engines)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ import torch
 
 from pareto.messages import Facts
 from pareto.worker.sensors.energy import text
+from partitions.engines import registry as engines
 
 if TYPE_CHECKING:
     from pareto.worker.device import Device
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 def facts(device: Device, congestion: str | None = None) -> Facts:
     """This host and where it computes; `congestion`: the congestion control that its connections are made to use."""
+    lacking = engines.missing_here(device.name)
     return Facts(
         hostname=platform.node(),
         pid=os.getpid(),
@@ -42,6 +44,8 @@ def facts(device: Device, congestion: str | None = None) -> Facts:
         slow_start_after_idle=text(Path("/proc/sys/net/ipv4/tcp_slow_start_after_idle")),
         device=device.name,
         cuda=device.gpu(),
+        engines={name: engines.version(name) for name, lacks in lacking.items() if not lacks},
+        without_engines={name: lacks for name, lacks in lacking.items() if lacks},
     )
 
 

@@ -17,6 +17,7 @@ from pareto.link import probe
 from pareto.link.profile import Direction, Profile
 from pareto.plan import ModelFacts, Plan
 from pareto.sweep import Cell, Sweep, make_sweep
+from partitions.engines.registry import ENGINES
 from tests.unit.own_codecs import simple, written
 
 MODELS = {
@@ -252,6 +253,34 @@ def test_codecs_are_cells_where_something_crosses() -> None:
     ]
 
 
+def test_engines_are_cells_at_every_point() -> None:
+    wanted = make_sweep({"model": "m", "engine": "eager,edge=onnx", "backend": "tcp"})
+    facts = ModelFacts((("input", 100), ("one", 400), ("last", 0)), 0.01, splits=((0,), (1,), (2,)))
+    made = plan.cells(wanted, {"m": facts}, ["none"])
+    assert [(cell.cuts[0], cell.engine) for cell in made] == [
+        (cut, engine) for cut in range(3) for engine in ("eager", "edge=onnx")
+    ]
+    assert len({cell.condition for cell in made}) == 2
+
+
+def test_a_trial_waits_for_the_slowest_engine_most_in_the_first_round() -> None:
+    facts = {"m": ModelFacts((("input", 100), ("one", 400), ("last", 0)), 0.01, splits=((1,),))}
+
+    def estimates_s(engine: str) -> list[float]:
+        wanted = make_sweep({"model": "m", "engine": engine, "backend": "tcp", "trials": 2})
+        planned = plan.make(wanted, facts, {"none": [profile_files.load("none")]})
+        return [trial.estimate_s for trial in planned.trials]
+
+    eager, onnx, mixed = map(estimates_s, ("eager", "onnx", "edge=onnx,server=compile"))
+    slow, quick = ENGINES["compile"], ENGINES["onnx"]
+    assert [mine - its for mine, its in zip(onnx, eager, strict=True)] == pytest.approx(
+        [quick.build_s, quick.again_s]
+    )
+    assert [mine - its for mine, its in zip(mixed, eager, strict=True)] == pytest.approx(
+        [slow.build_s, slow.again_s]
+    )
+
+
 def test_pictures_are_cells_where_nothing_but_the_input_crosses() -> None:
     wanted = make_sweep({"model": "m", "codec": "none,jpeg", "backend": "tcp"})
     points = (("input", 100), ("one", 400), ("last", 0))
@@ -316,7 +345,7 @@ def test_an_added_round_has_the_cells_that_stand_for_its_codec() -> None:
     for codecs in ("int8", "none,int8"):
         wanted, models = of_bytes(codec=codecs)
         networks = {"none": [profile_files.load("none")]}
-        int8 = ("m", "none", 1, "int8", "auto")
+        int8 = ("m", "none", 1, "int8", "eager", "auto")
         assert int8 in plan.last_rounds(wanted, models, ["none"])
         added = plan.further(wanted, models, networks, {int8: 3})
         assert sorted((trial.cell.cuts, trial.cell.codec) for trial in added.trials) == [

@@ -375,7 +375,14 @@ def test_what_is_less_accurate_strikes_nothing_off() -> None:
 
 def row(point: int, number: int, status: str = "ok", latency_s: str = "0.1") -> dict[str, str]:
     return {
-        **{"model": "m", "netem": "none", "batch_size": "1", "codec": "none", "in_flight_asked": "auto"},
+        **{
+            "model": "m",
+            "netem": "none",
+            "batch_size": "1",
+            "codec": "none",
+            "engine": "eager",
+            "in_flight_asked": "auto",
+        },
         **{"point": str(point), "backend": "tcp", "round": str(number), "status": status},
         **{"latency_s": latency_s, "throughput_ips": "10", "wall_s": "2"},
     }

@@ -13,6 +13,7 @@ from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
 from pareto import profile_files, starting
+from pareto.errors import UserError
 from pareto.link.probe import Reading
 from pareto.starting import print_versions
 from pareto.sweep import Sweep
@@ -101,3 +102,12 @@ def test_the_tolerance_that_was_asked_for_counts(out: Console, sweep: Sweep) -> 
         out, sweep.model_copy(update={"tolerance": 0.5, "rtt_tolerance": 0.5}), Reading(0.03, 3e6, 3e6)
     )
     assert len(said(out)) == 1
+
+
+def test_an_engine_that_a_host_lacks_is_named_with_the_host(snapshot: SnapshotAssertion) -> None:
+    lacks = {"onnx": "it lacks the package onnxruntime: /opt/bin/python -m pip install onnxruntime"}
+    hosts = {"edge": {"without_engines": lacks}, "server": {"without_engines": {}}, "driver": {}}
+    starting.check_engines(["eager", "server=onnx", "compile"], hosts)
+    with pytest.raises(UserError) as refused:
+        starting.check_engines(["eager", "edge=onnx+server=compile"], hosts)
+    assert str(refused.value) == snapshot

@@ -30,6 +30,7 @@ def trial(number: int, status: str = "ok", **fields: Any) -> dict[str, Any]:
         "netem": CELL.netem,
         "batch_size": CELL.batch_size,
         "codec": CELL.codec,
+        "engine": CELL.engine,
         "in_flight_asked": CELL.in_flight,
         "round": number,
         "status": status,
@@ -189,6 +190,14 @@ def test_cells_of_different_codecs_are_told_apart(store: Store) -> None:
     store.append_trial(trial(1, codec=coded.codec))
     assert store.done() == {(CELL, 1), (coded, 1)}
     assert CELL.id != coded.id and ":" not in coded.id
+
+
+def test_cells_of_different_engines_are_told_apart(store: Store) -> None:
+    mixed = replace(CELL, engine="edge=onnx+server=compile")
+    store.append_trial(trial(1))
+    store.append_trial(trial(1, engine=mixed.engine))
+    assert store.done() == {(CELL, 1), (mixed, 1)}
+    assert CELL.id != mixed.id
 
 
 def test_a_chains_cell_is_read_back(store: Store) -> None:

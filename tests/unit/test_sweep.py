@@ -70,6 +70,11 @@ BAD_OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"backend": "rpc:tls"}, "'rpc:tls'"),
     ({"codec": "gzip"}, "--codec 'gzip'"),
     ({"codec": "none,int8+fp16"}, "'int8+fp16'"),
+    ({"engine": "tensorrt"}, "--engine 'tensorrt'"),
+    ({"engine": "eager,edge=onnx,edge="}, "'edge='"),
+    ({"engine": "onnx", "search": True}, "--search"),
+    ({"engine": "onnx", "testbed": "simulated"}, "--testbed simulated"),
+    ({"engine": "eager,middle1=onnx"}, "--engine middle1=onnx"),
     ({"testbed": "lab.yaml", "initial_window": 10}, "--initial-window"),
     ({"testbed": "lab.yaml", "slow_start_after_idle": True}, "--slow-start-after-idle"),
 ]
@@ -358,6 +363,17 @@ def test_codecs_have_one_name_each() -> None:
     wanted = make_sweep({"model": "m", "codec": "none,zstd,zstd:3,int8+lz4"})
     assert wanted.codecs == ("none", "zstd:3", "int8+lz4")
     assert make_sweep({"model": "m"}).codecs == ("none",)
+
+
+def test_engines_have_one_name_each() -> None:
+    wanted = make_sweep({"model": "m", "engine": "eager,onnx,edge=onnx,server=compile,edge=eager"})
+    assert wanted.engines == ("eager", "onnx", "edge=onnx+server=compile")
+    assert make_sweep({"model": "m"}).engines == ("eager",)
+    assert make_sweep({"model": "m", "engine": list(wanted.engines)}).engines == wanted.engines
+
+
+def test_an_engine_may_be_a_middle_hosts_where_there_is_one() -> None:
+    assert make_sweep({"model": "m", "engine": "middle1=onnx", "hosts": 3}).engines == ("middle1=onnx",)
 
 
 def test_a_codec_whose_package_is_missing_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

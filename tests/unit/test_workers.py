@@ -378,7 +378,7 @@ def test_a_trial_has_its_stage_and_tells_what_it_served(bed: Testbed, ends: Ends
     assert server.baseline_s == 0.04  # the lesser: once before, once after
     assert ends.worker(SERVER).of("usage")[-1] == {"requests": 17, "steady": 9, "coded": 0}
     for position, (role, interface) in enumerate(((EDGE, "eth0"), (SERVER, None))):
-        split = {"cuts": [1], "batch_size": 2, "backend": "tcp", "codec": "none"}
+        split = {"cuts": [1], "batch_size": 2, "backend": "tcp", "codec": "none", "engine": "eager"}
         asked = {"split": split, "position": position, "interface": interface}
         assert ends.worker(role).of("stage") == [asked] * 2
     first, second = ends.worker(EDGE).of("trial")

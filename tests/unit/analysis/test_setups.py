@@ -266,3 +266,25 @@ def test_another_codec_of_the_users_own_with_the_same_name_tells_runs_apart() ->
     assert "B source=11111111: run0; B source=22222222: run1" in notes[0]
     for other in (MANIFEST, with_codecs(B="1" * 64), with_codecs(C="3" * 64)):
         assert apart(with_codecs(B="1" * 64), other) == ([[""] * 4, [""] * 4], [])
+
+
+def test_engines_are_setups_of_one_run_that_are_not_pooled(tmp_path: Path) -> None:
+    rows = [{**row, "engine": engine} for row in trials() for engine in ("eager", "edge=onnx")]
+    loaded = load(write(tmp_path / "both", rows))
+    assert len(loaded) == len(rows), "no trial counts as one that the cell has already"
+    assert loaded["setup"].tolist() == loaded["engine"].tolist()
+    fronts = front(loaded)
+    assert set(fronts["setup"]) == {"eager", "edge=onnx"}
+    assert fronts.groupby("setup").size().nunique() == 1
+    plain = [row for row in rows if row["engine"] == "eager"]
+    assert set(load(write(tmp_path / "plain", plain))["setup"]) == {""}
+
+
+def test_an_engine_stands_beside_what_else_tells_runs_apart() -> None:
+    manifests = {"run0": MANIFEST, "run1": changed(sweep__edge_cpu=0.25)}
+    rows = combinations([*manifests]).drop_duplicates("run")
+    each = pd.concat([rows.assign(engine=engine) for engine in ("eager", "onnx")], ignore_index=True)
+    labels = setups(manifests, each).of(each)
+    assert labels.tolist() == [
+        f"edge_cpu={share} {engine}" for engine in ("eager", "onnx") for share in ("1", "0.25")
+    ]

@@ -51,6 +51,8 @@ from pareto.worker import device, host
 from pareto.worker.__main__ import Worker, _answering, _layout, answers
 from partitions import allocator, proof, registry, weights
 from partitions import model as partitioned
+from partitions.engines import registry as engines
+from partitions.engines.base import Built
 from partitions.graph import TensorSpec
 from partitions.recipe import Cuts, Recipe
 from partitions.weights import file_digest
@@ -68,7 +70,8 @@ CODED = [(0, 0), (2, 6), (3, LAST)]
 """Splits whose results through codecs are known."""
 MIB = 1 << 20
 ENCRYPTED = ("tcp:tls", "tcp:3:aes-gcm")
-AT_EDGE = {"position": 0, "interface": None}
+AT_EDGE: dict[str, Any] = {"position": 0, "interface": None}
+needs_onnx = pytest.mark.skipif(bool(engines.missing("onnx")), reason="ONNX Runtime is not installed")
 
 
 def split(*cuts: int) -> dict[str, Any]:
@@ -108,10 +111,14 @@ class Chain:
         self.hosts = [Worker(device.named("cpu")) for _ in range(hosts)]
         self.ports: dict[Worker, dict[str, int]] = {}
         for near, far in itertools.pairwise(self.hosts):
-            ports = self.ports[near] = far.listen(Listen("127.0.0.1", "t", keys()))
-            near.connect(Connect("127.0.0.1", "t", ports, ["tcp", "tcp:3", *ENCRYPTED], keys()))
+            self.ports[near] = far.listen(Listen("127.0.0.1", "t", keys()))
+        self.connect()
         for worker in self.hosts:
             worker.load(LoadModel(**loading if worker is self.edge else {**loading, "data": []}))
+
+    def connect(self) -> None:
+        for near, ports in self.ports.items():
+            near.connect(Connect("127.0.0.1", "t", ports, ["tcp", "tcp:3", *ENCRYPTED], keys()))
 
     @property
     def edge(self) -> Worker:
@@ -121,20 +128,27 @@ class Chain:
     def server(self) -> Worker:
         return self.hosts[-1]
 
-    def stage(self, *cuts: int, backend: str = "tcp", codec: str = "none") -> list[StageLoaded]:
+    def stage(
+        self, *cuts: int, backend: str = "tcp", codec: str = "none", engine: str = "eager"
+    ) -> list[StageLoaded]:
         return [
-            self.stage_at(position, *cuts, backend=backend, codec=codec)
+            self.stage_at(position, *cuts, backend=backend, codec=codec, engine=engine)
             for position in range(len(self.hosts))
         ]
 
-    def stage_at(self, position: int, *cuts: int, backend: str = "tcp", codec: str = "none") -> StageLoaded:
+    def stage_at(
+        self, position: int, *cuts: int, backend: str = "tcp", codec: str = "none", engine: str = "eager"
+    ) -> StageLoaded:
         interface = "lo" if position < len(self.hosts) - 1 else None
-        return self.hosts[position].stage(LoadStage(Split(cuts, 1, backend, codec), position, interface))
+        wanted = Split(cuts, 1, backend, codec, engine)
+        return self.hosts[position].stage(LoadStage(wanted, position, interface))
 
-    def trial(self, *cuts: int, backend: str = "tcp", codec: str = "none") -> TrialReport:
+    def trial(
+        self, *cuts: int, backend: str = "tcp", codec: str = "none", engine: str = "eager"
+    ) -> TrialReport:
         report = self.edge.trial(
             RunTrial(
-                split=Split(cuts, 1, backend, codec),
+                split=Split(cuts, 1, backend, codec, engine),
                 warmup_requests=2,
                 latency=Length(4, 0.0),
                 throughput=Length(4, 0.0),
@@ -252,8 +266,7 @@ def test_hosts_that_disagree_on_the_codec_do_not_talk(three: Chain) -> None:
     three.stage_at(0, 2, 6, codec="int8")
     with pytest.raises(BackendError, match="another model or point"):
         three.trial(2, 6, codec="int8")
-    for near in three.hosts[:2]:  # the fault was the last thing said
-        near.connect(Connect("127.0.0.1", "t", three.ports[near], ["tcp", "tcp:3", *ENCRYPTED], keys()))
+    three.connect()  # the fault was the last thing said
 
 
 def test_a_codec_that_a_host_lacks_is_refused_in_one_line(
@@ -262,6 +275,56 @@ def test_a_codec_that_a_host_lacks_is_refused_in_one_line(
     monkeypatch.setattr("pareto.codecs.registry.find_spec", lambda name: None)
     with pytest.raises(Refused, match="needs the package lz4"):
         three.stage(2, 6, codec="lz4")
+
+
+@needs_onnx
+def test_each_host_of_a_chain_runs_its_stage_by_its_engine(three: Chain) -> None:
+    engine = "edge=onnx+server=onnx"
+    staged = three.stage(2, 6, engine=engine)
+    assert [one.engine_s is not None for one in staged] == [True, False, True]
+    report = three.trial(2, 6, engine=engine)
+    assert 0 < report.max_abs_error <= report.tolerance  # another order of sums
+    assert isinstance(three.edge._model[1].stage, Built)  # type: ignore[index]
+    eager = three.stage(2, 6)
+    assert [one.engine_s for one in eager] == [None] * 3
+    assert three.trial(2, 6).max_abs_error == 0.0
+
+
+@needs_onnx
+def test_a_host_that_only_passes_on_needs_no_engine(three: Chain) -> None:
+    assert [one.engine_s is not None for one in three.stage(0, 0, engine="onnx")] == [False, False, True]
+    report = three.trial(0, 0, engine="onnx")
+    assert report.max_abs_error <= report.tolerance
+
+
+@needs_onnx
+def test_what_engines_keep_is_let_go_of_with_the_model(loading: dict[str, Any]) -> None:
+    worker = Worker(device.named("cpu"))
+    worker.load(LoadModel(**loading))
+    worker.stage(LoadStage(Split((2,), 1, "tcp", engine="onnx"), **AT_EDGE))
+    assert set(worker._builders) == {"onnx"}
+    worker.load(LoadModel(**loading))
+    assert not worker._builders
+
+
+def test_hosts_that_disagree_on_the_engine_do_not_talk(three: Chain) -> None:
+    three.stage(2, 6)
+    three.hosts[0].stage(LoadStage(Split((2, 6), 1, "tcp", engine="server=onnx"), 0, "lo"))
+    with pytest.raises(BackendError, match="another model or point"):
+        three.trial(2, 6, engine="server=onnx")
+    three.connect()
+
+
+def test_an_engine_that_a_host_lacks_is_refused_in_one_line(
+    three: Chain, monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
+) -> None:
+    monkeypatch.setattr("partitions.engines.registry.find_spec", lambda name: None)
+    monkeypatch.setattr("sys.executable", "/opt/venv/bin/python")
+    with pytest.raises(Refused) as refused:
+        three.stage(2, 6, engine="onnx")
+    assert str(refused.value) == snapshot
+    with pytest.raises(Refused, match="is no engine"):
+        three.stage(2, 6, engine="tensorrt")
 
 
 def test_each_host_tells_what_it_sent_and_how_long_it_computed(three: Chain) -> None:
