@@ -101,7 +101,9 @@ def normalized(images: Tensor, mean: tuple[float, ...], std: tuple[float, ...]) 
 
     Each value is computed by itself, so that its bits are the same in any batch and on either side of the link.
     """
-    centre, scale = _constants(mean, std, images.device)
+    # An engine that traces this would leave its stand-ins for tensors behind, where everybody takes them for tensors.
+    made = _constants.__wrapped__ if torch.compiler.is_compiling() else _constants
+    centre, scale = made(mean, std, images.device)
     return images.to(torch.float32).div_(255).sub_(centre).div_(scale)
 
 

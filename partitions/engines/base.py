@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Hashable
 from typing import Protocol
 
@@ -9,6 +10,7 @@ from torch import Tensor
 
 from partitions.stage import Payload, Stage
 
+MOST_LETTERS = 300
 Run = Callable[[Payload], Payload]
 
 
@@ -42,6 +44,14 @@ class Built(Stage):
 
     def forward(self, tensors: Payload) -> Payload:
         return self._run(tensors)
+
+
+def reason(error: Exception) -> str:
+    """Why something could not be built: the first line of the error that led to it, without colours."""
+    while error.__cause__ is not None and isinstance(error.__cause__, Exception):
+        error = error.__cause__
+    words = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip().partition("\n")[0]
+    return words[:MOST_LETTERS] or type(error).__name__
 
 
 def one_example(example: Payload) -> tuple[Tensor, ...]:

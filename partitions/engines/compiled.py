@@ -12,9 +12,8 @@ from contextlib import ExitStack
 
 import torch
 
-from pareto.errors import one_line
 from partitions import scratch
-from partitions.engines.base import EngineError, Run, one_example
+from partitions.engines.base import EngineError, Run, one_example, reason
 from partitions.stage import Payload, Stage
 
 OPTIONS = {"freezing": True, "compile_threads": 1}
@@ -41,7 +40,7 @@ class Compiler:
             with torch.inference_mode():
                 compiled(*one_example(example))  # it is compiled now, before anything is timed
         except Exception as error:  # the compiler's own errors have no common type
-            raise EngineError(f"torch.compile does not take the stage: {one_line(error)}") from error
+            raise EngineError(f"torch.compile does not take the stage: {reason(error)}") from error
 
         def run(tensors: Payload) -> Payload:
             results: Payload = compiled(*tensors)

@@ -18,8 +18,7 @@ import onnxruntime
 import torch
 from torch import Tensor
 
-from pareto.errors import one_line
-from partitions.engines.base import EngineError, Run, one_example
+from partitions.engines.base import EngineError, Run, one_example, reason
 from partitions.graph import named_tensors
 from partitions.stage import Payload, Stage
 
@@ -48,7 +47,7 @@ class Exporter:
                 self._exported[key] = _export(stage, one_example(example))
             return self._session(stage, self._exported[key])
         except Exception as error:  # the exporter's and the runtime's errors have no common type
-            raise EngineError(f"ONNX Runtime does not take the stage: {one_line(error)}") from error
+            raise EngineError(f"ONNX Runtime does not take the stage: {reason(error)}") from error
 
     def release(self) -> None:
         """The session goes with what `build` returned."""
