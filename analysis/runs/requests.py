@@ -129,8 +129,16 @@ def _named(where: Sequence[Path]) -> dict[str, Path]:
 
 def _name(cell: Mapping[Any, Any]) -> str:
     """What the names of a cell's files begin with."""
-    places = ("backend", "netem", "batch_size", "in_flight_asked", "codec", "engine")
-    return cell_name(cell["model"], cuts(cell["point"]), *(cell[place] for place in places))
+    return cell_name(
+        cell["model"],
+        cuts(cell["point"]),
+        cell["backend"],
+        cell["netem"],
+        cell["batch_size"],
+        cell["in_flight_asked"],
+        cell["codec"],
+        cell.get("engine", ""),
+    )
 
 
 def _latencies_s(file: Path) -> Floats:
