@@ -55,8 +55,8 @@ def activation_bytes(outline: Outline) -> tuple[int, ...]:
     """The size of all tensors that each unit makes at batch 1; a view of another tensor is none, nor are parameters."""
     traced, sizes = outline.traced, list[int]()
     ends = {point.after for point in outline.points[1:]}
-    made, known = 0, storages(traced.values[traced.nodes[0]])
-    for node in traced.nodes[1:]:
+    made, known = 0, set[int]().union(*(storages(traced.values[node]) for node in traced.inputs))
+    for node in traced.nodes[len(traced.inputs) :]:
         memory = storages(traced.values[node])
         if node.op != "get_attr" and not memory <= known and node in traced.specs:
             made += traced.specs[node].nbytes
@@ -71,7 +71,7 @@ def of_nodes(traced: TracedModel) -> list[Cost]:
     """The cost of each node of a graph. A parameter is counted once, at the first node that reads it."""
     costs, counted, flops = list[Cost](), set[int](), 0
     graph = fx.GraphModule(traced.module, traced.nodes[0].graph)
-    values = propagate(graph, traced.values[traced.nodes[0]])
+    values = propagate(graph, *(traced.values[node] for node in traced.inputs))
     with FlopCounterMode(display=False) as counter:
         for node, _ in zip(traced.nodes, values, strict=True):
             target = target_of(traced.module, node)

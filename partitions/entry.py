@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
+
+from .graph import Input
 
 SEGMENTATION, DETECTION = "segmentation", "detection"
 """Tasks: the first output has logits of each pixel's classes, (n, classes, height, width); or boxes as YOLO's."""
@@ -24,11 +27,13 @@ class Entry:
     """One model.
 
     build: makes it, float32, with random weights from the global RNG.
-    input_shape: channels, height and width of one image.
+    input_shape: channels, height and width of one image, for a model that takes images.
     mean, std: of each channel, for values between 0 and 1, by which images are normalised before the model sees them.
     classes: the classes that the outputs of a classifier stand for, in order; empty where they are not known.
     pretrained: downloads the state dict of trained weights; None where there is none.
     postprocess: applied to what the module returns; its result is the model's.
+    make_inputs: for a model that takes anything else: from batch size and seed to its inputs, by the names of the
+    parameters of `forward` that they are for, or by numbers where they go to the first ones in their order.
     file, attribute: for a user's own model, the Python file and the name of the builder in it.
     task: of what kind the first output is, where figures of quality need to know (`partitions.quality`).
     """
@@ -41,6 +46,7 @@ class Entry:
     classes: tuple[str, ...] = ()
     pretrained: Callable[[], Mapping[str, Tensor]] | None = None
     postprocess: Callable[[Any], Any] | None = None
+    make_inputs: Callable[[int, int], Mapping[str, Tensor]] | None = None
     file: Path | None = None
     attribute: str = ""
     task: str = ""
@@ -51,10 +57,39 @@ class Entry:
         if self.postprocess is None:
             return model
         forward, postprocess = type(model).forward, self.postprocess
-        return with_forward(model, lambda self, images: postprocess(forward(self, images)))
+        if self.make_inputs is None:
+            return with_forward(model, lambda self, images: postprocess(forward(self, images)))
+
+        @functools.wraps(forward)  # its parameters are looked at
+        def processed(*args: Any, **kwargs: Any) -> Any:
+            return postprocess(forward(*args, **kwargs))
+
+        return with_forward(model, processed)
+
+    @functools.cached_property
+    def inputs(self) -> tuple[Input, ...]:
+        """What the model takes; images as float32. Raises UserError."""
+        if self.make_inputs is None:
+            return (Input(self.input_shape),)
+        return tuple(
+            Input(tuple(tensor.shape[1:]), tensor.dtype, "" if name.isdecimal() else name)
+            for name, tensor in self.make_inputs(2, 0).items()
+        )
+
+    def example(self, batch_size: int, seed: int) -> tuple[Tensor, ...]:
+        """Inputs that the model's author makes, or normal noise as images. Raises UserError."""
+        if self.make_inputs is not None:
+            return tuple(self.make_inputs(batch_size, seed).values())
+        generator = torch.Generator().manual_seed(seed)
+        return (torch.randn(batch_size, *self.input_shape, generator=generator),)
+
+    def call(self, module: nn.Module, inputs: Sequence[Tensor]) -> Any:
+        """What a module of this model returns."""
+        names = [one.name for one in self.inputs]
+        return module(**dict(zip(names, inputs, strict=True))) if names[0] else module(*inputs)
 
 
-def with_forward(module: nn.Module, forward: Callable[[Any, Any], Any]) -> nn.Module:
+def with_forward(module: nn.Module, forward: Callable[..., Any]) -> nn.Module:
     """The same module with another forward; its parameters keep their names, and it stays an instance of its class."""
     base = type(module)
     module.__class__ = type(base.__name__, (base,), {"forward": forward})

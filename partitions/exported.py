@@ -13,7 +13,7 @@ import itertools
 import logging
 import traceback
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from torch.export import Dim, ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
-from .graph import UntraceableModel, tensors_in
+from .graph import Input, UntraceableModel, tensors_in
 
 _aten = torch.ops.aten
 # Calls that ask one argument for its dtype and device only, and which that is.
@@ -33,18 +33,18 @@ _FORM_ONLY: dict[Any, int] = {_aten.new_zeros: 0, _aten.new_ones: 0, _aten.new_f
 _CHECKS = ("_assert", "sym_constrain_range", "_guards_fn")  # they hold, or the tracing would have failed
 
 
-def export(module: nn.Module, input_shape: tuple[int, ...]) -> tuple[nn.Module, fx.Graph]:
-    """The graph of `module`, in eval mode, for float32 inputs of (batch, *input_shape), for any batch size.
+def export(module: nn.Module, inputs: Sequence[Input]) -> tuple[nn.Module, fx.Graph]:
+    """The graph of `module`, in eval mode, for these inputs, for any batch size.
 
     Parameters, and buffers whose values decide nothing, may be on the meta device; no memory is allocated for them.
     Nodes call aten operators, none of which writes to its inputs, and read parameters and buffers by their own names.
     Whatever depends on constants alone is computed now: the first result is a copy of `module` that shares its tensors
     and has these values as further buffers, `constant_<n>`, on the CPU and not in its state dict.
-    Raises UntraceableModel where the graph depends on values in the images or on the batch size, or the model changes
+    Raises UntraceableModel where the graph depends on values in the inputs or on the batch size, or the model changes
     its own state.
     """
     name = type(module).__name__
-    program = _program(module, input_shape, name)
+    program = _program(module, inputs, name)
     outputs = program.graph_signature.output_specs
     changed = [spec.target for spec in outputs if spec.kind is OutputKind.BUFFER_MUTATION]
     if changed:
@@ -54,14 +54,19 @@ def export(module: nn.Module, input_shape: tuple[int, ...]) -> tuple[nn.Module, 
     return _read_by_name(program, copy.copy(module), name)
 
 
-def _program(module: nn.Module, input_shape: tuple[int, ...], name: str) -> ExportedProgram:
+def _program(module: nn.Module, inputs: Sequence[Input], name: str) -> ExportedProgram:
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     fake = _on_cpu(module, mode, name)
     with mode:
-        images = torch.empty(2, *input_shape)  # 1 would be taken for a constant
+        examples = [one.empty(2, "cpu") for one in inputs]  # 1 would be taken for a constant
+    named = {one.name: example for one, example in zip(inputs, examples, strict=True) if one.name}
+    grows = {0: Dim.DYNAMIC}
+    shapes = dict.fromkeys(named, grows) if named else (grows,) * len(inputs)
     with _silence():
         try:
-            program = torch.export.export(fake, (images,), dynamic_shapes=({0: Dim.DYNAMIC},), strict=False)
+            program = torch.export.export(
+                fake, () if named else tuple(examples), named, dynamic_shapes=shapes, strict=False
+            )
             if any(_writes(node) for node in program.graph.nodes):
                 program = program.run_decompositions({})
         except Exception as error:  # anything that the model's own code raises for tensors without values
@@ -126,7 +131,7 @@ def _reason(error: Exception) -> str:
 
 
 def _read_by_name(program: ExportedProgram, holder: nn.Module, name: str) -> tuple[nn.Module, fx.Graph]:
-    """The program's graph with images as its only input; what it reads besides belongs to `holder`."""
+    """The program's graph with the model's inputs as its only ones; what it reads besides belongs to `holder`."""
     signature = program.graph_signature
     kinds = {spec.arg.name: spec for spec in signature.input_specs}
     holder._buffers = dict(holder._buffers)

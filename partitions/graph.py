@@ -20,6 +20,20 @@ class UntraceableModel(UserError):
 
 
 @dataclass(frozen=True)
+class Input:
+    """A tensor that a model takes. shape: without the batch dimension, which comes first. name: the parameter of
+    `forward` that it is for; empty where inputs go to the first ones in their order."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype = torch.float32
+    name: str = ""
+
+    def empty(self, batch: int, device: str = "meta") -> Tensor:
+        """A tensor of that kind without values."""
+        return torch.empty(batch, *self.shape, dtype=self.dtype, device=device)
+
+
+@dataclass(frozen=True)
 class TensorSpec:
     """One tensor of a payload or a result.
 
@@ -48,7 +62,7 @@ class TensorSpec:
 class TracedModel:
     """A model on the meta device and its graph.
 
-    nodes: the graph's nodes without the output node, in execution order; nodes[0] is the input.
+    nodes: the graph's nodes without the output node, in execution order; the inputs come first.
     values: the value of each node at batch 1, on the meta device; most are tensors, some are sizes and the like.
     specs: the specs of the values that are tensors.
     results: the nodes whose values the model returns, in the order of `flattened`.
@@ -67,6 +81,11 @@ class TracedModel:
     cuttable: tuple[bool, ...]
     traced_by: str
     computed: dict[str, Tensor]
+
+    @property
+    def inputs(self) -> tuple[fx.Node, ...]:
+        """What the model takes; a cut after the last of them leaves all of it to the other side."""
+        return tuple(node for node in self.nodes if node.op == "placeholder")
 
 
 def propagate(module: fx.GraphModule, *inputs: Tensor) -> Iterator[Any]:

@@ -16,7 +16,7 @@ from pareto.errors import UserError
 
 from . import allocator, points, registry, stage, weights
 from .engines.base import Built, Run
-from .graph import TensorSpec, TracedModel
+from .graph import Input, TensorSpec, TracedModel
 from .points import Point
 from .recipe import Handmade, Recipe
 from .stage import Mark, Stage
@@ -27,15 +27,20 @@ from .tracing import trace
 class Outline:
     """A model without its weights: what it computes, and where it can be cut; `outline` makes one.
 
-    input_shape: of one image, without the batch dimension. graph_digest: SHA-256 of the operators, the points and the
+    inputs: what it takes; images may also come as bytes. graph_digest: SHA-256 of the operators, the points and the
     dtype of the images; it differs on hosts whose torch or torchvision makes another graph of the model.
     """
 
     name: str
-    input_shape: tuple[int, int, int]
+    inputs: tuple[Input, ...]
     points: tuple[Point, ...]
     graph_digest: str
     traced: TracedModel
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Of the first input, without the batch dimension."""
+        return self.inputs[0].shape
 
     @property
     def results(self) -> tuple[TensorSpec, ...]:
@@ -69,7 +74,7 @@ class Outline:
             raise ValueError(
                 f"{self.name} has no stage {start} to {end}: its points are 0 to {len(self.points) - 1}"
             )
-        source = self.traced.nodes[0].name
+        source = self.traced.inputs[-1].name
         return self.points[start].after or source, self.points[end].after or source
 
 
@@ -158,12 +163,12 @@ def outline(recipe: Recipe) -> Outline:
     name = registry.canonical(recipe.name)
     entry, handmade = registry.entry(name), recipe.handmade or Handmade()
     mean_and_std = (entry.mean, entry.std) if recipe.input == "uint8" else None
-    traced = trace(registry.build_structure(name), entry.input_shape, handmade.chain, mean_and_std)
+    traced = trace(registry.build_structure(name), entry.inputs, handmade.chain, mean_and_std)
     try:
         cuts = points.named(traced, handmade.points) if handmade.points else points.find(traced, recipe.cuts)
     except UserError as error:
         raise UserError(f"{name}.yaml: {error}") from None
-    return Outline(name, entry.input_shape, cuts, _digest(traced, cuts), traced)
+    return Outline(name, entry.inputs, cuts, _digest(traced, cuts), traced)
 
 
 def load(recipe: Recipe, weights_path: Path) -> PartitionedModel:
@@ -177,8 +182,8 @@ def load(recipe: Recipe, weights_path: Path) -> PartitionedModel:
 
 
 @functools.lru_cache(maxsize=128)
-def describe(recipe: Recipe) -> tuple[tuple[Point, ...], tuple[int, int, int], str]:
-    """Points, input shape and graph digest of a model. Raises as `outline`."""
+def describe(recipe: Recipe) -> tuple[tuple[Point, ...], tuple[int, ...], str]:
+    """Points, shape of the first input, and graph digest of a model. Raises as `outline`."""
     bare = outline(recipe)
     return bare.points, bare.input_shape, bare.graph_digest
 

@@ -136,7 +136,7 @@ def _points(
 ) -> tuple[Point, ...]:
     """Number those of `boundaries` (node index, unit name) that go forward and can be cut."""
     end = len(traced.nodes) - 1
-    indices, names = [0], []
+    indices, names = [len(traced.inputs) - 1], []
     for index, name in boundaries:
         if indices[-1] < index < end and traced.cuttable[index] and len(traced.live[index]) <= live_tensors:
             indices.append(index)

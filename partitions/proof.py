@@ -29,7 +29,7 @@ CHAINS = 5  # at so many points, spread over a model, a chain of three stages is
 LIMIT_S = 1800.0
 """A proof that would take longer is left out where several models are proved."""
 NO = "no"
-Shape = tuple[int, int, int]
+Shape = tuple[int, ...]
 
 _SIDES = (64, 96, 128)
 _FAULTS = (RuntimeError, ValueError, TypeError, AssertionError)
@@ -50,8 +50,8 @@ class PointProof:
     parted: bool
 
 
-def reference(model: PartitionedModel, inputs: Tensor) -> Payload:
-    """The whole model's outputs for `inputs`, shape (batch, *model.input_shape), in its input dtype.
+def reference(model: PartitionedModel, *inputs: Tensor) -> Payload:
+    """The whole model's outputs for a batch of what it takes; images in its input dtype.
 
     The module itself computes them, on the same weights, because the graph is part of what is to be proved. The
     tensors come in the order of `Outline.results`.
@@ -59,16 +59,19 @@ def reference(model: PartitionedModel, inputs: Tensor) -> Payload:
     entry = registry.entry(model.name)
     with torch.inference_mode():
         # A model may work in place, but not on what is the caller's.
-        images = normalized(inputs, entry.mean, entry.std) if inputs.dtype == torch.uint8 else inputs.clone()
-        return tuple(tensors_in(model.eager(images)))
+        if entry.make_inputs is None and inputs[0].dtype == torch.uint8:
+            own = [normalized(inputs[0], entry.mean, entry.std)]
+        else:
+            own = [one.clone() for one in inputs]
+        return tuple(tensors_in(entry.call(model.eager, own)))
 
 
-def prove(model: PartitionedModel, inputs: Tensor) -> Iterator[PointProof]:
+def prove(model: PartitionedModel, *inputs: Tensor) -> Iterator[PointProof]:
     """The proof of each point: the model is cut there, at some points into three, and compared with the whole.
 
     inputs: as for `reference`. No more than two stages and one copy of their weights are in memory at a time.
     """
-    expected = reference(model, inputs)
+    expected = reference(model, *inputs)
     last = len(model.points) - 1
     threes = {round(place * last / (CHAINS + 1)) for place in range(1, CHAINS + 1)} - {0, last}
     for point in range(last + 1):
@@ -82,9 +85,9 @@ def prove(model: PartitionedModel, inputs: Tensor) -> Iterator[PointProof]:
         )
 
 
-def _tried(model: PartitionedModel, chain: Sequence[int], inputs: Tensor, expected: Payload) -> PointProof:
+def _tried(model: PartitionedModel, chain: Sequence[int], inputs: Payload, expected: Payload) -> PointProof:
     """The proof of a split at the inner points of `chain`, whose first and last are those of the model."""
-    payload: Payload = (inputs,)
+    payload = inputs
     parted, held = True, list[int]()
     for start, end in itertools.pairwise(chain):
         stage = model.stage(start, end)
@@ -139,9 +142,9 @@ def tolerance(references: Sequence[Tensor]) -> float:
 
 
 def each(recipe: Recipe) -> list[PointProof]:
-    """The proof of each point of a model, with an image of the model's own size."""
+    """The proof of each point of a model, with an image of the model's own size, or its author's inputs."""
     with _loaded(recipe) as model:
-        return list(prove(model, _images(model, model.input_shape)))
+        return list(prove(model, *_inputs(model, model.input_shape)))
 
 
 def all_at_once(recipe: Recipe) -> str:
@@ -152,6 +155,8 @@ def all_at_once(recipe: Recipe) -> str:
     """
     with _loaded(replace(recipe, cuts=Cuts("op", 3))) as loaded:
         model = replace(loaded, points=_united(loaded))
+        if registry.entry(model.name).make_inputs is not None:
+            return _proved(model, model.input_shape)
         channels, *own = model.input_shape
         smaller = ((channels, side, side) for side in _SIDES if side < min(own))
         small = next((shape for shape in smaller if _fits(model, shape)), None)
@@ -161,7 +166,8 @@ def all_at_once(recipe: Recipe) -> str:
 
 def _fits(model: PartitionedModel, shape: Shape) -> bool:
     """Whether the graph is also one for images of this size."""
-    images, graph = model.traced.nodes[0], fx.GraphModule(model.traced.module, model.traced.nodes[0].graph)
+    (images,) = model.traced.inputs
+    graph = fx.GraphModule(model.traced.module, images.graph)
     example = torch.empty(1, *shape, dtype=model.traced.values[images].dtype, device="meta")
     try:
         for _ in propagate(graph, example):
@@ -172,20 +178,20 @@ def _fits(model: PartitionedModel, shape: Shape) -> bool:
 
 
 def _proved(model: PartitionedModel, shape: Shape) -> str:
-    """The proof of all points with one image of this size, in a few words."""
+    """The proof of all points with one input, if it is an image of this size, in a few words."""
     try:
-        images, worst, words = _images(model, shape), 0.0, "bitwise"
+        inputs, worst, words = _inputs(model, shape), 0.0, "bitwise"
         began = time.perf_counter()
-        reference(model, images)
+        reference(model, *inputs)
         expected_s = len(model.points) * (time.perf_counter() - began)
         if expected_s > LIMIT_S:
             return f"not proved: about {expected_s / 3600:.1f} h"
-        for point in prove(model, images):
+        for point in prove(model, *inputs):
             if word(point) == NO:
                 return f"{NO}: {fault(model.points[point.point], point)}"
             if not point.bitwise and point.error >= worst:
                 worst, words = point.error, word(point)
-        return f"{words}, {shape[1]} px"
+        return words if registry.entry(model.name).make_inputs else f"{words}, {shape[1]} px"
     except _FAULTS as error:
         return f"{NO}: {one_line(error)}"
 
@@ -215,11 +221,14 @@ def _united(model: PartitionedModel) -> tuple[Point, ...]:
     return tuple(replace(point, index=index) for index, point in enumerate(in_order))
 
 
-def _images(model: PartitionedModel, shape: Shape) -> Tensor:
+def _inputs(model: PartitionedModel, shape: Shape) -> Payload:
+    entry = registry.entry(model.name)
+    if entry.make_inputs is not None:
+        return entry.example(1, 0)
     generator = torch.Generator().manual_seed(0)
     if model.points[0].payload[0].dtype == "uint8":
-        return torch.randint(256, (1, *shape), dtype=torch.uint8, generator=generator)
-    return torch.randn(1, *shape, generator=generator)
+        return (torch.randint(256, (1, *shape), dtype=torch.uint8, generator=generator),)
+    return (torch.randn(1, *shape, generator=generator),)
 
 
 @contextmanager

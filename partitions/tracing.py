@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Container, Iterable, Iterator
+import itertools
+from collections.abc import Container, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
 
 from .graph import (
+    Input,
     TensorSpec,
     TracedModel,
     UntraceableModel,
@@ -30,42 +33,44 @@ class _Tracer(fx.Tracer):
 
 def trace(
     module: nn.Module,
-    input_shape: tuple[int, ...],
+    inputs: Sequence[Input],
     chain: tuple[str, ...] = (),
     mean_and_std: tuple[tuple[float, ...], tuple[float, ...]] | None = None,
 ) -> TracedModel:
-    """The graph of `module`, which is in eval mode, for inputs of (batch, *input_shape); it goes to the meta device.
+    """The graph of `module`, which is in eval mode, for these inputs; it goes to the meta device.
 
     chain: submodules that run one after another, for a model that is not to be traced. mean_and_std: those of each
     channel, for images that come as bytes; without them images are float32 and normalised already.
-    Raises UntraceableModel where there is no static graph of one tensor in and tensors out.
+    Raises UntraceableModel where there is no static graph from these tensors to tensors.
     """
     if chain:
-        return analyse(module, _chained(module, chain), input_shape, "chain", mean_and_std)
+        return analyse(module, _chained(module, chain), inputs, "chain", mean_and_std)
     buffers = {id(owner): dict(owner._buffers) for owner in module.modules()}
     try:
-        return analyse(module, _symbolic(module), input_shape, "torch.fx", mean_and_std)
+        return analyse(module, _symbolic(module, inputs), inputs, "torch.fx", mean_and_std)
     except UntraceableModel as error:
         from . import exported  # costs seconds to import
 
         for owner in module.modules():  # their values may be part of the graph
             owner._buffers.update(buffers[id(owner)])
         try:
-            holder, graph = exported.export(module, input_shape)
+            holder, graph = exported.export(module, inputs)
         except UntraceableModel as second:
             raise UntraceableModel(f"{error}; {second}") from second
-        return analyse(holder, graph, input_shape, "torch.export", mean_and_std)
+        return analyse(holder, graph, inputs, "torch.export", mean_and_std)
 
 
-def _symbolic(module: nn.Module) -> fx.Graph:
-    # Only the images are an input; options keep their defaults.
-    others = list(inspect.signature(module.forward).parameters.values())[1:]
+def _symbolic(module: nn.Module, inputs: Sequence[Input]) -> fx.Graph:
+    # What is no input is an option, which keeps its default.
+    parameters = list(inspect.signature(module.forward).parameters.values())
+    names = {one.name for one in inputs if one.name} or {one.name for one in parameters[: len(inputs)]}
+    others = [one for one in parameters if one.name not in names]
     options = {one.name: one.default for one in others if one.default is not one.empty}
     try:
         graph = _Tracer().trace(module, options or None)
     except Exception as error:  # whatever a model's own code makes of values that are not there
         raise UntraceableModel(f"{type(module).__name__} cannot be traced: {_first_line(error)}") from error
-    for node in [node for node in graph.nodes if node.op == "placeholder"][1:]:
+    for node in [node for node in graph.nodes if node.op == "placeholder" and node.target not in names]:
         if node.args:
             for user in list(node.users):  # fx asserts that the option is as it was
                 rewrite(user, lambda value, node=node: node.args[0] if value is node else value)
@@ -123,17 +128,17 @@ def _constants(
 def analyse(
     module: nn.Module,
     graph: fx.Graph,
-    input_shape: tuple[int, ...],
+    inputs: Sequence[Input],
     traced_by: str,
     mean_and_std: tuple[tuple[float, ...], tuple[float, ...]] | None = None,
 ) -> TracedModel:
     """The analysis of `graph`, which reads parameters and buffers of `module`; they go to the meta device.
 
-    Raises UntraceableModel where the graph does not map one tensor to tensors, or does not work for any batch.
+    Raises UntraceableModel where the graph does not map these tensors to tensors, or does not work for any batch.
     """
-    dtype = torch.float32
     if mean_and_std is not None:
-        dtype, images = torch.uint8, next(node for node in graph.nodes if node.op == "placeholder")
+        inputs = [replace(one, dtype=torch.uint8) for one in inputs]
+        images = next(node for node in graph.nodes if node.op == "placeholder")
         with graph.inserting_after(images):
             scaled = graph.call_function(normalized, (images, *mean_and_std))
         images.replace_all_uses_with(scaled, lambda user: user is not scaled)
@@ -142,22 +147,19 @@ def analyse(
     buffers = module.named_buffers(remove_duplicate=False)
     computed = {path: buffer for path, buffer in buffers if path not in saved}
     module.to("meta")
-    inputs = [node for node in graph.nodes if node.op == "placeholder"]
+    taken = _in_order([node for node in graph.nodes if node.op == "placeholder"], inputs, name)
     output = next(node for node in graph.nodes if node.op == "output")
     returned = [value for value in flattened(output.args[0]) if isinstance(value, fx.Node)]
-    if len(inputs) != 1:
-        raise UntraceableModel(f"{name} does not map one tensor to tensors")
-    unpin(graph, inputs[0])
+    unpin(graph, taken[-1])
     try:
         (one, written), (two, _) = (
-            _run(fx.GraphModule(module, graph), torch.empty(batch, *input_shape, dtype=dtype, device="meta"))
-            for batch in (1, 2)
+            _run(fx.GraphModule(module, graph), [each.empty(batch) for each in inputs]) for batch in (1, 2)
         )
     except Exception as error:  # whatever an operator makes of values that are not there
         raise UntraceableModel(f"{name} cannot be traced: {_first_line(error)}") from error
     results = tuple(node for node in returned if isinstance(one[node], Tensor))
-    if not results or not isinstance(one[inputs[0]], Tensor):
-        raise UntraceableModel(f"{name} does not map one tensor to tensors")
+    if not results:
+        raise UntraceableModel(f"{name} returns no tensor")
     output.args = (results,)
     settle(graph, one, two, written)
     nodes = [node for node in graph.nodes if node is not output]
@@ -168,16 +170,42 @@ def analyse(
     last_writes = {memory: index for index, node in enumerate(nodes) for memory in written.get(node, ())}
     sendable = _sendable(values, specs, live, last_writes)
     cuttable = [a and b for a, b in zip(_parted(module, nodes), sendable, strict=True)]
+    cuttable[: len(taken) - 1] = [False] * (len(taken) - 1)
+    if unused := [node.name for node in taken if node not in live[len(taken) - 1]]:
+        raise UntraceableModel(f"{name} does not use its input {unused[0]}: leave it out")
     return TracedModel(
         module, tuple(nodes), values, specs, results, tuple(live), tuple(cuttable), traced_by, computed
     )
 
 
-def _run(module: fx.GraphModule, example: Tensor) -> tuple[dict[fx.Node, Any], dict[fx.Node, set[int]]]:
+def _in_order(nodes: Sequence[fx.Node], inputs: Sequence[Input], name: str) -> list[fx.Node]:
+    """The graph's inputs, which are brought into the order of `inputs`. Raises UntraceableModel for others."""
+    if inputs[0].name:
+        by_name = {str(node.target): node for node in nodes}
+        missing = [one.name for one in inputs if one.name not in by_name]
+        strange = by_name.keys() - {one.name for one in inputs}
+        if missing or strange:
+            raise UntraceableModel(
+                f"{name} takes {', '.join(by_name)}, and not {', '.join(missing)}"
+                if missing
+                else f"{name} also needs {', '.join(sorted(strange))}"
+            )
+        ordered = [by_name[one.name] for one in inputs]
+        for before, after in itertools.pairwise(ordered):
+            before.append(after)
+        return ordered
+    if len(nodes) != len(inputs):
+        raise UntraceableModel(f"{name} takes {len(nodes)} tensors, and gets {len(inputs)}")
+    return list(nodes)
+
+
+def _run(
+    module: fx.GraphModule, examples: Sequence[Tensor]
+) -> tuple[dict[fx.Node, Any], dict[fx.Node, set[int]]]:
     """Each node's value, and the memory to which nodes write that exists before them."""
     values, written = dict[fx.Node, Any](), dict[fx.Node, set[int]]()
     seen = dict[int, tuple[Tensor, int]]()  # memory -> a tensor there, and how often it has been written to
-    for node, value in zip(module.graph.nodes, propagate(module, example), strict=False):
+    for node, value in zip(module.graph.nodes, propagate(module, *examples), strict=False):
         for memory in set[int]().union(*(storages(values[source]) for source in node.all_input_nodes)):
             tensor, version = seen[memory]
             if tensor._version != version:

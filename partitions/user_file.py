@@ -5,6 +5,7 @@ The file alone travels to the other hosts: all that it imports must be there, as
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import operator
 import re
@@ -15,6 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
+import torch
 from torch import Tensor, nn
 
 from pareto.errors import UserError
@@ -23,6 +25,7 @@ from .entry import IMAGENET_MEAN, IMAGENET_STD, Entry
 
 Builder = TypeVar("Builder", bound=Callable[[], nn.Module])
 
+MOST_INPUTS = 16
 _REFERENCE = re.compile(r"(?P<file>.+\.py)(:(?P<attribute>\w*))?")
 _DECLARATION = "_pareto_model"
 
@@ -35,10 +38,13 @@ def register(
     std: tuple[float, ...] | None = None,
     classes: tuple[str, ...] = (),
     pretrained: Callable[[], Mapping[str, Tensor]] | None = None,
+    inputs: Callable[[int, int], Any] | None = None,
 ) -> Callable[[Builder], Builder]:
     """Declare a function or class that makes an nn.Module without arguments to be a model.
 
-    input_shape: channels, height and width. postprocess: applied to what the module returns, as part of the model.
+    inputs: for a model that does not take images: returns its inputs for a batch size and a seed, as a tensor, a tuple
+    of tensors, or a dict by the parameters of `forward`. input_shape: channels, height and width. postprocess: applied
+    to what the module returns, as part of the model.
     mean, std: how images with values between 0 and 1 are normalised; ImageNet's by default, and 0 and 1 for images
     that do not have three channels. classes: what the outputs of a classifier stand for. pretrained: returns the state
     dict for `--weights pretrained`; it runs on the driver only.
@@ -46,6 +52,7 @@ def register(
     declared = _declaration(
         input_shape, mean, std, classes=tuple(classes), postprocess=postprocess, pretrained=pretrained
     )
+    declared["make_inputs"] = inputs
 
     def decorate(builder: Builder) -> Builder:
         setattr(builder, _DECLARATION, declared)
@@ -122,7 +129,10 @@ def read(file: Path, attribute: str, name: str) -> Entry:
             declared = _declaration(shape)
         except ValueError as error:
             raise UserError(f"{file}: {error}") from error
+        declared["make_inputs"] = getattr(builder, "inputs", getattr(module, "inputs", None))
     declared = dict(declared)
+    if make_inputs := declared.get("make_inputs"):
+        declared["make_inputs"] = functools.partial(_inputs, file, make_inputs)
     if pretrained := declared.get("pretrained"):
         declared["pretrained"] = lambda: _trained(file, attribute, pretrained)
     return Entry(name, lambda: _built(file, attribute, builder), file=file, attribute=attribute, **declared)
@@ -151,6 +161,32 @@ def _trained(file: Path, attribute: str, pretrained: Callable[[], Any]) -> Mappi
     if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()):
         raise UserError(f"{file}: the pretrained weights of {attribute} are no state dict")
     return state
+
+
+def _inputs(file: Path, make: Callable[[int, int], Any], batch_size: int, seed: int) -> dict[str, Tensor]:
+    """What a user's function makes, contiguous on the CPU: by the names of a dict, or numbered. Raises UserError."""
+    given = f"inputs({batch_size}, {seed})"
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            made = make(batch_size, seed)
+    except Exception as error:  # a user's code raises what it likes
+        raise UserError(f"{_place(file, error)}: {given} fails: {_words(error)}") from error
+    tensors = made if isinstance(made, Mapping) else made if isinstance(made, tuple | list) else (made,)
+    named = dict(tensors) if isinstance(tensors, Mapping) else {str(i): one for i, one in enumerate(tensors)}
+    if not 0 < len(named) <= MOST_INPUTS:
+        raise UserError(f"{file}: {given} makes {len(named)} inputs: a model has 1 to {MOST_INPUTS}")
+    for name, tensor in named.items():
+        if not isinstance(name, str) or not isinstance(tensor, Tensor) or tensor.layout != torch.strided:
+            raise UserError(
+                f"{file}: {given}: its input {name} is no dense tensor but {type(tensor).__name__}"
+            )
+        if tensor.dim() == 0 or len(tensor) != batch_size:
+            shape = "x".join(map(str, tensor.shape)) or "no dimension"
+            raise UserError(
+                f"{file}: {given}: its input {name} has {shape}: the batch comes first, {batch_size}"
+            )
+    return {name: tensor.detach().cpu().contiguous() for name, tensor in named.items()}
 
 
 def _only_registered(module: ModuleType, file: Path) -> str:

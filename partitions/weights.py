@@ -8,7 +8,7 @@ import json
 import os
 import pickle
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -246,6 +246,7 @@ def file_digest(path: Path) -> str:
 _IMAGES_OF_A_KIND = 2  # normalized images, and raw ones between 0 and 1: inputs may be either
 
 _Head = nn.Linear | _ConvNd
+_FAULTS = (RuntimeError, ValueError, TypeError, IndexError, AssertionError)
 
 
 def seeded(name: str, seed: int) -> nn.Module:
@@ -255,27 +256,39 @@ def seeded(name: str, seed: int) -> nn.Module:
     passes on signals that fade (MobileNetV2 ends at 1e-10) or explode (ResNet152 at 1e7) with depth, and ViT's head
     is zero. Such a network yields much the same for any input, and any split of it would pass for equal. So one batch
     of noise runs through it, as in the first step of a training: batch normalization takes its statistics, and the
-    heads are scaled so that their outputs are centred, with unit deviation.
+    heads are scaled so that their outputs are centred, with unit deviation. A model that does not take images gets the
+    inputs that its author makes.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         entry = registry.entry(name)
         model = entry.module()
-        shape = (_IMAGES_OF_A_KIND, *entry.input_shape)
-        images = torch.cat([torch.randn(shape), torch.rand(shape)])
+        if entry.make_inputs is None:
+            shape = (_IMAGES_OF_A_KIND, *entry.input_shape)
+            inputs: tuple[Tensor, ...] = (torch.cat([torch.randn(shape), torch.rand(shape)]),)
+        else:
+            inputs = entry.example(2 * _IMAGES_OF_A_KIND, seed)
         threads = torch.get_num_threads()
         torch.set_num_threads(1)  # the order of summation, and with it the last bits, depends on their number
         try:
             with torch.no_grad():
-                _calibrate(model, images)
+                _calibrate(model, functools.partial(entry.call, model), inputs)
+        except _FAULTS as error:
+            shapes = ", ".join(
+                f"{str(one.dtype).removeprefix('torch.')} {tuple(one.shape)}" for one in inputs
+            )
+            raise UserError(f"{name} fails on inputs of {shapes}: {one_line(error)}") from error
         finally:
             torch.set_num_threads(threads)
     return model.requires_grad_(False)
 
 
-def _calibrate(model: nn.Module, images: Tensor) -> None:
+_Call = Callable[[Sequence[Tensor]], Any]
+
+
+def _calibrate(model: nn.Module, call: _Call, inputs: Sequence[Tensor]) -> None:
     norms = [m for m in model.modules() if isinstance(m, _BatchNorm)]
-    heads = _heads(model, images[:1])
+    heads = _heads(model, call, [one[:1] for one in inputs])
     for head in heads:
         if not head.weight.any():
             nn.init.trunc_normal_(head.weight, std=head.weight.shape[1] ** -0.5)
@@ -290,7 +303,7 @@ def _calibrate(model: nn.Module, images: Tensor) -> None:
     try:
         for norm in norms:
             norm.train().momentum = 1.0  # the statistics of this batch, whole
-        model(images)
+        call(inputs)
     finally:
         for hook in hooks:
             hook.remove()
@@ -322,7 +335,7 @@ def _standardize(layer: _Head, outputs: Tensor) -> None:
         layer.bias.sub_(mean).div_(deviation)
 
 
-def _heads(model: nn.Module, images: Tensor) -> list[_Head]:
+def _heads(model: nn.Module, call: _Call, inputs: Sequence[Tensor]) -> list[_Head]:
     """The layers with no other layer between them and the model's result, in the order of the modules.
 
     A layer that its builder froze is no head but part of the arithmetic (YOLO's expectation over distances).
@@ -336,7 +349,7 @@ def _heads(model: nn.Module, images: Tensor) -> list[_Head]:
     ]
     try:
         with origins:
-            result = model(images)
+            result = call(inputs)
     finally:
         for hook in hooks:
             hook.remove()

@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from partitions import costs, model, points
+from partitions.graph import Input
 from partitions.recipe import Cuts, Recipe
 from partitions.tracing import trace
 
@@ -58,7 +59,7 @@ class Small(nn.Module):
 
 
 def test_each_node_by_hand():
-    traced = trace(Small().eval().requires_grad_(False).to("meta"), (3, 8, 8))
+    traced = trace(Small().eval().requires_grad_(False).to("meta"), (Input((3, 8, 8)),))
     found = {node.name: cost for node, cost in zip(traced.nodes, costs.of_nodes(traced), strict=True)}
     assert {name: cost.flops for name, cost in found.items() if cost.flops} == {
         "convolution": 2 * (4 * 6 * 6) * (3 * 3 * 3),
@@ -88,7 +89,7 @@ class Views(nn.Module):
 
 
 def test_tensors_that_are_made_are_counted_once_and_views_are_none():
-    traced = trace(Views().eval().requires_grad_(False).to("meta"), (3, 4, 4))
+    traced = trace(Views().eval().requires_grad_(False).to("meta"), (Input((3, 4, 4)),))
     outline = model.Outline("views", (3, 4, 4), points.find(traced, Cuts("op", fold=False)), "", traced)
     made = dict(
         zip([point.name for point in outline.points[1:]], costs.activation_bytes(outline), strict=True)

@@ -10,7 +10,7 @@ import torch
 from torch import fx, nn
 
 from partitions.exported import export
-from partitions.graph import UntraceableModel, tensors_in
+from partitions.graph import Input, UntraceableModel, tensors_in
 from partitions.torchvision_models import models
 
 SHAPE = (3, 32, 32)
@@ -105,7 +105,7 @@ def exported(build):
     tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
     with torch.random.fork_rng():
         structure = build().eval().to("meta")
-    holder, graph = export(structure, SHAPE)
+    holder, graph = export(structure, (Input(SHAPE),))
     run = fx.GraphModule(holder, graph)
     for path, tensor in [*run.named_parameters(), *run.named_buffers()]:
         if tensor.is_meta:
@@ -149,7 +149,7 @@ def test_nothing_in_the_graph_writes_to_its_inputs(build):
 
 def test_activations_in_place_are_no_reason_to_take_operators_apart():
     block = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), nn.ReLU(inplace=True)).eval().to("meta")
-    _, graph = export(block, SHAPE)
+    _, graph = export(block, (Input(SHAPE),))
     assert torch.ops.aten.batch_norm.default in operators(graph)
     assert block[2].inplace
 
@@ -168,7 +168,7 @@ def test_parameters_and_scopes_have_the_names_that_the_module_has():
 
 def test_what_depends_on_no_image_is_computed_at_once_and_kept_beside_the_weights():
     structure = Constants().eval().to("meta")
-    holder, graph = export(structure, SHAPE)
+    holder, graph = export(structure, (Input(SHAPE),))
     kept = {path: buffer for path, buffer in holder.named_buffers() if path != "offset"}
     assert not any(buffer.is_meta for buffer in kept.values())
     assert {tuple(buffer.shape) for buffer in kept.values()} >= {(4, 1, 1), (1,), (32, 32)}
@@ -191,7 +191,7 @@ def test_buffers_may_have_values_and_weights_need_no_memory():
             parts = [self.wide(part) * self.scale for part in x.mean((2, 3)).split(3, 1)]
             return parts[0]
 
-    _, graph = export(Wide().eval(), SHAPE)
+    _, graph = export(Wide().eval(), (Input(SHAPE),))
     assert operators(graph)[-2:] == [torch.ops.aten.linear.default, torch.ops.aten.mul.Tensor]
 
 
@@ -199,7 +199,7 @@ def test_a_constant_without_a_value_is_to_be_a_buffer(snapshot):
     structure = Constants().eval().to("meta")
     structure.gain = structure.gain.to("meta")
     with pytest.raises(UntraceableModel) as refused:
-        export(structure, SHAPE)
+        export(structure, (Input(SHAPE),))
     assert str(refused.value) == snapshot
 
 
@@ -209,7 +209,7 @@ def test_a_model_without_a_static_graph_is_refused_in_one_line_and_in_silence(bu
     log = logging.getLogger("torch.fx.experimental.symbolic_shapes")
     log.addHandler(logged)
     with pytest.raises(UntraceableModel) as refused:
-        export(build().eval().to("meta"), SHAPE)
+        export(build().eval().to("meta"), (Input(SHAPE),))
     log.removeHandler(logged)
     said = re.sub(r"\.py:\d+\)$", ".py:LINE)", str(refused.value))
     assert re.sub(r"\.numpy\(.* \(", "TORCH'S REASON (", said) == snapshot

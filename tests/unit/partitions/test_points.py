@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from partitions import points, registry
-from partitions.graph import TensorSpec, UntraceableModel
+from partitions.graph import Input, TensorSpec, UntraceableModel
 from partitions.model import describe
 from partitions.recipe import Cuts, Recipe
 from partitions.tracing import trace
@@ -135,7 +135,7 @@ def test_bytes_follow_shape_and_dtype():
 
 
 def traced(module):
-    return trace(module.eval().requires_grad_(False), (4,))
+    return trace(module.eval().requires_grad_(False), (Input((4,)),))
 
 
 def cuts(model, live_tensors=1):
@@ -366,6 +366,6 @@ def test_what_has_no_static_graph_is_refused(kind, snapshot):
 def test_no_memory_is_used_to_describe():
     before = torch.get_rng_state()
     structure = registry.build_structure("vgg11")
-    values = trace(structure, (3, 224, 224)).values.values()
+    values = trace(structure, (Input((3, 224, 224)),)).values.values()
     assert {value.device.type for value in values if isinstance(value, torch.Tensor)} == {"meta"}
     assert torch.equal(torch.get_rng_state(), before)

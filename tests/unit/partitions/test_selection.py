@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from partitions import points
+from partitions.graph import Input
 from partitions.model import describe
 from partitions.points import Point, select
 from partitions.recipe import Cuts, Handmade, Recipe
@@ -90,7 +91,7 @@ class Cheap(nn.Module):
 
 
 def grouped(live_tensors=1, fold=True):
-    model = trace(Cheap().eval(), (4,))
+    model = trace(Cheap().eval(), (Input((4,)),))
     return {point.name: point.folded for point in points.find(model, Cuts("op", live_tensors, fold))}
 
 
@@ -137,7 +138,7 @@ class Distinct(nn.Module):
 
 
 def test_work_on_two_values_or_to_another_size_is_not_folded():
-    found = points.find(trace(Distinct().eval(), (4,)), Cuts("op", 2))
+    found = points.find(trace(Distinct().eval(), (Input((4,)),)), Cuts("op", 2))
     assert [point.name for point in found] == ["input", "first", "second", "mul", "add", "getitem", "output"]
 
 

@@ -8,6 +8,7 @@ import torch
 from torch import fx, nn
 
 from partitions import points
+from partitions.graph import Input
 from partitions.recipe import Cuts
 from partitions.stage import cut
 from partitions.tracing import analyse, trace
@@ -104,7 +105,7 @@ def leaves(value):
 def skips(body):
     torch.manual_seed(1)
     net = Skips(body).eval().requires_grad_(False)
-    traced, state = trace(Skips(body).eval(), (4,)), net.state_dict()
+    traced, state = trace(Skips(body).eval(), (Input((4,)),)), net.state_dict()
     return net, traced, state, points.find(traced, Cuts("op", 4, fold=False))
 
 
@@ -154,7 +155,7 @@ def test_an_aten_operator_behind_the_cut_costs_no_copy():
     first = graph.call_function(torch.ops.aten.neg.default, (x,))
     second = graph.call_function(torch.ops.aten.relu_.default, (first,))
     graph.output((graph.call_function(torch.ops.aten.add_.Tensor, (second, 1)),))
-    traced = analyse(module, graph, (4,), "torch.export")
+    traced = analyse(module, graph, (Input((4,)),), "torch.export")
     stage = cut(traced, {}, "neg_default", "add__tensor")
     assert copies(stage) == []
     received = torch.tensor([[-1.0, 1.0, 2.0, -2.0]])

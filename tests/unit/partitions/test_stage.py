@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from partitions.graph import Input
 from partitions.stage import cut, paths
 from partitions.tracing import trace
 
@@ -69,7 +70,7 @@ AFTER = {
 
 def structure_and_state(net):
     net.eval().requires_grad_(False)
-    return trace(copy.deepcopy(net).to("meta"), (4,)), net.state_dict()
+    return trace(copy.deepcopy(net).to("meta"), (Input((4,)),)), net.state_dict()
 
 
 @pytest.mark.parametrize("kind", AFTER)

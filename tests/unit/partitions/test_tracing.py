@@ -5,7 +5,7 @@ import torch
 
 from partitions import graph, proof, registry, tracing, weights
 from partitions import model as partitioned
-from partitions.graph import UntraceableModel
+from partitions.graph import Input, UntraceableModel
 from partitions.recipe import Cuts, Handmade, Recipe
 
 # A gate lets easy images past the expensive block, and repeats a step until the signal is small: no static graph.
@@ -84,7 +84,7 @@ def test_a_chain_is_cut_between_its_submodules_and_computes_what_the_model_compu
 
 def test_a_submodule_that_is_not_there_is_told_with_those_that_are(recipe, snapshot):
     with pytest.raises(UntraceableModel) as refused:
-        tracing.trace(registry.build_structure(recipe.name), (3, 16, 16), ("stem", "gate", "head"))
+        tracing.trace(registry.build_structure(recipe.name), (Input((3, 16, 16)),), ("stem", "gate", "head"))
     assert str(refused.value) == snapshot
 
 

@@ -8,6 +8,7 @@ from torch import fx, nn
 from torch.nn import functional
 
 from partitions import points
+from partitions.graph import Input
 from partitions.recipe import Cuts
 from partitions.stage import cut
 from partitions.tracing import analyse, trace
@@ -34,7 +35,7 @@ def sized():
     torch.manual_seed(0)
     module = Sized().eval().requires_grad_(False)
     state = {path: tensor.clone() for path, tensor in module.state_dict().items()}
-    return trace(Sized().eval(), (3, 8, 8)), state, module
+    return trace(Sized().eval(), (Input((3, 8, 8)),)), state, module
 
 
 def test_sizes_block_no_cut(sized):
@@ -79,7 +80,7 @@ def test_a_new_tensor_is_made_where_its_stage_is():
     first = graph.call_function(torch.neg, (x,))
     grid = graph.call_function(torch.arange, (4,), {"device": torch.device("cpu")})
     graph.output(graph.call_function(torch.mul, (first, grid)))
-    model = analyse(module, graph, (4,), "torch.export")
+    model = analyse(module, graph, (Input((4,)),), "torch.export")
     for device in ("cpu", "meta"):
         stage = cut(model, {}, "neg", "mul").to(device)
         assert stage((torch.ones(2, 4, device=device),))[0].device.type == device
@@ -91,6 +92,6 @@ def test_a_tensor_as_large_as_the_batch_is_no_constant():
             both = torch.cat([x, -x])
             return both.view(x.shape[0] * 2, 2, 2).sum(0, keepdim=True).expand(x.shape[0] * 2, 2, 2) + 1
 
-    model = trace(Doubled(), (4,))
+    model = trace(Doubled(), (Input((4,)),))
     (result,) = cut(model, {}, "x", model.nodes[-1].name)((torch.randn(3, 4),))
     assert result.shape == (6, 2, 2)
