@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pareto.backends.base import Tensors, layout, nbytes
+from pareto.backends.base import Tensors, batches, layout, nbytes
 from pareto.codecs.registry import NONE, Codec
 from pareto.splits import Split
 from partitions.model import PartitionedModel
@@ -85,7 +85,7 @@ def expected(
     codecs: Sequence[Codec],
     task: str = "",
 ) -> Expected:
-    """data: `inputs` (n, batch, ...), the whole model's answers to them as `reference0`, `reference1`, ..., and
+    """data: the inputs as `input0`, `input1`, ... (n, batch, ...), the whole model's answers as `reference0`, ..., and
     `labels` (n, batch) where they are known. task: of the model's entry. A batch at a time is computed.
     """
     last, stages, through = len(model.points) - 1, _Stages(model), lossy(model, splits, codecs)
@@ -95,15 +95,16 @@ def expected(
         name: Comparison(task) for name in (NONE, *(codec.coded_name(split) for split, codec in through))
     }
     sizes = _Sizes(model, splits, codecs, cuts)
-    for index, batch in enumerate(data["inputs"]):
+    inputs, answers = batches(data, "input"), batches(data, "reference")
+    for index, batch in enumerate(inputs):
         labels = data["labels"][index] if "labels" in data else None
-        whole = Answers.of(_answers(data, index), task)
+        whole = Answers.of(answers[index], task)
         compared[NONE].add(whole, whole, labels)
         if not through and index >= SIZED:
             continue
         payloads = dict(_payloads(stages, batch, cuts))
         if index < SIZED:
-            sizes.add(payloads, len(batch))
+            sizes.add(payloads, len(batch[0]))
         for split, codec in through:
             tensors = payloads[split[0]]
             for cut, end in itertools.pairwise((*split, last)):
@@ -116,7 +117,7 @@ def expected(
             for number, tensor in enumerate(tensors):
                 key = f"{name}.reference{number}"
                 if key not in references:
-                    references[key] = torch.empty(len(data["inputs"]), *tensor.shape, dtype=tensor.dtype)
+                    references[key] = torch.empty(len(inputs), *tensor.shape, dtype=tensor.dtype)
                 references[key][index] = tensor
     qualities = {name: comparison.quality() for name, comparison in compared.items()}
     return Expected(references, qualities, sizes.shares(), sizes.seconds())
@@ -188,15 +189,9 @@ def _at_work(model: PartitionedModel, split: Split, codec: Codec) -> Codec:
     return codec.at(frozenset(crossing))
 
 
-def _answers(data: Mapping[str, Tensor], index: int) -> Tensors:
-    """The whole model's answers to one batch."""
-    names = itertools.takewhile(data.__contains__, (f"reference{number}" for number in itertools.count()))
-    return tuple(data[name][index] for name in names)
-
-
-def _payloads(stages: _Stages, batch: Tensor, cuts: Sequence[int]) -> Iterator[tuple[int, Tensors]]:
+def _payloads(stages: _Stages, batch: Tensors, cuts: Sequence[int]) -> Iterator[tuple[int, Tensors]]:
     """What crosses at each of these points, without a codec."""
-    tensors: Tensors = (batch,)
+    tensors = batch
     for start, end in itertools.pairwise((0, *cuts)):
         if start < end:
             tensors = stages.run(start, end, tensors)

@@ -19,6 +19,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from pareto.backends.base import Tensors
 from pareto.errors import UserError, one_line
 from pareto.sweep import Sweep
 from partitions import registry
@@ -30,6 +31,8 @@ from partitions.tracing import normalized
 # By name, after torchvision_models: beside a CPU-only torch nothing of torchvision can be imported before it.
 _transforms: Any = importlib.import_module("torchvision.transforms.functional")
 
+OWN = "own"
+"""What a manifest calls inputs that the model's author makes."""
 INPUTS = 4
 """Different inputs that requests take in turn, so that a stale result cannot pass for a fresh one."""
 IMAGES = 16
@@ -200,17 +203,36 @@ class Noise:
         """How many batches there are."""
         return INPUTS if self.images is None else math.ceil(self.images / batch_size)
 
-    def batches(self, batch_size: int) -> Iterator[Tensor]:
-        """Each of shape (batch_size, channels, height, width), in the model's input dtype; the same each time."""
+    def batches(self, batch_size: int) -> Iterator[Tensors]:
+        """Each one tensor (batch_size, channels, height, width), in the model's input dtype; the same each time."""
         generator = torch.Generator().manual_seed(self.seed)
         for _ in range(self.count(batch_size)):
             if self.dtype == torch.uint8:
-                yield torch.randint(256, (batch_size, *self.shape), generator=generator, dtype=torch.uint8)
+                yield (torch.randint(256, (batch_size, *self.shape), generator=generator, dtype=torch.uint8),)
             else:
-                yield torch.randn(batch_size, *self.shape, generator=generator)
+                yield (torch.randn(batch_size, *self.shape, generator=generator),)
 
     def labels(self, batch_size: int) -> None:
         """None: noise shows nothing."""
+
+
+@dataclass(frozen=True)
+class Own:
+    """What a model's author makes for it; depends on the seed only. images: how many; None for `INPUTS` batches."""
+
+    make: Callable[[int, int], Tensors]
+    images: int | None
+    seed: int
+
+    def count(self, batch_size: int) -> int:
+        return INPUTS if self.images is None else math.ceil(self.images / batch_size)
+
+    def batches(self, batch_size: int) -> Iterator[Tensors]:
+        """All tensors that the model takes, batch by batch. Raises UserError."""
+        return (self.make(batch_size, self.seed + number) for number in range(self.count(batch_size)))
+
+    def labels(self, batch_size: int) -> None:
+        """None: nobody says what they show."""
 
 
 @dataclass(frozen=True)
@@ -231,12 +253,12 @@ class Pictures:
     def count(self, batch_size: int) -> int:
         return min(len(self.samples) // batch_size, math.ceil(self.images / batch_size))
 
-    def batches(self, batch_size: int) -> Iterator[Tensor]:
+    def batches(self, batch_size: int) -> Iterator[Tensors]:
         """As those of noise. Raises UserError for an image that cannot be read."""
         fitted = ahead(partial(self._fitted, sample) for sample in self._taken(batch_size))
         for _ in range(self.count(batch_size)):
             batch = torch.stack([next(fitted) for _ in range(batch_size)])
-            yield batch if self.finish is None else self.finish(batch)
+            yield (batch if self.finish is None else self.finish(batch),)
 
     def labels(self, batch_size: int) -> Tensor | None:
         """The class of each image, int64 of shape (count, batch_size); None where they are not known."""
@@ -254,7 +276,7 @@ class Pictures:
         return self.fit(sample.read())
 
 
-Feed = Noise | Pictures
+Feed = Noise | Own | Pictures
 
 
 def ahead(jobs: Iterable[Callable[[], _T]]) -> Iterator[_T]:
@@ -336,14 +358,18 @@ def feed_for(
     sweep: Sweep,
     dataset: Dataset | None,
     recipe: Recipe,
-    shape: tuple[int, int, int],
     results: Sequence[TensorSpec],
 ) -> Feeding:
-    """The feed for a model. shape: (channels, height, width). results: what the model yields at batch 1."""
+    """The feed for a model. results: what the model yields at batch 1. Raises UserError."""
+    entry = registry.entry(recipe.name)
+    if entry.make_inputs is not None:
+        if dataset is not None:
+            raise UserError(f"{recipe.name} makes its own inputs: leave out --dataset and --data-path")
+        return Feeding(Own(entry.example, sweep.images, sweep.seed), {"name": OWN})
+    shape = entry.input_shape
     if dataset is None:
         dtype = torch.uint8 if recipe.input == "uint8" else torch.float32
         return Feeding(Noise(shape, dtype, sweep.images, sweep.seed), {"name": sweep.dataset})
-    entry = registry.entry(recipe.name)
     outputs = results[0].shape[1] if len(results) == 1 and len(results[0].shape) == 2 else None
     labels = match(dataset.classes, outputs, entry.classes)
     images = sweep.images or min(IMAGES, len(dataset.samples))

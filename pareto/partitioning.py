@@ -96,7 +96,7 @@ def points_table(outline: Outline, running: Sequence[Cost], proofs: Sequence[str
         headers += [f"{prefix}{title}\nedge", "\nserver", "\n%"]
     for header in (*headers, *(["proof"] if proofs else [])):
         table.add_column(header, justify="right", no_wrap=True)
-    image, least = float32_bytes(outline), smallest(outline.points)
+    image, least = input_bytes(outline), smallest(outline.points)
     for point in outline.points:
         mark = "*" if point is least else " "
         sent = [_kib(point.payload_bytes) + mark, _percent(point.payload_bytes, image)]
@@ -105,7 +105,7 @@ def points_table(outline: Outline, running: Sequence[Cost], proofs: Sequence[str
             edge, total = figures[point.index], figures[-1]
             cells += [write(edge), write(total - edge), _percent(edge, total)]
         table.add_row(*cells, *([proofs[point.index]] if proofs else []))
-        if not point.index:
+        if not point.index and outline.takes_images:
             dtype, nbytes = ("uint8", image // 4) if _dtype(outline) == "float32" else ("float32", image)
             table.add_row("", f"as {dtype}", "", _kib(nbytes) + " ", _percent(nbytes, image))
     return table
@@ -118,7 +118,11 @@ def draw(outline: Outline, running: Sequence[Cost], folder: Path, caption: str) 
     from analysis.naming import file_stem
 
     folder.mkdir(parents=True, exist_ok=True)
-    figure = partitions_figure(figure_rows(outline, running), float32_bytes(outline), caption)
+    whole = input_bytes(outline)
+    inputs = (
+        {"input, float32": whole, "input, uint8": whole // 4} if outline.takes_images else {"input": whole}
+    )
+    figure = partitions_figure(figure_rows(outline, running), inputs, caption)
     return save(figure, folder / file_stem("partitions", outline.name))
 
 
@@ -143,30 +147,31 @@ def smallest(points: Sequence[Point]) -> Point:
     return min(points[:-1], key=lambda point: point.payload_bytes)
 
 
-def float32_bytes(outline: Outline) -> int:
-    """Size of one image in float32: what payloads are compared with, whatever dtype it is sent in."""
-    return 4 * math.prod(outline.input_shape)
+def input_bytes(outline: Outline) -> int:
+    """What payloads are compared with: the size of one input; of an image in float32, whatever dtype it is sent in."""
+    return 4 * math.prod(outline.input_shape) if outline.takes_images else outline.points[0].payload_bytes
 
 
 def headline(outline: Outline, whole: Cost) -> str:
     """What the model is, in a line."""
     (giga, flops), (mega, parameters) = _scaled(whole.flops), _scaled(whole.parameters)
     return (
-        f"{outline.name}, traced by {outline.traced_by}: input {_shape(outline.input_shape)} {_dtype(outline)}, "
+        f"{outline.name}, traced by {outline.traced_by}: input {_input(outline)}, "
         f"{flops(whole.flops)} {giga}FLOP, {parameters(whole.parameters)} {mega + ' ' * bool(mega)}parameters "
         f"({whole.parameter_bytes / 2**20:.1f} MiB), batch size 1."
     )
 
 
 def _notes(outline: Outline) -> list[str]:
-    points, image, least = outline.points, float32_bytes(outline), smallest(outline.points)
+    points, image, least = outline.points, input_bytes(outline), smallest(outline.points)
+    what = "float32 input" if outline.takes_images else "input"
     sizes = [point.payload_bytes for point in points[1:-1]]
     fewer, fewest = (sum(size < limit for size in sizes) for limit in (image, image // 4))
     notes = [
         f"* smallest payload: point {least.index} ({least.name}), {_kib(least.payload_bytes)} KiB, "
-        f"{_percent(least.payload_bytes, image)} % of the float32 input",
-        f"{fewer} of the {len(sizes)} points between the ends send less than the float32 input, {fewest} "
-        "less than the uint8 input",
+        f"{_percent(least.payload_bytes, image)} % of the {what}",
+        f"{fewer} of the {len(sizes)} points between the ends send less than the {what}"
+        + (f", {fewest} less than the uint8 input" if outline.takes_images else ""),
         fold_note(points),
     ]
     return [note for note in notes if note]
@@ -226,7 +231,7 @@ def _row(recipe: Recipe, *, prove: bool) -> Row:
         len(points) - 1 for points in (find(traced, Cuts()), find(traced, Cuts("op", fold=False)), *folded)
     ]
     least = smallest(folded[-1])
-    share = _percent(least.payload_bytes, float32_bytes(outline))
+    share = _percent(least.payload_bytes, input_bytes(outline))
     sent = (_kib(least.payload_bytes), share, least.name)
     return Row(outline.name, (outline.traced_by, *map(str, counts), *sent, proved))
 
@@ -251,6 +256,12 @@ def write(rows: Iterable[Row], document: Path) -> None:
 
 def _dtype(outline: Outline) -> str:
     return outline.points[0].payload[0].dtype
+
+
+def _input(outline: Outline) -> str:
+    """`3x224x224 uint8`; of several inputs each with its name: `ids 128 int64, keep 128 bool`."""
+    specs = zip(outline.inputs, outline.points[0].payload, strict=True)
+    return ", ".join(f"{one.name} {_shape(one.shape)} {spec.dtype}".strip() for one, spec in specs)
 
 
 def _tensors(point: Point) -> str:

@@ -52,11 +52,12 @@ class ModelFacts:
     """What planning needs to know of a model. Bytes are those of one image.
 
     points: name and payload bytes of each. compute_s: of the whole model's forward pass on this machine. splits: the
-    cuts to measure, a point for each link. input: dtype of the images. notes: lines for the user. wire_shares: by
-    codec, of each point's payload the share that it sends. codec_s: by codec, what encoding an image's payload at each
-    point takes on this machine, and decoding it. accuracy: by batch size, codec at work and split, as far as it is
-    known beforehand. dtypes: of the tensors that cross at each point; where that is not known, they are taken for
-    floats. unfit: of a user's own codec, the points at which it does not take what crosses.
+    cuts to measure, a point for each link. input: dtypes of what it takes. own_inputs: whether its author makes that,
+    and it is no image. notes: lines for the user. wire_shares: by codec, of each point's payload the share that it
+    sends. codec_s: by codec, what encoding an image's payload at each point takes on this machine, and decoding it.
+    accuracy: by batch size, codec at work and split, as far as it is known beforehand. dtypes: of the tensors that
+    cross at each point; where that is not known, they are taken for floats. unfit: of a user's own codec, the points at
+    which it does not take what crosses.
     """
 
     points: tuple[tuple[str, int], ...]
@@ -64,6 +65,7 @@ class ModelFacts:
     result_bytes: int = 4000
     splits: tuple[tuple[int, ...], ...] = ()
     input: str = "uint8"
+    own_inputs: bool = False
     notes: tuple[str, ...] = ()
     wire_shares: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     codec_s: Mapping[str, tuple[tuple[float, float], ...]] = field(default_factory=dict)

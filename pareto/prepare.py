@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import shutil
 import time
@@ -19,7 +20,7 @@ from torch import Tensor
 
 import partitions
 from pareto import coding, feed, messages
-from pareto.backends.base import BackendError
+from pareto.backends.base import BackendError, Tensors, batches
 from pareto.codecs import own
 from pareto.codecs.registry import Codec, Own, parse
 from pareto.errors import UserError, one_line
@@ -85,9 +86,9 @@ class OwnCodec:
 class Prepared:
     """A model ready to be sent out.
 
-    code: the Python file that builds a user's own model. data: for each batch size `inputs` (n, batch, channels,
-    height, width), the whole model's answers to them as `reference0`, `reference1`, ... (n, batch, ...), and those
-    through codecs. qualities: for each batch size, as `coding.Expected` has them. codecs: the user's own.
+    code: the Python file that builds a user's own model. data: for each batch size what it takes as `input0`,
+    `input1`, ... (n, batch, ...), the whole model's answers as `reference0`, ... (n, batch, ...), and those through
+    codecs. qualities: for each batch size, as `coding.Expected` has them. codecs: the user's own.
     """
 
     name: str
@@ -149,10 +150,18 @@ def chosen_points(name: str, file: str) -> Handmade | None:
 
 
 def _input(name: str, sweep: Sweep) -> str:
-    """The dtype of the edge's input: a camera's bytes, unless the model takes something other than images."""
+    """The dtype of the edge's input: a camera's bytes, unless the model takes something other than images.
+
+    Raises UserError.
+    """
+    entry = registry.entry(name)
+    if entry.make_inputs is not None:
+        if sweep.input != AUTO:
+            raise UserError(f"--input {sweep.input}: {name} makes its own inputs: leave it out")
+        return ", ".join(str(one.dtype).removeprefix("torch.") for one in entry.inputs)
     if sweep.input != AUTO:
         return sweep.input
-    return "uint8" if registry.entry(name).input_shape[0] in IMAGE_CHANNELS else "float32"
+    return "uint8" if entry.input_shape[0] in IMAGE_CHANNELS else "float32"
 
 
 def prepare(name: str, sweep: Sweep, splits: Sequence[Split] = ()) -> Prepared:
@@ -177,7 +186,7 @@ def _prepare(recipe: Recipe, sweep: Sweep, folder: Path, splits: Sequence[Split]
     made = weights.make(recipe.name, sweep.weights, sweep.seed, folder)
     dataset = feed.open_dataset(sweep)
     model = partitioned.load(recipe, made.path)
-    fed = feed.feed_for(sweep, dataset, recipe, model.input_shape, model.results)
+    fed = feed.feed_for(sweep, dataset, recipe, model.results)
     input_bytes, result_bytes = model.points[0].payload_bytes, sum(spec.nbytes for spec in model.results)
     for batch_size in sweep.batch_sizes:
         _check_size(model.name, batch_size, fed.feed.count(batch_size), input_bytes + result_bytes)
@@ -190,7 +199,7 @@ def _prepare(recipe: Recipe, sweep: Sweep, folder: Path, splits: Sequence[Split]
         tensors, batch_s = _answered(model, fed.feed, batch_size)
         compute_s = min(compute_s, batch_s / batch_size)
         images = fed.feed.count(batch_size) * batch_size
-        inputs[str(batch_size)] = {"images": images, "digest": _digest(tensors["inputs"])}
+        inputs[str(batch_size)] = {"images": images, "digest": _digest(batches(tensors, "input"))}
         _check_references(model.name, images * result_bytes * len(coding.lossy(model, splits, codecs)))
         try:
             expected = coding.expected(model, tensors, splits, codecs, registry.entry(model.name).task)
@@ -216,6 +225,7 @@ def _prepare(recipe: Recipe, sweep: Sweep, folder: Path, splits: Sequence[Split]
             compute_s,
             result_bytes,
             input=recipe.input,
+            own_inputs=registry.entry(recipe.name).make_inputs is not None,
             notes=fed.notes,
             wire_shares=shares,
             codec_s=codec_s,
@@ -295,9 +305,11 @@ def _check_size(name: str, batch_size: int, batches: int, image_bytes: int) -> N
 def _check_pictures(recipe: Recipe, sweep: Sweep) -> None:
     """Raises UserError where a codec makes pictures, and the model's input is none."""
     made = next((codec.text for codec in sweep.coding if codec.pictures), None)
-    channels = registry.entry(recipe.name).input_shape[0]
-    if made and (recipe.input != "uint8" or channels not in PICTURE_CHANNELS):
+    entry = registry.entry(recipe.name)
+    channels = entry.input_shape[0]
+    if made and (entry.make_inputs or recipe.input != "uint8" or channels not in PICTURE_CHANNELS):
         why = f"{channels} channels" if recipe.input == "uint8" else f"{recipe.input}: give --input uint8"
+        why = "inputs of its own" if entry.make_inputs else why
         raise UserError(
             f"--codec {made} makes pictures of bytes in 1 or 3 channels, and {recipe.name} gets {why}"
         )
@@ -317,9 +329,10 @@ def _answered(model: PartitionedModel, images: feed.Feed, batch_size: int) -> tu
     fastest_s = float("inf")
     for index, batch in enumerate(images.batches(batch_size)):
         started = time.perf_counter()
-        answers = proof.reference(model, batch)
+        answers = proof.reference(model, *batch)
         fastest_s = min(fastest_s, time.perf_counter() - started)
-        named = {"inputs": batch, **{f"reference{number}": one for number, one in enumerate(answers)}}
+        kinds = (("input", batch), ("reference", answers))
+        named = {f"{kind}{number}": one for kind, group in kinds for number, one in enumerate(group)}
         for key, tensor in named.items():
             if key not in tensors:
                 tensors[key] = torch.empty(images.count(batch_size), *tensor.shape, dtype=tensor.dtype)
@@ -328,7 +341,9 @@ def _answered(model: PartitionedModel, images: feed.Feed, batch_size: int) -> tu
     return tensors if labels is None else {**tensors, "labels": labels}, fastest_s
 
 
-def _digest(tensor: Tensor) -> str:
-    """SHA-256 of the tensor's bytes."""
-    content = memoryview(tensor.reshape(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]
-    return hashlib.sha256(content).hexdigest()
+def _digest(batches: Sequence[Tensors]) -> str:
+    """SHA-256 of the tensors' bytes."""
+    digest = hashlib.sha256()
+    for tensor in itertools.chain.from_iterable(batches):
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]
+    return digest.hexdigest()

@@ -68,9 +68,8 @@ def plan(
         table.add_row("cores", held)
     if sweep.tcp != TcpSettings():
         table.add_row("TCP", _tcp(sweep.tcp))
-    inputs = (f"{model.input}, {model.points[0][1] / 1e3:.0f} kB" for model in models.values())
-    for sent in dict.fromkeys(inputs):
-        table.add_row("input", f"{sweep.dataset} images as {sent} each")
+    for sent in dict.fromkeys(_input(sweep, model) for model in models.values()):
+        table.add_row("input", sent)
     table.add_row("weights", sweep.weights + (f" (seed {sweep.seed})" if sweep.weights == "seeded" else ""))
     cells, rounds = {trial.cell for trial in plan.trials}, {trial.round for trial in plan.trials}
     grows = sweep.until is not None or sweep.budget is not None
@@ -86,6 +85,11 @@ def plan(
     least = "at most" if sweep.search and not grows else "at least" if grows else "about"
     table.add_row("estimate", f"{least} {duration(plan.estimate_s)} of measuring")
     out.print(table)
+
+
+def _input(sweep: Sweep, model: ModelFacts) -> str:
+    what = "the model's own:" if model.own_inputs else f"{sweep.dataset} images as"
+    return f"{what} {model.input}, {model.points[0][1] / 1e3:.3g} kB each"
 
 
 class Progress(Watcher):

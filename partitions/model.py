@@ -38,6 +38,11 @@ class Outline:
     traced: TracedModel
 
     @property
+    def takes_images(self) -> bool:
+        """Whether its input is an image; else its author makes what it takes."""
+        return registry.entry(self.name).make_inputs is None
+
+    @property
     def input_shape(self) -> tuple[int, ...]:
         """Of the first input, without the batch dimension."""
         return self.inputs[0].shape
@@ -162,7 +167,7 @@ def outline(recipe: Recipe) -> Outline:
     registry.adopt(recipe)
     name = registry.canonical(recipe.name)
     entry, handmade = registry.entry(name), recipe.handmade or Handmade()
-    mean_and_std = (entry.mean, entry.std) if recipe.input == "uint8" else None
+    mean_and_std = (entry.mean, entry.std) if recipe.input == "uint8" and not entry.make_inputs else None
     traced = trace(registry.build_structure(name), entry.inputs, handmade.chain, mean_and_std)
     try:
         cuts = points.named(traced, handmade.points) if handmade.points else points.find(traced, recipe.cuts)

@@ -250,18 +250,18 @@ def _sentences(data: pd.DataFrame) -> Iterator[str]:
         yield "Dotted: the share of the model's FLOPs before the point"
 
 
-def partitions_figure(rows: pd.DataFrame, input_bytes: int, text: str) -> Figure:
+def partitions_figure(rows: pd.DataFrame, inputs: Mapping[str, int], text: str) -> Figure:
     """Draw two panels over the points of one model, from one row a point, in order.
 
     Columns: model, point, point_name, tensors and payload_bytes (that cross there, at batch 1; 0 at the last),
     edge_flops and edge_parameters (of all that runs before the point; the last row is the whole model).
-    input_bytes: of one float32 image; text: the caption. Above: payload (KiB, logarithmic), marked by how many tensors
-    it is, beside the image as float32 and as bytes. Below: the share of FLOPs and of parameters before each point.
+    inputs: the bytes of one input, by each way to send it; text: the caption. Above: payload (KiB, logarithmic), marked
+    by how many tensors it is, beside the input. Below: the share of FLOPs and of parameters before each point.
     """
     named = len(rows) <= NAMED_POINTS
     with style.blank("page", 5.0 if named else 4.4) as figure:
         above, below = figure.subplots(2, sharex=True, height_ratios=(3, 2))
-        _payloads_by_tensors(above, rows, input_bytes)
+        _payloads_by_tensors(above, rows, inputs)
         _counted(below, rows)
         points = pd.Series(list(rows["point_name"]), index=list(rows["point"]))
         name_points(below, points, NAMED_POINTS, round_step(len(points), NUMBERS))
@@ -273,7 +273,7 @@ def partitions_figure(rows: pd.DataFrame, input_bytes: int, text: str) -> Figure
     return figure
 
 
-def _payloads_by_tensors(axes: Axes, rows: pd.DataFrame, input_bytes: int) -> None:
+def _payloads_by_tensors(axes: Axes, rows: pd.DataFrame, inputs: Mapping[str, int]) -> None:
     sent = rows[rows["payload_bytes"] > 0]
     x, kib = sent.index.to_numpy() - rows.index[0], sent["payload_bytes"].to_numpy() / 1024
     axes.set_yscale("log")
@@ -288,10 +288,7 @@ def _payloads_by_tensors(axes: Axes, rows: pd.DataFrame, input_bytes: int) -> No
         x[least], kib[least], "o", markersize=9, markerfacecolor="none", markeredgecolor="black",
         markeredgewidth=0.9, label="smallest payload", zorder=4,
     )  # fmt: skip
-    for bytes_, line, label in (
-        (input_bytes, "--", "input, float32"),
-        (input_bytes // 4, ":", "input, uint8"),
-    ):
+    for (label, bytes_), line in zip(inputs.items(), ("--", ":"), strict=False):
         axes.axhline(bytes_ / 1024, color="0.3", linestyle=line, linewidth=0.9, label=label, zorder=1)
     _label_kib(axes)
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import itertools
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Protocol
@@ -56,6 +57,12 @@ def bytes_of(tensor: Tensor) -> memoryview:
 def nbytes(tensors: Sequence[Tensor]) -> int:
     """The bytes of all tensors together."""
     return sum(tensor.nbytes for tensor in tensors)
+
+
+def batches(tensors: Mapping[str, Tensor], name: str) -> tuple[Tensors, ...]:
+    """The batches of a file that has the first tensor of all of them as `name0`, the second one as `name1`, ..."""
+    numbered = itertools.takewhile(tensors.__contains__, (f"{name}{number}" for number in itertools.count()))
+    return tuple(zip(*(tensors[each] for each in numbered), strict=True))
 
 
 def check_seconds(seconds: Sequence[float]) -> None:

@@ -89,7 +89,7 @@ class Worker:
         for data_path in request.data:
             # copied out of the file's mapping, in which they lie at odd addresses
             data = trial.Data.of({key: tensor.clone() for key, tensor in load_file(data_path).items()})
-            self._data[data.inputs[0].shape[0]] = data
+            self._data[data.batch_size] = data
         gc.collect()
         gc.freeze()  # what the model consists of stays: it need not be looked through before each trial
         return messages.Loaded(model.graph_digest, host.resident_bytes())
@@ -307,7 +307,7 @@ class Worker:
     def _example(self, takes: Layout, batch_size: int) -> Tensors:
         """An input for a warm-up: on the edge one of the model's, elsewhere zeros."""
         data = self._data.get(batch_size)
-        return (data.inputs[0],) if data else tuple(map(torch.zero_, wire.empty(wire.form(takes))))
+        return data.inputs[0] if data else tuple(map(torch.zero_, wire.empty(wire.form(takes))))
 
     def _loaded(self) -> tuple[partitioned.Outline, ResidentStage]:
         if self._model is None:

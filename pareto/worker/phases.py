@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from pareto.backends.base import Client, Reply, Tensors, check_order, layout, nbytes
 from pareto.constants import MOST_IN_FLIGHT
@@ -92,7 +91,7 @@ class NoLink:
 def latency(
     client: Client,
     compute: Compute,
-    inputs: Sequence[Tensor],
+    inputs: Sequence[Tensors],
     length: Length,
     encode: Compute | None = None,
 ) -> Phase:
@@ -109,7 +108,7 @@ def latency(
         number = len(samples)
         which = number % len(inputs)
         started = time.perf_counter()
-        payload = compute((inputs[which],))
+        payload = compute(inputs[which])
         computed = time.perf_counter()
         coded = _NOT_CODED
         if encode is not None:
@@ -134,7 +133,7 @@ def in_flight(latency_s: float, slowest_s: float) -> int:
 def throughput(
     client: Client,
     compute: Compute,
-    inputs: Sequence[Tensor],
+    inputs: Sequence[Tensors],
     length: Length,
     pace_s: float,
     depth: int,
@@ -199,7 +198,7 @@ def throughput(
             late = started - origin > OVERTIME * length.seconds and number >= least
             if faults or late:
                 break
-            payload = compute((inputs[number % len(inputs)],))
+            payload = compute(inputs[number % len(inputs)])
             computed, coded = time.perf_counter(), _NOT_CODED
             if encode is not None:
                 payload, coded = _encoded(encode, payload)

@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
-from pareto.backends.base import Client, Tensors, nbytes
+from pareto.backends.base import Client, Tensors, batches, nbytes
 from pareto.codecs.registry import Codec
 from pareto.jsonlines import Refused
 from pareto.messages import Coded, Length, Phases, Requests, RunTrial, TrialReport, WrongOutput
@@ -29,29 +29,29 @@ LEVELS_SHARE = 0.1
 
 @dataclass(frozen=True)
 class Data:
-    """Inputs, each a batch of shape (batch, 3, H, W), float32 or uint8, and what the whole model makes of them.
+    """Inputs, each a batch of all tensors that the model takes, and what the whole model makes of them.
 
-    coded: by `Codec.coded_name`, what the model
-    that is cut there makes of them in one process, with a codec that loses something.
+    coded: by `Codec.coded_name`, what the model that is cut there makes of them in one process, with a codec that loses
+    something.
     """
 
-    inputs: Sequence[Tensor]
+    inputs: Sequence[Tensors]
     references: Sequence[Tensors]
     coded: Mapping[str, Sequence[Tensors]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor]) -> Data:
-        """From a data file's tensors: `inputs`, `reference0`, `reference1` and so on.
+        """From a data file's tensors: `input0` and so on, `reference0` and so on.
 
         What a codec makes of them is behind its name and a dot: `int8@7.reference0`.
         """
-        names = list(itertools.takewhile(tensors.__contains__, (f"reference{i}" for i in itertools.count())))
         coded = dict.fromkeys(key.rpartition(".")[0] for key in tensors if "@" in key)
+        through = {name: batches(tensors, f"{name}.reference") for name in coded}
+        return cls(batches(tensors, "input"), batches(tensors, "reference"), through)
 
-        def answers(before: str) -> tuple[Tensors, ...]:
-            return tuple(zip(*(tensors[f"{before}{name}"] for name in names), strict=True))
-
-        return cls(tuple(tensors["inputs"]), answers(""), {name: answers(f"{name}.") for name in coded})
+    @property
+    def batch_size(self) -> int:
+        return len(self.inputs[0][0])
 
     def expected(self, codec: Codec | None, cuts: Sequence[int]) -> Sequence[Tensors]:
         """What a split's results must be equal to. Raises Refused where it was not made."""
@@ -82,8 +82,7 @@ def run(
     peak.begin()
     alone = isinstance(client, phases.NoLink)
     connected = connections.to(request.peer)
-    batch_size = data.inputs[0].shape[0]
-    payload = compute((data.inputs[0],))
+    payload = compute(data.inputs[0])
     tolerance = data.tolerance(expected)
     encode = codec.encode if codec is not None and not alone else None
     payload_bytes = 0 if alone else nbytes(payload)
@@ -102,7 +101,7 @@ def run(
     # Looked at where nothing is timed: the retransmissions are those of the warm-up's few requests, too.
     tcp = None if alone else connections.carried(connected, connections.to(request.peer))
     return TrialReport(
-        **figures(lone, many, batch_size),
+        **figures(lone, many, data.batch_size),
         gpu_s=device.gpu_s(),
         payload_bytes=payload_bytes,
         result_bytes=0 if alone else nbytes(lone.outputs[0][1]),

@@ -67,7 +67,7 @@ def expected(
     last = len(model.points) - 1
     with torch.inference_mode():
         whole = torch.stack([model.stage(0, last)((batch,))[0] for batch in inputs])
-    return coding.expected(model, {"inputs": inputs, "reference0": whole, **labels}, splits, codecs)
+    return coding.expected(model, {"input0": inputs, "reference0": whole, **labels}, splits, codecs)
 
 
 def test_references_are_of_each_split_and_each_way_to_lose_something(

@@ -45,8 +45,8 @@ def test_training_gives_a_model_that_reads_digits(
     (name,) = sweep.models
     made = prepare(name, sweep)
     data = load_file(made.data[1].path)
-    assert data["inputs"].dtype == torch.uint8
-    assert data["inputs"].shape == (360, 1, 3, 96, 96)
+    assert data["input0"].dtype == torch.uint8
+    assert data["input0"].shape == (360, 1, 3, 96, 96)
     quality = made.qualities[1]["none"]
     assert (quality.images, quality.top1) == (360, pytest.approx(right, abs=0.01))
     assert made.manifest["dataset"]["labels"] == "names"

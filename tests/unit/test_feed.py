@@ -95,7 +95,7 @@ def pictures(count: int, images: int, classes: tuple[int, ...] = ()) -> Pictures
 def test_whole_batches_of_images_each_taken_once():
     feed = pictures(50, 20, (7, 8, 9))
     for batch_size, count in ((1, 20), (8, 3), (32, 1)):
-        batches = torch.stack(list(feed.batches(batch_size)))
+        batches = torch.stack([batch for (batch,) in feed.batches(batch_size)])
         assert batches.shape == (count, batch_size, 3, 1, 1) and batches.dtype == torch.float32
         assert batches[:, :, 0].flatten().tolist() == list(range(count * batch_size))
         labels = feed.labels(batch_size)
@@ -114,7 +114,7 @@ def test_images_whose_classes_are_not_the_models_have_no_labels():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.uint8])
 def test_noise_depends_on_the_seed_and_no_two_batches_are_the_same(dtype):
     def made(seed: int, batch_size: int) -> torch.Tensor:
-        return torch.stack(list(Noise((3, 8, 6), dtype, None, seed).batches(batch_size)))
+        return torch.stack([batch for (batch,) in Noise((3, 8, 6), dtype, None, seed).batches(batch_size)])
 
     noise = made(1, 2)
     assert (noise.shape, noise.dtype) == ((INPUTS, 2, 3, 8, 6), dtype)
@@ -124,7 +124,7 @@ def test_noise_depends_on_the_seed_and_no_two_batches_are_the_same(dtype):
 
 
 def test_noise_is_of_the_kind_that_the_model_takes():
-    real = next(Noise((3, 64, 64), torch.float32, None, 1).batches(2))
+    (real,) = next(Noise((3, 64, 64), torch.float32, None, 1).batches(2))
     assert abs(float(real.mean())) < 0.05 and abs(float(real.std()) - 1) < 0.05
-    raw = next(Noise((3, 64, 64), torch.uint8, None, 1).batches(2))
+    (raw,) = next(Noise((3, 64, 64), torch.uint8, None, 1).batches(2))
     assert (int(raw.min()), int(raw.max())) == (0, 255)

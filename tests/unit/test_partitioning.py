@@ -223,7 +223,7 @@ def test_the_input_may_be_what_sends_least():
 def frame(name, cuts):
     outline = partitioned.outline(Recipe(name, cuts))
     running = costs.before_points(outline)
-    return partitioning.figure_rows(outline, running), partitioning.float32_bytes(outline)
+    return partitioning.figure_rows(outline, running), partitioning.input_bytes(outline)
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,9 @@ def frame(name, cuts):
 )
 def test_the_figure_has_every_point(name, cuts):
     points, input_bytes = frame(name, cuts)
-    figure = partitions_figure(points, input_bytes, "The caption.")
+    figure = partitions_figure(
+        points, {"input, float32": input_bytes, "input, uint8": input_bytes // 4}, "The caption."
+    )
     FigureCanvasAgg(figure).draw()
     above, below = figure.axes
     drawn = pd.concat(
@@ -268,7 +270,7 @@ def test_the_same_figure_twice(net, tmp_path):
 
 def test_a_model_without_parameters_has_no_shares(net, tmp_path):
     points, input_bytes = frame("alexnet", Cuts())
-    partitions_figure(points.assign(edge_flops=0, edge_parameters=0), input_bytes, "")
+    partitions_figure(points.assign(edge_flops=0, edge_parameters=0), {"input": input_bytes}, "")
     outline = partitioned.outline(Recipe("alexnet"))
     nothing = [costs.Cost()] * len(outline.points)
     table = partitioning.points_table(dataclasses.replace(outline), nothing)

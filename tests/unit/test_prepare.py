@@ -81,9 +81,9 @@ def test_noise_and_the_whole_models_answers_for_each_batch_size(own):
     assert it.data.keys() == {1, 3}
     for batch_size in (1, 3):
         tensors = data(it, batch_size)
-        assert tensors.keys() == {"inputs", "reference0"}
-        assert (tensors["inputs"].shape, tensors["inputs"].dtype) == ((4, batch_size, *SHAPE), torch.float32)
-        assert torch.equal(tensors["reference0"], answers(it, tensors["inputs"]))
+        assert tensors.keys() == {"input0", "reference0"}
+        assert (tensors["input0"].shape, tensors["input0"].dtype) == ((4, batch_size, *SHAPE), torch.float32)
+        assert torch.equal(tensors["reference0"], answers(it, tensors["input0"]))
 
 
 def test_the_same_sweep_is_prepared_the_same_and_another_seed_otherwise(own):
@@ -98,9 +98,9 @@ def test_the_same_sweep_is_prepared_the_same_and_another_seed_otherwise(own):
 def test_bytes_are_answered_as_the_normalised_images(own):
     it = made(own, input="auto")
     tensors = data(it)
-    assert (tensors["inputs"].shape, tensors["inputs"].dtype) == ((4, 1, *SHAPE), torch.uint8)
+    assert (tensors["input0"].shape, tensors["input0"].dtype) == ((4, 1, *SHAPE), torch.uint8)
     entry = registry.entry(own)
-    images = torch.stack([normalized(batch, entry.mean, entry.std) for batch in tensors["inputs"]])
+    images = torch.stack([normalized(batch, entry.mean, entry.std) for batch in tensors["input0"]])
     assert torch.equal(tensors["reference0"], answers(it, images))
     assert it.facts.points[0] == ("input", 3 * 18 * 14)
     assert it.manifest["input"] == it.recipe.input == "uint8"
@@ -126,7 +126,7 @@ def test_a_folder_of_images_with_the_classes_that_the_model_knows(animals):
     for batch_size, count in ((1, 6), (4, 2)):
         tensors = data(it, batch_size)
         shown = []
-        for image in tensors["inputs"].flatten(0, 1):
+        for image in tensors["input0"].flatten(0, 1):
             (same,) = [key for key, theirs in there.items() if torch.allclose(theirs, image, atol=1e-5)]
             shown.append(same)
         assert len(set(shown)) == count * batch_size
@@ -137,7 +137,7 @@ def test_a_folder_of_images_with_the_classes_that_the_model_knows(animals):
         ]
         assert quality.images == count * batch_size
         assert {name for name, _ in shown} == set(CLASSES)
-        assert torch.equal(tensors["reference0"], answers(it, tensors["inputs"]))
+        assert torch.equal(tensors["reference0"], answers(it, tensors["input0"]))
     assert it.facts.notes == ()
     told = it.manifest["dataset"]
     assert (told["name"], told["images"], told["of"], told["classes"]) == ("folder", 6, 18, CLASSES)
@@ -148,16 +148,16 @@ def test_bytes_of_a_folder_are_the_same_images(own, animals):
     asked = {"dataset": "folder", "data_path": animals, "images": 3}
     floats, raw = (data(made(own, input=dtype, **asked)) for dtype in ("float32", "uint8"))
     entry = registry.entry(own)
-    assert raw["inputs"].dtype == torch.uint8
-    images = torch.stack([normalized(batch, entry.mean, entry.std) for batch in raw["inputs"]])
-    assert torch.equal(images, floats["inputs"])
+    assert raw["input0"].dtype == torch.uint8
+    images = torch.stack([normalized(batch, entry.mean, entry.std) for batch in raw["input0"]])
+    assert torch.equal(images, floats["input0"])
     assert torch.equal(raw["reference0"], floats["reference0"])
 
 
 def test_cifar10_on_a_model_of_other_classes_has_no_labels_and_says_so(own, tmp_path, monkeypatch, snapshot):
     it = made(own, dataset="cifar10", data_path=example_images.cifar(tmp_path, monkeypatch))
     tensors = data(it)
-    assert tensors["inputs"].shape == (16, 1, *SHAPE)
+    assert tensors["input0"].shape == (16, 1, *SHAPE)
     assert it.qualities[1]["none"].top1 is None
     (note,) = it.facts.notes
     assert own in note

@@ -18,7 +18,7 @@ from pareto.backends.tcp import TcpClient, TcpServer
 from pareto.worker import phases
 from pareto.worker.phases import Length, NoLink, Phase, Sample
 
-INPUTS = [torch.full((1, 8), float(i)) for i in range(4)]
+INPUTS = [(torch.full((1, 8), float(i)),) for i in range(4)]
 NAME = bytes(8)
 
 
@@ -54,7 +54,7 @@ def server() -> Iterator[TcpServer]:
 def connect(
     server: TcpServer, seconds: float = 0.0, begins: Callable[[int], object] = lambda _: None
 ) -> TcpClient:
-    takes = layout(INPUTS[:1])
+    takes = layout(INPUTS[0])
     server.serve(Sleeping(takes, seconds, begins))
     client = TcpClient("127.0.0.1", server.port, "t")
     client.open(NAME, (*takes, ("int64", (1,))))
@@ -143,7 +143,7 @@ def test_results_belong_to_their_inputs(server: TcpServer) -> None:
         assert len(phase.samples) > len(INPUTS)
         assert sorted(which for which, _ in phase.outputs) == list(range(len(INPUTS)))  # equal ones once
         for which, (first, second) in phase.outputs:
-            assert torch.equal(first, INPUTS[which] + 1)
+            assert torch.equal(first, INPUTS[which][0] + 1)
             assert second.tolist() == [which]
 
 
@@ -160,9 +160,9 @@ class Straying(Sleeping):
 
 
 def test_no_result_that_differs_is_passed_over(server: TcpServer) -> None:
-    server.serve(Straying(layout(INPUTS[:1])))
+    server.serve(Straying(layout(INPUTS[0])))
     client = TcpClient("127.0.0.1", server.port, "t")
-    client.open(NAME, layout(INPUTS[:1]))
+    client.open(NAME, layout(INPUTS[0]))
     phase = phases.latency(client, slow(0), INPUTS[:1], Length(9, 0.0))
     assert [int(result[0, 0]) for _, (result,) in phase.outputs] == [0, 1, 0, 1, 0, 1]
 

@@ -54,7 +54,8 @@ def run(
 
 
 def data(references: tuple[Tensors, ...] | None = None) -> Data:
-    return Data(LOGITS, references or tuple((logits,) for logits in LOGITS))
+    alone = tuple((logits,) for logits in LOGITS)
+    return Data(alone, references or alone)
 
 
 class Heads:
@@ -145,13 +146,13 @@ def test_what_the_stages_took_comes_from_the_requests(server: TcpServer) -> None
 
 def test_a_data_file_gives_each_input_all_its_answers() -> None:
     tensors = {
-        "inputs": torch.arange(6, dtype=torch.uint8).reshape(3, 2, 1, 1, 1),
+        "input0": torch.arange(6, dtype=torch.uint8).reshape(3, 2, 1, 1, 1),
         "reference1": torch.arange(3.0).reshape(3, 1) + 10,
         "reference0": torch.arange(3.0).reshape(3, 1),
     }
     found = Data.of(tensors)
-    assert [it.flatten().tolist() for it in found.inputs] == [[0, 1], [2, 3], [4, 5]]
-    assert found.inputs[0].dtype == torch.uint8
+    assert [it.flatten().tolist() for (it,) in found.inputs] == [[0, 1], [2, 3], [4, 5]]
+    assert found.inputs[0][0].dtype == torch.uint8
     assert [[int(it) for it in answers] for answers in found.references] == [[0, 10], [1, 11], [2, 12]]
 
 
@@ -180,11 +181,11 @@ def test_a_trial_through_a_codec_is_held_to_the_same_in_one_process(
     client = TcpClient("127.0.0.1", server.port, "t", connections)
     client.open(bytes(8), layouts)
     whole = tuple((one,) for one in inputs)
-    known = Data(inputs, whole, coded={codec.coded_name((0,)): coded})
+    known = Data(whole, whole, coded={codec.coded_name((0,)): coded})
     try:
         report = run(client, known, codec=codec)
         other = run(
-            client, Data(inputs, whole, coded={codec.coded_name((0,)): coded[1:] + coded[:1]}), codec=codec
+            client, Data(whole, whole, coded={codec.coded_name((0,)): coded[1:] + coded[:1]}), codec=codec
         )
     finally:
         client.close()
@@ -209,10 +210,10 @@ def test_results_that_were_never_encoded_are_wrong_through_a_codec(server: TcpSe
     server.serve(Echo(layouts))
     client = TcpClient("127.0.0.1", server.port, "t")
     client.open(bytes(8), layouts)
-    known = Data(inputs, (inputs,), coded={"uint4@0": coded})
+    known = Data((inputs,), (inputs,), coded={"uint4@0": coded})
     try:
         # The edge has no codec either: both ends left it out.
-        request = run(client, Data(inputs, coded), codec=None)
+        request = run(client, Data((inputs,), coded), codec=None)
     finally:
         client.close()
     assert isinstance(request, WrongOutput)
@@ -234,7 +235,7 @@ def test_a_reference_that_was_not_made_is_refused() -> None:
 
 
 def test_results_of_a_codec_are_found_in_a_data_file() -> None:
-    tensors = {"inputs": torch.zeros(2, 1, 3), "reference0": torch.ones(2, 1, 4)}
+    tensors = {"input0": torch.zeros(2, 1, 3), "reference0": torch.ones(2, 1, 4)}
     coded = {"int8@3+7.reference0": torch.full((2, 1, 4), 5.0)}
     found = Data.of(tensors | coded)
     assert [one.tolist() for (one,) in found.expected(parse("int8"), (3, 7))] == [[[5.0] * 4]] * 2
@@ -245,6 +246,6 @@ def test_what_a_codec_makes_infinite_is_never_right() -> None:
     inputs = (torch.tensor([[1e6, 1.0]]),)
     codec = parse("fp16")
     coded = (codec.decode(codec.encode(inputs), layout(inputs)),)
-    known = Data(inputs, (inputs,), coded={"fp16@0": coded})
+    known = Data((inputs,), (inputs,), coded={"fp16@0": coded})
     assert known.tolerance(known.expected(codec, (0,))) == pytest.approx(1e-4 * 1e6)
     assert proof.max_abs_error(coded[0], known.expected(codec, (0,))[0]) == float("inf")

@@ -93,7 +93,7 @@ def loading(model: None, one_thread: None, tmp_path_factory: pytest.TempPathFact
     model = partitioned.load(RECIPE, made.path)
     inputs = torch.randn(2, 1, *model.input_shape, generator=torch.Generator().manual_seed(1))
     references = torch.stack([proof.reference(model, batch)[0] for batch in inputs])
-    tensors = {"inputs": inputs, "reference0": references}
+    tensors = {"input0": inputs, "reference0": references}
     coded = coding.expected(model, tensors, CODED, [parse("int8"), parse("fp16")]).references
     save_file({**tensors, **coded}, folder / "data")
     return {
@@ -484,7 +484,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     name = registry.canonical(f"{folder / 'large.py'}:Large")
     structure = registry.build_structure(name).state_dict()
     save_file({key: torch.zeros(tensor.shape) for key, tensor in structure.items()}, folder / "weights")
-    save_file({"inputs": torch.ones(1, 1, 3, 8, 8), "reference0": torch.zeros(1, 1, 10)}, folder / "data")
+    save_file({"input0": torch.ones(1, 1, 3, 8, 8), "reference0": torch.zeros(1, 1, 10)}, folder / "data")
     return {
         "recipe": asdict(Recipe(name, Cuts(), *registry.source(name))),
         "weights": str(folder / "weights"),
