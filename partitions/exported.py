@@ -164,7 +164,15 @@ def _read_by_name(program: ExportedProgram, holder: nn.Module, name: str) -> tup
             copies[node] = graph.node_copy(node, read)
             copies[node].meta = {"nn_module_stack": _scopes(node)}
     graph.eliminate_dead_code()
+    _free_layouts(graph)
     return holder, graph
+
+
+def _free_layouts(graph: fx.Graph) -> None:
+    """Let views of what attention makes be copies where they must: each device lays its result out its way."""
+    if any("scaled_dot_product" in str(node.target) for node in graph.nodes):
+        for node in graph.find_nodes(op="call_function", target=_aten.view.default):
+            node.target = _aten.reshape.default
 
 
 def _constants(program: ExportedProgram) -> dict[fx.Node, Any]:

@@ -209,3 +209,43 @@ Unused.inputs = lambda batch, seed: {"types": torch.zeros(batch, 7), "ids": torc
     with pytest.raises(UserError) as error:
         load(f"{file}:Unused", tmp_path)
     assert str(error.value) == snapshot
+
+
+def test_attention_with_a_mask_that_only_torch_export_traces(tmp_path: Path) -> None:
+    file = tmp_path / "attending.py"
+    file.write_text(
+        TEXT
+        + """
+
+class Own(nn.TransformerEncoderLayer):
+    def __init__(self):
+        super().__init__(16, 2, 32, batch_first=True, norm_first=True)
+
+
+class Attending(Tokens):
+    inputs = staticmethod(
+        lambda b, s: {"ids": torch.randint(100, (b, 7)), "padding": torch.arange(7) >= torch.full((b, 1), 5)}
+    )
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = Own(), Own()
+
+    def forward(self, ids, padding):
+        x = self.embedding(ids)
+        for layer in (self.first, self.second):
+            x = layer(x, src_key_padding_mask=padding)
+        return self.head(x.mean(1))
+"""
+    )
+    model = load(f"{file}:Attending", tmp_path, Cuts(live_tensors=2))
+    assert model.traced_by == "torch.export"
+    assert [point.name for point in model.points] == [
+        "input",
+        "embedding",
+        "first",
+        "second",
+        "pool",
+        "output",
+    ]
+    assert all(point.bitwise for point in proof.prove(model, *registry.entry(model.name).example(2, 1)))
