@@ -39,12 +39,13 @@ def coded(
 
 
 def examples(data: Artifact) -> tuple[Artifact, bool]:
-    """A file with the `inputs` of a run's first batches alone, and whether it has no others."""
+    """A file with the inputs of a run's first batches alone, and whether it has no others."""
     with safe_open(data.path, framework="pt") as file:
-        inputs = file.get_slice("inputs")
-        first, count = inputs[:BATCHES], inputs.get_shape()[0]
+        inputs = {key: file.get_slice(key) for key in file.keys() if key.startswith("input")}  # noqa: SIM118
+        first = {key: tensor[:BATCHES].contiguous() for key, tensor in inputs.items()}
+        count = inputs["input0"].get_shape()[0]
     with scratch.folder() as folder:
-        save_file({"inputs": first.contiguous()}, folder / "examples.part")
+        save_file(first, folder / "examples.part")
         return Artifact.unlinked(folder / "examples.part"), count <= BATCHES
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import itertools
+import operator
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -323,7 +324,10 @@ def settle(graph: fx.Graph, one: Values, two: Values, writing: Container[fx.Node
 
 
 def _read_where_used(graph: fx.Graph, one: Values, two: Values) -> None:
-    """Ask a tensor at hand for each size that depends on the batch, and for the device of a new tensor."""
+    """Ask a tensor at hand for each size that depends on the batch, and for the device of a new tensor.
+
+    A size that no tensor at hand has, such as batch times heads, is a multiple of one's batch.
+    """
     nodes = list(one)
     position = {node: index for index, node in enumerate(nodes)}
     position[next(node for node in graph.nodes if node.op == "output")] = len(nodes)
@@ -351,11 +355,17 @@ def _read_where_used(graph: fx.Graph, one: Values, two: Values) -> None:
             return argument
         value, twice = one[argument], two[argument]
         if isinstance(value, torch.device) and (source := next(at_hand(user), None)):
-            new = graph.call_function(getattr, (source, "device"))
-        elif type(value) is int and twice == 2 * value and (source_and_dim := sized(user, value)):
-            new = graph.call_method("size", source_and_dim)
-        else:
+            return made(user, graph.call_function(getattr, (source, "device")), value, value)
+        if type(value) is not int or twice != 2 * value:
             return argument
+        if source_and_dim := sized(user, value):
+            return made(user, graph.call_method("size", source_and_dim), value, twice)
+        if source_and_dim := sized(user, 1):
+            batch = made(user, graph.call_method("size", source_and_dim), 1, 2)
+            return made(user, graph.call_function(operator.mul, (batch, value)), value, twice)
+        return argument
+
+    def made(user: fx.Node, new: fx.Node, value: Any, twice: Any) -> fx.Node:
         new.meta = dict(user.meta)
         one[new], two[new] = value, twice
         return new

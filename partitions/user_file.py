@@ -171,7 +171,7 @@ def _inputs(file: Path, make: Callable[[int, int], Any], batch_size: int, seed: 
             torch.manual_seed(seed)
             made = make(batch_size, seed)
     except Exception as error:  # a user's code raises what it likes
-        raise UserError(f"{_place(file, error)}: {given} fails: {_words(error)}") from error
+        raise UserError(f"{place(file, error)}: {given} fails: {words(error)}") from error
     tensors = made if isinstance(made, Mapping) else made if isinstance(made, tuple | list) else (made,)
     named = dict(tensors) if isinstance(tensors, Mapping) else {str(i): one for i, one in enumerate(tensors)}
     if not 0 < len(named) <= MOST_INPUTS:

@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 
 from pareto import messages
 from pareto.backends import registry, wire
-from pareto.backends.base import BackendError, Client, Layout, Server, Tensors, fingerprint
+from pareto.backends.base import BackendError, Client, Layout, Server, Tensors, batches, fingerprint
 from pareto.codecs import own
 from pareto.codecs import registry as codecs
 from pareto.errors import UserError
@@ -196,9 +196,11 @@ class Worker:
         known = {text: self._codec(text) for text in dict.fromkeys(text for _, text in request.coded)}
         self._hold(resident, 0, 0)
         gc.collect()
-        batches = [batch.clone() for batch in load_file(request.data)["inputs"]]
+        # copied out of the file's mapping, in which they lie at odd addresses
+        tensors = {key: tensor.clone() for key, tensor in load_file(request.data).items()}
+        inputs = batches(tensors, "input")
         try:
-            return codings.timed(self._device, resident, batches, request, known)
+            return codings.timed(self._device, resident, inputs, request, known)
         finally:
             self._hold(resident, 0, 0)
             self._device.forget()

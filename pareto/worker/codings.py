@@ -12,7 +12,6 @@ from dataclasses import fields
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from pareto.backends.base import Tensors, layout, nbytes
 from pareto.codecs.registry import NONE, Codec
@@ -31,7 +30,7 @@ neither its code nor its payload in the caches. int8 of 75 kB took 24 us again a
 def timed(
     device: Device,
     resident: ResidentStage,
-    batches: Sequence[Tensor],
+    batches: Sequence[Tensors],
     request: TimeCodecs,
     codecs: Mapping[str, Codec | None],
 ) -> CodecRuns:
@@ -41,7 +40,7 @@ def timed(
     """
     clock = time.process_time if request.cpu < 1 or torch.get_num_threads() == 1 else time.perf_counter
     made: dict[int, tuple[Any, ...]] = {}
-    payloads: list[Tensors] = [(batch,) for batch in batches]
+    payloads = list(batches)
     spare = torch.zeros(2, COOLING_BYTES, dtype=torch.uint8)
     at = 0
     for number in sorted(range(len(request.coded)), key=lambda number: request.coded[number][0]):

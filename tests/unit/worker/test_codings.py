@@ -41,7 +41,7 @@ def worker(tmp_path_factory: pytest.TempPathFactory, images: torch.Tensor) -> It
         recipe = Recipe(name, input="uint8")
         folder = tmp_path_factory.mktemp("weights")
         made = weights.make(name, "seeded", 3, folder)
-        save_file({"inputs": images}, folder / "examples")
+        save_file({"input0": images}, folder / "examples")
         worker = Worker(device.named("cpu"))
         worker.load(LoadModel(vars(recipe) | {"cuts": vars(recipe.cuts)}, str(made.path), made.digest, []))
         worker.folder = folder  # type: ignore[attr-defined]
