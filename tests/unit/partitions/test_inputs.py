@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from partitions import proof, registry, weights
 from partitions.graph import Input
 from partitions.model import PartitionedModel
 from partitions.recipe import Cuts, Recipe
+from tests import REPOSITORY
 
 BLOCKS = Cuts()
 TEXT = """
@@ -211,41 +213,21 @@ Unused.inputs = lambda batch, seed: {"types": torch.zeros(batch, 7), "ids": torc
     assert str(error.value) == snapshot
 
 
-def test_attention_with_a_mask_that_only_torch_export_traces(tmp_path: Path) -> None:
-    file = tmp_path / "attending.py"
-    file.write_text(
-        TEXT
-        + """
-
-class Own(nn.TransformerEncoderLayer):
-    def __init__(self):
-        super().__init__(16, 2, 32, batch_first=True, norm_first=True)
-
-
-class Attending(Tokens):
-    inputs = staticmethod(
-        lambda b, s: {"ids": torch.randint(100, (b, 7)), "padding": torch.arange(7) >= torch.full((b, 1), 5)}
-    )
-
-    def __init__(self):
-        super().__init__()
-        self.first, self.second = Own(), Own()
-
-    def forward(self, ids, padding):
-        x = self.embedding(ids)
-        for layer in (self.first, self.second):
-            x = layer(x, src_key_padding_mask=padding)
-        return self.head(x.mean(1))
-"""
-    )
-    model = load(f"{file}:Attending", tmp_path, Cuts(live_tensors=2))
+def test_the_example_of_the_documents(tmp_path: Path) -> None:
+    text = (REPOSITORY / "docs" / "own-models.md").read_text()
+    section = text.partition("## Inputs that are no images")[2].partition("\n## ")[0]
+    (example,) = re.findall(r"```python\n(.*?)```", section, re.S)
+    file = tmp_path / "sentences.py"
+    file.write_text(example)
+    model = load(f"{file}:build", tmp_path, Cuts(live_tensors=2))
     assert model.traced_by == "torch.export"
     assert [point.name for point in model.points] == [
         "input",
         "embedding",
-        "first",
-        "second",
+        "layers.0",
+        "layers.1",
         "pool",
         "output",
     ]
-    assert all(point.bitwise for point in proof.prove(model, *registry.entry(model.name).example(2, 1)))
+    proofs = list(proof.prove(model, *registry.entry(model.name).example(2, 1)))
+    assert all(point.parted and point.error < 1e-5 for point in proofs)
