@@ -12,6 +12,7 @@ from dataclasses import fields
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from pareto.backends.base import Tensors, layout, nbytes
 from pareto.codecs.registry import NONE, Codec
