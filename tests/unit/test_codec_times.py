@@ -41,11 +41,11 @@ def test_each_codec_is_timed_where_it_is_used_and_what_it_comes_to_there(outline
 @pytest.mark.parametrize("count", [codec_times.BATCHES, codec_times.BATCHES + 1])
 def test_the_first_batches_are_sent_without_answers(tmp_path: Path, count: int) -> None:
     inputs = torch.arange(count * 6).reshape(count, 2, 3)
-    save_file({"inputs": inputs, "reference0": torch.zeros(count, 2)}, tmp_path / "data")
+    save_file({"input0": inputs, "reference0": torch.zeros(count, 2)}, tmp_path / "data")
     made, is_all = codec_times.examples(Artifact(tmp_path / "data", "digest"))
     content = load_file(made.path)
-    assert list(content) == ["inputs"]
-    assert torch.equal(content["inputs"], inputs[: codec_times.BATCHES])
+    assert list(content) == ["input0"]
+    assert torch.equal(content["input0"], inputs[: codec_times.BATCHES])
     assert is_all == (count == codec_times.BATCHES)
     assert len(made.digest) == 64
 

@@ -226,7 +226,6 @@ def test_the_example_of_the_documents(tmp_path: Path) -> None:
         "embedding",
         "layers.0",
         "layers.1",
-        "pool",
         "output",
     ]
     proofs = list(proof.prove(model, *registry.entry(model.name).example(2, 1)))
