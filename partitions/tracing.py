@@ -107,9 +107,12 @@ def normalized(images: Tensor, mean: tuple[float, ...], std: tuple[float, ...]) 
 
     Each value is computed by itself, so that its bits are the same in any batch and on either side of the link.
     """
-    # An engine that traces this would leave its stand-ins for tensors behind, where everybody takes them for tensors.
-    made = _constants.__wrapped__ if torch.compiler.is_compiling() else _constants
-    centre, scale = made(mean, std, images.device)
+    if (
+        torch.compiler.is_compiling()
+    ):  # its stand-ins for tensors would stay, and everybody take them for tensors
+        centre, scale = _for_channels(mean, images.device), _for_channels(std, images.device)
+    else:
+        centre, scale = _constants(mean, std, images.device)
     return images.to(torch.float32).div_(255).sub_(centre).div_(scale)
 
 
@@ -119,10 +122,11 @@ def _constants(
 ) -> tuple[Tensor, Tensor]:
     """Both as tensors, made once for each device, because making them waits for a GPU."""
     with torch.inference_mode(False):
-        centre, scale = (
-            torch.tensor(values, dtype=torch.float32).view(-1, 1, 1).to(device) for values in (mean, std)
-        )
-    return centre, scale
+        return _for_channels(mean, device), _for_channels(std, device)
+
+
+def _for_channels(values: tuple[float, ...], device: torch.device) -> Tensor:
+    return torch.tensor(values, dtype=torch.float32).view(-1, 1, 1).to(device)
 
 
 @torch.inference_mode(False)  # inference tensors do not count their writes
