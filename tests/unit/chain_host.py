@@ -16,7 +16,6 @@ from multiprocessing.synchronize import Barrier
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from pareto import jsonlines
 from pareto.backends import registry, rpc
@@ -32,8 +31,8 @@ TCP = ("tcp", "tcp:5", "tcp:tls", "tcp:5:aes-gcm")
 _LIBC = ctypes.CDLL(None)
 
 
-def inputs(width: int) -> list[Tensor]:
-    return [torch.full((1, width), float(i)) for i in range(INPUTS)]
+def inputs(width: int) -> list[Tensors]:
+    return [(torch.full((1, width), float(i)),) for i in range(INPUTS)]
 
 
 class Meeting:
@@ -121,7 +120,7 @@ class ChainHost:
         """
         backend, position, results = request["backend"], request["position"], request["results"]
         self._meeting = Meeting(self._barrier, position, request["meeting"])
-        takes = layout(inputs(request["width"])[:1])
+        takes = layout(inputs(request["width"])[0])
         onward = None
         if request["onward"] is not None:
             onward = self._clients[backend]

@@ -49,6 +49,8 @@ def frame(latency: dict[int, list[float]], throughput: dict[int, list[float]], *
                         "top1",
                         "_images",
                         "agreement",
+                        "mean_iou",
+                        "map50",
                         "_error",
                     )
                 )
