@@ -85,8 +85,10 @@ def expected(
     codecs: Sequence[Codec],
     task: str = "",
 ) -> Expected:
-    """data: the inputs as `input0`, `input1`, ... (n, batch, ...), the whole model's answers as `reference0`, ..., and
-    `labels` (n, batch) where they are known. task: of the model's entry. A batch at a time is computed.
+    """What is known of a model's results at these splits with these codecs; a batch at a time is computed.
+
+    data: the inputs as `input0`, `input1`, ... (n, batch, ...), the whole model's answers as `reference0`, ..., and
+    `labels` (n, batch) where they are known. task: of the model's entry.
     """
     last, stages, through = len(model.points) - 1, _Stages(model), lossy(model, splits, codecs)
     cuts = sorted({cut for split in splits for cut in split if cut < last}) if codecs else []
