@@ -78,11 +78,17 @@ def link(workers: tuple[Worker, Worker], ports: dict[str, int], relay: Relay) ->
     """Shapes the link each way; what probes it, over new connections, as TCP's memory of another link misleads it."""
     edge, server = workers
 
+    def probe(**fields: Any) -> dict[str, Any]:
+        # A worker whose driver says nothing for 30 s ends, and TCP takes seconds where packets are lost.
+        server.ask("usage", **plain(GetUsage()))
+        reading: dict[str, Any] = edge.ask("probe", **plain(Question(**fields)))
+        return reading
+
     def shape(out: dict[str, Any], back: dict[str, Any]) -> Probe:
         relay.apply(out, back)
-        server.ask("usage", **plain(GetUsage()))  # a worker whose driver says nothing for 30 s ends
+        server.ask("usage", **plain(GetUsage()))
         edge.ask("connect", **RUN, ports=ports, backends=[])
-        return lambda **fields: edge.ask("probe", **plain(Question(**fields)))
+        return probe
 
     return shape
 
