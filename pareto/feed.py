@@ -187,6 +187,11 @@ def _plain(name: str) -> str:
 # Batches of them, or of noise
 
 
+def _count(images: int | None, batch_size: int) -> int:
+    """How many batches have so many images; None: `INPUTS`."""
+    return INPUTS if images is None else math.ceil(images / batch_size)
+
+
 @dataclass(frozen=True)
 class Noise:
     """Normal noise for a model that takes float32, random bytes for one that takes uint8; depends on the seed only.
@@ -201,7 +206,7 @@ class Noise:
 
     def count(self, batch_size: int) -> int:
         """How many batches there are."""
-        return INPUTS if self.images is None else math.ceil(self.images / batch_size)
+        return _count(self.images, batch_size)
 
     def batches(self, batch_size: int) -> Iterator[Tensors]:
         """Each one tensor (batch_size, channels, height, width), in the model's input dtype; the same each time."""
@@ -225,7 +230,7 @@ class Own:
     seed: int
 
     def count(self, batch_size: int) -> int:
-        return INPUTS if self.images is None else math.ceil(self.images / batch_size)
+        return _count(self.images, batch_size)
 
     def batches(self, batch_size: int) -> Iterator[Tensors]:
         """All tensors that the model takes, batch by batch. Raises UserError."""

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import torch
 
-from pareto.backends.base import BackendError, Client, Stage, Tensors, check_order
+from pareto.backends.base import BackendError, Client, Stage, Tensors, check_order, nbytes
 
 SMALL_BYTES = 64 << 10
 """A message up to this size fits into what a socket buffers, however slow the link."""
@@ -103,7 +103,7 @@ class Pipeline:
             request.left()
             return
         if request.stage is not self._known:  # its outputs are all of one size: none passes a greater one by
-            self._known, self._small = request.stage, sum(tensor.nbytes for tensor in outputs) <= SMALL_BYTES
+            self._known, self._small = request.stage, nbytes(outputs) <= SMALL_BYTES
         self._quick = own_s <= QUICK_S
         if self._small:
             self._pass_on(request, outputs, own_s)

@@ -300,7 +300,7 @@ def state_of(steps: Mapping[int, OwnStep]) -> dict[str, Tensor]:
 
 
 def cuts_of(steps: Mapping[int, OwnStep]) -> list[messages.OwnCut]:
-    """What a host is told of the cuts that a codec was made for, and run at."""
+    """The cuts that a codec was made for and run at, as a host gets them."""
     return [
         messages.OwnCut(
             point,

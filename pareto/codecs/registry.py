@@ -237,7 +237,7 @@ def is_own(text: str) -> bool:
 def parse_all(texts: Iterable[str]) -> tuple[Codec, ...]:
     """The codecs of these texts, each once. Raises ValueError.
 
-    Own ones of one name are told apart by their files' names.
+    Own ones of one name have their files' names before it.
     """
     codecs = list(dict.fromkeys(map(parse, texts)))
     owns = list(dict.fromkeys(codec.own for codec in codecs if codec.own is not None))

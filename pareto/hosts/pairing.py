@@ -26,10 +26,10 @@ from pareto.hosts.host import EDGE, MAX_HOSTS, MIDDLE, SERVER, TestbedError
 from pareto.hosts.inventory import DEVICE, NAME, PARTS, THIS_MACHINE, HostEntry, Inventory
 from pareto.hosts.keys import Keyring
 from pareto.hosts.login import Login, shown
+from pareto.hosts.setup import Connect
 from pareto.hosts.ssh import SshConnection
 
 _NEW_KEY = "id_ed25519"
-Connect = Callable[[HostEntry], Connection]
 
 
 @dataclass(frozen=True)
@@ -237,13 +237,11 @@ class _Meeting:
     def link(self, own: list[Address], neighbour: HostEntry | None, *, is_next: bool) -> _Link:
         """is_next: whether the neighbour comes after the new host. Raises TestbedError, Unreachable."""
         if neighbour is None:
-            address, why, reaches = choose(own, "", "")
-            return _Link(address, why, reaches, [])
+            return _Link(*choose(own, "", ""), [])
         known = neighbour.data_address if is_next else neighbour.next_address or neighbour.data_address
         reaching = self._reaching(own, neighbour)
         if not reaching:
-            address, why, reaches = choose(own, known, neighbour.name)
-            return _Link(address, why, reaches, [])
+            return _Link(*choose(own, known, neighbour.name), [])
         pair = best(reaching, known)
         changed = []
         if str(pair.other) != known:
@@ -252,8 +250,7 @@ class _Meeting:
             elif as_known := [each for each in reaching if str(each.other) == known]:
                 pair = best(as_known, known)
             else:
-                address, why, reaches = choose(own, known, neighbour.name)
-                return _Link(address, why, reaches, [])
+                return _Link(*choose(own, known, neighbour.name), [])
         return _Link(pair.own, f"reaches {neighbour.name}, {pair.other}: {pair.result}", True, changed)
 
     def _reaching(self, own: list[Address], neighbour: HostEntry) -> list[Pair]:

@@ -1,4 +1,4 @@
-"""A user's own codec: what it may be, how it is told what it is for, and one line for each way to get it wrong."""
+"""A user's own codec: what it may be, how it learns what it is for, and one line for each way to get it wrong."""
 
 from __future__ import annotations
 
