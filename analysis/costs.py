@@ -18,6 +18,7 @@ import pandas as pd
 
 from analysis.points import AT_WORK, CELL, CONDITION, TRIAL, cuts, hosts, pooled
 from analysis.runs.manifest import directions, section, within
+from analysis.standing import stands
 from analysis.statistics.samples import Floats
 from pareto.constants import GOODPUT
 
@@ -150,7 +151,7 @@ def _crossing(trials: pd.DataFrame, stages: pd.DataFrame) -> pd.DataFrame:
 
     `payload_bytes` is what is sent of it, after the codec.
     """
-    crosses = (trials["status"] == "ok") & (trials["payload_bytes"] > 0)
+    crosses = stands(trials, "latency") & (trials["payload_bytes"] > 0)
     ok = trials.loc[crosses].reindex(columns=[*TRIAL, *MEASURED, "wire_bytes"]).reset_index(drop=True)
     # Runs from before there were codecs do not say it.
     ok["payload_bytes"] = ok.pop("wire_bytes").fillna(ok["payload_bytes"])
@@ -186,11 +187,11 @@ def _headers_of(netem: str, manifest: Mapping[str, Any]) -> tuple[float, float]:
 
 
 def stage_medians(stages: pd.DataFrame, trials: pd.DataFrame) -> pd.DataFrame:
-    """One row for each cell and host that took part in it: medians of `FIGURES` over the trials that are `ok`.
+    """One row for each cell and host that took part in it: medians of `FIGURES` over the trials that count.
 
     Takes the frames of `analysis.runs.load`. The keys are `CELL`, `position` and `host`.
     """
-    ok = stages.merge(trials.loc[trials["status"] == "ok", TRIAL], on=TRIAL)
+    ok = stages.merge(trials.loc[stands(trials), TRIAL], on=TRIAL)
     ok = pooled(ok, trials)
     return ok.groupby([*CELL, "position", "host"], dropna=False)[FIGURES].median().reset_index()
 

@@ -12,7 +12,7 @@ import pandas as pd
 from analysis import model_profile
 from analysis.advice import codecs
 from analysis.advice.advise import answers
-from analysis.comparing import bjontegaard
+from analysis.comparing import bjontegaard, by_engine
 from analysis.comparing.paired import COLUMNS, paired
 from analysis.comparing.sentences import verdicts
 from analysis.costs import overhead
@@ -29,16 +29,15 @@ from analysis.runs.load import Run, Runs, joined, links
 from analysis.runs.manifest import within
 from analysis.runs.setups import SIMULATED
 from analysis.runs.struck import with_struck
-from analysis.schema import STATUSES
+from analysis.standing import sentences, status_words
 from analysis.statistics import host_load, noise
 from analysis.statistics.stability import drifts, warnings
+from analysis.wording import place
 from pareto.errors import UserError
 
 FIGURE = ["model", "netem", "batch_size", "in_flight_asked", "setup"]
 """What one figure is of; backends and codecs are in it together."""
 FIGURES = ("auto", "all", "none")
-_IMAGES = ["model", "batch_size", "codec", "top1_images"]
-"""Trials that saw the same images and sent them the same way, so that they must have the same top-1."""
 
 
 @dataclass(frozen=True)
@@ -75,9 +74,10 @@ class Findings:
 
     answers: where to cut, and from what condition on elsewhere. warnings: what makes figures unsure, with advice.
     verdicts: backends in pairs. codecs: what each wins in time, costs in accuracy, and saves in bytes. notes: what
-    could not be shown. files: what was written. struck: what a search struck off (`analysis.runs.struck`). progress:
-    how much of the front was known when (`analysis.fronts.answer`). delta_rates: codecs in pairs
-    (`analysis.comparing.bjontegaard`). paired_codecs: each codec against none (`analysis.comparing.paired`).
+    could not be shown. engines: what each wins, on which host, and how long it takes to start. files: what was written.
+    struck: what a search struck off (`analysis.runs.struck`). progress: how much of the front was known when
+    (`analysis.fronts.answer`). delta_rates: codecs in pairs (`analysis.comparing.bjontegaard`). paired_codecs,
+    paired_engines: each codec against none, each engine against eager (`analysis.comparing.paired`).
     """
 
     runs: list[Run]
@@ -103,6 +103,8 @@ class Findings:
     progress: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=answer.COLUMNS))
     delta_rates: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=bjontegaard.COLUMNS))
     paired_codecs: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=COLUMNS["codec"]))
+    paired_engines: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=COLUMNS["engine"]))
+    engines: list[str] = field(default_factory=list)
 
     @property
     def on_one_machine(self) -> bool:
@@ -144,7 +146,7 @@ def find(runs: Runs, options: Options | None = None) -> Findings:
     manifests = [run.manifest for run in findings.runs]
     findings.answers += answers(rivals, known.stages, manifests, front=rows, struck_off=known.struck)
     profiles, unread = _profiles_of(known.runs, options.profiles)
-    findings.prediction = compared.compared(findings.front, profiles, manifests)
+    findings.prediction = compared.compared(compared.of_eager(findings.front, trials), profiles, manifests)
     findings.warnings += [
         *compared.faults(findings.prediction),
         *warnings(rows, drifting),
@@ -162,7 +164,15 @@ def find(runs: Runs, options: Options | None = None) -> Findings:
     findings.delta_rates = bjontegaard.delta_rates(rows)
     findings.paired_codecs = paired(rivals, "codec")
     findings.codecs += verdicts(findings.paired_codecs)
+    findings.paired_engines = paired(rivals, "engine")
+    findings.engines += [
+        *verdicts(findings.paired_engines),
+        *by_engine.sides(rivals),
+        *quality.of_engines(rows),
+        *by_engine.start_up(known.stages),
+    ]
     findings.codecs += [*quality.sentences(rows), *bjontegaard.sentences(findings.delta_rates)]
+    findings.notes += sentences(trials)
     findings.notes += noise.floor_sentences(noise.floors(known.trials))
     findings.notes += noise.spread_sentences(known.trials, [run.folder for run in known.runs])
     if rows.empty:
@@ -174,7 +184,6 @@ def find(runs: Runs, options: Options | None = None) -> Findings:
         else:
             findings.notes += energies_of_different_devices(shown, name)
             findings.notes += best_points(shown, name)
-    findings.notes += differing_top1(trials)
     findings.notes += host_load.full_cores(trials, shared=findings.on_one_machine)
     return findings
 
@@ -220,12 +229,12 @@ def best_points(rows: pd.DataFrame, name: str) -> Iterator[str]:
     """Yield the best feasible points among the rows of one figure, what sets the throughput's bound there, and which
     step was busiest. Nothing where it is not known what sets the bound.
     """
-    is_known = (rows["bound_by"] != "") & rows[["latency_s", "throughput_ips"]].notna().all(axis=1)
-    measured = rows[rows["feasible"].astype(bool) & is_known]
-    if measured.empty:
+    feasible = rows[rows["feasible"].astype(bool)]
+    measured = feasible[(feasible["bound_by"] != "") & feasible["throughput_ips"].notna()]
+    if measured.empty or feasible["latency_s"].isna().all():
         return
     most = measured.loc[measured["throughput_ips"].idxmax()]
-    least = measured.loc[measured["latency_s"].idxmin()]
+    least = feasible.loc[feasible["latency_s"].idxmin()]
     same = least.name == most.name
     lowest = ", where latency is lowest, too" if same else ""
     text = f"{name}: by the medians, most images/s at {_placed(most)}{lowest}, {_held_back(most)}"
@@ -234,6 +243,8 @@ def best_points(rows: pd.DataFrame, name: str) -> Iterator[str]:
 
 def _held_back(row: pd.Series) -> str:
     """Return `bound by edge-server out (busiest: edge, 86%)`, or `bound by edge (busy 86%)`."""
+    if not row["bound_by"]:
+        return "whose throughput is not known"
     if not row.get("busiest"):
         return f"bound by {row['bound_by']}"
     busy = "busy" if row["busiest"] == row["bound_by"] else f"busiest: {row['busiest']},"
@@ -242,13 +253,12 @@ def _held_back(row: pd.Series) -> str:
 
 def _placed(row: pd.Series) -> str:
     """Return the point and its backend; where nothing crosses, the point alone."""
-    return f"point {row['point']} (all on the edge)" if row["payload_bytes"] == 0 else _named(row)
+    return f"point {row['point']} ({place(row)})" if row["payload_bytes"] == 0 else _named(row)
 
 
 def nothing_valid(trials: pd.DataFrame, name: str) -> str:
-    """Return why there is nothing to draw: how many trials are ok, invalid and failed, and the most frequent reason."""
-    counts = trials["status"].value_counts()
-    text = ", ".join(f"{counts.get(status, 0)} {status}" for status in STATUSES)
+    """Return why there is nothing to draw: how many trials have which status, and the most frequent reason."""
+    text = status_words(trials)
     reasons = trials.loc[trials["reason"] != "", "reason"].value_counts()
     # A reason may be a traceback of many lines: a note is one.
     often = f"; most often: {short(reasons.index[0])}" if len(reasons) else ""
@@ -275,23 +285,3 @@ def _with_codec(row: pd.Series) -> str:
         word = quality.WORDS.get(str(row["accuracy_of"]), "accuracy")
         cost = f" ({word} {quality.span(pd.Series([row['accuracy']], dtype=float))})"
     return f" with {row['codec']}{cost}"
-
-
-def differing_top1(trials: pd.DataFrame) -> Iterator[str]:
-    """Yield a line for each model and codec whose points do not classify the same images equally well, though their
-    output must be the same.
-    """
-    measured = trials[(trials["status"] == "ok") & trials["top1"].notna()]
-    # A lossy codec costs what it costs at its point.
-    is_same = quality.is_none(measured["codec"])
-    if "output_error" in measured:
-        is_same |= measured["output_error"].le(quality.SAME_OUTPUT)
-    measured = measured[is_same]
-    for (model, _, codec, images), same in measured.groupby(_IMAGES, dropna=False):
-        if same["top1"].nunique() > 1:
-            worst, best = same.loc[same["top1"].idxmin()], same.loc[same["top1"].idxmax()]
-            sent = f" with codec {codec}" if codec not in ("", "none") else ""
-            yield (
-                f"{model}{sent}: top-1 of the same {images:.0f} images is {worst['top1']:.1%} at {_named(worst)} and "
-                f"{best['top1']:.1%} at {_named(best)}: a split alone must not change it"
-            )

@@ -7,9 +7,11 @@ there, and some where bytes cross: that is one cell, measured once, and a row of
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
 
-from analysis.schema import BETWEEN
+from analysis.schema import BETWEEN, STANDS
+from analysis.standing import stands, statuses
 
 CONDITION = ["model", "netem", "batch_size", "codec", "in_flight_asked", "setup"]
 """What is the same for all points that are compared. `setup` tells runs apart that were made with other settings or on
@@ -115,9 +117,9 @@ def struck_off(rows: pd.DataFrame) -> pd.Series:
 def pooled(rows: pd.DataFrame, trials: pd.DataFrame | None = None) -> pd.DataFrame:
     """The trials with one for each round of a point where nothing crosses; its backend is empty text.
 
-    Each of its figures is the mean of what that round's valid trials have, under whatever backend: they are the same
-    treatment, so the mean errs least. Where none is valid the first stands for all. `controls` is how many trials it is
-    made of, `controls_valid` how many of these are valid; both are empty for trials that stay as they are.
+    Each of its figures is the mean of what that round's trials have that can be trusted, under whatever backend: they
+    are the same treatment, so the mean errs least. Where none is valid the first stands for all. `controls` is how many
+    trials it is made of, `controls_valid` how many of these are valid; both are empty for trials that stay as they are.
 
     rows: trials, or their stages; trials: those of the stages, which tell where nothing crosses (payload_bytes is 0).
     What is pooled already stays as it is.
@@ -130,7 +132,7 @@ def pooled(rows: pd.DataFrame, trials: pd.DataFrame | None = None) -> pd.DataFra
     round_ = kept.groupby(
         [name for name in _OF_ROUND if name in kept], dropna=False, observed=True, sort=False
     ).ngroup()
-    is_ok = kept["status"] == "ok" if "status" in kept else pd.Series(True, index=kept.index)
+    is_ok = stands(kept) if "status" in kept else pd.Series(True, index=kept.index)
     counted = kept[is_ok | ~is_ok.groupby(round_).transform("any")]
     groups = counted.groupby(round_.loc[counted.index], sort=False)
     one = groups.head(1).copy()
@@ -146,6 +148,8 @@ def pooled(rows: pd.DataFrame, trials: pd.DataFrame | None = None) -> pd.DataFra
     if "status" in kept:
         numbers = is_ok.groupby(round_, sort=False).agg(["size", "sum"]).loc[in_order]
         one["controls"], one["controls_valid"] = numbers["size"].to_numpy(), numbers["sum"].to_numpy()
+        figures_of = [stands(kept, figure).groupby(round_).any().loc[in_order] for figure in STANDS]
+        one["status"] = np.where(one["controls_valid"] > 0, statuses(*figures_of), one["status"])
     both: pd.DataFrame = pd.concat([rows[~is_control], one]).sort_index()
     return both.reset_index(drop=True)
 

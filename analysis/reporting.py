@@ -24,6 +24,7 @@ TABLES = {
     "overhead.csv": "overhead",
     "paired.csv": "paired",
     "paired-codecs.csv": "paired_codecs",
+    "paired-engines.csv": "paired_engines",
     "drift.csv": "drifts",
     "prediction.csv": "prediction",
     "delta-rate.csv": "delta_rates",
@@ -48,11 +49,12 @@ def report(
     """Analyse one run or several joined, and write a report into `out` (by default a single run's folder).
 
     `front.csv` `hypervolume.csv` `attainment.csv` `drift.csv`; `overhead.csv`, where something crosses the link;
-    `paired.csv`, of two backends or more; `paired-codecs.csv`, of two codecs or more; `delta-rate.csv`, of two or more
-    that have curves; `report.html`; then `figures/`: LaTeX tables, and each figure as PDF and PNG with its data and
-    caption. Trials that are not `ok` are only counted; a condition with nothing but such trials gets a note instead of
-    figures. The same runs give the same bytes. Whoever interrupts the drawing keeps all the rest, and the next report
-    knows what to remove. before_figures: called when only figures are missing. Raises UserError, OSError.
+    `paired.csv`, `paired-codecs.csv`, `paired-engines.csv`, of two backends, codecs, engines or more; `delta-rate.csv`,
+    of two codecs or more that have curves; `report.html`; then `figures/`: LaTeX tables, and each figure as PDF and PNG
+    with its data and caption. Trials that are not `ok` are only counted; a condition with nothing but such trials gets
+    a note instead of figures. The same runs give the same bytes. Whoever interrupts the drawing keeps all the rest, and
+    the next report knows what to remove. before_figures: called when only figures are missing. Raises UserError,
+    OSError.
     """
     meant = folders(runs)
     if out is None and len(meant) > 1:

@@ -64,7 +64,10 @@ def _table(file: str, columns: str) -> Table:
 
 CELL = ("model", "point", "backend", "netem", "batch_size", "codec", "engine", "in_flight_asked")
 """The columns that say which cell a row is of."""
-STATUSES = ("ok", "invalid", "failed")
+LATENCY_ONLY, THROUGHPUT_ONLY = "latency only", "throughput only"
+STATUSES = ("ok", LATENCY_ONLY, THROUGHPUT_ONLY, "invalid", "failed")
+STANDS = {"latency": ("ok", LATENCY_ONLY), "throughput": ("ok", THROUGHPUT_ONLY)}
+"""The statuses of the trials whose latency, or throughput, can be trusted."""
 BETWEEN = "; "
 """Between several names in one column."""
 
@@ -85,8 +88,9 @@ TRIALS = _table(
         cross, which are not quantised, and every codec where nothing crosses. They are measured once, and compared as
         if each had this trial
     name: status
-        `ok`; `invalid`: it was measured and must not be trusted, `reason` says why; `failed`: `reason` is the
-        error
+        `ok`; `latency only`: its throughput must not be trusted, `reason` says why, and the figures of its latency
+        phase count; `throughput only`: the other way round; `invalid`: neither must be trusted; `failed`: `reason` is
+        the error ([more](../docs/measuring.md#judged-apart))
     free: reason
     positive: latency_s
         median of the latency phase, from input ready to result in hand, on the edge's clock, with one request
@@ -97,7 +101,7 @@ TRIALS = _table(
         median compute time of the edge's stage, on the edge's clock
     not negative: encode_s decode_s
         median of what all hosts together took for a request to encode what they sent, and to decode what came, each on
-        its own clock. Empty without a codec
+        its own clock; with `--from jpeg` also to make pixels of its file. Empty without a codec, and such a file
     not negative: serialize_s
         median processor time of the threads that turn tensors into bytes, without their waits. For rpc it is
         that of the asynchronous call on the sender's side, which also hands the tensors over; serializing the
@@ -113,8 +117,9 @@ TRIALS = _table(
         median compute time of the server's stage, on the server's clock. Empty where nothing reaches the server
     positive: edge_slowdown server_slowdown
         `edge_s` and `server_s` as a multiple of the stage's baseline, which is taken alone, before and after
-        the trial ([how](../docs/measuring.md#load-on-the-hosts)). Over 1.5 (`--slowdown`) the trial is
-        `invalid` if that makes up 5 % of the latency. Empty where the host runs no unit
+        the trial ([how](../docs/measuring.md#load-on-the-hosts)). Over 1.5 (`--slowdown`) the latency is not
+        trusted if that makes up 5 % of it, nor is the throughput if the stage was as slow in its phase. Empty where
+        the host runs no unit
     not negative: latency_bound_s
         what the stages compute for a request (the median of all together, or the sum of their baselines if
         that is less) + over each link: delay out + delay back + payload / rate out + result / rate back. With a codec:
@@ -131,6 +136,9 @@ TRIALS = _table(
         its direction (`edge-server out`, `edge-server back`). It is not always the busiest step
     positive: in_flight
         requests kept in flight in the throughput phase
+    number: prefetch
+        requests that the edge decoded ahead in the throughput phase, beside those in flight; 0 if it decoded in
+        line, or nothing
     not negative: probed_latency_bound_s
         the same two bounds with the links' rates as probed, the faster of before and after, instead of the
         profile's. They decide what is too good to be true: a latency under 0.99 of its bound, a throughput
@@ -143,9 +151,9 @@ TRIALS = _table(
     number: busiest_utilization
     positive: loaded_latency_s loaded_latency_p95_s
         median and 95th percentile of the latency of requests in the throughput phase, from when the edge
-        begins with a request, over those that began with `in_flight` - 1 others on their way. The percentile
-        needs at least 130 of them. `latency_s` is that of a single request: the two phases never run at the
-        same time
+        begins with a request, which with `prefetch` is decoding it ahead, over those that began with `in_flight` - 1
+        others on their way. The percentile needs at least 130 of them. `latency_s` is that of a single request: the
+        two phases never run at the same time
     positive: sequential_ips pipeline_gain
         images per second with one request in flight: the images of the latency phase over the time that its
         requests took; and `throughput_ips` as a multiple of that
@@ -157,7 +165,8 @@ TRIALS = _table(
     number: latency_requests throughput_requests
         how many requests each phase measured
     number: max_abs_error
-        largest deviation of any result in the trial from that of the whole model
+        largest deviation of any result in the trial from that of the whole model, as a share of the largest value of
+        its output, or of its column where an output has columns, as boxes and scores are; of 1 where that is less
     not negative: top1 top1_images
         share of all images of the run whose label is the top class after the codec, and how many images they are. Only
         with labels. This and the columns up to `wrong_images` belong to the split and the codec: the driver works them
@@ -175,7 +184,7 @@ TRIALS = _table(
         of a segmentation model: the mean over classes of intersection over union of its pixels and those of the whole
         model without a codec, over these images
     not negative: map50
-        of a YOLO detector: the mean average precision at an overlap of 0.5 of its boxes, where those of the whole model
+        of a detector: the mean average precision at an overlap of 0.5 of its boxes, where those of the whole model
         without a codec are the truth, over these images. Empty if that has no boxes
     free: changed_images
         which of these images changed their top class: a hexadecimal digit for each four, the first image its highest
@@ -221,7 +230,7 @@ TRIALS = _table(
     name: edge_throttled server_throttled
         the bits of a Raspberry Pi's `vcgencmd get_throttled` that were on during the trial, in hex such as `0x0`:
         `0x1` under-voltage, `0x2` frequency capped, `0x4` throttled, `0x8` soft temperature limit. A trial with any
-        of them is `invalid`
+        of them is `invalid`, or `latency only` where they came up in the throughput phase
     number: edge_steal_percent server_steal_percent
         share of the trial in which a hypervisor gave the host's cores to other machines. A host's cores are
         those on which its worker may run
@@ -281,13 +290,15 @@ STAGES = _table(
         median compute time of a request in the latency phase
     not negative: best_s
         the shortest time of a run in steady work: the baseline, or the best quarter of a second of the
-        throughput phase
+        throughput phase. With a codec its times are added; of an edge that decodes ahead (`prefetch`) it is that of
+        its slower step: decoding, or computing and encoding
     not negative: baseline_s
         mean time of a run with nothing in flight, before or after the trial, whichever is less, without waits
         for a core that something else had; and `compute_s` as a multiple of it
     positive: slowdown
     number: utilization
-        share of the throughput phase's steady part in which it computed
+        share of the throughput phase's steady part in which it computed, decoded or encoded; of an edge that decodes
+        ahead (`prefetch`), that of the busier of its two steps
     number: bubble_s
         idle time per request in that part
     not negative: payload_bytes
@@ -300,7 +311,8 @@ STAGES = _table(
     number: weights_bytes
         size of the parameters that it holds
     not negative: encode_s decode_s
-        median of what it took for a request to encode what it sent, and to decode what came. Empty without a codec
+        median of what it took for a request to encode what it sent, and to decode what came; with `--from jpeg` also to
+        make pixels of its file. Empty without a codec, and such a file
     not negative: wire_bytes
         what it sent of a request's payload after the codec: the median. Empty without a codec
     not negative: engine_s
@@ -536,6 +548,13 @@ def cell_name(
 def trial_name(cell: str, number: int) -> str:
     """The cell and round of a trial, as its files and link.csv name it."""
     return f"{cell}-r{number:02d}"
+
+
+def status_of(*, latency: bool, throughput: bool) -> str:
+    """The status of a trial that measured something, by which of its figures can be trusted."""
+    if latency and throughput:
+        return "ok"
+    return LATENCY_ONLY if latency else THROUGHPUT_ONLY if throughput else "invalid"
 
 
 README = Path(__file__).resolve().parents[1] / "results" / "README.md"

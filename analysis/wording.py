@@ -12,6 +12,8 @@ from analysis.points import cuts
 
 EDGE = "all on the edge"
 SERVER = "all on the server"
+ALONE = {"edge-only": "the edge alone", "server-only": "the server alone"}
+"""The networks that are none: a single host was measured, which stands where others have the edge."""
 
 
 def duration(seconds: float) -> str:
@@ -53,12 +55,15 @@ def _digits(value: float, digits: int) -> str:
 
 
 def place(row: Mapping[Hashable, Any]) -> str:
-    """Where the model is cut: `all on the edge`, `all on the server`, or `7 (features.6)`; over what, by what codec."""
+    """Where the model is cut: `all on the edge`, `all on the server`, or `7 (features.6)`; over what, by what codec and
+    engine.
+    """
+    by = f" by {row['engine']}" if row.get("engine") else ""
     if row["payload_bytes"] == 0:
-        return EDGE
+        return f"{ALONE.get(str(row.get('netem')), EDGE)}{by}"
     over = f" over {row['backend']}" if row["backend"] else ""
     codec = str(row.get("codec") or "none")
-    over += f" with {codec}" if codec != "none" else ""
+    over += (f" with {codec}" if codec != "none" else "") + by
     if set(cuts(row["point"])) == {0}:
         return f"{SERVER}{over}"
     name = str(row["point_name"] or "")
@@ -69,8 +74,8 @@ def place(row: Mapping[Hashable, Any]) -> str:
 def order(row: Mapping[Hashable, Any]) -> str:
     """What to do: `keep all on the edge`, `send the input to the server over tcp`, `cut at 7 (features.6) over tcp`."""
     where = place(row)
-    if where == EDGE:
-        return f"keep {EDGE}"
+    if where.startswith(EDGE):
+        return f"keep {where}"
     if where.startswith(SERVER):
         return f"send the input to the server{where.removeprefix(SERVER)}"
     return f"cut at {where}"

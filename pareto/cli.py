@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import keyword
 import logging
 import signal
 import sys
@@ -17,6 +18,7 @@ import typer
 from analysis.escaping import terminal
 from pareto import COMMAND, PROFILES, RESULTS, __version__, cli_hosts
 from pareto.errors import UserError
+from pareto.hosts.host import SERVED
 from pareto.options import OPTIONS, Option
 
 BEGAN = time.monotonic()
@@ -59,7 +61,27 @@ Figures = Annotated[
 ]
 DEFAULT_OBJECTIVES = "latency,throughput"
 OF_POINTS = ("granularity", "live_tensors", "fold", "input")
-OF_DEVICES = ("batch_size", "backend", "testbed", "hosts", "edge_cpu", "threads", "weights", "sample")
+OF_DEVICES = (
+    "batch_size",
+    "backend",
+    "testbed",
+    "token_file",
+    "hosts",
+    "edge_cpu",
+    "threads",
+    "weights",
+    "sample",
+)
+NOT_BY_HAND = (
+    "testbed",
+    "edge_only",
+    "server_only",
+    "hosts",
+    "edge_cpu",
+    "initial_window",
+    "slow_start_after_idle",
+    "shape_at",
+)
 OF_THE_LINK = ("hosts", "tolerance", "rtt_tolerance", "rtt_floor", "shape_at")
 
 
@@ -70,7 +92,9 @@ def _takes(*names: str) -> Callable[[Command], Command]:
         @functools.wraps(command)
         def given(**arguments: Any) -> None:
             typed = {
-                name: value for name, value in arguments.items() if value is not None or name not in names
+                name: value
+                for name, value in ((key.rstrip("_"), value) for key, value in arguments.items())
+                if value is not None or name not in names
             }
             command(**typed)
 
@@ -87,10 +111,14 @@ def _takes(*names: str) -> Callable[[Command], Command]:
 
 
 def _parameter(option: Option) -> inspect.Parameter:
-    switch = (option.switch,) if option.switch else ()
+    reserved = keyword.iskeyword(option.key)
+    switch = (option.switch,) if option.switch else (option.typed,) if reserved else ()
     info = typer.Option(None, *switch, help=option.described, metavar=option.metavar or None)
     return inspect.Parameter(
-        option.key, inspect.Parameter.KEYWORD_ONLY, default=info, annotation=option.type | None
+        f"{option.key}_" if reserved else option.key,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=info,
+        annotation=option.type | None,
     )
 
 
@@ -106,6 +134,37 @@ def run(
     **options: Any,
 ) -> None:
     """Sweep models over partition points, backends and network profiles."""
+    _run(sweep, options, out, resume, dry_run=dry_run, figures=figures)
+
+
+@app.command()
+@_takes(*(name for name in OPTIONS if name not in NOT_BY_HAND))
+def connect(
+    address: Annotated[
+        str, typer.Argument(metavar="ADDRESS[:PORT]", help="Where serve listens: on the server.")
+    ],
+    sweep: Annotated[Path | None, typer.Argument(help="A sweep file; options override it.")] = None,
+    *,
+    out: Out = RESULTS,
+    resume: Annotated[Path | None, typer.Option(help="A run's folder: do only what is missing.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print only the plan.")] = False,
+    figures: Figures = "auto",
+    **options: Any,
+) -> None:
+    """Sweep between this machine, the edge, and one that runs serve: without SSH, the link as it is."""
+    options["testbed"] = f"{SERVED}:{address}"
+    _run(sweep, options, out, resume, dry_run=dry_run, figures=figures)
+
+
+def _run(
+    sweep: Path | None,
+    options: dict[str, Any],
+    out: Path,
+    resume: Path | None,
+    *,
+    dry_run: bool,
+    figures: str,
+) -> NoReturn:
     folder = None
     if resume is None:
         from pareto.sweep import requested_sweep
@@ -120,7 +179,8 @@ def run(
         if sweep is not None:
             raise UserError("--resume takes its settings from the run: leave the sweep file out")
         wanted = resumed_sweep(folder, options)
-    typer.echo(f"pareto: {','.join(wanted.models)} at {','.join(wanted.netems)}")
+    where = f"on the {wanted.alone} alone" if wanted.alone else f"at {','.join(wanted.netems)}"
+    typer.echo(f"pareto: {','.join(wanted.models)} {where}")
     from pareto.run import run as run_sweep
 
     raise typer.Exit(run_sweep(wanted, out, folder, dry_run=dry_run, began=BEGAN, figures=figures))
@@ -389,6 +449,7 @@ def transport(
 
 app.add_typer(cli_hosts.app, name="hosts")
 app.command()(cli_hosts.doctor)
+app.command()(cli_hosts.serve)
 
 
 def main() -> int:

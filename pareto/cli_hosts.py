@@ -1,4 +1,4 @@
-"""The commands about hosts: `hosts add`, `hosts list`, `hosts setup`, and `doctor`."""
+"""The commands about hosts: `hosts add`, `hosts list`, `hosts setup`, `doctor` and `serve`."""
 
 from __future__ import annotations
 
@@ -83,6 +83,41 @@ def doctor(
     from pareto.console import console
 
     raise typer.Exit(0 if examination.examine(console(), testbed, repair=repair) else 2)
+
+
+def serve(
+    listen: Annotated[
+        str, typer.Option(metavar="ADDRESS[:PORT]", help="This machine's address towards the edge.")
+    ],
+    token_file: Annotated[
+        Path, typer.Option(help="What lets a driver in; written where it is missing. Copy it to the edge.")
+    ],
+    device: Annotated[str, typer.Option(help="cpu, or cuda:0 for the first GPU.")] = "cpu",
+    threads: Annotated[int, typer.Option(help="Compute threads.", min=1, max=256)] = 1,
+    rpc: Annotated[
+        bool, typer.Option("--rpc", help="Let rpc be measured: whoever reaches its ports may then run code.")
+    ] = False,
+    allow: Annotated[
+        list[Path] | None, typer.Option(help="A file of a model or codec that drivers may have run.")
+    ] = None,
+    folder: Annotated[
+        Path | None, typer.Option(help="Where what comes is kept.  [.pareto/served in the home]")
+    ] = None,
+) -> None:
+    """Let this machine be the server of a sweep by hand (connect): no SSH, and nothing that comes is executed."""
+    from pareto.hosts import serving
+
+    code = serving.serve(
+        listen,
+        token_file,
+        folder=folder,
+        device=device,
+        threads=threads,
+        rpc=rpc,
+        allowed=allow or (),
+        say=_say,
+    )
+    raise typer.Exit(code)
 
 
 def _say(text: str) -> None:

@@ -30,11 +30,18 @@ class CodecWork:
     @cached_property
     def least_s(self) -> dict[str, float]:
         """By role, what its codec takes for a request: the median of one phase, the lesser of both."""
-        taken = {}
-        for role, coded in self.hosts.items():
-            each = [sum(both) for both in zip(coded.decode_s, coded.encode_s, strict=True)]
-            taken[role] = min(statistics.median(phase) for phase in (each[: self.first], each[self.first :]))
-        return taken
+        return {
+            role: self._least_s([sum(both) for both in zip(coded.decode_s, coded.encode_s, strict=True)])
+            for role, coded in self.hosts.items()
+        }
+
+    def least_apart_s(self, role: str) -> tuple[float, float]:
+        """The same of a host that has a codec, for decoding and for encoding."""
+        coded = self.hosts[role]
+        return self._least_s(coded.decode_s), self._least_s(coded.encode_s)
+
+    def _least_s(self, each: Sequence[float]) -> float:
+        return min(statistics.median(phase) for phase in (each[: self.first], each[self.first :]))
 
     def times_s(self, name: str) -> list[float]:
         """What all hosts took for each request: `encode_s` or `decode_s`."""
@@ -45,6 +52,10 @@ class CodecWork:
     def wire_bytes(self, role: str) -> float | None:
         """What a host sends of a request's payload: the median of the latency phase; None without a codec."""
         return statistics.median(self.hosts[role].wire_bytes[: self.first]) if role in self.hosts else None
+
+    def each_wire_bytes(self, role: str) -> list[float]:
+        """What a host sends of each request's payload in the latency phase; empty without a codec."""
+        return [*map(float, self.hosts[role].wire_bytes[: self.first])] if role in self.hosts else []
 
     def least_wire_bytes(self, role: str) -> float | None:
         """The least that a host sends in both phases, for a bound; None without a codec."""

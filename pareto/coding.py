@@ -1,8 +1,9 @@
-"""What codecs make of a model's results and payloads, worked out by the driver in one process, before a run.
+"""What codecs and engines make of a model: its results and payloads, worked out by the driver before a run.
 
-A codec that loses something changes the results. What a split through it must be equal to is the same split through the
-same codec in one process: so a wrong split is still found. What it costs in quality belongs to the split and the codec,
-not to a trial, so that is worked out here too, over all images of the run.
+A codec that loses something changes the results, and so does an engine that computes with fewer digits. What a split
+through it must be equal to is the same split through the same codec and engines in one process: so a wrong split is
+still found. What it costs in quality belongs to the split, the codec and the engines, not to a trial, so that is worked
+out here too, over all images of the run.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -19,35 +21,45 @@ from torch import Tensor
 from pareto.backends.base import Tensors, batches, layout, nbytes
 from pareto.codecs.registry import NONE, Codec
 from pareto.splits import Split
+from partitions.engines import registry
+from partitions.engines.base import Builder, Ranges
+from partitions.engines.base import Built as BuiltStage
+from partitions.engines.registry import EAGER, Engine
 from partitions.model import PartitionedModel
 from partitions.quality import Answers, Comparison, Quality
 from partitions.stage import Stage
 
 SIZED = 4
 """Batches whose payloads tell beforehand how many bytes a codec makes of them. A trial counts its own."""
-Coded = tuple[Split, Codec]
+CALIBRATED = 32
+"""Inputs whose values tell the ranges by which an engine quantises; all of a run that has fewer."""
+Coded = tuple[Split, Codec, Engine]
+Built = tuple[str, int, int]
+"""An engine, and the points where a stage begins and ends."""
+EXACT = Engine(EAGER)
 
 
 @dataclass(frozen=True)
 class Expected:
     """What is known before a run of a model's results at each split with each codec.
 
-    references: the results with each codec that loses something, as (n, batch, ...): `int8@7.reference0`. qualities: of
-    these by `Codec.coded_name`; those of the whole model, and so of all codecs that lose nothing, by `none`.
+    references: the results with each codec or engine that loses something, as (n, batch, ...): `int8@7.reference0`.
+    qualities: of these by `Codec.coded_name`; those of the whole model, and so of all that lose nothing, by `none`.
     wire_shares: by codec, the share of each point's payload that it sends; 1 where it is not used. codec_s: by codec,
     what encoding an image's payload at each point takes here, and decoding it; 0 where it is not used. Codecs that
-    others come to somewhere are among them.
+    others come to somewhere are among them. ranges: by which stages are quantised.
     """
 
     references: Mapping[str, Tensor]
     qualities: Mapping[str, Quality]
     wire_shares: Mapping[str, tuple[float, ...]]
     codec_s: Mapping[str, tuple[tuple[float, float], ...]]
+    ranges: Mapping[Built, Ranges] = field(default_factory=dict)
 
 
-def quality_name(codec: Codec, split: Split) -> str:
-    """Under which name the quality of a cell is. codec: what is at work there."""
-    return NONE if codec.lossless else codec.coded_name(split)
+def quality_name(codec: Codec, split: Split, by: Engine = EXACT) -> str:
+    """Under which name the quality of a cell is. codec: what is at work there. by: as `Engine.lossy` has it."""
+    return NONE if codec.lossless and by == EXACT else codec.coded_name(split, by.text)
 
 
 def accuracies(
@@ -66,16 +78,26 @@ def accuracies(
     return {cell: accuracy for cell, accuracy in known.items() if accuracy is not None}
 
 
-def lossy(model: PartitionedModel, splits: Sequence[Split], codecs: Sequence[Codec]) -> list[Coded]:
-    """Each split with each codec that changes its results, without the steps that lose nothing."""
+def lossy(
+    model: PartitionedModel,
+    splits: Sequence[Split],
+    codecs: Sequence[Codec],
+    engines: Sequence[Engine] = (EXACT,),
+) -> list[Coded]:
+    """Each split with each codec and engine that change its results, without what loses nothing."""
     last = len(model.points) - 1
     through = (
-        (split, _at_work(model, split, codec))
+        (split, _at_work(model, split, codec), engine.lossy(split, last))
+        for engine in engines
         for split in splits
         for codec in codecs
         if codec.fits(split, last)
     )
-    return list(dict.fromkeys((split, codec.lossy) for split, codec in through if not codec.lossless))
+    return list(
+        dict.fromkeys(
+            (split, codec.lossy, by) for split, codec, by in through if not codec.lossless or by != EXACT
+        )
+    )
 
 
 def expected(
@@ -84,45 +106,66 @@ def expected(
     splits: Sequence[Split],
     codecs: Sequence[Codec],
     task: str = "",
+    places: Callable[[Sequence[Tensor]], Tensor] | None = None,
+    engines: Sequence[Engine] = (EXACT,),
 ) -> Expected:
-    """What is known of a model's results at these splits with these codecs; a batch at a time is computed.
+    """What is known of a model's results at these splits with these codecs and engines; a batch at a time is computed.
 
     data: the inputs as `input0`, `input1`, ... (n, batch, ...), the whole model's answers as `reference0`, ..., and
-    `labels` (n, batch) where they are known. task: of the model's entry.
+    `labels` (n, batch) where they are known. task, places: of the model's entry. Raises EngineError.
     """
-    last, stages, through = len(model.points) - 1, _Stages(model), lossy(model, splits, codecs)
-    cuts = sorted({cut for split in splits for cut in split if cut < last}) if codecs else []
+    with ExitStack() as held:
+        stages = _Stages(model, batches(data, "input"), held)
+        return _expected(stages, model, data, splits, codecs, task, places, engines)
+
+
+def _expected(
+    stages: _Stages,
+    model: PartitionedModel,
+    data: Mapping[str, Tensor],
+    splits: Sequence[Split],
+    codecs: Sequence[Codec],
+    task: str,
+    places: Callable[[Sequence[Tensor]], Tensor] | None,
+    engines: Sequence[Engine],
+) -> Expected:
+    last, through = len(model.points) - 1, lossy(model, splits, codecs, engines)
+    cuts = sorted({cut for split in splits for cut in split if cut < last}) if through or codecs else []
     references: dict[str, Tensor] = {}
     compared = {
-        name: Comparison(task) for name in (NONE, *(codec.coded_name(split) for split, codec in through))
+        name: Comparison(task)
+        for name in (NONE, *(codec.coded_name(split, by.text) for split, codec, by in through))
     }
     sizes = _Sizes(model, splits, codecs, cuts)
     inputs, answers = batches(data, "input"), batches(data, "reference")
     for index, batch in enumerate(inputs):
         labels = data["labels"][index] if "labels" in data else None
-        whole = Answers.of(answers[index], task)
+        whole = Answers.of(answers[index], task, places)
         compared[NONE].add(whole, whole, labels)
         if not through and index >= SIZED:
             continue
         payloads = dict(_payloads(stages, batch, cuts))
         if index < SIZED:
             sizes.add(payloads, len(batch[0]))
-        for split, codec in through:
-            tensors = payloads[split[0]]
-            for cut, end in itertools.pairwise((*split, last)):
+        for split, codec, by in through:
+            hosts = len(split) + 1
+            first = by.at(0, hosts)
+            tensors = payloads.get(split[0]) if first == EAGER else None
+            tensors = stages.run(0, split[0], batch, first) if tensors is None else tensors
+            for position, (cut, end) in enumerate(itertools.pairwise((*split, last)), start=1):
                 if cut < last:
                     there = codec.for_cut(cut)
-                    tensors = there.decode(there.encode(tensors), layout(tensors))
-                    tensors = stages.run(cut, end, tensors)
-            name = codec.coded_name(split)
-            compared[name].add(Answers.of(tensors, task), whole, labels)
+                    tensors = there.decode(there.encode(tensors), layout(tensors)) if codec.names else tensors
+                    tensors = stages.run(cut, end, tensors, by.at(position, hosts))
+            name = codec.coded_name(split, by.text)
+            compared[name].add(Answers.of(tensors, task, places), whole, labels)
             for number, tensor in enumerate(tensors):
                 key = f"{name}.reference{number}"
                 if key not in references:
                     references[key] = torch.empty(len(inputs), *tensor.shape, dtype=tensor.dtype)
                 references[key][index] = tensor
     qualities = {name: comparison.quality() for name, comparison in compared.items()}
-    return Expected(references, qualities, sizes.shares(), sizes.seconds())
+    return Expected(references, qualities, sizes.shares(), sizes.seconds(), stages.ranges)
 
 
 class _Sizes:
@@ -171,18 +214,40 @@ class _Sizes:
 
 
 class _Stages:
-    """The stages of a model, each cut once."""
+    """The stages of a model, each cut once, and built once by each engine. inputs: of the model, in batches."""
 
-    def __init__(self, model: PartitionedModel) -> None:
+    def __init__(self, model: PartitionedModel, inputs: Sequence[Tensors], held: ExitStack) -> None:
         self._model = model
-        self._made: dict[tuple[int, int], Stage] = {}
+        self._inputs = inputs
+        self._held = held
+        self._made: dict[Built, Stage] = {}
+        self._builders: dict[str, Builder] = {}
+        self.ranges: dict[Built, Ranges] = {}
 
-    def run(self, start: int, end: int, tensors: Tensors) -> Tensors:
-        if (start, end) not in self._made:
-            self._made[start, end] = self._model.stage(start, end)
+    def run(self, start: int, end: int, tensors: Tensors, engine: str = EAGER) -> Tensors:
+        if start == end:
+            return tensors
         with torch.inference_mode():
-            outputs: Tensors = self._made[start, end](tensors)
+            key = engine, start, end
+            if key not in self._made:
+                self._made[key] = self._stage(start, end) if engine == EAGER else self._built(*key)
+            outputs: Tensors = self._made[key](tensors)
         return outputs
+
+    def _stage(self, start: int, end: int) -> Stage:
+        return self._model.stage(start, end)
+
+    def _built(self, engine: str, start: int, end: int) -> Stage:
+        """The stage as an engine builds it, by the ranges that its tensors have in eager."""
+        if engine not in self._builders:
+            self._builders[engine] = registry.builder(engine, torch.get_num_threads())
+            self._held.callback(self._builders[engine].close)
+        builder, stage, key = self._builders[engine], self._stage(start, end), (start, end)
+        enough = math.ceil(CALIBRATED / len(self._inputs[0][0]))
+        examples = [self.run(0, start, batch) for batch in self._inputs[:enough]]
+        ranges = builder.calibrated(stage, examples, key)
+        self.ranges[engine, start, end] = ranges
+        return BuiltStage(stage, builder.build(stage, examples[0], key, ranges))
 
 
 def _at_work(model: PartitionedModel, split: Split, codec: Codec) -> Codec:

@@ -128,12 +128,23 @@ def columns(
     return row
 
 
-def throttling(role: str, series: Series | None, usage: Usage) -> str:
+def throttling(role: str, series: Series | None, window: Window | None) -> str:
     """Why a host computed more slowly than it can, in its own words; empty where it reports nothing."""
-    if series is None or usage.trial_window is None:
+    if series is None or window is None:
         return ""
-    reasons = throttled_words(int(summary(series, usage.trial_window)["throttled"] or 0))
+    reasons = throttled_words(int(summary(series, window)["throttled"] or 0))
     return f"the {role} throttled: {', '.join(reasons)}" if reasons else ""
+
+
+def until(series: Series | None, trial: Window | None, steady: Window | None) -> Window | None:
+    """The window from a trial's beginning to the first sample in or after its throughput phase's steady part, which
+    says what came up since the sample before; None where there is no such sample.
+    """
+    if series is None or trial is None or steady is None:
+        return None
+    times = series.get("at_s", ())
+    after = bisect_left(times, steady[0])
+    return (trial[0], times[after]) if after < len(times) else None
 
 
 def within(series: Series, window: Window, margin_s: float = 1.0) -> dict[str, list[Any]]:

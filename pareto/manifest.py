@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.runs.manifest import FILE as MANIFEST
-from pareto import COMMAND, __version__, profile_files
+from pareto import COMMAND, __version__, dataset_names, profile_files
 from pareto.codecs.registry import is_own
 from pareto.errors import UserError
 from pareto.hosts.inventory import SIMULATED, THIS_MACHINE
@@ -113,18 +113,19 @@ def _profiles(networks: Networks) -> dict[str, Any]:
 
 
 def _testbed_hosts(sweep: Sweep) -> dict[str, Any] | None:
-    """What of a testbed file decides what is measured; None for the local testbed, which has no file."""
+    """What of a testbed file decides what is measured; None for a testbed that has no file."""
     if sweep.simulated:
         from pareto import simulated
 
         return simulated.load(sweep.testbed).record()
-    if sweep.testbed == THIS_MACHINE:
+    if sweep.testbed == THIS_MACHINE or sweep.served:
         return None
     from pareto.hosts import inventory
 
     links = ("data_address", "data_interface", "next_address", "next_interface")
     kept = ("name", "ssh", *links, "device", "threads", "python")
-    members = inventory.load(Path(sweep.testbed)).roles
+    file = inventory.load(Path(sweep.testbed))
+    members = {sweep.alone: file.one(sweep.alone)} if sweep.alone else file.roles
     return {role: {key: getattr(member, key) for key in kept} for role, member in members.items()}
 
 
@@ -214,8 +215,10 @@ _OUTSIDE: Mapping[str, Callable[[Any], bool]] = {
     "netem": _networks_outside,
     "codec": lambda texts: any(map(is_own, texts)),
     "weights": lambda source: source not in ("seeded", "pretrained"),
+    "dataset": dataset_names.runs_code,
     "data_path": lambda path: path is not None,
     "testbed": lambda name: name not in (THIS_MACHINE, SIMULATED),
+    "token_file": lambda path: path is not None,
 }
 """Options whose value may name a file or hosts, and whether a value does."""
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Generic, TypeVar, get_args
 
+from pareto.constants import MOST_IN_FLIGHT
 from pareto.jsonlines import Handler, Refused
 from pareto.validation import Bounds, ColumnsOf, read
 
@@ -24,6 +25,7 @@ MAX_S = 86_400.0
 MAX_STAGES = 7
 """Later stages that a request can pass: a chain has eight hosts at most."""
 MAX_REQUESTS = 10_000
+MOST_FILE_BYTES = 64 << 20
 """Requests of a phase: twice as many as a trial makes."""
 MAX_UNIT_RUNS = 300
 """Runs in which units are timed."""
@@ -47,6 +49,7 @@ Percent = Annotated[float, Bounds(0, 1e7)]
 """Of one core: a host has many."""
 Count = Annotated[int, Bounds(0, (1 << 63) - 1)]
 Positive = Annotated[int, Bounds(1, (1 << 63) - 1)]
+Prefetch = Annotated[int, Bounds(0, MOST_IN_FLIGHT)]
 Difference = Annotated[int, Bounds(1 - (1 << 63), (1 << 63) - 1)]
 """Between two readings of a counter, which may have started anew."""
 Port = Annotated[int, Bounds(1, 65_535)]
@@ -164,15 +167,17 @@ class OwnCodec:
 class LoadModel(Request[Loaded], op="load"):
     """Load the model, without its weights; on the edge, also inputs and the whole model's results for them.
 
-    recipe: the fields of a `partitions.recipe.Recipe`. weights: a file with that digest. data: files. codecs: a user's
-    own.
+    recipe: the fields of a `partitions.recipe.Recipe`. weights: files with the weights of the units that this host is
+    to run, each with its digest. digest: of all the weights. data: files. codecs: a user's own. file_bytes: where
+    requests begin with images' files, the most that one has.
     """
 
     recipe: dict[str, Any]
-    weights: str
+    weights: dict[str, str]
     digest: str
     data: list[str]
     codecs: list[OwnCodec] = field(default_factory=list)
+    file_bytes: Annotated[int, Bounds(0, MOST_FILE_BYTES)] = 0
 
 
 @dataclass(frozen=True)
@@ -284,11 +289,13 @@ class LoadStage(Request[StageLoaded], op="stage"):
     """Hold this host's stage of a split and no other, and serve it from now on.
 
     position: counts hosts from the edge, which is 0. interface: leads to the host behind; None on the last host.
+    ranges: of the stage's tensors, the least and the greatest value, for an engine that quantises it.
     """
 
     split: Split
     position: Count
     interface: str | None
+    ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
 
 
 @dataclass
@@ -446,7 +453,8 @@ class TcpConnection:
 class Coded:
     """What a host's codec did for each request of both phases, in order: the latency phase's come first.
 
-    decode_s: on what came; encode_s: on what it sent. wire_bytes: of the encoded payload that it sent.
+    decode_s: on what came, or on the file that a request begins with; encode_s: on what it sent. wire_bytes: of the
+    encoded payload that it sent.
     """
 
     decode_s: Annotated[list[Seconds], Bounds(1, MAX_REQUESTS)]
@@ -515,6 +523,8 @@ class TrialReport(Usage):
     work_s: what all hosts compute for a request (the median of the sums). stages_s: of each host behind the edge that
     took part. sequential_ips: images per second with one request in flight. measured_s: how long both phases took.
     With a codec work_s has its times too, and so have stages_s, where the edge cannot tell them from computing.
+    prefetch: how many requests the edge decoded ahead. Then throughput_busy_s is of the busier of decoding and of what
+    follows it, and steady_s of what follows it.
     """
 
     trial_window: Window
@@ -534,6 +544,7 @@ class TrialReport(Usage):
     throughput_ips: Rate
     sequential_ips: Rate
     in_flight: Annotated[int, Bounds(1, MAX_REQUESTS)]
+    prefetch: Prefetch = 0
     requests: Phases
     payload_bytes: Count
     result_bytes: Count
@@ -546,6 +557,8 @@ class TrialReport(Usage):
         super().__post_init__()
         if not self.trial_window[0] < self.trial_window[1]:
             raise ValueError("its trial_window ends before it begins")
+        if self.prefetch and self.coded is None:
+            raise ValueError(f"its prefetch is {self.prefetch}, without any decode_s")
         for phase in (self.requests.latency, self.requests.throughput):
             if len(phase.stages_s[0]) != len(self.stages_s):
                 raise ValueError("its stages_s are not as many as those of its requests")
@@ -556,7 +569,8 @@ class RunTrial(Request[TrialReport | WrongOutput], op="trial"):
     """The edge: one trial. interface, peer: lead to the host behind, and its address.
 
     in_flight: requests of the throughput phase; None: as many as keep the slowest step busy. transfer_s: what the
-    slowest link needs at least for a payload or a result.
+    slowest link needs at least for a payload or a result. prefetch: how many requests to decode ahead in the throughput
+    phase, if the edge decodes.
     """
 
     split: Split
@@ -567,6 +581,7 @@ class RunTrial(Request[TrialReport | WrongOutput], op="trial"):
     throughput: Length
     transfer_s: Seconds
     in_flight: Positive | None
+    prefetch: Prefetch = 0
 
 
 # The monitor

@@ -22,7 +22,7 @@ from analysis.escaping import short
 from analysis.model_profile import CodecTimes, ModelProfile, Quartet, UnitTimes, read
 from analysis.naming import file_stem
 from analysis.statistics.samples import intervals
-from pareto import PROFILES, codec_times, simulated
+from pareto import PROFILES, codec_times, dataset_names, simulated
 from pareto.backend_costs import added, reading_of
 from pareto.console import duration
 from pareto.devices import energy_per_image
@@ -36,8 +36,9 @@ from pareto.manifest import utc_now
 from pareto.messages import TimeCodecs, TimeUnits, UnitRuns
 from pareto.plain_files import written
 from pareto.prepare import Prepared, canonical, prepare, recipe
+from pareto.sending import Meter
 from pareto.starting import testbed_of
-from pareto.sweep import Sweep, links_of
+from pareto.sweep import NOT_PROFILED, Sweep, links_of
 from pareto.workers import NOT_SHAPED, Workers
 from partitions import costs, registry
 from partitions import model as partitioned
@@ -83,6 +84,8 @@ def make_or_reuse(
     sweep = canonical(sweep)
     if sweep.simulated:
         return _simulated(sweep, folder)
+    if sweep.served:
+        raise UserError(f"--testbed {sweep.testbed}: {NOT_PROFILED}: name SSH hosts in a file")
     require_testbed(sweep.testbed, sweep.edge_cpu)
     links_of(sweep)
     for name in _names(sweep):
@@ -131,6 +134,7 @@ def on_testbed(
                 out.print(f"{name}: its model profile takes about {about}, on {', '.join(facts)}")
                 if name not in prepared:
                     prepared[name] = _prepared(name, sweep)
+                workers.send(Meter(out, show), [name], whole=True)
                 measuring = measuring or _Measuring(show, sweep, bed, workers, facts)
                 profiles[name] = Kept(measuring.profile(prepared[name], outline), place, is_new=True)
                 _write(profiles[name])
@@ -155,7 +159,9 @@ def folder_of(folder: Path, sweep: Sweep, outline: Outline) -> Path:
     settings = [FORM, sweep.batch_sizes, sweep.transports, sweep.edge_cpu, sweep.threads or 1, links, tcp]
     if any(codec.names for codec in sweep.coding):  # which take longer for some images than for others
         images = sweep.dataset, str(sweep.data_path), sweep.images, sweep.weights, sweep.seed
-        own = [file_digest(Path(codec.own.file)) for codec in sweep.coding if codec.own is not None]
+        files = [Path(codec.own.file) for codec in sweep.coding if codec.own is not None]
+        files += [in_file.file] if (in_file := dataset_names.own(sweep.dataset)) else []
+        own = [file_digest(file) for file in files]
         settings += [sorted(sweep.codecs), *own, *images]
     key = json.dumps([outline.graph_digest, where, *settings], sort_keys=True)
     return folder / f"{file_stem(outline.name)}-{hashlib.sha256(key.encode()).hexdigest()[:10]}"

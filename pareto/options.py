@@ -139,6 +139,19 @@ _OPTIONS = (
         "auto",
         "auto: uint8 for images",
     ),
+    Option(
+        "source",
+        "What a request begins with: pixels, ready on the edge, or a jpeg file, decoded within the latency.",
+        "pixels",
+        name="from",
+    ),
+    Option(
+        "prefetch",
+        "With --from jpeg: requests that the edge decodes ahead in the throughput phase, in a thread of its own.",
+        0,
+        "0: in line",
+        type=int,
+    ),
     Option("trials", "How many rounds: trials of each cell.", 6, f"6; {QUICK_TRIALS} with --quick", type=int),
     Option(
         "search",
@@ -184,13 +197,31 @@ _OPTIONS = (
         switch="--slow-start-after-idle",
     ),
     Option("weights", "seeded, pretrained, or a .safetensors or .pth file.", "seeded"),
-    Option("dataset", "synthetic, cifar10, or folder: a folder for each class.", "synthetic"),
+    Option(
+        "dataset", "synthetic, cifar10, folder (one for each class), or your own data.py:make.", "synthetic"
+    ),
     Option("data_path", "Where the data set lies.", type=Path),
     Option("images", "How many of its images to use.", None, "16", type=int),
     Option(
         "testbed",
-        "Where it runs: local, a file that names SSH hosts, or simulated (simulated:FILE), which measures nothing.",
+        "Where it runs: local, a file that names SSH hosts, served:ADDRESS, or simulated (simulated:FILE), which "
+        "measures nothing.",
         "local",
+    ),
+    Option("token_file", "With served:ADDRESS: the file that serve wrote there.", type=Path),
+    Option(
+        "edge_only",
+        "Only the edge: the whole model there, and no link. No other host is needed.",
+        False,
+        type=bool,
+        switch="--edge-only",
+    ),
+    Option(
+        "server_only",
+        "Only the server: the whole model there, and no link.",
+        False,
+        type=bool,
+        switch="--server-only",
     ),
     Option(
         "hosts", "Hosts of the local or simulated testbed, a chain from edge to server.", None, "2", type=int

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +18,9 @@ from pareto.splits import fold_note
 from pareto.sweep import Sweep
 from partitions import allocator, model, proof, registry
 from partitions.costs import Cost, before_points
+from partitions.inputs import Images
 from partitions.model import Outline
-from partitions.points import Point, find
+from partitions.points import Point, find, hindered
 from partitions.recipe import Cuts, Recipe
 
 ALL = "all"
@@ -96,7 +96,7 @@ def points_table(outline: Outline, running: Sequence[Cost], proofs: Sequence[str
         headers += [f"{prefix}{title}\nedge", "\nserver", "\n%"]
     for header in (*headers, *(["proof"] if proofs else [])):
         table.add_column(header, justify="right", no_wrap=True)
-    image, least = input_bytes(outline), smallest(outline.points)
+    image, least = outline.takes.nbytes, smallest(outline.points)
     for point in outline.points:
         mark = "*" if point is least else " "
         sent = [_kib(point.payload_bytes) + mark, _percent(point.payload_bytes, image)]
@@ -105,7 +105,7 @@ def points_table(outline: Outline, running: Sequence[Cost], proofs: Sequence[str
             edge, total = figures[point.index], figures[-1]
             cells += [write(edge), write(total - edge), _percent(edge, total)]
         table.add_row(*cells, *([proofs[point.index]] if proofs else []))
-        if not point.index and outline.takes_images:
+        if not point.index and isinstance(outline.takes, Images):
             dtype, nbytes = ("uint8", image // 4) if _dtype(outline) == "float32" else ("float32", image)
             table.add_row("", f"as {dtype}", "", _kib(nbytes) + " ", _percent(nbytes, image))
     return table
@@ -118,10 +118,9 @@ def draw(outline: Outline, running: Sequence[Cost], folder: Path, caption: str) 
     from analysis.naming import file_stem
 
     folder.mkdir(parents=True, exist_ok=True)
-    whole = input_bytes(outline)
-    inputs = (
-        {"input, float32": whole, "input, uint8": whole // 4} if outline.takes_images else {"input": whole}
-    )
+    whole = outline.takes.nbytes
+    images = isinstance(outline.takes, Images)
+    inputs = {"input, float32": whole, "input, uint8": whole // 4} if images else {"input": whole}
     figure = partitions_figure(figure_rows(outline, running), inputs, caption)
     return save(figure, folder / file_stem("partitions", outline.name))
 
@@ -147,11 +146,6 @@ def smallest(points: Sequence[Point]) -> Point:
     return min(points[:-1], key=lambda point: point.payload_bytes)
 
 
-def input_bytes(outline: Outline) -> int:
-    """What payloads are compared with: the size of one input; of an image in float32, whatever dtype it is sent in."""
-    return 4 * math.prod(outline.input_shape) if outline.takes_images else outline.points[0].payload_bytes
-
-
 def headline(outline: Outline, whole: Cost) -> str:
     """What the model is, in a line."""
     (giga, flops), (mega, parameters) = _scaled(whole.flops), _scaled(whole.parameters)
@@ -163,16 +157,17 @@ def headline(outline: Outline, whole: Cost) -> str:
 
 
 def _notes(outline: Outline) -> list[str]:
-    points, image, least = outline.points, input_bytes(outline), smallest(outline.points)
-    what = "float32 input" if outline.takes_images else "input"
+    points, image, least = outline.points, outline.takes.nbytes, smallest(outline.points)
+    what = outline.takes.words
     sizes = [point.payload_bytes for point in points[1:-1]]
     fewer, fewest = (sum(size < limit for size in sizes) for limit in (image, image // 4))
     notes = [
         f"* smallest payload: point {least.index} ({least.name}), {_kib(least.payload_bytes)} KiB, "
         f"{_percent(least.payload_bytes, image)} % of the {what}",
         f"{fewer} of the {len(sizes)} points between the ends send less than the {what}"
-        + (f", {fewest} less than the uint8 input" if outline.takes_images else ""),
+        + (f", {fewest} less than the uint8 input" if isinstance(outline.takes, Images) else ""),
         fold_note(points),
+        *hindered(outline.traced),
     ]
     return [note for note in notes if note]
 
@@ -231,7 +226,7 @@ def _row(recipe: Recipe, *, prove: bool) -> Row:
         len(points) - 1 for points in (find(traced, Cuts()), find(traced, Cuts("op", fold=False)), *folded)
     ]
     least = smallest(folded[-1])
-    share = _percent(least.payload_bytes, input_bytes(outline))
+    share = _percent(least.payload_bytes, outline.takes.nbytes)
     sent = (_kib(least.payload_bytes), share, least.name)
     return Row(outline.name, (outline.traced_by, *map(str, counts), *sent, proved))
 

@@ -204,6 +204,8 @@ def crossings(
 
     links: the names of all links. seen: of each link, the part of its traces that passed meanwhile.
     """
+    if not links:
+        return []
     last = len(model.points) - 1
     result_bytes = model.result_bytes * cell.batch_size
     return [

@@ -8,7 +8,7 @@ import os
 import shutil
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -22,20 +22,22 @@ import partitions
 from pareto import coding, feed, messages
 from pareto.backends.base import BackendError, Tensors, batches
 from pareto.codecs import own
-from pareto.codecs.registry import Codec, Own, parse
+from pareto.codecs.registry import FILE, Codec, Own, parse
 from pareto.errors import UserError, one_line
 from pareto.plan import ModelFacts
 from pareto.splits import Split
-from pareto.sweep import AUTO, Cell, Sweep
+from pareto.sweep import AUTO, JPEG, Cell, Sweep
 from pareto.yaml_file import Keys, YamlFile
-from partitions import allocator, proof, registry, scratch, weights
+from partitions import allocator, proof, registry, scratch, shards, weights
 from partitions import model as partitioned
+from partitions.engines import registry as engines
+from partitions.engines.base import EngineError, Ranges
+from partitions.inputs import BYTES, Images
 from partitions.model import PartitionedModel
 from partitions.quality import Quality
 from partitions.recipe import Cuts, Handmade, Recipe
+from partitions.shards import Shard
 
-IMAGE_CHANNELS = (1, 3, 4)
-"""Channels of images that are sent as bytes: grey, colour, and colour with depth or transparency."""
 PICTURE_CHANNELS = (1, 3)
 MAX_DATA_BYTES = 1 << 30
 """The most that inputs and answers of one batch size may take: the edge holds all of them, so that none is loaded
@@ -88,7 +90,9 @@ class Prepared:
 
     code: the Python file that builds a user's own model. data: for each batch size what it takes as `input0`,
     `input1`, ... (n, batch, ...), the whole model's answers as `reference0`, ... (n, batch, ...), and those through
-    codecs. qualities: for each batch size, as `coding.Expected` has them. codecs: the user's own.
+    codecs and engines. qualities, calibration: for each batch size, as `coding.Expected` has qualities and ranges.
+    codecs: the user's own. shards: what of the weights travels. splits: which the hosts are to run; none: any.
+    file_bytes: the most that an image's file has, where requests begin with such files, which are in `data` too.
     """
 
     name: str
@@ -101,11 +105,26 @@ class Prepared:
     manifest: dict[str, Any]
     qualities: Mapping[int, Mapping[str, Quality]]
     codecs: tuple[OwnCodec, ...] = ()
+    shards: tuple[Shard, ...] = ()
+    splits: tuple[Split, ...] = ()
+    file_bytes: int = 0
+    calibration: Mapping[int, Mapping[coding.Built, Ranges]] = field(default_factory=dict)
+
+    @property
+    def _last(self) -> int:
+        return len(self.facts.points) - 1
 
     def quality(self, cell: Cell) -> dict[str, Any]:
-        """The columns of a row that say what the cell's codec costs at its split."""
+        """The columns of a row that say what the cell's codec and engine cost at its split."""
         codec = parse(cell.codec, {each.own.name for each in self.codecs})
-        return self.qualities[cell.batch_size][coding.quality_name(codec, cell.cuts)].columns()
+        by = engines.parse(cell.engine).lossy(cell.cuts, self._last)
+        return self.qualities[cell.batch_size][coding.quality_name(codec, cell.cuts, by)].columns()
+
+    def ranges(self, cell: Cell, position: int) -> Ranges:
+        """By which the host at a position quantises its stage of a cell; empty where it does not."""
+        start, end = (0, *cell.cuts, self._last)[position : position + 2]
+        engine = engines.parse(cell.engine).at(position, len(cell.cuts) + 1)
+        return self.calibration.get(cell.batch_size, {}).get((engine, start, end), {})
 
 
 def canonical(sweep: Sweep) -> Sweep:
@@ -154,18 +173,14 @@ def _input(name: str, sweep: Sweep) -> str:
 
     Raises UserError.
     """
-    entry = registry.entry(name)
-    if entry.make_inputs is not None:
-        if sweep.input != AUTO:
-            raise UserError(f"--input {sweep.input}: {name} makes its own inputs: leave it out")
-        return ", ".join(str(one.dtype).removeprefix("torch.") for one in entry.inputs)
-    if sweep.input != AUTO:
-        return sweep.input
-    return "uint8" if entry.input_shape[0] in IMAGE_CHANNELS else "float32"
+    takes = registry.entry(name).takes
+    if sweep.input != AUTO and not isinstance(takes, Images):
+        raise UserError(f"--input {sweep.input}: {name} makes its own inputs: leave it out")
+    return takes.dtypes("" if sweep.input == AUTO else sweep.input)
 
 
 def prepare(name: str, sweep: Sweep, splits: Sequence[Split] = ()) -> Prepared:
-    """All that a sweep needs of a model, made now. splits: where codecs are used. Raises UserError."""
+    """All that a sweep needs of a model, made now. splits: which are measured; none: any. Raises UserError."""
     try:
         with scratch.folder() as folder:
             return _prepare(recipe(name, sweep), sweep, folder, splits)
@@ -191,32 +206,54 @@ def _prepare(recipe: Recipe, sweep: Sweep, folder: Path, splits: Sequence[Split]
     for batch_size in sweep.batch_sizes:
         _check_size(model.name, batch_size, fed.feed.count(batch_size), input_bytes + result_bytes)
     data, inputs, compute_s, qualities = {}, {}, float("inf"), {}
-    codecs = own.bound([codec for codec in sweep.coding if codec.names], _cuts(model, splits), sweep.seed)
+    computed = [codec for codec in sweep.coding if codec.names and not codec.file]
+    codecs = own.bound(computed, _cuts(model, splits), sweep.seed)
     shares: Mapping[str, tuple[float, ...]] = {}
     codec_s: Mapping[str, tuple[tuple[float, float], ...]] = {}
     accuracy: dict[tuple[int, str, Split], float] = {}
+    file_bytes = 0
+    dtypes = f"{JPEG}-decoded {recipe.input}" if sweep.source == JPEG else recipe.input
+    built_by = [engines.parse(text) for text in sweep.engines]
+    calibration: dict[int, Mapping[coding.Built, Ranges]] = {}
+    changing = any(engine.differs for engine in built_by)
+    through = [*codecs, *(codec for codec in sweep.coding if changing and not codec.names)]
     for batch_size in sweep.batch_sizes:
         tensors, batch_s = _answered(model, fed.feed, batch_size)
         compute_s = min(compute_s, batch_s / batch_size)
         images = fed.feed.count(batch_size) * batch_size
         inputs[str(batch_size)] = {"images": images, "digest": _digest(batches(tensors, "input"))}
-        _check_references(model.name, images * result_bytes * len(coding.lossy(model, splits, codecs)))
+        _check_references(
+            model.name, images * result_bytes * len(coding.lossy(model, splits, through, built_by))
+        )
         try:
-            expected = coding.expected(model, tensors, splits, codecs, registry.entry(model.name).task)
+            entry = registry.entry(model.name)
+            known = entry.task, entry.places, built_by
+            expected = coding.expected(model, tensors, splits, through, *known)
         except BackendError as error:
             raise UserError(f"--codec: {model.name}: {error}") from None
+        except EngineError as error:
+            raise UserError(f"--engine: {model.name}: {error}") from None
+        calibration[batch_size] = expected.ranges
         shares, codec_s, qualities[batch_size] = expected.wire_shares, expected.codec_s, expected.qualities
         of_size = coding.accuracies(expected.qualities, model, splits, codecs)
         accuracy |= {(batch_size, *cell): share for cell, share in of_size.items()}
         tensors.pop("labels", None)
+        files = {f"file{number}": file for number, file in enumerate(fed.feed.files(batch_size))}
+        file_bytes = max([file_bytes, *(-(-len(file) // batch_size) for file in files.values())])
+        _check_files(model.name, file_bytes, images)
+        tensors |= files
+        if files:
+            share = sum(map(len, files.values())) / (images * input_bytes)
+            shares = {**shares, FILE: (share, *[1.0] * (len(model.points) - 1))}
         save_file({**tensors, **expected.references}, folder / "data.part")
         data[batch_size] = Artifact.unlinked(folder / "data.part")
     code = Artifact.unlinked(Path(shutil.copyfile(recipe.file, folder / "model.py"))) if recipe.file else None
     sent = _own_codecs(codecs, sweep.seed, folder)
+    weights_file = Artifact.unlinked(made.path, made.digest)
     return Prepared(
         recipe.name,
         recipe,
-        Artifact.unlinked(made.path, made.digest),
+        weights_file,
         code,
         data,
         model.graph_digest,
@@ -224,8 +261,8 @@ def _prepare(recipe: Recipe, sweep: Sweep, folder: Path, splits: Sequence[Split]
             tuple((point.name, point.payload_bytes) for point in model.points),
             compute_s,
             result_bytes,
-            input=recipe.input,
-            own_inputs=registry.entry(recipe.name).make_inputs is not None,
+            input=dtypes,
+            own_inputs=not isinstance(model.takes, Images),
             notes=fed.notes,
             wire_shares=shares,
             codec_s=codec_s,
@@ -243,7 +280,7 @@ def _prepare(recipe: Recipe, sweep: Sweep, folder: Path, splits: Sequence[Split]
             "granularity": recipe.cuts.granularity,
             "live_tensors": recipe.cuts.live_tensors,
             "folded": sum(len(point.folded) for point in model.points),
-            "input": recipe.input,
+            "input": dtypes,
             "input_shape": model.input_shape,
             "points": [
                 {"name": point.name, "payload_bytes": point.payload_bytes, "folded": point.folded}
@@ -253,6 +290,10 @@ def _prepare(recipe: Recipe, sweep: Sweep, folder: Path, splits: Sequence[Split]
         },
         qualities,
         sent,
+        shards.of(model, weights_file.path),
+        tuple(splits),
+        file_bytes,
+        calibration,
     )
 
 
@@ -305,13 +346,24 @@ def _check_size(name: str, batch_size: int, batches: int, image_bytes: int) -> N
 def _check_pictures(recipe: Recipe, sweep: Sweep) -> None:
     """Raises UserError where a codec makes pictures, and the model's input is none."""
     made = next((codec.text for codec in sweep.coding if codec.pictures), None)
-    entry = registry.entry(recipe.name)
-    channels = entry.input_shape[0]
-    if made and (entry.make_inputs or recipe.input != "uint8" or channels not in PICTURE_CHANNELS):
-        why = f"{channels} channels" if recipe.input == "uint8" else f"{recipe.input}: give --input uint8"
-        why = "inputs of its own" if entry.make_inputs else why
+    takes, why = registry.entry(recipe.name).takes, ""
+    if not isinstance(takes, Images):
+        why = "inputs of its own"
+    elif recipe.input != BYTES:
+        why = f"{recipe.input}: give --input uint8"
+    elif takes.shape[0] not in PICTURE_CHANNELS:
+        why = f"{takes.shape[0]} channels"
+    if made and why:
         raise UserError(
             f"--codec {made} makes pictures of bytes in 1 or 3 channels, and {recipe.name} gets {why}"
+        )
+
+
+def _check_files(name: str, most: int, images: int) -> None:
+    if most > messages.MOST_FILE_BYTES or most * images > MAX_DATA_BYTES:
+        raise UserError(
+            f"the files of {images} images for {name} have up to {most / 2**20:.0f} MiB each: give smaller ones, or "
+            "fewer --images"
         )
 
 

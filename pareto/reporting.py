@@ -96,7 +96,7 @@ def _show(console: Console, findings: Findings) -> None:
             console.print(over_codecs)
         if not findings.overhead.empty:
             console.print(overhead_table(findings.overhead))
-    for line in (*findings.verdicts, *findings.codecs, *findings.notes):
+    for line in (*findings.verdicts, *findings.codecs, *findings.engines, *findings.notes):
         console.print(line, markup=False)
     for line in findings.warnings:
         console.print(f"attention: {line}", markup=False)
@@ -223,7 +223,8 @@ def advise_by_profile(
     from analysis.fronts.front import fronts
 
     manifests = [run.manifest for run in runs.runs]
-    frame = compared.compared(fronts(runs.trials).front, [known], manifests)
+    front = compared.of_eager(fronts(runs.trials).front, runs.trials)
+    frame = compared.compared(front, [known], manifests)
     for line in (*compared.sentences(frame), *compared.faults(frame), *compared.unused([known], manifests)):
         console.print(line, markup=False)
 

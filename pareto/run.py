@@ -86,7 +86,7 @@ class Job:
 
             self._simulation = simulated.Simulation(simulated.load(sweep.testbed), began)
         elif not dry_run:
-            require_testbed(sweep.testbed, sweep.edge_cpu)
+            require_testbed(sweep.testbed, sweep.edge_cpu, sweep.token_file, sweep.alone)
         self._now = time.monotonic if self._simulation is None else self._simulation.clock
         self._links = links_of(sweep)
         self.networks = networks_of(sweep, self._links)
@@ -292,7 +292,9 @@ class Job:
             ):
                 import pyarrow.parquet  # noqa: F401  (while the workers start, not in the first trial)
 
-                session |= starting.started(self.console, workers, bed, self.sweep, self.networks)
+                session |= starting.started(
+                    self.console, workers, bed, self.sweep, self.networks, progress.shows
+                )
                 if search is not None and search.lacks_profiles:
                     session |= self._profile(search, store, bed, workers, progress)
                     first = next(parts, Plan((), planned.rounds))
@@ -352,7 +354,10 @@ class Job:
         return simulated.Workers(self._simulation, bed.links, edge_cpu=self.sweep.edge_cpu, session=session)
 
     def _of_testbed(self, bed: Testbed) -> Workers:
-        return Workers(bed, self._prepared, self.sweep.transports, self.sweep.sample, self.sweep.tcp)
+        sweep = self.sweep
+        return Workers(
+            bed, self._prepared, sweep.transports, sweep.sample, sweep.tcp, prefetch=sweep.prefetch
+        )
 
     def _ended(self, workers: AnyWorkers, bed: Testbed) -> dict[str, Any]:
         """What the session's record says when it is over, however it ended."""
@@ -362,6 +367,7 @@ class Job:
             "links": link_facts(self.networks, bed.links, workers.shaped),
             "shaping": {link.name: _if_there(link.shaper.facts) for link in bed.links},
             "sampling": _if_there(workers.sampling),
+            "sending": workers.sending(),
             "trials": tally.trials,
             "rebuilt": tally.rebuilt,
             "measuring_s": round(tally.measuring, 3),

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from analysis.schema import BETWEEN, trial_name
 from pareto import devices
 from pareto.bounds import Crossing
+from pareto.faults import Samples
 from pareto.hosts.connection import FAULTS
 from pareto.hosts.testbed import Link
 from pareto.link import probe
@@ -20,7 +21,7 @@ from pareto.options import SLOWED
 from pareto.plan import Plan, Trial, starts_anew
 from pareto.store import Row, Store
 from pareto.sweep import Cell
-from pareto.trial import Samples, TrialResult, stage_rows, trial_row
+from pareto.trial import TrialResult, stage_rows, trial_row
 
 MAX_FAILURES_IN_A_ROW = 5
 MAX_REBUILDS = 3
@@ -81,6 +82,10 @@ class AnyWorkers(Protocol):
 
     def sampling(self) -> dict[str, Any] | None:
         """By role, what sampling itself took; None where nothing was sampled."""
+        return None
+
+    def sending(self) -> dict[str, Any] | None:
+        """What was sent to the hosts of models and inputs; None where they are simulated."""
         return None
 
 
@@ -249,7 +254,7 @@ class Runner:
         row = trial_row(cell, crossings, result, probes, samples, self.slowed, self.tolerance)
         row["link_seed"] = link_seed
         dropped = [(was.dropped, now.dropped) for was, now in zip(begun, ended, strict=True)]
-        if all(was is not None and now is not None for was, now in dropped):
+        if dropped and all(was is not None and now is not None for was, now in dropped):
             row["dropped_packets"] = sum((now or 0) - (was or 0) for was, now in dropped)
         changing = [span for span, profile in zip(seen, network, strict=True) if profile.period_s is not None]
         if changing:

@@ -14,6 +14,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from analysis.schema import LATENCY_ONLY, THROUGHPUT_ONLY
+from pareto import dataset_names
 from pareto.codecs.registry import NONE
 from pareto.console import duration
 from pareto.constants import MOST_ROUNDS
@@ -53,7 +55,10 @@ def plan(
     if hosts > 2:
         for network in networks.values():
             table.add_row("", f"on the links in order: {', '.join(profile.name for profile in network)}")
-    table.add_row("backends", ", ".join(sweep.backends))
+    if sweep.alone:
+        table.add_row("host", f"the {sweep.alone} alone, without a link; tables call it edge")
+    else:
+        table.add_row("backends", ", ".join(sweep.backends))
     if sweep.codecs != (NONE,):
         table.add_row("codecs", ", ".join(codec.text for codec in sweep.coding))
         for same in _same_codecs(plan, models):
@@ -88,7 +93,7 @@ def plan(
 
 
 def _input(sweep: Sweep, model: ModelFacts) -> str:
-    what = "the model's own:" if model.own_inputs else f"{sweep.dataset} images as"
+    what = "the model's own:" if model.own_inputs else f"{dataset_names.shown(sweep.dataset)} images as"
     return f"{what} {model.input}, {model.points[0][1] / 1e3:.3g} kB each"
 
 
@@ -341,7 +346,8 @@ def _sensed(sample: Mapping[str, Any]) -> str:
 def _figures(row: Row) -> str:
     if row.get("latency_s") is None:
         return str(row["status"])
-    return f"{row['latency_s'] * 1e3:.1f} ms, {row['throughput_ips']:.2f} images/s"
+    latency, throughput = f"{row['latency_s'] * 1e3:.1f} ms", f"{row['throughput_ips']:.2f} images/s"
+    return {LATENCY_ONLY: latency, THROUGHPUT_ONLY: throughput}.get(row["status"], f"{latency}, {throughput}")
 
 
 def _chosen(model: ModelFacts) -> str:

@@ -13,6 +13,7 @@ import numpy as np
 
 from analysis.model_profile import ModelProfile
 from analysis.prediction import forecast
+from analysis.schema import STANDS
 from analysis.statistics.samples import Bools, Floats
 from pareto import plan, predicting
 from pareto.codecs.registry import NONE
@@ -25,6 +26,7 @@ from pareto.sweep import Cell, Condition, Networks, Sweep
 
 Group = tuple[str, str, int, str]
 """What is the same for all cells that are searched together: a condition but for the codec; a search has one engine."""
+OBJECTIVES = {"latency": "latency_s", "throughput": "throughput_ips"}
 NAMED = 3
 """Cells measured below their bounds that are named in a line."""
 
@@ -329,14 +331,15 @@ class Trials:
             at = int(row["round"]) - 1, place[row["point"], row["backend"], row["codec"]]
             tried[at] = True
             took_s[at] = float(row["wall_s"] or 0)
-            if row["status"] == "ok":
-                figures[at] = float(row["latency_s"] or "nan"), float(row["throughput_ips"] or "nan")
+            for objective, (figure, column) in enumerate(OBJECTIVES.items()):
+                if row["status"] in STANDS[figure]:
+                    figures[at[0], at[1], objective] = float(row[column] or "nan")
         return cls(losses(figures[..., 0], figures[..., 1]), tried, took_s)
 
 
 def _medians(measured: Floats) -> Floats:
-    """The medians over rounds, NaN without a valid trial: cells x 2."""
+    """The medians over rounds, NaN without a figure that can be trusted: cells x 2."""
     medians = np.full(measured.shape[1:], np.nan)
-    known = ~np.isnan(measured).all(axis=(0, 2))
+    known = ~np.isnan(measured).all(axis=0)
     medians[known] = np.nanmedian(measured[:, known], axis=0)
     return medians

@@ -26,6 +26,8 @@ def find(
     selectors: 'all', points (`7`, `features.7`, `4-9`), which may stand at any link, or one of these for each link
     (`3+7`, `0-4+9`). most: how many there may be for more than two hosts.
     """
+    if not links:  # a single host, which runs all of it
+        return ((len(points) - 1,),)
     anywhere: set[int] = set()
     splits: set[Split] = set()
     for text in selectors:
@@ -53,7 +55,7 @@ def to_measure(model: str, points: Sequence[Point], sweep: Sweep, links: int) ->
     """
     most = MOST_SEARCHED if sweep.search else MOST_SPLITS
     splits = find(model, points, sweep.points, links, most)
-    if sweep.only:
+    if sweep.only or not links:
         return splits
     whole = itertools.combinations_with_replacement((0, len(points) - 1), links)
     return tuple(sorted({*splits, *whole}))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
 from rich.console import Console
 
 from pareto import screen
+from pareto.backends import registry
 from pareto.errors import UserError
 from pareto.hosts.connection import FAULTS
 from pareto.hosts.host import TestbedError
@@ -16,13 +17,22 @@ from pareto.hosts.testbed import Testbed, open_testbed
 from pareto.link.profile import Profile
 from pareto.probing import in_words, prospects
 from pareto.runner import AnyWorkers
-from pareto.sweep import Networks, Sweep
+from pareto.sending import Meter
+from pareto.sweep import SERVED_AT, Networks, Sweep
 from pareto.workers import Workers
 from partitions.engines import registry as engines
 
 
 def testbed_of(sweep: Sweep, profiles: Iterable[Profile]) -> Testbed:
     """Open the testbed of a sweep, whose links get these profiles. Raises TestbedError."""
+    if sweep.served:
+        from pareto.hosts.served_testbed import open_served
+        from pareto.hosts.serving import place
+
+        assert sweep.token_file is not None  # noqa: S101
+        rpc = any(registry.parse(backend).agent for backend in sweep.transports)
+        at = place(sweep.testbed.partition(":")[2], SERVED_AT)
+        return open_served(*at, sweep.token_file, threads=sweep.threads or 1, rpc=rpc)
     return open_testbed(
         sweep.testbed,
         profiles,
@@ -31,13 +41,22 @@ def testbed_of(sweep: Sweep, profiles: Iterable[Profile]) -> Testbed:
         edge_cpu=sweep.edge_cpu,
         threads=sweep.threads or 1,
         tcp=sweep.tcp,
+        alone=sweep.alone,
     )
 
 
 def started(
-    console: Console, workers: AnyWorkers, bed: Testbed, sweep: Sweep, networks: Networks
+    console: Console,
+    workers: AnyWorkers,
+    bed: Testbed,
+    sweep: Sweep,
+    networks: Networks,
+    show: Callable[[str], None],
 ) -> dict[str, Any]:
-    """Start the workers; returns what the session's record says of them. Raises TestbedError."""
+    """Start the workers and send them what they need; returns what the session's record says of them.
+
+    show: takes on a terminal what is done now. Raises TestbedError.
+    """
     try:
         workers.start()
         record: dict[str, Any] = {"hosts": workers.facts()}
@@ -45,11 +64,22 @@ def started(
         print_versions(console, record["hosts"])
         for roles in bed.facts.get("on_one_core", ()):
             console.print(f"attention: {screen.on_one_core(roles)}", markup=False)
+        if isinstance(workers, Workers):
+            send(workers, bed, console, show)
         if isinstance(workers, Workers) and not bed.is_local:
             record["bare_links"] = bare_links(console, workers, sweep, networks)
     except FAULTS as error:
         raise not_started(bed, error) from error
     return record
+
+
+def send(workers: Workers, bed: Testbed, console: Console, show: Callable[[str], None]) -> None:
+    """Send the hosts what they need, and say how far that is. Raises TestbedError."""
+    try:
+        workers.send(Meter(console, show))
+    except FAULTS as error:
+        raise TestbedError(f"the hosts did not get what they need: {bed.lost() or error}") from error
+    show("starting")
 
 
 def check_engines(texts: Sequence[str], hosts: Mapping[str, Mapping[str, Any]]) -> None:

@@ -192,7 +192,7 @@ def _sure(known: Certainty, within: float) -> str:
 
 
 def _lost(known: Certainty) -> str:
-    none = f"; no valid trial of {_some(known.lost)}" if known.lost else ""
+    none = f"; never a latency and a throughput of {_some(known.lost)}" if known.lost else ""
     return none + (f"; mostly invalid: {_some(known.mostly_invalid)}" if known.mostly_invalid else "")
 
 

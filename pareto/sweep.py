@@ -21,12 +21,12 @@ from pydantic import (
 )
 
 from analysis.schema import cell_name
-from pareto import DATA, profile_files
+from pareto import DATA, dataset_names, profile_files
 from pareto.backends import registry
 from pareto.codecs import registry as codec_registry
 from pareto.constants import MOST_IN_FLIGHT
 from pareto.errors import UserError, one_line
-from pareto.hosts.host import MAX_HOSTS, TcpSettings
+from pareto.hosts.host import EDGE, MAX_HOSTS, SERVED, SERVER, TcpSettings
 from pareto.hosts.inventory import SIMULATED, THIS_MACHINE
 from pareto.link import units
 from pareto.link.probe import Tolerance
@@ -42,11 +42,27 @@ MOST_LISTED = 1000
 MOST_BUDGET_S = 31 * 24 * 3600
 OF_LOCAL_TESTBED = ("edge_cpu", "threads", "hosts", "initial_window", "slow_start_after_idle")
 """Options of the local testbed. A testbed file says these things of its hosts itself."""
+SERVED_AT = "the server's address"
+NOT_PROFILED = "a model profile needs programs on the server that serve does not start"
 AUTO: Final = "auto"
 """The harness chooses. Requests in flight: as many as the slowest step needs to be busy always. Input: uint8 where the
 model takes images (`pareto.prepare.recipe`)."""
 NEVER, EACH_ROUND = "never", "round"
 """When workers are started anew; or a number of rounds."""
+JPEG = "jpeg"
+NOT_ALONE = (
+    "netem",
+    "points",
+    "codec",
+    "search",
+    "hosts",
+    "congestion",
+    "initial_window",
+    "slow_start_after_idle",
+)
+"""Options that say nothing of a single host."""
+WITHOUT_LINK = ("tcp",)
+"""The backends that stand in the rows of a single host: its last point has the same figures whichever it is."""
 ALONG = "+"
 """Joins what belongs to one link after another: `wifi+lte`, `3+7`."""
 
@@ -141,7 +157,9 @@ class Sweep(BaseModel):
     fold: bool = _option("fold")
     hosts: int | None = _option("hosts", ge=2, le=MAX_HOSTS)
     input: Literal["auto", "uint8", "float32"] = _option("input")
-    dataset: Literal["synthetic", "cifar10", "folder"] = _option("dataset")
+    source: Literal["pixels", "jpeg"] = _option("from")
+    prefetch: int = _option("prefetch", ge=0, le=MOST_IN_FLIGHT)
+    dataset: Annotated[str, AfterValidator(dataset_names.checked)] = _option("dataset")
     data_path: Annotated[Path, AfterValidator(_absolute)] | None = _option("data_path")
     images: int | None = _option("images", ge=1, le=MOST_IMAGES)
     trials: int = _option("trials", ge=1, le=MOST_TRIALS)
@@ -164,6 +182,9 @@ class Sweep(BaseModel):
     weights: str = _option("weights")
     seed: int = _option("seed", ge=0, lt=2**63)
     testbed: str = _option("testbed")
+    token_file: Annotated[Path, AfterValidator(_absolute)] | None = _option("token_file")
+    edge_only: bool = _option("edge_only")
+    server_only: bool = _option("server_only")
     edge_cpu: float = _option("edge_cpu", ge=0.05, le=1.0)
     threads: int | None = _option("threads", ge=1, le=256)
     sample: Annotated[float | None, quantity(units.delay_s), BeforeValidator(_unless_off)] = _option(
@@ -200,6 +221,15 @@ class Sweep(BaseModel):
     @property
     def simulated(self) -> bool:
         return self.testbed.partition(":")[0] == SIMULATED
+
+    @property
+    def served(self) -> bool:
+        return self.testbed.partition(":")[0] == SERVED
+
+    @property
+    def alone(self) -> str:
+        """The role of the only host; empty where there are several."""
+        return EDGE if self.edge_only else SERVER if self.server_only else ""
 
     @property
     def transports(self) -> tuple[str, ...]:
@@ -298,6 +328,13 @@ def parse_sweep(fields: Mapping[str, Any], source: str = "") -> Sweep:
         sweep = Sweep.model_validate(fields)
     except ValidationError as error:
         raise UserError(_first_fault(error, source)) from None
+    if sweep.alone:
+        if sweep.backends not in (OPTIONS["backend"].default, WITHOUT_LINK) or sweep.secure != ("none",):
+            where = f"{source}: " if source else ""
+            raise UserError(
+                f"{where}--{sweep.alone}-only: nothing crosses a link: leave --backend and --secure out"
+            )
+        return sweep.model_copy(update={"backends": WITHOUT_LINK})
     in_the_clear = OPTIONS["secure"].default
     if sweep.secure == in_the_clear:
         return sweep
@@ -336,6 +373,11 @@ def requested_sweep(file: Path | None, options: Mapping[str, Any]) -> Sweep:
     fields |= options
     if fields.get("quick") and fields.get("until") is None:  # before as many rounds as usual nothing is sure
         fields.setdefault("trials", QUICK_TRIALS)
+    alone = fields.get("edge_only") or fields.get("server_only")
+    if (
+        fields.get("from") == JPEG and not alone
+    ):  # both places to decode, where the whole model is on the server
+        fields.setdefault("codec", f"{codec_registry.NONE},{codec_registry.FILE}")
     return make_sweep(fields)
 
 
@@ -355,17 +397,50 @@ def check_sweep(sweep: Sweep) -> Sweep:
         profiles(name)
     if not all(1 <= size <= MOST_IMAGES for size in sweep.batch_sizes):
         raise UserError(f"--batch-size counts images: 1 to {MOST_IMAGES}")
-    if (sweep.dataset == "synthetic") != (sweep.data_path is None):
+    needs_path = sweep.dataset in dataset_names.IN_PATH
+    if needs_path != (sweep.data_path is not None) and not dataset_names.runs_code(sweep.dataset):
         raise UserError(
-            "--data-path says where a data set lies: give it with --dataset cifar10 or --dataset folder, and only then"
+            "--data-path says where a data set lies: give it with --dataset cifar10 or --dataset folder, or for a data "
+            "set of your own, and only then"
         )
+    _check_source(sweep)
+    if (in_file := dataset_names.own(sweep.dataset)) and not in_file.file.is_file():
+        raise UserError(f"--dataset {sweep.dataset}: there is no file {in_file.file}")
+    _check_served(sweep)
+    _check_alone(sweep)
     if sweep.testbed != THIS_MACHINE and not sweep.simulated:
         for name in OF_LOCAL_TESTBED:
+            if name == "threads" and sweep.served:  # the edge's
+                continue
             if getattr(sweep, name) != OPTIONS[name].default:
                 raise UserError(
                     f"{OPTIONS[name].typed} is for the local testbed: leave it out, {sweep.testbed} says what there is"
                 )
     return sweep
+
+
+def _check_source(sweep: Sweep) -> None:
+    """Raises UserError for requests that cannot begin with files."""
+    file = next((codec.text for codec in sweep.coding if codec.file), None)
+    if sweep.source != JPEG:
+        if file:
+            raise UserError(f"--codec {file} sends the camera's files: give it with --from {JPEG} only")
+        if sweep.prefetch:
+            raise UserError(
+                f"--prefetch {sweep.prefetch}: nothing is decoded on the edge: give it with --from {JPEG} only"
+            )
+        return
+    if sweep.dataset != dataset_names.FOLDER:
+        raise UserError(f"--from {JPEG} needs files of a camera: give --dataset folder and --data-path")
+    if sweep.input == "float32":
+        raise UserError(f"--from {JPEG} decodes to bytes: leave out --input float32")
+    for where, is_used in (("--search", sweep.search), (f"--testbed {sweep.testbed}", sweep.simulated)):
+        if is_used:
+            raise UserError(
+                f"--from {JPEG} cannot be given with {where}, which does not know what decoding takes"
+            )
+    if file and links_of(sweep) > 1:
+        raise UserError(f"--codec {file} is for two hosts: with --from {JPEG} on a chain give --codec none")
 
 
 def _check_codecs(sweep: Sweep) -> None:
@@ -386,6 +461,42 @@ def _check_codecs(sweep: Sweep) -> None:
             )
 
 
+def _check_served(sweep: Sweep) -> None:
+    """Raises UserError for what cannot be had of a host that serves."""
+    if not sweep.served:
+        if sweep.token_file is not None:
+            raise UserError("--token-file is for connect ADDRESS, or --testbed served:ADDRESS: leave it out")
+        return
+    if sweep.token_file is None:
+        raise UserError(
+            f"--testbed {sweep.testbed}: a sweep by hand needs --token-file, the file that serve wrote"
+        )
+    from pareto.hosts.serving import place
+
+    place(sweep.testbed.partition(":")[2], SERVED_AT)
+    if sweep.search:
+        raise UserError(f"--search: {NOT_PROFILED}: leave it out")
+    for name in sweep.netems:
+        if any(profile.shaped for profile in profiles(name)):
+            raise UserError(f"--netem {name}: a link by hand is probed, and not shaped: leave it out")
+
+
+def _check_alone(sweep: Sweep) -> None:
+    """Raises UserError for what a single host has no use for."""
+    if not sweep.alone:
+        return
+    only = f"--{sweep.alone}-only"
+    if sweep.edge_only and sweep.server_only:
+        raise UserError(
+            "--edge-only and --server-only: give one of them, and then the other in a run of its own"
+        )
+    if sweep.simulated or sweep.served:
+        raise UserError(f"{only} needs a host that computes by itself: --testbed local, or a file of hosts")
+    for name in NOT_ALONE:
+        if getattr(sweep, OPTIONS[name].field) != OPTIONS[name].default:
+            raise UserError(f"{only}: nothing crosses a link: leave {OPTIONS[name].typed} out")
+
+
 def _check_engines(sweep: Sweep) -> None:
     """Raises UserError for engines that cannot be used here."""
     if sweep.engines == OPTIONS["engine"].default:
@@ -395,6 +506,7 @@ def _check_engines(sweep: Sweep) -> None:
             raise UserError(
                 f"--engine cannot be given with {where}, which forecasts by what units take in eager: leave one out"
             )
+    engine_registry.check_lossy(sweep.engines)
     named = {role: text for text in sweep.engines for role in engine_registry.parse(text).by_role}
     if named:
         hosts = links_of(sweep) + 1
@@ -423,7 +535,9 @@ def profiles(netem: str, links: int | None = None) -> tuple[Profile, ...]:
 
 def links_of(sweep: Sweep) -> int:
     """How many links the sweep's testbed has. Raises TestbedError for a file that names too few hosts."""
-    if sweep.testbed == THIS_MACHINE or sweep.simulated:
+    if sweep.alone:
+        return 0
+    if sweep.testbed == THIS_MACHINE or sweep.simulated or sweep.served:
         return (sweep.hosts or 2) - 1
     from pareto.hosts import inventory
 
@@ -435,6 +549,8 @@ def networks_of(sweep: Sweep, links: int) -> Networks:
 
     Raises UserError where two profiles have one name.
     """
+    if sweep.alone:  # a name of its own: it is never compared with what a network slows
+        return {f"{sweep.alone}-only": ()}
     networks: dict[str, tuple[Profile, ...]] = {}
     known: dict[str, Profile] = {}
     for netem in sweep.netems:

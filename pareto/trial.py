@@ -1,4 +1,4 @@
-"""From what the hosts report of a trial to its rows: figures, bounds, and whether they can be trusted."""
+"""From what the hosts report of a trial to its rows: figures, bounds, and the verdict on them."""
 
 from __future__ import annotations
 
@@ -12,39 +12,19 @@ from typing import Any
 from analysis.schema import TRIALS
 from pareto import bounds, devices
 from pareto.bounds import Crossing
-from pareto.codec_work import CodecWork, sent_bytes, too_many_bytes
+from pareto.codec_work import CodecWork
+from pareto.faults import Fault, Probes, Samples, loaded_rate_bps, of_trial, output_fault, verdict
 from pareto.hosts.host import EDGE, ROLES, SERVER
 from pareto.jsonlines import plain
-from pareto.link.probe import GOODPUT, Probed, Tolerance
-from pareto.link.units import show_rate
+from pareto.link.probe import Tolerance
 from pareto.messages import TrialReport, Usage, WrongOutput
 from pareto.options import SLOWED
 from pareto.store import Row
 from pareto.sweep import Cell
 
-TOO_FAST = 0.99
-"""A latency below this share of its physical bound did not happen on the link that was asked for."""
-CLOCK_GRAIN_S = 1e-6
-"""What sums of a request's times may be wrong by."""
-TOO_MANY, LATE_REPLY_S = 1.03, 0.02
-"""A throughput above this multiple of its bound was not a steady state; the link as probed may be 2 % off by itself. In
-a short phase more is allowed: where its first reply is so late, the bytes of the next ones arrive meanwhile."""
 FULL, REACHED = 90.0, 0.9
 """A core is full from so many percent on; a throughput of so much of its bound was not held up by that."""
-LONG_S = 0.02
-"""Transfers from this length on tell a link's rate: what the hosts add to each is 1 to 2 ms."""
-LOADED_SHARE, LOADED_S = 0.01, 0.004
-"""The fastest transfer of a trial may be longer by this much than the probes of the link say, and by what a probe may
-be off. Those of tcp were 0.8 to 1.5 ms longer at payloads from 73 to 727 ms."""
-TCP = "tcp"
 _USUAL = Tolerance()
-MATTERS = 0.05
-"""A slowed stage makes a trial invalid if it makes up this share of the latency. Stages of 1 to 2 ms take up to 2.3
-times as long as alone without any fault: other data was in the caches."""
-Probes = Mapping[str, tuple[Probed, Probed]]
-"""Of each link by name, before and after the trial."""
-Samples = Mapping[str, devices.Series]
-"""By role, of each host's sensors."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +71,15 @@ class TrialResult:
         return dict(zip(self.hosts, (self.edge.edge_s, *self.edge.stages_s), strict=False))
 
     @cached_property
+    def compute_together_s(self) -> dict[str, float]:
+        """By role, of the hosts that computed: the stage's mean seconds in the throughput phase. What takes the core
+        away holds a few runs of a short stage up, which a median does not see.
+        """
+        phase = self.edge.requests.throughput
+        columns = (phase.edge_s, *zip(*phase.stages_s, strict=True))
+        return {role: statistics.fmean(each) for role, each in zip(self.hosts, columns, strict=False) if each}
+
+    @cached_property
     def codecs(self) -> CodecWork:
         """What the hosts' codecs did."""
         coded = {role: host.usage.coded for role, host in self.hosts.items() if host.usage.coded is not None}
@@ -106,12 +95,20 @@ class TrialResult:
 
     @cached_property
     def best_s(self) -> dict[str, float]:
-        """By role, of the hosts that computed: the least that a run takes in steady work, alone or in the trial."""
-        best = {}
+        """By role, of the hosts that computed: the least that a run takes in steady work, alone or in the trial.
+
+        Of a first host that decodes ahead it is that of its slower step: decoding, or what follows it.
+        """
+        best, first = {}, next(iter(self.hosts))
         for role, median in self.compute_s.items():
             alone, steady = self.hosts[role].baseline_s, self.hosts[role].usage.steady_s
             # Steady work includes the waits for a slower step: without a baseline it is no measure.
-            once = (median if alone is None else alone) + self.codecs.least_s.get(role, 0.0)
+            once = median if alone is None else alone
+            if role == first and self.edge.prefetch:
+                decode_s, encode_s = self.codecs.least_apart_s(role)
+                once = max(decode_s, once + encode_s)
+            else:
+                once += self.codecs.least_s.get(role, 0.0)
             best[role] = min(once, math.inf if steady is None else steady)
         return best
 
@@ -172,7 +169,8 @@ class TrialResult:
         for phase, columns in plain(self.edge.requests).items():
             others = {name: values for name, values in plain(columns).items() if name != "stages_s"}
             split = [
-                (each[:-1], each[-1]) if len(each) == later else (each, None) for each in columns.stages_s
+                (each[:-1], each[-1]) if each and len(each) == later else (each, None)
+                for each in columns.stages_s
             ]
             phases[phase] = {
                 **others,
@@ -232,10 +230,10 @@ def trial_row(
     slowed: how many times as long as alone a stage may take. tolerance: how far a reading of a link may be off.
     """
     if isinstance(result, WrongOutput):
-        return {"status": "invalid", "reason": _output_fault(result), "max_abs_error": result.max_abs_error}
+        return verdict([Fault(output_fault(result))]) | {"max_abs_error": result.max_abs_error}
     samples = samples or {}
     crossings = result.crossed(crossings)
-    report, server = result.edge, result.hosts[SERVER].usage
+    report, server = result.edge, result.hosts.get(SERVER)
     loads = {
         role: devices.columns(samples.get(role), host.usage, host.idle_power_w, cell.batch_size)
         for role, host in result.hosts.items()
@@ -247,28 +245,19 @@ def trial_row(
     probed_bound_ips, _ = bounds.throughput_ips(cell.batch_size, result.best_s, probed)
     shares = result.busy_shares(cell, crossings)
     busiest = max(shares, key=shares.__getitem__, default=None)
-    faults = [
-        *_link_faults(probes),
-        _output_fault(report),
-        *_bytes_faults(result, crossings),
-        _latency_fault(report.latency_s, probed_bound_s),
-        _throughput_fault(report, probed_bound_ips),
-        _load_fault(cell, probed, result.networks_s, tolerance),
-        _parts_fault(result.networks_s),
-        *_slow_stages(result, slowed),
-        *(devices.throttling(role, samples.get(role), host.usage) for role, host in result.hosts.items()),
-    ]
-    reason = "; ".join(fault for fault in faults if fault)
+    faults = of_trial(
+        cell, crossings, result, probes, samples, slowed, tolerance,
+        probed=probed, bound_s=probed_bound_s, bound_ips=probed_bound_ips,
+    )  # fmt: skip
     readings = [[each.reading for each in before_after] for before_after in probes.values()]
     rtts = [_mean(reading.rtt_s for reading in of_link) for of_link in readings]
     rates = [_mean(reading.rate_bps for reading in of_link) for of_link in readings]
     return {
         # Whatever the report calls as a column is called.
         **{name: value for name, value in plain(report).items() if name in TRIALS.columns},
-        "status": "invalid" if reason else "ok",
-        "reason": reason,
+        **verdict(list(faults)),
         "wire_bytes": report.payload_bytes if (sent := result.codecs.wire_bytes(EDGE)) is None else sent,
-        **({} if _output_fault(report) else result.quality),
+        **({} if output_fault(report) else result.quality),
         **result.codecs.trial_columns(),
         "serialize_s": report.serialize_s if crossings else None,
         "network_s": statistics.median(result.networks_s) if crossings else None,
@@ -288,14 +277,14 @@ def trial_row(
         "throughput_requests": len(report.requests.throughput.started_s),
         "rtt_s": sum(rtt for rtt in rtts if rtt is not None) if any(rtts) else None,
         "rate_bps": min((rate for rate in rates if rate is not None), default=None),
-        "loaded_rate_bps": _loaded_rate_bps(probed, result.networks_s),
+        "loaded_rate_bps": loaded_rate_bps(probed, result),
         "retransmits": sum(host.usage.retransmits or 0 for host in result.hosts.values()),
         **(plain(report.tcp) if report.tcp is not None else {}),
         "edge_cpu_percent": report.cpu_percent,
-        "server_cpu_percent": server.cpu_percent,
+        "server_cpu_percent": server and server.usage.cpu_percent,
         "edge_rss_bytes": report.rss_bytes,
-        "server_rss_bytes": server.rss_bytes,
-        **{f"{role}_{name}": value for role in ROLES for name, value in loads[role].items()},
+        "server_rss_bytes": server and server.usage.rss_bytes,
+        **{f"{role}_{name}": value for role in ROLES for name, value in loads.get(role, {}).items()},
         "strangers_percent": result.strangers_percent,
         "full_cores": _full_cores(loads, report.throughput_ips / bound_ips),
     }
@@ -310,20 +299,6 @@ def _mean(values: Iterable[float | None]) -> float | None:
     return sum(measured) / len(measured) if measured else None
 
 
-def _loaded_rate_bps(crossings: Sequence[Crossing], networks_s: Sequence[float]) -> float | None:
-    """Payload, in bit/s, at which the trial's fastest request crossed: its own transfer as a probe of the one link.
-
-    None where the transfer is too short to say, or there are several links.
-    """
-    if len(crossings) != 1 or not networks_s:
-        return None
-    out_s, _ = crossings[0].occupied_s
-    if out_s < LONG_S:
-        return None
-    transfer_s = min(networks_s) - (crossings[0].least_s - out_s)
-    return 8 * crossings[0].sent_bytes / transfer_s if transfer_s > 0 else None
-
-
 def _full_cores(loads: Mapping[str, Row], efficiency: float) -> str | None:
     """The hosts whose cores had no time left although the throughput stayed below its bound; None: not measured."""
     percents = {role: load.get("core_percent") for role, load in loads.items()}
@@ -332,97 +307,3 @@ def _full_cores(loads: Mapping[str, Row], efficiency: float) -> str | None:
     if efficiency >= REACHED:
         return ""
     return ", ".join(role for role, percent in percents.items() if percent is not None and percent >= FULL)
-
-
-# The faults of a trial, in words; each makes it invalid. Empty text: there is none.
-
-
-def _link_faults(probes: Probes) -> Iterator[str]:
-    """With the link's name where there are several."""
-    for name, before_after in probes.items():
-        link = f"link {name}" if len(probes) > 1 else "link"
-        for when, probed in zip(("before", "after"), before_after, strict=True):
-            if probed.fault:
-                yield f"{link} off {when} the trial: {probed.fault}"
-
-
-def _load_fault(
-    cell: Cell, crossings: Sequence[Crossing], networks_s: Sequence[float], tolerance: Tolerance
-) -> str:
-    """A link that is right when it is probed and slower while the hosts compute.
-
-    By tcp alone, which puts a payload on the line as it is: another backend may need the time for itself.
-    """
-    loaded = _loaded_rate_bps(crossings, networks_s)
-    if loaded is None or cell.transport != TCP or not crossings[0].filled or crossings[0].own:
-        return ""
-    (crossing,) = crossings
-    expected_s = crossing.occupied_s[0] / GOODPUT
-    took_s = 8 * crossing.sent_bytes / loaded
-    allowed_s = (LOADED_SHARE + tolerance.rate_fraction) * expected_s + LOADED_S + tolerance.rtt_floor_s
-    if took_s <= expected_s + allowed_s:
-        return ""
-    return (
-        f"link off during the trial: at best {show_rate(loaded)} of payload, its probes found "
-        f"{show_rate(8 * crossing.sent_bytes / expected_s)}"
-    )
-
-
-def _bytes_faults(result: TrialResult, crossings: Sequence[Crossing]) -> Iterator[str]:
-    """Each data interface must have carried what the requests claim to have sent and received."""
-    phases = result.edge.requests
-    requests = len(phases.latency.started_s) + len(phases.throughput.started_s)
-    for (role, host), crossing in zip(result.hosts.items(), crossings, strict=False):
-        for verb, needed, counted in (
-            ("sent", sent_bytes(host.usage, requests * crossing.payload_bytes), host.usage.sent_bytes),
-            ("received", requests * crossing.result_bytes, host.usage.received_bytes),
-        ):
-            if counted is None or counted < needed:
-                yield f"the {role}'s data interface {verb} {counted} bytes, {requests} requests need {needed}"
-                break
-        else:
-            yield from too_many_bytes(role, host.usage, requests)
-
-
-def _output_fault(report: TrialReport | WrongOutput) -> str:
-    error, allowed = report.max_abs_error, report.tolerance
-    if error <= allowed:
-        return ""
-    return f"output differs from the whole model's by {error:.3g}, allowed {allowed:.3g}"
-
-
-def _latency_fault(latency_s: float, bound_s: float) -> str:
-    if latency_s >= TOO_FAST * bound_s:
-        return ""
-    return f"latency {latency_s:.4g} s is under its physical bound {bound_s:.4g} s"
-
-
-def _throughput_fault(report: TrialReport, bound_ips: float) -> str:
-    begin, end = report.throughput_window
-    if report.throughput_ips <= (TOO_MANY + LATE_REPLY_S / (end - begin)) * bound_ips:
-        return ""
-    return f"throughput {report.throughput_ips:.4g} images/s is over its bound {bound_ips:.4g}: not a steady state"
-
-
-def _parts_fault(networks_s: Sequence[float]) -> str:
-    """What the hosts measured of a request lies one after the other within its latency."""
-    beyond = [-seconds for seconds in networks_s if seconds < -CLOCK_GRAIN_S]
-    if not beyond:
-        return ""
-    return (
-        f"in {len(beyond)} of {len(networks_s)} requests the hosts' own times exceed the latency, by "
-        f"{1e3 * max(beyond):.3g} ms: they were not taken one after the other, or a host's clock is off"
-    )
-
-
-def _slow_stages(result: TrialResult, slowed: float) -> Iterator[str]:
-    """A GPU is not judged: by itself it clocks down between requests that come one after another."""
-    for role, slowdown in result.slowdowns.items():
-        compute_s = result.compute_s[role]
-        alone_s = compute_s / slowdown
-        matters = compute_s - alone_s > MATTERS * result.edge.latency_s
-        if slowdown > slowed and matters and result.hosts[role].usage.gpu_s is None:
-            yield (
-                f"the {role}'s stage took {compute_s * 1e3:.3g} ms, {slowdown:.2g} times the {alone_s * 1e3:.3g} "
-                "that it takes alone: something else ran there, or its clock changed"
-            )

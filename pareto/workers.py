@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 import secrets
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
-from functools import partial
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pareto import messages
@@ -17,7 +16,7 @@ from pareto.codec_work import without_codecs
 from pareto.devices import Devices, Series
 from pareto.hosts.host import EDGE, SERVER, TcpSettings, TestbedError
 from pareto.hosts.session import Programs, SessionError
-from pareto.hosts.testbed import Link, Remote, Testbed
+from pareto.hosts.testbed import Link, Testbed
 from pareto.hosts.together import on_each
 from pareto.jsonlines import plain
 from pareto.link import probe
@@ -27,13 +26,14 @@ from pareto.plan import Trial, crossings
 from pareto.probing import bare, own_profile, probed, settle
 from pareto.run_keys import run_keys
 from pareto.runner import RECENT_S, AnyWorkers
+from pareto.sending import Meter, Sender
 from pareto.sweep import AUTO, Cell
 from pareto.trial import HostReport, TrialResult
 from pareto.warming import warm
 from partitions.engines.registry import EAGER
 
 if TYPE_CHECKING:
-    from pareto.prepare import Artifact, OwnCodec, Prepared
+    from pareto.prepare import Artifact, Prepared
 
 START_TIMEOUT_S = 300.0
 LOAD_TIMEOUT_S = 300.0
@@ -62,14 +62,22 @@ class Workers(AnyWorkers):
         backends: tuple[str, ...],
         sample_s: float | None = None,
         tcp: TcpSettings | None = None,
+        prefetch: int = 0,
     ) -> None:
-        """`backends`: the cells' transports. `sample_s`: how often the devices' sensors are read; None: never."""
+        """`backends`: the cells' transports. `sample_s`: how often the devices' sensors are read; None: never.
+
+        prefetch: as in `RunTrial`.
+        """
         self._testbed = testbed
         self._prepared = prepared
         self._backends = backends
         self._tcp = tcp or TcpSettings()
+        self._prefetch = prefetch
         self._sessions = Programs(testbed.heartbeat)
         self._model: str | None = None
+        self._is_whole = False
+        """Of this model, whether the hosts have loaded all units."""
+        self._sender = Sender(testbed)
         self._proven: set[Cell] = set()
         self._network: Sequence[Profile] | None = None
         self._agents = [backend for backend in backends if registry.parse(backend).agent]
@@ -100,6 +108,7 @@ class Workers(AnyWorkers):
         self.links, self._sessions = self._testbed.links, Programs(self._testbed.heartbeat)
         self._model = self._network = self._alone = None
         self._proven.clear()
+        self._sender.forget()
         self._token, self._keys = secrets.token_hex(16), run_keys(self._backends)
         try:
             on_each({role: remote.bring_code for role, remote in self._testbed.remotes.items()})
@@ -131,6 +140,14 @@ class Workers(AnyWorkers):
             self.close()
             raise
 
+    def send(self, meter: Meter, models: Iterable[str] = (), *, whole: bool = False) -> None:
+        """Send the hosts what they need for the cells of these models, or of all. whole: to run any of their units."""
+        self._sender.send([self._prepared[name] for name in models or self._prepared], meter, whole=whole)
+
+    def sending(self) -> dict[str, Any] | None:
+        """For the session's record: the bytes that were sent so far, by role, and how long that took."""
+        return {"bytes": self._sender.sent_bytes, "seconds": round(self._sender.took_s, 3)}
+
     def close(self) -> None:
         if self._devices is not None:
             self._devices.close()
@@ -148,8 +165,7 @@ class Workers(AnyWorkers):
         """Load the cell's model on all hosts, put each link's profile in force, and warm the connections."""
         if not self._sessions:
             self.start()
-        if cell.model != self._model:
-            self._load(self._prepared[cell.model])
+        self._load(cell.model)
         if network != self._network:
             self._shape(cell, network)
         elif cell.agent not in ("", self._agent):
@@ -197,9 +213,12 @@ class Workers(AnyWorkers):
         cell = trial.cell
         split = Split(cell.cuts, cell.batch_size, cell.transport, cell.codec, cell.engine)
         interfaces = {link.near.role: link.near.interface for link in self.links}
+        prepared = self._prepared[cell.model]
         staged = self._sessions.ask_all(
             {
-                role: messages.LoadStage(split, position, interfaces.get(role))
+                role: messages.LoadStage(
+                    split, position, interfaces.get(role), dict(prepared.ranges(cell, position))
+                )
                 for position, role in enumerate(self._sessions)
             },
             LOAD_TIMEOUT_S if cell.engine == EAGER else BUILD_TIMEOUT_S,
@@ -210,16 +229,18 @@ class Workers(AnyWorkers):
         self._sessions.ask_all(dict.fromkeys(others, messages.GetUsage()), LOAD_TIMEOUT_S)
         watch = self._testbed.watch_strangers
         strangers = watch() if watch is not None else None
+        own = self._testbed.remotes[edge].host
         pending = self._sessions[edge].post(
             messages.RunTrial(
                 split=split,
-                interface=interfaces[EDGE],
-                peer=self.links[0].far.address,
+                interface=interfaces.get(EDGE, own.data_interface),
+                peer=self.links[0].far.address if self.links else own.data_address,
                 warmup_requests=trial.warmup_requests(cell in self._proven, compute_s),
                 latency=messages.Length(*trial.effort.latency),
                 throughput=messages.Length(*trial.effort.throughput),
                 transfer_s=max((crossing.usual_s for crossing in self.crossings(cell, network)), default=0.0),
                 in_flight=None if cell.in_flight == AUTO else int(cell.in_flight),
+                prefetch=self._prefetch,
             )
         )
 
@@ -265,17 +286,15 @@ class Workers(AnyWorkers):
 
     def unit_runs(self, model: str, role: str, request: messages.TimeUnits) -> messages.UnitRuns:
         """What the units of a model take on one host, while the others have nothing to do."""
-        if model != self._model:
-            self._load(self._prepared[model])
+        self._load(model, whole=True)
         return self._sessions[role].ask(request, LOAD_TIMEOUT_S + request.most_s + request.steady_s)
 
     def codec_runs(
         self, model: str, role: str, request: messages.TimeCodecs, examples: Artifact
     ) -> messages.CodecRuns:
         """What codecs take on one host, of payloads that it makes of these `inputs`."""
-        if model != self._model:
-            self._load(self._prepared[model])
-        data = _ship(self._testbed.remotes[role], examples)
+        self._load(model, whole=True)
+        data = self._testbed.remotes[role].ship(examples.path, f"{examples.digest}.safetensors")
         return self._sessions[role].ask(
             replace(request, data=data), LOAD_TIMEOUT_S + CODED_TIMEOUT_S * len(request.coded)
         )
@@ -298,7 +317,7 @@ class Workers(AnyWorkers):
         They are used once: no fault, and no other trial, lies between them and the trial that begins.
         """
         (taken_s, of, baselines), self._alone = self._alone or (-math.inf, (), None), None
-        is_recent = time.monotonic() - taken_s < RECENT_S * len(self.links)
+        is_recent = time.monotonic() - taken_s < RECENT_S * max(1, len(self.links))
         return baselines if is_recent and of == _stages(cell) else None
 
     def _baselines(self, split: Split) -> dict[str, float | None]:
@@ -382,46 +401,21 @@ class Workers(AnyWorkers):
             return rate_bps, profile.rtt_s
         return min(rate_bps, beneath.rate_bps or math.inf), profile.rtt_s + (beneath.rtt_s or 0.0)
 
-    def _load(self, prepared: Prepared) -> None:
-        self._model = None
-
-        def bring(role: str, remote: Remote) -> messages.LoadModel:
-            recipe, data = prepared.recipe, prepared.data.values() if role == EDGE else ()
-            if prepared.code is not None:
-                recipe = replace(recipe, file=_ship(remote, prepared.code, ".py"))
-            weights = _ship(remote, prepared.weights)
-            inputs = [_ship(remote, artifact) for artifact in data]
-            codecs = [_brought(remote, codec) for codec in prepared.codecs]
-            return messages.LoadModel(asdict(recipe), weights, prepared.weights.digest, inputs, codecs)
-
-        requests = on_each({role: partial(bring, role, it) for role, it in self._testbed.remotes.items()})
-        for role, loaded in self._sessions.ask_all(requests, LOAD_TIMEOUT_S).items():
+    def _load(self, model: str, *, whole: bool = False) -> None:
+        """Have all hosts load a model, unless they have it. whole: with the units that no cell has them run."""
+        if model == self._model and (self._is_whole or not whole):
+            return
+        self._model, prepared = None, self._prepared[model]
+        loading = self._sender.loading(prepared, whole=whole)
+        for role, loaded in self._sessions.ask_all(loading.requests, LOAD_TIMEOUT_S).items():
             if loaded.graph_digest != prepared.graph_digest:
                 raise TestbedError(
-                    f"{role} traces another graph of {prepared.name} than the driver: "
+                    f"{role} traces another graph of {model} than the driver: "
                     "its torch or torchvision is another version"
                 )
-        self._model = prepared.name
+        self._model, self._is_whole = model, loading.is_whole
 
 
 def _stages(cell: Cell) -> tuple[object, ...]:
     """What each host's stage follows from, and its input: cells that have both in common have the same baseline."""
     return cell.model, cell.cuts, cell.batch_size, cell.codec, cell.engine
-
-
-def _brought(remote: Remote, codec: OwnCodec) -> messages.OwnCodec:
-    """A user's own codec, whose files are on that host."""
-    return messages.OwnCodec(
-        codec.own.name,
-        _ship(remote, codec.code, ".py"),
-        codec.own.attribute,
-        codec.own.file,
-        _ship(remote, codec.weights),
-        codec.weights.digest,
-        codec.seed,
-        codec.cuts,
-    )
-
-
-def _ship(remote: Remote, artifact: Artifact, suffix: str = ".safetensors") -> str:
-    return remote.ship(artifact.path, f"{artifact.digest}{suffix}")

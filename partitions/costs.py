@@ -71,9 +71,9 @@ def of_nodes(traced: TracedModel) -> list[Cost]:
     """The cost of each node of a graph. A parameter is counted once, at the first node that reads it."""
     costs, counted, flops = list[Cost](), set[int](), 0
     graph = fx.GraphModule(traced.module, traced.nodes[0].graph)
-    values = propagate(graph, *(traced.values[node] for node in traced.inputs))
+    run = propagate(graph, *(traced.values[node] for node in traced.inputs))
     with FlopCounterMode(display=False) as counter:
-        for node, _ in zip(traced.nodes, values, strict=True):
+        for node, _ in run:
             target = target_of(traced.module, node)
             read = target.parameters() if isinstance(target, nn.Module) else [target]
             new = [one for one in read if isinstance(one, nn.Parameter) and id(one) not in counted]

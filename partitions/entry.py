@@ -14,12 +14,13 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from pareto.errors import UserError
+
 from .graph import Input
+from .inputs import IMAGES, Images, Taken
 
 SEGMENTATION, DETECTION = "segmentation", "detection"
 """Tasks: the first output has logits of each pixel's classes, (n, classes, height, width); or boxes as YOLO's."""
-IMAGENET_MEAN = (0.485, 0.456, 0.406)
-IMAGENET_STD = (0.229, 0.224, 0.225)
 
 
 @dataclass(frozen=True)
@@ -27,29 +28,25 @@ class Entry:
     """One model.
 
     build: makes it, float32, with random weights from the global RNG.
-    input_shape: channels, height and width of one image, for a model that takes images.
-    mean, std: of each channel, for values between 0 and 1, by which images are normalised before the model sees them.
+    takes: what goes in.
     classes: the classes that the outputs of a classifier stand for, in order; empty where they are not known.
     pretrained: downloads the state dict of trained weights; None where there is none.
     postprocess: applied to what the module returns; its result is the model's.
-    make_inputs: for a model that takes anything else: from batch size and seed to its inputs, by the names of the
-    parameters of `forward` that they are for, or by numbers where they go to the first ones in their order.
     file, attribute: for a user's own model, the Python file and the name of the builder in it.
-    task: of what kind the first output is, where figures of quality need to know (`partitions.quality`).
+    task: of what kind the outputs are, where figures of quality need to know (`partitions.quality`).
+    places: of a detector, what turns its outputs into the form of YOLO's; None: the first of them has it.
     """
 
     name: str
     build: Callable[[], nn.Module]
-    input_shape: tuple[int, int, int] = (3, 224, 224)
-    mean: tuple[float, ...] = IMAGENET_MEAN
-    std: tuple[float, ...] = IMAGENET_STD
+    takes: Taken = IMAGES
     classes: tuple[str, ...] = ()
     pretrained: Callable[[], Mapping[str, Tensor]] | None = None
     postprocess: Callable[[Any], Any] | None = None
-    make_inputs: Callable[[int, int], Mapping[str, Tensor]] | None = None
     file: Path | None = None
     attribute: str = ""
     task: str = ""
+    places: Callable[[Sequence[Tensor]], Tensor] | None = None
 
     def module(self) -> nn.Module:
         """A new module in eval mode, with its postprocessing. Raises what `build` raises."""
@@ -57,7 +54,7 @@ class Entry:
         if self.postprocess is None:
             return model
         forward, postprocess = type(model).forward, self.postprocess
-        if self.make_inputs is None:
+        if isinstance(self.takes, Images):
             return with_forward(model, lambda self, images: postprocess(forward(self, images)))
 
         @functools.wraps(forward)  # its parameters are looked at
@@ -68,20 +65,19 @@ class Entry:
 
     @functools.cached_property
     def inputs(self) -> tuple[Input, ...]:
-        """What the model takes; images as float32. Raises UserError."""
-        if self.make_inputs is None:
-            return (Input(self.input_shape),)
-        return tuple(
-            Input(tuple(tensor.shape[1:]), tensor.dtype, "" if name.isdecimal() else name)
-            for name, tensor in self.make_inputs(2, 0).items()
-        )
+        """The tensors that the module takes; images as float32. Raises UserError."""
+        return self.takes.inputs
+
+    @property
+    def images(self) -> Images:
+        """Those that it takes. Raises UserError where it takes something else."""
+        if not isinstance(self.takes, Images):
+            raise UserError(f"{self.name} makes its own inputs, and takes no images")
+        return self.takes
 
     def example(self, batch_size: int, seed: int) -> tuple[Tensor, ...]:
-        """Inputs that the model's author makes, or normal noise as images. Raises UserError."""
-        if self.make_inputs is not None:
-            return tuple(self.make_inputs(batch_size, seed).values())
-        generator = torch.Generator().manual_seed(seed)
-        return (torch.randn(batch_size, *self.input_shape, generator=generator),)
+        """A batch of what the model takes. Raises UserError."""
+        return next(self.takes.batches(1, batch_size, seed))
 
     def call(self, module: nn.Module, inputs: Sequence[Tensor]) -> Any:
         """What a module of this model returns."""

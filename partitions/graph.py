@@ -70,6 +70,8 @@ class TracedModel:
     cuttable: for each node, whether a cut after it parts the parameters and leaves only tensors live that can be sent.
     traced_by: 'torch.fx', 'torch.export' or 'chain'.
     computed: by path, the buffers that are in no weights file because the constructor computes them; not on 'meta'.
+    bound: for each node, a live value that alone forbids a cut after it, because it cannot cross; else None.
+    read: the nodes whose values are numbers that the model reads from tensors, or follow from such numbers.
     """
 
     module: nn.Module
@@ -81,6 +83,8 @@ class TracedModel:
     cuttable: tuple[bool, ...]
     traced_by: str
     computed: dict[str, Tensor]
+    bound: tuple[fx.Node | None, ...]
+    read: frozenset[fx.Node]
 
     @property
     def inputs(self) -> tuple[fx.Node, ...]:
@@ -88,19 +92,21 @@ class TracedModel:
         return tuple(node for node in self.nodes if node.op == "placeholder")
 
 
-def propagate(module: fx.GraphModule, *inputs: Tensor) -> Iterator[Any]:
-    """Run the graph node by node and yield each node's value, without the output node's.
+def propagate(module: fx.GraphModule, *inputs: Tensor, scalars: int = 0) -> Iterator[tuple[fx.Node, Any]]:
+    """Run the graph node by node and yield each node with its value, without the output node.
 
-    On the meta device a module with a forward of its own may take any branch.
+    On the meta device a module with a forward of its own may take any branch. scalars: what numbers count as that are
+    read from a tensor there.
     """
     interpreter = fx.Interpreter(module, garbage_collect_values=False)
     interpreter.args_iter = iter(inputs)
     with torch.no_grad():
         for node in module.graph.nodes:
             if node.op != "output":
-                with contextlib.nullcontext() if _is_plain(module, node) else AnyBranch():  # type: ignore[no-untyped-call]
+                plain = _is_plain(module, node) and not reads_values(node)
+                with contextlib.nullcontext() if plain else AnyBranch(scalars):
                     interpreter.env[node] = interpreter.run_node(node)
-                yield interpreter.env[node]
+                yield node, interpreter.env[node]
 
 
 def _is_plain(module: nn.Module, node: fx.Node) -> bool:
@@ -109,17 +115,34 @@ def _is_plain(module: nn.Module, node: fx.Node) -> bool:
     return called is None or (type(called).__module__.startswith("torch.nn") and not [*called.children()])
 
 
+def reads_values(node: fx.Node) -> bool:
+    """Whether the node makes a number of a tensor's value."""
+    called = node.op in ("call_method", "call_function")
+    return called and operator_name(node) in ("item", "_local_scalar_dense")
+
+
+def operator_name(node: fx.Node) -> str:
+    """The function, method or operator that a node calls, without module and overload: 'relu_', 'cat'."""
+    if isinstance(node.target, str):
+        return node.target
+    return str(node.target.__name__).split(".")[0]
+
+
 class AnyBranch(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """While this mode is active, a value on the meta device that decides a branch counts as 0.
+    """While this mode is active, a value on the meta device that is asked for counts as 0, or as `scalars`.
 
     A payload has one shape, so each branch leads to the same shapes.
     """
+
+    def __init__(self, scalars: int = 0) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._scalars = scalars
 
     def __torch_dispatch__(
         self, func: Any, _types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         if func is torch.ops.aten._local_scalar_dense.default and args[0].is_meta:
-            return torch.zeros((), dtype=args[0].dtype).item()
+            return torch.full((), self._scalars, dtype=args[0].dtype).item()
         return func(*args, **(kwargs or {}))
 
 

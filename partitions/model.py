@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,7 @@ from pareto.errors import UserError
 from . import allocator, points, registry, stage, weights
 from .engines.base import Built, Run
 from .graph import Input, TensorSpec, TracedModel
+from .inputs import Taken
 from .points import Point
 from .recipe import Handmade, Recipe
 from .stage import Mark, Stage
@@ -38,9 +39,9 @@ class Outline:
     traced: TracedModel
 
     @property
-    def takes_images(self) -> bool:
-        """Whether its input is an image; else its author makes what it takes."""
-        return registry.entry(self.name).make_inputs is None
+    def takes(self) -> Taken:
+        """Images, or what its author makes."""
+        return registry.entry(self.name).takes
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -105,24 +106,29 @@ class PartitionedModel(Outline):
 
 
 class ResidentStage:
-    """The one stage of a model that a device has in memory; the weights of the others stay in the file.
+    """The one stage of a model that a device has in memory; the weights of the others stay in the files.
 
-    file: written by `weights.make`. device: where the weights go, as in 'cuda:0'. No weights are read before the
-    first `change`, but a file that does not fit the model is refused at once. Raises UserError.
+    files: written by `weights.make`, or shards of that. device: where the weights go, as in 'cuda:0'. No weights are
+    read before the first `change`, but a file that does not fit the model is refused at once. Raises UserError.
     """
 
-    def __init__(self, outline: Outline, file: Path, device: str = "cpu") -> None:
+    def __init__(self, outline: Outline, files: Iterable[Path], device: str = "cpu") -> None:
         self.stage = Stage(None)
         self._outline = outline
-        self._reader = weights.Reader(file, outline.name)
+        self._reader = weights.Reader(files, outline.name)
         self._device = torch.device(device)
         self._state: dict[str, Tensor] = {}
         self._span = (0, 0)
+        self._own_bytes: int | None = None
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the parameters and buffers in memory."""
-        return sum(tensor.nbytes for tensor in self._state.values())
+        """Bytes of the parameters and buffers in memory, or of an engine's own weights in their place."""
+        return (
+            self._own_bytes
+            if self._own_bytes is not None
+            else sum(tensor.nbytes for tensor in self._state.values())
+        )
 
     def change(self, start: int, end: int) -> None:
         """Hold the units from point `start` to point `end` in place of those held so far.
@@ -134,7 +140,7 @@ class ResidentStage:
         wanted = self._outline.paths(start, end)
         # A graph and its module refer to each other: as garbage they would keep their weights for long.
         self.stage.to("meta")
-        self.stage, self._span = Stage(None), (0, 0)
+        self.stage, self._span, self._own_bytes = Stage(None), (0, 0), None
         self._state = {path: tensor for path, tensor in self._state.items() if path in wanted}
         allocator.give_back_freed()
         if self._device.type == "cuda":
@@ -142,13 +148,24 @@ class ResidentStage:
         missing = wanted - self._state.keys()
         if saved := [path for path in self._reader.keys if path in missing]:
             self._state.update((path, tensor.to(self._device)) for path, tensor in self._reader.read(saved))
+        computed = self._outline.traced.computed
         for path in wanted - self._state.keys():
-            self._state[path] = self._outline.traced.computed[path].to(self._device)
+            if path not in computed:
+                raise UserError(f"{self._outline.name}: {path} is in none of this host's weights files")
+            self._state[path] = computed[path].to(self._device)
         self.stage = self._outline.cut(start, end, self._state)
         self._span = (start, end)
 
     def run_by(self, run: Run) -> None:
-        """Have an engine compute the stage that is held, until the next `change`."""
+        """Have an engine compute the stage that is held, until the next `change`.
+
+        Weights that it does not read are let go of.
+        """
+        if run.weights_bytes is not None:
+            self.stage.to("meta")
+            self._state.clear()
+            allocator.give_back_freed()
+        self._own_bytes = run.weights_bytes
         self.stage = Built(self.stage, run)
 
     @contextmanager
@@ -167,8 +184,8 @@ def outline(recipe: Recipe) -> Outline:
     registry.adopt(recipe)
     name = registry.canonical(recipe.name)
     entry, handmade = registry.entry(name), recipe.handmade or Handmade()
-    mean_and_std = (entry.mean, entry.std) if recipe.input == "uint8" and not entry.make_inputs else None
-    traced = trace(registry.build_structure(name), entry.inputs, handmade.chain, mean_and_std)
+    normalising = entry.takes.normalising(recipe.input)
+    traced = trace(registry.build_structure(name), entry.inputs, handmade.chain, normalising)
     try:
         cuts = points.named(traced, handmade.points) if handmade.points else points.find(traced, recipe.cuts)
     except UserError as error:

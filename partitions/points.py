@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import difflib
 import itertools
+import operator
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from torch import fx, nn
+from torch import Tensor, fx, nn
 
+from pareto.constants import DTYPES
 from pareto.errors import UserError
 
-from .graph import TensorSpec, TracedModel, target_of, tensors_in
+from .graph import TensorSpec, TracedModel, operator_name, target_of, tensors_in
 from .recipe import Cuts
 from .torchvision_models import models
 
@@ -298,6 +300,38 @@ def node_names(traced: TracedModel) -> tuple[str, ...]:
     return ("input", *unique(names))
 
 
+def hindered(traced: TracedModel) -> Iterator[str]:
+    """Yield a sentence for each value that lasts over other work and cannot cross a link: where no cut is, and why."""
+    names = dict(zip(traced.nodes, node_names(traced), strict=True))
+    over: dict[fx.Node, list[fx.Node]] = {}
+    for node, bound in zip(traced.nodes, traced.bound, strict=True):
+        if bound not in (None, node):
+            over.setdefault(bound, []).append(node)
+    for value, nodes in over.items():
+        if any(_works(traced, node) and value not in node.all_input_nodes for node in nodes):
+            yield (
+                f"no cut from {names[nodes[0]]} to {names[nodes[-1]]}: {names[value]} is "
+                f"{_kind(traced, value)}; that cannot cross"
+            )
+
+
+def _works(traced: TracedModel, node: fx.Node) -> bool:
+    """Whether the node computes a tensor, and does not merely take one out of a container or the weights."""
+    taken = node.op == "get_attr" or node.target in (operator.getitem, getattr)
+    return isinstance(traced.values[node], Tensor) and not taken
+
+
+def _kind(traced: TracedModel, node: fx.Node) -> str:
+    value = traced.values[node]
+    if isinstance(value, Tensor):
+        spec = traced.specs[node]
+        return "a tensor without the batch" if spec.dtype in DTYPES else f"a tensor of {spec.dtype}"
+    if tensors_in(value):
+        return f"a {'dict' if isinstance(value, dict) else 'sequence'} of tensors"
+    kind = "a number" if isinstance(value, int | float | complex) else f"no tensor but {type(value).__name__}"
+    return f"{kind} that depends on the values in the input" if node in traced.read else kind
+
+
 def unique(names: Iterable[str]) -> tuple[str, ...]:
     """The names with '_1', '_2' and so on behind those that came before, and behind 'input' and 'output'."""
     taken = {"input", "output"}
@@ -308,13 +342,6 @@ def unique(names: Iterable[str]) -> tuple[str, ...]:
         taken.add(new)
         result.append(new)
     return tuple(result)
-
-
-def operator_name(node: fx.Node) -> str:
-    """The function, method or operator that a node calls, without module and overload: 'relu_', 'cat'."""
-    if isinstance(node.target, str):
-        return node.target
-    return str(node.target.__name__).split(".")[0]
 
 
 def _innermost(node: fx.Node) -> tuple[str, str]:

@@ -7,7 +7,7 @@ only `top1` needs labels. Pure functions of tensors: a batch is their first dime
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,9 @@ from .entry import DETECTION, SEGMENTATION
 
 IOU = 0.5
 """The overlap from which on a box is taken for another."""
+MOST_CANDIDATES = 1000
+"""Boxes of an image before non-maximum suppression: the best are kept. It compares each with each, and a network that
+was never trained may see one at each of 120 000 anchors."""
 
 
 MOST_MARKED = 1024
@@ -81,11 +84,16 @@ class Answers:
     boxes: Sequence[Boxes]
 
     @classmethod
-    def of(cls, tensors: Sequence[Tensor], task: str = "") -> Answers:
-        """task: of the model, as its registry's entry has it."""
+    def of(
+        cls,
+        tensors: Sequence[Tensor],
+        task: str = "",
+        places: Callable[[Sequence[Tensor]], Tensor] | None = None,
+    ) -> Answers:
+        """task, places: of the model, as its registry's entry has them."""
         first = tensors[0]
         if task == DETECTION:
-            return cls(tensors, None, boxes(first))
+            return cls(tensors, None, boxes(first if places is None else places(tensors)))
         has_classes = first.dim() == (4 if task == SEGMENTATION else 2)
         return cls(tensors, first.argmax(1) if has_classes else None, ())
 
@@ -230,7 +238,8 @@ def boxes(outputs: Tensor, score: float = 0.25, iou: float = 0.45) -> list[Boxes
     """The boxes of each image in YOLO's outputs: those of at least `score` that overlap no better one of their class.
 
     outputs: (n, 4 + classes, places): centre, width and height, and a score for each class. Of two boxes of one class
-    that overlap by more than `iou` the better is kept (non-maximum suppression); by falling score.
+    that overlap by more than `iou` the better is kept (non-maximum suppression), of the best `MOST_CANDIDATES`; by
+    falling score.
     """
     return [_image_boxes(image, score, iou) for image in outputs]
 
@@ -239,6 +248,7 @@ def _image_boxes(outputs: Tensor, score: float, iou: float) -> Boxes:
     scores, classes = outputs[4:].max(0)
     kept = scores >= score
     scores, order = scores[kept].sort(descending=True, stable=True)
+    scores, order = scores[:MOST_CANDIDATES], order[:MOST_CANDIDATES]
     classes = classes[kept][order]
     placed = outputs[:4, kept][:, order].T
     centre, size = placed[:, :2], placed[:, 2:]

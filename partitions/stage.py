@@ -172,7 +172,7 @@ def _observe(body: fx.GraphModule, examples: list[Tensor]) -> tuple[_Write | Non
     aliases = [set[fx.Node]() for _ in examples]
     readers: set[fx.Node] = set()
     values: dict[fx.Node, Any] = {}
-    for node, value in zip(body.graph.nodes, propagate(body, *examples), strict=False):
+    for node, value in propagate(body, *examples):
         for which, tensor in enumerate(examples):
             if tensor._version != before[which]:
                 read = [one.dtype for source in node.all_input_nodes for one in tensors_in(values[source])]

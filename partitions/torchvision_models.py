@@ -13,7 +13,7 @@ import functools
 import importlib
 import importlib.util
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,8 @@ from torch import Tensor, nn
 from pareto.errors import UserError
 
 from . import compiler
-from .entry import IMAGENET_MEAN, IMAGENET_STD, SEGMENTATION, Entry, with_forward
+from .entry import DETECTION, SEGMENTATION, Entry, with_forward
+from .inputs import IMAGENET_MEAN, IMAGENET_STD, Images
 
 _SCHEMAS = (
     "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
@@ -111,9 +112,7 @@ def _classifier(name: str) -> Entry:
     return Entry(
         name,
         lambda: _new(name, **arguments),
-        (3, size, size),
-        evaluated.get("mean", IMAGENET_MEAN),
-        evaluated.get("std", IMAGENET_STD),
+        Images((3, size, size), evaluated.get("mean", IMAGENET_MEAN), evaluated.get("std", IMAGENET_STD)),
         tuple(weights.meta["categories"]),
         lambda: _trained(name),
     )
@@ -126,7 +125,7 @@ def _segmentation(name: str) -> Entry:
     return Entry(
         name,
         lambda: _new(name, weights_backbone=None, **arguments),
-        (3, size, size),
+        Images((3, size, size)),
         pretrained=lambda: _trained(name),
         task=SEGMENTATION,
     )
@@ -135,9 +134,22 @@ def _segmentation(name: str) -> Entry:
 def _detector(name: str) -> Entry:
     size = _SIZES.get(name, 800)
     mean, std = _MEAN_AND_STD.get(name, (IMAGENET_MEAN, IMAGENET_STD))
+    images = Images((3, size, size), mean, std)
     return Entry(
-        name, lambda: _network(name), (3, size, size), mean, std, pretrained=lambda: _trained_detector(name)
+        name,
+        lambda: _network(name),
+        images,
+        pretrained=lambda: _trained_detector(name),
+        task=DETECTION,
+        places=lambda outputs: _places(name, size)(outputs),
     )
+
+
+@functools.cache
+def _places(name: str, size: int) -> Callable[[Sequence[Tensor]], Tensor]:
+    from .torchvision_boxes import Places  # it needs what this module imports
+
+    return Places(lambda: _network(name), size)
 
 
 def _network(name: str) -> nn.Module:

@@ -6,12 +6,14 @@ import functools
 import inspect
 import itertools
 import operator
-from collections.abc import Container, Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
+
+from pareto.constants import DTYPES
 
 from .graph import (
     Input,
@@ -20,10 +22,12 @@ from .graph import (
     UntraceableModel,
     flattened,
     propagate,
+    reads_values,
     storages,
     target_of,
     tensors_in,
 )
+from .plain_values import rewrite, settle, unpin
 
 
 class _Tracer(fx.Tracer):
@@ -156,30 +160,42 @@ def analyse(
     output = next(node for node in graph.nodes if node.op == "output")
     returned = [value for value in flattened(output.args[0]) if isinstance(value, fx.Node)]
     unpin(graph, taken[-1])
-    try:
-        (one, written), (two, _) = (
-            _run(fx.GraphModule(module, graph), [each.empty(batch) for each in inputs]) for batch in (1, 2)
-        )
-    except Exception as error:  # whatever an operator makes of values that are not there
-        raise UntraceableModel(f"{name} cannot be traced: {_first_line(error)}") from error
-    results = tuple(node for node in returned if isinstance(one[node], Tensor))
+    runnable = fx.GraphModule(module, graph)
+    one, two = (_run(runnable, name, inputs, batch) for batch in (1, 2))
+    if one.read:
+        _check_forms(one, _run(runnable, name, inputs, 1, scalars=1), name)
+    results = tuple(node for node in returned if isinstance(one.values[node], Tensor))
     if not results:
         raise UntraceableModel(f"{name} returns no tensor")
     output.args = (results,)
-    settle(graph, one, two, written)
+    settle(graph, one.values, two.values, one.written, one.read)
     nodes = [node for node in graph.nodes if node is not output]
-    specs = {node: _spec(one[node], two[node]) for node in nodes if isinstance(one[node], Tensor)}
+    values = {node: one.values[node] for node in nodes}
+    specs = {
+        node: _spec(value, two.values[node]) for node, value in values.items() if isinstance(value, Tensor)
+    }
     live = [*_live(nodes)]
     live[-1] = results
-    values = {node: one[node] for node in nodes}
-    last_writes = {memory: index for index, node in enumerate(nodes) for memory in written.get(node, ())}
-    sendable = _sendable(values, specs, live, last_writes)
-    cuttable = [a and b for a, b in zip(_parted(module, nodes), sendable, strict=True)]
+    last_writes = {memory: index for index, node in enumerate(nodes) for memory in one.written.get(node, ())}
+    bound = [*_bound(values, specs, live)]
+    sendable = _sendable(values, live, bound, last_writes)
+    parted = _parted(module, nodes)
+    cuttable = [a and b for a, b in zip(parted, sendable, strict=True)]
     cuttable[: len(taken) - 1] = [False] * (len(taken) - 1)
     if unused := [node.name for node in taken if node not in live[len(taken) - 1]]:
         raise UntraceableModel(f"{name} does not use its input {unused[0]}: leave it out")
     return TracedModel(
-        module, tuple(nodes), values, specs, results, tuple(live), tuple(cuttable), traced_by, computed
+        module,
+        tuple(nodes),
+        values,
+        specs,
+        results,
+        tuple(live),
+        tuple(cuttable),
+        traced_by,
+        computed,
+        tuple(value if apart else None for value, apart in zip(bound, parted, strict=True)),
+        one.read,
     )
 
 
@@ -204,13 +220,34 @@ def _in_order(nodes: Sequence[fx.Node], inputs: Sequence[Input], name: str) -> l
     return list(nodes)
 
 
-def _run(
-    module: fx.GraphModule, examples: Sequence[Tensor]
-) -> tuple[dict[fx.Node, Any], dict[fx.Node, set[int]]]:
-    """Each node's value, and the memory to which nodes write that exists before them."""
-    values, written = dict[fx.Node, Any](), dict[fx.Node, set[int]]()
+@dataclass(frozen=True)
+class _Run:
+    """What happened in a run of a graph on the meta device.
+
+    values: of each node. written: the memory to which nodes write that exists before them. read: the nodes whose value
+    is no tensor and was read from one, or computed from such a value.
+    """
+
+    values: dict[fx.Node, Any]
+    written: dict[fx.Node, set[int]]
+    read: frozenset[fx.Node]
+
+
+def _run(module: fx.GraphModule, name: str, inputs: Sequence[Input], batch: int, scalars: int = 0) -> _Run:
+    """A run with inputs for this batch size. scalars: what is read from tensors. Raises UntraceableModel."""
+    values, written, read = dict[fx.Node, Any](), dict[fx.Node, set[int]](), set[fx.Node]()
     seen = dict[int, tuple[Tensor, int]]()  # memory -> a tensor there, and how often it has been written to
-    for node, value in zip(module.graph.nodes, propagate(module, *examples), strict=False):
+    run = propagate(module, *(one.empty(batch) for one in inputs), scalars=scalars)
+    while True:
+        try:
+            node, value = next(run)
+        except StopIteration:
+            return _Run(values, written, frozenset(read))
+        except Exception as error:  # whatever an operator makes of values that are not there
+            failed = next(node for node in module.graph.nodes if node not in values)
+            raise UntraceableModel(
+                f"{name} cannot be traced: {_first_line(error)} (at {failed.name})"
+            ) from error
         for memory in set[int]().union(*(storages(values[source]) for source in node.all_input_nodes)):
             tensor, version = seen[memory]
             if tensor._version != version:
@@ -218,8 +255,19 @@ def _run(
                 seen[memory] = tensor, tensor._version
         for tensor in tensors_in(value):
             seen.setdefault(tensor.untyped_storage()._cdata, (tensor, tensor._version))
+        if not tensors_in(value) and (reads_values(node) or not read.isdisjoint(node.all_input_nodes)):
+            read.add(node)
         values[node] = value
-    return values, written
+
+
+def _check_forms(one: _Run, other: _Run, name: str) -> None:
+    """Raises UntraceableModel where a shape depends on a number that was read from a tensor, as these runs show."""
+    for node in one.values:
+        forms = ([(each.shape, each.dtype) for each in tensors_in(run.values[node])] for run in (one, other))
+        if operator.ne(*forms):
+            raise UntraceableModel(
+                f"{name} has no static graph: the shape of {node.name} depends on values in its input"
+            )
 
 
 def _spec(one: Tensor, two: Tensor) -> TensorSpec:
@@ -238,24 +286,32 @@ def _live(nodes: list[fx.Node]) -> Iterator[tuple[fx.Node, ...]]:
         yield tuple(nodes[i] for i in alive)
 
 
-def _sendable(
-    values: dict[fx.Node, Any],
-    specs: dict[fx.Node, TensorSpec],
-    live: list[tuple[fx.Node, ...]],
-    last_writes: dict[int, int],
-) -> Iterator[bool]:
-    """For each node, whether what is live after it can cross a link."""
+def _bound(
+    values: dict[fx.Node, Any], specs: dict[fx.Node, TensorSpec], live: list[tuple[fx.Node, ...]]
+) -> Iterator[fx.Node | None]:
+    """For each node, what is live after it and cannot cross a link: no tensor, or not of a batch, or complex."""
     varying = set[fx.Node]()  # what was computed from parameters alone belongs to the stage that reads it
     for node, value in values.items():
         if node.op == "placeholder" or (tensors_in(value) and not varying.isdisjoint(node.all_input_nodes)):
             varying.add(node)
-    tensors = {node for node in varying if node in specs and specs[node].batch_dim is not None}
+    sent = {node: spec for node, spec in specs.items() if spec.batch_dim is not None and spec.dtype in DTYPES}
+    for alive in live:
+        yield next((node for node in alive if node not in varying or node not in sent), None)
+
+
+def _sendable(
+    values: dict[fx.Node, Any],
+    live: list[tuple[fx.Node, ...]],
+    bound: list[fx.Node | None],
+    last_writes: dict[int, int],
+) -> Iterator[bool]:
+    """For each node, whether what is live after it can cross a link."""
     for index, (node, alive) in enumerate(zip(values, live, strict=True)):
         # Two live tensors in one memory that is written to later: on another host only one of them would change.
-        memory = [place for other in alive if other in tensors for place in storages(values[other])]
+        memory = [place for other in alive if bound[index] is None for place in storages(values[other])]
         torn = any(memory.count(place) > 1 and last_writes.get(place, -1) > index for place in memory)
         waits = node.target is normalized  # behind it four bytes would cross for one
-        yield bool(alive) and tensors.issuperset(alive) and not torn and not waits
+        yield bool(alive) and bound[index] is None and not torn and not waits
 
 
 def _parted(module: nn.Module, nodes: list[fx.Node]) -> list[bool]:
@@ -282,115 +338,3 @@ def _state_of(module: nn.Module, node: fx.Node) -> Iterable[Tensor]:
 def _first_line(error: Exception) -> str:
     """The first line of an error's message."""
     return next(iter(str(error).split("\n")), "").strip() or type(error).__name__
-
-
-# Sizes in a graph: those that are the same for every batch become constants, others are read where they are used. A
-# model that keeps `x.shape` for later would otherwise have no cut until then, because a number is no payload.
-
-Values = dict[fx.Node, Any]  # of each node but the output
-# Values that are written into a graph as they are.
-_PLAIN = (int, float, complex, bool, str, type(None), torch.dtype, torch.layout, torch.memory_format)
-
-
-def unpin(graph: fx.Graph, images: fx.Node) -> None:
-    """Let new tensors be made on the images' device, not on that of the tracing, which torch.export writes down."""
-
-    def has_device(node: fx.Node) -> bool:
-        arguments = list[Any]()
-        fx.node.map_aggregate((node.args, node.kwargs), arguments.append)
-        return any(isinstance(argument, torch.device) for argument in arguments)
-
-    pinned = [node for node in graph.nodes if has_device(node)]
-    if pinned:
-        with graph.inserting_after(images):
-            device = graph.call_function(getattr, (images, "device"))
-        for node in pinned:
-            rewrite(node, lambda value: device if isinstance(value, torch.device) else value)
-
-
-def settle(graph: fx.Graph, one: Values, two: Values, writing: Container[fx.Node]) -> None:
-    """Rewrite `graph` so that values other than tensors live only briefly, and values that nobody reads are gone.
-
-    one, two: the value of each node at batch 1 and 2; new nodes are added to both. writing: nodes that write to the
-    memory of others, which stay though nobody reads their value.
-    """
-    for node in one:
-        if _is_plain(one[node]) and type(one[node]) is type(two[node]) and one[node] == two[node]:
-            for user in list(node.users):
-                rewrite(user, lambda value, node=node: _immutable(one[node]) if value is node else value)
-    _read_where_used(graph, one, two)
-    for node in reversed(list(graph.nodes)):
-        if not node.users and node.op not in ("placeholder", "output") and node not in writing:
-            graph.erase_node(node)
-    for node in list(graph.nodes):
-        if node.op == "get_attr":  # so that no parameter crosses a cut to where it is used
-            min(node.users).prepend(node)
-
-
-def _read_where_used(graph: fx.Graph, one: Values, two: Values) -> None:
-    """Ask a tensor at hand for each size that depends on the batch, and for the device of a new tensor.
-
-    A size that no tensor at hand has, such as batch times heads, is a multiple of one's batch.
-    """
-    nodes = list(one)
-    position = {node: index for index, node in enumerate(nodes)}
-    position[next(node for node in graph.nodes if node.op == "output")] = len(nodes)
-    computing = {node for node in position if node not in one or tensors_in(one[node])}
-    # The other users ask for sizes, and are about to go.
-    last_use = {
-        node: max((position[user] for user in node.users if user in computing), default=-1) for node in nodes
-    }
-
-    def at_hand(user: fx.Node) -> Iterator[fx.Node]:
-        """The tensors that `user` or a node after it reads anyway, the latest first."""
-        for node in reversed(nodes[: position[user]]):
-            if last_use[node] >= position[user] and isinstance(one[node], Tensor):
-                yield node
-
-    def sized(user: fx.Node, size: int) -> tuple[fx.Node, int] | None:
-        for source in at_hand(user):
-            for dim, sizes in enumerate(zip(one[source].shape, two[source].shape, strict=True)):
-                if sizes == (size, 2 * size):
-                    return source, dim
-        return None
-
-    def localized(user: fx.Node, argument: Any) -> Any:
-        if not isinstance(argument, fx.Node):
-            return argument
-        value, twice = one[argument], two[argument]
-        if isinstance(value, torch.device) and (source := next(at_hand(user), None)):
-            return made(user, graph.call_function(getattr, (source, "device")), value, value)
-        if type(value) is not int or twice != 2 * value:
-            return argument
-        if source_and_dim := sized(user, value):
-            return made(user, graph.call_method("size", source_and_dim), value, twice)
-        if source_and_dim := sized(user, 1):
-            batch = made(user, graph.call_method("size", source_and_dim), 1, 2)
-            return made(user, graph.call_function(operator.mul, (batch, value)), value, twice)
-        return argument
-
-    def made(user: fx.Node, new: fx.Node, value: Any, twice: Any) -> fx.Node:
-        new.meta = dict(user.meta)
-        one[new], two[new] = value, twice
-        return new
-
-    for user in nodes:
-        if tensors_in(one[user]) and user.op != "placeholder":
-            with graph.inserting_before(user):
-                rewrite(user, lambda value, user=user: localized(user, value))
-
-
-def rewrite(user: fx.Node, change: Any) -> None:
-    """Replace each argument of a node, also within tuples and dicts, by what `change` makes of it."""
-    user.args = fx.node.map_aggregate(user.args, change)
-    user.kwargs = fx.node.map_aggregate(user.kwargs, change)
-
-
-def _is_plain(value: Any) -> bool:
-    if isinstance(value, tuple | list):
-        return all(_is_plain(item) for item in value)
-    return isinstance(value, _PLAIN)
-
-
-def _immutable(value: Any) -> Any:
-    return tuple(_immutable(item) for item in value) if isinstance(value, tuple | list) else value

@@ -19,9 +19,11 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from pareto.constants import DTYPES
 from pareto.errors import UserError
 
-from .entry import IMAGENET_MEAN, IMAGENET_STD, Entry
+from .entry import Entry
+from .inputs import IMAGENET_MEAN, IMAGENET_STD, Images, Own
 
 Builder = TypeVar("Builder", bound=Callable[[], nn.Module])
 
@@ -49,10 +51,12 @@ def register(
     that do not have three channels. classes: what the outputs of a classifier stand for. pretrained: returns the state
     dict for `--weights pretrained`; it runs on the driver only.
     """
-    declared = _declaration(
-        input_shape, mean, std, classes=tuple(classes), postprocess=postprocess, pretrained=pretrained
-    )
-    declared["make_inputs"] = inputs
+    declared = {
+        "takes": _images(input_shape, mean, std) if inputs is None else inputs,
+        "classes": tuple(classes),
+        "postprocess": postprocess,
+        "pretrained": pretrained,
+    }
 
     def decorate(builder: Builder) -> Builder:
         setattr(builder, _DECLARATION, declared)
@@ -61,13 +65,10 @@ def register(
     return decorate
 
 
-def _declaration(
-    input_shape: Any,
-    mean: tuple[float, ...] | None = None,
-    std: tuple[float, ...] | None = None,
-    **others: Any,
-) -> dict[str, Any]:
-    """The fields of an `Entry` that a user declares. Raises ValueError."""
+def _images(
+    input_shape: Any, mean: tuple[float, ...] | None = None, std: tuple[float, ...] | None = None
+) -> Images:
+    """The images that a user declares. Raises ValueError."""
     try:
         channels, height, width = (operator.index(size) for size in input_shape)
     except (TypeError, ValueError):
@@ -80,7 +81,7 @@ def _declaration(
     mean, std = tuple(mean or usual[0]), tuple(std or usual[1])
     if not len(mean) == len(std) == channels or not all(std):
         raise ValueError(f"mean and std have one number for each of {channels} channels, and no std is 0")
-    return {"input_shape": (channels, height, width), "mean": mean, "std": std, **others}
+    return Images((channels, height, width), mean, std)
 
 
 def is_reference(name: str) -> bool:
@@ -125,14 +126,14 @@ def read(file: Path, attribute: str, name: str) -> Entry:
     declared = vars(builder).get(_DECLARATION) if hasattr(builder, "__dict__") else None
     if declared is None:
         shape = getattr(builder, "input_shape", getattr(module, "input_shape", (3, 224, 224)))
+        make = getattr(builder, "inputs", getattr(module, "inputs", None))
         try:
-            declared = _declaration(shape)
+            declared = {"takes": _images(shape) if make is None else make}
         except ValueError as error:
             raise UserError(f"{file}: {error}") from error
-        declared["make_inputs"] = getattr(builder, "inputs", getattr(module, "inputs", None))
     declared = dict(declared)
-    if make_inputs := declared.get("make_inputs"):
-        declared["make_inputs"] = functools.partial(_inputs, file, make_inputs)
+    if not isinstance(declared["takes"], Images):
+        declared["takes"] = Own(functools.partial(_inputs, file, declared["takes"]))
     if pretrained := declared.get("pretrained"):
         declared["pretrained"] = lambda: _trained(file, attribute, pretrained)
     return Entry(name, lambda: _built(file, attribute, builder), file=file, attribute=attribute, **declared)
@@ -181,6 +182,9 @@ def _inputs(file: Path, make: Callable[[int, int], Any], batch_size: int, seed: 
             raise UserError(
                 f"{file}: {given}: its input {name} is no dense tensor but {type(tensor).__name__}"
             )
+        if (dtype := str(tensor.dtype).removeprefix("torch.")) not in DTYPES:
+            sent = ", ".join(DTYPES)
+            raise UserError(f"{file}: {given}: its input {name} is {dtype}, which cannot be sent: {sent} can")
         if tensor.dim() == 0 or len(tensor) != batch_size:
             shape = "x".join(map(str, tensor.shape)) or "no dimension"
             raise UserError(

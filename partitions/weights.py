@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import json
 import os
 import pickle
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -16,15 +17,12 @@ from typing import Any, BinaryIO, cast
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
-from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.conv import _ConvNd
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+from torch import Tensor
 
 from pareto.errors import UserError, one_line
 
 from . import allocator, registry
+from .seeded import seeded
 
 
 @dataclass(frozen=True)
@@ -63,52 +61,57 @@ def _state(name: str, source: str, seed: int) -> Mapping[str, Tensor]:
 
 
 class Reader:
-    """A weights file that fits its model; its tensors are read by key, and no other reference to them is kept.
+    """Weights files that fit their model; their tensors are read by key, and no other reference to them is kept.
+
+    The files need not have all keys of the model between them: a host gets those that it needs.
 
     Each tensor is read straight into memory that torch allocates. Mapping the file would be shorter, but its pages
     count as the process's own, may be read from disk during a measurement, and hold tensors at odd addresses, where
-    kernels round otherwise. Raises UserError where the file cannot be read or does not fit the model.
+    kernels round otherwise. Raises UserError where a file cannot be read or does not fit the model.
     """
 
-    def __init__(self, path: Path, name: str) -> None:
-        self._path = path
-        entries, self._data_start = _header(path)
-        self._dtypes = _fitting(
-            {key: entry["shape"] for key, entry in entries.items()}, registry.canonical(name), str(path)
-        )
-        self._entries = {key: entries[key] for key in self._dtypes}
-        unknown = sorted({entry["dtype"] for entry in self._entries.values()} - _DTYPES.keys())
-        if unknown:
-            raise UserError(f"cannot read weights from {path}: dtype {', '.join(unknown)}")
+    def __init__(self, files: Iterable[Path], name: str) -> None:
+        name = registry.canonical(name)
+        self._places: dict[str, tuple[Path, Place, torch.dtype]] = {}
+        for path in files:
+            places = layout(path)
+            shapes = {key: place.shape for key, place in places.items()}
+            for key, dtype in _fitting(shapes, name, str(path), in_part=True).items():
+                self._places[key] = path, places[key], dtype
+                if places[key].dtype not in _DTYPES:
+                    raise UserError(f"cannot read weights from {path}: dtype {places[key].dtype}")
 
     @property
     def keys(self) -> Iterable[str]:
-        """The keys of the model's state dict, in its order."""
-        return self._entries.keys()
+        """The keys of the model's state dict that the files have."""
+        return self._places.keys()
 
     def read(self, keys: Iterable[str]) -> Iterator[tuple[str, Tensor]]:
         """The keys and their tensors one by one, on the CPU, in the model's dtypes. Raises UserError, KeyError."""
-        try:
-            with self._path.open("rb") as file:
-                for key in keys:
-                    yield key, self._tensor(file, key)
-        except OSError as error:
-            raise UserError(f"cannot read weights from {self._path}: {one_line(error)}") from error
-
-    def _tensor(self, file: BinaryIO, key: str) -> Tensor:
-        entry = self._entries[key]
-        tensor = torch.empty(entry["shape"], dtype=_DTYPES[entry["dtype"]])
-        content = memoryview(tensor.reshape(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]
-        file.seek(self._data_start + entry["data_offsets"][0])
-        if file.readinto(content) != content.nbytes:  # type: ignore[attr-defined]
-            raise UserError(f"cannot read weights from {self._path}: it ends within {key}")
-        return tensor.to(self._dtypes[key])
+        for path, of_file in itertools.groupby(keys, lambda key: self._places[key][0]):
+            try:
+                with path.open("rb") as file:
+                    for key in of_file:
+                        _, place, dtype = self._places[key]
+                        yield key, _tensor(file, place, key).to(dtype)
+            except OSError as error:
+                raise UserError(f"cannot read weights from {path}: {one_line(error)}") from error
 
 
 def read(path: Path, name: str) -> dict[str, Tensor]:
     """All tensors of a weights file, on the CPU. Raises UserError where they do not fit the model."""
-    reader = Reader(path, name)
+    reader = Reader([path], name)
+    _fitting({key: place.shape for key, place in layout(path).items()}, registry.canonical(name), str(path))
     return dict(reader.read(reader.keys))
+
+
+def _tensor(file: BinaryIO, place: Place, key: str) -> Tensor:
+    tensor = torch.empty(place.shape, dtype=_DTYPES[place.dtype])
+    content = memoryview(tensor.reshape(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]
+    file.seek(place.begin)
+    if file.readinto(content) != content.nbytes:  # type: ignore[attr-defined]
+        raise UserError(f"cannot read weights from {file.name}: it ends within {key}")
+    return tensor
 
 
 _DTYPES = {
@@ -125,8 +128,18 @@ _DTYPES = {
 }
 
 
-def _header(path: Path) -> tuple[dict[str, Any], int]:
-    """Each tensor's entry in a safetensors file (dtype, shape, data_offsets), and the offset of the file's data.
+@dataclass(frozen=True)
+class Place:
+    """Where a tensor's bytes lie in a file, and what they are; dtype: as safetensors names it."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    begin: int
+    end: int
+
+
+def layout(path: Path) -> dict[str, Place]:
+    """Each tensor's place in a safetensors file, by key. Raises UserError where the file cannot be read.
 
     The format: 8 bytes of length, little endian; as many bytes of JSON; the data, to which the offsets refer.
     """
@@ -139,7 +152,11 @@ def _header(path: Path) -> tuple[dict[str, Any], int]:
     except (OSError, ValueError, SafetensorError) as error:
         raise UserError(f"cannot read weights from {path}: {one_line(error)}") from error
     header.pop("__metadata__", None)
-    return header, 8 + length
+    places = {}
+    for key, entry in header.items():
+        begin, end = (8 + length + offset for offset in entry["data_offsets"])
+        places[key] = Place(entry["dtype"], tuple(entry["shape"]), begin, end)
+    return places
 
 
 def _pretrained(name: str) -> Mapping[str, Tensor]:
@@ -174,8 +191,13 @@ def _checked(state: Mapping[str, Tensor], name: str, source: str) -> dict[str, T
     return {key: state[key].detach().to("cpu", dtype) for key, dtype in dtypes.items()}
 
 
-def _fitting(shapes: Mapping[str, Sequence[int]], name: str, source: str) -> dict[str, torch.dtype]:
-    """The model's keys in its order, with its dtypes. Raises UserError unless `shapes` are the model's."""
+def _fitting(
+    shapes: Mapping[str, Sequence[int]], name: str, source: str, *, in_part: bool = False
+) -> dict[str, torch.dtype]:
+    """The model's keys in its order, with its dtypes. Raises UserError unless `shapes` are the model's.
+
+    in_part: some of them are enough, and those are returned.
+    """
     expected = _state_of(name)
     given = {
         key: tuple(shape)
@@ -183,7 +205,7 @@ def _fitting(shapes: Mapping[str, Sequence[int]], name: str, source: str) -> dic
         if key in expected or not key.startswith(_AUXILIARY)
     }
     faults = {
-        "missing": [key for key in expected if key not in given],
+        "missing": [key for key in expected if key not in given and not in_part],
         "unexpected": [key for key in given if key not in expected],
         "of another shape": [
             key for key in expected if key in given and given[key] != tuple(expected[key].shape)
@@ -196,7 +218,7 @@ def _fitting(shapes: Mapping[str, Sequence[int]], name: str, source: str) -> dic
     ]
     if words:
         raise UserError(f"weights from {source} do not fit {name}: {'; '.join(words)}")
-    return {key: tensor.dtype for key, tensor in expected.items()}
+    return {key: tensor.dtype for key, tensor in expected.items() if key in given}
 
 
 @functools.lru_cache(maxsize=16)
@@ -239,150 +261,3 @@ def file_digest(path: Path) -> str:
         while chunk := file.read(1 << 20):
             digest.update(chunk)
     return digest.hexdigest()
-
-
-# Random weights on which a proof of equality proves something
-
-_IMAGES_OF_A_KIND = 2  # normalized images, and raw ones between 0 and 1: inputs may be either
-
-_Head = nn.Linear | _ConvNd
-_FAULTS = (RuntimeError, ValueError, TypeError, IndexError, AssertionError)
-
-
-def seeded(name: str, seed: int) -> nn.Module:
-    """The model with random weights that depend on `seed` only; the global RNG is left alone.
-
-    A constructor's initialization is the start of a training, not a working network: untrained batch normalization
-    passes on signals that fade (MobileNetV2 ends at 1e-10) or explode (ResNet152 at 1e7) with depth, and ViT's head
-    is zero. Such a network yields much the same for any input, and any split of it would pass for equal. So one batch
-    of noise runs through it, as in the first step of a training: batch normalization takes its statistics, and the
-    heads are scaled so that their outputs are centred, with unit deviation. A model that does not take images gets the
-    inputs that its author makes.
-    """
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        entry = registry.entry(name)
-        model = entry.module()
-        if entry.make_inputs is None:
-            shape = (_IMAGES_OF_A_KIND, *entry.input_shape)
-            inputs: tuple[Tensor, ...] = (torch.cat([torch.randn(shape), torch.rand(shape)]),)
-        else:
-            inputs = entry.example(2 * _IMAGES_OF_A_KIND, seed)
-        threads = torch.get_num_threads()
-        torch.set_num_threads(1)  # the order of summation, and with it the last bits, depends on their number
-        try:
-            with torch.no_grad():
-                _calibrate(model, functools.partial(entry.call, model), inputs)
-        except _FAULTS as error:
-            shapes = ", ".join(
-                f"{str(one.dtype).removeprefix('torch.')} {tuple(one.shape)}" for one in inputs
-            )
-            raise UserError(f"{name} fails on inputs of {shapes}: {one_line(error)}") from error
-        finally:
-            torch.set_num_threads(threads)
-    return model.requires_grad_(False)
-
-
-_Call = Callable[[Sequence[Tensor]], Any]
-
-
-def _calibrate(model: nn.Module, call: _Call, inputs: Sequence[Tensor]) -> None:
-    norms = [m for m in model.modules() if isinstance(m, _BatchNorm)]
-    heads = _heads(model, call, [one[:1] for one in inputs])
-    for head in heads:
-        if not head.weight.any():
-            nn.init.trunc_normal_(head.weight, std=head.weight.shape[1] ** -0.5)
-    momenta = [norm.momentum for norm in norms]
-    outputs: dict[_Head, list[tuple[Tensor, Tensor]]] = {head: [] for head in heads}
-    hooks = [
-        head.register_forward_hook(
-            lambda layer, _inputs, output: outputs[layer].append((output, output.clone()))
-        )
-        for head in heads
-    ]
-    try:
-        for norm in norms:
-            norm.train().momentum = 1.0  # the statistics of this batch, whole
-        call(inputs)
-    finally:
-        for hook in hooks:
-            hook.remove()
-        for norm, momentum in zip(norms, momenta, strict=True):
-            norm.eval().momentum = momentum
-    for head, seen in outputs.items():
-        if seen:  # more than once, if it serves several feature maps
-            _standardize(head, torch.cat([_channels_last(head, _activated(*pair)) for pair in seen]))
-
-
-def _activated(output: Tensor, before: Tensor) -> Tensor:
-    """A head's output before any work in place on it, except rectification, whose cut-off part does not count."""
-    return output if torch.equal(output, before.relu()) else before
-
-
-def _channels_last(layer: _Head, output: Tensor) -> Tensor:
-    channel = -1 if isinstance(layer, nn.Linear) else 1
-    return output.movedim(channel, -1).flatten(0, -2)
-
-
-def _standardize(layer: _Head, outputs: Tensor) -> None:
-    """Scale weights and bias so that `outputs` would have had mean 0 a channel and deviation 1 overall."""
-    mean = outputs.mean(0)
-    deviation = (outputs - mean).std()
-    if not deviation > 0:
-        return
-    layer.weight /= deviation
-    if layer.bias is not None:
-        layer.bias.sub_(mean).div_(deviation)
-
-
-def _heads(model: nn.Module, call: _Call, inputs: Sequence[Tensor]) -> list[_Head]:
-    """The layers with no other layer between them and the model's result, in the order of the modules.
-
-    A layer that its builder froze is no head but part of the arithmetic (YOLO's expectation over distances).
-    """
-    every = [m for m in model.modules() if isinstance(m, _Head)]
-    layers = [layer for layer in every if layer.weight.requires_grad] or every
-    origins = _Origins()
-    hooks = [
-        layer.register_forward_hook(lambda layer, _inputs, output: origins.begin(layer, output))
-        for layer in layers
-    ]
-    try:
-        with origins:
-            result = call(inputs)
-    finally:
-        for hook in hooks:
-            hook.remove()
-    heads = frozenset[_Head]().union(
-        *(origins.of(one) for one in tree_leaves(result) if isinstance(one, Tensor))
-    )
-    return [layer for layer in layers if layer in heads]
-
-
-class _Origins(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """The layers from which each tensor was computed last, by the tensor's memory."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._of: dict[int, frozenset[_Head]] = {}
-
-    def begin(self, layer: _Head, output: Tensor) -> None:
-        self._of[_memory(output)] = frozenset([layer])
-
-    def of(self, tensor: Tensor) -> frozenset[_Head]:
-        return self._of.get(_memory(tensor), frozenset())
-
-    def __torch_dispatch__(
-        self, func: Any, _types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        result = func(*args, **(kwargs or {}))
-        read = [value for value in tree_leaves((args, kwargs)) if isinstance(value, Tensor)]
-        origin = frozenset[_Head]().union(*map(self.of, read))
-        for tensor in tree_leaves(result):
-            if isinstance(tensor, Tensor):
-                self._of[_memory(tensor)] = origin
-        return result
-
-
-def _memory(tensor: Tensor) -> int:
-    return int(tensor.untyped_storage()._cdata)

@@ -17,6 +17,7 @@ from pareto.errors import UserError, one_line
 
 from . import scratch
 from .entry import DETECTION, Entry, with_forward
+from .inputs import Images
 
 NAMES = tuple(f"yolo{version}{size}" for version in ("v5", "v8") for size in "nsmlx")
 INSTALL = ".venv/bin/python -m pip install --no-deps -r requirements-yolo.txt"
@@ -30,14 +31,8 @@ def names() -> tuple[str, ...]:
 
 def entry(name: str) -> Entry:
     """One of NAMES. It maps images to boxes, (batch, 4 + 80, 8400): centre, width, height, and a score a class."""
-    return Entry(
-        name,
-        lambda: _detector(name),
-        (3, _SIZE, _SIZE),
-        mean=(0.0, 0.0, 0.0),
-        std=(1.0, 1.0, 1.0),
-        task=DETECTION,
-    )
+    images = Images((3, _SIZE, _SIZE), mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
+    return Entry(name, lambda: _detector(name), images, task=DETECTION)
 
 
 def _detector(name: str) -> nn.Module:

@@ -9,17 +9,20 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.advice.observed import WORKLOAD, Observed, observe, workloads
+from analysis.advice import engines
+from analysis.advice.observed import CELL, WORK, WORKLOAD, Observed, observe, workloads
 from analysis.advice.predict import Ensemble, Validation, advisable, validate
 from analysis.advice.ranking import TOSS_UP, Choice, Ranking, answer, ranking
+from analysis.engines import without_engine, work_names
 from analysis.fronts.quality import LIMITS
 from analysis.fronts.where import Where
 from analysis.naming import in_flight
 from analysis.points import CONDITION, NO_CODEC, competing, cuts, pooled
 from analysis.prediction.network import Network, networks
 from analysis.runs.manifest import input_type
-from analysis.statistics.noise import floors
-from analysis.wording import EDGE, SERVER, interval, more, percent, place, rate
+from analysis.standing import stands
+from analysis.statistics.noise import floors, over_engines
+from analysis.wording import ALONE, EDGE, SERVER, interval, more, percent, place, rate
 from pareto.errors import UserError
 
 MOST = 50
@@ -60,18 +63,18 @@ def advise(
     latency_s and throughput_ips in that network, on what does not depend on it (edge_s, server_s, payload_bytes,
     edge_peak_rss_bytes, agreement, ...), and on the workload (`batch_size == 8`). `model` may be left out where there
     is one. A constraint on quality (`analysis.fronts.quality.LIMITS`: `agreement >= 0.99`) makes all codecs compete;
-    without one, a codec must be chosen among several, so that none wins by its losses. The same input and seed, the
-    same advice.
+    without one, a codec must be chosen among several, so that none wins by its losses. All engines compete
+    (`engine == "onnx"` chooses one), as the results of each are proven. The same input and seed, the same advice.
 
     Raises `UserError`, one line: no valid trial, a chain of hosts, a model that is not there or none named among
     several, more than one workload that satisfies `where`, or none.
     """
-    known, floor = networks(manifests), floors(trials)
+    known, floor = networks(manifests), over_engines(floors(trials), trials)
     results: list[tuple[Observed, Ranking, Validation]] = []
     unfit: list[UserError] = []
     refused: list[UserError] = []
     over_codecs = bool(Where.parse(where).columns & LIMITS)
-    for rows in workloads(of_model(trials, model), over_codecs=over_codecs):
+    for rows in workloads(of_model(trials, model), over_codecs=over_codecs, over_engines=True):
         try:
             observed = observe(advisable(rows, known), stages, known)
         except UserError as error:
@@ -197,41 +200,51 @@ def answers(
     """The point of least latency: a sentence for each workload and profile, in the order of the trials.
 
     Frames as in `advise`.
-    Figures are measured. From what rate on another point pays is predicted from all profiles of the workload, at this
-    profile's delay; it is left out where the link is not one delay and rate, where runs mean different links by one
-    name, and in chains. `may`: the rounds do not agree that it does, or are too few for an interval. `probably`: that
-    point is the best with less than 95 % (`analysis.advice.ranking`); below 80 % the contenders are named.
+    Engines compete with each other, and the answer names one; a second sentence says what each is best at
+    (`analysis.advice.engines`). Figures are measured. From what rate on another point pays is predicted from all
+    profiles of the workload, at this profile's delay; it is left out where the link is not one delay and rate, where
+    runs mean different links by one name, and in chains. `may`: the rounds do not agree that it does, or are too few
+    for an interval. `probably`: that point is the best with less than 95 % (`analysis.advice.ranking`); below 80 % the
+    contenders are named.
 
     Only points that satisfy `where` count (in the columns that `analysis.advice.advise` knows), or that are feasible in
     `front`, the frame of `analysis.fronts.front.front`, which knows every column. struck_off: the cells that a search
     struck off, whose trials are not among these (`analysis.runs.struck`).
     """
-    known, floor = networks(manifests, strict=False), floors(trials)
+    known, floor = networks(manifests, strict=False), over_engines(floors(trials), trials)
     said: list[tuple[pd.Series, str, str]] = []
-    for rows in workloads(trials):
+    for rows in workloads(trials, over_engines=True):
         if len(said) >= MOST:
             break
-        ok = rows[(rows["status"] == "ok") & rows["latency_s"].notna()]
+        ok = rows[stands(rows, "latency") & rows["latency_s"].notna()]
         ensemble = Ensemble.of(observe(ok, stages, known), floor) if len(ok) else None
         images = input_type(manifests, str(rows["model"].iloc[0]))
+        first = rows.iloc[0]
+        if (rows[WORK] != "").any():
+            first = pd.concat(
+                [first.drop("setup"), pd.Series({"setup": without_engine(rows.head(1)).iloc[0]})]
+            )
         for netem in rows["netem"].unique():
-            first = rows.iloc[0]
             if ensemble is None or netem not in ensemble.observed.places:
                 said.append((first, netem, "no valid trial"))
                 continue
             network = None if _is_chain(ensemble.observed) else known.get(netem)
-            among = None if front is None else _feasible(front, rows.iloc[0], netem)
+            among = None if front is None else _feasible(front[front["netem"] == netem], rows)
             try:
-                settled = [] if struck_off is None else _places(struck_off, rows.iloc[0], netem)
+                settled = [] if struck_off is None else _places(struck_off, first, netem)
                 ranked = ranking(
                     ensemble, network, "latency", where, netem, among, input_type=images, settled=settled
                 )
             except UserError as error:
                 said.append((first, netem, str(error)))
             else:
-                said.append((first, netem, _sentence(ranked, network)))
+                by_engine = engines.sentence(ensemble, rows, network, netem, among)
+                keep = ALONE.get(netem, f"keep {EDGE}")
+                texts = filter(None, (_sentence(ranked, network), by_engine))
+                said += [(first, netem, text.replace(f"keep {EDGE}", keep)) for text in texts]
     lines = _lines(said)
-    left = len(trials[CONDITION].drop_duplicates()) - len(said)
+    conditions = trials[CONDITION].assign(setup=without_engine(trials)).drop_duplicates()
+    left = len(conditions) - len({(*row[WORKLOAD], netem) for row, netem, _ in said})
     return [*lines, f"and {left} more conditions: report on fewer runs to see them"] if left > 0 else lines
 
 
@@ -255,17 +268,24 @@ def _lines(said: Sequence[tuple[pd.Series, str, str]]) -> list[str]:
     return lines
 
 
-def _feasible(front: pd.DataFrame, like: pd.Series, netem: str) -> set[tuple[str, str, str]]:
-    """Codec, backend and point of the condition's rows that satisfy the report's constraint."""
-    rows = front[(front["netem"] == netem) & front["feasible"].astype(bool)]
-    rows = rows[(rows[WORKLOAD] == like[WORKLOAD]).all(axis=1)]
-    return set(zip(rows["codec"], rows["backend"], rows["point"], strict=True))
+def _feasible(front: pd.DataFrame, rows: pd.DataFrame) -> set[tuple[str, ...]]:
+    """The cells (`CELL`) of a workload's rows that satisfy the report's constraint. front: of one profile."""
+    own = front.merge(rows[WORKLOAD].drop_duplicates(), on=WORKLOAD)
+    if several := (rows[WORK] != "").any():
+        named = dict(zip(rows["setup"], rows["engine"], strict=True))
+        own = own.assign(engine=own["setup"].map(named))
+    return _cells(own[own["feasible"].astype(bool)], work_names(own) if several else None)
 
 
-def _left(rows: pd.DataFrame) -> set[tuple[str, str, str]]:
-    """Codec, backend and point of what no search struck off in a condition. In other networks it may be best."""
+def _cells(rows: pd.DataFrame, engine: pd.Series | None) -> set[tuple[str, ...]]:
+    """`CELL` of each row. engine: what runs its units, with several engines."""
+    return set(rows.assign(engine="" if engine is None else engine)[CELL].itertuples(index=False, name=None))
+
+
+def _left(rows: pd.DataFrame) -> set[tuple[str, ...]]:
+    """The cells (`CELL`) of a condition that no search struck off. In other networks they may be best."""
     left = pooled(competing(rows))
-    return set(zip(left["codec"], left["backend"], left["point"], strict=True))
+    return _cells(left, left[WORK])
 
 
 def _places(struck_off: pd.DataFrame, like: pd.Series, netem: str) -> list[str]:

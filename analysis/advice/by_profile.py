@@ -19,6 +19,7 @@ from analysis.prediction.forecast import AUTO
 from analysis.prediction.network import Network, networks
 from analysis.prediction.predicted import CONSTRAINED
 from analysis.runs.load import Joined
+from analysis.standing import stands
 from pareto.errors import UserError
 
 
@@ -76,5 +77,5 @@ def _unmeasured(runs: Joined, trials: pd.DataFrame) -> int:
     keys = [*WORKLOAD, "backend", "point"]
     of_model = runs.struck["model"].isin(trials["model"].unique())
     off = runs.struck.loc[of_model & runs.struck["how"].eq("physics"), keys].astype("str")
-    ok = trials.loc[trials["status"] == "ok", keys].astype("str")
+    ok = trials.loc[stands(trials, "latency"), keys].astype("str")
     return len(set(off.itertuples(index=False, name=None)) - set(ok.itertuples(index=False, name=None)))

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from analysis.engines import engines, without_engine, work_names
 from analysis.fronts import quality
 from analysis.naming import backends
 from analysis.points import (
@@ -22,14 +23,30 @@ from analysis.points import (
     pooled,
 )
 from analysis.prediction.network import Network
+from analysis.standing import stands
 from analysis.statistics.samples import Bools, Floats, Ints
 from pareto.constants import GOODPUT
 
-_TRIAL = ["run", "model", "netem", "batch_size", "codec", "in_flight_asked", "backend", "point", "round"]
+_TRIAL = [
+    "run",
+    "model",
+    "netem",
+    "batch_size",
+    "codec",
+    "in_flight_asked",
+    "setup",
+    "backend",
+    "point",
+    "round",
+]
 WORKLOAD = [name for name in CONDITION if name != "netem"]
 """What is the same for all points that advice chooses from; the network is what it is about."""
 OVER_CODECS = [name for name in WORKLOAD if name != "codec"]
 """The same where it chooses a codec, too."""
+WORK = "work"
+"""What runs the units of a trial (`analysis.engines.work_names`), where it chooses an engine, too; else empty text."""
+CELL = ["codec", "engine", "backend", "point"]
+"""What tells the cells of one workload apart. `engine` is empty text where it chooses none."""
 KEPT = (
     *(
         "edge_s",
@@ -49,9 +66,10 @@ NEEDED = list(
     dict.fromkeys(
         (
             "status",
-            "setup",
             "point_name",
             *_TRIAL,
+            "engine",
+            WORK,
             STANDS_FOR,
             *quality.MARKS.values(),
             "latency_s",
@@ -78,8 +96,8 @@ class Observed:
     """What was measured of one workload. The arrays are rounds x places x cells, NaN where there is no valid trial.
 
     A place is a profile; it comes twice where a cell was measured twice in a round. `cells` has a row a cell: the
-    workload, backend, point, point_name, medians of `KEPT`, and its accuracy (`analysis.fronts.quality`). A point where
-    nothing crosses is one cell without a backend (`analysis.points.pooled`).
+    workload, engine, backend, point, point_name, medians of `KEPT`, and its accuracy (`analysis.fronts.quality`). A
+    point where nothing crosses is one cell without a backend (`analysis.points.pooled`).
 
     - latency_s, throughput_ips: as measured. work_s: what is not the network's: stages and serialization.
     - overhead_s: what the network took beyond delays, and payload and result at TCP's goodput; NaN where the profile is
@@ -130,10 +148,13 @@ class Observed:
         return self.at(*(place for place in self.places if place != profile))
 
 
-def workloads(trials: pd.DataFrame, *, over_codecs: bool = False) -> Iterator[pd.DataFrame]:
+def workloads(
+    trials: pd.DataFrame, *, over_codecs: bool = False, over_engines: bool = False
+) -> Iterator[pd.DataFrame]:
     """The trials of each workload, valid or not, in their order; the columns that advice looks at.
 
-    over_codecs: those of all codecs are one workload.
+    over_codecs, over_engines: those of all codecs, or engines, are one workload; each trial keeps its setup. An engine
+    that changes the results is a workload of its own unless all codecs are one, so that none wins by its losses.
     """
     columns = [*NEEDED, *([SETTLED] if SETTLED in trials else [])]
     needed = trials.reindex(columns=columns)
@@ -141,9 +162,22 @@ def workloads(trials: pd.DataFrame, *, over_codecs: bool = False) -> Iterator[pd
         needed["codec"] = needed["codec"].astype("str").where(~nothing_crosses(needed), "none")
     else:
         needed = in_every_codec(needed)
-    by = OVER_CODECS if over_codecs else WORKLOAD
+    by: list[Any] = OVER_CODECS if over_codecs else WORKLOAD
+    if over_engines:
+        setups = without_engine(needed)
+        if not over_codecs:
+            setups = setups.where(~_by_changing_engines(needed), needed["setup"].astype("str"))
+        by = [setups if name == "setup" else name for name in by]
     for _, rows in needed.groupby(by, dropna=False, sort=False, observed=True):
-        yield rows
+        several = over_engines and rows["setup"].nunique() > 1
+        yield rows.assign(**{WORK: work_names(rows) if several else ""})
+
+
+def _by_changing_engines(trials: pd.DataFrame) -> pd.Series:
+    """Which trials are by an engine that changes results somewhere without a codec."""
+    changed = quality.is_none(trials["codec"]) & trials["output_error"].gt(quality.SAME_OUTPUT)
+    engine = engines(trials)
+    return engine.isin(set(engine[changed]))
 
 
 def observe(trials: pd.DataFrame, stages: pd.DataFrame, networks: Mapping[str, Network]) -> Observed:
@@ -154,8 +188,8 @@ def observe(trials: pd.DataFrame, stages: pd.DataFrame, networks: Mapping[str, N
     """
     # Columns first, rows then: the other way round, all that is measured would be copied.
     columns = [*NEEDED, *([AT_WORK] if AT_WORK in trials else [])]
-    ok = trials.reindex(columns=columns)[(trials["status"] == "ok") & trials["latency_s"].notna()]
-    for name in (STANDS_FOR, *quality.MARKS.values()):
+    ok = trials.reindex(columns=columns)[stands(trials, "latency") & trials["latency_s"].notna()]
+    for name in (STANDS_FOR, WORK, *quality.MARKS.values()):
         ok[name] = ok[name].astype(object).fillna("").astype("str")
     stages, ok = pooled(stages, ok), pooled(ok)
     # Keys may be categories, which take no new value.
@@ -206,30 +240,34 @@ def _slowest(ok: pd.DataFrame, stages: pd.DataFrame) -> pd.Series:
     """The time of the slowest stage of each trial, the better of both phases."""
     if stages.empty:
         return ok[["edge_s", "server_s"]].max(axis=1)
-    best = stages.groupby(_TRIAL, observed=True)["best_s"].max().rename("best").reset_index()
+    keys = [name for name in _TRIAL if name in stages]
+    best = stages.groupby(keys, observed=True)["best_s"].max().rename("best").reset_index()
     # The stages are those of the codec that was measured.
     measured = ok.assign(codec=ok[AT_WORK]) if AT_WORK in ok else ok
-    slowest = measured[_TRIAL].merge(best, how="left", on=_TRIAL)["best"].set_axis(ok.index)
+    slowest = measured[keys].merge(best, how="left", on=keys)["best"].set_axis(ok.index)
     return slowest.fillna(ok[["edge_s", "server_s"]].max(axis=1))
 
 
 def _cells(ok: pd.DataFrame) -> tuple[pd.DataFrame, Ints]:
     """The cells; and which one each trial is of."""
-    groups = ok.groupby(["codec", "backend", "point"])
+    groups = ok.groupby(["codec", WORK, "backend", "point"])
     cells = groups[[*KEPT]].median()
     cells.insert(0, "point_name", groups["point_name"].max())
     cells.insert(1, STANDS_FOR, groups[STANDS_FOR].max())
     for name in quality.MARKS.values():
         cells[name] = groups[name].max().where(groups[name].nunique() == 1, "")
-    cells = cells.reset_index()
+    cells = cells.reset_index().rename(columns={WORK: "engine"})
     codecs = cells.pop("codec")
+    same = ok.head(1)[WORKLOAD].to_dict("records")[0]
+    if (cells["engine"] != "").any():
+        same["setup"] = without_engine(ok.head(1)).iloc[0]
     for place, name in enumerate(WORKLOAD):
-        cells.insert(place, name, codecs if name == "codec" else ok[name].iloc[0])
+        cells.insert(place, name, codecs if name == "codec" else same[name])
     cells = quality.with_quality(cells.assign(rounds=1)).drop(columns="rounds")
     # tcp first, as everywhere.
     cells["later"] = cells["backend"].map({name: place for place, name in enumerate(backends(cells))})
     cells["place"] = order(cells["point"])
-    ordered = cells.sort_values(["place", "later", "codec"], kind="stable")
+    ordered = cells.sort_values(["place", "later", "codec", "engine"], kind="stable")
     cell = np.argsort(ordered.index)[groups.ngroup().to_numpy()]
     return ordered.drop(columns=["place", "later"]).reset_index(drop=True), cell
 

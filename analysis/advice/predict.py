@@ -26,6 +26,7 @@ from analysis.prediction import formula
 from analysis.prediction.compared import Errors
 from analysis.prediction.formula import Conditions, Payloads, Values
 from analysis.prediction.network import Network, networks
+from analysis.standing import stands
 from analysis.statistics.noise import Floor, Floors, floor_of
 from analysis.statistics.samples import Bools, Floats, Ints
 from pareto.constants import MOST_IN_FLIGHT
@@ -189,7 +190,7 @@ def predictors(
 def advisable(trials: pd.DataFrame, known: Mapping[str, Network]) -> pd.DataFrame:
     """The valid trials of one workload. Raises `UserError`, one line, where nothing can be predicted from them."""
     model = trials["model"].iloc[0]
-    ok = trials[(trials["status"] == "ok") & trials["latency_s"].notna()]
+    ok = trials[stands(trials, "latency") & trials["latency_s"].notna()]
     if ok.empty:
         raise UserError(f"{model}: no valid trial among {len(trials)}: nothing to advise from")
     if any(len(cuts(point)) > 1 for point in ok["point"].unique()):

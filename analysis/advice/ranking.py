@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from analysis.advice.observed import KEPT, MIN_ROUNDS
+from analysis.advice.observed import CELL, KEPT, MIN_ROUNDS
 from analysis.advice.predict import Ensemble, Predictor
 from analysis.fronts import quality
 from analysis.fronts.where import Where
@@ -45,12 +45,13 @@ class Choice:
     """A point in the wanted network: seconds and images/s from all rounds, with 95 % intervals (NaN: too few).
 
     The intervals are those of the median of what each round by itself says; how far predictions are off is not in them.
-    backend: empty text where nothing crosses and all backends are the same. codec: `none` there, too. probability: of
-    being the best, by rounds, noise floor and what the model gets wrong (`ranking`); NaN where none holds. place,
-    order, doing, sent: in words (`analysis.wording`).
+    backend: empty text where nothing crosses and all backends are the same. codec: `none` there, too. engine: what runs
+    the units, empty where there is one engine. probability: of being the best, by rounds, noise floor and what the
+    model gets wrong (`ranking`); NaN where none holds. place, order, doing, sent: in words (`analysis.wording`).
     """
 
     codec: str
+    engine: str
     backend: str
     point: str
     point_name: str
@@ -148,14 +149,15 @@ def ranking(
     objective: str,
     where: str = "",
     profile: str = "",
-    among: Collection[tuple[str, str, str]] | None = None,
+    among: Collection[tuple[str, ...]] | None = None,
     *,
     model_error: float = 0.0,
     seed: int = 0,
     input_type: str = "",
     settled: Collection[str] = (),
 ) -> Ranking:
-    """All points that satisfy `where` in this network, and are `among` these (codec, backend, point), if that is given.
+    """All points that satisfy `where` in this network, and are `among` these (`analysis.advice.observed.CELL`), if that
+    is given.
 
     With `profile`, the name of one that is this network, the figures are those measured there, of the points measured
     there, and crossovers are predicted from a model scaled to them; with a profile and no network (a link that changes,
@@ -179,7 +181,7 @@ def ranking(
     known = (rounds > 0) & np.isfinite(models[0].cost(objective, **conditions))
     kept = np.flatnonzero(known & _feasible(models[0], conditions, where))
     if among is not None:
-        cells = observed.cells.loc[kept, ["codec", "backend", "point"]].itertuples(index=False, name=None)
+        cells = observed.cells.loc[kept, CELL].itertuples(index=False, name=None)
         kept = kept[[cell in among for cell in cells]]
     if not len(kept):
         raise UserError(
@@ -287,6 +289,7 @@ def _choices(
     return tuple(
         Choice(
             row["codec"],
+            row["engine"],
             row["backend"],
             row["point"],
             row["point_name"],

@@ -16,9 +16,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from analysis import standing
 from analysis.comparing import sentences
 from analysis.comparing.changes import changes
 from analysis.comparing.settings import differences as settings_that_differ
+from analysis.engines import EAGER, engines, setup_of
 from analysis.fronts.energy import with_middle
 from analysis.fronts.front import front
 from analysis.fronts.objectives import DEFAULT
@@ -28,6 +30,7 @@ from analysis.runs.load import load, stages
 from analysis.runs.manifest import manifest
 from analysis.runs.setups import SIMULATED, Setups
 from analysis.runs.struck import struck
+from analysis.standing import stands
 from analysis.statistics import significance
 from analysis.statistics.samples import Floats
 from pareto.errors import UserError
@@ -52,6 +55,7 @@ WORDS = {
     "batch_size": "batch size",
     "codec": "codec",
     "in_flight_asked": "requests in flight",
+    "setup": "engine",
     "backend": "backend",
 }
 _MOST_CONDITIONS = 3
@@ -85,18 +89,26 @@ class Comparison:
 def compare(first: Path, second: Path, objectives: Sequence[str] = DEFAULT, where: str = "") -> Comparison:
     """Compare two run folders over the cells that have valid trials in both; `first` is A, `second` is B.
 
+    Where a run has several engines, a cell is compared with that of the same engine.
+
     Fronts are those in `objectives` among the points that satisfy `where`. Raises `UserError` if a folder can't
     be read, objectives or constraint can't be, or the runs share no cell.
     """
     a, b = manifest(first), manifest(second)
     setup = _simulated(bool(a.get(SIMULATED)), bool(b.get(SIMULATED)))
+    loaded = [load([run]) for run in (first, second)]
+    # Runs of one engine each are compared whatever these are; else each engine is compared with itself.
+    by_engine = any(engines(trials).nunique() > 1 for trials in loaded)
     sides: list[pd.DataFrame] = []
     struck_off: list[Cells] = []
-    for run in (first, second):
-        trials = load([run]).assign(setup=setup)
+    for run, every in zip((first, second), loaded, strict=True):
+        trials = every.assign(setup=setup)
+        if by_engine:
+            trials["setup"] = [setup_of(setup, engine) for engine in engines(trials)]
         needs_stages = "energy" in objectives or "energy" in where
         sides.append(competing(with_middle(trials, stages(run)) if needs_stages else trials))
-        struck_off.append(_struck_off(run, setup) - _keys(_cells(pooled(sides[-1]))))
+        own = setup_of(setup, EAGER) if by_engine else setup
+        struck_off.append(_struck_off(run, own) - _keys(_cells(pooled(sides[-1]))))
     one, two = (_cells(pooled(trials)) for trials in sides)
     both = _both(one, two)
     if both.empty:
@@ -173,10 +185,7 @@ def differences(first: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
     significant among so many tests, whatever it shows; `note` says where it is so (many of one run make up for few of
     the other).
     """
-    sides = [
-        trials[(trials["status"] == "ok") & trials["latency_s"].notna()]
-        for trials in map(pooled, (first, other))
-    ]
+    sides = [trials[stands(trials)] for trials in map(pooled, (first, other))]
     rows = _both(*(_cells(side) for side in sides))
     ones, twos = (_tables(side, rows) for side in sides)
     rows["first_rounds"], rows["other_rounds"] = (
@@ -222,8 +231,9 @@ def _logs(values: Floats) -> Floats:
 
 def _notes(first: pd.DataFrame, other: pd.DataFrame) -> Iterator[str]:
     for name, trials in (("A", first), ("B", other)):
-        if out := int((trials["status"] != "ok").sum()):
+        if out := int((~stands(trials)).sum()):
             yield f"{name}: {out} of {len(trials)} trials are not valid and do not count"
+        yield from (f"{name}: {line}" for line in standing.sentences(trials))
     if again := _again(first, other):
         yield f"{count(again, 'trial')} of A {'are' if again > 1 else 'is'} in B too: that these agree shows nothing"
     else:
@@ -239,8 +249,8 @@ def _again(first: pd.DataFrame, other: pd.DataFrame) -> int:
 
 
 def _cells(trials: pd.DataFrame) -> pd.DataFrame:
-    """One row a cell, points by their cuts: `point_name`, and under `valid` how many of its trials are ok."""
-    grouped = trials.assign(valid=trials["status"] == "ok").groupby(CELL, dropna=False, observed=True)
+    """One row a cell, points by their cuts: `point_name`, and under `valid` how many of its trials count."""
+    grouped = trials.assign(valid=stands(trials)).groupby(CELL, dropna=False, observed=True)
     return sorted_cells(grouped.agg(point_name=("point_name", "max"), valid=("valid", "sum")).reset_index())
 
 

@@ -1,9 +1,9 @@
-"""Backends of one run, or its codecs, against each other: at the same point, in the same round."""
+"""Backends of one run, its codecs or its engines, against each other: at the same point, in the same round."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from itertools import combinations
 from statistics import NormalDist
 from typing import Any, Literal
@@ -11,15 +11,25 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
+from analysis.engines import EAGER, at_work, engines, setup_of, without_engine
 from analysis.naming import backends
 from analysis.points import BUT_CODEC, CONDITION, NO_CODEC, NONE, controls, cuts
+from analysis.standing import fewest, stands
 from analysis.statistics import significance
 from analysis.statistics.noise import OF, Floors, floor_of, floors
 from analysis.statistics.samples import LEAST_VALUES, Floats, Ints
 
-What = Literal["backend", "codec"]
-KEYS: dict[What, list[str]] = {"backend": CONDITION, "codec": [*BUT_CODEC, "backend"]}
-"""What is the same for both of a pair, by what they differ in."""
+What = Literal["backend", "codec", "engine"]
+KEYS: dict[What, list[str]] = {
+    "backend": CONDITION,
+    "codec": [*BUT_CODEC, "backend"],
+    "engine": [*CONDITION, "backend"],
+}
+"""What is the same for both of a pair, by what they differ in. Of engines the setup is that without them."""
+BASES: dict[What, str] = {"codec": NO_CODEC, "engine": EAGER}
+"""What all others are compared with; the first by name where it was not measured. Of backends every two are."""
+SIDES = ("edge", "server")
+"""The hosts of whose stages engines are compared, too."""
 _FIGURES = [
     *("first", "other", "point", "points", "rounds", "pairs"),
     *("latency_difference_s", "latency_low_s", "latency_high_s"),
@@ -32,7 +42,8 @@ _FIGURES = [
     *("first_surely_faster", "other_surely_faster", "first_surely_more", "other_surely_more"),
     *("tests", "rounds_needed", "latency_floor_percent", "throughput_floor_percent"),
 ]
-COLUMNS = {what: [*keys, *_FIGURES] for what, keys in KEYS.items()}
+_OF_SIDES = [f"{side}_{end}_percent" for side in SIDES for end in ("difference", "low", "high")]
+COLUMNS = {what: [*keys, *_FIGURES, *(_OF_SIDES if what == "engine" else [])] for what, keys in KEYS.items()}
 ALL = "all"
 MIN_BLOCKS = LEAST_VALUES
 TOO_FEW = "too few rounds"
@@ -43,24 +54,35 @@ _MEASURES = {
     "latency_percent": tuple(f"latency_{end}_percent" for end in ("difference", "low", "high")),
     "overhead_s": ("overhead_difference_s", "overhead_low_s", "overhead_high_s"),
     "throughput_percent": tuple(f"throughput_{end}_percent" for end in ("difference", "low", "high")),
+    **{
+        f"{side}_percent": tuple(f"{side}_{end}_percent" for end in ("difference", "low", "high"))
+        for side in SIDES
+    },
 }
 """The columns of the median and of the ends of its interval, by the measure of each pair."""
 _TESTED = {"latency_s": "latency_relative", "throughput_ips": "throughput_relative"}
 """The column of the pairs' differences that the test ranks, by the measure."""
 _DIFFERENCES = [*_MEASURES, "first_latency_s", *_TESTED.values()]
 _ROUND = ["run", "round"]
-_NEEDED = ["crosses", "status", "latency_s", "latency_bound_s", "throughput_ips", "run", "round", "point"]
+_STAGES = [f"{side}_s" for side in SIDES]
+_NEEDED = [
+    *("treatment", "status", "latency_s", "latency_bound_s", "throughput_ips", *_STAGES),
+    *("run", "round", "point"),
+]
 
 
 def paired(trials: pd.DataFrame, what: What = "backend") -> pd.DataFrame:
     """Rows for each condition and pair of backends: one a point that crosses, and one (`point` is `ALL`) over them all.
 
     Where nothing crosses there is no pair: both are the same. Takes the frame of `analysis.load`. Differences are
-    other - first, of two trials that are `ok`, at the same point and in the same round, so that what slows a whole
-    round slows both. Positive: the other takes longer, or has more images/s. tcp is the first.
+    other - first, of two trials that can be trusted in it, at the same point and in the same round, so that what slows
+    a whole round slows both. Positive: the other takes longer, or has more images/s. tcp is the first. Where a pair has
+    one figure alone, `rounds` and `pairs` are those of the figure that has fewer.
 
-    what: `codec` for rows of each codec against none (or the first by name, where all are codecs), of each condition
-    and backend. At a point where codecs come to the same there is no pair.
+    what: `codec` for rows of each codec against none, `engine` for each engine against eager (or against the first by
+    name, where there is no such trial), of each condition and backend. At a point where two come to the same there is
+    no pair. Engines differ where nothing crosses, too. Their rows have the differences of the stages' times of both
+    `SIDES` as well (%), of those that have units.
 
     results/README.md has the columns, under paired.csv. Of a point, figures are over its rounds. Of all points they are
     over the medians of rounds, or with fewer than `MIN_BLOCKS` of them over those of points (`interval_over`); rounds
@@ -75,9 +97,9 @@ def paired(trials: pd.DataFrame, what: What = "backend") -> pd.DataFrame:
     if not of_all:
         return pd.DataFrame(columns=COLUMNS[what])
     rows: pd.DataFrame = pd.concat(of_all, ignore_index=True).reindex(
-        columns=[*COLUMNS[what], "first_latency_s"]
+        columns=[*dict.fromkeys([*COLUMNS[what], *_OF_SIDES]), "first_latency_s"]
     )
-    _add_floor(rows, floors(trials))
+    _add_floor(rows, floors(trials), what)
     _judge(rows, KEYS[what])
     return rows.reindex(columns=COLUMNS[what])
 
@@ -89,29 +111,43 @@ def compared(
 
     latency_s, throughput_percent, ...: the other's less the first's, as in `paired`, which has `what`.
     """
-    keys = KEYS[what]
-    crosses = ~controls(trials) & (trials["backend"] != NONE)
-    counted = trials.assign(crosses=crosses)[[*CONDITION, "backend", *_NEEDED]]
-    if what == "codec":
-        counted = (
-            counted[counted["backend"] != NONE].fillna({"codec": NO_CODEC}).replace({"codec": {"": NO_CODEC}})
-        )
-    for _, of_condition in counted.groupby(keys, dropna=False, observed=True):
-        condition = of_condition.iloc[0][keys].to_dict()
-        names = _codecs(of_condition) if what == "codec" else [*filter(None, backends(of_condition))]
-        valid = {name: _valid(of_condition[of_condition[what] == name]) for name in names}
+    for _, of_condition in _counted(trials, what).groupby(KEYS[what], dropna=False, observed=True):
+        condition = of_condition.iloc[0][KEYS[what]].to_dict()
+        valid = {
+            name: _valid(of_condition[of_condition[what] == name]) for name in _levels(of_condition, what)
+        }
+        base = next(iter(valid), "")
         for first, other in combinations(valid, 2):
-            if what == "backend" or first == names[0]:
+            if what not in BASES or first == base:
                 yield condition | {"first": first, "other": other}, _pairs(valid[first], valid[other])
 
 
-def _codecs(trials: pd.DataFrame) -> list[str]:
-    return sorted(trials["codec"].astype("str").unique(), key=lambda codec: (codec != NO_CODEC, codec))
+def _counted(trials: pd.DataFrame, what: What) -> pd.DataFrame:
+    """The columns that are needed, with the `treatment` of each trial: those of one point with the same are no pair."""
+    if what == "engine":
+        work = at_work(trials)
+        counted = trials.assign(engine=engines(trials), setup=without_engine(trials), treatment=work)
+        for side in SIDES:  # what a host does without units is no engine's
+            counted[f"{side}_s"] = counted[f"{side}_s"].where(work.str.contains(f"{side}="))
+    else:
+        crosses = ~controls(trials) & (trials["backend"] != NONE)
+        codec = trials["codec"].astype(object).fillna("").astype("str")
+        counted = trials.assign(codec=codec.where((codec != "") | (what == "backend"), NO_CODEC))
+        counted["treatment"] = counted[what].astype("str").where(crosses, "")
+    if what in BASES:
+        counted = counted[counted["backend"] != NONE]
+    return counted.reindex(columns=[*dict.fromkeys([*CONDITION, "backend", what, *_NEEDED])])
+
+
+def _levels(trials: pd.DataFrame, what: What) -> list[str]:
+    """The backends, codecs or engines, in the order in which they are compared."""
+    if what not in BASES:
+        return [*filter(None, backends(trials))]
+    return sorted(trials[what].astype("str").unique(), key=lambda name: (name != BASES[what], name))
 
 
 def _valid(trials: pd.DataFrame) -> pd.DataFrame:
-    counts = (trials["status"] == "ok") & trials["crosses"]
-    ok = trials[counts].dropna(subset=["latency_s"])
+    ok = trials[stands(trials)]
     # A trial repeated within its round is paired with the other's repetition.
     return ok[_NEEDED].assign(
         repeat=ok.groupby(["run", "round", "point"]).cumcount(),
@@ -121,12 +157,18 @@ def _valid(trials: pd.DataFrame) -> pd.DataFrame:
 
 def _pairs(first: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
     both = first.merge(other, on=_PAIR, suffixes=("", "_other"))
+    both = both[both["treatment"] != both["treatment_other"]]
     result = both[_PAIR].assign(
         latency_s=both["latency_s_other"] - both["latency_s"],
         latency_percent=100 * (both["latency_s_other"] / both["latency_s"] - 1),
         overhead_s=both["overhead_s_other"] - both["overhead_s"],
         first_latency_s=both["latency_s"],
         throughput_percent=100 * (both["throughput_ips_other"] / both["throughput_ips"] - 1),
+        **{
+            f"{side}_percent": 100
+            * (both[f"{side}_s_other"] / both[f"{side}_s"].where(both[f"{side}_s"] > 0) - 1)
+            for side in SIDES
+        },
     )
     for measure, column in _TESTED.items():
         result[column] = significance.relative(both[measure], both[f"{measure}_other"])
@@ -142,7 +184,8 @@ def _of_pair(named: dict[Hashable, Any], pairs: pd.DataFrame) -> pd.DataFrame:
         blocks["point"].map({point: place for place, point in enumerate(points)}).to_numpy(dtype=np.int64)
     )
     rows, tables = _summaries(blocks, places, len(points), "rounds")
-    sizes = pairs.groupby("point").size().reindex(points).to_numpy()
+    known = pairs.groupby("point")[["latency_s", "throughput_percent"]].count().reindex(points)
+    sizes = fewest(*known.to_numpy().T)
     rows = rows.assign(point=points, points=1, rounds=sizes, pairs=sizes)
     rows["first_faster"] = (rows["latency_difference_s"] > 0).astype(int)
     rows["other_faster"] = (rows["latency_difference_s"] < 0).astype(int)
@@ -156,7 +199,7 @@ def _of_pair(named: dict[Hashable, Any], pairs: pd.DataFrame) -> pd.DataFrame:
         point=ALL,
         points=len(points),
         rounds=sizes.max(initial=0),
-        pairs=len(pairs),
+        pairs=sizes.sum(),
         first_latency_s=pairs["first_latency_s"].median(),
         first_faster=rows["first_faster"].sum(),
         other_faster=rows["other_faster"].sum(),
@@ -186,15 +229,27 @@ def _summaries(
     return rows, tables
 
 
-def _add_floor(rows: pd.DataFrame, known: Floors) -> None:
+def _add_floor(rows: pd.DataFrame, known: Floors, what: What) -> None:
     """Add what identical treatments differ by, and widen the intervals by it: both spreads as variances."""
-    shares = [floor_of(known, row).of(["latency_s", "throughput_ips"]) for row in rows[OF].to_dict("records")]
+    each = rows[[*OF, "first", "other"]].to_dict("records")
+    shares = [_floor(known, row, what) for row in each]
     rows[["latency_floor_percent", "throughput_floor_percent"]] = 100 * math.sqrt(2) * np.array(shares)
-    seconds = rows["latency_floor_percent"] / 100 * rows["first_latency_s"]
-    spreads = (seconds, rows["latency_floor_percent"], seconds, rows["throughput_floor_percent"])
+    percent = rows["latency_floor_percent"]
+    seconds = percent / 100 * rows["first_latency_s"]
+    # A stage's time has no floor of its own.
+    spreads = (seconds, percent, seconds, rows["throughput_floor_percent"], *(percent for _ in SIDES))
     for spread, (middle, low, high) in zip(spreads, _MEASURES.values(), strict=True):
         for end, sign in ((low, -1), (high, 1)):
             rows[end] = rows[middle] + sign * np.hypot(rows[end] - rows[middle], Z * spread)
+
+
+def _floor(known: Floors, row: Mapping[Hashable, Any], what: What) -> Floats:
+    """The floor's shares of latency and throughput; of two engines, which are setups, the greater."""
+    setups = [row["setup"]]
+    if what == "engine":
+        setups = [setup_of(row["setup"], row[name]) for name in ("first", "other")]
+    of_setups = [floor_of(known, {"model": row["model"], "setup": setup}) for setup in setups]
+    return np.asarray(np.max([floor.of(["latency_s", "throughput_ips"]) for floor in of_setups], axis=0))
 
 
 def _judge(rows: pd.DataFrame, keys: list[str]) -> None:

@@ -18,28 +18,47 @@ Row = Mapping[Hashable, Any]
 
 
 def verdicts(rows: pd.DataFrame, struck_off: pd.DataFrame | None = None) -> Iterator[str]:
-    """A line for each condition and pair of backends, or of codecs: of the frame of `analysis.comparing.paired.paired`.
+    """A line for each condition and pair of backends, codecs or engines, from the frame of
+    `analysis.comparing.paired.paired`.
 
     struck_off: the cells that a search struck off (`analysis.runs.struck`), whose trials are in no pair.
     """
     searched: set[tuple[Hashable, ...]] = set()
     if struck_off is not None:
         searched = set(struck_off[CONDITION].itertuples(index=False, name=None))
-    if "codec" not in rows:
-        yield from _of_codecs(rows)
+    if "backend" in rows:
+        yield from _against_base(rows)
         return
     for row in rows[rows["point"] == ALL].to_dict("records"):
         is_searched = tuple(row[name] for name in CONDITION) in searched
         yield f"{condition_title(row)}: {_verdict(row, is_searched=is_searched)}"
 
 
-def _of_codecs(rows: pd.DataFrame) -> Iterator[str]:
+def _against_base(rows: pd.DataFrame) -> Iterator[str]:
+    """The lines of codecs, or of engines, which are compared over one backend."""
     several = rows["backend"].nunique() > 1
-    for row in rows[(rows["point"] == ALL) & (rows["pairs"] > 0)].to_dict("records"):
-        named = row | {"codec": "", "first": codec_name(row["first"])}
+    pairs = [*rows.columns.intersection([*CONDITION, "backend"]), "first", "other"]
+    for _, of_pair in rows[rows["pairs"] > 0].groupby(pairs, dropna=False, observed=True, sort=False):
+        (row,) = of_pair[of_pair["point"] == ALL].to_dict("records")
+        most = ""
+        if "codec" not in row:
+            row |= {"codec": "", "first": codec_name(row["first"])}
+        else:
+            most = _most(of_pair[of_pair["point"] != ALL])
         over = f" over {row['backend']}" if several else ""
-        parts = (_latency(named), _faster(named), _throughput(named))
-        yield f"{condition_title(named)}{over}: {'; '.join(part for part in parts if part)}"
+        parts = (_latency(row), most, _faster(row), _throughput(row))
+        yield f"{condition_title(row)}{over}: {'; '.join(part for part in parts if part)}"
+
+
+def _most(points: pd.DataFrame) -> str:
+    """At which point they differ most, as the difference of engines hangs on what they run: one at least is needed."""
+    if len(points) < 2:
+        return ""
+    row = points.loc[points["latency_difference_percent"].abs().idxmax()]
+    share = f"{percentage(abs(row['latency_difference_percent']))} %"
+    sure = "significantly" if row["latency_significant"] else "not significantly"
+    longer = "longer" if row["latency_difference_percent"] > 0 else "shorter"
+    return f"most at point {row['point']}: {share} {longer}, {sure}"
 
 
 def _verdict(row: Row, *, is_searched: bool) -> str:
@@ -59,6 +78,8 @@ def _latency(row: Row) -> str:
     difference_s, low_s, high_s = (
         row[name] for name in ("latency_difference_s", "latency_low_s", "latency_high_s")
     )
+    if math.isnan(difference_s):
+        return f"no latencies of {first} and {other} in one round that can be trusted"
     share = f"{percentage(abs(row['latency_difference_percent']))} %"
     span = f"over {count(row['points'], 'point')} x {count(row['rounds'], 'round')}"
     if row["pairs"] != row["points"] * row["rounds"]:

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
+from analysis.engines import EAGER
 from analysis.runs.manifest import leaves, section, sessions, within
 from analysis.runs.setups import NOT_RECORDED, NOT_SET
 
@@ -63,6 +64,8 @@ def differences(
         lines.append((False, " and ".join(silent), "nothing recorded of the hosts"))
     lines += _of_hosts(both)
     sweeps = [section(manifest, "sweep") for manifest in both]
+    one, two = (_text(sweep.get("engines") or [EAGER]) for sweep in sweeps)
+    lines.append((False, "--engine", f"{one} in A, {two} in B" if one != two else ""))
     for key in dict.fromkeys(chain(*sweeps)):
         one, two = (_text(sweep[key]) if key in sweep else NOT_RECORDED for sweep in sweeps)
         if key not in _SHOWN_ELSEWHERE and one != two:

@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from analysis import costs
+from analysis.engines import without_engine
 from analysis.figures.accuracy_figure import accuracy_drawing
 from analysis.figures.answer_figure import answer_drawing
 from analysis.figures.attribution_figure import attribution_drawing
@@ -45,6 +46,7 @@ def drawings(findings: Findings, *, each: bool) -> Iterator[Drawing]:
     shown = worth_showing(front)
     if each:
         yield from _of_conditions(findings, front, shown, testbed)
+        yield from _of_engines(findings, testbed)
     for key, rows in shown.groupby(_BUT_NETEM, dropna=False):
         if rows["netem"].nunique() > 1 and len(rows.dropna(subset=["latency_s", "throughput_ips"])):
             attained = part_of(findings.attainment, key, _BUT_NETEM)
@@ -72,6 +74,16 @@ def _of_conditions(
             for drawing in _of_condition(findings, key, rows, part_of(medians, key), testbed):
                 if drawing is not None:
                     yield replace(drawing, name=name)
+
+
+def _of_engines(findings: Findings, testbed: str) -> Iterator[Drawing]:
+    """Yield engines against each other: each is a setup, and has the figures of a condition by itself."""
+    trials = competing(findings.trials)
+    trials = trials.assign(own_setup=trials["setup"], setup=without_engine(trials))
+    for key, pairs in findings.paired_engines.groupby(FIGURE, dropna=False):
+        own = part_of(trials, key).drop(columns="setup").rename(columns={"own_setup": "setup"})
+        if drawing := paired_drawing(pairs, own, testbed, "engine"):
+            yield replace(drawing, name=figure_name(pairs, findings.paired_engines))
 
 
 def _of_condition(

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from analysis.comparing.paired import What
 from analysis.comparing.paired import paired as pairs
 from analysis.costs import FIGURES, stage_medians
+from analysis.engines import without_engine
 from analysis.figures import attribution_figure as attributed
 from analysis.figures import bound_figure as bounded
 from analysis.figures.accuracy_figure import accuracy_drawing
@@ -131,11 +132,12 @@ def utilization(df: pd.DataFrame, stages: pd.DataFrame, *, width: str = "page") 
 
 
 def paired(df: pd.DataFrame, *, what: What = "backend", width: str = "page") -> Figure:
-    """One backend against another at each point, in the same rounds; each codec against none if `what` is "codec".
+    """One backend against another at each point, in the same rounds; each codec against none if `what` is "codec", each
+    engine against eager if it is "engine".
 
     `df`: trials. Raises `UserError` without two of them that have valid trials in one round.
     """
-    _one(df, width)
+    _one(df.assign(setup=without_engine(df)) if what == "engine" else df, width)
     return _drawn("paired", paired_drawing(pairs(df, what), df, what=what), width)
 
 

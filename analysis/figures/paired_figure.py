@@ -1,5 +1,5 @@
-"""One backend, or codec, against another, point by point: how much longer a request takes, and how many images a second
-less.
+"""One backend, codec or engine against another, point by point: how much longer a request takes, and how many images a
+second less.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from analysis.comparing.paired import ALL, KEYS, MIN_BLOCKS, What, compared
+from analysis.engines import EAGER, engines, without_engine
 from analysis.figures import style
 from analysis.figures.axes import MANY, NAMED, STRIP_PT, in_order, label_points, places, strip
 from analysis.figures.drawing import Drawing, caption, conditions
-from analysis.figures.style import COLOURS, MARKERS, SMALL_PT, CodecLook, Series, codec_looks, entry
+from analysis.figures.style import COLOURS, MARKERS, SMALL_PT, CodecLook, Series, codec_looks, entry, looks
 from analysis.fronts.quality import codec_name
 from analysis.naming import backends, subject, time_unit
 from analysis.points import CELL
+from analysis.standing import stands
 
 SIGNIFICANT, UNSURE = "significant", "not significant"
 INTERVAL, RANGE = "95 % interval", "range"
@@ -57,13 +59,15 @@ THROUGHPUT = Measure(
 RELATIVE = replace(
     LATENCY, middle="latency_difference_percent", low="latency_low_percent", high="latency_high_percent"
 )
-"""Codecs differ by most of the latency at one point and by little at another, which only shares show together."""
+"""Codecs and engines differ by most of the latency at one point and by little at another, which only shares show
+together."""
+KINDS: dict[What, str] = {"backend": "paired", "codec": "paired-codecs", "engine": "paired-engines"}
 
 
 def paired_drawing(
     paired: pd.DataFrame, trials: pd.DataFrame, testbed: str = "", what: What = "backend"
 ) -> Drawing | None:
-    """Return the drawing of one condition; None without two backends, or codecs, that have trials in one round.
+    """Return the drawing of one condition; None without two backends, codecs or engines with trials in one round.
 
     `paired`: of `analysis.comparing.paired.paired`, and `what` as there; `trials`: of `analysis.load`, the same
     conditions.
@@ -73,8 +77,7 @@ def paired_drawing(
         return None
     counted = _counted(trials)
     text = caption(*_sentences(data), conditions(counted, testbed))
-    kind = "paired" if what == "backend" else "paired-codecs"
-    return Drawing(kind, lambda width: paired_figure(data, counted, width=width), data, text)
+    return Drawing(KINDS[what], lambda width: paired_figure(data, counted, width=width), data, text)
 
 
 def paired_data(paired: pd.DataFrame, trials: pd.DataFrame, what: What = "backend") -> pd.DataFrame:
@@ -97,23 +100,30 @@ def paired_data(paired: pd.DataFrame, trials: pd.DataFrame, what: What = "backen
 
 
 def _latency(data: pd.DataFrame) -> Measure:
-    return LATENCY if "codec" in data else RELATIVE
+    return RELATIVE if _against_base(data) else LATENCY
+
+
+def _against_base(data: pd.DataFrame) -> bool:
+    """Whether the pairs are of codecs, or of engines, over one backend each."""
+    return "backend" in data
 
 
 def paired_figure(data: pd.DataFrame, counted: pd.DataFrame, *, width: str = "page") -> Figure:
-    """Draw two panels over the points: the difference in latency (ms or s; of codecs, %) and in throughput (%), other -
-    first.
+    """Draw two panels over the points: the difference in latency (ms or s; of codecs and engines, %) and in throughput
+    (%), other - first.
 
     `data`: of `paired_data`. Above the upper panel stands the latency's difference in % of the first's. `counted`:
     of each cell, for the footnote.
     """
     points = in_order(data)
-    pairs = list(_pairs(data, codec_looks(counted)))
-    of_codecs = "codec" not in data
+    first = data.iloc[0]
+    of_base = _against_base(data)
+    is_engine = of_base and "codec" in data
+    levels = looks(counted["engine"].unique(), [EAGER]) if is_engine else codec_looks(counted)
+    pairs = list(_pairs_of_base(data, levels) if of_base else _pairs(data, levels))
     latency = _latency(data)
     longest = float(data[[latency.middle, latency.low, latency.high]].abs().max(axis=None))
-    unit, scale = ("%", 1.0) if of_codecs else time_unit(longest)
-    first = data.iloc[0]
+    unit, scale = ("%", 1.0) if of_base else time_unit(longest)
     with style.blank(width, 4.6 if width == "page" else 4.2, counted) as figure:
         above, below = figure.subplots(2, sharex=True, height_ratios=(4, 3))
         for axes, measure, factor in ((above, latency, scale), (below, THROUGHPUT, 1.0)):
@@ -129,7 +139,7 @@ def paired_figure(data: pd.DataFrame, counted: pd.DataFrame, *, width: str = "pa
         above.set_ylabel(f"latency:\n{difference} ({unit})")
         below.set_ylabel("throughput:\n" + f"{difference} (%)")
         strip_pt = 0.0
-        if len(pairs) == 1 and not of_codecs and len(points) <= NAMED[width]:
+        if len(pairs) == 1 and not of_base and len(points) <= NAMED[width]:
             texts = [_percent(value) for value in data["latency_difference_percent"]]
             strip_pt = strip(above, list(places(data, points)), texts, len(points), width)
             above.annotate(
@@ -137,36 +147,37 @@ def paired_figure(data: pd.DataFrame, counted: pd.DataFrame, *, width: str = "pa
                 fontsize=SMALL_PT, color="0.35", ha="right", va="bottom", annotation_clip=False,
             )  # fmt: skip
         label_points(below, points, width)
-        several = (
-            f"Codecs against {codec_name(first['first'])}" if of_codecs else "Backends against each other"
-        )
-        versus = several if len(pairs) > 1 else f"{first['other']} against {codec_name(first['first'])}"
+        what, base = "Engines" if is_engine else "Codecs", codec_name(first["first"])
+        several = f"{what} against {base}" if of_base else "Backends against each other"
+        versus = several if len(pairs) > 1 else f"{first['other']} against {base}"
         head_in = style.head(above, f"{versus}: {subject(first)}", _legend(data, pairs), strip_pt)
         style.grow(figure, max(0.0, head_in - _HEAD_IN))
     return figure
 
 
-def _pairs(data: pd.DataFrame, looks: Mapping[str, CodecLook]) -> Iterator[Series]:
-    """Yield each pair of backends, codec by codec, or each pair of codecs, backend by backend: in the codec's colour
-    where there are several codecs, in one that no backend has where there are not.
+def _pairs_of_base(data: pd.DataFrame, levels: Mapping[str, CodecLook]) -> Iterator[Series]:
+    """Yield each codec, or engine, backend by backend, in its colour."""
+    over = backends(data)
+    for level, look in levels.items():
+        for place, backend in enumerate(over):
+            own = data[(data["other"] == level) & (data["backend"] == backend)]
+            if len(own):
+                label = f"{level} over {backend}" if len(over) > 1 else level
+                marker = MARKERS[(look.place + place * len(levels)) % len(MARKERS)]
+                yield Series(label, own, look.colour, marker, "-", backend, level)
+
+
+def _pairs(data: pd.DataFrame, codecs: Mapping[str, CodecLook]) -> Iterator[Series]:
+    """Yield each pair of backends, codec by codec: in the codec's colour where there are several codecs, in one that no
+    backend has where there are not.
     """
-    if "codec" not in data:
-        over = backends(data)
-        for codec, look in looks.items():
-            for place, backend in enumerate(over):
-                own = data[(data["other"] == codec) & (data["backend"] == backend)]
-                if len(own):
-                    label = f"{codec} over {backend}" if len(over) > 1 else codec
-                    marker = MARKERS[(look.place + place * len(looks)) % len(MARKERS)]
-                    yield Series(label, own, look.colour, marker, "-", backend, codec)
-        return
     several = data["codec"].nunique() > 1
     pairs = data[["first", "other"]].drop_duplicates()
     for place, (first, other) in enumerate(pairs.itertuples(index=False)):
-        for codec, look in looks.items():
+        for codec, look in codecs.items():
             own = data[(data["first"] == first) & (data["other"] == other) & (data["codec"] == codec)]
             if len(own):
-                number = look.place + place * len(looks)
+                number = look.place + place * len(codecs)
                 yield Series(
                     f"{other} − {first}" + (f", {codec_name(codec)}" if several else ""),  # noqa: RUF001
                     own,
@@ -232,17 +243,18 @@ def _ranges(trials: pd.DataFrame, what: What) -> pd.DataFrame:
     """Return the least and the greatest difference of a round, for each pair and point, and its name."""
     ranges = []
     latency = (LATENCY, "latency_s") if what == "backend" else (RELATIVE, "latency_percent")
-    for named, pairs in compared(trials, what):
+    for pair, pairs in compared(trials, what):
         by_point = pairs.groupby("point")
         ends: dict[str, Any] = {}
         for measure, column in (latency, (THROUGHPUT, "throughput_percent")):
             ends[f"{measure.low}_range"] = by_point[column].min()
             ends[f"{measure.high}_range"] = by_point[column].max()
         ranges.append(
-            pd.DataFrame(ends).reset_index().assign(**{str(key): value for key, value in named.items()})
+            pd.DataFrame(ends).reset_index().assign(**{str(key): value for key, value in pair.items()})
         )
     keys = [*KEYS[what], "point"]
-    names = trials.groupby(keys, dropna=False)["point_name"].max().reset_index()
+    named = trials.assign(setup=without_engine(trials)) if what == "engine" else trials
+    names = named.groupby(keys, dropna=False)["point_name"].max().reset_index()
     return pd.concat(ranges, ignore_index=True).merge(names, how="left", on=keys)
 
 
@@ -258,15 +270,15 @@ def _known(points: pd.DataFrame, measure: Measure) -> list[str]:
 
 def _counted(trials: pd.DataFrame) -> pd.DataFrame:
     """Return one row a cell, with the number of its valid trials and of the others."""
-    ok = trials["status"] == "ok"
-    counted = trials[CELL].assign(rounds=ok, left_out=~ok, trials=True)
-    return counted.groupby(CELL, dropna=False).sum().reset_index()
+    ok = stands(trials)
+    counted = trials[CELL].assign(engine=engines(trials), rounds=ok, left_out=~ok, trials=True)
+    return counted.groupby([*CELL, "engine"], dropna=False).sum().reset_index()
 
 
 def _sentences(data: pd.DataFrame) -> Iterator[str]:
     """Yield what the marks mean."""
     versus = ", ".join(dict.fromkeys(f"{row.other} - {codec_name(row.first)}" for row in data.itertuples()))
-    shares = "" if "codec" in data else " in percent"
+    shares = " in percent" if _against_base(data) else ""
     yield (
         f"Differences of latency and throughput{shares}, {versus}: medians of the differences of two trials of one "
         "round at one partition point"

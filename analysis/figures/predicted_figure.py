@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -34,6 +36,7 @@ def predicted_drawing(rows: pd.DataFrame, conditions: str) -> Drawing | None:
     off = "; ".join(
         f"{name} off by {percent(each.median)} (median), {percent(each.worst)} (worst)"
         for name, each in errors.items()
+        if math.isfinite(each.median)
     )
     text = caption(
         "Latency and throughput as measured, over what a model profile predicted without a trial",
@@ -71,17 +74,23 @@ def predicted_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
 
 
 def _scaled(rows: pd.DataFrame, objective: str) -> tuple[pd.DataFrame, str]:
-    """The rows with `x` (predicted), its `bar`, and `y` (measured) in the unit of the axes; and this unit."""
+    """The rows that have the figure, with `x` (predicted), its `bar`, and `y` (measured) in the unit of the axes; and
+    this unit.
+    """
     column = OBJECTIVES[objective]
+    rows = rows[rows[column].notna()]
     predicted = rows[f"predicted_{column}"]
     unit, scale = "images/s", 1.0
-    if objective == "latency":
+    if objective == "latency" and len(rows):
         unit, scale = time_unit(float(max(predicted.max(), rows[column].max())))
     bar = predicted * rows[f"{objective}_error"] * scale
     return rows.assign(x=predicted * scale, y=rows[column] * scale, bar=bar), unit
 
 
 def _draw(axes: Axes, scaled: pd.DataFrame, objective: str, unit: str) -> None:
+    if scaled.empty:
+        axes.set_axis_off()
+        return
     both = pd.concat([scaled["x"], scaled["y"]])
     fit_axis(axes, "x", both, 0.08)
     fit_axis(axes, "y", both, 0.08)
@@ -102,6 +111,8 @@ def _draw(axes: Axes, scaled: pd.DataFrame, objective: str, unit: str) -> None:
 
 
 def _label(axes: Axes, scaled: pd.DataFrame, objective: str) -> None:
+    if scaled.empty:
+        return
     worst = scaled[f"{objective}_off"].abs().sort_values(ascending=False, kind="stable").index[:WORST]
     ends = np.array(axes.get_xlim())
     place_labels(

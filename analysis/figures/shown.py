@@ -13,7 +13,7 @@ from analysis.points import CONDITION
 KINDS = (
     *("front", "fronts", "attribution", "utilization", "cuts", "energy", "bound", "paired", "payload"),
     *("pipelining", "best-map", "link-asked", "predicted", "answer", "accuracy", "rate-quality"),
-    "paired-codecs",
+    *("paired-codecs", "paired-engines"),
 )
 """What the names of figures' and LaTeX tables' files begin with."""
 MOST_CONDITIONS = 12

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import io
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -149,7 +149,7 @@ def series(rows: pd.DataFrame, among: pd.DataFrame | None = None) -> Iterator[Se
 
 @dataclass(frozen=True)
 class CodecLook:
-    """How a codec is drawn where its backend does not matter; `place`: its number among the figure's codecs."""
+    """How a codec, or engine, is drawn where its backend does not matter; `place`: its number among the figure's."""
 
     place: int
 
@@ -168,8 +168,13 @@ class CodecLook:
 
 def codec_looks(rows: pd.DataFrame) -> dict[str, CodecLook]:
     """Return each codec of some rows, none first, then by name, with its look: the same in every figure of a run."""
-    codecs = sorted(rows["codec"].fillna("").astype("str").unique(), key=_none_first)
-    return {codec: CodecLook(place) for place, codec in enumerate(codecs)}
+    return looks(rows["codec"].fillna("").astype("str").unique(), ("", "none"))
+
+
+def looks(levels: Iterable[str], base: Container[str]) -> dict[str, CodecLook]:
+    """Return each level of a factor, that of the base first, then by name, with its look."""
+    ordered = sorted(levels, key=lambda level: (level not in base, level))
+    return {level: CodecLook(place) for place, level in enumerate(ordered)}
 
 
 def by_backend(rows: pd.DataFrame) -> list[list[Series]]:
@@ -193,10 +198,6 @@ def scattered(rows: pd.DataFrame, among: pd.DataFrame | None = None) -> Iterator
         own = own.sort_values("on_backend_front", ascending=False, kind="stable")
         own = own.drop_duplicates([*own.columns.intersection(BUT_CODEC), "point"])
         yield Series(NEUTRAL, own.sort_values("point", key=order), NEUTRAL_COLOUR, NEUTRAL_MARKER, "-")
-
-
-def _none_first(codec: str) -> tuple[bool, str]:
-    return codec not in ("", "none"), codec
 
 
 def _on_its_front(rows: pd.DataFrame, backend: str) -> pd.DataFrame:

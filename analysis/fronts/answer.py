@@ -15,6 +15,7 @@ from analysis.fronts.indicators import PLANE, nondominated, reference_for, volum
 from analysis.fronts.objectives import DEFAULT, chosen
 from analysis.points import CELL, CONDITION, NONE, STANDS_FOR, controls, in_every_codec, pooled
 from analysis.runs.manifest import sessions, within
+from analysis.standing import stands
 from analysis.statistics.samples import Floats, Ints
 
 COLUMNS = [*CONDITION, "run", "search", "trials", "took_s", "cells", "on_front", "hypervolume_share"]
@@ -66,7 +67,7 @@ def _of_run(rows: pd.DataFrame, manifest: Mapping[str, Any], known: pd.DataFrame
     """The rows of `answers` of one condition of a run. known: the condition's cells with their final medians."""
     place = known[CELL].assign(place=range(len(known)))
     at = rows[CELL].merge(place, on=CELL, how="left")["place"].fillna(-1)
-    at = np.where(rows["status"] == "ok", at, -1).astype(np.int64)
+    at = np.where(stands(rows), at, -1).astype(np.int64)
     figures = rows[PLANE].to_numpy(dtype=float)
     steps = _steps(len(rows))
     is_search = bool(within(manifest, "sweep", "search"))
@@ -91,7 +92,7 @@ def _of_run(rows: pd.DataFrame, manifest: Mapping[str, Any], known: pd.DataFrame
 class _Trials:
     """The trials of one condition of a run, in their order.
 
-    at: the place of each one's cell among the condition's; -1: it is not valid. rounds: from 0. figures: trials x 2.
+    at: the place of each one's cell among the condition's; -1: none counts. rounds: from 0. figures: trials x 2.
     is_search: fronts compare each two cells by the rounds that both have.
     """
 
@@ -110,7 +111,8 @@ def _shares(trials: _Trials, finals: Floats, steps: Ints) -> tuple[Floats, Ints]
     bound, _ = reference_for(finals, objectives, {})
     every = volume(finals, bound, objectives)
     shape = trials.rounds.max() + 1, len(finals)
-    measured, made, medians = np.full((*shape, 2), np.nan), np.zeros(shape), np.full_like(finals, np.nan)
+    measured, made = np.full((*shape, 2), np.nan), np.zeros((*shape, 2))
+    medians = np.full_like(finals, np.nan)
     shares, counts = np.zeros(len(steps)), np.zeros((len(steps), 2), dtype=np.int64)
     worth: dict[bytes, float] = {}
     done = 0
@@ -119,11 +121,14 @@ def _shares(trials: _Trials, finals: Floats, steps: Ints) -> tuple[Floats, Ints]
         at = trials.at[new]
         for round_, cell, figure in zip(trials.rounds[new], at, trials.figures[new], strict=True):
             # Where nothing crosses, a round has a trial under each backend: their mean counts, as in `pooled`.
-            made[round_, cell] += 1
-            before = measured[round_, cell] if made[round_, cell] > 1 else figure
-            measured[round_, cell] = before + (figure - before) / made[round_, cell]
-        if len(at):
-            medians[at] = np.nanmedian(measured[:, at], axis=0)
+            known = ~np.isnan(figure)
+            made[round_, cell] += known
+            before = np.where(made[round_, cell] > 1, measured[round_, cell], figure)
+            mean = before + (figure - before) / np.maximum(made[round_, cell], 1)
+            measured[round_, cell] = np.where(known, mean, measured[round_, cell])
+        for objective in range(2 if len(at) else 0):
+            those = at[~np.isnan(measured[:, at, objective]).all(axis=0)]
+            medians[those, objective] = np.nanmedian(measured[:, those, objective], axis=0)
         done = step + 1
         # As front.csv has it: where some trials of all cells are not valid, another front would not end as that one.
         front = shared_rounds.nondominated(measured) if trials.is_search else nondominated(*medians.T)

@@ -7,6 +7,7 @@ import pandas as pd
 
 from analysis.fronts import energy, quality
 from analysis.points import AT_WORK, CELL, CONDITION, NO_CODEC, sorted_cells
+from analysis.standing import fewest, stands
 from analysis.statistics.samples import LEAST_VALUES, Ints, flagged
 from analysis.statistics.significance import median_intervals, padded
 
@@ -45,10 +46,10 @@ def cells(trials: pd.DataFrame) -> pd.DataFrame:
     """One row per cell (`CONDITION`, backend, point), sorted by them, points by their cuts.
 
     The columns of `analysis.fronts.front.front` that say what was measured: all but those of the constraint, the
-    front and the resamples. Only trials with status `ok` count.
+    front and the resamples. Only figures that can be trusted count (`analysis.standing`).
     """
     number = trials.groupby(CELL, dropna=False, observed=True).ngroup().to_numpy()
-    is_ok = (trials["status"] == "ok").to_numpy()
+    is_ok = stands(trials).to_numpy()
     counted = ("agreement", "agreement_images", "output_error", quality.MEAN_IOU, quality.MAP50)
     marks = list(quality.MARKS.values())
     columns = [*MEDIANS, *ENERGIES, *ACTIVES, *STEPS, "top1", "top1_images", *counted, *marks]
@@ -60,18 +61,20 @@ def cells(trials: pd.DataFrame) -> pd.DataFrame:
     at_work = trials[AT_WORK if AT_WORK in trials else "codec"].iloc[first].reset_index(drop=True)
     # A trial that failed early may not have learnt its point's name.
     rows["point_name"] = trials["point_name"].groupby(number).max()
-    rows["rounds"] = ok.size().reindex(rows.index, fill_value=0)
+    both = ok[[*SPREADS]].count().reindex(rows.index, fill_value=0)
+    rows["rounds"] = fewest(*(both[column].to_numpy() for column in SPREADS))
     rows["excluded"] = np.bincount(number, minlength=len(rows)) - rows["rounds"]
     pooled = trials.reindex(columns=["controls", "controls_valid"])
     made = pooled["controls"].fillna(1)
-    valid = pooled["controls_valid"].fillna((trials["status"] == "ok").astype(float))
+    valid = pooled["controls_valid"].fillna(stands(trials).astype(float))
     rows["trials"] = np.bincount(number, weights=made, minlength=len(rows)).astype(int)
     rows["left_out"] = rows["trials"] - np.bincount(number, weights=valid, minlength=len(rows)).astype(int)
     medians = ok[[*MEDIANS, *ENERGIES, *ACTIVES]].median()
     rows[list(medians)] = medians
     for column in STEPS:
         named = figures[column].astype(object).fillna("").groupby(number[is_ok])
-        rows[column] = named.agg(lambda steps: steps.mode().iat[0])
+        # Of a trial that counts for its latency alone it is not known.
+        rows[column] = named.agg(lambda steps: steps[steps != ""].mode().get(0, ""))
         rows[column] = rows[column].astype(object).fillna("").astype("str")
     hits = (figures["top1"] * figures["top1_images"]).groupby(number[is_ok]).sum()
     rows["top1"] = hits / ok["top1_images"].sum()

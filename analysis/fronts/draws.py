@@ -31,6 +31,7 @@ from analysis.points import (
     pooled,
     searched,
 )
+from analysis.standing import stands
 from analysis.statistics import posterior
 from analysis.statistics.noise import floor_of, floors, spread_of_runs
 from analysis.statistics.posterior import FAIR_CHANCE
@@ -208,7 +209,7 @@ def prepared(
     drawn = [column for column in (*MEDIANS, *ENERGIES, *ACTIVES) if column in parts]
     # Columns first, rows then: the other way round, all that is measured would be copied.
     columns = [*CONDITION, "backend", "point", "run", "round", *drawn]
-    ok = trials.reindex(columns=columns)[(trials["status"] == "ok").to_numpy()]
+    ok = trials.reindex(columns=columns)[stands(trials).to_numpy()]
     measured = rows[rows["rounds"] > 0]
     measured = measured.assign(feasible=constraint.holds(measured))
 
@@ -251,7 +252,7 @@ def _valid(trials: pd.DataFrame, conditions: pd.DataFrame) -> pd.DataFrame:
     columns = [*CELL, "run", "round", *MEDIANS, *ENERGIES, *ACTIVES]
     if conditions.empty:
         return pd.DataFrame(columns=columns)
-    valid = trials.reindex(columns=columns)[(trials["status"] == "ok").to_numpy()]
+    valid = trials.reindex(columns=columns)[stands(trials).to_numpy()]
     return valid.merge(conditions, on=CONDITION)
 
 
@@ -291,7 +292,7 @@ def resample_count(resamples: int, rounds: int) -> int:
 def resampled(ok: pd.DataFrame, columns: Sequence[str], resamples: int = 2000, seed: int = 0) -> Resampled:
     """Medians of every cell of one condition over reweighted rounds: the same for all cells and backends.
 
-    `ok`: the trials of one condition with status ok. Rounds are blocks, because what slows one slows all its cells,
+    `ok`: the trials of one condition that count. Rounds are blocks, because what slows one slows all its cells,
     and only their differences decide: a resample draws one weight for each round (the Bayesian bootstrap; Rubin, The
     Annals of Statistics 9, 1981: exponential weights, that is, Dirichlet shares), and a cell's value in it is its
     weighted median. Drawing rounds with replacement (Efron) would do the same in steps: of 3 rounds a median then has

@@ -35,14 +35,14 @@ def counted(cells: pd.DataFrame) -> tuple[str, pd.Series]:
     """The devices whose energy counts for the cells of one condition, and that energy: J per image, idle included.
 
     `cells`: `rounds` and the medians of each device's energy and time (`edge_energy_j`, `middle_energy_j`,
-    `middle_s`, ...), one row a cell. A device counts if it was measured in every cell that has a valid trial. All
+    `middle_s`, ...), one row a cell. A device counts if it was measured in every cell with latency and throughput. All
     count if all do that ever took part, else the edge, else the server, else none ("" and NaN): the energy of one
     point's two devices is never set against the energy of another's one.
 
     A device without a time of its own was used for nothing, so its share is 0 J: known without a sensor. That
     alone does not make it measured: some point that uses the device must show its sensor.
     """
-    valid = cells["rounds"] > 0
+    valid = cells[["latency_s", "throughput_ips"]].notna().all(axis=1)
     energy_j, measured = {}, {}
     for device in (EDGE, MIDDLE, SERVER):
         used = _used(device, cells)

@@ -60,7 +60,7 @@ def front(
 
     results/README.md has the columns, under front.csv. A point where nothing crosses is one cell, whose backend is
     empty text: a round of it is the mean of what was measured under each backend (`analysis.points.pooled`). It
-    competes with, and on, the front of every backend. Only trials with status `ok` count. A cell without any has
+    competes with, and on, the front of every backend. Only figures that can be trusted count. A cell without any has
     `rounds` 0, no figures, and is on no front.
 
     - Each figure is a median of its own over rounds: the parts of the latency need not add up to its median exactly.

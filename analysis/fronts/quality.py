@@ -58,8 +58,8 @@ def with_quality(cells: pd.DataFrame) -> pd.DataFrame:
     """The cells with `COLUMNS`. `cells`: one row a cell, with `top1`, `top1_images`, and what is known of
     `agreement`, `agreement_images`, `output_error`, `mean_iou`, `map50` and `MARKS`, of several codecs.
 
-    - agreement: 1 where there is no codec, as every result of a valid trial is that of the whole model; not for a model
-      that has a mean IoU or mAP.
+    - agreement: 1 where there is no codec, and no engine that changes results, as every result of a valid trial is that
+      of the whole model; not for a model that has a mean IoU or mAP.
     - accuracy: `top1` where all cells with a valid trial of one model have it, else `agreement`, else `mean_iou` or
       `map50`; `accuracy_of` says which. It is that of all cells of the same point and codec together.
     - accuracy_low, accuracy_high: 95 % interval by the number of images (`analysis.statistics.shares.interval`). That
@@ -68,7 +68,9 @@ def with_quality(cells: pd.DataFrame) -> pd.DataFrame:
     - accuracy_level: the best accuracy of a cell from which this one's cannot be told apart (`levels`).
     """
     cells = cells.reset_index(drop=True)
-    is_same = is_none(cells["codec"]) | cells["payload_bytes"].eq(0) | cells["output_error"].le(SAME_OUTPUT)
+    is_same = is_none(cells["codec"]) | cells["payload_bytes"].eq(0)
+    # An engine may change the results without a codec, too.
+    is_same = (is_same & ~cells["output_error"].gt(SAME_OUTPUT)) | cells["output_error"].le(SAME_OUTPUT)
     is_same &= cells["rounds"] > 0
     cells = cells.assign(**{name: cells.get(name, np.nan) for name in (MEAN_IOU, MAP50)})
     has_other = cells[[MEAN_IOU, MAP50]].notna().any(axis=1).groupby(cells["model"]).transform("any")
@@ -225,6 +227,16 @@ def sentences(front: pd.DataFrame) -> Iterator[str]:
         plain = of_model[is_none(of_model["codec"])]
         for codec, rows in of_model[~is_none(of_model["codec"])].groupby("codec", observed=True):
             yield f"{_titled(rows, front)}{codec}: {_cost(rows, plain)}"
+
+
+def of_engines(front: pd.DataFrame) -> Iterator[str]:
+    """Yield a line for each model and setup whose engine changes the results without a codec: what that costs."""
+    measured = front[(front["rounds"] > 0) & is_none(front["codec"])]
+    for _, rows in measured[measured["output_error"] > SAME_OUTPUT].groupby(
+        GROUP, dropna=False, observed=True
+    ):
+        titled = _titled(rows, front).removesuffix(", codec ")
+        yield f"{titled}: it changes the results, {_cost(rows, rows.head(0))}"
 
 
 def _titled(rows: pd.DataFrame, front: pd.DataFrame) -> str:

@@ -22,6 +22,8 @@ from analysis.page.environment import environments
 from analysis.page.fronts import KEYS, PLANE, fronts
 from analysis.runs.manifest import within
 from analysis.runs.setups import SIMULATED
+from analysis.schema import STATUSES
+from analysis.standing import stands, status_words
 from analysis.tables.columns import UNKNOWN, Column
 from analysis.wording import rate
 from pareto.options import command
@@ -125,11 +127,9 @@ def _named(values: pd.Series, several: str) -> str:
 
 
 def _answer(findings: Findings) -> dict[str, Any]:
-    counts = findings.trials["status"].value_counts()
-    each = ", ".join(f"{counts.get(status, 0)} {status}" for status in ("ok", "invalid", "failed"))
     testbed = testbeds(run.manifest for run in findings.runs)
     counted = [
-        f"{len(findings.trials)} trials: {each}.",
+        f"{len(findings.trials)} trials: {status_words(findings.trials)}.",
         f"{len(findings.runs)} runs." if len(findings.runs) > 1 else "",
         f"The front is in {' and '.join(_objectives(findings))}.",
         f"Only points where {findings.where}." if findings.where else "",
@@ -143,6 +143,7 @@ def _answer(findings: Findings) -> dict[str, Any]:
             ("Take care", _some(findings.warnings), "warnings"),
             ("Backends compared", _some(findings.verdicts), "verdicts"),
             ("Codecs: what they win and cost", _some(findings.codecs), "verdicts"),
+            ("Engines: what they win, and how long they take to start", _some(findings.engines), "verdicts"),
             ("Notes", _some(findings.notes), "notes"),
         ],
     }
@@ -210,16 +211,19 @@ def _seconds(value: float) -> str:
 
 
 def _left_out(trials: pd.DataFrame) -> dict[str, Any]:
-    """Return up to `MOST_TRIALS` trials that are invalid or failed; if there are more, also all their reasons."""
+    """Return up to `MOST_TRIALS` trials that are not ok; if there are more, also all their reasons."""
     bad = trials[trials["status"] != "ok"]
     shown: dict[str, Any] = {"kinds": [], "each": _each(bad.head(MOST_TRIALS)) if len(bad) else []}
     if trials.empty:
         return shown | {"about": "No trial has ended yet."}
     if bad.empty:
         return shown | {"about": f"None: all {len(trials)} trials are ok."}
-    counts = bad["status"].value_counts()
-    each = ", ".join(f"{counts[status]} {status}" for status in sorted(counts.index, reverse=True))
-    shown["about"] = f"{len(bad)} of {len(trials)} trials: {each}. They are in no figure above."
+    numbers = bad["status"].value_counts()
+    each = ", ".join(f"{numbers[status]} {status}" for status in STATUSES if status in numbers)
+    where = "They are in no figure above."
+    if stands(bad).any():
+        where = "What counts for its latency or its throughput alone is above in that; the others are in no figure."
+    shown["about"] = f"{len(bad)} of {len(trials)} trials: {each}. {where}"
     if len(bad) > MOST_TRIALS:
         shown |= _kinds(bad)
         shown["cut"] = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from analysis import files
+from analysis.engines import EAGER, engines
 from analysis.model_profile import ModelProfile
 from analysis.naming import cell_title, condition_title, count, transport
 from analysis.points import CELL, cuts
@@ -89,10 +91,23 @@ def unfit(profile: ModelProfile, manifests: Sequence[Mapping[str, Any]]) -> str:
 
 
 def unused(profiles: Sequence[ModelProfile], manifests: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """A line on each profile that is not compared with what was measured, and why."""
+    """A line on each profile that is not compared with what was measured, or not with all of it, and why."""
+    named = {
+        name: None for run in manifests for name in within(run, "sweep", "engines") or () if name != EAGER
+    }
     for profile in profiles:
         if why := unfit(profile, manifests):
             yield f"the model profile of {profile.model} of {profile.made_at} is left out: {why}"
+        elif named:
+            yield (
+                f"the model profile of {profile.model} of {profile.made_at} times units in eager: points of "
+                f"{', '.join(map(str, named))} are not compared with it"
+            )
+
+
+def of_eager(rows: pd.DataFrame, trials: pd.DataFrame) -> pd.DataFrame:
+    """The rows of a front that a profile, which times units in eager, says something of. trials: those of the front."""
+    return rows[rows["setup"].isin(trials.loc[engines(trials) == EAGER, "setup"])]
 
 
 def links(manifests: Sequence[Mapping[str, Any]], netem: str, number: int) -> list[str]:
@@ -119,11 +134,12 @@ def compared(
 
     latency_error, throughput_error: the forecast's standard deviation, as a share; latency_off, throughput_off:
     predicted over measured, less 1. expected: the objectives whose two standard deviations reach what was measured, or
-    its interval. beyond_bound: the objectives measured better than the forecast's bound, which cannot be.
+    its interval. A point without one of both figures has no error of that. beyond_bound: the objectives measured better
+    than the forecast's bound, which cannot be.
     """
     made = []
     fitting = [profile for profile in profiles if not unfit(profile, manifests)]
-    measured = rows.dropna(subset=list(OBJECTIVES.values()))
+    measured = rows.dropna(subset=list(OBJECTIVES.values()), how="all")
     for profile in fitting:
         own = _once(measured[measured["model"] == profile.model])
         for _, group in own.groupby(
@@ -211,13 +227,15 @@ def sentences(frame: pd.DataFrame) -> Iterator[str]:
         parts = []
         for objective in OBJECTIVES:
             errors = Errors.of(rows[f"{objective}_off"].to_numpy(dtype=np.float64))
-            parts.append(
-                f"{objective} off by {percent(errors.median)} (median), {percent(errors.worst)} (worst)"
-            )
+            if math.isfinite(errors.median):
+                parts.append(
+                    f"{objective} off by {percent(errors.median)} (median), {percent(errors.worst)} (worst)"
+                )
         right = sum(rows["expected"].str.count(name).sum() for name in OBJECTIVES)
+        figures = int(rows[list(OBJECTIVES.values())].notna().sum().sum())
         yield (
             f"{condition_title(rows.iloc[0])}: the model profile predicted {', '.join(parts)}, at "
-            f"{count(len(rows), 'point')}; {right} of {2 * len(rows)} figures within two standard deviations"
+            f"{count(len(rows), 'point')}; {right} of {figures} figures within two standard deviations"
         )
 
 

@@ -21,6 +21,7 @@ from analysis.runs.manifest import read_manifest, sessions, within
 from analysis.runs.setups import SIMULATED, Setups, grouped, setups, some
 from analysis.runs.struck import marked, struck
 from analysis.schema import LINKS, STAGES, TRIALS, Table
+from analysis.standing import stands, trusted
 from pareto.errors import UserError
 
 log = logging.getLogger(__name__)
@@ -110,11 +111,12 @@ def load(runs: Runs) -> pd.DataFrame:
 
     `runs` is a path, a text, a pattern (`results/*`) or several of them: as `folders` takes them. Columns are those of
     `analysis.schema.TRIALS`: text (empty text where nothing was written; `point` is text too, to be sorted by
-    `analysis.points.order`), whole numbers for batch_size and round, floats for every measurement (NaN = not
-    measured). A last line that a killed writer left unfinished is left out. An empty `run` becomes the folder's name.
-    Where a run was a search, `settled` says what it struck off (`analysis.runs.struck`). Then `setup`: empty, or which
-    trials must not be pooled with others, as `analysis.runs.setups` tells them apart. What differs is logged, and where
-    a file has a trial of a cell and round twice, as two writers may leave it: only the first counts that did not fail.
+    `analysis.points.order`), whole numbers for batch_size and round, floats for every measurement (NaN = not measured).
+    Of a trial that counts for one of its two figures alone, what must not be trusted is empty (`analysis.standing`). A
+    last line that a killed writer left unfinished is left out. An empty `run` becomes the folder's name. Where a run
+    was a search, `settled` says what it struck off (`analysis.runs.struck`). Then `setup`: empty, or which trials must
+    not be pooled with others, as `analysis.runs.setups` tells them apart. What differs is logged, and where a file has
+    a trial of a cell and round twice, as two writers may leave it: only the first counts that did not fail.
 
     Raises `UserError` if there is no such run, one comes twice, or a `trials.csv` is malformed.
     """
@@ -133,7 +135,8 @@ def stages(runs: Runs) -> pd.DataFrame:
     that does.
     """
     where = folders(runs)
-    return _stages(where, _trials(where)[1] if len(where) > 1 else Setups())
+    trials, labels, *_ = _trials(where)
+    return _stages(where, trials, labels if len(where) > 1 else Setups())
 
 
 def links(runs: Sequence[Path]) -> pd.DataFrame:
@@ -176,7 +179,7 @@ def joined(runs: Runs) -> Joined:
     return Joined(
         each,
         marked(trials, names, struck_off),
-        _stages(where, labels),
+        _stages(where, trials, labels),
         [*notes, *_versions(each)],
         struck_off,
     )
@@ -208,14 +211,16 @@ def _trials(
         notes += faults
     labels = setups({name: manifests[folder] for name, folder in names.items()}, trials)
     trials["setup"] = labels.of(trials)
-    return trials, labels, manifests, names, [*labels.notes, *notes]
+    return trusted(trials), labels, manifests, names, [*labels.notes, *notes]
 
 
-def _stages(where: Sequence[Path], labels: Setups) -> pd.DataFrame:
+def _stages(where: Sequence[Path], trials: pd.DataFrame, labels: Setups) -> pd.DataFrame:
     rows, _, notes = _frame([folder for folder in where if reading.is_there(folder, STAGES)], STAGES)
     for note in notes:
         log.warning("%s", note)
     rows["setup"] = labels.with_engines(rows).of(rows)
+    if (stands(trials) & (trials["status"] != "ok")).any():
+        rows = trusted(rows, rows[ROW].merge(trials[[*ROW, "status"]], how="left", on=ROW)["status"])
     return rows
 
 

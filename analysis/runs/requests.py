@@ -22,6 +22,7 @@ from analysis.points import CELL, cuts, order
 from analysis.runs.load import Runs, folders, load
 from analysis.runs.reading import LEAST, MOST
 from analysis.schema import TRIALS, cell_name
+from analysis.standing import stands
 from analysis.statistics.samples import Floats, flagged, quantile
 from pareto.errors import UserError
 
@@ -42,13 +43,13 @@ log = logging.getLogger(__name__)
 
 
 def request_latencies(runs: Runs, trials: pd.DataFrame | None = None) -> pd.DataFrame:
-    """One row a cell that has a trial with status `ok`: the latency of its requests, one in flight; columns `COLUMNS`.
+    """One row a cell that has a latency that can be trusted: that of its requests, one in flight; columns `COLUMNS`.
 
     `trials`: of these runs, as `analysis.runs.load.load` gives them; some of them, if only those are to count. A
     request's latency is `finished_s - started_s` in the latency phase, in seconds. All requests of a cell's rounds
     are pooled, so what slows a whole round shows in the upper quantiles.
 
-    - trials: how many are `ok`; without_requests: of these, how many have no file.
+    - trials: how many those are; without_requests: of these, how many have no file.
     - requests: how many. latency_p50_s, ..., latency_p99_s: empty where they are too few to state that quantile
       (`analysis.statistics.samples.needed`: 11, 64, 130, 662). slowest_s: the longest of all.
     - slow: how many are far above the others (`analysis.statistics.samples.flagged`). They count everywhere else too.
@@ -59,7 +60,7 @@ def request_latencies(runs: Runs, trials: pd.DataFrame | None = None) -> pd.Data
     where = folders(runs)
     trials = load(where) if trials is None else trials
     files_of = request_files(where)
-    ok, which = trials["status"].eq("ok").to_numpy(), trials[["run", "round"]]
+    ok, which = stands(trials, "latency").to_numpy(), trials[["run", "round"]]
     rows = []
     for key, members in trials.groupby(CELL, dropna=False, observed=True).indices.items():
         counted = which.iloc[members[ok[members]]]
@@ -80,7 +81,7 @@ def spread_within(files_of: Files, trials: pd.DataFrame) -> tuple[float, float]:
 
     From `MOST_SEEN` of the valid trials, evenly spaced; NaN without files. files_of: as from `request_files`.
     """
-    ok = trials[trials["status"] == "ok"]
+    ok = trials[stands(trials, "latency")]
     variances, counts = [], []
     for row in ok.iloc[:: max(1, len(ok) // MOST_SEEN)].to_dict("records"):
         file = files_of.get(_name(row), {}).get((row["run"], row["round"]))

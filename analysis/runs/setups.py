@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from analysis.engines import EAGER, engines
 from analysis.runs.manifest import leaves, section, sessions, within
 from pareto.errors import UserError
 
@@ -26,8 +27,6 @@ SIMULATED = "simulated"
 """A manifest's key, and the setup of its trials: nothing of such a run was measured."""
 KEY = ["run", "model", "netem", "batch_size"]
 """What decides a trial's setup."""
-EAGER = "eager"
-"""The engine of a trial for which nothing was built."""
 NOT_RECORDED, NOT_SET = "not recorded", "not set"
 OPTIONS = ("edge_cpu", "threads", "slow_start_after_idle", "shape_at", "quick")
 HOST = ("torch", "cpu", "device", "cuda", "threads", "governor")
@@ -64,11 +63,11 @@ class Setups:
         setup = pd.Series(np.array(labels, dtype=object)[groups.ngroup()], index=rows.index, dtype="str")
         if not self.engines:
             return setup
-        return setup.where(setup == "", setup + " ") + _engine(rows)
+        return setup.where(setup == "", setup + " ") + engines(rows)
 
     def with_engines(self, rows: pd.DataFrame) -> Setups:
         """The same, and whether any of these rows ran by another engine than eager."""
-        return replace(self, engines=self.engines or bool((_engine(rows) != EAGER).any()))
+        return replace(self, engines=self.engines or bool((engines(rows) != EAGER).any()))
 
 
 def setups(manifests: Mapping[str, Mapping[str, Any]], trials: pd.DataFrame) -> Setups:
@@ -95,14 +94,6 @@ def setups(manifests: Mapping[str, Mapping[str, Any]], trials: pd.DataFrame) -> 
 def engine_of(setup: str) -> str:
     """The engine of trials that have this setup in a run by itself, which has no other settings to tell apart."""
     return EAGER if setup in ("", SIMULATED) else setup
-
-
-def _engine(rows: pd.DataFrame) -> pd.Series:
-    """The engine of each row; runs from before there were engines do not say it."""
-    if "engine" not in rows:
-        return pd.Series(EAGER, index=rows.index, dtype="str")
-    engine = rows["engine"].astype("str")
-    return engine.where(engine != "", EAGER)
 
 
 def _kinds(rows: pd.DataFrame) -> list[Trials]:
@@ -163,6 +154,7 @@ def _of_run(manifest: Mapping[str, Any], sweep: Mapping[str, Any]) -> dict[str, 
     each = sessions(manifest)
     settings = {name: sweep.get(name, NOT_RECORDED) for name in OPTIONS}
     settings["threads"] = settings["threads"] or 1
+    settings["prefetch"] = sweep.get("prefetch", 0)
     for name, fact in IN_FORCE.items():
         settings[name] = _over(each, "testbed", fact) or sweep.get(name, NOT_RECORDED)
     roles = dict.fromkeys(role for session in each for role in section(session, "hosts"))

@@ -10,6 +10,7 @@ import pandas as pd
 from analysis.naming import cell_title
 from analysis.points import CELL, TRIAL
 from analysis.runs.manifest import directions, section, sessions, within
+from analysis.standing import stands
 
 SLOWER, MATTERS = 1.25, 0.05
 """A stage that takes this multiple of its baseline, which makes up this share of the latency, is worth a look."""
@@ -28,10 +29,10 @@ REMEDY = "close other programs, set the CPU governor to performance, and measure
 def warnings(trials: pd.DataFrame, stages: pd.DataFrame, *, shared: bool) -> Iterator[str]:
     """At most a line for each kind of load; none where the hosts had nothing else to do, or did not tell.
 
-    Of trials that are `ok`: what slowed a stage by more is `invalid`. stages: as from `analysis.runs.load`. shared:
-    the hosts are one machine with the harness, whose own programs count among the others'.
+    Of trials that count: a latency whose stage was slowed by more does not. stages: as from `analysis.runs.load`.
+    shared: the hosts are one machine with the harness, whose own programs count among the others'.
     """
-    ok = trials[trials["status"] == "ok"]
+    ok = trials[stands(trials)]
     yield from _slower(ok)
     yield from _changed(stages.merge(ok[TRIAL], on=TRIAL))
     if shared:
@@ -87,7 +88,7 @@ def full_cores(trials: pd.DataFrame, *, shared: bool) -> Iterator[str]:
     measured = trials[[f"{host}_core_percent" for host in HOSTS]].notna().any(axis=1)
     reached = trials["throughput_ips"] / trials["throughput_bound_ips"]
     known = trials.assign(full=trials["full_cores"] != "", reached=reached)[
-        (trials["status"] == "ok") & measured & reached.notna()
+        stands(trials, "throughput") & measured & reached.notna()
     ]
     if known.empty:
         return

@@ -16,9 +16,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from analysis.engines import without_engine
 from analysis.naming import count, transport
 from analysis.points import CELL, CONDITION
 from analysis.runs.requests import request_files, spread_within
+from analysis.standing import stands
 from analysis.statistics.samples import Floats, Ints
 
 OF = ["model", "setup"]
@@ -47,6 +49,22 @@ def floor_of(floors: Floors, row: Mapping[Any, Any] | pd.Series) -> Floor:
     return floors.get((str(row["model"]), str(row["setup"])), Floor())
 
 
+def over_engines(known: Floors, trials: pd.DataFrame) -> Floors:
+    """The floors with that of all engines together, under the setup without them: the greatest of theirs."""
+    setups = dict(zip(trials["setup"].astype("str"), without_engine(trials), strict=True))
+    groups: dict[tuple[str, str], list[Floor]] = {}
+    for (model, setup), floor in known.items():
+        groups.setdefault((model, setups.get(setup, setup)), []).append(floor)
+    greatest = {
+        key: Floor(
+            {name: max(each.shares.get(name, 0.0) for each in several) for name in several[0].shares},
+            sum(each.comparisons for each in several),
+        )
+        for key, several in groups.items()
+    }
+    return {**greatest, **known}
+
+
 def floors(trials: pd.DataFrame, columns: Sequence[str] = tuple(MEASURES)) -> Floors:
     """The noise floors by model and setup, from trials as they were measured: points must not be pooled already.
 
@@ -56,7 +74,7 @@ def floors(trials: pd.DataFrame, columns: Sequence[str] = tuple(MEASURES)) -> Fl
     """
     wanted = [column for column in columns if column in trials]
     needed = dict.fromkeys([*CONDITION, "run", "round", "backend", "point", "payload_bytes", *wanted])
-    ok = trials.loc[trials["status"] == "ok", [name for name in needed if name in trials]]
+    ok = trials.loc[stands(trials), [name for name in needed if name in trials]]
     crosses = ok["payload_bytes"] > 0 if "payload_bytes" in ok else pd.Series(True, index=ok.index)
     ok = ok.assign(treatment=ok["backend"].astype(str).map(transport).where(crosses, ""))
     result = {}
@@ -134,7 +152,7 @@ def levels(trials: pd.DataFrame, request_variance: float, requests: float) -> li
     those below a unit has (Searle, Casella & McCulloch, "Variance Components", 1992, ch. 3). Of each cell its own mean
     is taken out first. A component that comes out below 0 is 0.
     """
-    ok = trials[(trials["status"] == "ok") & (trials["latency_s"] > 0)]
+    ok = trials[stands(trials, "latency") & (trials["latency_s"] > 0)]
     start = ok["restart"].fillna(0) if "restart" in ok else 0
     ok = ok.assign(log=np.log(ok["latency_s"]), start=start)
     nested = [ok.groupby(by, observed=True) for by in (CELL, [*CELL, "run"], [*CELL, "run", "start"])]

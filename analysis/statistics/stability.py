@@ -16,6 +16,7 @@ from scipy.stats import kendalltau, theilslopes
 from analysis.naming import cell_name, cell_title, condition_title, count
 from analysis.points import CONDITION, TRIAL
 from analysis.runs.setups import engine_of
+from analysis.standing import stands
 from analysis.statistics import significance
 from analysis.statistics.samples import LEAST_VALUES, Floats
 from pareto.constants import MOST_ROUNDS
@@ -54,11 +55,11 @@ def drifts(trials: pd.DataFrame) -> pd.DataFrame:
     p_corrected: Holm's over all tests of the frame; drifts: it is 0.05 at most. A trend is found that goes one way
     on the whole; one that comes and goes is not. A drift says that rounds are not alike, not what made them differ.
 
-    Only trials with status `ok` count. With fewer than `LEAST_ROUNDS` rounds there is no test: p_value and
+    Only figures that can be trusted count. With fewer than `LEAST_ROUNDS` rounds there is no test: p_value and
     p_corrected are NaN, drifts is false and `note` says so; it also says where there are too many tests for so few
     rounds.
     """
-    ok = trials.loc[trials["status"] == "ok", [*TRIAL, *significance.MEASURES.values()]]
+    ok = trials.loc[stands(trials), [*TRIAL, *significance.MEASURES.values()]]
     # Numbers instead of texts: a million rows are grouped by them several times.
     ok = ok.assign(
         of=ok.groupby(KEY, dropna=False, observed=True).ngroup(), point=pd.factorize(ok["point"])[0]
@@ -261,11 +262,12 @@ def certainty(front: pd.DataFrame, within: float) -> Certainty:
     front: as from `analysis.fronts.front.front`, over one run. A point may be on the front of its condition if it is
     feasible and was on that of all backends in more than `CHANCE` of the resamples, or too few rounds tell. It is known
     if neither end of either 95 % interval is farther from its median than `within` (0.05: 5 %), which needs
-    `LEAST_VALUES` rounds. A point that has as many rounds and no valid trial is lost, and so is one that is not known
-    and mostly invalid: neither counts as unsure, as what it lacks is not rounds.
+    `LEAST_VALUES` rounds. A point that has as many rounds and lacks latency or throughput is lost, and so is one that
+    is not known and mostly invalid: neither counts as unsure, as what it lacks is not rounds.
     """
     tried = front["rounds"] + front["excluded"]
-    lost = front[(front["rounds"] == 0) & (tried >= LEAST_VALUES)]
+    has_both = front[["latency_s", "throughput_ips"]].notna().all(axis=1)
+    lost = front[~has_both & (tried >= LEAST_VALUES)]
     may_be = ~(front["probability_all"] <= CHANCE) | front["on_front"].astype(bool)
     chosen = front[front["feasible"].astype(bool) & may_be & ~front.index.isin(lost.index)]
     off = pd.DataFrame({measure: halves(chosen, measure) for measure in MEASURES}, index=chosen.index)

@@ -45,6 +45,7 @@ def _table(advice: Advice) -> Table:
         Column("point", [_point(each) for each in shown], look={"min_width": 8}),
         Column("backend", [backend_name(backend) for backend in rows["backend"]]),
         *([Column("codec", codecs)] if set(codecs) - {"none", UNKNOWN} else []),
+        *([Column("engine", list(rows["engine"]))] if rows["engine"].any() else []),
         number("latency", rows["latency_s"] * scale, digits, unit),
         Column("95 %", spans(low, high, digits), kind="number"),
         number("images", rows["throughput_ips"], 2, "/s"),
@@ -59,7 +60,7 @@ def _table(advice: Advice) -> Table:
 
 def _point(choice: Choice) -> str:
     if choice.place.startswith((EDGE, SERVER)):
-        return f"{choice.point} {EDGE if choice.place == EDGE else SERVER}"
+        return f"{choice.point} {EDGE if choice.place.startswith(EDGE) else SERVER}"
     return point_label(choice.point, choice.point_name)
 
 

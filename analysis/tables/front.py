@@ -186,7 +186,7 @@ def _why_empty(rows: pd.DataFrame, objectives: Sequence[str], where: str) -> str
         return "no point satisfies the constraint" + (f" {where}" if where else "")
     unknown = [each.name for each in chosen(objectives) if feasible[each.column].isna().all()]
     if unknown:
-        return f"no front: {', '.join(unknown)} not measured"
+        return f"no front: {', '.join(unknown)} not known"
     return f"no front: no point has all of {', '.join(objectives)}"
 
 

@@ -27,6 +27,7 @@ import torch
 
 from pareto.backends.base import BYTES, BackendError, Layout, Tensors, bytes_of, check_seconds
 from pareto.backends.sealed import Sealed, beneath
+from pareto.constants import DTYPES
 from pareto.messages import MAX_STAGES
 
 MAGIC = b"PRT1"
@@ -45,17 +46,7 @@ copying so much takes less time than a second call."""
 _NUMBER = slice(8, 16)
 _NOBODY = bytes(8)
 _NO_STAGE = (0.0,) * MAX_STAGES
-_CODES = {
-    "float32": 1,
-    "float16": 2,
-    "bfloat16": 3,
-    "uint8": 4,
-    "int8": 5,
-    "int32": 6,
-    "int64": 7,
-    "float64": 8,
-    "bool": 9,
-}
+_CODES = {dtype: code for code, dtype in enumerate(DTYPES, start=1)}
 
 
 class Kind(IntEnum):

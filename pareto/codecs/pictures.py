@@ -12,8 +12,9 @@ the encoder does not write, because some of them make a library allocate what th
 from __future__ import annotations
 
 import io
+import itertools
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -57,22 +58,14 @@ class Pictures:
     def encode(self, tensors: Tensors) -> Tensors:
         (images,) = tensors
         parts = [self._written(image) for image in images]
-        lengths = [_LENGTH.pack(len(part)) for part in parts[:-1]]
-        return (torch.frombuffer(bytearray(b"".join((*lengths, *parts))), dtype=torch.uint8),)
+        return (joined(parts),)
 
     def decode(self, tensors: Tensors, layout: Layout) -> Tensors:
         check(tensors, self.encoded(layout))
-        frame = tensors[0].numpy().tobytes()
         count, channels, height, width = self._shape(layout)
-        at = _LENGTH.size * (count - 1)
-        lengths = [each[0] for each in _LENGTH.iter_unpack(frame[:at])] if len(frame) >= at else []
-        lengths.append(len(frame) - at - sum(lengths))
-        if lengths[-1] < 1 or len(lengths) != count:
-            raise BackendError(f"{len(frame)} bytes of {self._name} came: its parts are longer")
         images = torch.empty(count, channels, height, width, dtype=torch.uint8)
-        for image, length in zip(images, lengths, strict=True):
-            image.copy_(self._read(frame[at : at + length], (channels, height, width)))
-            at += length
+        for image, part in zip(images, parted(tensors[0], count, self._name), strict=True):
+            image.copy_(self._read(part, (channels, height, width)))
         return (images,)
 
     def _shape(self, layout: Layout) -> tuple[int, int, int, int]:
@@ -108,6 +101,24 @@ class Pictures:
             .reshape(height, width, channels)
             .permute(2, 0, 1)
         )
+
+
+def joined(parts: Sequence[bytes]) -> Tensor:
+    """Pictures as one frame, of uint8."""
+    lengths = [_LENGTH.pack(len(part)) for part in parts[:-1]]
+    return torch.frombuffer(bytearray(b"".join((*lengths, *parts))), dtype=torch.uint8)
+
+
+def parted(frame: Tensor, count: int, name: str = "pictures") -> list[bytes]:
+    """The pictures of a frame, which has so many. Raises BackendError."""
+    data = frame.numpy().tobytes()
+    at = _LENGTH.size * (count - 1)
+    lengths = [each[0] for each in _LENGTH.iter_unpack(data[:at])] if len(data) >= at else []
+    lengths.append(len(data) - at - sum(lengths))
+    if lengths[-1] < 1 or len(lengths) != count:
+        raise BackendError(f"{len(data)} bytes of {name} came: its parts are longer")
+    ends = itertools.accumulate(lengths, initial=at)
+    return [data[begin:end] for begin, end in itertools.pairwise(ends)]
 
 
 def _jpeg_size(data: bytes) -> tuple[int, int]:

@@ -18,6 +18,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from partitions.engines.registry import EAGER
+
 if TYPE_CHECKING:
     from pareto.backends.base import Layout, Tensors
     from pareto.codecs.base import Step
@@ -78,7 +80,9 @@ PICTURES = {
     "png": Entry("pareto.codecs.pictures", "", "", "png", True, "PIL"),
 }
 """Steps that make pictures of images: alone, and where the payload is the input."""
-_ALL = BITS | COMPRESSORS | PICTURES
+FILE = "file"
+"""The camera's own files in place of the images in them (`pareto.codecs.camera`); `none` where no images cross."""
+_ALL = BITS | COMPRESSORS | PICTURES | {FILE: Entry("", "", "", FILE, True, "PIL", changes=("uint8",))}
 _OWN = re.compile(r"(?P<file>.+?\.py):(?P<attribute>[^\W\d]\w*)(?P<rest>\+.*)?")
 _IS_OWN = Entry("", "", "", "path/to/file.py:Bottleneck", False)
 """What is known of a user's own step."""
@@ -100,7 +104,8 @@ class Own(NamedTuple):
 class Codec:
     """What is done to a payload. text: its canonical name. It has no state but its steps, which one thread uses.
 
-    own: the user's own step, if it begins with one. made: that step by point. cut: the point that is meant (`for_cut`).
+    own: the user's own step, if it begins with one. made: that step by point, or at point 0 what reads files. cut: the
+    point that is meant (`for_cut`).
     """
 
     text: str
@@ -159,6 +164,11 @@ class Codec:
         return replace(self, text=JOINS.join(SEPARATOR.join(filter(None, step)) for step in steps) or NONE)
 
     @property
+    def file(self) -> bool:
+        """Whether it sends the camera's own files."""
+        return self.text == FILE
+
+    @property
     def pictures(self) -> bool:
         """Whether it makes pictures, and so takes nothing but images of bytes."""
         return any(name in PICTURES for name, _ in self.names)
@@ -171,11 +181,15 @@ class Codec:
         """
         if self.pictures:
             return not any(0 < cut < last for cut in cuts)
-        return self.made is None or all(cut in self.made for cut in cuts if cut < last)
+        return self.file or self.made is None or all(cut in self.made for cut in cuts if cut < last)
 
-    def coded_name(self, cuts: Sequence[int]) -> str:
-        """How the results of a model that is cut there, with this codec, are called: `int8@7`, `int8@3+7`."""
-        return f"{self.lossy.text}@{'+'.join(map(str, cuts))}"
+    def coded_name(self, cuts: Sequence[int], engine: str = EAGER) -> str:
+        """How the results of a model that is cut there, with this codec, are called: `int8@7`, `int8@3+7`.
+
+        engine: what of its hosts' engines changes results, too (`Engine.lossy`): `none@7 edge=onnx:int8`.
+        """
+        by = "" if engine == EAGER else f" {engine}"
+        return f"{self.lossy.text}@{'+'.join(map(str, cuts))}{by}"
 
     @property
     def missing(self) -> str:
@@ -220,7 +234,10 @@ class Codec:
     def _steps(self) -> tuple[Step, ...]:
         steps = []
         for name, variant in self.names:
-            if self.own is not None and name == self.own.name:
+            if self.file:
+                assert self.made is not None, self  # noqa: S101
+                steps.append(self.made[0])
+            elif self.own is not None and name == self.own.name:
                 assert self.made is not None and self.cut is not None, self  # noqa: S101
                 steps.append(self.made[self.cut])
             else:
@@ -266,8 +283,8 @@ def parse(text: str, own: Container[str] = ()) -> Codec:
     own: names of users' own steps that are known by them alone; otherwise such a step has its file before its name, as
     in `path/to/file.py:Bottleneck`. The file need not be there.
     """
-    if text == NONE:
-        return Codec(NONE)
+    if text in (NONE, FILE):
+        return Codec(text)
     if match := _OWN.fullmatch(text):
         try:
             file = str(Path(match["file"]).expanduser().absolute())
@@ -320,5 +337,6 @@ def _there_is(text: str) -> str:
     )
     return (
         f"{text!r} is no codec: there are {NONE}; {bits}; {compressors}; one of each of these groups, as in int8+zstd;"
-        f" for the images at point 0 {pictures}; and before any but a picture's a class of your own, {_IS_OWN.words}"
+        f" for the images at point 0 {pictures}, and with --from jpeg {FILE}; and before any but a picture's a class of"
+        f" your own, {_IS_OWN.words}"
     )

@@ -79,10 +79,13 @@ def ask(connection: Connection, entry: HostEntry, sides: Sequence[Side]) -> dict
 
 
 def examine(
-    connection: Connection, file: Inventory, role: str, *, shaped: bool
+    connection: Connection, file: Inventory, role: str, *, shaped: bool, alone: bool = False
 ) -> tuple[Case, list[Finding]]:
-    """The host of a file in that role, and what its facts mean; see `findings`. Raises Unreachable."""
-    entry, sides = file.roles[role], file.sides[role]
+    """The host of a file in that role, and what its facts mean; see `findings`. Raises Unreachable.
+
+    alone: it needs no link, and the file no other host.
+    """
+    entry, sides = (file.one(role), ()) if alone else (file.roles[role], file.sides[role])
     facts = ask(connection, entry, sides)
     now_s = time.time()  # the host told its own time a moment ago
     case = Case(entry, sides, facts, str(file.path))
@@ -198,6 +201,8 @@ def _links(case: Case) -> Iterator[Finding]:
             yield from findings
         if names[own]:
             yield _route(case, side, names[own])
+    if not case.sides:
+        return
     address = case.sides[0].address
     name = names[address, case.sides[0].interface]
     if name and case["listens"] is not True:

@@ -10,6 +10,8 @@ EDGE, SERVER = "edge", "server"
 ROLES = (EDGE, SERVER)
 MIDDLE = "middle"
 MAX_HOSTS = 8
+SERVED = "served"
+"""`--testbed served:ADDRESS[:PORT]`: this machine, and the one on which `serve` listens there."""
 
 
 def chain(hosts: int) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
 
 from pareto import COMMAND
 from pareto.errors import UserError
-from pareto.hosts.host import EDGE, MAX_HOSTS, MIDDLE, ROLES, SERVER, TestbedError, chain
+from pareto.hosts.host import EDGE, MAX_HOSTS, MIDDLE, ROLES, SERVED, SERVER, TestbedError, chain
 from pareto.yaml_file import Keys, YamlFile, only_keys
 
 THIS_MACHINE = "local"
@@ -149,6 +149,13 @@ class Inventory:
         hosts = [host for part in PARTS for host in by_part[part]]
         return dict(zip(chain(len(hosts)), hosts, strict=True))
 
+    def one(self, role: str) -> HostEntry:
+        """The only edge, or server; other hosts may be missing. Raises TestbedError where the file has none."""
+        for host in self.hosts:
+            if host.role == role:
+                return host
+        raise TestbedError(f"{self.path}: no host has the role {role}: add one")
+
     @property
     def sides(self) -> dict[str, tuple[Side, ...]]:
         """Each role's side of each of its links, that towards the edge first. Raises TestbedError as `roles` does."""
@@ -166,6 +173,10 @@ def load(path: Path) -> Inventory:
     """The testbed in a file. Raises TestbedError with the file and the line."""
     if str(path).partition(":")[0] == SIMULATED:
         raise TestbedError(f"--testbed {path}: only sweeps are simulated; name local, or a file of hosts")
+    if str(path).partition(":")[0] == SERVED:
+        raise TestbedError(
+            f"--testbed {path}: only sweeps and profile reach it; name local, or a file of hosts"
+        )
     file = YamlFile(path, "testbed", TestbedError)
     keys = file.read(_Testbed, f"hosts: and under it a host for each role ({EDGE}, {SERVER})")
     hosts = tuple(keys.hosts.values())

@@ -104,15 +104,25 @@ def open_local(
     shaper: str = "auto",
     shape_at: str = "both",
     tcp: TcpSettings | None = None,
+    alone: str = "",
 ) -> LocalTestbed:
     """Build a chain of so many hosts. `edge_cpu` is the share of a core that the edge gets. Raises TestbedError.
+
+    `alone`: the only host that is shown, as the edge of a chain without a link; what else is built stays unused.
 
     `shaper`: `netem`, `relay`, `none`: plain links that cannot be shaped, or `auto`: netem where the kernel has it.
     `shape_at`: `both` shapes what each host sends on that host; `edge` both directions of a link on its edge's side,
     with netem alone.
     """
     build = partial(
-        open_local, hosts=hosts, edge_cpu=edge_cpu, threads=threads, shaper=shaper, shape_at=shape_at, tcp=tcp
+        open_local,
+        hosts=hosts,
+        edge_cpu=edge_cpu,
+        threads=threads,
+        shaper=shaper,
+        shape_at=shape_at,
+        tcp=tcp,
+        alone=alone,
     )
     key, public = new_key()
     keyring = Keyring(only=key)
@@ -157,15 +167,19 @@ def open_local(
                 undo.callback(connection.close)
                 return Remote(remotes[role].host, connection)
 
-            links = _links(facts, builder.session, root_on, heartbeat, shape_at, undo)
+            links: tuple[Link, ...] = ()
+            if not alone:
+                links = _links(facts, builder.session, root_on, heartbeat, shape_at, undo)
         except FAULTS as error:
             raise TestbedError(str(error)) from error
         cores = sorted({host["core"] for host in facts["hosts"].values()})
+        share = f"{facts['hosts'][alone]['cpu_share']:.0%} of a core" if alone else ""
+        label = f"local: the {alone} alone, {share}" if alone else _label(facts)
         return LocalTestbed(
-            remotes,
+            {EDGE: remotes[alone]} if alone else remotes,
             links,
             heartbeat,
-            _label(facts),
+            label,
             facts | {"rights": may.kind},
             is_local=True,
             undo=undo.pop_all(),

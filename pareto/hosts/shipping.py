@@ -6,9 +6,11 @@ import hashlib
 import io
 import shlex
 import tarfile
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from pareto.hosts.connection import Connection, Unreachable
 
@@ -28,6 +30,10 @@ _TRAVELS = (
 )
 TRANSFER_TIMEOUT_S = 60.0
 """How long a transfer may stand still."""
+SLOWEST_DISK_BYTES_S = 4e6
+"""A worn SD card: until all is on disk, nothing moves."""
+_BLOCK_BYTES = 1 << 18
+_LAST = ".last"
 
 
 def absolute(connection: Connection, folder: str) -> str:
@@ -37,42 +43,137 @@ def absolute(connection: Connection, folder: str) -> str:
     return f"{_checked(connection, 'cd && pwd').strip()}/{folder.removeprefix('~/')}"
 
 
+@dataclass(frozen=True)
+class Parcel:
+    """A file for a host. name: carries its content's hash. size: in bytes. blocks: its content, anew at each call."""
+
+    name: str
+    size: int
+    blocks: Callable[[], Iterable[bytes]]
+
+    @classmethod
+    def of(cls, data: bytes | Path, name: str) -> Parcel:
+        """What a file has, or these bytes. Raises OSError."""
+        if isinstance(data, bytes):
+            return cls(name, len(data), lambda: [data])
+        return cls(name, data.stat().st_size, partial(_blocks, data))
+
+
 def ship(connection: Connection, folder: str, data: bytes | Path, name: str) -> str:
     """Put a file into `folder` unless it is there; `name` carries its content's hash. Raises Unreachable."""
-    target = f"{folder}/{name}"
-    quoted = shlex.quote(target)
-    if connection.run(f"test -e {quoted}").status != 0:
-        with io.BytesIO(data) if isinstance(data, bytes) else data.open("rb") as source:
-            size = source.seek(0, io.SEEK_END)
-            source.seek(0)
-            # A connection that is lost looks like the end of the file over there.
-            whole = f'[ "$(wc -c < {quoted}.part)" -eq {size} ]'
-            # Power that goes would leave a name without its content, if the content were not on disk first.
-            command = f"mkdir -p {shlex.quote(folder)} && cat > {quoted}.part && {whole} && sync"
-            _checked(
-                connection,
-                f"{command} && mv {quoted}.part {quoted} || {{ rm -f {quoted}.part; exit 1; }}",
-                source,
-            )
-    return target
+    if lacking(connection, folder, [name]):
+        send(connection, folder, [Parcel.of(data, name)])
+    return f"{folder}/{name}"
+
+
+def lacking(connection: Connection, folder: str, names: Collection[str]) -> set[str]:
+    """Which of these files are not in `folder`. Raises Unreachable."""
+    asked = "".join(f"{name}\n" for name in names).encode()
+    # A folder that is not there has no file.
+    command = f'while read -r name; do [ -e {shlex.quote(folder)}/"$name" ] || echo "$name"; done'
+    return set(_checked(connection, command, io.BytesIO(asked)).split()).intersection(names)
+
+
+def send(
+    connection: Connection,
+    folder: str,
+    parcels: Sequence[Parcel],
+    sent: Callable[[int], None] = lambda nbytes: None,
+) -> None:
+    """Put all of these files into `folder`, or none of them, in one go. Raises Unreachable.
+
+    sent: is called with the bytes of each block of content that was taken, so that somebody can watch. What is taken
+    may still be on its way: some megabytes at most, in the buffers of both ends.
+    """
+    key = hashlib.sha256("\n".join(parcel.name for parcel in parcels).encode()).hexdigest()[:16]
+    at, part = shlex.quote(folder), shlex.quote(f"{folder}/{key}.part")
+    # A connection that is lost looks like the end of the input over there, and tar takes an archive that ends between
+    # two of its files for a whole one: so the last file says that it is the last.
+    nbytes = sum(parcel.size for parcel in parcels)
+    free = f"df -Pk {part} | {{ read -r head; read -r disk all used free rest; echo $free; }}"
+    too_little = (
+        f'words="$((free * 1024 / 1000000)) MB are free for "{at}", and {nbytes / 1e6:.0f} MB are to come"'
+    )
+    room = f'free=$({free}) && {{ ! [ "$free" -lt {nbytes >> 10} ] || {{ {too_little}; false; }}; }}'
+    unpack = f"mkdir -p {at} && rm -rf {part} && mkdir {part} && {room} && words=$(tar -xmf - -C {part} 2>&1)"
+    whole = f"{{ rm {part}/{_LAST} 2>/dev/null || {{ words='it did not arrive whole'; false; }}; }}"
+    # Power that goes would leave a name without its content, if the content were not on disk first.
+    keep = f"sync && mv -f {part}/* {at} && rmdir {part}"
+    # tar's first line is why, its last that it failed.
+    failed = f'{{ [ -z "$words" ] || echo "$words" | head -n 1 >&2; rm -rf {part}; exit 1; }}'
+    with io.BufferedReader(_Archive(parcels, sent), _BLOCK_BYTES) as archive:
+        _checked(
+            connection, f"{unpack} && {whole} && {keep} || {failed}", archive, nbytes / SLOWEST_DISK_BYTES_S
+        )
+
+
+class _Archive(io.RawIOBase):
+    """A tar of parcels that is made while it is read, so that none of it has to be in memory, or in a file."""
+
+    def __init__(self, parcels: Sequence[Parcel], sent: Callable[[int], None]) -> None:
+        self._rest = memoryview(b"")
+        self._blocks = self._made(parcels, sent)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._rest:
+            block = next(self._blocks, None)
+            if block is None:
+                return 0
+            self._rest = memoryview(block)
+        count = min(len(buffer), len(self._rest))
+        buffer[:count], self._rest = self._rest[:count], self._rest[count:]
+        return count
+
+    @staticmethod
+    def _made(parcels: Sequence[Parcel], sent: Callable[[int], None]) -> Iterator[bytes]:
+        for parcel in (*parcels, Parcel(_LAST, 0, list)):
+            info = tarfile.TarInfo(parcel.name)
+            info.size, info.mode = parcel.size, 0o644
+            yield info.tobuf(tarfile.GNU_FORMAT)
+            left = parcel.size
+            for block in parcel.blocks():
+                yield block
+                sent(len(block))
+                left -= len(block)
+            if left:
+                raise OSError(f"{parcel.name} has {parcel.size - left} bytes, not {parcel.size}")
+            yield bytes(-parcel.size % tarfile.BLOCKSIZE)
+        yield bytes(2 * tarfile.BLOCKSIZE)
+
+
+def _blocks(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK_BYTES):
+            yield block
+
+
+def code() -> tuple[bytes, str]:
+    """The code that travels, as a tar, and its digest."""
+    archive = packed(files(REPOSITORY, _TRAVELS))
+    return archive, hashlib.sha256(archive).hexdigest()
 
 
 def ship_code(connection: Connection, folder: str) -> str:
     """The code that travels, unpacked in `folder`; the folder to start it in. Raises Unreachable."""
-    archive = packed(files(REPOSITORY, _TRAVELS))
-    name = f"code-{hashlib.sha256(archive).hexdigest()[:16]}"
-    code = f"{folder}/{name}"
-    if connection.run(f"test -d {shlex.quote(code)}").status != 0:
+    archive, digest = code()
+    name = f"code-{digest[:16]}"
+    place = f"{folder}/{name}"
+    if connection.run(f"test -d {shlex.quote(place)}").status != 0:
         # As a file first: tar takes an archive that ends between two of its files for a whole one.
         tar = shlex.quote(ship(connection, folder, archive, f"{name}.tar"))
-        part = shlex.quote(code + ".part")
-        unpack = f"mkdir -p {part} && tar -xf {tar} -C {part} && sync && mv {part} {shlex.quote(code)}"
+        part = shlex.quote(place + ".part")
+        unpack = f"mkdir -p {part} && tar -xf {tar} -C {part} && sync && mv {part} {shlex.quote(place)}"
         _checked(connection, f"{unpack} && rm {tar} || {{ rm -rf {part} {tar}; exit 1; }}")
-    return code
+    return place
 
 
-def _checked(connection: Connection, command: str, stdin: IO[bytes] | None = None) -> str:
-    outcome = connection.run(command, stdin, timeout_s=TRANSFER_TIMEOUT_S)
+def _checked(
+    connection: Connection, command: str, stdin: IO[bytes] | None = None, more_s: float = 0.0
+) -> str:
+    outcome = connection.run(command, stdin, timeout_s=TRANSFER_TIMEOUT_S + more_s)
     if outcome.status != 0:
         raise Unreachable(f"{connection}: {outcome.words}")
     return outcome.out

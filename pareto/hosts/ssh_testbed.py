@@ -99,6 +99,21 @@ def open_ssh_testbed(file: Inventory, *, shaped: bool, shape_at: str = "both") -
         return Testbed(remotes, links, heartbeat, label, facts, is_local=False, undo=undo.pop_all())
 
 
+def open_one(file: Inventory, role: str) -> Testbed:
+    """The only host of a file in that role, as the edge of a chain without a link. Raises TestbedError."""
+    with ExitStack() as undo:
+        heartbeat = Heartbeat()
+        undo.callback(heartbeat.stop)
+        try:
+            connection = _logged_in({role: file.one(role)}, undo)[role]
+            host = _fit(connection, file, role, shapes=False, alone=True)
+        except Unreachable as error:
+            raise TestbedError(str(error)) from error
+        label = f"the {role} alone, {host.remote.host.name} ({host.remote.host.device})"
+        facts = _facts({role: host}, (), shaped=False)
+        return Testbed({EDGE: host.remote}, (), heartbeat, label, facts, is_local=False, undo=undo.pop_all())
+
+
 def _logged_in(entries: Mapping[str, HostEntry], undo: ExitStack) -> dict[str, Connection]:
     """The connections to all hosts, which `undo` closes. Raises Unreachable, TestbedError.
 
@@ -122,9 +137,11 @@ def _logged_in(entries: Mapping[str, HostEntry], undo: ExitStack) -> dict[str, C
     return {role: admitted[role] or log_in(entry, keyring()) for role, entry in entries.items()}
 
 
-def _fit(connection: Connection, file: Inventory, role: str, *, shapes: bool) -> Examined:
+def _fit(
+    connection: Connection, file: Inventory, role: str, *, shapes: bool, alone: bool = False
+) -> Examined:
     """A host that a sweep would run on. Raises TestbedError where none would, Unreachable."""
-    case, findings = checkup.examine(connection, file, role, shaped=shapes)
+    case, findings = checkup.examine(connection, file, role, shaped=shapes, alone=alone)
     entry = case.entry
     fatal = next((finding for finding in findings if finding.fatal), None)
     if fatal is not None:
@@ -135,7 +152,7 @@ def _fit(connection: Connection, file: Inventory, role: str, *, shapes: bool) ->
     host = Host(
         entry.name,
         entry.data_address,
-        case.interface(case.sides[0]),
+        case.interface(case.sides[0]) if case.sides else "lo",
         shipping.absolute(connection, entry.folder),
         str(case["executable"]),
         entry.device,

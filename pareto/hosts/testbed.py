@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +37,14 @@ class Remote:
     def ship(self, data: bytes | Path, name: str) -> str:
         """Put a file into the host's folder unless it is there; `name` carries its content's hash."""
         return shipping.ship(self.connection, self.host.folder, data, name)
+
+    def lacking(self, names: Collection[str]) -> set[str]:
+        """Which of these files are not in the host's folder."""
+        return shipping.lacking(self.connection, self.host.folder, names)
+
+    def send(self, parcels: Sequence[shipping.Parcel], sent: Callable[[int], None]) -> None:
+        """Put files into the host's folder, all in one go; `sent` hears of each block's bytes."""
+        shipping.send(self.connection, self.host.folder, parcels, sent)
 
     def bring_code(self) -> None:
         """Put the code that travels onto the host, unless it is there."""
@@ -136,17 +144,25 @@ class Testbed:
         self.undo.close()
 
 
-def require_testbed(name: str, edge_cpu: float = 1.0) -> None:
-    """Find out before anything else whether the testbed can be had. Raises TestbedError.
+def require_testbed(
+    name: str, edge_cpu: float = 1.0, token_file: Path | None = None, alone: str = ""
+) -> None:
+    """Find out before anything else whether the testbed can be had. Raises UserError.
 
-    edge_cpu: the share of a core that a local edge is to get.
+    edge_cpu: the share of a core that a local edge is to get. token_file: of a host that serves. alone: the role of the
+    only host that is wanted.
     """
     if name == THIS_MACHINE:
         from pareto.hosts.local_testbed import require_local
 
         require_local(edge_cpu)
+    elif token_file is not None:
+        from pareto.hosts import channel
+
+        channel.token(token_file)
     else:
-        inventory.load(Path(name)).roles  # noqa: B018  (raises where one is missing)
+        file = inventory.load(Path(name))
+        file.one(alone) if alone else file.roles  # raises where one is missing
 
 
 def open_testbed(
@@ -158,16 +174,22 @@ def open_testbed(
     edge_cpu: float = 1.0,
     threads: int = 1,
     tcp: TcpSettings | None = None,
+    alone: str = "",
 ) -> Testbed:
     """`local`, or the hosts of a testbed file, to put any of these profiles on any link. Raises TestbedError.
 
-    `hosts`, `edge_cpu`, `threads` and `tcp` are the local one's: on real hosts the workers set what they may.
+    alone: the role of the only host that is wanted, which then is the edge of a chain without a link. `hosts`,
+    `edge_cpu`, `threads` and `tcp` are the local one's: on real hosts the workers set what they may.
     """
     if name == THIS_MACHINE:
         from pareto.hosts.local_testbed import open_local
 
-        return open_local(hosts=hosts, edge_cpu=edge_cpu, threads=threads, shape_at=shape_at, tcp=tcp)
-    from pareto.hosts.ssh_testbed import open_ssh_testbed
+        return open_local(
+            hosts=hosts, edge_cpu=edge_cpu, threads=threads, shape_at=shape_at, tcp=tcp, alone=alone
+        )
+    from pareto.hosts.ssh_testbed import open_one, open_ssh_testbed
 
+    if alone:
+        return open_one(inventory.load(Path(name)), alone)
     shaped = any(profile.shaped for profile in profiles)
     return open_ssh_testbed(inventory.load(Path(name)), shaped=shaped, shape_at=shape_at)

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors.torch import load_file
@@ -26,6 +26,7 @@ from pareto.link.probe import Question, Reading
 from pareto.messages import Split
 from pareto.validation import read
 from pareto.worker import codings, connections, device, host, trial, units
+from pareto.worker.confined import Confinement
 from pareto.worker.device import Device, refused_out_of_memory
 from pareto.worker.phases import NoLink
 from pareto.worker.probe import ProbeClient, ProbeServer
@@ -33,11 +34,14 @@ from pareto.worker.served import NO_REQUEST, Coding, Runs, ServedStage, baseline
 from partitions import allocator, weights
 from partitions import model as partitioned
 from partitions.engines import registry as engines
-from partitions.engines.base import Builder, EngineError
+from partitions.engines.base import Builder, EngineError, Ranges
 from partitions.graph import TensorSpec
 from partitions.model import ResidentStage
 from partitions.recipe import Recipe
 from partitions.stage import Stage
+
+if TYPE_CHECKING:
+    from pareto.codecs.camera import Camera
 
 
 class Worker:
@@ -50,6 +54,7 @@ class Worker:
         self._digest = ""
         self._own: dict[str, own.Received] = {}
         """By name, the user's own codecs."""
+        self._file_bytes = 0
         self._model: tuple[partitioned.Outline, ResidentStage] | None = None
         self._staged: Split | None = None
         self._data: dict[int, trial.Data] = {}
@@ -70,10 +75,11 @@ class Worker:
         return host.facts(self._device, self._congestion)
 
     def load(self, request: messages.LoadModel) -> messages.Loaded:
-        path = Path(request.weights)
-        if weights.file_digest(path) != request.digest:
-            path.unlink()  # else it would pass for sent for ever
-            raise Refused(f"{path.name} arrived damaged")
+        files = [Path(file) for file in request.weights]
+        for file, digest in zip(files, request.weights.values(), strict=True):
+            if weights.file_digest(file) != digest:
+                file.unlink()  # else it would pass for sent for ever
+                raise Refused(f"{file.name} arrived damaged")
         if self._model is not None:
             self._hold(self._model[1], 0, 0)  # let go of the old one first: a small device cannot hold two
             gc.unfreeze()
@@ -83,9 +89,10 @@ class Worker:
         gc.collect()  # graphs and their modules refer to each other
         recipe = read(Recipe, request.recipe)
         model = partitioned.outline(recipe)
-        self._model = model, ResidentStage(model, path, self._device.name)
+        self._model = model, ResidentStage(model, files, self._device.name)
         self._digest = request.digest
         self._own = _own_codecs(request, recipe.name)
+        self._file_bytes = request.file_bytes
         for data_path in request.data:
             # copied out of the file's mapping, in which they lie at odd addresses
             data = trial.Data.of({key: tensor.clone() for key, tensor in load_file(data_path).items()})
@@ -145,7 +152,7 @@ class Worker:
         codec, engine = self._codec(split.codec), _engine(split, position, self._device.name)
         self._hold(resident, start, end)
         takes = _layout(model.points[start].payload, split.batch_size)
-        engine_s = self._build(engine, (start, end, takes)) if start < end else None
+        engine_s = self._build(engine, (start, end, takes), request.ranges) if start < end else None
         gc.collect()  # between trials: in a request it would be charged to that
         run_s = self._warm_up(resident.stage, self._example(takes, split.batch_size)) if start < end else 0.0
         self._runs = Runs()
@@ -211,13 +218,15 @@ class Worker:
 
     def trial(self, request: messages.RunTrial) -> messages.TrialReport | messages.WrongOutput:
         split = request.split
-        _, resident = self._loaded()
+        model, resident = self._loaded()
         if self._staged != split:
             raise Refused(f"{split} is not what was staged")
         onward = self._onward(split, 0)
         data, codec = self._data[split.batch_size], self._codec(split.codec)
         here = codec and codec.for_cut(split.cuts[0])
-        return trial.run(onward or NoLink(), self._device, resident.stage, data, request, here)
+        eye = self._camera() if data.files else None
+        by = engines.parse(split.engine).lossy(split.cuts, _last(model))
+        return trial.run(onward or NoLink(), self._device, resident.stage, data, request, here, eye, by)
 
     def probe(self, question: Question) -> Reading:
         if self._probe is None:
@@ -252,7 +261,7 @@ class Worker:
             server.serve(ServedStage(self._device, resident, Runs(), NO_REQUEST))
         resident.change(start, end)
 
-    def _build(self, engine: str, key: tuple[int, int, Layout]) -> float | None:
+    def _build(self, engine: str, key: tuple[int, int, Layout], ranges: Ranges) -> float | None:
         """Have an engine build the stage that is held; the seconds that it took. None for `eager`. Raises Refused."""
         if engine == engines.EAGER:
             return None
@@ -264,9 +273,8 @@ class Worker:
             self._builders[engine] = engines.builder(engine, torch.get_num_threads())
         to = self._device.name
         try:
-            resident.run_by(
-                self._builders[engine].build(resident.stage, tuple(each.to(to) for each in example), key)
-            )
+            on_device = tuple(each.to(to) for each in example)
+            resident.run_by(self._builders[engine].build(resident.stage, on_device, key, ranges))
         except EngineError as error:
             raise Refused(str(error)) from error
         took_s = time.perf_counter() - started
@@ -322,6 +330,14 @@ class Worker:
         stage = split.cuts, position, split.batch_size
         return fingerprint(self._digest, graph_digest, *stage, codec, split.engine)
 
+    def _camera(self) -> Camera:
+        """What reads the files that requests begin with."""
+        from pareto.codecs.camera import Camera, crop_for  # it takes a moment, and needs Pillow
+
+        model, _ = self._loaded()
+        channels, height, width = model.input_shape
+        return Camera(crop_for(model.name, (channels, height, width)), self._file_bytes)
+
     def _codec(self, text: str) -> codecs.Codec | None:
         """The codec of this name; None where payloads are sent as they are. Raises Refused."""
         try:
@@ -332,6 +348,8 @@ class Worker:
             raise Refused(
                 f"codec {codec.text} needs the package {codec.missing}, which this host lacks: install it"
             )
+        if codec.file:
+            codec = codec.bound({0: self._camera()})
         if codec.own is not None:
             codec = codec.bound(self._own[codec.own.name])
         return codec if codec.names else None
@@ -378,6 +396,14 @@ def _answering(answer: Callable[[Any], object]) -> Callable[[Any], object]:
     return guarded
 
 
+def _confined(answer: Callable[[Any], object], within: Confinement) -> Callable[[Any], object]:
+    def checked(request: Any) -> object:
+        within.check(request)
+        return answer(request)
+
+    return checked
+
+
 def answers(worker: Worker) -> messages.Answers:
     """The method that answers each kind of request."""
     return {
@@ -404,6 +430,9 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--device", default="cpu", help="cpu, or cuda:N")
     parser.add_argument("--congestion", help="the congestion control of every connection")
+    parser.add_argument("--confined", type=Path, help="the folder of all files that may be read")
+    parser.add_argument("--address", default="", help="where confined, the only one to listen on")
+    parser.add_argument("--without-rpc", action="store_true", help="where confined, rpc is refused")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     allocator.keep_freed()
@@ -418,6 +447,9 @@ def main() -> None:
         print(refusal, file=sys.stderr)
         sys.exit(2)
     guarded = {request: _answering(answer) for request, answer in answers(worker).items()}
+    if arguments.confined is not None:
+        within = Confinement(arguments.confined, arguments.address, not arguments.without_rpc)
+        guarded = {request: _confined(answer, within) for request, answer in guarded.items()}
     serve(messages.handlers(guarded), at_end=worker.forget_engines)
 
 

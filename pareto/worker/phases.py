@@ -5,18 +5,20 @@ Every time is from this host's monotonic clock; what the later hosts say are dur
 
 from __future__ import annotations
 
+import itertools
 import math
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 import torch
 
 from pareto.backends.base import Client, Reply, Tensors, check_order, layout, nbytes
 from pareto.constants import MOST_IN_FLIGHT
-from pareto.messages import Length
+from pareto.messages import Length, Window
 
 Compute = Callable[[Tensors], Tensors]
 
@@ -44,11 +46,15 @@ class Sample:
     encode_s: float = 0.0
     wire_bytes: int = 0
     """With a codec, what the edge sent."""
+    decode_s: float = 0.0
+    """Where a request begins with files: what the edge took to make the model's input of them, before `edge_s`."""
+    waited_s: float = 0.0
+    """Where inputs are decoded ahead: how long this one then waited to be computed, before `edge_s`."""
 
     @property
     def busy_s(self) -> float:
         """How long the edge's processor worked on the request before it was sent."""
-        return self.edge_s + self.encode_s
+        return self.decode_s + self.edge_s + self.encode_s
 
     @property
     def latency_s(self) -> float:
@@ -65,6 +71,8 @@ class Phase:
     equal to the last bit one is there."""
     depth: int = 1
     """Requests that were in flight."""
+    prefetch: int = 0
+    """Requests that were decoded ahead, at most, beside those in flight."""
 
 
 class NoLink:
@@ -94,10 +102,11 @@ def latency(
     inputs: Sequence[Tensors],
     length: Length,
     encode: Compute | None = None,
+    decode: Compute | None = None,
 ) -> Phase:
     """Measure requests one after another, each from the input being ready to the result being there.
 
-    encode: what is done to a payload before it is sent.
+    encode: what is done to a payload before it is sent. decode: what is done to an input first.
     """
     samples: list[Sample] = []
     outputs = _Outputs()
@@ -107,17 +116,12 @@ def latency(
             break
         number = len(samples)
         which = number % len(inputs)
-        started = time.perf_counter()
-        payload = compute(inputs[which])
-        computed = time.perf_counter()
-        coded = _NOT_CODED
-        if encode is not None:
-            payload, coded = _encoded(encode, payload)
+        payload, edge = _computed(compute, encode, _taken(decode, inputs[which]))
         serialize_s = client.send(number, payload)
         reply = client.receive()
         finished = time.perf_counter()
         check_order(reply, number)
-        samples.append(_sample(origin, started, computed, finished, serialize_s, reply, coded))
+        samples.append(_sample(origin, edge, finished, serialize_s, reply))
         outputs.add(which, reply.tensors)
     return Phase(origin, samples, outputs.kept)
 
@@ -138,22 +142,25 @@ def throughput(
     pace_s: float,
     depth: int,
     encode: Compute | None = None,
+    decode: Compute | None = None,
+    prefetch: int = 0,
 ) -> Phase:
     """Measure with `depth` requests in flight: this thread computes, one sends, one receives.
 
     `pace_s` is the foreseen time from one completion to the next and only decides how many requests are made. `length`
     is that of the steady state: the requests that fill the steps, and those that drain them, come on top. A payload is
-    encoded by the thread that computes, while the one before it is sent.
+    encoded by the thread that computes, while the one before it is sent. So is an input decoded; or, with `prefetch`,
+    by a thread of its own, so many requests ahead at most: a request begins there, and is in flight once it is taken.
     """
     foreseen = min(MAX_THROUGHPUT_REQUESTS, math.ceil(length.seconds / pace_s))
     least, wanted = (
-        depth * math.ceil(requests / depth) + 1 + depth  # whole bursts, see `steady`
+        depth * math.ceil(requests / depth) + 1 + depth + prefetch  # whole bursts, see `steady`
         for requests in (length.requests, max(length.requests, foreseen))
     )
     permits = threading.Semaphore(depth)
     to_send: queue.SimpleQueue[tuple[int, Tensors] | None] = queue.SimpleQueue()
     sent: queue.SimpleQueue[tuple[int, float] | None] = queue.SimpleQueue()
-    started_at: list[tuple[float, float, tuple[float, int]]] = []
+    at_edge: list[_Edge] = []
     samples: list[Sample] = []
     outputs = _Outputs()
     faults: list[Exception] = []
@@ -178,11 +185,10 @@ def throughput(
         try:
             while (item := sent.get()) is not None:
                 number, serialize_s = item
-                started, computed, coded = started_at[number]
                 reply = client.receive()
                 finished = time.perf_counter()
                 check_order(reply, number)
-                samples.append(_sample(origin, started, computed, finished, serialize_s, reply, coded))
+                samples.append(_sample(origin, at_edge[number], finished, serialize_s, reply))
                 permits.release()
                 outputs.add(number % len(inputs), reply.tensors)
         except Exception as error:
@@ -192,25 +198,24 @@ def throughput(
     for thread in threads:
         thread.start()
     try:
-        for number in range(wanted):
-            permits.acquire()
-            started = time.perf_counter()
-            late = started - origin > OVERTIME * length.seconds and number >= least
-            if faults or late:
-                break
-            payload = compute(inputs[number % len(inputs)])
-            computed, coded = time.perf_counter(), _NOT_CODED
-            if encode is not None:
-                payload, coded = _encoded(encode, payload)
-            started_at.append((started, computed, coded))
-            to_send.put((number, payload))
+        with closing(_all_taken(decode, inputs, wanted, prefetch)) as all_taken:
+            for number in range(wanted):
+                permits.acquire()
+                late = time.perf_counter() - origin > OVERTIME * length.seconds and number >= least
+                if faults or late:
+                    break
+                taken = next(all_taken)
+                waited_s = time.perf_counter() - taken.started - taken.decode_s if prefetch else 0.0
+                payload, edge = _computed(compute, encode, taken, waited_s)
+                at_edge.append(edge)
+                to_send.put((number, payload))
     finally:
         to_send.put(None)
         for thread in threads:
             thread.join()
     if faults:
         raise faults[0]
-    return Phase(origin, samples, outputs.kept, depth)
+    return Phase(origin, samples, outputs.kept, depth, prefetch)
 
 
 def steady(phase: Phase) -> Sequence[Sample]:
@@ -222,7 +227,7 @@ def steady(phase: Phase) -> Sequence[Sample]:
     completions, after which each burst is where it was.
 
     From `throughput` these are at least as many as were to be measured, and one: with `depth` in flight the last
-    request only begins when all but `depth - 1` before it are there.
+    request only begins when all but `depth - 1`, and those decoded ahead, are there before it.
     """
     samples = phase.samples
     full = [sample for sample in samples if sample.finished_s <= samples[-1].started_s]
@@ -249,9 +254,9 @@ def window(phase: Phase) -> tuple[tuple[float, float], int]:
 def loaded(phase: Phase) -> Sequence[Sample]:
     """The requests that began when `depth - 1` others were in flight: their latencies are those under load.
 
-    The first `depth` of a phase find fewer before them, and are quicker for it.
+    The first `depth` of a phase, and as many as are decoded ahead, find fewer before them, and are quicker for it.
     """
-    return phase.samples[phase.depth :]
+    return phase.samples[phase.depth + phase.prefetch :]
 
 
 def p95_s(samples: Sequence[Sample]) -> float | None:
@@ -260,12 +265,30 @@ def p95_s(samples: Sequence[Sample]) -> float | None:
     return latencies_s[int(0.95 * len(latencies_s))] if len(latencies_s) >= P95_REQUESTS else None
 
 
+def edge_runs(phase: Phase) -> list[list[Window]]:
+    """When each step of the edge worked on each request; seconds from the start of the phase.
+
+    It is one step, or, where inputs are decoded ahead, two: decoding, then what follows it.
+    """
+    samples = phase.samples
+    if not phase.prefetch:
+        return [[(each.started_s, each.started_s + each.busy_s) for each in samples]]
+    decoding = [(each.started_s, each.started_s + each.decode_s) for each in samples]
+    computing = [
+        (began_s := decoded_s + each.waited_s, began_s + each.edge_s + each.encode_s)
+        for each, (_, decoded_s) in zip(samples, decoding, strict=True)
+    ]
+    return [decoding, computing]
+
+
 def busy_s(phase: Phase) -> float:
-    """Seconds that the edge computed within `window`, and encoded."""
+    """Seconds that the edge worked within `window`: decoded, computed, encoded. Of two steps, those of the busier."""
     counted = steady(phase)
     first, last = counted[0].finished_s, counted[-1].finished_s
-    runs = ((sample.started_s, sample.started_s + sample.busy_s) for sample in phase.samples)
-    return sum(max(0.0, min(ended, last) - max(began, first)) for began, ended in runs)
+    return max(
+        sum(max(0.0, min(ended, last) - max(began, first)) for began, ended in runs)
+        for runs in edge_runs(phase)
+    )
 
 
 class _Outputs:
@@ -283,31 +306,94 @@ class _Outputs:
         self.kept.append((which, tensors))
 
 
-_NOT_CODED = 0.0, 0
+@dataclass(frozen=True)
+class _Taken:
+    """The model's input for a request; when the request began, and the seconds that decoding took."""
+
+    tensors: Tensors
+    started: float
+    decode_s: float
 
 
-def _encoded(encode: Compute, payload: Tensors) -> tuple[Tensors, tuple[float, int]]:
-    """What is sent of a payload; the seconds that encoding took, and its bytes."""
-    began = time.perf_counter()
-    encoded = encode(payload)
-    return encoded, (time.perf_counter() - began, nbytes(encoded))
+@dataclass(frozen=True)
+class _Edge:
+    """What the edge did for a request before it was sent: parts of a `Sample`, and when it had computed."""
+
+    started: float
+    decode_s: float
+    waited_s: float
+    computed: float
+    coded: tuple[float, int]
 
 
-def _sample(
-    origin: float,
-    started: float,
-    computed: float,
-    finished: float,
-    serialize_s: float,
-    reply: Reply,
-    coded: tuple[float, int],
-) -> Sample:
+def _taken(decode: Compute | None, tensors: Tensors) -> _Taken:
+    """The request that begins now."""
+    started = time.perf_counter()
+    decoded = tensors if decode is None else decode(tensors)
+    return _Taken(decoded, started, 0.0 if decode is None else time.perf_counter() - started)
+
+
+def _all_taken(
+    decode: Compute | None, inputs: Sequence[Tensors], requests: int, prefetch: int
+) -> Generator[_Taken, None, None]:
+    """So many requests with these inputs in turn, each begun when it is wanted.
+
+    With `prefetch` a thread begins with them, until it is so many ahead. What it raises is raised here, where its
+    request is wanted. It has ended when the generator is closed.
+    """
+    turns = itertools.islice(itertools.cycle(inputs), requests)
+    if not prefetch:
+        yield from (_taken(decode, tensors) for tensors in turns)
+        return
+    room, is_over = threading.Semaphore(prefetch), threading.Event()
+    begun: queue.SimpleQueue[_Taken | Exception] = queue.SimpleQueue()
+
+    def begin() -> None:
+        try:
+            for tensors in turns:
+                room.acquire()
+                if is_over.is_set():
+                    return
+                begun.put(_taken(decode, tensors))
+        except Exception as error:
+            begun.put(error)
+
+    thread = threading.Thread(target=begin)
+    thread.start()
+    try:
+        for _ in range(requests):
+            taken = begun.get()
+            if isinstance(taken, Exception):
+                raise taken
+            room.release()
+            yield taken
+    finally:
+        is_over.set()
+        room.release()  # the thread may be waiting for it
+        thread.join()
+
+
+def _computed(
+    compute: Compute, encode: Compute | None, taken: _Taken, waited_s: float = 0.0
+) -> tuple[Tensors, _Edge]:
+    """What is sent for a request, and what that took."""
+    payload = compute(taken.tensors)
+    computed, coded = time.perf_counter(), (0.0, 0)
+    if encode is not None:
+        payload = encode(payload)
+        coded = time.perf_counter() - computed, nbytes(payload)
+    return payload, _Edge(taken.started, taken.decode_s, waited_s, computed, coded)
+
+
+def _sample(origin: float, edge: _Edge, finished: float, serialize_s: float, reply: Reply) -> Sample:
     return Sample(
-        started_s=started - origin,
+        started_s=edge.started - origin,
         finished_s=finished - origin,
-        edge_s=computed - started,
+        edge_s=edge.computed - edge.started - edge.decode_s - edge.waited_s,
         serialize_s=serialize_s + reply.serialize_s,
         stages_s=reply.stages_s,
-        encode_s=coded[0],
-        wire_bytes=coded[1],
+        encode_s=edge.coded[0],
+        wire_bytes=edge.coded[1],
+        decode_s=edge.decode_s,
+        waited_s=edge.waited_s,
     )

@@ -8,12 +8,12 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from pareto.backends.base import Client, Tensors, batches, nbytes
-from pareto.codecs.registry import Codec
+from pareto.codecs.registry import NONE, Codec
 from pareto.jsonlines import Refused
 from pareto.messages import Coded, Length, Phases, Requests, RunTrial, TrialReport, WrongOutput
 from pareto.worker import connections, host, phases
@@ -21,8 +21,13 @@ from pareto.worker.device import Device
 from pareto.worker.phases import Phase, Sample
 from pareto.worker.served import steady_s
 from partitions import proof
+from partitions.engines.registry import EAGER, Engine
 from partitions.stage import Stage
 
+if TYPE_CHECKING:
+    from pareto.codecs.camera import Camera  # it needs Pillow
+
+EXACT = Engine(EAGER)
 LEVELS_SHARE = 0.1
 """Of what a codec changes in the results, so much may differ between two kinds of processors."""
 
@@ -32,12 +37,14 @@ class Data:
     """Inputs, each a batch of all tensors that the model takes, and what the whole model makes of them.
 
     coded: by `Codec.coded_name`, what the model that is cut there makes of them in one process, with a codec that loses
-    something.
+    something. files: what requests begin with in place of the inputs, which are the images in these files; each one
+    tensor of bytes.
     """
 
     inputs: Sequence[Tensors]
     references: Sequence[Tensors]
     coded: Mapping[str, Sequence[Tensors]] = field(default_factory=dict)
+    files: Sequence[Tensors] = ()
 
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor]) -> Data:
@@ -47,56 +54,80 @@ class Data:
         """
         coded = dict.fromkeys(key.rpartition(".")[0] for key in tensors if "@" in key)
         through = {name: batches(tensors, f"{name}.reference") for name in coded}
-        return cls(batches(tensors, "input"), batches(tensors, "reference"), through)
+        inputs = batches(tensors, "input")
+        files = [(tensors[f"file{number}"],) for number in range(len(inputs)) if "file0" in tensors]
+        return cls(inputs, batches(tensors, "reference"), through, files)
 
     @property
     def batch_size(self) -> int:
         return len(self.inputs[0][0])
 
-    def expected(self, codec: Codec | None, cuts: Sequence[int]) -> Sequence[Tensors]:
-        """What a split's results must be equal to. Raises Refused where it was not made."""
-        if codec is None or codec.lossless:
+    def expected(self, codec: Codec | None, cuts: Sequence[int], by: Engine = EXACT) -> Sequence[Tensors]:
+        """What a split's results must be equal to. by: what of the engine changes results. Raises Refused where it was
+        not made."""
+        codec = codec or Codec(NONE)
+        if codec.lossless and by == EXACT:
             return self.references
-        name = codec.coded_name(cuts)
+        name = codec.coded_name(cuts, by.text)
         if name not in self.coded:
             raise Refused(f"there is no reference for {name}")
         return self.coded[name]
 
-    def tolerance(self, expected: Sequence[Tensors]) -> float:
-        """The largest error of a right result. On another kind of processor a value that lies between two levels of a
-        quantiser may fall on the other one: so, of what the codec itself changes, a small share is allowed."""
-        usual = min(proof.tolerance(reference) for reference in self.references)
+    def tolerance(self, expected: Sequence[Tensors], by: Engine = EXACT) -> float:
+        """The largest error of a right result, as `proof.max_error` says it. On another kind of processor a value that
+        lies between two levels of a quantiser may fall on the other one: so, of what codec and engine change, a small
+        share is allowed."""
         if expected is self.references:
-            return usual
-        changed = max(itertools.starmap(proof.max_abs_error, zip(expected, self.references, strict=True)))
-        return max(usual, LEVELS_SHARE * changed) if math.isfinite(changed) else usual
+            return proof.TOLERANCE
+        changed = max(itertools.starmap(proof.max_error, zip(self.references, expected, strict=True)))
+        levels = max(LEVELS_SHARE, by.differs) * changed
+        return max(proof.TOLERANCE, levels) if math.isfinite(changed) else proof.TOLERANCE
 
 
 def run(
-    client: Client, device: Device, stage: Stage, data: Data, request: RunTrial, codec: Codec | None = None
+    client: Client,
+    device: Device,
+    stage: Stage,
+    data: Data,
+    request: RunTrial,
+    codec: Codec | None = None,
+    camera: Camera | None = None,
+    by: Engine = EXACT,
 ) -> TrialReport | WrongOutput:
-    """Run a trial's two phases; nothing is timed if the warm-up's results are not the whole model's."""
-    expected = data.expected(codec, request.split.cuts)
+    """Run a trial's two phases; nothing is timed if the warm-up's results are not the whole model's.
+
+    camera: reads the data's files, if it has any. by: what of the hosts' engines changes results.
+    """
+    expected = data.expected(codec, request.split.cuts, by)
     compute = functools.partial(device.run, stage)
     peak = host.PeakMemory()
     peak.begin()
     alone = isinstance(client, phases.NoLink)
     connected = connections.to(request.peer)
     payload = compute(data.inputs[0])
-    tolerance = data.tolerance(expected)
+    tolerance = data.tolerance(expected, by)
+    inputs, decode = data.inputs, None
     encode = codec.encode if codec is not None and not alone else None
+    if data.files:
+        assert camera is not None  # noqa: S101
+        inputs, sends_files = data.files, codec is not None and codec.file
+        decode = None if sends_files else functools.partial(camera.read, images=data.batch_size)
+        encode = _as_it_is if sends_files or (encode is None and not alone) else encode
     payload_bytes = 0 if alone else nbytes(payload)
     if encode is not None:
         encode(payload)
-    warm = phases.latency(client, compute, data.inputs, Length(request.warmup_requests, 0.0), encode)
+    warm = phases.latency(client, compute, inputs, Length(request.warmup_requests, 0.0), encode, decode)
     error = _error([warm], expected)
     if not error <= tolerance:
         return WrongOutput(error, tolerance)
     device.forget()
     before = host.counters(request.interface)
-    lone = phases.latency(client, compute, data.inputs, request.latency, encode)
-    depth, pace_s = pace(lone, request.transfer_s, request.in_flight)
-    many = phases.throughput(client, compute, data.inputs, request.throughput, pace_s, depth, encode)
+    lone = phases.latency(client, compute, inputs, request.latency, encode, decode)
+    prefetch = request.prefetch if decode is not None else 0
+    depth, pace_s = pace(lone, request.transfer_s, request.in_flight, ahead=prefetch > 0)
+    many = phases.throughput(
+        client, compute, inputs, request.throughput, pace_s, depth, encode, decode, prefetch
+    )
     after = host.counters(request.interface)
     # Looked at where nothing is timed: the retransmissions are those of the warm-up's few requests, too.
     tcp = None if alone else connections.carried(connected, connections.to(request.peer))
@@ -107,7 +138,7 @@ def run(
         result_bytes=0 if alone else nbytes(lone.outputs[0][1]),
         max_abs_error=_error([warm, lone, many], expected),
         tolerance=tolerance,
-        coded=_coded([*lone.samples, *many.samples]) if encode is not None else None,
+        coded=_coded([*lone.samples, *many.samples]) if (encode or decode) is not None else None,
         **after.traffic_since(before),
         cpu_percent=100 * (after.cpu_s - before.cpu_s) / (after.clock_s - before.clock_s),
         rss_bytes=host.resident_bytes(),
@@ -118,14 +149,18 @@ def run(
     )
 
 
-def pace(lone: Phase, transfer_s: float, in_flight: int | None) -> tuple[int, float]:
+def pace(lone: Phase, transfer_s: float, in_flight: int | None, *, ahead: bool = False) -> tuple[int, float]:
     """How many requests to keep in flight, and the foreseen seconds from one completion to the next.
 
-    lone: the latency phase. transfer_s, in_flight: as in `RunTrial`.
+    lone: the latency phase. transfer_s, in_flight: as in `RunTrial`. ahead: whether inputs are decoded ahead.
     """
-    busy_s = statistics.median(sample.busy_s for sample in lone.samples)
-    slowest_s = max(busy_s, *_per_stage(lone), transfer_s)
-    latency_s = statistics.median(sample.latency_s for sample in lone.samples)
+    decodes_s = [sample.decode_s if ahead else 0.0 for sample in lone.samples]
+    rests_s = [
+        (sample.busy_s - decode_s, sample.latency_s - decode_s)
+        for sample, decode_s in zip(lone.samples, decodes_s, strict=True)
+    ]
+    busy_s, latency_s = map(statistics.median, zip(*rests_s, strict=True))
+    slowest_s = max(statistics.median(decodes_s), busy_s, *_per_stage(lone), transfer_s)
     depth = in_flight or phases.in_flight(latency_s, slowest_s)
     return depth, max(slowest_s, latency_s / depth)
 
@@ -145,8 +180,9 @@ def figures(lone: Phase, many: Phase, batch_size: int) -> dict[str, Any]:
         "stages_s": tuple(stages_s),
         "throughput_ips": phases.rate(many, batch_size),
         "sequential_ips": phases.sequential_rate(lone.samples, batch_size),
-        "steady_s": steady_s([(run.started_s, run.started_s + run.busy_s) for run in many.samples]),
+        "steady_s": steady_s(phases.edge_runs(many)[-1]),
         "in_flight": many.depth,
+        "prefetch": many.prefetch,
         "throughput_window": throughput_window,
         "throughput_window_requests": throughput_window_requests,
         "throughput_busy_s": phases.busy_s(many),
@@ -161,18 +197,19 @@ def _per_stage(phase: Phase) -> list[float]:
 
 
 def _error(measured: Sequence[Phase], expected: Sequence[Tensors]) -> float:
-    """The largest deviation of any result of the trial from what it must be."""
+    """The largest error of any result of the trial against what it must be, as `proof.max_error` says it."""
     errors = (
-        proof.max_abs_error(output, expected[which]) for phase in measured for which, output in phase.outputs
+        proof.max_error(output, expected[which]) for phase in measured for which, output in phase.outputs
     )
     return max(errors, default=0.0)
 
 
+def _as_it_is(tensors: Tensors) -> Tensors:
+    return tensors
+
+
 def _coded(samples: Sequence[Sample]) -> Coded:
-    encode_s, wire_bytes = (
-        [getattr(sample, name) for sample in samples] for name in ("encode_s", "wire_bytes")
-    )
-    return Coded([0.0] * len(samples), encode_s, wire_bytes)
+    return Coded(**{each.name: [getattr(sample, each.name) for sample in samples] for each in fields(Coded)})
 
 
 def _columns(samples: Sequence[Sample]) -> Requests:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from torch import Tensor
@@ -11,22 +12,38 @@ from torch import Tensor
 from partitions.stage import Payload, Stage
 
 MOST_LETTERS = 300
-Run = Callable[[Payload], Payload]
+Ranges = Mapping[str, tuple[float, float]]
+"""By tensor of a stage, its least and its greatest value, by which an engine quantises it."""
 
 
 class EngineError(Exception):
     """An engine cannot build a stage; one line."""
 
 
+@dataclass(frozen=True)
+class Run:
+    """A stage as an engine built it. weights_bytes: of its own weights; None: it reads those of the stage."""
+
+    call: Callable[[Payload], Payload]
+    weights_bytes: int | None = None
+
+    def __call__(self, tensors: Payload) -> Payload:
+        return self.call(tensors)
+
+
 class Builder(Protocol):
     """What builds the stages of one model in a process. One thread uses it."""
 
-    def build(self, stage: Stage, example: Payload, key: Hashable) -> Run:
+    def build(self, stage: Stage, example: Payload, key: Hashable, ranges: Ranges) -> Run:
         """What computes the same as `stage`, which has units, for payloads of the example's shapes and dtypes.
 
         Its results are contiguous and in memory of their own. It is called under `torch.inference_mode()`. key: the
-        same for stages that differ in nothing, not even in what they take. Raises EngineError.
+        same for stages that differ in nothing, not even in what they take. ranges: as `calibrated` has them on the
+        driver; empty for an engine that needs none. Raises EngineError.
         """
+
+    def calibrated(self, stage: Stage, examples: Sequence[Payload], key: Hashable) -> Ranges:
+        """The ranges of a stage's tensors over these payloads, for `build`; empty for an engine that needs none."""
 
     def release(self) -> None:
         """Let go of the weights of the stage that was built last; nobody calls it any more."""
@@ -39,7 +56,7 @@ class Built(Stage):
     """A stage that an engine built: a `Stage` whose results come from `run`."""
 
     def __init__(self, stage: Stage, run: Run) -> None:
-        super().__init__(stage.body)
+        super().__init__(None if run.weights_bytes is not None else stage.body)
         self._run = run
 
     def forward(self, tensors: Payload) -> Payload:

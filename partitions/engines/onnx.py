@@ -1,14 +1,15 @@
 """ONNX Runtime, with stages that `torch.onnx` exports by torch.export.
 
-A stage's weights stay in torch's memory, from which the session reads them: the exported graph is small, and is kept
-for when the stage comes back, because exporting takes seconds and a session some hundredths.
+The exported graph is without the stage's weights, so it is small, and is kept for when the stage comes back, because
+exporting takes seconds and a session some hundredths. A session copies the weights, in a layout of its own: those in
+torch's memory are then let go of.
 """
 
 from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -16,13 +17,16 @@ from typing import Any
 import onnx_ir
 import onnxruntime
 import torch
+from onnxscript import optimizer
 from torch import Tensor
 
-from partitions.engines.base import EngineError, Run, one_example, reason
+from partitions.engines.base import EngineError, Ranges, Run, one_example, reason
 from partitions.graph import named_tensors
 from partitions.stage import Payload, Stage
 
 PROVIDERS = ["CPUExecutionProvider"]
+SMALL_BYTES = 1 << 12
+"""A constant up to this size may be folded into another one, which the graph then keeps."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,7 @@ class Exporter:
         self._threads = threads
         self._exported: dict[Hashable, _Exported] = {}
 
-    def build(self, stage: Stage, example: Payload, key: Hashable) -> Run:
+    def build(self, stage: Stage, example: Payload, key: Hashable, ranges: Ranges) -> Run:
         """As `base.Builder` has it."""
         try:
             if key not in self._exported:
@@ -49,6 +53,10 @@ class Exporter:
         except Exception as error:  # the exporter's and the runtime's errors have no common type
             raise EngineError(f"ONNX Runtime does not take the stage: {reason(error)}") from error
 
+    def calibrated(self, stage: Stage, examples: Sequence[Payload], key: Hashable) -> Ranges:
+        """None: nothing is quantised."""
+        return {}
+
     def release(self) -> None:
         """The session goes with what `build` returned."""
 
@@ -56,39 +64,73 @@ class Exporter:
         self._exported.clear()
 
     def _session(self, stage: Stage, exported: _Exported) -> Run:
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads, options.inter_op_num_threads = self._threads, 1
-        options.log_severity_level = 3
+        options = session_options(self._threads)
         state = dict(named_tensors(stage.body)) if stage.body is not None else {}
         arrays = [state[name].detach().contiguous().numpy() for name in exported.outside]
         values = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in arrays]
         if values:
             options.add_external_initializers(list(exported.outside), values)
         session = onnxruntime.InferenceSession(exported.graph, options, providers=PROVIDERS)
-        names = [each.name for each in session.get_inputs()]
-        places = _places(stage, names)
-
-        def run(tensors: Payload) -> Payload:
-            fed = {name: tensors[place].numpy() for name, place in zip(names, places, strict=True)}
-            return tuple(map(torch.from_numpy, session.run(None, fed)))
-
-        # The session reads the weights where they lie, as long as it lives.
-        run.weights = arrays, values  # type: ignore[attr-defined]
-        return run
+        return run_of(session, stage, sum(array.nbytes for array in arrays))
 
 
-def _places(stage: Stage, names: list[str]) -> list[int]:
+def session_options(threads: int) -> Any:
+    """What all sessions have in common."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    options.log_severity_level = 3
+    return options
+
+
+def run_of(session: Any, stage: Stage, weights_bytes: int) -> Run:
+    """What runs a session of a stage. weights_bytes: as `base.Run` has it."""
+    names = [each.name for each in session.get_inputs()]
+    fed_by = list(zip(names, places(stage, names), strict=True))
+
+    def run(tensors: Payload) -> Payload:
+        fed = {name: tensors[place].numpy() for name, place in fed_by}
+        return tuple(map(torch.from_numpy, session.run(None, fed)))
+
+    return Run(run, weights_bytes)
+
+
+def places(stage: Stage, names: list[str]) -> list[int]:
     """Which tensor of a payload each of a session's inputs is: the exporter leaves out inputs that nothing reads."""
     assert stage.body is not None  # noqa: S101
     inputs = [node.name for node in stage.body.graph.nodes if node.op == "placeholder"]
     return list(range(len(names))) if len(names) == len(inputs) else [inputs.index(name) for name in names]
 
 
+def exported(stage: Stage, example: tuple[Tensor, ...]) -> Any:
+    """The stage as a program of ONNX, with its weights.
+
+    Constants are folded: else the runtime sees a convolution's missing bias as something to compute, and puts no batch
+    norm into any convolution, which triples what MobileNetV2 takes. The rest it does itself: a weight that is changed
+    here would be kept with the graph.
+    """
+    assert stage.body is not None  # noqa: S101
+    with quiet(), torch.no_grad():
+        program: Any = torch.onnx.export(stage.body, example, dynamo=True, verbose=False, optimize=False)
+        optimizer.fold_constants(program.model, should_fold=_is_small)
+        optimizer.remove_unused_nodes(program.model)
+    return program
+
+
+def _is_small(node: Any) -> bool | None:
+    """Not what weights go into; of the rest the folder decides."""
+    constants = (value.const_value for value in node.inputs if value is not None)
+    return False if any(one is not None and one.nbytes > SMALL_BYTES for one in constants) else None
+
+
+def serialized(program: Any) -> bytes:
+    """The bytes of a model file."""
+    graph: bytes = onnx_ir.serde.serialize_model(program.model).SerializeToString()
+    return graph
+
+
 def _export(stage: Stage, example: tuple[Tensor, ...]) -> _Exported:
     assert stage.body is not None  # noqa: S101
-    with _quiet(), torch.no_grad():
-        # Unoptimized: the runtime does that itself, and a weight that is changed here would travel in the graph.
-        program: Any = torch.onnx.export(stage.body, example, dynamo=True, verbose=False, optimize=False)
+    program = exported(stage, example)
     state = dict(named_tensors(stage.body))
     initializers = program.model.graph.initializers
     outside = []
@@ -100,8 +142,7 @@ def _export(stage: Stage, example: tuple[Tensor, ...]) -> _Exported:
             "weights", 0, inside.nbytes, inside.dtype, shape=inside.shape, name=name
         )
         outside.append(name)
-    graph: bytes = onnx_ir.serde.serialize_model(program.model).SerializeToString()
-    return _Exported(graph, tuple(outside))
+    return _Exported(serialized(program), tuple(outside))
 
 
 def _is_same(inside: Any, tensor: Tensor | None) -> bool:
@@ -111,7 +152,7 @@ def _is_same(inside: Any, tensor: Tensor | None) -> bool:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Without the exporter's remarks about its own parts, which nobody can do anything about."""
     level = logging.root.manager.disable
     logging.disable(logging.WARNING)

@@ -19,6 +19,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from pareto.errors import UserError
+
 if TYPE_CHECKING:
     from partitions.engines.base import Builder
 
@@ -30,6 +32,9 @@ class Entry(NamedTuple):
     """An engine. module: has `builder(threads)`; empty: the stage is run as it is. package: whose version is its own.
     needs: packages, which are imported by the same names. compiler: whether it needs one for C++. build_s, again_s:
     about how long it takes to build a stage on a processor like the one in docs/performance.md, first and later.
+    made_by: the module's function. flags: of the processor, in /proc/cpuinfo, one of which it needs.
+    differs: of what it changes in the results, the share by which two kinds of processors may differ; 0: it changes
+    nothing but the last digits.
     """
 
     module: str = ""
@@ -39,12 +44,31 @@ class Entry(NamedTuple):
     compiler: bool = False
     build_s: float = 0.0
     again_s: float = 0.0
+    differs: float = 0.0
+    made_by: str = "builder"
+    flags: tuple[str, ...] = ()
 
 
 ENGINES = {
     EAGER: Entry(words="PyTorch as it is"),
+    "eager:channels_last": Entry(
+        "partitions.engines.formats",
+        "PyTorch with the channels of a pixel beside each other",
+        build_s=0.3,
+        again_s=0.3,
+        made_by="channels_last",
+    ),
+    "eager:bfloat16": Entry(
+        "partitions.engines.formats",
+        "PyTorch with 16 bits",
+        build_s=0.3,
+        again_s=0.3,
+        differs=0.5,
+        made_by="bfloat16",
+        flags=("avx512_bf16", "amx_bf16", "bf16"),
+    ),
     "compile": Entry(
-        "partitions.engines.compiled", "torch.compile", compiler=True, build_s=15.0, again_s=5.0
+        "partitions.engines.compiled", "torch.compile", compiler=True, build_s=15.0, again_s=0.1
     ),
     "onnx": Entry(
         "partitions.engines.onnx",
@@ -53,6 +77,15 @@ ENGINES = {
         ("onnx", "onnxscript", "onnxruntime"),
         build_s=3.0,
         again_s=0.1,
+    ),
+    "onnx:int8": Entry(
+        "partitions.engines.quantised",
+        "ONNX Runtime, quantised",
+        "onnxruntime",
+        ("onnx", "onnxscript", "onnxruntime"),
+        build_s=6.0,
+        again_s=0.1,
+        differs=0.1,
     ),
 }
 """A new engine is a module and an entry here."""
@@ -80,6 +113,25 @@ class Engine:
     def at(self, position: int, hosts: int) -> str:
         """The engine of the host at a position of a chain; the edge is 0."""
         return self.of(role(position, hosts))
+
+    def lossy(self, cuts: Sequence[int], last: int) -> Engine:
+        """What of it changes the results of a model that is cut there: the engines of hosts that compute something.
+
+        last: the model's last point.
+        """
+        ends, hosts = (0, *cuts, last), len(cuts) + 1
+        used = {
+            role(position, hosts): self.at(position, hosts)
+            for position in range(hosts)
+            if ends[position] < ends[position + 1]
+        }
+        parts = [f"{which}{IS}{name}" for which, name in used.items() if ENGINES[name].differs]
+        return Engine(JOINS.join(parts) or EAGER)
+
+    @property
+    def differs(self) -> float:
+        """The largest `Entry.differs` of its engines."""
+        return max(ENGINES[name].differs for name in (self.by_role.values() or (self.text,)))
 
 
 def role(position: int, hosts: int) -> str:
@@ -136,6 +188,8 @@ def missing(name: str, device: str = "cpu") -> str:
     entry = ENGINES[name]
     if entry.module and device != "cpu":
         return f"it is for processors only so far, and this host computes on {device}"
+    if entry.flags and not processor_flags().intersection(entry.flags):
+        return f"its processor has no {name.partition(':')[2]}: /proc/cpuinfo has none of {', '.join(entry.flags)}"
     lacking = [package for package in entry.needs if not find_spec(package)]
     if lacking:
         several = "the packages" if len(lacking) > 1 else "the package"
@@ -147,6 +201,17 @@ def missing(name: str, device: str = "cpu") -> str:
         if not Path(sysconfig.get_path("include"), "Python.h").is_file():
             return "it lacks Python's header files: sudo apt-get install python3-dev"
     return ""
+
+
+def check_lossy(texts: Sequence[str]) -> None:
+    """Raises UserError where this host cannot work out what engines that change results make of them."""
+    for text in texts:
+        engine = parse(text)
+        for name in engine.by_role.values() or (engine.text,):
+            if ENGINES[name].differs and (lacks := missing(name)):
+                raise UserError(
+                    f"--engine {name}: what it does to the results is worked out here first: {lacks}"
+                )
 
 
 def missing_here(device: str) -> dict[str, str]:
@@ -161,8 +226,19 @@ def version(name: str) -> str:
 
 def builder(name: str, threads: int) -> Builder:
     """What builds stages by an engine other than `eager`; it imports what the engine needs."""
-    made: Callable[[int], Builder] = import_module(ENGINES[name].module).builder
+    entry = ENGINES[name]
+    made: Callable[[int], Builder] = getattr(import_module(entry.module), entry.made_by)
     return made(threads)
+
+
+def processor_flags() -> frozenset[str]:
+    """What the processor can do, as Linux names it; empty where that is not known."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return frozenset()
+    named = (line.partition(":")[2] for line in lines if line.startswith(("flags", "Features")))
+    return frozenset(next(named, "").split())
 
 
 def _place(which: str) -> tuple[int, int]:

@@ -33,7 +33,7 @@ from partitions.tracing import normalized
 
 MODEL = user_file.load(f"{Path(__file__).with_name('digits.py')}:Net")
 CODEC = user_file.module_of(Path(__file__).with_name("bottleneck.py"), "codec")
-SIDE = MODEL.input_shape[1]
+SIDE = MODEL.images.shape[1]
 FOLDER = Path("results/digits")
 HELD_OUT = 5
 """One digit in so many is held out."""
@@ -105,7 +105,7 @@ def train(images: Tensor, labels: Tensor, passes: int, chance: torch.Generator) 
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 4e-3, steps)
     for _ in range(passes):
         for chosen in torch.randperm(len(images), generator=chance).split(BATCH):
-            logits = model(normalized(images[chosen], MODEL.mean, MODEL.std))
+            logits = model(normalized(images[chosen], MODEL.images.mean, MODEL.images.std))
             loss = nn.functional.cross_entropy(logits, labels[chosen], label_smoothing=0.05)
             optimizer.zero_grad()
             loss.backward()
@@ -121,7 +121,7 @@ def train_codec(model: nn.Module, images: Tensor, passes: int, chance: torch.Gen
     """
     model.requires_grad_(False)
     front, back = model.features[: CODEC.POINT], model.features[CODEC.POINT :]  # type: ignore[index]
-    payload = front(normalized(images[:1], MODEL.mean, MODEL.std))
+    payload = front(normalized(images[:1], MODEL.images.mean, MODEL.images.std))
     cut = Cut("", CODEC.POINT, "", (payload.to("meta"),))
     codec: nn.Module = CODEC.Bottleneck(cut)
     optimizer = torch.optim.AdamW(codec.parameters())
@@ -130,7 +130,7 @@ def train_codec(model: nn.Module, images: Tensor, passes: int, chance: torch.Gen
     )
     for _ in range(passes):
         for chosen in torch.randperm(len(images), generator=chance).split(BATCH):
-            payload = front(normalized(images[chosen], MODEL.mean, MODEL.std))
+            payload = front(normalized(images[chosen], MODEL.images.mean, MODEL.images.std))
             features = back(payload)
             restored = back(codec(payload))
             logits, wanted = (model.classifier(each.mean((2, 3))) for each in (restored, features))  # type: ignore[operator]
@@ -146,7 +146,9 @@ def train_codec(model: nn.Module, images: Tensor, passes: int, chance: torch.Gen
 @torch.inference_mode()
 def accuracy(model: nn.Module, images: Tensor, labels: Tensor) -> float:
     """The share of images, uint8, whose class is right."""
-    right = [model(normalized(part, MODEL.mean, MODEL.std)).argmax(1) for part in images.split(BATCH)]
+    right = [
+        model(normalized(part, MODEL.images.mean, MODEL.images.std)).argmax(1) for part in images.split(BATCH)
+    ]
     return float((torch.cat(right) == labels).float().mean())
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from analysis.schema import STATUSES
 from pareto.link.probe import Tolerance
 from pareto.plan import Effort, Plan, Trial
 from pareto.prepare import Prepared, canonical, prepare
@@ -31,7 +32,7 @@ POINT = 1
 EFFORT = Effort(latency=(8, 0.05), throughput=(8, 0.05))
 ANY_LINK = Tolerance(rtt_fraction=9.0, rtt_floor_s=9.0, rate_fraction=9.0)
 SLOWED = 1000.0
-MEASURED = ("ok", "invalid")
+MEASURED = tuple(status for status in STATUSES if status != "failed")
 
 
 def tiny_model() -> Prepared:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import queue
-import shutil
 import struct
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from pareto import jsonlines
 from pareto.backends import wire
 from pareto.backends.registry import parse
 from pareto.hosts.host import EDGE, SERVER, Host
+from pareto.hosts.shipping import Parcel
 from pareto.messages import Connect, Loaded, LoadModel, handlers
 from pareto.worker import device
 from pareto.worker.__main__ import Worker, answers
@@ -112,10 +112,10 @@ class Pair(StandIn):
         self._way = parse(backend).server
         self._proxied = proxied
 
-    def ship(self, data: bytes | Path, name: str) -> str:
-        assert isinstance(data, Path)
-        shutil.copy(data, Path(self.host.folder, name))
-        return str(Path(self.host.folder, name))
+    def send(self, parcels: Sequence[Parcel], sent: Callable[[int], None]) -> None:
+        super().send(parcels, sent)
+        for parcel in parcels:
+            Path(self.host.folder, parcel.name).write_bytes(self.has[parcel.name])
 
     def _worker(self) -> Any:
         worker = Worker(device.named("cpu"))

@@ -130,7 +130,7 @@ def test_a_busy_loop_on_a_hosts_core_is_never_silent(
     if row["status"] == "ok":
         assert any("other programs" in line for line in warned), warned
         return
-    assert row["status"] == "invalid"
+    assert row["status"] in ("invalid", "throughput only")
     slower = role if float(row[f"{role}_slowdown"]) > SLOWED else {EDGE: SERVER, SERVER: EDGE}[role]
     assert f"the {slower}'s stage" in row["reason"]
     assert float(row[f"{slower}_slowdown"]) > SLOWED

@@ -227,7 +227,9 @@ def test_other_weights_on_a_host_are_refused(workers: Workers, prepared: Prepare
     remote = workers._testbed.remotes["edge"]
     path = remote.ship(damaged, "damaged.safetensors")
     with pytest.raises(SessionError, match="arrived damaged"):
-        workers._sessions["edge"].ask(LoadModel(asdict(prepared.recipe), path, prepared.weights.digest, []))
+        workers._sessions["edge"].ask(
+            LoadModel(asdict(prepared.recipe), {path: prepared.weights.digest}, prepared.weights.digest, [])
+        )
 
 
 def test_estimates_are_of_the_right_size(workers: Workers, prepared: Prepared) -> None:

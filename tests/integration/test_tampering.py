@@ -203,9 +203,10 @@ def load_stale(workers: Workers, prepared: Prepared, stale: Prepared, *roles: st
     """Another seed's weights, whole and with their own digest, beside the inputs and results of now."""
     for role in roles:
         remote = workers._testbed.remotes[role]
-        path = remote.ship(stale.weights.path, f"{stale.weights.digest}.safetensors")
+        digest = stale.weights.digest
+        path = remote.ship(stale.weights.path, f"{digest}.safetensors")
         data = [remote.ship(each.path, f"{each.digest}.safetensors") for each in prepared.data.values()]
-        request = LoadModel(asdict(stale.recipe), path, stale.weights.digest, data if role == EDGE else [])
+        request = LoadModel(asdict(stale.recipe), {path: digest}, digest, data if role == EDGE else [])
         workers._sessions[role].ask(request, LOAD_TIMEOUT_S)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +14,7 @@ from pareto.hosts.connection import PipeWire
 from pareto.hosts.host import EDGE, SERVER, End, Host
 from pareto.hosts.session import Heartbeat, Session
 from pareto.hosts.shaping import Shaper
+from pareto.hosts.shipping import Parcel
 from pareto.hosts.testbed import Link, Remote, Testbed
 from pareto.jsonlines import Refused, plain
 
@@ -82,6 +83,8 @@ class StandIn:
     started: list[Session] = field(default_factory=list)
     arguments: list[tuple[str, ...]] = field(default_factory=list)
     wires: list[Any] = field(default_factory=list)
+    has: dict[str, bytes] = field(default_factory=dict)
+    """The files that were sent to it, by name."""
 
     def start(self, module: str, *arguments: str) -> Session:
         self.wires.append(self.make(module))
@@ -91,6 +94,14 @@ class StandIn:
 
     def ship(self, data: bytes | Path, name: str) -> str:
         return f"{self.host.folder}/{name}"
+
+    def lacking(self, names: Collection[str]) -> set[str]:
+        return set(names).difference(self.has)
+
+    def send(self, parcels: Sequence[Parcel], sent: Callable[[int], None]) -> None:
+        for parcel in parcels:
+            self.has[parcel.name] = b"".join(parcel.blocks())
+            sent(parcel.size)
 
     def bring_code(self) -> None: ...
 

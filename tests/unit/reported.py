@@ -33,6 +33,7 @@ TRIAL: dict[str, Any] = {
     "sequential_ips": 73.37,
     "steady_s": None,
     "in_flight": 8,
+    "prefetch": 0,
     "throughput_window": [28768.3124, 28768.4364],
     "throughput_window_requests": 8,
     "throughput_busy_s": 0.05236,

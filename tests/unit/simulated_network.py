@@ -117,7 +117,18 @@ def trials(
 
 def stages(of: pd.DataFrame) -> pd.DataFrame:
     """What a `stages.csv` would say: each stage's best time is that of the latency phase."""
-    key = ["run", "model", "netem", "batch_size", "codec", "in_flight_asked", "backend", "point", "round"]
+    key = [
+        "run",
+        "model",
+        "netem",
+        "batch_size",
+        "codec",
+        "in_flight_asked",
+        "setup",
+        "backend",
+        "point",
+        "round",
+    ]
     both = [of[key].assign(host=host, best_s=of[f"{host}_s"]) for host in ("edge", "server")]
     return pd.concat(both, ignore_index=True).dropna(subset=["best_s"])
 

@@ -15,8 +15,10 @@ from pareto.codecs.registry import Codec, parse
 from pareto.splits import Split
 from partitions import model as partitioned
 from partitions import registry, weights
+from partitions.engines import registry as engines
+from partitions.engines.registry import Engine
 from partitions.model import PartitionedModel
-from partitions.proof import max_abs_error
+from partitions.proof import max_error
 from partitions.recipe import Cuts, Recipe
 
 MODULE = """
@@ -27,6 +29,7 @@ from partitions import registry
 def net():
     return nn.Sequential(nn.Conv2d(4, 6, 3), nn.ReLU(), nn.Conv2d(6, 5, 3), nn.ReLU(), nn.Flatten(), nn.Linear(125, 7))
 """
+needs_onnx = pytest.mark.skipif(bool(engines.missing("onnx")), reason="ONNX Runtime is not installed")
 CODECS = [parse(text) for text in ("none", "int8", "int8+zstd", "fp16", "zstd")]
 
 
@@ -62,12 +65,15 @@ def expected(
     inputs: Tensor,
     splits: Sequence[Split],
     codecs: Sequence[Codec],
+    engines: Sequence[Engine] = (coding.EXACT,),
     **labels: Tensor,
 ) -> coding.Expected:
     last = len(model.points) - 1
     with torch.inference_mode():
         whole = torch.stack([model.stage(0, last)((batch,))[0] for batch in inputs])
-    return coding.expected(model, {"input0": inputs, "reference0": whole, **labels}, splits, codecs)
+    return coding.expected(
+        model, {"input0": inputs, "reference0": whole, **labels}, splits, codecs, engines=engines
+    )
 
 
 def test_references_are_of_each_split_and_each_way_to_lose_something(
@@ -88,7 +94,7 @@ def test_another_cut_or_codec_gives_other_results(model: PartitionedModel, input
     made = references(model, inputs, [(0,), (2,), (4,)], CODECS)
     for one in made:
         for other in made:
-            assert one == other or max_abs_error((made[one],), (made[other],)) > 0
+            assert one == other or max_error((made[one],), (made[other],)) > 0
 
 
 def test_in_a_chain_each_link_codes(model: PartitionedModel, inputs: Tensor) -> None:
@@ -103,6 +109,23 @@ def test_in_a_chain_each_link_codes(model: PartitionedModel, inputs: Tensor) -> 
         first = through(model.stage(0, 1)((inputs[0],)))
         expected = model.stage(2, last)(through(model.stage(1, 2)(first)))
     assert torch.equal(made["uint4@1+2.reference0"][0], expected[0])
+
+
+@needs_onnx
+def test_an_engine_that_changes_results_has_references_and_quality_at_each_split(
+    model: PartitionedModel, inputs: Tensor
+) -> None:
+    last = len(model.points) - 1
+    chosen = [engines.parse(text) for text in ("eager", "onnx", "edge=onnx:int8")]
+    made = expected(model, inputs, [(0,), (2,), (last,)], [parse("none"), parse("fp16")], engines=chosen)
+    by = "edge=onnx:int8"
+    names = {"fp16@0", "fp16@2", f"none@2 {by}", f"fp16@2 {by}", f"none@{last} {by}"}
+    assert set(made.references) == {f"{name}.reference0" for name in names}
+    assert set(made.qualities) == {"none", *names}
+    assert made.qualities[f"none@2 {by}"].output_error > made.qualities["none"].output_error == 0
+    assert set(made.ranges) == {("onnx:int8", 0, 2), ("onnx:int8", 0, last)}
+    limits = float(inputs.min()), float(inputs.max())
+    assert any(each == pytest.approx(limits) for each in made.ranges["onnx:int8", 0, 2].values())
 
 
 def test_the_share_that_crosses_is_counted(model: PartitionedModel, inputs: Tensor) -> None:
@@ -128,7 +151,8 @@ def test_what_each_codec_takes_here_is_timed_where_it_is_used(
 def test_nothing_is_made_without_loss_or_splits(model: PartitionedModel, inputs: Tensor) -> None:
     assert references(model, inputs, [(1,)], [parse("zstd"), parse("none")]) == {}
     assert references(model, inputs, [], CODECS) == {}
-    assert coding.lossy(model, [(1,)], CODECS) == [((1,), parse("int8")), ((1,), parse("fp16"))]
+    changing = [((1,), parse("int8"), coding.EXACT), ((1,), parse("fp16"), coding.EXACT)]
+    assert coding.lossy(model, [(1,)], CODECS) == changing
     assert coding.lossy(model, [(len(model.points) - 1,)], CODECS) == []
 
 
@@ -208,10 +232,10 @@ def test_the_first_stages_run_once_a_batch(
     run = coding._Stages.run
 
     def counted(
-        self: coding._Stages, start: int, end: int, tensors: tuple[Tensor, ...]
+        self: coding._Stages, start: int, end: int, tensors: tuple[Tensor, ...], engine: str = "eager"
     ) -> tuple[Tensor, ...]:
         runs.append((start, end))
-        return run(self, start, end, tensors)
+        return run(self, start, end, tensors, engine)
 
     monkeypatch.setattr(coding._Stages, "run", counted)
     expected(model, inputs, [(2,), (4,)], [parse("int8"), parse("zstd")])

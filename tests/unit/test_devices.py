@@ -136,18 +136,18 @@ def test_without_samples_or_a_window_only_what_the_worker_reports(
         "peak_rss_bytes": USAGE["peak_rss_bytes"],
         "gpu_s": USAGE["gpu_s"],
     }
-    assert devices.throttling(SERVER, series, usage(trial_window=window)) == ""
+    assert devices.throttling(SERVER, series, window) == ""
 
 
 def test_what_held_a_device_back_is_said(snapshot: SnapshotAssertion) -> None:
-    said = devices.throttling(SERVER, SERIES, usage())
+    said = devices.throttling(SERVER, SERIES, usage().trial_window)
     assert SERVER in said
     assert said == snapshot
 
 
 @pytest.mark.parametrize("bits", [0, None, 0x50000])
 def test_what_was_so_before_or_cannot_be_seen_is_not_held_against_it(bits: int | None) -> None:
-    assert devices.throttling(EDGE, {**SERIES, "throttled": [bits] * 7}, usage()) == ""
+    assert devices.throttling(EDGE, {**SERIES, "throttled": [bits] * 7}, usage().trial_window) == ""
 
 
 def test_the_samples_of_a_window_and_those_around_it() -> None:

@@ -30,8 +30,9 @@ def mib(key):
 bare = mib("VmHWM:")
 name, folder = sys.argv[1:]
 it = prepare(name, Sweep(model=name))
-for artifact in (it.weights, *it.data.values()):
-    shipping.ship(connection.ThisMachine(), folder, artifact.path, artifact.digest)
+parcels = [shipping.Parcel(shard.digest, shard.size, shard.blocks) for shard in it.shards]
+parcels += [shipping.Parcel.of(artifact.path, artifact.digest) for artifact in it.data.values()]
+shipping.send(connection.ThisMachine(), folder, parcels)
 size = os.stat(it.weights.path).st_size / 2**20
 print(json.dumps({"weights": size, "bare": bare, "peak": mib("VmHWM:") - bare, "left": mib("VmRSS:") - bare}))
 """

@@ -9,8 +9,11 @@ import pytest
 import torch
 from PIL import Image
 
+from pareto.codecs.camera import Crop, crop_for
+from pareto.datasets import Labelled
 from pareto.errors import UserError
-from pareto.feed import AHEAD, INPUTS, THREADS, Crop, Labelled, Noise, Pictures, ahead, crop_for
+from pareto.feed import AHEAD, INPUTS, THREADS, Samples, Synthetic, ahead
+from partitions.inputs import Images
 from partitions.torchvision_models import models
 from tests.unit import example_images
 
@@ -87,9 +90,10 @@ def test_a_fault_comes_when_its_turn_does():
 # Batches
 
 
-def pictures(count: int, images: int, classes: tuple[int, ...] = ()) -> Pictures:
+def pictures(count: int, images: int, classes: tuple[int, ...] = ()) -> Samples:
     samples = tuple(Labelled(i % 3, partial(Image.new, "RGB", (1, 1), (i, 0, 0))) for i in range(count))
-    return Pictures(samples, images, Crop((3, 1, 1), 1), torch.Tensor.float, classes)
+    crop = Crop((3, 1, 1), 1)
+    return Samples(samples, images, lambda image: (crop(image),), torch.Tensor.float, classes)
 
 
 def test_whole_batches_of_images_each_taken_once():
@@ -113,18 +117,21 @@ def test_images_whose_classes_are_not_the_models_have_no_labels():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.uint8])
 def test_noise_depends_on_the_seed_and_no_two_batches_are_the_same(dtype):
+    def feed(images: int | None, seed: int) -> Synthetic:
+        return Synthetic(Images((3, 8, 6)), str(dtype).removeprefix("torch."), images, seed)
+
     def made(seed: int, batch_size: int) -> torch.Tensor:
-        return torch.stack([batch for (batch,) in Noise((3, 8, 6), dtype, None, seed).batches(batch_size)])
+        return torch.stack([batch for (batch,) in feed(None, seed).batches(batch_size)])
 
     noise = made(1, 2)
     assert (noise.shape, noise.dtype) == ((INPUTS, 2, 3, 8, 6), dtype)
     assert torch.equal(noise, made(1, 2)) and not torch.equal(noise, made(2, 2))
     assert len({batch.numpy().tobytes() for batch in noise}) == INPUTS
-    assert Noise((3, 8, 6), dtype, 10, 1).count(4) == 3
+    assert feed(10, 1).count(4) == 3
 
 
 def test_noise_is_of_the_kind_that_the_model_takes():
-    (real,) = next(Noise((3, 64, 64), torch.float32, None, 1).batches(2))
+    (real,) = next(Synthetic(Images((3, 64, 64)), "float32", None, 1).batches(2))
     assert abs(float(real.mean())) < 0.05 and abs(float(real.std()) - 1) < 0.05
-    (raw,) = next(Noise((3, 64, 64), torch.uint8, None, 1).batches(2))
+    (raw,) = next(Synthetic(Images((3, 64, 64)), "uint8", None, 1).batches(2))
     assert (int(raw.min()), int(raw.max())) == (0, 255)

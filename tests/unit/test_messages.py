@@ -35,6 +35,7 @@ WRONG: dict[str, tuple[tuple[str | int, ...], Any]] = {
     "a figure that nobody knows": (("bonus",), 1),
     "nothing at a place": (("max_abs_error",), None),
     "an error that is no number": (("max_abs_error",), math.nan),
+    "decoded ahead, in no time": (("prefetch",), 2),
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -28,6 +28,7 @@ from pareto.link.profile import Profile
 from pareto.messages import Roofline, TimeUnits, UnitRuns
 from pareto.model_profiles import USUAL, Kept, age, difference, folder_of, on_testbed, unit_times
 from pareto.prepare import Prepared, recipe
+from pareto.sending import Meter
 from pareto.sweep import Sweep
 from pareto.workers import Workers
 from partitions import model as partitioned
@@ -57,9 +58,13 @@ class FakeWorkers:
     shares: dict[str, float] = field(default_factory=dict)
     lost: bool = False
     shown: list[str] = field(default_factory=list)
+    sent: list[tuple[object, ...]] = field(default_factory=list)
 
     def facts(self) -> dict[str, dict[str, Any]]:
         return self.hosts
+
+    def send(self, meter: Meter, models: Sequence[str], *, whole: bool) -> None:
+        self.sent.append((*models, whole))
 
     def roofline(self, role: str, cpu: float) -> Roofline:
         self.shares[role] = cpu
@@ -138,6 +143,7 @@ def test_every_device_is_measured_at_every_batch_size(
     assert edge.difference == pytest.approx(0)
     assert (edge.cpu, profile.of(SERVER, 1).cpu) == (0.5, 1.0)
     assert workers.shares == {EDGE: 0.5, SERVER: 1.0}
+    assert workers.sent == [(NAME, True)], "each host runs all units"
     assert (profile.of(SERVER, 1).device, profile.of(SERVER, 1).threads) == ("cuda:0", 2)
     assert profile.hosts[EDGE]["peak_flops"] == 1e9
     assert len(profile.points) == POINTS

@@ -223,7 +223,7 @@ def test_the_input_may_be_what_sends_least():
 def frame(name, cuts):
     outline = partitioned.outline(Recipe(name, cuts))
     running = costs.before_points(outline)
-    return partitioning.figure_rows(outline, running), partitioning.input_bytes(outline)
+    return partitioning.figure_rows(outline, running), outline.takes.nbytes
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,9 @@ def test_bytes_are_answered_as_the_normalised_images(own):
     tensors = data(it)
     assert (tensors["input0"].shape, tensors["input0"].dtype) == ((4, 1, *SHAPE), torch.uint8)
     entry = registry.entry(own)
-    images = torch.stack([normalized(batch, entry.mean, entry.std) for batch in tensors["input0"]])
+    images = torch.stack(
+        [normalized(batch, entry.images.mean, entry.images.std) for batch in tensors["input0"]]
+    )
     assert torch.equal(tensors["reference0"], answers(it, images))
     assert it.facts.points[0] == ("input", 3 * 18 * 14)
     assert it.manifest["input"] == it.recipe.input == "uint8"
@@ -149,9 +151,34 @@ def test_bytes_of_a_folder_are_the_same_images(own, animals):
     floats, raw = (data(made(own, input=dtype, **asked)) for dtype in ("float32", "uint8"))
     entry = registry.entry(own)
     assert raw["input0"].dtype == torch.uint8
-    images = torch.stack([normalized(batch, entry.mean, entry.std) for batch in raw["input0"]])
+    images = torch.stack([normalized(batch, entry.images.mean, entry.images.std) for batch in raw["input0"]])
     assert torch.equal(images, floats["input0"])
     assert torch.equal(raw["reference0"], floats["reference0"])
+
+
+def test_files_of_a_camera_beside_the_images_in_them(own, animals, tmp_path):
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    for number in range(5):
+        example_images.image(number, (40 + number, 30)).save(photos / f"{number}.jpg")
+    asked = {"dataset": "folder", "data_path": photos, "images": 4, "input": "auto", "batch_sizes": (1, 2)}
+    plain, it = made(own, **asked), made(own, source="jpeg", codecs=("none", "file"), **asked)
+    for size, count in ((1, 4), (2, 2)):
+        images, tensors = data(plain, size), data(it, size)
+        files = {f"file{number}" for number in range(count)}
+        assert tensors.keys() == {*images, *files}
+        assert all(torch.equal(tensors[key], tensor) for key, tensor in images.items())
+        assert max(len(tensors[file]) for file in files) <= size * it.file_bytes
+    assert {bytes(data(it)[f"file{number}"].numpy()) for number in range(4)} < {
+        photo.read_bytes() for photo in photos.iterdir()
+    }
+    shares = it.facts.wire_shares["file"]
+    assert shares[0] > 0 and set(shares[1:]) == {1.0}
+    assert it.manifest["input"] == it.facts.input == "jpeg-decoded uint8"
+    assert plain.manifest["input"] == "uint8" and plain.file_bytes == 0
+    with pytest.raises(UserError) as refused:
+        made(own, source="jpeg", dataset="folder", data_path=animals, input="auto")
+    assert str(refused.value).startswith(str(animals)) and "no JPEG" in str(refused.value)
 
 
 def test_cifar10_on_a_model_of_other_classes_has_no_labels_and_says_so(own, tmp_path, monkeypatch, snapshot):

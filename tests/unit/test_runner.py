@@ -183,7 +183,7 @@ def test_drops_are_counted_only_where_somebody_counts(
 def test_how_slow_a_stage_may_be_is_the_sweeps_to_say(tmp_path: Path) -> None:
     slow = StandInWorkers(report=report(**WINDOWS, edge_s=0.036, work_s=0.051, latency_s=0.42))
     networks = {NONE.name: (NONE,)}
-    for slowed, status in ((SLOWED, "invalid"), (9.0, "ok")):
+    for slowed, status in ((SLOWED, "throughput only"), (9.0, "ok")):
         follower, store = Follower(False), Store.create(tmp_path, "run", {})
         runner = Runner(
             cast(AnyWorkers, slow), store, networks, Tolerance(), follower, Tally(), slowed=slowed

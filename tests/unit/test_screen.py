@@ -188,6 +188,20 @@ def test_also_a_session_that_only_adds_rounds_is_told_by_others(out: Console) ->
     assert text(out) == "end\n"
 
 
+@pytest.mark.parametrize(
+    ("status", "shown"),
+    [("ok", "250.0 ms, 4.00 images/s"), ("latency only", "250.0 ms"), ("throughput only", "4.00 images/s")],
+)
+def test_only_figures_that_can_be_trusted_are_shown(out: Console, status: str, shown: str) -> None:
+    todo = made()
+    row = {"status": status, "reason": "why", "wall_s": 1.0, "latency_s": 0.25, "throughput_ips": 4.0}
+    with screen.Progress(out, todo) as progress:
+        for trial in todo.trials[:8]:
+            progress.finished(trial, row)
+    assert re.search(rf": {shown}$", " ".join(text(out).split()))
+    assert text(out).count(f"{status}: ") == (0 if status == "ok" else 8)
+
+
 def test_a_log_gets_a_line_for_each_tenth_and_each_fault(out: Console, snapshot: SnapshotAssertion) -> None:
     todo = made()
     with screen.Progress(out, todo) as progress:
@@ -213,6 +227,18 @@ def test_a_log_gets_a_line_for_each_tenth_and_each_fault(out: Console, snapshot:
     assert shown.count("/72 trials, ") == 10
     assert "link off [before] the trial: RTT 300 ms" in shown
     assert text(out) == snapshot
+
+
+def test_no_two_cells_have_the_same_line_of_a_fault(out: Console) -> None:
+    factors = {"engine": "eager,onnx", "codec": "none,int8", "batch_size": "1,8", "in_flight": "auto,4"}
+    sweep = make_sweep({"model": "mobilenet_v2", "netem": "wifi", "trials": 1, **factors})
+    todo = plan.make(sweep, FACTS, {"wifi": profiles("wifi", 1)})
+    with screen.Progress(out, todo) as progress:
+        for trial in todo.trials:
+            progress.finished(trial, {"status": "failed", "reason": "why", "wall_s": 1.0})
+    said = re.findall(r"failed: (.*?), round 1: why", " ".join(text(out).split()))
+    assert len(set(said)) == len(todo.trials)
+    assert sum(" onnx" in line for line in said) == len(todo.trials) / 2
 
 
 def test_the_summary_adds_up_and_lists_what_is_not_ok(out: Console, snapshot: SnapshotAssertion) -> None:

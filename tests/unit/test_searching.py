@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from pareto.hosts.host import TestbedError
 from pareto.plan import ModelFacts
 from pareto.run import Job
-from pareto.searching import Searching
+from pareto.searching import Searching, Trials
 from pareto.sweep import Sweep, make_sweep, networks_of
 from tests.program import command
 from tests.unit.simulated.worlds import MODEL, POINTS
@@ -289,6 +290,18 @@ def searching(rows: Rows, sweep: Sweep | None = None) -> Searching:
     facts = {"m": ModelFacts((("input", 9), ("mid", 5), ("output", 0)), 0.1, splits=((0,), (1,), (2,)))}
     store: Any = Rounds(rows)
     return Searching(sweep, facts, networks_of(sweep, 1), store, {})
+
+
+def test_a_figure_that_stands_is_known_and_the_other_is_not() -> None:
+    base = {"model": "m", "netem": "200ms-5mbit", "batch_size": "1", "in_flight_asked": "auto", "wall_s": "1"}
+    base |= {"point": "1", "backend": "tcp", "codec": "none", "latency_s": "2", "throughput_ips": "4"}
+    statuses = ("ok", "latency only", "throughput only", "invalid")
+    rows = [{**base, "round": str(number), "status": each} for number, each in enumerate(statuses, 1)]
+    made = searching(rows)
+    (group,) = made._cells
+    trials = Trials.of(rows, (*group[:1], "200ms-5mbit", *group[2:]), made._cells[group])
+    assert np.isnan(trials.measured[:, 1]).tolist() == [[False] * 2, [False, True], [True, False], [True] * 2]
+    assert trials.tried[:, 1].all()
 
 
 CODECS = ("--codec", "none,int8,zstd", "--trials", "3")

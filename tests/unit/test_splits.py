@@ -86,3 +86,7 @@ def test_too_many_ways_are_refused_before_they_are_made(snapshot: SnapshotAssert
     assert "496" in lines[2]
     assert lines == snapshot
     assert len(splits.find("net", many, ["all"], 1)) == 500
+
+
+def test_a_single_host_runs_all_of_it() -> None:
+    assert measured("all", links=0) == ((5,),)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 from rich.console import Console
@@ -14,6 +15,8 @@ from syrupy.assertion import SnapshotAssertion
 
 from pareto import profile_files, starting
 from pareto.errors import UserError
+from pareto.hosts.connection import Unreachable
+from pareto.hosts.host import TestbedError
 from pareto.link.probe import Reading
 from pareto.starting import print_versions
 from pareto.sweep import Sweep
@@ -111,3 +114,12 @@ def test_an_engine_that_a_host_lacks_is_named_with_the_host(snapshot: SnapshotAs
     with pytest.raises(UserError) as refused:
         starting.check_engines(["eager", "edge=onnx+server=compile"], hosts)
     assert str(refused.value) == snapshot
+
+
+def test_a_host_without_room_ends_the_start_with_what_it_says(out: Console) -> None:
+    shown = list[str]()
+    workers = Mock(send=Mock(side_effect=[None, Unreachable("pi: 9 MB are free, and 528 MB are to come")]))
+    starting.send(workers, Mock(), out, shown.append)
+    assert shown == ["starting"]
+    with pytest.raises(TestbedError, match=r"^the hosts did not get .*: pi: 9 MB are free, and 528 MB "):
+        starting.send(workers, Mock(lost=str), out, shown.append)

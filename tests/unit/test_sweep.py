@@ -13,7 +13,15 @@ from analysis.statistics.samples import LEAST_VALUES
 from pareto.errors import UserError
 from pareto.hosts.host import TcpSettings
 from pareto.manifest import resumed_sweep
-from pareto.sweep import Sweep, make_sweep, networks_of, networks_to_check, profiles, requested_sweep
+from pareto.sweep import (
+    Sweep,
+    links_of,
+    make_sweep,
+    networks_of,
+    networks_to_check,
+    profiles,
+    requested_sweep,
+)
 from tests.unit.own_codecs import simple, written
 
 
@@ -26,6 +34,7 @@ def test_lists_take_commas_and_defaults_are_the_main_job() -> None:
     assert wanted.trials == 6
 
 
+CAMERA = {"from": "jpeg", "dataset": "folder", "data_path": "pictures"}
 BAD_OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"model": None}, "--model"),
     ({"backend": "udp"}, "'udp'"),
@@ -36,6 +45,15 @@ BAD_OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"dataset": "imagenet"}, "--dataset 'imagenet'"),
     ({"dataset": "folder"}, "--data-path"),
     ({"data_path": "pictures"}, "--data-path"),
+    ({"from": "raw"}, "--from 'raw'"),
+    ({"from": "jpeg"}, "--from jpeg"),
+    ({"codec": "none,file"}, "--codec file"),
+    ({"prefetch": 2}, "--prefetch 2"),
+    ({**CAMERA, "prefetch": 65}, "--prefetch 65"),
+    ({**CAMERA, "input": "float32"}, "--input float32"),
+    ({**CAMERA, "search": True}, "--search"),
+    ({**CAMERA, "testbed": "simulated"}, "--testbed simulated"),
+    ({**CAMERA, "codec": "none,file", "hosts": 3}, "--codec file"),
     ({"testbed": "lab.yaml", "hosts": 3}, "--hosts"),
     ({"trials": 0}, "--trials 0"),
     ({"batch_size": "0"}, "--batch-size"),
@@ -77,6 +95,16 @@ BAD_OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"engine": "eager,middle1=onnx"}, "--engine middle1=onnx"),
     ({"testbed": "lab.yaml", "initial_window": 10}, "--initial-window"),
     ({"testbed": "lab.yaml", "slow_start_after_idle": True}, "--slow-start-after-idle"),
+    ({"edge_only": True, "server_only": True}, "--server-only"),
+    ({"edge_only": True, "netem": "wifi"}, "--netem"),
+    ({"edge_only": True, "backend": "rpc"}, "--backend"),
+    ({"server_only": True, "codec": "int8"}, "--codec"),
+    ({"server_only": True, "testbed": "simulated"}, "--testbed local"),
+    ({"testbed": "served:192.0.2.1"}, "--token-file"),
+    ({"token_file": "token"}, "--token-file"),
+    ({"testbed": "served:gpu", "token_file": "token"}, "'gpu'"),
+    ({"testbed": "served:192.0.2.1", "token_file": "token", "netem": "none,wifi"}, "--netem wifi"),
+    ({"testbed": "served:192.0.2.1", "token_file": "token", "hosts": 3}, "--hosts"),
 ]
 
 
@@ -301,6 +329,12 @@ def test_a_file_may_leave_to_the_command_line_where_the_images_are(tmp_path: Pat
         requested_sweep(file, {})
 
 
+def test_from_jpeg_either_host_decodes_unless_codecs_are_named() -> None:
+    given = {"model": "alexnet", **CAMERA}
+    assert requested_sweep(None, given).codecs == ("none", "file")
+    assert requested_sweep(None, {**given, "codec": "int8"}).codecs == ("int8",)
+
+
 def test_the_home_of_nobody(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="--data-path"):
         make_sweep({"model": "m", "dataset": "folder", "data_path": "~nobody-of-this-name/images"})
@@ -332,6 +366,16 @@ def test_images_may_be_named_again_when_a_run_goes_on(tmp_path: Path) -> None:
     assert resumed_sweep(tmp_path, {"data_path": tmp_path}) == begun
     with pytest.raises(UserError, match=r"dataset .* folder.* cifar10"):
         resumed_sweep(tmp_path, {"dataset": "cifar10", "data_path": tmp_path})
+
+
+def test_what_makes_a_data_set_is_named_again_when_a_run_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "data.py").write_text("")
+    dataset = f"{tmp_path / 'data.py'}:make"
+    begun = make_sweep({"model": "alexnet", "dataset": dataset})
+    (tmp_path / "manifest.json").write_text(json.dumps({"sweep": begun.model_dump(mode="json")}))
+    with pytest.raises(UserError, match="--dataset"):
+        resumed_sweep(tmp_path, {})
+    assert resumed_sweep(tmp_path, {"dataset": dataset}) == begun
 
 
 def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
@@ -395,3 +439,11 @@ def test_a_users_own_codec_whose_file_is_not_there_is_one_line(
     with pytest.raises(UserError) as refused:
         make_sweep({"model": "m", "codec": f"{tmp_path}/b.py:Own"})
     assert str(refused.value).replace(str(tmp_path), "FOLDER") == snapshot
+
+
+def test_a_single_host_has_a_network_of_its_own_that_is_none() -> None:
+    wanted = make_sweep({"model": "m", "edge_only": True, "batch_size": "1,8"})
+    assert links_of(wanted) == 0
+    assert networks_of(wanted, 0) == {"edge-only": ()}
+    assert wanted.backends == ("tcp",), "all are the same where nothing crosses"
+    assert make_sweep(wanted.model_dump()) == wanted, "as when it is resumed"

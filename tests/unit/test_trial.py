@@ -104,7 +104,7 @@ IMPOSSIBLE = {
     "too little sent": {"sent_bytes": 12 * 100_352 - 1},
     "too little received": {"received_bytes": 100},
     "faster than light": {"latency_s": 0.3},
-    "more than fits": {"throughput_ips": 7.0},
+    "more than fits, and of a wrong output": {"throughput_ips": 7.0, "max_abs_error": 0.01},
 }
 
 
@@ -116,6 +116,35 @@ def test_figures_that_cannot_be_are_invalid_with_the_reason(
     assert made["status"] == "invalid"
     assert made["reason"] == snapshot
     assert made["latency_s"] is not None  # measured, but not to be trusted
+
+
+def test_a_throughput_over_its_bound_leaves_the_latency(snapshot: SnapshotAssertion) -> None:
+    made = row(report(throughput_ips=7.0))
+    assert (made["status"], made["reason"]) == ("latency only", snapshot)
+
+
+def slowed_in(*phases: str) -> dict[str, Any]:
+    """What is reported where something else ran on the edge in these phases: 36 ms in place of 9."""
+    reports = report()
+    for phase in phases:
+        reports["requests"][phase]["edge_s"] = (
+            [0.036] * 6 if phase == "latency" else [0.009] * 4 + [0.036] * 2
+        )
+    return reports | ({"edge_s": 0.036, "work_s": 0.051, "latency_s": 0.42} if "latency" in phases else {})
+
+
+def test_what_slowed_a_stage_in_one_phase_leaves_the_throughput_of_the_other(
+    snapshot: SnapshotAssertion,
+) -> None:
+    assert row(slowed_in("latency", "throughput"))["status"] == "invalid"
+    made = row(slowed_in("latency"))
+    assert (made["status"], made["reason"]) == ("throughput only", snapshot)
+
+
+def test_a_trial_with_a_fault_in_each_phase_is_invalid() -> None:
+    made = row(slowed_in("latency") | {"throughput_ips": 7.0})
+    assert made["status"] == "invalid"
+    assert made["reason"].count(";") == 1
 
 
 @pytest.mark.parametrize(
@@ -159,7 +188,7 @@ def test_a_stage_that_was_slowed_makes_the_trial_invalid_and_does_not_loosen_the
     snapshot: SnapshotAssertion,
 ) -> None:
     """As by a busy loop on the edge's core: 36 ms in place of 9."""
-    made = row(report(edge_s=0.036, work_s=0.051, steady_s=0.037, latency_s=0.42))
+    made = row(slowed_in("latency", "throughput") | {"steady_s": 0.037})
     assert made["status"] == "invalid"
     assert made["reason"] == snapshot
     assert made["edge_slowdown"] == pytest.approx(36 / 9)
@@ -168,10 +197,10 @@ def test_a_stage_that_was_slowed_makes_the_trial_invalid_and_does_not_loosen_the
 
 
 def test_how_slow_a_stage_may_be_can_be_asked_for() -> None:
-    reports = {"edge": report(edge_s=0.036, work_s=0.051, latency_s=0.42), "server": USAGE}
+    reports = {"edge": slowed_in("latency", "throughput"), "server": USAGE}
     probes = {"edge-server": (Probed(GOOD, ""),) * 2}
     assert trial_row(CELL, [CROSSING], result_of(reports), probes, slowed=4.1)["status"] == "ok"
-    assert trial_row(CELL, [CROSSING], result_of(reports), probes, slowed=3.9)["status"] == "invalid"
+    assert trial_row(CELL, [CROSSING], result_of(reports), probes, slowed=3.9)["status"] == "throughput only"
 
 
 def test_a_slowed_stage_that_is_little_of_the_latency_does_not_matter() -> None:
@@ -191,18 +220,18 @@ def test_the_server_is_judged_as_the_edge_is() -> None:
     }
     good = Probed(GOOD, "")
     made = trial_row(CELL, [CROSSING], result_of(reports), {"edge-server": (good, good)})
-    assert made["status"] == "invalid"
+    assert made["status"] == "throughput only"
     assert "the server's stage" in made["reason"]
     assert made["server_slowdown"] == pytest.approx(50 / 15)
 
 
 def test_a_throughput_just_over_its_bound_was_no_steady_state() -> None:
     most = row(report())["throughput_bound_ips"]
-    for length_s, status in ((0.2, "ok"), (0.4, "ok"), (2.0, "invalid")):
+    for length_s, status in ((0.2, "ok"), (0.4, "ok"), (2.0, "latency only")):
         reports = report(throughput_ips=1.07 * most, throughput_window=[3.0, 3.0 + length_s])
         assert row(reports)["status"] == status
     assert row(report(throughput_ips=1.02 * most))["status"] == "ok"
-    assert row(report(throughput_ips=1.05 * most))["status"] == "invalid"
+    assert row(report(throughput_ips=1.05 * most))["status"] == "latency only"
 
 
 def test_where_nothing_crosses_nothing_is_invented() -> None:
@@ -415,12 +444,27 @@ def test_energy_is_an_images_not_a_requests() -> None:
 @pytest.mark.parametrize("role", ["edge", "server"])
 def test_a_device_that_was_held_back_makes_the_trial_invalid(role: str, snapshot: SnapshotAssertion) -> None:
     samples = {"edge": SENSED, "server": SENSED}
-    made = sensed_row({**samples, role: {**SENSED, "throttled": [0, 0, 0x4, 0, 0]}})
+    made = sensed_row({**samples, role: {**SENSED, "throttled": [0, 0x4, 0, 0, 0]}})
     assert made["status"] == "invalid"
     assert role in made["reason"]
     assert made["reason"] == snapshot
     assert made[f"{role}_throttled"] == "0x4"
     assert made["latency_s"] is not None
+
+
+def test_a_device_that_was_held_back_after_the_latency_phase_leaves_the_latency() -> None:
+    """The throughput phase's steady part begins at 1.5 s, so that the sample at 2 s is the first that knows of it."""
+
+    def status(throttled: list[int]) -> str:
+        reports = {"edge": report(**WINDOWS) | {"throughput_window": [1.5, 3.5]}, "server": USAGE | WINDOWS}
+        probes = {"edge-server": (Probed(GOOD, ""),) * 2}
+        samples = {"edge": {**SENSED, "throttled": throttled}}
+        return str(trial_row(CELL, [CROSSING], result_of(reports), probes, samples)["status"])
+
+    assert status([0, 0, 0, 0x4, 0]) == "latency only"
+    assert status([0, 0, 0, 0x40000, 0x40000]) == "latency only", "it came up between two samples"
+    assert status([0, 0, 0x4, 0, 0]) == "invalid", "it may have come up in the latency phase"
+    assert status([0, 0x4, 0, 0, 0]) == "invalid"
 
 
 def test_what_held_a_device_back_outside_the_trial_does_not_matter() -> None:
@@ -492,6 +536,22 @@ def test_a_link_that_is_right_when_probed_and_slow_under_load(
         assert made["reason"] == snapshot
     lossy = replace(CROSSING, filled=False)
     assert "during the trial" not in trial_row(it, [lossy], result_of(reports), probes)["reason"]
+
+
+def test_requests_of_different_sizes_tell_the_rate_of_the_one_that_crossed_fastest_for_its_size() -> None:
+    """A small file is there sooner than a large one: that makes no link faster."""
+    sizes = [60_000, 100_352, 140_000, 100_352, 100_352, 100_352]
+    edge = took(0.2)
+    phase = edge["requests"]["latency"]
+    phase["finished_s"] = [
+        finished_s + nbytes / 100_352 * ON_WIRE_S
+        for finished_s, nbytes in zip(phase["finished_s"], sizes, strict=True)
+    ]
+    coding = Coded([0.0] * 12, [0.0] * 12, [*sizes, *sizes])
+    exact = Reading(0.2, 5e6 * GOODPUT, None)
+    probes = {"edge-server": (Probed(exact, ""), Probed(exact, ""))}
+    made = trial_row(CELL, [CROSSING], result_of({"edge": edge | {"coded": coding}, "server": USAGE}), probes)
+    assert made["loaded_rate_bps"] == pytest.approx(5e6 * GOODPUT, rel=0.01)
 
 
 def test_a_link_under_load_may_be_off_by_more_where_its_readings_may() -> None:
@@ -648,6 +708,19 @@ def test_a_codecs_time_is_in_its_hosts_step() -> None:
     result = result_of({"edge": edge, "server": USAGE | {"coded": coded(0.001, 0.0, 0)}})
     assert result.best_s["edge"] == pytest.approx(0.209)
     assert result.best_s["server"] == pytest.approx(0.016)
+
+
+@pytest.mark.parametrize(("decode_s", "best_s"), [(0.3, 0.3), (0.1, 0.209)])
+def test_an_edge_that_decodes_ahead_takes_as_long_as_its_slower_step(decode_s: float, best_s: float) -> None:
+    edge = report(coded=coded(decode_s, 0.2, 25_088), sent_bytes=12 * 25_088 + 5_000)
+    server = USAGE | {"coded": coded(0.001, 0.0, 0)}
+    in_line, ahead = (
+        result_of({"edge": edge | {"prefetch": prefetch}, "server": server}) for prefetch in (0, 2)
+    )
+    assert in_line.best_s["edge"] == pytest.approx(0.209 + decode_s)
+    assert ahead.best_s["edge"] == pytest.approx(best_s)
+    assert ahead.best_s["server"] == in_line.best_s["server"]
+    assert ahead.work_s == in_line.work_s
 
 
 @pytest.mark.parametrize("sent_bytes", [12 * 25_088 - 1, 12 * 100_352])

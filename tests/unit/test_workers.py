@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
-from unittest.mock import Mock
+from unittest.mock import ANY, Mock
 
 import pytest
+from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
 from pareto.hosts.host import EDGE, SERVER, Host, TcpSettings, TestbedError
@@ -23,11 +25,13 @@ from pareto.link.profile import Direction, Profile
 from pareto.messages import SensorSample, TimeCodecs, TimeUnits
 from pareto.plan import QUICK, ModelFacts, Trial
 from pareto.prepare import Artifact, Prepared
+from pareto.sending import Meter
 from pareto.sweep import Cell
 from pareto.trial import HostReport, TrialResult
 from pareto.workers import Workers
 from partitions.quality import Quality
 from partitions.recipe import Recipe
+from partitions.shards import Shard
 from tests.unit.far_end import HOSTS, FarEnd, StandIn, bed_of
 from tests.unit.reported import CODEC_RUNS, SERIES, TRIAL, UNIT_RUNS, USAGE, facts
 
@@ -151,12 +155,13 @@ def workers_of(
     code: Artifact | None = None,
     tcp: TcpSettings | None = None,
     backends: tuple[str, ...] = ("tcp",),
+    prefetch: int = 0,
 ) -> Workers:
-    weights, data = Artifact(Path("weights"), "w"), {2: Artifact(Path("data"), "d")}
+    weights, data = Artifact(Path(os.devnull), "w"), {2: Artifact(Path(os.devnull), "d")}
     recipe = Recipe("alexnet", file="net.py" if code else "", attribute="build")
     qualities = {size: {"none": Quality(4 * size, 0.0, 1.0)} for size in (1, 2)}
     prepared = Prepared("alexnet", recipe, weights, code, data, "g", FACTS, {}, qualities)
-    return Workers(bed, {"alexnet": prepared}, backends, sample_s, tcp)
+    return Workers(bed, {"alexnet": prepared}, backends, sample_s, tcp, prefetch)
 
 
 def measured(workers: Workers, *asked: Any) -> TrialResult:
@@ -184,6 +189,13 @@ def test_a_monitor_watches_each_worker(bed: Testbed, ends: Ends) -> None:
         assert set(workers.sampling() or {}) == set(HOSTS)
     assert all(end.closed for end in ends.all)
     assert bed.heartbeat._sessions == []
+
+
+def test_the_edge_is_asked_to_decode_ahead(bed: Testbed, ends: Ends) -> None:
+    with closing(workers_of(bed, prefetch=3)) as workers:
+        workers.ready(CELL, [NONE])
+        workers.trial(Trial(CELL, 1, 1.0, 1.0, QUICK), [NONE])
+    assert [asked["prefetch"] for asked in ends.worker(EDGE).of("trial")] == [3]
 
 
 def test_in_a_chain_each_host_talks_to_the_next(chain: Testbed, ends: Ends) -> None:
@@ -232,14 +244,13 @@ def test_the_slowest_link_decides_how_many_requests_are_in_flight(chain: Testbed
 
 def test_inputs_go_to_the_edge_alone_and_a_models_code_to_all(chain: Testbed, ends: Ends) -> None:
     ends.warm_s = itertools.repeat(0.0)
-    with closing(workers_of(chain, code=Artifact(Path("net.py"), "c"))) as workers:
+    with closing(workers_of(chain, code=Artifact(Path(os.devnull), "c"))) as workers:
         workers.ready(CELL, [NONE, NONE])
     loads = {role: ends.worker(role).of("load")[0] for role in CHAIN}
     assert [len(loads[role]["data"]) for role in CHAIN] == [1, 0, 0]
     for role, host in CHAIN.items():
         recipe = loads[role]["recipe"]
         assert (recipe["file"], recipe["attribute"]) == (f"{host.folder}/c.py", "build")
-        assert loads[role]["weights"] == f"{host.folder}/w.safetensors"
 
 
 def test_a_host_that_traces_another_graph_is_named(
@@ -379,7 +390,7 @@ def test_a_trial_has_its_stage_and_tells_what_it_served(bed: Testbed, ends: Ends
     assert ends.worker(SERVER).of("usage")[-1] == {"requests": 17, "steady": 9, "coded": 0}
     for position, (role, interface) in enumerate(((EDGE, "eth0"), (SERVER, None))):
         split = {"cuts": [1], "batch_size": 2, "backend": "tcp", "codec": "none", "engine": "eager"}
-        asked = {"split": split, "position": position, "interface": interface}
+        asked = {"split": split, "position": position, "interface": interface, "ranges": {}}
         assert ends.worker(role).of("stage") == [asked] * 2
     first, second = ends.worker(EDGE).of("trial")
     assert (first["interface"], first["latency"]) == (
@@ -585,6 +596,27 @@ def test_units_are_timed_on_a_host_that_has_the_model(bed: Testbed, ends: Ends) 
     assert ends.worker(SERVER).of("units") == [plain(request)] * 2
     assert not ends.worker(EDGE).of("units")
     assert ends.worker(EDGE).of("roofline") == [{"cpu": 0.5}]
+
+
+def test_hosts_load_their_own_units_and_all_of_them_to_time_each(bed: Testbed, ends: Ends) -> None:
+    shards = tuple(Shard(unit, str(unit), 1, Path(os.devnull), b"x", ()) for unit in range(2))
+    with closing(workers_of(bed)) as workers:
+        prepared = workers._prepared["alexnet"]
+        workers._prepared["alexnet"] = replace(prepared, shards=shards, splits=((1,),))
+        ends.warm_s = itertools.repeat(0.0)
+        meter = Meter(Console(quiet=True), lambda words: None)
+        workers.start()
+        workers.send(meter)
+        assert workers.sending() == {"bytes": {EDGE: 1, SERVER: 1}, "seconds": ANY}
+        workers.ready(CELL, [NONE])
+        request = TimeUnits(2, 0.5, 40, 3.0, 40.0, 2.0)
+        for _ in range(2):
+            workers.unit_runs("alexnet", SERVER, request)
+        workers.ready(CELL, [NONE])
+        assert workers.sending() == {"bytes": {EDGE: 2, SERVER: 2}, "seconds": ANY}
+    for role, unit in ((EDGE, "0"), (SERVER, "1")):
+        loads = [list(load["weights"].values()) for load in ends.worker(role).of("load")]
+        assert loads == [[unit], ["0", "1"]]
 
 
 def test_codecs_are_timed_on_payloads_that_are_shipped_to_the_host(bed: Testbed, ends: Ends) -> None:

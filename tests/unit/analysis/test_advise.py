@@ -262,8 +262,12 @@ def test_each_profile_has_its_sentence_and_the_figures_are_measured():
 def test_each_kind_of_sentence_in_words(snapshot):
     known = {"near": Network(0.006, 1e6), "middle": world.PROFILES["middle"]}
     server = {"fast": Network(0.0005, 2e9), "slower": Network(0.0005, 1e6)}
-    two = pd.concat(
-        [world.trials(backends=("tcp",), noise=0.001).assign(backend=f"tcp:{label}") for label in "ab"],
+    alike = world.trials(backends=("tcp",), noise=0.001)
+    two = pd.concat(  # not equal: then the last bits, which depend on the processor, would decide
+        [
+            alike.assign(backend=f"tcp:{label}", latency_s=alike["latency_s"] * share)
+            for label, share in (("a", 1.0), ("b", 1.0002))
+        ],
         ignore_index=True,
     )
     assert {

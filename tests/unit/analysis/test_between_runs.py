@@ -188,3 +188,30 @@ def test_runs_over_other_backends_share_the_point_where_nothing_crosses(tmp_path
 )
 def test_points_in_words(points: list[str], text: str) -> None:
     assert numbers(points) == text
+
+
+def by_engine(run: str, **latency: float) -> Rows:
+    """Trials of these engines; their latency is a multiple of what it was."""
+    rows = at(measured(run, rounds=8), 3, 9)
+    return [
+        row | {"engine": name} for name, share in latency.items() for row in scaled(rows, latency_s=share)
+    ]
+
+
+def test_engines_of_a_run_are_compared_each_with_itself(tmp_path: Path) -> None:
+    found = compared(tmp_path, by_engine("a", eager=2.0, onnx=1.0), by_engine("b", onnx=1.0, compile=3.0))
+    rows = found.differences
+    assert rows["setup"].tolist() == ["onnx"] * 2
+    assert rows["latency_difference_s"].tolist() == [0, 0], "no trial of eager is in it"
+    assert found.only_first == ["engine eager"]
+    assert found.only_second == ["engine compile"]
+
+
+def test_runs_of_another_engine_each_are_compared_and_say_so(tmp_path: Path) -> None:
+    a = write(tmp_path / "a", by_engine("a", eager=2.0), sweep={"engines": ["eager"]})
+    b = write(tmp_path / "b", by_engine("b", onnx=1.0), sweep={"engines": ["onnx"]})
+    found = compare(a, b)
+    assert found.differences["latency_difference_percent"].lt(-40).all()
+    assert "--engine: eager in A, onnx in B" in found.settings
+    old = write(tmp_path / "old", by_engine("old", eager=2.0), sweep={})
+    assert not any("engine" in line for line in compare(old, a).settings), "before engines all was eager"

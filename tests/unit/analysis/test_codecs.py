@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import re
 from typing import Any
 
 import pandas as pd
@@ -105,7 +106,9 @@ def test_a_limit_on_quality_chooses_among_codecs(snapshot: SnapshotAssertion) ->
     said = sentence(loose)
     assert "with int8" in said
     assert "agreement 98.5 %" in said
-    assert [sentence(strict), said, shown(advice_table(loose))] == snapshot
+    # Shares of draws that are nearly equal: the last digit depends on the processor.
+    table = re.sub(r"(?<=\.\d\d )\d\.\d\d(?= *$)", "p", shown(advice_table(loose)), flags=re.MULTILINE)
+    assert [sentence(strict), said, table] == snapshot
 
 
 def test_each_codec_s_answer_says_what_it_costs() -> None:

@@ -13,7 +13,17 @@ from syrupy.assertion import SnapshotAssertion
 
 from analysis.figures.predicted_figure import predicted_drawing
 from analysis.prediction import forecast
-from analysis.prediction.compared import COLUMNS, Errors, compared, faults, in_run, sentences, unfit, unused
+from analysis.prediction.compared import (
+    COLUMNS,
+    Errors,
+    compared,
+    faults,
+    in_run,
+    of_eager,
+    sentences,
+    unfit,
+    unused,
+)
 from analysis.prediction.network import Network
 from tests.unit.analysis.test_forecast import FAR, UNITS, profile, unit_times
 
@@ -103,13 +113,27 @@ def test_a_wider_tolerance_of_the_run_is_counted_with() -> None:
         ({"backend": "rpc"}, "far"),
         ({"batch_size": 8}, "far"),
         ({"codec": "int8"}, "far"),
-        ({"latency_s": np.nan}, "far"),
+        ({"latency_s": np.nan, "throughput_ips": np.nan}, "far"),
     ],
 )
 def test_what_no_forecast_is_for_has_no_row(changed: dict[str, Any], netem: str) -> None:
     rows = measured(["2"]).assign(netem=netem, **changed)
     assert compared(rows, [profile()], [manifest()]).empty
     assert not list(sentences(compared(rows, [profile()], [manifest()])))
+
+
+def test_a_figure_that_cannot_be_trusted_is_not_compared_and_the_other_is() -> None:
+    rows = measured(["0", "2"])
+    rows["throughput_ips"] = [np.nan, rows["throughput_ips"].iloc[1]]
+    frame = compared(rows, [profile()], [manifest()])
+    assert frame["expected"].tolist() == ["latency", "latency,throughput"]
+    (line,) = sentences(frame)
+    assert "3 of 3 figures" in line
+    (nothing,) = sentences(compared(rows.assign(throughput_ips=np.nan), [profile()], [manifest()]))
+    assert "throughput" not in nothing
+    drawing = predicted_drawing(frame.assign(throughput_ips=np.nan, throughput_off=np.nan), "")
+    assert drawing is not None
+    drawing.draw("page")
 
 
 def test_a_profile_whose_units_take_no_time_is_compared_with_nothing() -> None:
@@ -178,3 +202,15 @@ def replace_backend(rows: pd.DataFrame) -> pd.DataFrame:
 def with_rpc() -> Any:
     of = profile()
     return replace(of, backends=(*of.backends, replace(of.backends[0], backend="rpc")))
+
+
+def test_points_of_engines_are_not_compared_with_a_profile_in_eager() -> None:
+    rows = pd.concat([measured(["6"], setup="eager"), measured(["6"], setup="onnx", off=0.1)])
+    trials = pd.DataFrame({"setup": ["eager", "onnx"], "engine": ["eager", "onnx"]})
+    frame = compared(of_eager(rows, trials), [profile()], [manifest()])
+    assert frame["setup"].tolist() == ["eager"]
+    assert list(faults(frame)) == [], "what onnx measured better than eager's bound is no fault"
+    assert len(of_eager(rows.assign(setup=""), trials.head(1).assign(setup=""))) == 2
+    (line,) = unused([profile()], [manifest(engines=["eager", "onnx", "compile"])])
+    assert "onnx, compile are not compared" in line
+    assert list(unused([profile()], [manifest(engines=["eager"])])) == []

@@ -32,7 +32,9 @@ def analysed(folder: Path, rows: list[dict[str, Any]]) -> pd.DataFrame:
 
 def cells(edge: list[float], server: list[float], server_s: list[float], rounds: list[int]) -> pd.DataFrame:
     figures = {"edge_energy_j": edge, "server_energy_j": server, "server_s": server_s, "rounds": rounds}
-    return pd.DataFrame(figures).assign(edge_s=1.0, middle_s=NAN, middle_energy_j=NAN)
+    known = [1.0 if number else NAN for number in rounds]
+    objectives = {"latency_s": known, "throughput_ips": known}
+    return pd.DataFrame(figures | objectives).assign(edge_s=1.0, middle_s=NAN, middle_energy_j=NAN)
 
 
 NAN = float("nan")

@@ -12,8 +12,8 @@ from analysis import findings as notes
 from analysis.figures.kinds import drawings
 from analysis.findings import Options, find
 from analysis.fronts.front import front
+from analysis.page.document import html
 from analysis.prediction.network import Network
-from analysis.runs.load import load
 from tests.unit import example_chain
 from tests.unit import simulated_network as world
 from tests.unit.example_codecs import trials as codecs
@@ -46,30 +46,11 @@ def test_where_nothing_crosses_no_backend_is_named(snapshot: SnapshotAssertion) 
     assert alone == snapshot
 
 
-def test_a_note_where_splitting_changes_top1(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
-    rows = trials(rounds=1, top1=0.75, top1_images=16)
-    assert find([write(tmp_path / "same", rows[:1])], Options()).notes == []
-    rows[1] |= {"top1": 0.5, "top1_images": 8}
-    assert list(notes.differing_top1(load([write(tmp_path / "fewer", rows)]))) == [], "they saw other images"
-    rows[4] |= {"top1": 0.625}
-    rows[5] |= {"top1": 0.125, "status": "invalid"}
-    assert list(notes.differing_top1(load([write(tmp_path / "other", rows)]))) == snapshot
-
-
 def test_a_best_point_names_its_codec_and_what_that_costs() -> None:
     (note,) = notes.best_points(front(codecs(rounds=1)), "small slow")
     assert "point 2 over tcp with uint4 (agreement 90 %)" in note
     (same,) = notes.best_points(front(codecs(codecs=("zstd",), rounds=1)), "small slow")
     assert "point 3 over tcp with zstd, where" in same
-
-
-def test_a_lossy_codec_may_change_top1_from_point_to_point() -> None:
-    data = codecs(rounds=1, top1=0.9, top1_images=100)
-    data.loc[(data["codec"] == "int8") & (data["point"] == "1"), "top1"] = 0.8
-    assert list(notes.differing_top1(data)) == []
-    data.loc[(data["codec"] == "zstd") & (data["point"] == "1"), "top1"] = 0.8
-    (line,) = notes.differing_top1(data)
-    assert "zstd" in line
 
 
 def test_a_run_of_several_codecs_says_what_each_costs_and_where_it_pays(tmp_path: Path) -> None:
@@ -100,3 +81,16 @@ def test_a_run_of_several_codecs_says_what_each_costs_and_where_it_pays(tmp_path
     best = set(drawn.data.loc[drawn.data["what"] == "measured", "backend"])
     assert "tcp int8" in best
     assert "tcp uint4" not in best
+
+
+def test_engines_are_found_to_differ_and_drawn_once(tmp_path: Path) -> None:
+    rows = [row | {"engine": engine} for row in trials(rounds=1)[::7] for engine in ("eager", "onnx")]
+    found = find([write(tmp_path / "run", rows)], Options())
+    assert set(found.paired_engines["setup"]) == {""}
+    assert any(
+        "onnx and eager" in line or "than eager" in line or "eager and onnx" in line for line in found.engines
+    )
+    assert any("best by engine: " in line for line in found.answers)
+    assert "Engines: what they win" in html(found)
+    names = [drawing.name for drawing in drawings(found, each=True) if drawing.kind == "paired-engines"]
+    assert names == [("mobilenetv2", "200ms-5mbit")]

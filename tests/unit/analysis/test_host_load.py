@@ -12,8 +12,8 @@ from syrupy.assertion import SnapshotAssertion
 
 from analysis.runs.load import Joined, Run, joined
 from analysis.statistics import host_load
+from pareto.faults import MATTERS
 from pareto.options import SLOWED
-from pareto.trial import MATTERS
 from tests.unit import example_chain
 
 QUIET = {

@@ -15,8 +15,9 @@ from syrupy.assertion import SnapshotAssertion
 from analysis.comparing.paired import ALL, COLUMNS, paired
 from analysis.comparing.sentences import verdicts
 from analysis.runs.load import load
+from analysis.statistics.noise import Floor
 from analysis.statistics.samples import interval
-from tests.unit import example_codecs
+from tests.unit import example_codecs, example_engines
 from tests.unit.example_run import PAYLOAD_KIB, trials, write
 
 AA = ("tcp:a", "tcp:b")
@@ -284,3 +285,37 @@ def test_a_codec_is_compared_where_it_has_cells_alone() -> None:
     data = coded()
     rows = paired(data[(data["codec"] != "zstd") | (data["point"] == "2")], "codec")
     assert set(rows.loc[rows["other"] == "zstd", "point"]) == {"2", ALL}
+
+
+def test_engines_are_compared_with_eager_within_rounds(snapshot: SnapshotAssertion) -> None:
+    rows = paired(example_engines.trials(), "engine")
+    assert list(rows) == COLUMNS["engine"]
+    assert set(zip(rows["first"], rows["other"], strict=True)) == {("eager", "onnx"), ("eager", "compile")}
+    assert rows["setup"].unique().tolist() == [""], "what tells runs apart, without the engine"
+    onnx = rows[rows["other"] == "onnx"].set_index("point")
+    assert list(onnx.index) == ["0", "1", "2", "3", "4", ALL], "engines differ where nothing crosses, too"
+    assert onnx.loc["4", "latency_difference_percent"] == pytest.approx(-50, abs=1)
+    assert onnx.loc["4", "edge_difference_percent"] == pytest.approx(-50, abs=1)
+    assert onnx.loc[["0", "4"], ["edge_high_percent", "server_high_percent"]].isna().sum().sum() == 2, (
+        "a host without units has no engine"
+    )
+    assert onnx["latency_significant"].all()
+    lines = list(verdicts(rows))
+    assert all("than eager" in line for line in lines)
+    assert lines == snapshot
+
+
+def test_engines_that_run_the_same_are_no_pair() -> None:
+    rows = paired(example_engines.trials(("eager", "edge=onnx", "server=onnx")), "engine")
+    points = rows[rows["point"] != ALL].groupby("other")["point"].agg(list).to_dict()
+    assert points == {"edge=onnx": ["1", "2", "3", "4"], "server=onnx": ["0", "1", "2", "3"]}
+    (first,) = set(paired(example_engines.trials(("onnx", "compile")), "engine")["first"])
+    assert first == "compile", "the first by name, without eager"
+    assert paired(example_engines.trials(("eager",)), "engine").empty
+
+
+def test_the_floor_of_two_engines_is_the_greater(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = {("small", "onnx"): Floor({"latency_s": 0.03}), ("small", "eager"): Floor({"latency_s": 0.01})}
+    monkeypatch.setattr("analysis.comparing.paired.floors", lambda trials: known)
+    rows = paired(example_engines.trials(("eager", "onnx")), "engine")
+    assert rows["latency_floor_percent"].unique() == pytest.approx(3 * math.sqrt(2))

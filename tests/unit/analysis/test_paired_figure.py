@@ -15,7 +15,7 @@ from analysis.figures.drawing import Drawing
 from analysis.figures.paired_figure import INTERVAL, RANGE, SIGNIFICANT, UNSURE, paired_drawing
 from analysis.figures.style import codec_looks
 from analysis.runs.load import load
-from tests.unit import drawn, example_chain, example_codecs
+from tests.unit import drawn, example_chain, example_codecs, example_engines
 from tests.unit.example_run import trials, write
 
 
@@ -175,3 +175,21 @@ def test_codecs_against_none_in_percent(width: str, snapshot: SnapshotAssertion)
     assert drawn.overlapping(figure) == []
     assert drawn.sentences(found.caption)[0] == snapshot
     assert paired_drawing(paired(data[data["codec"] == "none"], "codec"), data, what="codec") is None
+
+
+def test_engines_against_eager_have_a_colour_each() -> None:
+    data = example_engines.trials(rounds=7)
+    found = paired_drawing(paired(data, "engine"), data, "two hosts", "engine")
+    assert found is not None
+    assert found.kind == "paired-engines"
+    assert len(found.data) == 2 * 5
+    assert found.data["point_name"].ne("").all()
+    figure = drawn.rendered(found.draw("page"))
+    assert "Engines against eager" in figure.axes[0].get_title(loc="left")
+    assert {"compile", "onnx"} <= set(drawn.legend(figure))
+    alone = data[data["engine"].isin(["eager", "onnx"])]
+    other = paired_drawing(paired(alone, "engine"), data, "two hosts", "engine")
+    assert other is not None
+    marks = [drawn.marks(drawn.rendered(each.draw("page")).axes[0], marker="^") for each in (found, other)]
+    assert len(marks[0]) == len(marks[1]) == 5, "an engine looks the same, whichever else is compared"
+    assert drawn.outside(figure) == drawn.overlapping(figure) == []

@@ -10,6 +10,7 @@ from syrupy.assertion import SnapshotAssertion
 from analysis.fronts import quality
 from analysis.fronts.front import front, over_codecs
 from analysis.points import in_every_codec
+from tests.unit import example_engines
 from tests.unit.example_codecs import IMAGES, trials
 
 PLANE = ("latency", "throughput")
@@ -19,6 +20,17 @@ def by_codec(rows: pd.DataFrame, column: str) -> dict[str, float]:
     """The figure of each codec at point 0."""
     first = rows[rows["point"] == "0"]
     return dict(zip(first["codec"], first[column], strict=True))
+
+
+def test_an_engine_that_changes_results_says_what_that_costs() -> None:
+    data = example_engines.trials(("eager", "onnx"), rounds=3)
+    lossy = data["engine"] == "onnx"
+    figures = {"agreement": 0.97, "agreement_images": 200.0, "output_error": 0.02}
+    for name, value in figures.items():
+        data[name] = data[name].where(~lossy, value)
+    (line,) = quality.of_engines(front(data, resamples=10))
+    assert line.startswith("small, onnx: it changes the results, agreement of 200 images 97 %")
+    assert list(quality.of_engines(front(data[~lossy], resamples=10))) == []
 
 
 def test_without_labels_accuracy_is_the_agreement_with_the_whole_model() -> None:

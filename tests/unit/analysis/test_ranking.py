@@ -60,13 +60,17 @@ def test_where_many_may_be_the_best_none_is_named_as_a_contender(monkeypatch: py
         monkeypatch.setitem(world.A_S, name, world.A_S["tcp"])
     of = Ensemble.of(observe(world.trials(backends=backends), world.NO_STAGES, world.PROFILES), {})
     network = Network(0.03, 8e6)
-    alike = {("none", backend, point) for backend in backends for point in ("1", "2")}
+    alike = {("none", "", backend, point) for backend in backends for point in ("1", "2")}
     rough = ranking(of, network, "latency", among=alike, model_error=1.0)
     assert sum(choice.probability for choice in rough.contenders) < 0.5
     assert rough.unsure
     assert not rough.sure
     close = ranking(
-        of, network, "latency", among={("none", "tcp:a", "2"), ("none", "tcp:b", "2")}, model_error=1.0
+        of,
+        network,
+        "latency",
+        among={("none", "", "tcp:a", "2"), ("none", "", "tcp:b", "2")},
+        model_error=1.0,
     )
     assert close.sure
     assert not close.unsure

@@ -130,6 +130,7 @@ def test_what_changes_no_measurement_makes_no_setup(same: dict[str, Any]) -> Non
         ({"sweep__edge_cpu": 0.25}, "edge_cpu=1", "edge_cpu=0.25"),
         ({"sweep__threads": 2}, "threads=1", "threads=2"),
         ({"sweep__quick": True}, "quick=False", "quick=True"),
+        ({"sweep__prefetch": 2}, "prefetch=0", "prefetch=2"),
         ({"sweep__shape_at": "edge"}, "shape_at=both", "shape_at=edge"),
         ({"sweep__slow_start_after_idle": True}, "a", "b"),
         ({"sessions__0__testbed__congestion_control": "bbr"}, "congestion=cubic", "congestion=bbr"),

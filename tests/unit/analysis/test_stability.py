@@ -205,6 +205,12 @@ def test_what_never_had_a_valid_trial_is_not_waited_for() -> None:
     assert judged(point(8, **INVALID)).points == 0
 
 
+def test_what_never_had_a_throughput_to_trust_is_not_waited_for() -> None:
+    of_latency = {key: value for key, value in NO_FIGURES.items() if key.startswith("throughput")}
+    now = judged(point(0), point(8, **of_latency))
+    assert (now.unsure, now.lost) == (0, ("tcp 8",))
+
+
 def test_what_is_mostly_invalid_is_not_waited_for() -> None:
     """Five of twelve rounds: at that rate, none of the 100 that there may be would be enough for some points."""
     few: dict[str, Any] = {"rounds": 5, "latency": 0.9, "probability_all": 0.9, **NO_INTERVAL}

@@ -144,7 +144,7 @@ def test_only_the_number_of_a_request_is_open() -> None:
     assert nothing.number(memoryview(wire.Likeness(bytes(8), form).numbered(1))[: wire.HEADER.size]) is None
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.bool, torch.uint8])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.bool, torch.uint8, torch.int16])
 def test_a_view_is_the_tensors_own_memory(dtype: torch.dtype) -> None:
     tensor = torch.ones(2, 3, dtype=dtype)
     (view,) = wire.views((tensor,))

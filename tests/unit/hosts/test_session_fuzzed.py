@@ -115,7 +115,9 @@ def into_reading(reading: Reading) -> None:
 def into_columns(series: Any) -> None:
     usage = read(Usage, USAGE)
     keep(devices.columns(series, usage, 2.0, 1))
-    devices.throttling("edge", series, usage)
+    devices.throttling("edge", series, usage.trial_window)
+    if (before := devices.until(series, usage.trial_window, usage.throughput_window)) is not None:
+        devices.throttling("edge", series, before)
     within = devices.within(series, usage.trial_window)
     KEPT[0].write_devices(CELL, 1, {"edge": within, "server": series})
 

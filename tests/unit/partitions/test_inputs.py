@@ -175,6 +175,7 @@ FAULTS = {
     "raises": "lambda batch, seed: 1 / 0",
     "no tensor": "lambda batch, seed: [3]",
     "no batch": "lambda batch, seed: torch.zeros(7, batch)",
+    "complex": "lambda batch, seed: torch.zeros(batch, 7, dtype=torch.complex64)",
     "scalar": "lambda batch, seed: torch.tensor(1.0)",
     "none": "lambda batch, seed: ()",
     "unknown name": "lambda batch, seed: {'words': torch.zeros(batch, 7, dtype=torch.int64)}",
@@ -213,20 +214,21 @@ Unused.inputs = lambda batch, seed: {"types": torch.zeros(batch, 7), "ids": torc
     assert str(error.value) == snapshot
 
 
-def test_the_example_of_the_documents(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "traced_by", "names"),
+    [
+        (0, "torch.export", ["input", "embedding", "layers.0", "layers.1", "output"]),
+        (1, "torch.fx", ["input", "features.0", "features.1", "features.2", "pool", "output"]),
+    ],
+    ids=["sentences", "sound"],
+)
+def test_the_examples_of_the_documents(tmp_path: Path, number: int, traced_by: str, names: list[str]) -> None:
     text = (REPOSITORY / "docs" / "own-models.md").read_text()
     section = text.partition("## Inputs that are no images")[2].partition("\n## ")[0]
-    (example,) = re.findall(r"```python\n(.*?)```", section, re.S)
-    file = tmp_path / "sentences.py"
-    file.write_text(example)
+    file = tmp_path / f"example{number}.py"
+    file.write_text(re.findall(r"```python\n(.*?)```", section, re.S)[number])
     model = load(f"{file}:build", tmp_path, Cuts(live_tensors=2))
-    assert model.traced_by == "torch.export"
-    assert [point.name for point in model.points] == [
-        "input",
-        "embedding",
-        "layers.0",
-        "layers.1",
-        "output",
-    ]
+    assert model.traced_by == traced_by
+    assert [point.name for point in model.points] == names
     proofs = list(proof.prove(model, *registry.entry(model.name).example(2, 1)))
     assert all(point.parted and point.error < 1e-5 for point in proofs)

@@ -10,7 +10,7 @@ from partitions import model as partitioned
 from partitions import proof
 from partitions.model import PartitionedModel
 from partitions.recipe import Cuts, Recipe
-from partitions.weights import seeded
+from partitions.seeded import seeded
 from tests.unit.small_models import small
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -76,8 +76,8 @@ def assert_proved(model):
     faults = [model.points[it.point].name for it in found if not (it.bitwise and it.parted and it.error == 0)]
     assert not faults
     for result in proof.reference(model, images):
-        differ = proof.max_abs_error([result[:1]], [result[1:]])
-        assert differ > 10 * proof.tolerance([result])  # equality says something
+        differ = proof.max_error([result[:1]], [result[1:]])
+        assert differ > 3 * proof.TOLERANCE  # equality says something
 
 
 @pytest.mark.parametrize("name", PUBLISHED)

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from torch import Tensor
 
 from partitions import model as partitioned
 from partitions import proof, registry, weights
@@ -64,7 +65,7 @@ def test_images_that_come_as_bytes(loaded):
     model = loaded(dtype="uint8")
     images = torch.randint(256, (2, 3, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
     assert all(found.bitwise and found.parted for found in proof.prove(model, images))
-    assert proof.max_abs_error(proof.reference(model, images), proof.reference(model, images.flip(3))) > 0.01
+    assert proof.max_error(proof.reference(model, images), proof.reference(model, images.flip(3))) > 0.01
 
 
 def test_the_whole_is_the_module_and_not_its_graph(loaded):
@@ -189,3 +190,61 @@ def test_what_two_stages_share_is_seen(loaded):
 def test_an_error_is_stated_no_closer_than_it_is(error: float, said: str) -> None:
     found = proof.PointProof(1, parted=True, bitwise=False, error=error)
     assert proof.word(found) == said
+
+
+def test_an_error_is_a_share_of_the_largest_value() -> None:
+    one = torch.tensor([1.0, -2.0])
+    assert proof.max_error([one], [one]) == 0
+    assert proof.max_error([one, one], [one, torch.tensor([1.0, -2.5])]) == 0.2
+    assert proof.max_error([one / 4], [one / 8]) == 0.25, "noise does not shrink with small values"
+    for another in ([torch.tensor([1.0])], [one.double()], [one, one], []):
+        assert proof.max_error([one], another) == math.inf
+    for bad in (math.nan, math.inf):
+        broken = torch.tensor([1.0, bad])
+        assert proof.max_error([one], [broken]) == math.inf
+        assert proof.max_error([one, broken], [one, one]) == math.inf
+        assert proof.max_error([broken], [broken]) == math.inf
+
+
+def detected(classes: int) -> Tensor:
+    """As a YOLO sees one image: 400 places with boxes in pixels and scores, of which those of the last class are 0."""
+    chance = torch.Generator().manual_seed(0)
+    boxes, scores = (torch.rand(1, columns, 400, generator=chance) for columns in (4, classes))
+    return torch.cat((640 * boxes, scores[:, 1:], torch.zeros(1, 1, 400)), 1)
+
+
+def laid_out(layout: str, detections: Tensor) -> list[Tensor]:
+    boxes, scores = detections[:, :4], detections[:, 4:]
+    return {
+        "columns first": [detections],
+        "columns last": [detections.transpose(1, 2)],
+        "outputs of their own": [scores.transpose(1, 2), boxes.transpose(1, 2)],
+        "a row each": [boxes.flatten(1), scores.flatten(1)],
+    }[layout]
+
+
+@pytest.mark.parametrize("classes", [2, 80])
+@pytest.mark.parametrize("layout", ["columns first", "columns last", "outputs of their own", "a row each"])
+def test_a_score_is_not_judged_by_the_pixels_of_the_box_beside_it(classes: int, layout: str) -> None:
+    right = detected(classes)
+    noise = 1e-6 * torch.randn(right.shape, generator=torch.Generator().manual_seed(1))
+    noisy = right * (1 + noise) + noise  # also where a class is never seen
+    assert 0 < proof.max_error(laid_out(layout, noisy), laid_out(layout, right)) < proof.TOLERANCE / 10
+    for column, off in ((4, 0.01), (3 + classes, 0.01), (0, 0.5)):
+        wrong = right.clone()
+        wrong[0, column, 7] += off
+        assert proof.max_error(laid_out(layout, wrong), laid_out(layout, right)) > proof.TOLERANCE
+
+
+def test_what_has_fewer_values_than_there_are_of_them_is_no_column() -> None:
+    """Of 1000 classes some are near zero by chance, which says nothing of the noise in them."""
+    logits = 50 * torch.randn(1, 2, 1000, generator=torch.Generator().manual_seed(0))
+    logits[0, :, 3] = 0
+    noisy = logits + 1e-6 * logits.abs().max()
+    assert proof.max_error([noisy], [logits]) < 2e-6
+
+
+def test_whole_numbers_are_equal_or_not() -> None:
+    numbers = torch.tensor([[7, 100_000]])
+    assert proof.max_error([numbers], [numbers]) == 0
+    assert proof.max_error([numbers + 1], [numbers]) == 1

@@ -242,6 +242,17 @@ def test_a_detector_has_the_precision_of_its_boxes() -> None:
     assert compared(nothing, nothing, task="detection").map50 is None, "the whole model saw nothing"
 
 
+def test_of_very_many_boxes_the_best_are_kept() -> None:
+    side = 120
+    at = torch.arange(side * side)
+    centres = torch.stack((20.0 * (at % side), 20.0 * (at // side)))
+    scores = torch.linspace(0.3, 0.9, len(at))
+    outputs = torch.cat((centres, torch.full((2, len(at)), 10.0), scores[None]))[None]
+    (found,) = quality.boxes(outputs)
+    assert len(found.scores) == quality.MOST_CANDIDATES
+    assert found.scores.min() > scores[-quality.MOST_CANDIDATES - 1]
+
+
 def test_what_is_not_finite_is_not_known() -> None:
     broken = logits(0, 1)
     broken[0, 0] = NAN

@@ -65,12 +65,12 @@ def test_a_name_of_two_models_is_refused_rather_than_guessed(snapshot):
     ],
 )
 def test_input_shape(name, size):
-    assert registry.entry(name).input_shape == (3, size, size)
+    assert registry.entry(name).images.shape == (3, size, size)
 
 
 def test_an_entry_tells_how_images_are_normalised_and_what_a_classifier_says():
     entry = registry.entry("MobileNetV2")
-    assert (entry.name, entry.mean, entry.std) == (
+    assert (entry.name, entry.images.mean, entry.images.std) == (
         "mobilenet_v2",
         (0.485, 0.456, 0.406),
         (0.229, 0.224, 0.225),
@@ -78,8 +78,8 @@ def test_an_entry_tells_how_images_are_normalised_and_what_a_classifier_says():
     assert (len(entry.classes), entry.classes[0], entry.classes[-1]) == (1000, "tench", "toilet tissue")
     assert entry.pretrained is not None
     assert registry.source("mobilenet_v2") == ("", "")
-    assert registry.entry("efficientnet_v2_l").mean == (0.5, 0.5, 0.5)
-    assert registry.entry("ssdlite320_mobilenet_v3_large").std == (0.5, 0.5, 0.5)
+    assert registry.entry("efficientnet_v2_l").images.mean == (0.5, 0.5, 0.5)
+    assert registry.entry("ssdlite320_mobilenet_v3_large").images.std == (0.5, 0.5, 0.5)
     assert registry.entry("fcn_resnet50").classes == ()
 
 
@@ -99,7 +99,7 @@ ONE_STAGE = [name for name in models.list_models(module=models.detection) if "rc
 
 @pytest.mark.parametrize("name", ONE_STAGE)
 def test_a_one_stage_detector_is_its_network_up_to_the_heads(name):
-    model, shape = registry.build_structure(name).to("meta"), registry.entry(name).input_shape
+    model, shape = registry.build_structure(name).to("meta"), registry.entry(name).images.shape
     outputs = model(torch.empty(2, *shape, device="meta"))
     assert type(model).__name__ in ("RetinaNet", "FCOS", "SSD")
     assert isinstance(model, models.detection.RetinaNet | models.detection.FCOS | models.detection.ssd.SSD)
@@ -192,7 +192,7 @@ def test_the_package_itself_does_not_import_torch():
 
 def test_the_package_needs_nothing_that_a_device_lacks():
     allowed = {"torch", "torchvision", "safetensors", *sys.stdlib_module_names}
-    travels = {"pareto.errors"}
+    travels = {"pareto.constants", "pareto.errors"}
     for path in Path(partitions.__file__).parent.glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Import):

@@ -6,7 +6,8 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 
 from partitions import registry
-from partitions.weights import seeded
+from partitions.inputs import Images
+from partitions.seeded import seeded
 
 
 class Trunk(nn.Module):
@@ -75,7 +76,7 @@ class Weightless(nn.Module):
 @pytest.fixture(autouse=True)
 def registered(monkeypatch):
     for kind in (Heads, Normalized, Weightless):
-        entry = registry.Entry(kind.__name__, kind, (3, 8, 8))
+        entry = registry.Entry(kind.__name__, kind, Images((3, 8, 8)))
         monkeypatch.setitem(registry._adopted, kind.__name__, entry)
 
 

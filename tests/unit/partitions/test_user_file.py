@@ -11,6 +11,7 @@ import torch
 from pareto.errors import UserError
 from partitions import model as partitioned
 from partitions import proof, registry, weights
+from partitions.inputs import Images
 from partitions.recipe import Cuts, Recipe
 
 NET = """
@@ -81,7 +82,7 @@ def test_a_registered_builder_is_a_model_with_all_that_it_declared(write):
     assert registry.canonical(str(path)) == "net.build"  # the only one there
     assert registry.canonical("net.build") == "net.build"
     entry = registry.entry("net.build")
-    assert (entry.input_shape, entry.mean, entry.std) == ((3, 16, 16), (0.5,) * 3, (0.25,) * 3)
+    assert entry.takes == Images((3, 16, 16), (0.5,) * 3, (0.25,) * 3)
     assert entry.classes == tuple("abcdefghij")
     assert registry.source("net.build") == (str(path), "build")
     assert "net.build" in registry.names()
@@ -138,13 +139,13 @@ def test_a_plain_function_or_class_will_do(write):
         def annotated(x: int): ...
         assert annotated.__annotations__["x"] is int  # no future of ours is in force in it
     """)
-    assert registry.entry(f"{path}:Digits").input_shape == (1, 32, 32)
+    assert registry.entry(f"{path}:Digits").images.shape == (1, 32, 32)
     entry = registry.entry(f"{path}:small")
-    assert (entry.input_shape, entry.mean, entry.std) == ((1, 28, 28), (0.0,), (1.0,))
+    assert entry.takes == Images((1, 28, 28), (0.0,), (1.0,))
     assert not any(parameter.requires_grad for parameter in registry.build("net.small").parameters())
     assert not registry.build("net.Digits").training
     plain = write("def build():\n    raise SystemExit\n", "plain.py")
-    assert registry.entry(f"{plain}:build").input_shape == (3, 224, 224)  # it has not been called
+    assert registry.entry(f"{plain}:build").images.shape == (3, 224, 224)  # it has not been called
 
 
 def test_names_are_safe_for_files(write):

@@ -10,8 +10,8 @@ from safetensors.torch import load_file, save_file
 
 from pareto.errors import UserError
 from partitions import registry, weights
+from partitions.seeded import seeded
 from partitions.torchvision_models import models
-from partitions.weights import seeded
 from tests.unit.small_models import small
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -145,7 +145,7 @@ def test_a_state_dict_that_does_not_fit_is_refused(spoil, tmp_path, snapshot):
 def test_a_reader_reads_what_is_asked_for_and_no_more(tmp_path):
     state = seeded(SMALL, 3).state_dict()
     made = weights.make(SMALL, "seeded", 3, tmp_path)
-    reader = weights.Reader(made.path, SMALL)
+    reader = weights.Reader([made.path], SMALL)
     assert list(reader.keys) == list(state)
     wanted = ["classifier.1.bias", "features.0.weight"]
     read = dict(reader.read(wanted))
@@ -157,7 +157,7 @@ def test_a_reader_reads_what_is_asked_for_and_no_more(tmp_path):
 
 def test_nothing_of_the_file_stays_open_or_mapped(tmp_path):
     made = weights.make(SMALL, "seeded", 3, tmp_path)
-    reader = weights.Reader(made.path, SMALL)
+    reader = weights.Reader([made.path], SMALL)
     read = dict(reader.read(reader.keys))
     assert made.digest not in Path("/proc/self/maps").read_text()
     assert not [fd for fd in Path("/proc/self/fd").iterdir() if made.digest in str(fd.resolve())]
@@ -174,13 +174,13 @@ def test_what_a_reader_reads_has_the_models_dtype(tmp_path):
 
 def test_a_file_that_shrank_or_went_away_is_one_clear_line(tmp_path, snapshot):
     made = weights.make(SMALL, "seeded", 3, tmp_path)
-    reader = weights.Reader(made.path, SMALL)
+    reader = weights.Reader([made.path], SMALL)
     with made.path.open("r+b") as file:
         file.truncate(made.path.stat().st_size - 1)
     with pytest.raises(UserError) as ends:
         dict(reader.read(reader.keys))
     with pytest.raises(UserError):
-        weights.Reader(made.path, SMALL)
+        weights.Reader([made.path], SMALL)
     made.path.unlink()
     with pytest.raises(UserError) as gone:
         dict(reader.read(reader.keys))

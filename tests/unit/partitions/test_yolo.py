@@ -13,7 +13,7 @@ from pareto.errors import UserError
 from partitions import model as partitioned
 from partitions import proof, registry, weights, yolo
 from partitions.recipe import Cuts, Recipe
-from partitions.weights import seeded
+from partitions.seeded import seeded
 from tests.unit.small_models import small
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -75,7 +75,7 @@ def test_its_boxes_are_those_of_the_package_itself(name):
 
 @installed
 def test_it_takes_images_of_640_pixels():
-    model, shape = registry.build_structure("yolov8n").to("meta"), registry.entry("yolov8n").input_shape
+    model, shape = registry.build_structure("yolov8n").to("meta"), registry.entry("yolov8n").images.shape
     assert shape == (3, 640, 640)
     assert model(torch.empty(1, *shape, device="meta")).shape == (1, 84, 8400)
 

@@ -43,7 +43,11 @@ def worker(tmp_path_factory: pytest.TempPathFactory, images: torch.Tensor) -> It
         made = weights.make(name, "seeded", 3, folder)
         save_file({"input0": images}, folder / "examples")
         worker = Worker(device.named("cpu"))
-        worker.load(LoadModel(vars(recipe) | {"cuts": vars(recipe.cuts)}, str(made.path), made.digest, []))
+        worker.load(
+            LoadModel(
+                vars(recipe) | {"cuts": vars(recipe.cuts)}, {str(made.path): made.digest}, made.digest, []
+            )
+        )
         worker.folder = folder  # type: ignore[attr-defined]
         yield worker
 

@@ -255,6 +255,98 @@ def test_without_a_link_the_edge_alone_is_measured(clock: Clock) -> None:
     assert len(many.samples) == 10 + 1 + 1
 
 
+def test_what_decodes_an_input_is_apart_from_the_stage_and_keeps_the_edge_busy(clock: Clock) -> None:
+    def decode(tensors: Tensors) -> Tensors:
+        clock.taking(1 / 32)(tensors)
+        return (tensors[0] + 1,)
+
+    alone = phases.latency(NoLink(), clock.taking(1 / 64), INPUTS, Length(3, 0.0), decode=decode)
+    many = phases.throughput(
+        NoLink(), clock.taking(1 / 64), INPUTS, Length(10, 0.0), 0.01, depth=1, decode=decode
+    )
+    for sample in (*alone.samples, *many.samples):
+        assert (sample.decode_s, sample.edge_s, sample.busy_s) == (1 / 32, 1 / 64, 3 / 64)
+    assert {sample.latency_s for sample in alone.samples} == {3 / 64}
+    assert phases.rate(many, 1) == pytest.approx(64 / 3)
+    for which, (output,) in (*alone.outputs, *many.outputs):
+        assert torch.equal(output, INPUTS[which][0] + 1)
+
+
+AHEAD = 2
+
+
+def test_inputs_are_decoded_ahead_while_the_edge_computes_but_no_further_than_asked() -> None:
+    """Each request but the last ones is computed only when as many behind it have begun to be decoded."""
+    made = 2 * math.ceil(5 / 2) + 1 + 2 + AHEAD
+    decoding = [threading.Event() for _ in range(made)]
+    computed, overlapped, ahead = itertools.count(), list[bool](), list[int]()
+
+    def decode(tensors: Tensors) -> Tensors:
+        number = sum(event.is_set() for event in decoding)
+        ahead.append(number + 1 - len(overlapped))
+        decoding[number].set()
+        return (tensors[0] + 1,)
+
+    def compute(tensors: Tensors) -> Tensors:
+        overlapped.append(decoding[min(next(computed) + AHEAD, made - 1)].wait(30))
+        return tensors
+
+    phase = phases.throughput(
+        NoLink(), compute, INPUTS, Length(5, 0.0), 1.0, depth=2, decode=decode, prefetch=AHEAD
+    )
+    assert overlapped == [True] * made
+    assert max(ahead) <= AHEAD + 1  # the one that is computed
+    assert len(phases.steady(phase)) >= 5 + 1
+    assert len(phases.loaded(phase)) == made - 2 - AHEAD
+    for sample in phase.samples:
+        parts_s = sample.decode_s + sample.waited_s + sample.edge_s + sample.encode_s
+        assert sample.waited_s >= -1e-9 and parts_s <= sample.latency_s + 1e-9
+    for which, (output,) in phase.outputs:
+        assert torch.equal(output, INPUTS[which][0] + 1)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("where", ["decode", "compute", "send"])
+def test_a_fault_ends_the_phase_and_the_thread_that_decodes_ahead(where: str) -> None:
+    numbers = itertools.count()
+
+    def fault(tensors: Tensors) -> Tensors:
+        if next(numbers) == 3:
+            raise BackendError("gone")
+        return tensors
+
+    class Sending(NoLink):
+        def send(self, request_id: int, tensors: Tensors) -> float:
+            return super().send(request_id, fault(tensors) if where == "send" else tensors)
+
+    before = set(threading.enumerate())
+    with pytest.raises(BackendError, match="gone"):
+        phases.throughput(
+            Sending(),
+            fault if where == "compute" else slow(0),
+            INPUTS,
+            Length(50, 0.0),
+            1.0,
+            depth=2,
+            decode=fault if where == "decode" else slow(0),
+            prefetch=AHEAD,
+        )
+    assert set(threading.enumerate()) <= before
+
+
+def test_an_edge_that_decodes_ahead_is_as_busy_as_the_busier_of_its_steps() -> None:
+    """From 1.0 to 3.0 it decodes for 0.75 s, and computes and encodes for 1 s, part of it at the same time."""
+    samples = [
+        Sample(0.0, 1.0, 0.5, 0.0, (), 0.25, decode_s=0.25),
+        Sample(0.5, 2.0, 0.25, 0.0, (), 0.25, decode_s=0.75, waited_s=0.25),
+        Sample(1.5, 3.0, 0.25, 0.0, (), 0.25, decode_s=0.5, waited_s=0.5),
+        Sample(3.0, 4.0, 0.5, 0.0, (), 0.25, decode_s=0.25),
+    ]
+    phase = Phase(0.0, samples, [], prefetch=AHEAD)
+    assert [runs[1] for runs in phases.edge_runs(phase)] == [(0.5, 1.25), (1.5, 2.0)]
+    assert phases.busy_s(phase) == 1.0
+
+
 def test_rate_leaves_fill_and_drain_out_and_counts_images() -> None:
     """Three in flight: when the last one began, the two before it were still on their way."""
     began_done = [(0.0, 1.0), (0.1, 1.1), (0.2, 1.2), (1.0, 1.3), (1.1, 1.31), (1.3, 1.32)]

@@ -44,7 +44,11 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
         recipe = Recipe(name, input="uint8")
         made = weights.make(name, "seeded", 3, tmp_path_factory.mktemp("weights"))
         worker = Worker(device.named("cpu"))
-        worker.load(LoadModel(vars(recipe) | {"cuts": vars(recipe.cuts)}, str(made.path), made.digest, []))
+        worker.load(
+            LoadModel(
+                vars(recipe) | {"cuts": vars(recipe.cuts)}, {str(made.path): made.digest}, made.digest, []
+            )
+        )
         yield worker
 
 
@@ -175,7 +179,7 @@ def test_on_a_real_gpu_events_tell(tmp_path: Path) -> None:
     recipe = Recipe("mobilenet_v2")
     file = weights.make("mobilenet_v2", "seeded", 0, tmp_path)
     gpu, outline = device.named("cuda:0"), partitioned.outline(recipe)
-    resident = partitioned.ResidentStage(outline, file.path, gpu.name)
+    resident = partitioned.ResidentStage(outline, [file.path], gpu.name)
     resident.change(0, len(outline.points) - 1)
     report = units.timed(gpu, resident, units.example((("float32", (1, 3, 224, 224)),)), request(runs=30))
     sums = [sum(run) for run in report.units_s]

@@ -25,7 +25,7 @@ from syrupy.assertion import SnapshotAssertion
 from pareto import coding
 from pareto.backends.base import BackendError
 from pareto.codec_work import without_codecs
-from pareto.codecs import own
+from pareto.codecs import camera, own
 from pareto.codecs.registry import parse
 from pareto.errors import UserError
 from pareto.jsonlines import Refused, plain
@@ -45,6 +45,7 @@ from pareto.messages import (
     StageLoaded,
     TrialReport,
     WarmUp,
+    WrongOutput,
 )
 from pareto.validation import read
 from pareto.worker import device, host
@@ -57,6 +58,7 @@ from partitions.graph import TensorSpec
 from partitions.recipe import Cuts, Recipe
 from partitions.weights import file_digest
 from tests.unit.backends.seals import keys
+from tests.unit.codecs.test_camera import jpeg
 from tests.unit.forked import Forked, run_main
 from tests.unit.own_codecs import ENTROPY, LEARNED, written
 from tests.unit.small_models import small
@@ -98,7 +100,7 @@ def loading(model: None, one_thread: None, tmp_path_factory: pytest.TempPathFact
     save_file({**tensors, **coded}, folder / "data")
     return {
         "recipe": asdict(RECIPE),
-        "weights": str(made.path),
+        "weights": {str(made.path): made.digest},
         "digest": made.digest,
         "data": [str(folder / "data")],
     }
@@ -144,7 +146,12 @@ class Chain:
         return self.hosts[position].stage(LoadStage(wanted, position, interface))
 
     def trial(
-        self, *cuts: int, backend: str = "tcp", codec: str = "none", engine: str = "eager"
+        self,
+        *cuts: int,
+        backend: str = "tcp",
+        codec: str = "none",
+        engine: str = "eager",
+        prefetch: int = 0,
     ) -> TrialReport:
         report = self.edge.trial(
             RunTrial(
@@ -156,6 +163,7 @@ class Chain:
                 in_flight=None,
                 peer="127.0.0.1",
                 interface="lo",
+                prefetch=prefetch,
             )
         )
         assert isinstance(report, TrialReport)
@@ -291,6 +299,44 @@ def test_each_host_of_a_chain_runs_its_stage_by_its_engine(three: Chain) -> None
 
 
 @needs_onnx
+def test_a_quantised_stage_computes_what_the_driver_foresees_and_keeps_no_other_weights(
+    loading: dict[str, Any], tmp_path: Path
+) -> None:
+    engine, (data,) = "edge=onnx:int8", loading["data"]
+    tensors = load_file(data)
+    model = partitioned.load(RECIPE, weights.make(MODEL, "seeded", 3, tmp_path).path)
+    foreseen = coding.expected(model, tensors, [(LAST,)], [parse("none")], engines=[engines.parse(engine)])
+    save_file({**tensors, **foreseen.references}, tmp_path / "data")
+    worker = Worker(device.named("cpu"))
+    worker.load(LoadModel(**{**loading, "data": [str(tmp_path / "data")]}))
+    split = Split((LAST,), 1, "tcp", engine=engine)
+    ranges = foreseen.ranges["onnx:int8", 0, LAST]
+    plain = worker.stage(LoadStage(Split((LAST,), 1, "tcp"), **AT_EDGE))
+    staged = worker.stage(LoadStage(split, **AT_EDGE, ranges=dict(ranges)))
+    assert staged.weights_bytes < plain.weights_bytes / 2
+    request = RunTrial(
+        split=split,
+        warmup_requests=2,
+        latency=Length(4, 0.0),
+        throughput=Length(4, 0.0),
+        transfer_s=0.001,
+        in_flight=None,
+        peer="127.0.0.1",
+        interface="lo",
+    )
+    report = worker.trial(request)
+    assert report.max_abs_error <= report.tolerance
+    assert isinstance(report, TrialReport)
+    wrong = {name: (low / 9, high / 9) for name, (low, high) in ranges.items()}
+    worker.forget_engines()
+    worker.stage(LoadStage(split, **AT_EDGE, ranges=wrong))
+    assert isinstance(worker.trial(request), WrongOutput)
+    worker.forget_engines()
+    with pytest.raises(Refused, match="another version"):
+        worker.stage(LoadStage(split, **AT_EDGE, ranges={"of another torch": (0.0, 1.0)}))
+
+
+@needs_onnx
 def test_a_host_that_only_passes_on_needs_no_engine(three: Chain) -> None:
     assert [one.engine_s is not None for one in three.stage(0, 0, engine="onnx")] == [False, False, True]
     report = three.trial(0, 0, engine="onnx")
@@ -406,8 +452,8 @@ def test_a_server_whose_stage_could_not_be_had_answers_nothing(
     loading: dict[str, Any], tmp_path: Path, snapshot: SnapshotAssertion
 ) -> None:
     own = tmp_path / "own"
-    own.write_bytes(Path(loading["weights"]).read_bytes())
-    pair = Chain({**loading, "weights": str(own)})
+    own.write_bytes(Path(*loading["weights"]).read_bytes())
+    pair = Chain({**loading, "weights": {str(own): loading["digest"]}})
     pair.stage(5)
     own.unlink()
     with pytest.raises(UserError):
@@ -424,7 +470,7 @@ def test_other_weights_are_refused_before_anything_is_let_go(
     damaged.touch()
     pair.stage(3)
     with pytest.raises(Refused) as refused:
-        pair.edge.load(LoadModel(**{**loading, "weights": str(damaged)}))
+        pair.edge.load(LoadModel(**{**loading, "weights": {str(damaged): loading["digest"]}}))
     assert str(refused.value) == snapshot
     assert not damaged.exists()  # or it would pass for sent
     assert pair.trial(3).latency_s > 0
@@ -487,8 +533,8 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     save_file({"input0": torch.ones(1, 1, 3, 8, 8), "reference0": torch.zeros(1, 1, 10)}, folder / "data")
     return {
         "recipe": asdict(Recipe(name, Cuts(), *registry.source(name))),
-        "weights": str(folder / "weights"),
-        "digest": weights.file_digest(folder / "weights"),
+        "weights": {str(folder / "weights"): (digest := weights.file_digest(folder / "weights"))},
+        "digest": digest,
         "data": [str(folder / "data")],
     }
 
@@ -645,7 +691,7 @@ def test_a_users_own_codec_is_another_at_each_link_of_a_chain(
     """The results are those of one process to the last bit, whatever random numbers a host draws."""
     file = written(tmp_path, {"Bottleneck": LEARNED, "Entropy": ENTROPY}[name])
     cuts, codec = CODED[1], f"{name}{behind}"
-    model = partitioned.load(RECIPE, Path(loading["weights"]))
+    model = partitioned.load(RECIPE, Path(*loading["weights"]))
     places = [
         own.Cut.of(MODEL, cut, model.points[cut].name, _layout(model.points[cut].payload, 1)) for cut in cuts
     ]
@@ -676,3 +722,39 @@ def test_a_users_own_codec_that_a_host_cannot_import_is_refused_in_one_line(
     sent = OwnCodec("Own", str(file), "Own", "b.py", str(state), file_digest(state), 5, [])
     with pytest.raises(Refused, match="No module named 'no_such_package_of_this_name'"):
         Chain({**loading, "codecs": [sent]})
+
+
+def test_requests_begin_with_files_which_either_host_decodes(loading: dict[str, Any], tmp_path: Path) -> None:
+    recipe = Recipe(MODEL, input="uint8")
+    model = partitioned.load(recipe, Path(*loading["weights"]))
+    crop = camera.crop_for(MODEL, (3, 64, 64))
+    files = [jpeg(1), jpeg(2, quality=30)]
+    inputs = torch.stack([camera.pixels(file, crop)[None] for file in files])
+    references = torch.stack([proof.reference(model, batch)[0] for batch in inputs])
+    framed = {f"file{number}": camera.framed([file]) for number, file in enumerate(files)}
+    save_file({"input0": inputs, "reference0": references, **framed}, tmp_path / "data")
+    sizes = {len(file) for file in files}
+    pair = Chain(
+        {
+            **loading,
+            "recipe": asdict(recipe),
+            "data": [str(tmp_path / "data")],
+            "file_bytes": max(sizes),
+        }
+    )
+    of_stage = model.points[3].payload_bytes
+    for codec, cut, sent in (
+        ("none", 0, {3 * 64 * 64}),
+        ("file", 0, sizes),
+        ("none", 3, {of_stage}),
+        ("none", LAST, {0}),
+    ):
+        pair.stage(cut, codec=codec)
+        report = pair.trial(cut, codec=codec, prefetch=2)
+        assert report.prefetch == (2 if codec == "none" else 0)
+        requests = len(report.requests.latency.started_s) + len(report.requests.throughput.started_s)
+        behind = pair.server.usage(GetUsage(requests, 2, requests)).coded
+        assert report.coded is not None
+        assert set(report.coded.wire_bytes) == sent
+        assert all(each > 0 for each in report.coded.decode_s) == (codec == "none")
+        assert (behind is not None and all(each > 0 for each in behind.decode_s)) == (codec == "file")

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
+from pareto.errors import UserError
 from partitions.engines import registry
 from partitions.engines.registry import listed, parse
 
@@ -56,6 +57,41 @@ def test_the_refusal_says_what_there_is(snapshot: SnapshotAssertion) -> None:
 )
 def test_each_host_has_its_engine(text: str, of_each: list[str]) -> None:
     assert [parse(text).at(position, 3) for position in range(3)] == of_each
+
+
+@pytest.mark.parametrize(
+    ("text", "cuts", "lossy"),
+    [
+        ("onnx:int8", (3,), "edge=onnx:int8+server=onnx:int8"),
+        ("onnx:int8", (0,), "server=onnx:int8"),
+        ("onnx:int8", (7,), "edge=onnx:int8"),
+        ("onnx:int8", (3, 3), "edge=onnx:int8+server=onnx:int8"),
+        ("edge=onnx:int8+server=compile", (3,), "edge=onnx:int8"),
+        ("edge=onnx:int8+server=compile", (0,), "eager"),
+        ("edge=onnx+server=compile", (3,), "eager"),
+    ],
+)
+def test_what_changes_results_is_what_hosts_with_something_to_do_have(
+    text: str, cuts: tuple[int, ...], lossy: str
+) -> None:
+    made = parse(text).lossy(cuts, 7)
+    assert made.text == lossy
+    assert bool(made.differs) == (lossy != "eager")
+
+
+def test_what_changes_results_is_worked_out_here_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "find_spec", lambda name: None)
+    registry.check_lossy(["eager", "onnx"])
+    with pytest.raises(UserError, match=r"--engine onnx:int8.*pip install"):
+        registry.check_lossy(["eager", "edge=onnx:int8"])
+
+
+def test_a_processor_without_short_numbers_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "processor_flags", lambda: frozenset({"avx2"}))
+    assert "no bfloat16" in registry.missing("eager:bfloat16")
+    assert registry.missing("eager:channels_last") == ""
+    monkeypatch.setattr(registry, "processor_flags", lambda: frozenset({"bf16"}))
+    assert registry.missing("eager:bfloat16") == ""
 
 
 def test_the_last_of_two_hosts_is_the_server() -> None:

@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 from PIL import Image
 
+from pareto.datasets import Dataset, Labelled, cifar10, folder, match
 from pareto.errors import UserError
-from pareto.feed import Dataset, Labelled, cifar10, folder, match
 from tests.unit import example_images
 
 
@@ -117,7 +117,7 @@ def unread() -> Image.Image:
 
 def set_of(tmp_path, *counts: int) -> Dataset:
     samples = (Labelled(label, unread) for label, count in enumerate(counts) for _ in range(count))
-    return Dataset(tmp_path, tuple(samples), tuple(str(label) for label in range(len(counts))))
+    return Dataset(str(tmp_path), tuple(samples), tuple(str(label) for label in range(len(counts))))
 
 
 def test_each_beginning_is_spread_over_the_classes(tmp_path):

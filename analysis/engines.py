@@ -1,0 +1,81 @@
+"""Which engine each row is of, and which is at work where: engines are told apart by the setup."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from analysis.points import cuts, hosts, nothing_crosses
+
+EAGER = "eager"
+"""The engine of a trial for which nothing was built: the base that others are compared with."""
+_JOINS, _IS = "+", "="
+
+
+def engines(rows: pd.DataFrame) -> pd.Series:
+    """The engine of each row; runs from before there were engines do not say it."""
+    if "engine" not in rows:
+        return pd.Series(EAGER, index=rows.index, dtype="str")
+    engine = rows["engine"].astype(object).fillna("").astype("str")
+    return engine.where(engine != "", EAGER)
+
+
+def setup_of(setup: str, engine: str) -> str:
+    """The setup of trials of an engine, where several were measured: `edge_cpu=0.25 onnx`, or `onnx`."""
+    return f"{setup} {engine}" if setup else engine
+
+
+def without_engine(rows: pd.DataFrame) -> pd.Series:
+    """The setup of each row without its engine: what is the same for trials that only their engines tell apart."""
+    pairs = zip(rows["setup"].astype("str"), engines(rows), strict=True)
+    known: dict[tuple[str, str], str] = {}
+    texts = [known.setdefault(pair, pair[0].removesuffix(pair[1]).rstrip()) for pair in pairs]
+    return pd.Series(texts, index=rows.index, dtype="str")
+
+
+def of_role(engine: str, role: str) -> str:
+    """The engine of a host: `onnx` of `edge=onnx` at the edge, `eager` at the server."""
+    if _IS not in engine:
+        return engine
+    parted = (part.partition(_IS) for part in engine.split(_JOINS))
+    return next((name for which, _, name in parted if which == role), EAGER)
+
+
+def at_work(rows: pd.DataFrame) -> pd.Series:
+    """What runs the units of each trial: `edge=onnx+server=onnx`, of the hosts that have any. Trials of one point that
+    have the same here are the same treatment.
+    """
+    alone = nothing_crosses(rows)
+    last = {str(model): cuts(str(point))[0] for model, point in _once(rows[alone], "model", "point")}
+    named = {
+        (model, engine, point): _at_work(engine, point, last.get(model))
+        for model, engine, point in _once(rows.assign(engine=engines(rows)), "model", "engine", "point")
+    }
+    keys = zip(rows["model"].astype("str"), engines(rows), rows["point"].astype("str"), strict=True)
+    return pd.Series([named[key] for key in keys], index=rows.index, dtype="str")
+
+
+def work_names(rows: pd.DataFrame) -> pd.Series:
+    """`at_work` in short: `onnx` where all working hosts have it, `edge=onnx` where the others are eager."""
+    works = at_work(rows)
+    return works.map({work: _short(work) for work in works.unique()})
+
+
+def _short(work: str) -> str:
+    named = dict(part.split(_IS) for part in work.split(_JOINS) if part)
+    if len(set(named.values())) <= 1:
+        return next(iter(named.values()), EAGER)
+    return _JOINS.join(f"{role}{_IS}{name}" for role, name in named.items() if name != EAGER)
+
+
+def _once(rows: pd.DataFrame, *columns: str) -> list[tuple[str, ...]]:
+    return list(rows[[*columns]].astype("str").drop_duplicates().itertuples(index=False, name=None))
+
+
+def _at_work(engine: str, point: str, last: int | None) -> str:
+    ends = [0, *cuts(point), last]
+    working = [
+        f"{role}{_IS}{of_role(engine, role)}"
+        for role, first, end in zip(hosts(point), ends, ends[1:], strict=False)
+        if first != end
+    ]
+    return _JOINS.join(working)

@@ -1,0 +1,92 @@
+"""Which figures of a trial can be trusted: those of its latency phase, those of its throughput phase, or both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+
+from analysis.schema import STANDS, STATUSES, status_of
+from analysis.statistics.samples import Floats
+
+OF_LATENCY = (
+    *("latency_s", "latency_p95_s", "edge_s", "encode_s", "decode_s", "serialize_s", "network_s", "middle_s"),
+    *("server_s", "edge_slowdown", "server_slowdown", "latency_bound_s", "probed_latency_bound_s"),
+    *("edge_gpu_s", "server_gpu_s", "loaded_rate_bps", "sequential_ips"),
+    *("compute_s", "slowdown"),
+)
+OF_THROUGHPUT = (
+    *("throughput_ips", "throughput_bound_ips", "probed_throughput_bound_ips", "bound_by", "busiest"),
+    *("busiest_utilization", "loaded_latency_s", "loaded_latency_p95_s", "full_cores"),
+    *("edge_core_percent", "server_core_percent"),
+    *("utilization", "bubble_s", "core_percent"),
+)
+OF_BOTH = (
+    "pipeline_gain",
+    *(f"{host}{kind}energy_j" for host in ("edge_", "server_", "") for kind in ("", "active_")),
+)
+"""Energy is of the throughput phase, and whose it is follows from the hosts' times in the latency phase."""
+UNTRUSTED = {"latency": (*OF_LATENCY, *OF_BOTH), "throughput": (*OF_THROUGHPUT, *OF_BOTH)}
+"""The columns of trials and stages that must not be trusted where a figure is not."""
+_ANY = frozenset(status for standing in STANDS.values() for status in standing)
+
+
+def stands(trials: pd.DataFrame, figure: str = "") -> pd.Series:
+    """Which trials have a `latency`, or a `throughput`, that can be trusted; without a name, one of them at least.
+
+    The other one is empty in what `analysis.runs.load` gives.
+    """
+    return trials["status"].isin(STANDS[figure] if figure else _ANY)
+
+
+def trusted(rows: pd.DataFrame, status: pd.Series | None = None) -> pd.DataFrame:
+    """The rows, with the figures empty that must not be trusted although their trial counts for others.
+
+    rows: trials, or stages with the `status` of the trial of each. As they are where no trial counts for one alone.
+    """
+    known = rows["status"] if status is None else status
+    for figure, columns in UNTRUSTED.items():
+        spoiled = (known.isin(_ANY) & ~known.isin(STANDS[figure])).to_numpy()
+        if not spoiled.any():
+            continue
+        emptied = {
+            name: rows[name].where(~spoiled, np.nan if rows[name].dtype.kind == "f" else "")
+            for name in columns
+            if name in rows
+        }
+        rows = rows.assign(**emptied)
+    return rows
+
+
+def fewest(latency: Floats, throughput: Floats) -> Floats:
+    """How many rounds both figures have, by how many each has; where one has none, those of the other."""
+    return np.where((latency > 0) & (throughput > 0), np.minimum(latency, throughput), latency + throughput)
+
+
+def statuses(latency: pd.Series, throughput: pd.Series) -> list[str]:
+    """The status by whether each of the two figures can be trusted."""
+    return [
+        status_of(latency=bool(one), throughput=bool(other))
+        for one, other in zip(latency, throughput, strict=True)
+    ]
+
+
+def status_words(trials: pd.DataFrame) -> str:
+    """`60 ok, 2 latency only, 1 invalid, 0 failed`; what counts for one figure alone is named where there is any."""
+    numbers = trials["status"].value_counts()
+    always = ("ok", "invalid", "failed")
+    named = [status for status in STATUSES if status in always or status in numbers]
+    return ", ".join(f"{numbers.get(status, 0)} {status}" for status in named)
+
+
+def sentences(trials: pd.DataFrame) -> Iterator[str]:
+    """A line on the trials that count for their latency alone, and one on those that do for their throughput alone."""
+    for figure, other in (("latency", "throughput"), ("throughput", "latency")):
+        of_one = trials[stands(trials, figure) & ~stands(trials, other)]
+        if len(of_one):
+            verb, whose = ("counts", "its") if len(of_one) == 1 else ("count", "their")
+            yield (
+                f"{len(of_one)} of {len(trials)} trials {verb} for {figure} alone, as {whose} {other} cannot be "
+                "trusted: trials.csv says why"
+            )

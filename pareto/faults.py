@@ -1,0 +1,221 @@
+"""Why figures of a trial cannot be trusted, in words: of its latency, of its throughput, or of what both rest on.
+
+The latency phase comes first, with one request in flight, the throughput phase after it: what went wrong in one of them
+need not touch the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from analysis.schema import status_of
+from pareto import devices
+from pareto.bounds import Crossing
+from pareto.codec_work import sent_bytes, too_many_bytes
+from pareto.hosts.host import EDGE
+from pareto.link.probe import GOODPUT, Probed, Tolerance
+from pareto.link.units import show_rate
+from pareto.messages import TrialReport, WrongOutput
+from pareto.sweep import Cell
+
+if TYPE_CHECKING:
+    from pareto.trial import TrialResult
+
+TOO_FAST = 0.99
+"""A latency below this share of its physical bound did not happen on the link that was asked for."""
+CLOCK_GRAIN_S = 1e-6
+"""What sums of a request's times may be wrong by."""
+TOO_MANY, LATE_REPLY_S = 1.03, 0.02
+"""A throughput above this multiple of its bound was not a steady state; the link as probed may be 2 % off by itself. In
+a short phase more is allowed: where its first reply is so late, the bytes of the next ones arrive meanwhile."""
+LONG_S = 0.02
+"""Transfers from this length on tell a link's rate: what the hosts add to each is 1 to 2 ms."""
+LOADED_SHARE, LOADED_S = 0.01, 0.004
+"""The fastest transfer of a trial may be longer by this much than the probes of the link say, and by what a probe may
+be off. Those of tcp were 0.8 to 1.5 ms longer at payloads from 73 to 727 ms."""
+TCP = "tcp"
+MATTERS = 0.05
+"""A slowed stage spoils a latency if it makes up this share of it. Stages of 1 to 2 ms take up to 2.3 times as long as
+alone without any fault: other data was in the caches."""
+Probes = Mapping[str, tuple[Probed, Probed]]
+"""Of each link by name, before and after the trial."""
+Samples = Mapping[str, devices.Series]
+"""By role, of each host's sensors."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What is wrong, in words, and whether the trial's latency and its throughput can be trusted all the same."""
+
+    words: str
+    spares_latency: bool = False
+    spares_throughput: bool = False
+
+
+def verdict(faults: Sequence[Fault]) -> dict[str, str]:
+    """The status of a trial with these faults, and the reason: columns of trials.csv."""
+    status = status_of(
+        latency=all(fault.spares_latency for fault in faults),
+        throughput=all(fault.spares_throughput for fault in faults),
+    )
+    return {"status": status, "reason": "; ".join(fault.words for fault in faults)}
+
+
+def of_trial(
+    cell: Cell,
+    crossings: Sequence[Crossing],
+    result: TrialResult,
+    probes: Probes,
+    samples: Samples,
+    slowed: float,
+    tolerance: Tolerance,
+    *,
+    probed: Sequence[Crossing],
+    bound_s: float,
+    bound_ips: float,
+) -> Iterator[Fault]:
+    """Every fault of a trial that measured something.
+
+    crossings, samples, slowed, tolerance: as in `pareto.trial.trial_row`, with what a codec sends. probed: the
+    crossings at the links' rates as probed, which `bound_s` and `bound_ips` are of.
+
+    A link that is off, bytes that did not cross, a wrong output and a clock that is off spoil both figures. So does a
+    latency below its bound: the link was not what it was asked to be.
+    """
+    report = result.edge
+    shared = (
+        *_link_faults(probes),
+        output_fault(report),
+        *_bytes_faults(result, crossings),
+        _latency_fault(report.latency_s, bound_s),
+        _load_fault(cell, probed, result, tolerance),
+        _parts_fault(result.networks_s),
+    )
+    yield from (Fault(words) for words in shared if words)
+    if words := _throughput_fault(report, bound_ips):
+        yield Fault(words, spares_latency=True)
+    yield from _slow_stages(result, slowed)
+    yield from _throttling(result, samples)
+
+
+def loaded_rate_bps(crossings: Sequence[Crossing], result: TrialResult) -> float | None:
+    """Payload, in bit/s, at which the trial's fastest request crossed: its own transfer as a probe of the one link.
+
+    None where the transfer is too short to say, or there are several links.
+    """
+    if len(crossings) != 1 or not result.networks_s:
+        return None
+    (crossing,), networks_s = crossings, result.networks_s
+    out_s, _ = crossing.occupied_s
+    beside_s = crossing.least_s - out_s
+    if out_s < LONG_S or min(networks_s) <= beside_s:
+        return None
+    sent = result.codecs.each_wire_bytes(EDGE) or [crossing.sent_bytes] * len(networks_s)
+    return max(8 * nbytes / (each_s - beside_s) for nbytes, each_s in zip(sent, networks_s, strict=True))
+
+
+def _link_faults(probes: Probes) -> Iterator[str]:
+    """With the link's name where there are several."""
+    for name, before_after in probes.items():
+        link = f"link {name}" if len(probes) > 1 else "link"
+        for when, probed in zip(("before", "after"), before_after, strict=True):
+            if probed.fault:
+                yield f"{link} off {when} the trial: {probed.fault}"
+
+
+def _load_fault(cell: Cell, crossings: Sequence[Crossing], result: TrialResult, tolerance: Tolerance) -> str:
+    """A link that is right when it is probed and slower while the hosts compute.
+
+    By tcp alone, which puts a payload on the line as it is: another backend may need the time for itself.
+    """
+    loaded = loaded_rate_bps(crossings, result)
+    if loaded is None or cell.transport != TCP or not crossings[0].filled or crossings[0].own:
+        return ""
+    (crossing,) = crossings
+    expected_s = crossing.occupied_s[0] / GOODPUT
+    took_s = 8 * crossing.sent_bytes / loaded
+    allowed_s = (LOADED_SHARE + tolerance.rate_fraction) * expected_s + LOADED_S + tolerance.rtt_floor_s
+    if took_s <= expected_s + allowed_s:
+        return ""
+    return (
+        f"link off during the trial: at best {show_rate(loaded)} of payload, its probes found "
+        f"{show_rate(8 * crossing.sent_bytes / expected_s)}"
+    )
+
+
+def _bytes_faults(result: TrialResult, crossings: Sequence[Crossing]) -> Iterator[str]:
+    """Each data interface must have carried what the requests claim to have sent and received."""
+    phases = result.edge.requests
+    requests = len(phases.latency.started_s) + len(phases.throughput.started_s)
+    for (role, host), crossing in zip(result.hosts.items(), crossings, strict=False):
+        for verb, needed, counted in (
+            ("sent", sent_bytes(host.usage, requests * crossing.payload_bytes), host.usage.sent_bytes),
+            ("received", requests * crossing.result_bytes, host.usage.received_bytes),
+        ):
+            if counted is None or counted < needed:
+                yield f"the {role}'s data interface {verb} {counted} bytes, {requests} requests need {needed}"
+                break
+        else:
+            yield from too_many_bytes(role, host.usage, requests)
+
+
+def output_fault(report: TrialReport | WrongOutput) -> str:
+    """That the results are not the whole model's; empty text where they are, as in all that follow."""
+    error, allowed = report.max_abs_error, report.tolerance
+    if error <= allowed:
+        return ""
+    return f"output differs from the whole model's by {error:.3g}, allowed {allowed:.3g}"
+
+
+def _latency_fault(latency_s: float, bound_s: float) -> str:
+    if latency_s >= TOO_FAST * bound_s:
+        return ""
+    return f"latency {latency_s:.4g} s is under its physical bound {bound_s:.4g} s"
+
+
+def _throughput_fault(report: TrialReport, bound_ips: float) -> str:
+    begin, end = report.throughput_window
+    if report.throughput_ips <= (TOO_MANY + LATE_REPLY_S / (end - begin)) * bound_ips:
+        return ""
+    return f"throughput {report.throughput_ips:.4g} images/s is over its bound {bound_ips:.4g}: not a steady state"
+
+
+def _parts_fault(networks_s: Sequence[float]) -> str:
+    """What the hosts measured of a request lies one after the other within its latency."""
+    beyond = [-seconds for seconds in networks_s if seconds < -CLOCK_GRAIN_S]
+    if not beyond:
+        return ""
+    return (
+        f"in {len(beyond)} of {len(networks_s)} requests the hosts' own times exceed the latency, by "
+        f"{1e3 * max(beyond):.3g} ms: they were not taken one after the other, or a host's clock is off"
+    )
+
+
+def _slow_stages(result: TrialResult, slowed: float) -> Iterator[Fault]:
+    """Stages that took much longer in the latency phase than alone. Where a stage was as fast as ever in the throughput
+    phase, what slowed it had passed.
+
+    A GPU is not judged: by itself it clocks down between requests that come one after another.
+    """
+    for role, slowdown in result.slowdowns.items():
+        compute_s = result.compute_s[role]
+        alone_s = compute_s / slowdown
+        matters = compute_s - alone_s > MATTERS * result.edge.latency_s
+        if slowdown > slowed and matters and result.hosts[role].usage.gpu_s is None:
+            later_s = result.compute_together_s.get(role)
+            yield Fault(
+                f"the {role}'s stage took {compute_s * 1e3:.3g} ms, {slowdown:.2g} times the {alone_s * 1e3:.3g} "
+                "that it takes alone: something else ran there, or its clock changed",
+                spares_throughput=later_s is not None and later_s <= slowed * alone_s,
+            )
+
+
+def _throttling(result: TrialResult, samples: Samples) -> Iterator[Fault]:
+    """Hosts that throttled. A latency stands that was measured before they did."""
+    for role, host in result.hosts.items():
+        series, usage = samples.get(role), host.usage
+        if words := devices.throttling(role, series, usage.trial_window):
+            before = devices.until(series, usage.trial_window, usage.throughput_window)
+            yield Fault(words, before is not None and not devices.throttling(role, series, before))

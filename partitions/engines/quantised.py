@@ -1,0 +1,148 @@
+"""ONNX Runtime in int8: weights by channel, activations by the least and greatest value that each has.
+
+These ranges come from the driver (`calibrated`), so that every host quantises a stage as the driver does, and results
+can be compared. The stage takes and returns what it does without: quantising begins and ends inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, QuantType
+from onnxruntime.quantization.calibrate import TensorsData, create_calibrator
+from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
+from onnxruntime.quantization.quant_utils import load_model_with_shape_infer
+from onnxruntime.quantization.registry import QDQRegistry, QLinearOpsRegistry
+
+from partitions import scratch
+from partitions.engines import onnx as plain
+from partitions.engines.base import EngineError, Ranges, Run, one_example, reason
+from partitions.stage import Payload, Stage
+
+
+class Quantiser:
+    """Quantised stages lie in a scratch folder, and are used again when they come back."""
+
+    def __init__(self, threads: int) -> None:
+        self._threads = threads
+        self._held = ExitStack()
+        self._folder: Path | None = None
+        self._made: dict[Hashable, Path] = {}
+
+    def calibrated(self, stage: Stage, examples: Sequence[Payload], key: Hashable) -> Ranges:
+        """The range of each tensor of a stage, over these payloads, for `build`. Raises EngineError."""
+        try:
+            with plain.quiet():
+                return _ranges(self._float(stage, examples[0], key), stage, examples)
+        except Exception as error:  # the exporter's and the runtime's errors have no common type
+            raise _refused(error) from error
+
+    def build(self, stage: Stage, example: Payload, key: Hashable, ranges: Ranges) -> Run:
+        """As `base.Builder` has it."""
+        try:
+            file = self._file(key, "int8")
+            if not file.exists():
+                with plain.quiet():
+                    _quantise(self._float(stage, example, key), ranges, file)
+                self._file(key, "float").unlink()
+            return self._session(stage, file)
+        except Exception as error:  # the exporter's and the runtime's errors have no common type
+            raise _refused(error) from error
+
+    def release(self) -> None:
+        """The session goes with what `build` returned."""
+
+    def close(self) -> None:
+        self._made.clear()
+        self._held.close()
+        self._folder = None
+
+    def _file(self, key: Hashable, kind: str) -> Path:
+        if self._folder is None:
+            self._folder = self._held.enter_context(scratch.folder())
+        number = self._made.setdefault(key, self._folder / str(len(self._made)))
+        return number.with_suffix(f".{kind}.onnx")
+
+    def _float(self, stage: Stage, example: Payload, key: Hashable) -> Path:
+        """The file of the stage as it is, with each batch norm in its convolution."""
+        file = self._file(key, "float")
+        if not file.exists():
+            options = plain.session_options(self._threads)
+            options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+            options.optimized_model_filepath = str(file)
+            graph = plain.serialized(plain.exported(stage, one_example(example)))
+            onnxruntime.InferenceSession(graph, options, providers=plain.PROVIDERS)
+        return file
+
+    def _session(self, stage: Stage, file: Path) -> Run:
+        session = onnxruntime.InferenceSession(
+            str(file), plain.session_options(self._threads), providers=plain.PROVIDERS
+        )
+        initializers = onnx.load(str(file)).graph.initializer
+        return plain.run_of(session, stage, sum(each.ByteSize() for each in initializers))
+
+
+class _Reader(CalibrationDataReader):  # type: ignore[misc]
+    """Payloads, as a calibrator takes them."""
+
+    def __init__(self, names: Iterable[str], places: Iterable[int], payloads: Iterable[Payload]) -> None:
+        named = list(zip(names, places, strict=True))
+        self._fed: Iterator[dict[str, Any]] = (
+            {name: payload[place].numpy() for name, place in named} for payload in payloads
+        )
+
+    def get_next(self) -> dict[str, Any] | None:
+        return next(self._fed, None)
+
+
+def _ranges(file: Path, stage: Stage, payloads: Iterable[Payload]) -> Ranges:
+    calibrator = create_calibrator(file, _kinds(), str(file.with_suffix(".augmented")))
+    names = [each.name for each in onnx.load(str(file)).graph.input]
+    calibrator.collect_data(_Reader(names, plain.places(stage, names), payloads))
+    found = ((name, data.range_value) for name, data in calibrator.compute_data().items())
+    return {name: (low.item(), high.item()) for name, (low, high) in found}
+
+
+def _quantise(file: Path, ranges: Ranges, into: Path) -> None:
+    model = load_model_with_shape_infer(file)
+    there = {name for node in model.graph.node for name in (*node.input, *node.output)}
+    if unknown := sorted(ranges.keys() - there):
+        raise EngineError(
+            f"the driver has another graph of it, with {unknown[0]}: its torch or onnx is another version"
+        )
+    limits = {name: tuple(map(np.float32, each)) for name, each in ranges.items()}
+    quantiser = QDQQuantizer(
+        model,
+        per_channel=True,
+        reduce_range=False,
+        weight_qType=QuantType.QInt8,
+        activation_qType=QuantType.QUInt8,
+        tensors_range=TensorsData(CalibrationMethod.MinMax, limits),
+        nodes_to_quantize=[],
+        nodes_to_exclude=[],
+        op_types_to_quantize=_kinds(),
+        extra_options={},
+    )
+    quantiser.quantize_model()
+    part = into.with_suffix(".part")
+    quantiser.model.save_model_to_file(str(part), False)
+    part.rename(into)
+
+
+def _kinds() -> list[str]:
+    """The operators that are quantised: all that can be."""
+    return sorted({*QLinearOpsRegistry, *QDQRegistry})
+
+
+def _refused(error: Exception) -> EngineError:
+    return EngineError(f"ONNX Runtime does not take the stage: {reason(error)}")
+
+
+def builder(threads: int) -> Quantiser:
+    return Quantiser(threads)

@@ -1,0 +1,163 @@
+"""A trial of which one figure can be trusted counts for that one, and for nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from syrupy.assertion import SnapshotAssertion
+
+from analysis import standing
+from analysis.comparing.paired import paired
+from analysis.findings import find
+from analysis.fronts.answer import answers
+from analysis.fronts.front import front as front_of
+from analysis.points import pooled
+from analysis.runs.load import load
+from analysis.schema import LATENCY_ONLY, THROUGHPUT_ONLY, TRIALS, status_of
+from tests.unit.example_run import PAYLOAD_KIB, trials, with_energy, write
+
+LAST = len(PAYLOAD_KIB) - 1
+LATENCY_ALONE = {"status": LATENCY_ONLY, "reason": "not a steady state", "throughput_ips": 1e9}
+THROUGHPUT_ALONE = {"status": THROUGHPUT_ONLY, "reason": "something else ran there", "latency_s": 1e-9}
+
+
+def told(
+    folder: Path, changes: dict[str, Any], where: Callable[[dict[str, Any]], bool], **options: Any
+) -> Path:
+    """A run in which some trials are changed."""
+    rows = trials(**options)
+    for row in rows:
+        row |= changes if where(row) else {}
+    return write(folder, rows)
+
+
+def front(trials: pd.DataFrame, objectives: Sequence[str] = ("latency", "throughput")) -> pd.DataFrame:
+    return front_of(trials, objectives, resamples=50)
+
+
+def no(_: dict[str, Any]) -> bool:
+    return False
+
+
+def of(frame: pd.DataFrame, point: int, backend: str = "tcp") -> pd.Series:
+    return frame[(frame["point"] == str(point)) & frame["backend"].isin([backend, ""])].iloc[0]
+
+
+@pytest.mark.parametrize(
+    ("alone", "kept", "lost"),
+    [
+        (LATENCY_ALONE, "latency_s", "throughput_ips"),
+        (THROUGHPUT_ALONE, "throughput_ips", "latency_s"),
+    ],
+)
+def test_one_figure_counts_and_the_other_is_never_averaged_in(
+    tmp_path: Path, alone: dict[str, Any], kept: str, lost: str
+) -> None:
+    def which(row: dict[str, Any]) -> bool:
+        return bool(row["backend"] == "tcp" and row["point"] == 3)
+
+    def once(row: dict[str, Any]) -> bool:
+        return which(row) and row["round"] == 0
+
+    plain = of(front(load(told(tmp_path / "plain", {}, no))), 3)
+    some = of(front(load(told(tmp_path / "some", alone, once))), 3)
+    assert (some["rounds"], some["excluded"], some["left_out"]) == (2, 1, 0)
+    assert some[kept] == plain[kept], "of three rounds"
+    without = load(told(tmp_path / "less", {"status": "invalid"}, once))
+    assert some[lost] == of(front(without), 3)[lost], "of two rounds"
+
+    every = load(told(tmp_path / "every", alone, which))
+    row = of(front(every), 3)
+    assert row[kept] == plain[kept]
+    assert np.isnan(row[lost])
+    assert (row["rounds"], row["excluded"]) == (3, 0)
+    assert not row["on_front"], "a front of both takes what has both"
+
+
+def test_a_front_of_latency_alone_still_counts_it(tmp_path: Path) -> None:
+    quick = {**LATENCY_ALONE, "latency_s": 0.001}
+    run = load(told(tmp_path, quick, lambda row: row["point"] == 3 and row["backend"] == "tcp"))
+    alone = front(run, ["latency", "payload"])
+    assert of(alone, 3)["on_front"]
+    assert not of(front(run), 3)["on_front"]
+
+
+def test_the_lowest_latency_is_the_answer_though_its_throughput_is_not_known(
+    tmp_path: Path, snapshot: SnapshotAssertion
+) -> None:
+    best = of(front(load(told(tmp_path / "plain", {}, no))), LAST)
+
+    def which(row: dict[str, Any]) -> bool:
+        return bool(row["point"] == 8 and row["backend"] == "tcp")
+
+    quick = {**LATENCY_ALONE, "latency_s": best["latency_s"] / 2, "network_s": 0.001}
+    findings = find([told(tmp_path / "run", quick, which)])
+    assert "cut at 8 " in findings.answers[0]
+    assert findings.answers == snapshot(name="answers")
+    assert [note for note in findings.notes if "latency" in note] == snapshot(name="notes")
+
+
+def test_where_nothing_crosses_each_figure_is_the_mean_of_what_stands(tmp_path: Path) -> None:
+    rows = trials(rounds=1)
+    first, second = (row for row in rows if not row["payload_bytes"])
+    run = told(
+        tmp_path, LATENCY_ALONE, lambda row: row["point"] == LAST and row["backend"] == "tcp", rounds=1
+    )
+    one = of(pooled(load(run)), LAST)
+    assert one["latency_s"] == pytest.approx((first["latency_s"] + second["latency_s"]) / 2)
+    assert one["throughput_ips"] == second["throughput_ips"]
+    assert (one["status"], one["controls"], one["controls_valid"]) == ("ok", 2, 2)
+
+
+def test_backends_are_compared_by_the_pairs_that_have_the_figure(tmp_path: Path) -> None:
+    def which(row: dict[str, Any]) -> bool:
+        return bool(row["backend"] == "rpc" and row["round"] < 2)
+
+    rows = paired(load(told(tmp_path / "some", LATENCY_ALONE, which, rounds=8)))
+    plain = paired(load(told(tmp_path / "plain", {}, no, rounds=8)))
+    less = paired(load(told(tmp_path / "less", {"status": "failed"}, which, rounds=8)))
+    figures = [name for name in rows if name.startswith("latency_difference")]
+    pd.testing.assert_frame_equal(rows[figures], plain[figures])
+    assert rows["throughput_difference_percent"].tolist() == less["throughput_difference_percent"].tolist()
+    assert rows["pairs"].tolist() == less["pairs"].tolist(), "the fewer"
+
+
+def test_no_latency_to_compare_is_said(tmp_path: Path) -> None:
+    verdicts = find([told(tmp_path, THROUGHPUT_ALONE, lambda row: row["backend"] == "rpc")]).verdicts
+    assert all("nan" not in line for line in verdicts)
+    assert any("images/s" in line for line in verdicts)
+
+
+def test_energy_is_of_what_has_both(tmp_path: Path) -> None:
+    """A cell without one of them has no say in whose energy counts."""
+    rows = with_energy(trials())
+    for row in rows:
+        row |= {"status": LATENCY_ONLY} if row["point"] == 3 else {}
+    made = front(load(write(tmp_path, rows)))
+    assert of(made, 4)["energy_of"] == "edge + server"
+    assert np.isnan(of(made, 3)["energy_j"])
+
+
+def test_what_counts_for_one_figure_spoils_no_progress(tmp_path: Path) -> None:
+    made = answers(
+        load(told(tmp_path, LATENCY_ALONE, lambda row: row["round"] == 1 and row["point"] > 3)), {}
+    )
+    assert made["hypervolume_share"].iloc[-1] == pytest.approx(1)
+
+
+def test_every_figure_of_a_trial_is_of_one_phase_or_both() -> None:
+    """A new column must be looked at: which phase is it of?"""
+    known = {name for columns in standing.UNTRUSTED.values() for name in columns}
+    figures = {name for name in TRIALS.columns if name.endswith(("_s", "_ips", "_j")) and "bound" not in name}
+    assert figures - known == {"rtt_s", "trace_from_s", "trace_to_s", "wall_s", "tcp_rtt_s", "tcp_min_rtt_s"}
+
+
+def test_a_status_for_each_case() -> None:
+    both = [(True, True), (True, False), (False, True), (False, False)]
+    found = [status_of(latency=latency, throughput=throughput) for latency, throughput in both]
+    assert found == ["ok", LATENCY_ONLY, THROUGHPUT_ONLY, "invalid"]

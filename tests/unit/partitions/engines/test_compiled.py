@@ -1,0 +1,129 @@
+"""Libraries that Inductor builds: which are kept on the disk, and what one of them does to its process."""
+
+from __future__ import annotations
+
+import gc
+import re
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from partitions import proof
+from partitions.engines import compiled, registry
+from partitions.engines.base import Run
+from partitions.engines.library import weights
+from partitions.stage import Payload, Stage
+
+from .stages import images, stages
+
+needs_compiler = pytest.mark.skipif(bool(registry.missing("compile")), reason="no C++ compiler here")
+
+
+class Wide(nn.Module):
+    """A product of matrices that takes some milliseconds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.product = nn.Linear(512, 512)
+
+    def forward(self, x: Tensor) -> tuple[Tensor]:
+        return (self.product(x).relu(),)
+
+
+class StandIn:
+    """What is loaded of a library that is none."""
+
+    weights_bytes = 7
+
+    def __init__(self, file: Path) -> None:
+        assert weights(file).exists()
+
+
+@pytest.fixture
+def builder(monkeypatch: pytest.MonkeyPatch) -> Iterator[compiled.Compiler]:
+    """Its libraries have weights of 100 bytes each, and it may keep 250."""
+
+    def build(stage: object, example: object, folder: Path) -> Path:
+        folder.mkdir()
+        weights(folder / "library.so").write_bytes(bytes(100))
+        return folder / "library.so"
+
+    monkeypatch.setattr(compiled, "_compiled", build)
+    monkeypatch.setattr(compiled, "Library", StandIn)
+    monkeypatch.setattr(compiled, "KEPT_BYTES", 250)
+    builder = compiled.Compiler()
+    yield builder
+    builder.close()
+
+
+def test_libraries_that_were_not_used_for_longest_are_removed(builder: compiled.Compiler) -> None:
+    stage, _ = stages()
+    for key in "aabacadda":
+        builder.build(stage, images(), key, {})
+    assert "".join(map(str, builder._libraries)) == "da"
+    assert builder._made == 4, "each was built once"
+    assert builder._folder is not None
+    assert set(builder._folder.iterdir()) == {library.parent for library in builder._libraries.values()}
+
+
+@needs_compiler
+def test_a_library_has_the_weights_in_memory_once_and_lets_others_go_on_while_it_computes() -> None:
+    builder, body, tensors = compiled.Compiler(), Wide().eval(), (torch.randn(2048, 512),)
+    with torch.inference_mode():
+        expected = body(*tensors)
+        run = builder.build(Stage(body), tensors, "key", {})  # type: ignore[arg-type]
+        assert proof.max_error(run(tensors), expected) <= proof.TOLERANCE
+    (library,) = builder._libraries.values()
+    weights_bytes = 512 * 513 * 4
+    assert run.weights_bytes == pytest.approx(weights_bytes, rel=0.01)
+    assert library.stat().st_size < weights_bytes, "nobody can unload it"
+    assert _resident_bytes(weights(library)) == 0
+    weight = weakref.ref(body.product.weight)
+    del body
+    gc.collect()
+    assert weight() is None, "nor does the compiler keep them"
+
+    seen: list[float] = []
+    ended = threading.Event()
+
+    def other() -> None:
+        while not ended.wait(0.0005):
+            seen.append(time.perf_counter())
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    try:
+        assert any(_is_amid(seen, *_timed(run, tensors)) for _ in range(500))
+    finally:
+        ended.set()
+        thread.join()
+        builder.close()
+
+
+def _timed(run: Run, tensors: Payload) -> tuple[float, float]:
+    began = time.perf_counter()
+    run(tensors)
+    return began, time.perf_counter()
+
+
+def _is_amid(seen: list[float], began: float, ended: float) -> bool:
+    """Whether something was seen in the middle half of that time."""
+    quarter = (ended - began) / 4
+    return any(began + quarter < one < ended - quarter for one in seen[-100:])
+
+
+def _resident_bytes(file: Path) -> int:
+    """Of a file's mappings in this process."""
+    total, is_its = 0, False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if re.match(r"[0-9a-f]+-[0-9a-f]+ ", line):
+            is_its = line.endswith(str(file))
+        elif is_its and line.startswith("Rss:"):
+            total += 1024 * int(line.split()[1])
+    return total
