@@ -24,7 +24,7 @@ from pareto.splits import Split
 from partitions.engines import registry
 from partitions.engines.base import Builder, Ranges
 from partitions.engines.base import Built as BuiltStage
-from partitions.engines.registry import EAGER, Engine
+from partitions.engines.registry import EAGER, EXACT, Engine
 from partitions.model import PartitionedModel
 from partitions.quality import Answers, Comparison, Quality
 from partitions.stage import Stage
@@ -36,7 +36,6 @@ CALIBRATED = 32
 Coded = tuple[Split, Codec, Engine]
 Built = tuple[str, int, int]
 """An engine, and the points where a stage begins and ends."""
-EXACT = Engine(EAGER)
 
 
 @dataclass(frozen=True)

@@ -84,6 +84,6 @@ def _moves(of_engines: Mapping[str, Ranking]) -> str:
         parts.append(f"with {engine} the best split {moved}")
     untold = len(of_engines) - 1 - len(parts)
     if untold:
-        others = " otherwise" if parts else ""
-        parts.append(f"whether the best split moves with the engine cannot be told{others}")
+        others = "of other engines " if parts else ""
+        parts.append(f"{others}the trials do not decide whether the best split moves with the engine")
     return ", ".join(parts)

@@ -93,14 +93,14 @@ def _side(side: str, base: str, found: Sequence[Against]) -> str:
     rest = "".join(f", {each.words()} by {each.engine}" for each in others)
     told = f"against {base} its stages take {best.words()} by {best.engine}{rest}"
     if not all(each.is_known for each in found):
-        return f"on the {side} it cannot be told which engine is fastest: {told}"
+        return f"on the {side} the trials do not decide which engine is fastest: {told}"
     if not best.is_less:
         is_base = all(each.low > 0 for each in found)
         text = f"{base} is fastest" if is_base else f"no engine is surely faster than {base}"
         return f"on the {side} {text}: {told}"
     close = [each.engine for each in others if each.low <= best.high]
     if close:
-        return f"on the {side} {best.engine} and {', '.join(close)} are too close to tell apart: {told}"
+        return f"on the {side} no difference is seen between {best.engine} and {' or '.join(close)}: {told}"
     return f"on the {side} {best.engine} is fastest: {told}"
 
 

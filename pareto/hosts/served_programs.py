@@ -62,16 +62,6 @@ class Settings:
             confined.append("--without-rpc")
         return [sys.executable, "-m", module, *arguments, *confined]
 
-    def environment(self, interface: str) -> dict[str, str]:
-        """What the programs find in their environment. interface: has the address."""
-        return {
-            "OMP_NUM_THREADS": str(self.threads),
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "TORCHINDUCTOR_CACHE_DIR": f"{self.folder}/inductor",
-            "TP_SOCKET_IFNAME": interface,
-            "GLOO_SOCKET_IFNAME": interface,
-        }
-
 
 class Program:
     """One that runs for a driver. Its stderr is kept in a log."""

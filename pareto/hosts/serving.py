@@ -28,6 +28,7 @@ from pareto.errors import UserError
 from pareto.hosts import channel, shipping
 from pareto.hosts.channel import Begin, Channel, Lacking, LastWords, Put, Start, Stored, Terms
 from pareto.hosts.connection import GRACE_S
+from pareto.hosts.host import environment_of
 from pareto.hosts.inventory import DEVICE
 from pareto.hosts.received import NO_CODE, Files
 from pareto.hosts.served_programs import Program, Settings
@@ -199,7 +200,8 @@ class Serving:
 
     def _start(self, request: Start, come: Channel, begun: list[Callable[[], None]]) -> int:
         argv = self._settings.argv(request.module, request.arguments)
-        environment = self._settings.environment(self._interface)
+        settings = self._settings
+        environment = environment_of(str(settings.folder), self._interface, settings.threads)
         with self._guard:
             stay = self._mine(request.stay)
             self._numbers += 1

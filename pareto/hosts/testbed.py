@@ -15,7 +15,7 @@ from typing import Any
 
 from pareto.hosts import inventory, privileged, shipping
 from pareto.hosts.connection import Connection, Unreachable
-from pareto.hosts.host import End, Host, TcpSettings
+from pareto.hosts.host import End, Host, TcpSettings, environment_of
 from pareto.hosts.inventory import THIS_MACHINE
 from pareto.hosts.session import Heartbeat, Session
 from pareto.hosts.shaping import Shaper
@@ -54,13 +54,7 @@ class Remote:
     def start(self, module: str, *arguments: str) -> Session:
         """Start `python -m module` in the shipped code; its stderr goes to a log beside it."""
         self.bring_code()
-        settings = {
-            "OMP_NUM_THREADS": str(self.host.threads),
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "TORCHINDUCTOR_CACHE_DIR": f"{self.host.folder}/inductor",
-            "TP_SOCKET_IFNAME": self.host.data_interface,
-            "GLOO_SOCKET_IFNAME": self.host.data_interface,
-        }
+        settings = environment_of(self.host.folder, self.host.data_interface, self.host.threads)
         environment = [f"{key}={value}" for key, value in settings.items()]
         argv = shlex.join(["env", *environment, self.host.python, "-m", module, *arguments])
         return self._open(f"cd {shlex.quote(self._code)} && {argv}", module)

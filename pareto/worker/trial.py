@@ -21,13 +21,12 @@ from pareto.worker.device import Device
 from pareto.worker.phases import Phase, Sample
 from pareto.worker.served import steady_s
 from partitions import proof
-from partitions.engines.registry import EAGER, Engine
+from partitions.engines.registry import EXACT, Engine
 from partitions.stage import Stage
 
 if TYPE_CHECKING:
     from pareto.codecs.camera import Camera  # it needs Pillow
 
-EXACT = Engine(EAGER)
 LEVELS_SHARE = 0.1
 """Of what a codec changes in the results, so much may differ between two kinds of processors."""
 

@@ -134,6 +134,10 @@ class Engine:
         return max(ENGINES[name].differs for name in (self.by_role.values() or (self.text,)))
 
 
+EXACT = Engine(EAGER)
+"""What of an engine changes the results where nothing does."""
+
+
 def role(position: int, hosts: int) -> str:
     """`edge`, `middle1`, ..., `server`: the host at a position of a chain."""
     if position == 0:

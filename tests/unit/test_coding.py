@@ -16,7 +16,7 @@ from pareto.splits import Split
 from partitions import model as partitioned
 from partitions import registry, weights
 from partitions.engines import registry as engines
-from partitions.engines.registry import Engine
+from partitions.engines.registry import EXACT, Engine
 from partitions.model import PartitionedModel
 from partitions.proof import max_error
 from partitions.recipe import Cuts, Recipe
@@ -65,7 +65,7 @@ def expected(
     inputs: Tensor,
     splits: Sequence[Split],
     codecs: Sequence[Codec],
-    engines: Sequence[Engine] = (coding.EXACT,),
+    engines: Sequence[Engine] = (EXACT,),
     **labels: Tensor,
 ) -> coding.Expected:
     last = len(model.points) - 1
@@ -151,7 +151,7 @@ def test_what_each_codec_takes_here_is_timed_where_it_is_used(
 def test_nothing_is_made_without_loss_or_splits(model: PartitionedModel, inputs: Tensor) -> None:
     assert references(model, inputs, [(1,)], [parse("zstd"), parse("none")]) == {}
     assert references(model, inputs, [], CODECS) == {}
-    changing = [((1,), parse("int8"), coding.EXACT), ((1,), parse("fp16"), coding.EXACT)]
+    changing = [((1,), parse("int8"), EXACT), ((1,), parse("fp16"), EXACT)]
     assert coding.lossy(model, [(1,)], CODECS) == changing
     assert coding.lossy(model, [(len(model.points) - 1,)], CODECS) == []
 
