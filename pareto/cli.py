@@ -219,16 +219,33 @@ def report(
 @app.command()
 def compare(
     first: Annotated[Path, typer.Argument(metavar="A", help="A run's folder.")],
-    second: Annotated[Path, typer.Argument(metavar="B", help="The folder of the run to compare with it.")],
+    second: Annotated[
+        Path,
+        typer.Argument(
+            metavar="B",
+            help="The folder of the run to compare with it, or published results: a file of sweeps/published/.",
+        ),
+    ],
     objectives: Objectives = DEFAULT_OBJECTIVES,
     where: Where = "",
     out: Annotated[Path | None, typer.Option(help="Where it is written.  [results/compare-A-B]")] = None,
 ) -> None:
-    """Compare two runs over what both have: differences, how sure they are, what enters or leaves the front."""
-    from pareto import reporting
+    """Compare two runs over what both have: differences, how sure they are, what enters or leaves the front.
+
+    Of published results: whether their conclusions hold in the run.
+    """
+    from pareto import published, reporting
     from pareto.console import console
 
     screen = console()
+    if second.suffix in published.SUFFIXES:
+        if where or objectives != DEFAULT_OBJECTIVES:
+            raise UserError(
+                f"--objectives and --where are of two runs: {second} says itself what it compares"
+            )
+        (folder,) = reporting.run_folders(screen, [first], RESULTS)
+        published.compare(screen, folder, second, out or RESULTS)
+        return
     folders = [reporting.run_folders(screen, [run], RESULTS)[0] for run in (first, second)]
     names = tuple(part.strip() for part in objectives.split(","))
     reporting.compare(screen, folders[0], folders[1], names, where, out or RESULTS)

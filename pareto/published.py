@@ -1,0 +1,40 @@
+"""Published results on the screen: read from a file in sweeps/published/, and set beside a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+
+from analysis.comparing.published import Published, beside
+from analysis.tables.published import published_table, write
+from pareto import COMMAND, DATA
+from pareto.console import files
+from pareto.store import StoreError
+from pareto.yaml_file import YamlFile
+
+SUFFIXES = (".yaml", ".yml")
+"""What tells a file of published results from a run's folder."""
+
+
+def read(path: Path) -> Published:
+    """Return what the file says; `sweeps/published/...` is found from every folder. Raises UserError, which names the
+    line.
+    """
+    shipped = DATA / path
+    there = shipped if shipped.is_file() and not path.exists() else path
+    return YamlFile(there, "published results").read(
+        Published, "a title, a link, a sweep and conclusions, as in sweeps/published/neurosurgeon.yaml"
+    )
+
+
+def compare(console: Console, run: Path, path: Path, out: Path) -> None:
+    """Print a run beside published results, and write the tables to `out`/compare-<run>-<name>. Raises UserError."""
+    published = read(path)
+    found = beside([run], published)
+    console.print(published_table(published, found, run, COMMAND))
+    folder = out / f"compare-{run.resolve().name}-{path.stem}"
+    try:
+        files(console, write(found, folder))
+    except OSError as error:
+        raise StoreError(f"cannot write to {folder}: {error.strerror} (choose another --out)") from None

@@ -1,0 +1,96 @@
+"""Published results beside a run: what their files say, and when a conclusion holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from syrupy.assertion import SnapshotAssertion
+
+from analysis.comparing.published import ABSENT, FAILS, HOLDS, SAME, UNSURE, Beside, Published, beside
+from pareto.published import read
+from pareto.sweep import requested_sweep
+from tests import REPOSITORY
+from tests.program import command
+from tests.unit.example_run import trials, write
+
+EXAMPLE = REPOSITORY / "results" / "example"
+FILES = sorted((REPOSITORY / "sweeps" / "published").glob("*.yaml"))
+
+
+def against(folder: Path, rounds: int, **conclusion: Any) -> Beside:
+    said = {"says": "tcp is faster", "source": "a paper", "where": "payload_bytes > 0", **conclusion}
+    rest = {"title": "t", "link": "l", "sweep": "s", "differs": ["hardware"]}
+    published = Published.model_validate({**rest, "conclusions": [said]})
+    return beside([write(folder / "run", trials(rounds=rounds, noise=0.01))], published)
+
+
+@pytest.mark.parametrize(
+    ("rounds", "better", "than", "verdict"),
+    [
+        (6, "backend == tcp", "backend == rpc", HOLDS),
+        (6, "backend == rpc", "backend == tcp", FAILS),
+        (3, "backend == tcp", "backend == rpc", UNSURE),
+        (3, "backend == tcp", "point != 1", SAME),
+        (3, "backend == tcp", "backend == carrier-pigeon", ABSENT),
+    ],
+)
+def test_a_conclusion_holds_if_rounds_tell(
+    tmp_path: Path, rounds: int, better: str, than: str, verdict: str
+) -> None:
+    (row,) = against(tmp_path, rounds, better=better, than=than).conclusions.to_dict("records")
+    assert row["verdict"] == verdict
+    if verdict in (HOLDS, FAILS):
+        assert row["rounds"] == rounds
+        assert (row["times"] > 1) == (verdict == HOLDS)
+        assert row["wins"] == (rounds if verdict == HOLDS else 0)
+
+
+def test_more_throughput_is_better(tmp_path: Path) -> None:
+    found = against(tmp_path, 6, better="backend == tcp", than="backend == rpc", by="throughput")
+    (row,) = found.conclusions.to_dict("records")
+    assert row["better_value"] > row["than_value"]
+    assert row["times"] == row["better_value"] / row["than_value"]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_file_names_its_sweep_and_every_source(path: Path) -> None:
+    published = read(path)
+    sweep = requested_sweep(Path(published.sweep), {})
+    said = [*published.conclusions, *published.fronts, *published.figures]
+    assert said
+    assert all(each.source for each in said)
+    assert published.differs
+    if published.figures:
+        assert any(name in published.figures[0].where for name in sweep.models)
+
+
+def test_a_run_beside_a_paper(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
+    done = command("compare", str(EXAMPLE), "sweeps/published/paretopipe.yaml", "--out", str(tmp_path))
+    assert (done.code, done.err) == (0, "")
+    lines = [line.rstrip() for line in done.out.replace(str(REPOSITORY), "HERE").splitlines()]
+    assert "\n".join(line for line in lines if str(tmp_path) not in line) == snapshot
+    (folder,) = tmp_path.iterdir()
+    assert {path.name for path in folder.iterdir()} == {"conclusions.csv", "fronts.csv", "figures.csv"}
+
+
+@pytest.mark.parametrize(
+    ("written", "words"),
+    [
+        ("better: point = 17", "point = 17"),
+        ("better: point == 17\n    besser: 1", "besser"),
+        ("", "better"),
+    ],
+)
+def test_a_fault_in_a_file_is_one_line_that_names_it(tmp_path: Path, written: str, words: str) -> None:
+    path = tmp_path / "paper.yaml"
+    path.write_text(
+        "title: t\nlink: l\nsweep: s\ndiffers: [d]\nconclusions:\n"
+        f"  - says: s\n    source: s\n    than: point == 0\n    {written}\n"
+    )
+    done = command("compare", str(EXAMPLE), str(path), "--out", str(tmp_path))
+    assert done.code == 2
+    (line,) = done.err.splitlines()
+    assert f"{path}:" in line
+    assert words in line
