@@ -94,7 +94,7 @@ def of_trial(
         _parts_fault(result.networks_s),
     )
     yield from (Fault(words) for words in shared if words)
-    if words := _throughput_fault(report, bound_ips):
+    if words := _throughput_fault(report, bound_ips, result.retransmits):
         yield Fault(words, spares_latency=True)
     yield from _slow_stages(result, slowed)
     yield from _throttling(result, samples)
@@ -175,11 +175,14 @@ def _latency_fault(latency_s: float, bound_s: float) -> str:
     return f"latency {latency_s:.4g} s is under its physical bound {bound_s:.4g} s"
 
 
-def _throughput_fault(report: TrialReport, bound_ips: float) -> str:
+def _throughput_fault(report: TrialReport, bound_ips: float, retransmits: int) -> str:
     begin, end = report.throughput_window
     if report.throughput_ips <= (TOO_MANY + LATE_REPLY_S / (end - begin)) * bound_ips:
         return ""
-    return f"throughput {report.throughput_ips:.4g} images/s is over its bound {bound_ips:.4g}: not a steady state"
+    words = f"throughput {report.throughput_ips:.4g} images/s is over its bound {bound_ips:.4g}: not a steady state"
+    if not retransmits:
+        return words
+    return f"{words} ({retransmits} packets were lost and sent again, which can hold up the first result)"
 
 
 def _parts_fault(networks_s: Sequence[float]) -> str:

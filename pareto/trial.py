@@ -79,6 +79,11 @@ class TrialResult:
         columns = (phase.edge_s, *zip(*phase.stages_s, strict=True))
         return {role: statistics.fmean(each) for role, each in zip(self.hosts, columns, strict=False) if each}
 
+    @property
+    def retransmits(self) -> int:
+        """Packets that the hosts sent again."""
+        return sum(host.usage.retransmits or 0 for host in self.hosts.values())
+
     @cached_property
     def codecs(self) -> CodecWork:
         """What the hosts' codecs did."""
@@ -278,7 +283,7 @@ def trial_row(
         "rtt_s": sum(rtt for rtt in rtts if rtt is not None) if any(rtts) else None,
         "rate_bps": min((rate for rate in rates if rate is not None), default=None),
         "loaded_rate_bps": loaded_rate_bps(probed, result),
-        "retransmits": sum(host.usage.retransmits or 0 for host in result.hosts.values()),
+        "retransmits": result.retransmits,
         **(plain(report.tcp) if report.tcp is not None else {}),
         "edge_cpu_percent": report.cpu_percent,
         "server_cpu_percent": server and server.usage.cpu_percent,

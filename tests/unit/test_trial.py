@@ -119,8 +119,10 @@ def test_figures_that_cannot_be_are_invalid_with_the_reason(
 
 
 def test_a_throughput_over_its_bound_leaves_the_latency(snapshot: SnapshotAssertion) -> None:
-    made = row(report(throughput_ips=7.0))
-    assert (made["status"], made["reason"]) == ("latency only", snapshot)
+    for retransmits in (0, 9):
+        made = row(report(throughput_ips=7.0, retransmits=retransmits))
+        assert (made["status"], made["reason"]) == ("latency only", snapshot)
+        assert ("9 packets" in made["reason"]) == bool(retransmits)
 
 
 def slowed_in(*phases: str) -> dict[str, Any]:
