@@ -36,9 +36,10 @@ LOADED_SHARE, LOADED_S = 0.01, 0.004
 """The fastest transfer of a trial may be longer by this much than the probes of the link say, and by what a probe may
 be off. Those of tcp were 0.8 to 1.5 ms longer at payloads from 73 to 727 ms."""
 TCP = "tcp"
-MATTERS = 0.05
-"""A slowed stage spoils a latency if it makes up this share of it. Stages of 1 to 2 ms take up to 2.3 times as long as
-alone without any fault: other data was in the caches."""
+MATTERS, COLD_S = 0.05, 0.001
+"""A slowed stage spoils a latency if what it takes longer makes up this share of it, and is longer than this. Stages of
+0.5 to 2 ms take up to 2.3 times as long as alone in every request, without any fault: the core was idle and other data
+was in the caches."""
 Probes = Mapping[str, tuple[Probed, Probed]]
 """Of each link by name, before and after the trial."""
 Samples = Mapping[str, devices.Series]
@@ -205,13 +206,13 @@ def _slow_stages(result: TrialResult, slowed: float) -> Iterator[Fault]:
     for role, slowdown in result.slowdowns.items():
         compute_s = result.compute_s[role]
         alone_s = compute_s / slowdown
-        matters = compute_s - alone_s > MATTERS * result.edge.latency_s
+        matters = compute_s - alone_s > max(MATTERS * result.edge.latency_s, COLD_S)
         if slowdown > slowed and matters and result.hosts[role].usage.gpu_s is None:
             later_s = result.compute_together_s.get(role)
             yield Fault(
                 f"the {role}'s stage took {compute_s * 1e3:.3g} ms, {slowdown:.2g} times the {alone_s * 1e3:.3g} "
                 "that it takes alone: something else ran there, or its clock changed",
-                spares_throughput=later_s is not None and later_s <= slowed * alone_s,
+                spares_throughput=later_s is not None and later_s <= max(slowed * alone_s, alone_s + COLD_S),
             )
 
 

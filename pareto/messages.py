@@ -660,6 +660,41 @@ class GetSamplingCost(Request[SamplingCost], op="cost"):
     """What the monitor takes since `BeginSampling`."""
 
 
+# The lease of a host
+
+
+@dataclass
+class Holder:
+    """Who measures on a host, or waits for it. origin: from where; run: what for, in words. By the host's clock."""
+
+    who: str
+    origin: str
+    run: str
+    since_s: Seconds
+
+
+@dataclass
+class Lease:
+    """ahead: who comes first, the one that measures at the front."""
+
+    host: str
+    ahead: list[Holder]
+
+
+@dataclass
+class TakeLease(Request[Lease], op="take"):
+    """Wait for the host, in the order of coming. key: the same for all roles of one testbed."""
+
+    key: str
+    who: str
+    run: str
+
+
+@dataclass
+class GetLease(Request[Lease], op="lease"):
+    """Who measures on the host, and who waits for it."""
+
+
 # Both ends
 
 

@@ -209,6 +209,7 @@ _OPTIONS = (
         "local",
     ),
     Option("token_file", "With served:ADDRESS: the file that serve wrote there.", type=Path),
+    Option("wait", "How long to wait for hosts on which others measure, such as 30min.", None, unit="min"),
     Option(
         "edge_only",
         "Only the edge: the whole model there, and no link. No other host is needed.",

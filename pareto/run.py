@@ -342,8 +342,9 @@ class Job:
             return self._simulation.testbed(self._links + 1)
         if self._opened is not None:
             return self._opened[0]
+        profiles = [profile for network in self.networks.values() for profile in network]
         return starting.testbed_of(
-            self.sweep, [profile for network in self.networks.values() for profile in network]
+            self.sweep, profiles, lambda line: self.console.print(line, markup=False, highlight=False)
         )
 
     def _workers(self, bed: Testbed, session: int) -> AnyWorkers:

@@ -13,6 +13,7 @@ from pareto.backends import registry
 from pareto.errors import UserError
 from pareto.hosts.connection import FAULTS
 from pareto.hosts.host import TestbedError
+from pareto.hosts.leases import Say
 from pareto.hosts.testbed import Testbed, open_testbed
 from pareto.link.profile import Profile
 from pareto.probing import in_words, prospects
@@ -23,8 +24,12 @@ from pareto.workers import Workers
 from partitions.engines import registry as engines
 
 
-def testbed_of(sweep: Sweep, profiles: Iterable[Profile]) -> Testbed:
-    """Open the testbed of a sweep, whose links get these profiles. Raises TestbedError."""
+def testbed_of(sweep: Sweep, profiles: Iterable[Profile], say: Say = print) -> Testbed:
+    """Open the testbed of a sweep, whose links get these profiles. Raises TestbedError.
+
+    say: takes lines for the user.
+    """
+    wait_s = sweep.wait or 0.0
     if sweep.served:
         from pareto.hosts.served_testbed import open_served
         from pareto.hosts.serving import place
@@ -32,7 +37,7 @@ def testbed_of(sweep: Sweep, profiles: Iterable[Profile]) -> Testbed:
         assert sweep.token_file is not None  # noqa: S101
         rpc = any(registry.parse(backend).agent for backend in sweep.transports)
         at = place(sweep.testbed.partition(":")[2], SERVED_AT)
-        return open_served(*at, sweep.token_file, threads=sweep.threads or 1, rpc=rpc)
+        return open_served(*at, sweep.token_file, threads=sweep.threads or 1, rpc=rpc, wait_s=wait_s, say=say)
     return open_testbed(
         sweep.testbed,
         profiles,
@@ -42,6 +47,8 @@ def testbed_of(sweep: Sweep, profiles: Iterable[Profile]) -> Testbed:
         threads=sweep.threads or 1,
         tcp=sweep.tcp,
         alone=sweep.alone,
+        wait_s=wait_s,
+        say=say,
     )
 
 

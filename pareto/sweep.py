@@ -183,6 +183,7 @@ class Sweep(BaseModel):
     seed: int = _option("seed", ge=0, lt=2**63)
     testbed: str = _option("testbed")
     token_file: Annotated[Path, AfterValidator(_absolute)] | None = _option("token_file")
+    wait: Annotated[float | None, quantity(units.duration_s)] = _option("wait", gt=0, le=MOST_BUDGET_S)
     edge_only: bool = _option("edge_only")
     server_only: bool = _option("server_only")
     edge_cpu: float = _option("edge_cpu", ge=0.05, le=1.0)

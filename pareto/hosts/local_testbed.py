@@ -27,6 +27,7 @@ import psutil
 from pareto.hosts.connection import FAULTS, Connection, PipeWire, ThisMachine, Unreachable
 from pareto.hosts.host import EDGE, End, Host, TcpSettings, TestbedError, chain
 from pareto.hosts.keys import Keyring, new_key
+from pareto.hosts.leases import hold_cores
 from pareto.hosts.local import cpu, rights, tcp_pipe
 from pareto.hosts.local.rights import OWN, Forbidden, Rights
 from pareto.hosts.login import Login
@@ -105,6 +106,8 @@ def open_local(
     shape_at: str = "both",
     tcp: TcpSettings | None = None,
     alone: str = "",
+    wait_s: float = 0.0,
+    say: Callable[[str], None] = print,
 ) -> LocalTestbed:
     """Build a chain of so many hosts. `edge_cpu` is the share of a core that the edge gets. Raises TestbedError.
 
@@ -112,7 +115,7 @@ def open_local(
 
     `shaper`: `netem`, `relay`, `none`: plain links that cannot be shaped, or `auto`: netem where the kernel has it.
     `shape_at`: `both` shapes what each host sends on that host; `edge` both directions of a link on its edge's side,
-    with netem alone.
+    with netem alone. wait_s, say: see `hold_cores`.
     """
     build = partial(
         open_local,
@@ -123,6 +126,8 @@ def open_local(
         shape_at=shape_at,
         tcp=tcp,
         alone=alone,
+        wait_s=wait_s,
+        say=say,
     )
     key, public = new_key()
     keyring = Keyring(only=key)
@@ -173,6 +178,7 @@ def open_local(
         except FAULTS as error:
             raise TestbedError(str(error)) from error
         cores = sorted({host["core"] for host in facts["hosts"].values()})
+        undo.callback(hold_cores(cores, wait_s, say))
         share = f"{facts['hosts'][alone]['cpu_share']:.0%} of a core" if alone else ""
         label = f"local: the {alone} alone, {share}" if alone else _label(facts)
         return LocalTestbed(

@@ -19,7 +19,7 @@ from pareto.hosts.connection import ENDING_S, ChildProcess, ending
 from pareto.jsonlines import Refused
 
 LAST_WORDS_BYTES = 4096
-_WORKER, _MONITOR = "pareto.worker", "pareto.worker.monitor"
+_WORKER, _MONITOR, _LEASE = "pareto.worker", "pareto.worker.monitor", "pareto.worker.lease"
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Settings:
             "--device": re.escape(self.device),
             "--congestion": "cubic|bbr|reno",
         }
-        return {_WORKER: worker, _MONITOR: {}}
+        return {_WORKER: worker, _MONITOR: {}, _LEASE: {}}
 
     def argv(self, module: str, arguments: Sequence[str]) -> list[str]:
         """What starts a program. Raises Refused for what is not among the programs, or their options."""

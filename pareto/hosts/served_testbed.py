@@ -15,6 +15,7 @@ from pareto.hosts import channel, serving, shipping
 from pareto.hosts.channel import Begin, Channel, Lacking, LastWords, Put, Start, Stored, Terms
 from pareto.hosts.connection import ANSWER_S, FAULTS, Command, Connection, ThisMachine, Unreachable
 from pareto.hosts.host import EDGE, SERVER, End, Host, TestbedError
+from pareto.hosts.leases import Say, held
 from pareto.hosts.session import Heartbeat, Session
 from pareto.hosts.shaping import Shaper
 from pareto.hosts.shipping import Parcel
@@ -156,10 +157,19 @@ class ServedRemote(Remote):
         raise Unreachable(f"{self._served}: its link is not shaped")
 
 
-def open_served(address: str, port: int, token_file: Path, *, threads: int, rpc: bool) -> Testbed:
+def open_served(
+    address: str,
+    port: int,
+    token_file: Path,
+    *,
+    threads: int,
+    rpc: bool,
+    wait_s: float = 0.0,
+    say: Say = print,
+) -> Testbed:
     """The testbed of this machine and the one that serves there. Raises TestbedError.
 
-    threads: the edge's. rpc: whether the sweep measures it.
+    threads: the edge's. rpc: whether the sweep measures it. wait_s, say: see `HostLeases`.
     """
     token = channel.token(token_file)
     with ExitStack() as undo:
@@ -213,4 +223,7 @@ def open_served(address: str, port: int, token_file: Path, *, threads: int, rpc:
         }
         label = f"by hand: edge this machine (cpu), server {terms.hostname} ({terms.device})"
         links = (Link(near, far, Shaper()),)
-        return Testbed(remotes, links, heartbeat, label, facts, is_local=False, undo=undo.pop_all())
+        leases = held(remotes, heartbeat, wait_s, say, undo)
+        return Testbed(
+            remotes, links, heartbeat, label, facts, is_local=False, undo=undo.pop_all(), hold=leases.take
+        )

@@ -12,11 +12,12 @@ from functools import partial
 from typing import TypeVar
 
 from pareto.errors import UserError
-from pareto.hosts import packages, privileged, shipping
+from pareto.hosts import leases, packages, privileged, shipping
 from pareto.hosts.connection import Connection, Outcome, Unreachable
-from pareto.hosts.host import TestbedError
+from pareto.hosts.host import Host, TestbedError
 from pareto.hosts.inventory import HostEntry
 from pareto.hosts.packages import ReachedHost, Say
+from pareto.hosts.testbed import Remote
 
 ANSWER_S = 30.0
 """How long `list_hosts` waits for all hosts together: a GPU's driver that nobody uses needs seconds to answer."""
@@ -81,10 +82,18 @@ def _state(host: HostEntry, connect: Connect) -> tuple[bool, str]:
     try:
         site = _reach(host, connect, lambda words: None)
         with closing(site.connection):
-            ready = _helper_is_current(site) and packages.are_there(site)
+            if not (_helper_is_current(site) and packages.are_there(site)):
+                return True, "reachable, not set up"
+            used = leases.used(Remote(_host(site), site.connection))
     except (Unreachable, TestbedError) as error:
         return False, str(error)
-    return True, "reachable, set up" if ready else "reachable, not set up"
+    return True, f"reachable, set up; {used}" if used else "reachable, set up"
+
+
+def _host(site: ReachedHost) -> Host:
+    entry = site.entry
+    python = entry.python or f"{site.venv}/bin/python"
+    return Host(entry.name, entry.data_address, entry.data_interface, site.folder, python)
 
 
 def _reach(entry: HostEntry, connect: Connect, say: Say) -> ReachedHost:

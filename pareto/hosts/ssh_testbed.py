@@ -19,6 +19,7 @@ from pareto.hosts.finding import Case, Finding
 from pareto.hosts.host import EDGE, End, Host, TestbedError
 from pareto.hosts.inventory import HostEntry, Inventory, Side
 from pareto.hosts.keys import Keyring
+from pareto.hosts.leases import Say, held
 from pareto.hosts.session import Heartbeat, SessionError, SessionLost
 from pareto.hosts.shaping import NetemShaper, Shaper, who_shapes
 from pareto.hosts.ssh import SshConnection
@@ -68,10 +69,13 @@ def connect(entry: HostEntry, keys: Keyring | None = None) -> Connection:
     return connection
 
 
-def open_ssh_testbed(file: Inventory, *, shaped: bool, shape_at: str = "both") -> Testbed:
+def open_ssh_testbed(
+    file: Inventory, *, shaped: bool, shape_at: str = "both", wait_s: float = 0.0, say: Say = print
+) -> Testbed:
     """The testbed of a file. Raises TestbedError, with what the doctor would say, where no sweep would run.
 
-    `shaped`: whether any profile asks for more than the link as it is. `shape_at`: see `open_local`.
+    `shaped`: whether any profile asks for more than the link as it is. `shape_at`: see `open_local`. wait_s, say: see
+    `HostLeases`.
     """
     entries = file.roles
     shapers = shaping(file, shape_at) if shaped else [()] * (len(entries) - 1)
@@ -86,20 +90,23 @@ def open_ssh_testbed(file: Inventory, *, shaped: bool, shape_at: str = "both") -
                     for role, connection in connections.items()
                 }
             )
+            remotes = {role: host.remote for role, host in hosts.items()}
+            leases = held(remotes, heartbeat, wait_s, say, undo)
             links = _links(hosts, shapers, heartbeat, undo)
         except Unreachable as error:
             raise TestbedError(str(error)) from error
         except (SessionError, SessionLost, TimeoutError) as error:
             raise TestbedError(f"the link cannot be shaped: {error}") from error
-        remotes = {role: host.remote for role, host in hosts.items()}
         label = ", ".join(
             f"{role} {remote.host.name} ({remote.host.device})" for role, remote in remotes.items()
         )
         facts = _facts(hosts, links, shaped=shaped)
-        return Testbed(remotes, links, heartbeat, label, facts, is_local=False, undo=undo.pop_all())
+        return Testbed(
+            remotes, links, heartbeat, label, facts, is_local=False, undo=undo.pop_all(), hold=leases.take
+        )
 
 
-def open_one(file: Inventory, role: str) -> Testbed:
+def open_one(file: Inventory, role: str, *, wait_s: float = 0.0, say: Say = print) -> Testbed:
     """The only host of a file in that role, as the edge of a chain without a link. Raises TestbedError."""
     with ExitStack() as undo:
         heartbeat = Heartbeat()
@@ -107,11 +114,15 @@ def open_one(file: Inventory, role: str) -> Testbed:
         try:
             connection = _logged_in({role: file.one(role)}, undo)[role]
             host = _fit(connection, file, role, shapes=False, alone=True)
+            remotes = {EDGE: host.remote}
+            leases = held(remotes, heartbeat, wait_s, say, undo)
         except Unreachable as error:
             raise TestbedError(str(error)) from error
         label = f"the {role} alone, {host.remote.host.name} ({host.remote.host.device})"
         facts = _facts({role: host}, (), shaped=False)
-        return Testbed({EDGE: host.remote}, (), heartbeat, label, facts, is_local=False, undo=undo.pop_all())
+        return Testbed(
+            remotes, (), heartbeat, label, facts, is_local=False, undo=undo.pop_all(), hold=leases.take
+        )
 
 
 def _logged_in(entries: Mapping[str, HostEntry], undo: ExitStack) -> dict[str, Connection]:

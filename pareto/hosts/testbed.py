@@ -15,7 +15,7 @@ from typing import Any
 
 from pareto.hosts import inventory, privileged, shipping
 from pareto.hosts.connection import Connection, Unreachable
-from pareto.hosts.host import End, Host, TcpSettings, environment_of
+from pareto.hosts.host import End, Host, TcpSettings, TestbedError, environment_of
 from pareto.hosts.inventory import THIS_MACHINE
 from pareto.hosts.session import Heartbeat, Session
 from pareto.hosts.shaping import Shaper
@@ -111,6 +111,8 @@ class Testbed:
     watch_strangers: Callable[[], Callable[[], float]] | None = None
     """Where the hosts are this machine: begins to watch the programs that are none of the run's; what it returns says
     how many percent of the hosts' cores they have taken since."""
+    hold: Callable[[], None] = lambda: None
+    """Holds for this driver what it does not hold (any more). Raises TestbedError where another driver has it."""
 
     __test__ = False  # not a test, whatever pytest makes of the name
 
@@ -130,6 +132,10 @@ class Testbed:
                     if time.monotonic() > deadline:
                         raise
                     time.sleep(RETRY_S)
+        try:
+            self.hold()
+        except TestbedError as error:
+            raise Unreachable(str(error)) from error
         for link in self.links:
             link.shaper.revive()
 
@@ -169,21 +175,32 @@ def open_testbed(
     threads: int = 1,
     tcp: TcpSettings | None = None,
     alone: str = "",
+    wait_s: float = 0.0,
+    say: Callable[[str], None] = print,
 ) -> Testbed:
     """`local`, or the hosts of a testbed file, to put any of these profiles on any link. Raises TestbedError.
 
     alone: the role of the only host that is wanted, which then is the edge of a chain without a link. `hosts`,
-    `edge_cpu`, `threads` and `tcp` are the local one's: on real hosts the workers set what they may.
+    `edge_cpu`, `threads` and `tcp` are the local one's: on real hosts the workers set what they may. wait_s: how
+    long to wait for hosts on which others measure. say: takes lines for the user.
     """
     if name == THIS_MACHINE:
         from pareto.hosts.local_testbed import open_local
 
         return open_local(
-            hosts=hosts, edge_cpu=edge_cpu, threads=threads, shape_at=shape_at, tcp=tcp, alone=alone
+            hosts=hosts,
+            edge_cpu=edge_cpu,
+            threads=threads,
+            shape_at=shape_at,
+            tcp=tcp,
+            alone=alone,
+            wait_s=wait_s,
+            say=say,
         )
     from pareto.hosts.ssh_testbed import open_one, open_ssh_testbed
 
     if alone:
-        return open_one(inventory.load(Path(name)), alone)
+        return open_one(inventory.load(Path(name)), alone, wait_s=wait_s, say=say)
     shaped = any(profile.shaped for profile in profiles)
-    return open_ssh_testbed(inventory.load(Path(name)), shaped=shaped, shape_at=shape_at)
+    file = inventory.load(Path(name))
+    return open_ssh_testbed(file, shaped=shaped, shape_at=shape_at, wait_s=wait_s, say=say)

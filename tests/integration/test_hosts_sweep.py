@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from pareto.backends.handshake import PEER_TIMEOUT_S
 from pareto.hosts import checkup, shipping
+from pareto.hosts.testbed import open_testbed
 from tests import REPOSITORY
 from tests.integration.own_machine import processes
 from tests.integration.test_sweep import exit_code, only_run, rows_in, sound
@@ -109,6 +111,19 @@ def test_a_congestion_control_that_a_host_does_not_allow_is_one_line(lab: Lab, t
     assert f"congestion control {wanted} is not allowed here" in line
     assert f'sudo sysctl -w net.ipv4.tcp_allowed_congestion_control="{" ".join(allowed)} {wanted}"' in line
     assert not list(tmp_path.glob("*"))
+
+
+def test_a_host_is_for_one_driver_and_the_next_is_refused_or_waits(lab: Lab, tmp_path: Path) -> None:
+    job = (*SMALL, "--points", "7", "--only", "--testbed", str(lab.testbed()), "--out", str(tmp_path))
+    with closing(open_testbed(str(lab.testbed()), [], shape_at="both")):
+        refused = command("run", *job)
+        assert refused.code == 2, refused
+        (line,) = refused.err.splitlines()
+        assert re.search(r"measures there, from [0-9.]+, for \d.*--wait", line)
+        waiting = lab.pareto("run", *job, "--wait", "2min")
+        assert waiting.stdout is not None
+        assert any("waiting for " in line for line in waiting.stdout)
+    assert waiting.wait(120) == exit_code(rows_in(tmp_path))
 
 
 IMPATIENT = """

@@ -211,6 +211,16 @@ def test_a_slowed_stage_that_is_little_of_the_latency_does_not_matter() -> None:
     assert made["edge_slowdown"] > SLOWED
 
 
+@pytest.mark.parametrize(("takes_s", "status"), [(0.0011, "ok"), (0.0025, "invalid")])
+def test_a_short_stage_may_take_longer_on_a_core_that_was_idle(takes_s: float, status: str) -> None:
+    """Half a millisecond alone, when it runs again and again."""
+    stage = {"edge_s": takes_s, "baseline_s": 0.0005, "steady_s": 0.0005, "work_s": takes_s + 0.0005}
+    reports = report(**stage, stages_s=[], latency_s=takes_s + 0.0005)
+    for phase in reports["requests"].values():
+        phase |= {"edge_s": [takes_s] * 6, "stages_s": [[]] * 6}
+    assert row(reports)["status"] == status
+
+
 def test_a_gpu_that_clocks_down_between_requests_is_not_disturbed() -> None:
     assert row(report(edge_s=0.036, work_s=0.051, latency_s=0.42, gpu_s=0.005))["status"] == "ok"
 

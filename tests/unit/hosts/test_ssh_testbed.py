@@ -65,6 +65,13 @@ class Bench:
         self.asked.append((member.name, [side.peer for side in sides]))
         return self.facts[member.name]
 
+    @staticmethod
+    def start(remote: Remote, module: str) -> Session:
+        """Nobody else wants any of the hosts."""
+        assert module == "pareto.worker.lease"
+        free = {"host": remote.host.name, "ahead": []}
+        return Session(remote.host.name, FarEnd(dict.fromkeys(("take", "lease"), lambda _: free)))
+
     def start_privileged(self, remote: Remote, *, as_root: bool) -> Session:
         answers: Mapping[str, Callable[[dict[str, Any]], Any]] = {
             "supported": lambda request: self.supported,
@@ -87,6 +94,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     monkeypatch.setattr(
         Remote, "start_privileged", lambda remote, *, as_root: bench.start_privileged(remote, as_root=as_root)
     )
+    monkeypatch.setattr(Remote, "start", lambda remote, module: bench.start(remote, module))
     monkeypatch.setenv("HOME", str(tmp_path))
     return bench
 

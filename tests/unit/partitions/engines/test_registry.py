@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from syrupy.assertion import SnapshotAssertion
 from pareto.errors import UserError
 from partitions.engines import registry
 from partitions.engines.registry import listed, parse
+from tests import REPOSITORY
 
 MIXED = "edge=onnx+server=compile"
 
@@ -147,3 +149,13 @@ def test_a_name_is_checked_without_torch_or_an_engine() -> None:
         "sys.exit(bool({'torch', 'onnxruntime', 'onnx'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_onnx_runtime_keeps_and_sends_nothing_of_what_is_measured(tmp_path: Path) -> None:
+    """It would keep a database in the user's home, of what it then sends to its maker."""
+    program = "import partitions.engines.onnx, onnxruntime; onnxruntime.SessionOptions()"
+    environment = {name: value for name, value in os.environ.items() if name != "ORT_DISABLE_TELEMETRY"}
+    subprocess.run(
+        [sys.executable, "-c", program], check=True, cwd=REPOSITORY, env=environment | {"HOME": str(tmp_path)}
+    )
+    assert not list(tmp_path.rglob("*onnxruntime*"))

@@ -1,0 +1,164 @@
+"""What a driver measures on is held meanwhile, so that no other measures there too, unnoticed.
+
+A host of its own is held by a program there (`pareto.worker.lease`), as long as the driver speaks to it; the cores of
+this machine, which the local testbed uses, by the driver itself.
+"""
+
+from __future__ import annotations
+
+import getpass
+import secrets
+import socket
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+
+from pareto.console import duration
+from pareto.hosts.connection import FAULTS
+from pareto.hosts.host import TestbedError
+from pareto.hosts.session import Heartbeat, Session, SessionError, SessionLost
+from pareto.hosts.testbed import Remote
+from pareto.messages import GetLease, Holder, TakeLease
+from pareto.worker.lease import HOST, Queue
+
+POLL_S = 1.0
+ANSWER_S = 5.0
+_MOST_WORDS = 80
+_WAIT = "--wait 30min"
+Say = Callable[[str], None]
+Ahead = Callable[[str, str, str], Sequence[Holder]]
+"""Of a thing that is to be held: takes a ticket, and returns who comes before it (`pareto.worker.lease.Queue`)."""
+
+
+class HostLeases:
+    """The leases of a testbed's hosts. wait_s: how long to wait for others' in all; say: takes on whom it waits."""
+
+    def __init__(self, remotes: Mapping[str, Remote], heartbeat: Heartbeat, wait_s: float, say: Say) -> None:
+        self._remotes = remotes
+        self._heartbeat = heartbeat
+        self._wait_s = wait_s
+        self._say = say
+        self._key = secrets.token_hex(8)
+        self._held: dict[str, Session] = {}
+
+    def take(self) -> None:
+        """Hold every host, those included that were lost. Raises TestbedError where another driver has one, FAULTS."""
+        deadline = time.monotonic() + self._wait_s
+        for role, session in list(self._held.items()):
+            if not _lives(session):
+                self._end(role)
+        asked = {}
+        for role, remote in self._remotes.items():
+            if role not in self._held:
+                self._held[role] = session = remote.start("pareto.worker.lease")
+                self._heartbeat.add(session)
+                asked[role] = session.ask(GetLease()).host
+        # One after the other, and all drivers in the same order: no two wait for each other.
+        for role in sorted(asked, key=lambda role: asked[role]):
+            self._waited(role, deadline)
+
+    def close(self) -> None:
+        """Give all of them back."""
+        for role in list(self._held):
+            self._end(role)
+
+    def _waited(self, role: str, deadline: float) -> None:
+        session = self._held[role]
+
+        def ahead(*ticket: str) -> Sequence[Holder]:
+            return session.ask(TakeLease(*ticket)).ahead
+
+        name = self._remotes[role].host.name
+        if words := waited(name, ahead, self._key, deadline, self._say):
+            raise TestbedError(f"{words}; wait {'longer' if self._wait_s else 'for it'} with {_WAIT}")
+
+    def _end(self, role: str) -> None:
+        session = self._held.pop(role)
+        self._heartbeat.remove(session)
+        session.close()
+
+
+def held(
+    remotes: Mapping[str, Remote], heartbeat: Heartbeat, wait_s: float, say: Say, undo: ExitStack
+) -> HostLeases:
+    """The leases of all these hosts, which `undo` gives back. Raises TestbedError."""
+    leases = HostLeases(remotes, heartbeat, wait_s, say)
+    undo.callback(leases.close)
+    try:
+        leases.take()
+    except FAULTS as error:
+        raise TestbedError(f"the hosts cannot be held for this run: {error}") from error
+    return leases
+
+
+def used(remote: Remote) -> str:
+    """Who measures on a host that is set up; empty where nobody does. Raises Unreachable."""
+    session = remote.start("pareto.worker.lease")
+    try:
+        ahead = session.ask(GetLease(), ANSWER_S).ahead
+    except (SessionError, SessionLost, TimeoutError):
+        return "whether anybody measures there is not known"
+    finally:
+        session.close()
+    return in_words(ahead) if ahead else ""
+
+
+def hold_cores(cores: Sequence[int], wait_s: float, say: Say) -> Callable[[], None]:
+    """Hold these cores of this machine; what is returned gives them back. Raises TestbedError.
+
+    Another local testbed may have them: who gives no time to wait measures beside it, and is told so.
+    """
+    with ExitStack() as undo:
+        deadline, key = time.monotonic() + wait_s, secrets.token_hex(8)
+        busy: dict[str, list[int]] = {}
+        for core in sorted(cores):
+            try:
+                queue = Queue(f"{HOST}-core-{core}")
+            except OSError as error:
+                raise TestbedError(f"core {core} cannot be held for one run: {error}") from None
+            undo.callback(queue.close)
+            if words := waited("", queue.ahead, key, deadline, say):
+                busy.setdefault(words, []).append(core)
+        for words, numbers in busy.items():
+            which = f"core{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
+            if wait_s:
+                raise TestbedError(f"{which} of this machine: {words}; wait longer with {_WAIT}")
+            say(
+                f"attention: {which} of this machine: {words}: each run disturbs the other; {_WAIT} waits for it"
+            )
+        return undo.pop_all().close
+
+
+def waited(what: str, ahead: Ahead, key: str, deadline: float, say: Say) -> str:
+    """Wait for a thing until its turn, or that time; in words who has it still, empty where it is held."""
+    said = ""
+    while before := ahead(key, f"{getpass.getuser()}@{socket.gethostname()}", _purpose()):
+        words = f"{what}: {in_words(before)}" if what else in_words(before)
+        if time.monotonic() >= deadline:
+            return words
+        if said != (said := "; ".join(each.who + each.run for each in before)):
+            say(f"waiting for {words}")
+        time.sleep(POLL_S)
+    return ""
+
+
+def in_words(ahead: Sequence[Holder]) -> str:
+    """Who measures on a host, and how many wait for it."""
+    first, *others = ahead
+    waiting = f"; {len(others)} more wait{'s' if len(others) == 1 else ''}" if others else ""
+    return f"{first.who} measures there, from {first.origin}, for {duration(first.since_s)} ({first.run}){waiting}"
+
+
+def _purpose() -> str:
+    """The command that this is, as others see it."""
+    words = " ".join(sys.argv[1:])
+    return words if len(words) <= _MOST_WORDS else f"{words[: _MOST_WORDS - 1]}…"
+
+
+def _lives(session: Session) -> bool:
+    try:
+        session.ask(GetLease(), ANSWER_S)
+    except FAULTS:
+        return False
+    return True
