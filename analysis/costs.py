@@ -248,21 +248,26 @@ def bands(links: pd.DataFrame, manifest: Mapping[str, Any]) -> pd.DataFrame:
     )
     still = links["position_s"].isna()
     profiles = {netem: directions(manifest, netem) for netem in links["netem"].unique()}
-    jitter_s, payload_share = {}, {}
-    for netem, both in profiles.items():
-        jitter_s[netem] = sum(_number(way.get("jitter_s", 0.0)) for way in both)
-        falls_short = any(way.get(what) for way in both for what in _IMPAIRED)
-        by_datagrams = bool(sweep.get("slow_start_after_idle")) or falls_short
-        payload_share[netem] = DATAGRAM_SHARE if by_datagrams else GOODPUT
+    jitter_s = {
+        netem: sum(_number(way.get("jitter_s", 0.0)) for way in both) for netem, both in profiles.items()
+    }
+    payload_shares = {netem: payload_share(manifest, netem) for netem in profiles}
     asked_s = links["asked_rtt_s"].where(still)
     allowed_s = np.maximum(rtt_share * asked_s, floor_s) + links["netem"].map(jitter_s).astype(float)
     made = links.assign(rtt_least_s=(asked_s - allowed_s).clip(lower=0), rtt_most_s=asked_s + allowed_s)
     for name in ("rate", "rate_back"):
-        payload_bps = links[f"asked_{name}_bps"] * links["netem"].map(payload_share).astype(float)
+        payload_bps = links[f"asked_{name}_bps"] * links["netem"].map(payload_shares).astype(float)
         made[f"{name}_payload_bps"] = payload_bps
         made[f"{name}_least_bps"] = (payload_bps * (1 - share)).where(still)
         made[f"{name}_most_bps"] = (payload_bps * (1 + share)).where(still)
     return made
+
+
+def payload_share(manifest: Mapping[str, Any], netem: str) -> float:
+    """The share of a profile's rate that a run's probes read: they count payload, without its headers."""
+    falls_short = any(way.get(what) for way in directions(manifest, netem) for what in _IMPAIRED)
+    by_datagrams = bool(section(manifest, "sweep").get("slow_start_after_idle")) or falls_short
+    return DATAGRAM_SHARE if by_datagrams else GOODPUT
 
 
 def _number(value: Any) -> float:

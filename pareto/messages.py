@@ -94,6 +94,7 @@ class Facts:
     """What a reader of the results needs to know about a host.
 
     engines: those that it has besides eager, with their versions. without_engines: of the others, what it lacks.
+    cores: those that this host may use, by their numbers, of `cores_of_machine`.
     """
 
     hostname: str
@@ -116,6 +117,7 @@ class Facts:
     cuda: Cuda | None
     engines: dict[str, str] = field(default_factory=dict)
     without_engines: dict[str, str] = field(default_factory=dict)
+    cores_of_machine: Positive | None = None
 
 
 @dataclass

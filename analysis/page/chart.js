@@ -3,9 +3,9 @@
 // What a point says of itself is read from its row, so that both always say the same.
 
 const SVG = "http://www.w3.org/2000/svg";
-const LOG_RANGE = 20; // as in the figures: beyond this factor an axis is logarithmic
+const { backends, charts, maps, any, states, log_range: LOG_RANGE } = JSON.parse(document.getElementById("data").textContent);
 const REACH = 28; // px: how far from a mark a finger or a mouse may be
-const [X, Y, X_LOW, X_HIGH, Y_LOW, Y_HIGH, BACKEND, FRONT] = [0, 1, 2, 3, 4, 5, 6, 7];
+const [X, Y, X_LOW, X_HIGH, Y_LOW, Y_HIGH, BACKEND, FRONT, FILL] = [0, 1, 2, 3, 4, 5, 6, 7, 8];
 
 const SHAPES = [
   "M6 0A6 6 0 1 1-6 0A6 6 0 1 1 6 0Z",
@@ -16,6 +16,7 @@ const SHAPES = [
   "M-2.3-6.6H2.3V-2.3H6.6V2.3H2.3V6.6H-2.3V2.3H-6.6V-2.3H-2.3Z",
   "M0-3L4-7L7-4L3 0L7 4L4 7L0 3L-4 7L-7 4L-3 0L-7-4L-4-7Z",
 ];
+const ANY_SHAPE = "M-7 0L5-6.6V6.6Z";
 
 function drawn(name, attributes = {}, ...inside) {
   const made = document.createElementNS(SVG, name);
@@ -24,19 +25,28 @@ function drawn(name, attributes = {}, ...inside) {
   return made;
 }
 
-function shape(backend) {
-  return drawn("path", { d: SHAPES[backend % SHAPES.length] });
+// The colour and dashes of a backend: of none, a neutral one.
+function tone(backend) {
+  return backend === any ? "sn" : `s${backend % 7}`;
 }
 
-// From values to pixels: the range of the values with room around them.
+// A backend's mark, of which `fill` is the share of its colour, the rest the page's.
+function shape(backend, fill) {
+  const d = backend === any ? ANY_SHAPE : SHAPES[backend % SHAPES.length];
+  return [drawn("path", { class: "back", d }), drawn("path", { d, "fill-opacity": fill })];
+}
+
+// From values to pixels, with room around the values: logarithmic where they span much, else from 0 on.
 function scale(values, from, to) {
   const low = Math.min(...values);
   const high = Math.max(...values);
-  const log = low > 0 && high / low > LOG_RANGE;
+  const log = low > 0 && high / low >= LOG_RANGE;
   const bend = log ? Math.log : (value) => value;
-  const room = 0.08 * (bend(high) - bend(low)) || (log ? 1 : Math.abs(high) * 0.1 || 1);
-  const start = bend(low) - room;
-  const end = bend(high) + room;
+  const least = log ? bend(low) : Math.min(low, 0);
+  const most = log ? bend(high) : Math.max(high, 0);
+  const room = 0.06 * (most - least) || 1;
+  const start = log || low < 0 ? least - room : 0;
+  const end = most + room;
   const at = (value) => from + ((bend(value) - start) / (end - start)) * (to - from);
   const limits = log ? [Math.exp(start), Math.exp(end)] : [start, end];
   return { at, log, low: limits[0], high: limits[1] };
@@ -102,21 +112,19 @@ function stairs(points, backend, across, up, box) {
   return drawn("path", { class: `stairs d${backend % 4}`, d: `${path}H${box.right}` });
 }
 
-// Intervals of both medians. One that leaves the chart has no end there.
-function whiskers(point, across, up, box) {
+// Intervals of both medians.
+function whiskers(point, across, up) {
   const [x, y] = [across.at(point[X]), up.at(point[Y])];
   let path = "";
   if (point[X_LOW] !== null) {
     const [from, to] = [across.at(point[X_LOW]), across.at(point[X_HIGH])];
-    path += `M${Math.max(from, box.left)} ${y}H${Math.min(to, box.right)}`;
-    for (const end of [from, to]) if (end >= box.left && end <= box.right) path += `M${end} ${y - 3}v6`;
+    path += `M${from} ${y}H${to}M${from} ${y - 3}v6M${to} ${y - 3}v6`;
   }
   if (point[Y_LOW] !== null) {
     const [from, to] = [up.at(point[Y_LOW]), up.at(point[Y_HIGH])];
-    path += `M${x} ${Math.min(from, box.bottom)}V${Math.max(to, box.top)}`;
-    for (const end of [from, to]) if (end >= box.top && end <= box.bottom) path += `M${x - 3} ${end}h6`;
+    path += `M${x} ${from}V${to}M${x - 3} ${from}h6M${x - 3} ${to}h6`;
   }
-  return path ? drawn("path", { class: `whisker${point[FRONT] > 0 ? "" : " faint"}`, d: path }) : null;
+  return path ? drawn("path", { class: "whisker", d: path }) : null;
 }
 
 // Names beside the points on a front, where they cover neither each other nor a mark.
@@ -144,7 +152,7 @@ function names(layer, marks, box) {
 function drawChart(figure, chart, rows, visible, saying) {
   figure.querySelector(":scope > svg")?.remove();
   const width = Math.max(figure.clientWidth, 240);
-  const height = width < 560 ? 310 : Math.min(520, Math.round(width * 0.46));
+  const height = width < 560 ? 290 : Math.min(470, Math.round(width * 0.6));
   const box = { left: 52, right: width - 14, top: 24, bottom: height - 44 };
   const svg = drawn("svg", {
     viewBox: `0 0 ${width} ${height}`, height, role: "group",
@@ -159,30 +167,33 @@ function drawChart(figure, chart, rows, visible, saying) {
       "No point to show with these filters."));
     return [];
   }
-  const across = scale(shown.map(({ point }) => point[X]), box.left, box.right);
-  const up = scale(shown.map(({ point }) => point[Y]), box.bottom, box.top);
+  // Intervals are drawn of points that are, or may be, on a front, and the axes hold them.
+  const drawnOf = (median, low, high) => shown.flatMap(({ point }) =>
+    point[FILL] > 0 && point[low] !== null ? [point[median], point[low], point[high]] : [point[median]]);
+  const across = scale(drawnOf(X, X_LOW, X_HIGH), box.left, box.right);
+  const up = scale(drawnOf(Y, Y_LOW, Y_HIGH), box.bottom, box.top);
   axes(svg, across, up, box, chart.unit);
   const lines = drawn("g");
   const layer = drawn("g");
   const labels = drawn("g", { "aria-hidden": "true" });
   svg.append(lines, layer, labels);
   const places = shown.map(({ point }) => point);
-  const backends = new Set(places.map((point) => point[BACKEND]));
-  for (const backend of backends) {
-    if (backend === chart.any && backends.size > 1) continue;
-    const own = places.filter((point) => [backend, chart.any].includes(point[BACKEND]));
+  const present = new Set(places.map((point) => point[BACKEND]));
+  for (const backend of present) {
+    if (backend === any && present.size > 1) continue;
+    const own = places.filter((point) => [backend, any].includes(point[BACKEND]));
     const staircase = chart.stairs ? stairs(own, backend, across, up, box) : null;
-    if (staircase) lines.append(drawn("g", { class: `s${backend % 7}` }, staircase));
+    if (staircase) lines.append(drawn("g", { class: tone(backend) }, staircase));
   }
   const marks = shown.map(({ point, row }) => {
     const [x, y] = [across.at(point[X]), up.at(point[Y])];
-    const whisker = whiskers(point, across, up, box);
-    if (whisker) lines.append(drawn("g", { class: `s${point[BACKEND] % 7}` }, whisker));
-    const kind = point[FRONT] > 0 ? " front" : point[FRONT] < 0 ? " unfit" : "";
+    const whisker = point[FILL] > 0 ? whiskers(point, across, up) : null;
+    if (whisker) lines.append(drawn("g", { class: tone(point[BACKEND]) }, whisker));
+    const kind = point[FRONT] < 0 ? " unfit" : point[FILL] > 0 ? "" : " dominated";
     const element = drawn("g", {
-      class: `mark s${point[BACKEND] % 7}${kind}`, transform: `translate(${x} ${y})`,
+      class: `mark ${tone(point[BACKEND])}${kind}`, transform: `translate(${x} ${y})`,
       role: "button", tabindex: "-1", "aria-pressed": "false", "aria-label": saying(row), "data-row": row,
-    }, drawn("circle", { class: "ring", r: 10.5 }), shape(point[BACKEND]));
+    }, drawn("circle", { class: "ring", r: 10.5 }), ...shape(point[BACKEND], point[FILL]));
     return { row, point, x, y, element, label: rows[row].dataset.point };
   });
   // Those on a front last, over the others.
@@ -198,7 +209,7 @@ function nearest(marks, x, y) {
   let best = null;
   let least = REACH;
   for (const mark of marks) {
-    const distance = Math.hypot(mark.x - x, mark.y - y);
+    const distance = mark.flat ? Math.abs(mark.y - y) : Math.hypot(mark.x - x, mark.y - y);
     if (distance < least) [best, least] = [mark, distance];
   }
   return best;

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import base64
-import functools
 import hashlib
+import math
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,6 +15,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from analysis import files
+from analysis.costs import payload_share
 from analysis.figures.drawing import testbeds
 from analysis.findings import Findings
 from analysis.fronts.quality import in_words
@@ -24,12 +25,11 @@ from analysis.runs.manifest import within
 from analysis.runs.setups import SIMULATED
 from analysis.schema import STATUSES
 from analysis.standing import stands, status_words
-from analysis.tables.columns import UNKNOWN, Column
-from analysis.wording import rate
+from analysis.tables.columns import UNKNOWN, Column, figure
 from pareto.options import command
 
 ASSETS = Path(__file__).parent
-SCRIPTS = ("chart.js", "page.js")
+SCRIPTS = ("chart.js", "parts.js", "map.js", "page.js")
 MOST_NAMED = 3
 """Up to this many models, and profiles, are named in the question; if there are more it says how many."""
 MOST_LINES = 100
@@ -41,6 +41,14 @@ MOST_REASONS = 50
 MOST_PROBE_REASONS = 20
 SHORT = 160
 """How many characters of a reason are shown; the rest opens on a click."""
+_LINK = {
+    "round trip": ("rtt_s", "ms", 1e3),
+    "rate out": ("rate_bps", "Mbit/s", 1e-6),
+    "rate back": ("rate_back_bps", "Mbit/s", 1e-6),
+    "loss out": ("loss", "%", 100.0),
+    "loss back": ("loss_back", "%", 100.0),
+}
+"""What is asked of a link and measured: its column, the unit of both, and how many of it make one of the column's."""
 LONG = 4000
 """How many characters of a reason the page holds. A traceback has as many; a program's output may have millions."""
 
@@ -88,7 +96,7 @@ def html(findings: Findings) -> str:
             "words": "What the words mean",
         },
         front=None if findings.front.empty else front,
-        link=None if findings.links.empty else _link(findings.links),
+        link=None if findings.links.empty else _link(_on_the_wire(findings)),
         left_out=_left_out(findings.trials),
         **_question(findings),
         **_answer(findings),
@@ -158,6 +166,17 @@ def _some(lines: Sequence[str]) -> list[str]:
     return [*lines[:MOST_LINES], *([f"{more} more are not shown here"] if more > 0 else [])]
 
 
+def _on_the_wire(findings: Findings) -> pd.DataFrame:
+    """Return the probes with the rates that they measured as a profile asks for them, on the wire."""
+    links = findings.links
+    manifests = {name: run.manifest for run in findings.runs for name in run.names}
+    share = [
+        payload_share(manifests.get(str(run), {}), str(netem))
+        for run, netem in zip(links["run"], links["netem"], strict=True)
+    ]
+    return links.assign(**{name: links[name] / share for name in ("rate_bps", "rate_back_bps")})
+
+
 def _link(links: pd.DataFrame) -> dict[str, Any]:
     """Return what each profile asked for and what the probes measured; why probes were off, and how often."""
     groups = links.groupby(["netem", "link"], dropna=False, observed=True)
@@ -172,7 +191,12 @@ def _link(links: pd.DataFrame) -> dict[str, Any]:
     more = len(ordered) - len(reasons)
     return {
         "columns": [
-            Column(head, [row[head] for row in rows], kind="number" if head.startswith("probes") else "text")
+            Column(
+                head,
+                [row[head] for row in rows],
+                _LINK[head.rpartition(" ")[0]][1] if head.rpartition(" ")[0] in _LINK else "",
+                kind="text" if head in ("profile", "link") else "number",
+            )
             for head in heads
         ],
         "probes": len(links),
@@ -183,31 +207,26 @@ def _link(links: pd.DataFrame) -> dict[str, Any]:
 
 def _link_row(netem: str, name: str, probes: pd.DataFrame) -> dict[str, str]:
     row = {"profile": netem, "link": name}
-    shown: tuple[tuple[str, str, Callable[[float], str]], ...] = (
-        ("round trip", "rtt_s", _seconds),
-        ("rate out", "rate_bps", functools.partial(rate, digits=3)),
-        ("rate back", "rate_back_bps", functools.partial(rate, digits=3)),
-        ("loss out", "loss", "{:.2%}".format),
-        ("loss back", "loss_back", "{:.2%}".format),
-    )
-    for what, column, show in shown:
+    for what, (column, _, scale) in _LINK.items():
         for prefix, which in (("asked_", "asked"), ("", "measured")):
             values = probes.get(f"{prefix}{column}", pd.Series(dtype=float))
-            row[f"{what} {which}"] = _spanned(pd.to_numeric(values, errors="coerce").dropna(), show)
+            row[f"{what} {which}"] = _spanned(pd.to_numeric(values, errors="coerce").dropna() * scale)
     ok = int((probes["verdict"] == "ok").sum())
     return row | {"probes ok": str(ok), "probes off": str(len(probes) - ok)}
 
 
-def _spanned(values: pd.Series, show: Callable[[float], str]) -> str:
-    """Return the median, the least and the greatest: `200 ms (199 ms to 201 ms)`; `UNKNOWN` without a value."""
+def _spanned(values: pd.Series) -> str:
+    """Return the median, the least and the greatest: `200 (199 to 201)`; `UNKNOWN` without a value."""
     if values.empty:
         return UNKNOWN
-    median, least, most = (show(float(value)) for value in (values.median(), values.min(), values.max()))
+    median, least, most = (
+        figure(value, max(0, 3 - math.floor(math.log10(abs(value)))) if value else 0)
+        for value in map(float, (values.median(), values.min(), values.max()))
+    )
+    median, least, most = (
+        text.rstrip("0").rstrip(".") if "." in text else text for text in (median, least, most)
+    )
     return median if least == most else f"{median} ({least} to {most})"
-
-
-def _seconds(value: float) -> str:
-    return f"{value * 1e3:.4g} ms" if value < 1 else f"{value:.4g} s"
 
 
 def _left_out(trials: pd.DataFrame) -> dict[str, Any]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime, timezone
 from typing import Any
 
 from analysis.runs.load import Run
@@ -31,6 +33,12 @@ HOST_FACTS = {
     "sensors": "sensors",
     "idle_power_w": "idle power",
 }
+_SENSED = {
+    "cpu_percent": "CPU load",
+    "rss_bytes": "memory",
+    "energy_j": "energy",
+    "temperature_c": "temperature",
+}
 MODEL_FACTS = {
     "weights": "weights",
     "weights_digest": "digest of the weights",
@@ -58,10 +66,17 @@ def environments(runs: Sequence[Run]) -> dict[str, Any]:
 
 def _dates(runs: Sequence[Run]) -> str:
     """Return when the runs were made: one date, or the first and the last."""
-    dates = sorted(str(run.manifest["created_at"]) for run in runs if run.manifest.get("created_at"))
+    dates = sorted(_date(str(run.manifest["created_at"])) for run in runs if run.manifest.get("created_at"))
     if not dates:
         return MISSING
     return dates[0] if len(set(dates)) == 1 else f"{dates[0]} to {dates[-1]}"
+
+
+def _date(text: str) -> str:
+    """Return `2026-11-22 09:46 UTC`, to the minute; what is no such date as it stands."""
+    with suppress(ValueError):
+        return f"{datetime.fromisoformat(text).astimezone(timezone.utc):%Y-%m-%d %H:%M} UTC"
+    return text
 
 
 def _content(manifest: Mapping[str, Any]) -> dict[str, Any]:
@@ -84,7 +99,8 @@ def _facts(manifest: Mapping[str, Any], sessions: Sequence[Mapping[str, Any]]) -
     yield "testbed", _text(manifest.get("testbed"))
     yield "link made by", _distinct(bed.get("shaper") for bed in beds)
     yield "congestion control", _distinct(bed.get("congestion_control") for bed in beds)
-    yield "initial window", _distinct(bed.get("initial_window_segments") for bed in beds)
+    windows = (bed.get("initial_window_segments") for bed in beds)
+    yield "initial window", _distinct(f"{segments} segments" for segments in windows if segments)
     yield "seed", _text(sweep.get("seed"))
     yield "pareto", _text(manifest.get("pareto"))
     drivers = [_map(session.get("driver")) for session in sessions]
@@ -120,11 +136,27 @@ def _fact(host: Mapping[str, Any], key: str) -> Any:
         return NONE if key in host else None
     if key == "memory_bytes":
         return f"{value / 2**30:.1f} GiB"
+    if key == "cores" and isinstance(value, list):
+        return _cores(value, host.get("cores_of_machine"))
     if key == "idle_power_w":
         return f"{value:.3g} W"
     if isinstance(value, Mapping):
-        return ", ".join(f"{name}: {source}" for name, source in sorted(value.items()))
+        return ", ".join(f"{_SENSED.get(name, name)} by {source}" for name, source in sorted(value.items()))
     return ", ".join(map(str, value)) if isinstance(value, list) else value
+
+
+def _cores(numbers: Sequence[Any], of: Any) -> str:
+    """Return which of a machine's cores a host has: `core 1 of 2`, `cores 1 to 4 of 8`, `all 4`."""
+    if not numbers or not all(isinstance(each, int) for each in numbers):
+        return MISSING
+    first, last, many = min(numbers), max(numbers), len(numbers)
+    if not isinstance(of, int):  # a run of an earlier version: the kernel's number alone, which begins at 0
+        return f"1 (number {first})" if many == 1 else f"{many} (numbers {first} to {last})"
+    if many == of:
+        return f"all {of}" if of > 1 else "the only one"
+    if many == 1:
+        return f"core {first + 1} of {of}"
+    return f"cores {first + 1} to {last + 1} of {of}" if last - first + 1 == many else f"{many} of {of}"
 
 
 def _model(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

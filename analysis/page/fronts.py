@@ -9,10 +9,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from analysis.advice.advise import title
+from analysis.figures.marks import FILLS, LOG_RANGE, STATE_WORDS, states
 from analysis.findings import Findings
 from analysis.fronts.answer import KNOWN, summaries
 from analysis.fronts.quality import in_words, is_none
 from analysis.naming import backend_name, backends, condition_title, count, time_unit
+from analysis.page.best_map import Maps
 from analysis.points import CONDITION, NONE, SETTLED, hosts, short_step, struck_off
 from analysis.tables.columns import UNKNOWN, Column, by_backend, figures, number, spans
 from analysis.tables.front import overhead_columns
@@ -92,8 +95,8 @@ def fronts(findings: Findings) -> tuple[dict[str, Any], dict[str, Any]]:
     conditions = [by_backend(group, "point") for _, group in groups]
     is_plane = set(findings.objectives) == PLANE
     about = [
-        "Latency to the right, throughput upwards: the best corner is the upper left.",
-        f"Filled points are on their backend's front{', the staircase' if is_plane else ''}.",
+        "In the chart the best corner is the upper left; "
+        f"filled points are on their backend's front{', the staircase' if is_plane else ''}.",
         ""
         if is_plane
         else f"This front is in {in_words(findings.objectives, findings.front)}: "
@@ -105,8 +108,30 @@ def fronts(findings: Findings) -> tuple[dict[str, Any], dict[str, Any]]:
         "conditions": [_condition(group) for group in conditions],
         "tables": list(_tables(findings)),
     }
-    charts = [{**_chart(group, names), "stairs": is_plane} for group in conditions]
-    return shown, {"backends": list(map(backend_name, names)), "charts": charts}
+    maps = Maps(findings)
+    charts = [
+        {
+            **_chart(group, names),
+            "stairs": is_plane,
+            "answer": _answer(group.iloc[0], findings.answers),
+            "map": maps.place(group.iloc[0]),
+        }
+        for group in conditions
+    ]
+    return shown, {
+        "backends": list(map(backend_name, names)),
+        "any": names.index(NONE) if NONE in names else None,
+        "states": [[STATE_WORDS[state], fill] for state, fill in FILLS.items()],
+        "log_range": LOG_RANGE,
+        "charts": charts,
+        "maps": maps.made,
+    }
+
+
+def _answer(row: pd.Series, answers: Sequence[str]) -> int | None:
+    """Return which answer is a condition's, by the title that it begins with; None if there is none."""
+    head = f"{title(row, str(row['netem']))}: "
+    return next((place for place, answer in enumerate(answers) if answer.startswith(head)), None)
 
 
 def _fewer(front: pd.DataFrame) -> tuple[pd.DataFrame, str]:
@@ -228,7 +253,9 @@ def _few(ties: str) -> str:
 
 
 def _chart(rows: pd.DataFrame, names: Sequence[str]) -> dict[str, Any]:
-    """Return where a table's points lie, row by row: x and y with their intervals, the backend's place, which front."""
+    """Return where a table's points lie, row by row: x and y with their intervals, the backend's place, which front,
+    and how full the mark is.
+    """
     unit, scale = time_unit(float(rows["latency_s"].min()))
     figures = [
         *(("latency_s", scale), ("throughput_ips", 1.0), ("latency_low_s", scale), ("latency_high_s", scale)),
@@ -237,12 +264,12 @@ def _chart(rows: pd.DataFrame, names: Sequence[str]) -> dict[str, Any]:
     places = [[_short(value * by) for value in rows[column]] for column, by in figures]
     backend = [names.index(str(name)) for name in rows["backend"]]
     fronts = [{_ALL: 2, _OWN: 1, _INFEASIBLE: -1}.get(place, 0) for place in _places(rows)]
+    fills = [FILLS[state] for state in states(rows)]
     first = rows.iloc[0]
     return {
         "keys": {name: str(first[key]) for key, name in KEYS.items()},
         "unit": unit,
-        "any": names.index(NONE) if NONE in names else None,
-        "points": [list(point) for point in zip(*places, backend, fronts, strict=True)],
+        "points": [list(point) for point in zip(*places, backend, fronts, fills, strict=True)],
     }
 
 

@@ -1,8 +1,7 @@
 // What the reader does: choose a condition, filter, sort, point at something. Text is only ever set as text.
 
-const { backends, charts } = JSON.parse(document.getElementById("data").textContent);
 const conditions = [...document.querySelectorAll(".condition")];
-const reader = { condition: 0, off: new Set(), points: "all" };
+const reader = { condition: 0, off: new Set(), points: "all", tab: "front", objective: "latency" };
 const EVERY_POINT = { all: "all", own: "on their backend's front", front: "on the front of all backends" };
 
 function made(name, properties = {}, ...inside) {
@@ -101,10 +100,26 @@ class Condition {
     if (this.kept !== null && !this.visible(this.chart.points[this.kept])) this.keep(null);
     // The first two columns stay while the others scroll: where the second begins.
     this.table.style.setProperty("--first", `${this.table.tHead.rows[0].cells[0].offsetWidth}px`);
-    if (!this.figure) return;
+    if (this.figure) this.draw(reader.tab);
+  }
+
+  draw(tab) {
     const saying = (row) => [this.title(row), ...this.figures(row).map(([group, pairs]) =>
       `${group}: ${pairs.map((pair) => pair.join(" ")).join(", ")}`)].join("; ");
-    this.marks = drawChart(this.figure, this.chart, this.rows, (point) => this.visible(point), saying);
+    const visible = (point) => this.visible(point);
+    this.figure.replaceChildren();
+    this.marks = [];
+    if (tab === "front") {
+      this.marks = drawChart(this.figure, this.chart, this.rows, visible, saying);
+      this.figure.append(key(this.marks));
+    } else if (tab === "parts") {
+      const latencies = (row) => new Map(this.figures(row)).get(LATENCY) ?? [];
+      this.marks = drawParts(this.figure, this.chart, this.rows, visible, saying, latencies);
+    } else {
+      const map = networkMaps[this.chart.map];
+      map.draw(this.figure, reader.objective);
+      this.figure.append(...map.controls(reader.objective));
+    }
     this.figure.append(this.detail);
     this.point(this.kept);
   }
@@ -138,8 +153,8 @@ class Condition {
   }
 
   under(event) {
-    const svg = this.figure.querySelector(":scope > svg").getBoundingClientRect();
-    return nearest(this.marks, event.clientX - svg.left, event.clientY - svg.top);
+    const svg = this.figure.querySelector(":scope > svg")?.getBoundingClientRect();
+    return svg && nearest(this.marks, event.clientX - svg.left, event.clientY - svg.top);
   }
 
   listen() {
@@ -158,10 +173,19 @@ class Condition {
       if (event.pointerType !== "touch") this.point(this.under(event)?.row ?? this.kept);
     });
     this.figure.addEventListener("pointerleave", () => this.point(this.kept));
-    this.figure.addEventListener("click", (event) => this.keep(this.under(event)?.row ?? null));
-    this.figure.addEventListener("focusin", (event) => this.point(Number(event.target.dataset.row)));
+    this.figure.addEventListener("click", (event) => {
+      if (!event.target.closest("svg")) return;
+      if (reader.tab !== "map") return this.keep(this.under(event)?.row ?? null);
+      const svg = this.figure.querySelector(":scope > svg").getBoundingClientRect();
+      networkMaps[this.chart.map].pick(event.clientX - svg.left, event.clientY - svg.top);
+      networkMaps[this.chart.map].show();
+    });
+    this.figure.addEventListener("focusin", (event) => {
+      if (event.target.dataset.row) this.point(Number(event.target.dataset.row));
+    });
     this.figure.addEventListener("focusout", () => this.point(this.kept));
     this.figure.addEventListener("keydown", (event) => {
+      if (!event.target.dataset.row) return;
       const elements = this.marks.map((mark) => mark.element);
       this.step(event, elements, event.target, (each) => Number(each.dataset.row));
     });
@@ -220,7 +244,7 @@ function legend() {
   list.setAttribute("aria-label", "backends");
   for (const [place, name] of backends.entries()) {
     const icon = drawn("svg", { viewBox: "-9 -9 18 18", "aria-hidden": "true" },
-      drawn("g", { class: `mark front s${place % 7}` }, shape(place)));
+      drawn("g", { class: `mark ${tone(place)}` }, ...shape(place, 1)));
     const button = made("button", { type: "button" }, icon, made("span", { textContent: name }));
     button.setAttribute("aria-pressed", "true");
     button.addEventListener("click", () => {
@@ -234,20 +258,99 @@ function legend() {
   controls.append(list);
 }
 
+// What the fills mean, of those that are there.
+function key(marks) {
+  const there = new Set(marks.map(({ point }) => point[FILL]));
+  const icon = (fill) => drawn("svg", { viewBox: "-9 -9 18 18", "aria-hidden": "true" },
+    drawn("g", { class: `mark sn${fill ? "" : " dominated"}` }, drawn("path", { d: SHAPES[0], "fill-opacity": fill })));
+  return made("p", { className: "key" }, ...states.filter(([, fill]) => there.has(fill))
+    .map(([words, fill]) => made("span", {}, icon(fill), words)));
+}
+
+const networkMaps = maps.map((map) => new NetworkMap(map));
+const TABS = { front: "The front", parts: "Where time goes", map: "Other networks" };
+const tabs = document.getElementById("tabs");
+const panel = document.getElementById("panel");
+
+function tabButtons() {
+  const names = Object.keys(TABS).filter((name) => name !== "map" || maps.length);
+  const buttons = names.map((name) => {
+    const button = made("button", { type: "button", id: `tab-${name}`, textContent: TABS[name] });
+    button.setAttribute("role", "tab");
+    button.setAttribute("aria-controls", "panel");
+    button.dataset.tab = name;
+    button.addEventListener("click", () => { reader.tab = name; update(); });
+    button.addEventListener("keydown", (event) => {
+      const way = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+      if (!way) return;
+      const enabled = buttons.filter((each) => !each.disabled);
+      const next = enabled[(enabled.indexOf(button) + way + enabled.length) % enabled.length];
+      next.focus();
+      next.click();
+    });
+    return button;
+  });
+  tabs.append(...buttons);
+}
+
+// Each answer goes to its condition; in a narrow window only the chosen one's is shown, until all are asked for.
+const answers = [...document.querySelectorAll(".answers li")];
+function answerButtons() {
+  charts.forEach(({ answer }, number) => {
+    if (answer === null) return;
+    answers[answer].classList.add("leads");
+    answers[answer].addEventListener("click", () => { reader.condition = number; update(); });
+  });
+  if (answers.length < 2 || charts.every(({ answer }) => answer === null)) return;
+  const list = answers[0].parentElement;
+  const button = made("button", { type: "button", className: "every", textContent: `All ${answers.length} answers` });
+  button.setAttribute("aria-expanded", "false");
+  button.addEventListener("click", () => {
+    button.setAttribute("aria-expanded", String(!list.classList.toggle("one")));
+    button.textContent = list.classList.contains("one") ? `All ${answers.length} answers` : "Only the answer to the chart";
+  });
+  list.classList.add("one");
+  list.after(button);
+}
+
 function update() {
+  const { map, answer } = charts[reader.condition];
+  if (reader.tab === "map" && map === null) reader.tab = "front";
   shown.forEach((condition, number) => { condition.section.hidden = number !== reader.condition; });
+  const { figure } = shown[reader.condition];
+  panel.replaceChildren(...(figure ? [figure] : [made("p", { textContent: "No valid trial: nothing to draw." })]));
+  answers.forEach((each, number) => each.classList.toggle("now", number === answer || (answer === null && number === 0)));
+  for (const tab of tabs.children) {
+    const chosen = tab.dataset.tab === reader.tab;
+    tab.setAttribute("aria-selected", String(chosen));
+    tab.tabIndex = chosen ? 0 : -1;
+    tab.disabled = tab.dataset.tab === "map" && map === null;
+    if (chosen) panel.setAttribute("aria-labelledby", tab.id);
+  }
+  document.getElementById("view").dataset.tab = reader.tab;
   for (const [key, select] of Object.entries(selectors)) select.value = charts[reader.condition].keys[key];
   shown[reader.condition].show();
 }
 
 if (charts.length) {
+  document.getElementById("view").hidden = false;
+  // The chart is of what the first answer is about.
+  reader.condition = Math.max(charts.findIndex(({ answer }) => answer === 0), 0);
+  tabButtons();
+  answerButtons();
   for (const key of Object.keys(charts[0].keys)) {
     const values = [...new Set(charts.map((chart) => chart.keys[key]))];
     if (values.length > 1) {
       selectors[key] = selector(key, values.map((value) => [value, value]), values[0], (value) => choose(key, value));
+      if (key === "profile") selectors[key].parentElement.classList.add("of-points"); // the map is of all networks
     }
   }
-  selector("points", Object.entries(EVERY_POINT), "all", (value) => { reader.points = value; update(); });
+  selector("points", Object.entries(EVERY_POINT), "all", (value) => { reader.points = value; update(); })
+    .parentElement.classList.add("of-points");
+  if (maps.length) {
+    const best = selector("best by", Object.entries(UNITS), "latency", (value) => { reader.objective = value; update(); });
+    best.parentElement.classList.add("of-map");
+  }
   legend();
   update();
   let width = window.innerWidth;
@@ -257,7 +360,26 @@ if (charts.length) {
   });
   // On paper every condition is shown, with its chart.
   window.addEventListener("beforeprint", () => {
-    for (const condition of shown) { condition.section.hidden = false; condition.show(); }
+    const known = new Set([null]);
+    for (const condition of shown) {
+      condition.section.hidden = false;
+      if (!condition.figure) continue;
+      const place = condition.section.querySelector(".about");
+      const alone = condition.figure;
+      const tabs = ["parts", ...(known.has(condition.chart.map) ? [] : ["map"])];
+      known.add(condition.chart.map);
+      place.after(alone);
+      condition.draw("front");
+      for (const tab of tabs.reverse()) {
+        condition.figure = made("figure", { className: "chart printed" });
+        alone.after(condition.figure);
+        condition.draw(tab);
+      }
+      condition.figure = alone;
+    }
   });
-  window.addEventListener("afterprint", update);
+  window.addEventListener("afterprint", () => {
+    for (const each of document.querySelectorAll(".printed")) each.remove();
+    update();
+  });
 }

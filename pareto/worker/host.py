@@ -46,6 +46,7 @@ def facts(device: Device, congestion: str | None = None) -> Facts:
         cuda=device.gpu(),
         engines={name: engines.version(name) for name, lacks in lacking.items() if not lacks},
         without_engines={name: lacks for name, lacks in lacking.items() if lacks},
+        cores_of_machine=os.cpu_count(),
     )
 
 

@@ -12,12 +12,15 @@ import numpy as np
 import pytest
 
 from analysis import page
+from analysis.advice import predict
+from analysis.figures.marks import FILLS, states
 from analysis.findings import Findings
 from analysis.naming import cell_names
+from analysis.runs.load import Run
 from tests.integration.browser import CHROMIUM, Page, browser
 from tests.integration.contrast import worst_contrast
 from tests.less_than_root import needs_networks
-from tests.unit.example_findings import findings, probes
+from tests.unit.example_findings import PROFILES, findings, probes
 from tests.unit.example_run import trials
 
 pytestmark = [
@@ -25,7 +28,7 @@ pytestmark = [
 ]
 EVIL = '</script ><img src=x onerror="alert(1)">'
 SHOWN = "[...document.querySelectorAll('.condition:not([hidden]) .points tbody tr:not(.filtered)')]"
-MARKS = "[...document.querySelectorAll('.condition:not([hidden]) .chart .mark')]"
+MARKS = "[...document.querySelectorAll('.chart > svg .mark')]"
 
 
 @pytest.fixture(scope="module")
@@ -56,8 +59,10 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Findings:
         row["latency_s"] *= 40 if row["point"] < 8 else 1  # a range that asks for a logarithmic axis
         rows.append(row)
     links = probes(verdict=["ok", "off"], reason=["", EVIL], asked_rtt_s=[0.2, 0.2], rtt_s=[0.2, 0.3])
-    told = {"answers": [f"cut at 7 {EVIL}"], "warnings": ["too few rounds"], "verdicts": ["rpc is slower"]}
-    return findings(tmp_path_factory.mktemp("found"), rows, links=links, **told)
+    told = {"answers": [f"cut at 7 {EVIL}", "mobilenetv2 at lte: keep all on the edge"]}
+    told |= {"warnings": ["too few rounds"], "verdicts": ["rpc is slower"]}
+    folder = tmp_path_factory.mktemp("found")
+    return findings(folder, rows, links=links, runs=[Run(folder / "run", PROFILES)], **told)
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +71,7 @@ def report(found: Findings, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def mark(backend: str, point: int) -> str:
-    return f".condition:not([hidden]) .mark[aria-label^='{backend} {point} ']"
+    return f"#panel .mark[aria-label^='{backend} {point} ']"
 
 
 def column(tab: Page, head: str) -> list[str]:
@@ -99,7 +104,7 @@ def test_hover_names_the_point_and_its_times(tab: Page, report: Path, found: Fin
     row = rows[rows["point"] == "20"].iloc[0]
     assert tab.js("document.querySelector('.detail').hidden")
     tab.hover(mark("tcp", 20))
-    told = " ".join(tab.text(".condition:not([hidden]) .detail").split())
+    told = " ".join(tab.text("#panel .detail").split())
     assert told.startswith("tcp 20 features.19")
     for what, value in (
         ("median", row["latency_s"]),
@@ -118,7 +123,7 @@ def test_hover_names_the_point_and_its_times(tab: Page, report: Path, found: Fin
     assert "trials left out 0" in told
     assert f"p, own front {row['probability']:.2f}" in told
     tab.hover("h1")
-    assert tab.js("document.querySelector('.condition:not([hidden]) .detail').hidden")
+    assert tab.js("document.querySelector('#panel .detail').hidden")
 
 
 def test_points_lie_where_they_were_measured(tab: Page, report: Path, found: Findings) -> None:
@@ -139,10 +144,10 @@ def test_points_lie_where_they_were_measured(tab: Page, report: Path, found: Fin
             range(len(y)), key=lambda place: -throughput[place]
         )
         # The ticks say the same of each mark as its row does.
-        log = rows["latency_s"].max() / rows["latency_s"].min() > 20
+        log = rows["latency_s"].max() / rows["latency_s"].min() >= 8
         ticks = sorted(
             tab.js(
-                "[...document.querySelectorAll('.condition:not([hidden]) .tick text[text-anchor=middle]')]"
+                "[...document.querySelectorAll('#panel .tick text[text-anchor=middle]')]"
                 ".map((each) => [Number(each.textContent), Number(each.getAttribute('x'))])"
             )
         )
@@ -150,10 +155,114 @@ def test_points_lie_where_they_were_measured(tab: Page, report: Path, found: Fin
         bend = np.log if log else np.asarray
         slope, start = np.polyfit(bend(values), pixels, 1)
         assert start + slope * bend(by_backend["latency_s"].to_numpy() * 1e3) == pytest.approx(x, abs=1)
-        labels = tab.js(
-            "[...document.querySelectorAll('.condition:not([hidden]) svg > text')].map((each) => each.textContent)"
-        )
+        labels = tab.js("[...document.querySelectorAll('#panel svg > text')].map((each) => each.textContent)")
         assert ("latency (ms, log)" in labels or "latency (s, log)" in labels) == log
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 800), (390, 844)])
+def test_answer_and_chart_are_on_the_first_screen(tab: Page, report: Path, width: int, height: int) -> None:
+    tab.open(report, width, height)
+    assert tab.js("document.querySelector('#panel .chart > svg').getBoundingClientRect().bottom") <= height
+    assert tab.js("document.querySelector('.answers .now').getBoundingClientRect().bottom") <= height
+
+
+def test_an_answer_leads_to_its_chart(tab: Page, report: Path) -> None:
+    tab.open(report, 390, 844)
+    shown = "[...document.querySelectorAll('.answers li')].map((each) => each.getClientRects().length)"
+    assert tab.js(shown) == [1, 0]  # in a narrow window one, until all are asked for
+    tab.click(".every")
+    assert tab.js(shown) == [1, 1]
+    tab.click(".answers li:nth-child(2)")
+    assert "lte" in tab.text(".condition:not([hidden]) h3")
+    assert tab.text(".answers .now").startswith("mobilenetv2 at lte")
+
+
+def test_marks_are_as_full_as_in_the_figure_and_intervals_stay_in_the_axes(
+    tab: Page, report: Path, found: Findings
+) -> None:
+    tab.open(report)
+    rows = found.front[found.front["netem"] == "200ms-5mbit"]
+    rows = rows.sort_values("backend", ascending=False, kind="stable")  # as in the table
+    fill = "Number(each.querySelector('path:last-child').getAttribute('fill-opacity'))"
+    drawn = dict(tab.js(f"{MARKS}.map((each) => [Number(each.dataset.row), {fill}])"))
+    kinds = states(rows)
+    assert [drawn[place] for place in range(len(rows))] == [FILLS[kind] for kind in kinds]
+    boxes = tab.js(
+        "[...document.querySelectorAll('#panel .whisker')].map((each) => each.getBBox())"
+        ".map(({x, y, width, height}) => [x, y, x + width, y + height])"
+    )
+    assert len(boxes) == (kinds != "dominated").sum()
+    left, top, right, bottom = tab.js(
+        "(() => { const [x, y] = [...document.querySelectorAll('#panel .axis')].map((each) => each.getBBox());"
+        " return [x.x, y.y, x.x + x.width, y.y + y.height] })()"
+    )
+    for box in boxes:
+        assert left <= box[0] < box[2] <= right
+        assert top <= box[1] < box[3] <= bottom
+
+
+def test_parts_of_a_bar_are_the_rows(tab: Page, report: Path, found: Findings) -> None:
+    """A bar is as long as the median latency, its parts in proportion to their medians; keys and filters hold."""
+    tab.open(report)
+    tab.click("#tab-parts")
+    row = found.front.query("netem == '200ms-5mbit' and backend == 'tcp' and point == '20'").iloc[0]
+    bar = "document.querySelector('.bar[aria-label^=\"tcp 20 \"]')"
+    parts = tab.js(
+        f"[...{bar}.querySelectorAll('.part')]"
+        ".map((each) => [each.classList[1], Number(each.getAttribute('width'))])"
+    )
+    assert [name for name, _ in parts] == ["edge", "serialize", "network", "server"]
+    wide = np.array([width for _, width in parts])
+    medians = np.array([row[f"{name}_s"] for name, _ in parts])
+    assert wide / wide.sum() == pytest.approx(medians / medians.sum(), abs=1e-3)
+    longest = tab.js(
+        "Math.max(...[...document.querySelectorAll('.bar')].map((bar) => "
+        "[...bar.querySelectorAll('.part')].reduce((sum, each) => sum + Number(each.getAttribute('width')), 0)))"
+    )
+    front = found.front[found.front["netem"] == "200ms-5mbit"]
+    assert wide.sum() / longest == pytest.approx(row["latency_s"] / front["latency_s"].max(), rel=1e-3)
+    assert tab.js("document.querySelectorAll('.bar').length") == len(front)
+    tab.click(".legend button:nth-child(2)")
+    assert tab.js("document.querySelectorAll('.bar').length") == 22
+    tab.js("document.querySelector('.bar').focus()")
+    tab.press("ArrowRight")
+    tab.press("Enter")
+    assert tab.js("document.activeElement.ariaPressed") == "true"
+    assert tab.text("#panel .detail").startswith("tcp 1 ")
+
+
+def test_the_map_says_what_the_prediction_says(tab: Page, report: Path, found: Findings) -> None:
+    """The script's arithmetic is Python's, at any delay and rate; the sliders move the answer, by keys, too."""
+    tab.open(report)
+    tab.click("#tab-map")
+    predictor = predict.predictors(found.trials, found.stages, [PROFILES])[0]
+    random = np.random.default_rng(1)
+    delays = [0.0, 0.2, *random.uniform(0, 1, 20)]
+    rates = [np.inf, 5e6, *10 ** random.uniform(4, 10, 20)]
+    for objective in ("latency", "throughput"):
+        for delay_s, rate_bps in zip(delays, rates, strict=True):
+            place = f"'{objective}', {delay_s}, {'Infinity' if np.isinf(rate_bps) else rate_bps}"
+            told = tab.value(
+                f"networkMaps[0].map.cells.map((cell) => costOf(networkMaps[0].map, cell.line, {place}))"
+            )
+            assert told == pytest.approx(
+                predictor.cost(objective, delay_s=delay_s, rate_bps=rate_bps).ravel(), rel=1e-6
+            )
+    tab.click(".measured button:nth-of-type(1)")
+    assert "Measured at 200ms-5mbit: " in tab.text(".said-there")
+    assert tab.text(".sliders output") == "200 ms"
+    tab.js("document.querySelector('.sliders input').focus()")
+    tab.press("ArrowLeft")
+    moved = tab.text(".sliders output")
+    assert moved != "200 ms"
+    assert tab.text(".there").startswith(f"At a round trip of {moved} and 5 Mbit/s: ")
+    assert tab.js("document.activeElement.ariaValueText") == moved
+    delay_s = tab.js("networkMaps[0].values.delays[networkMaps[0].at.delays]")
+    best = int(np.argmin(predictor.cost("latency", delay_s=delay_s, rate_bps=5e6)))
+    assert tab.js("ranked(networkMaps[0].map, 'latency', " + f"{delay_s}, 5e6)[0][1].name").split() == [
+        predictor.cells["backend"][best] or "any",
+        predictor.cells["point"][best],
+    ]
 
 
 def test_legend_filters_chart_and_table(tab: Page, report: Path) -> None:
@@ -167,14 +276,14 @@ def test_legend_filters_chart_and_table(tab: Page, report: Path) -> None:
     assert tab.js(f"{MARKS}.length") == 1
     tab.click(".legend button:nth-child(3)")
     assert tab.js(f"{MARKS}.length") == 0
-    assert "No point to show with these filters" in tab.text(".condition:not([hidden]) .chart")
+    assert "No point to show with these filters" in tab.text("#panel .chart")
     tab.click(".legend button:nth-child(2)")
     assert set(column(tab, "backend")) == {"rpc"}
 
 
 def test_where_nothing_crosses_is_a_corner_of_each_staircase(tab: Page, report: Path) -> None:
     tab.open(report)
-    stairs = "[...document.querySelectorAll('.condition:not([hidden]) .stairs')].map((each) => each.getAttribute('d'))"
+    stairs = "[...document.querySelectorAll('#panel .stairs')].map((each) => each.getAttribute('d'))"
     at = tab.js(f"document.querySelector({mark('any', 21)!r}).getAttribute('transform')")
     x, y = at.removeprefix("translate(").removesuffix(")").split()
     drawn = tab.js(stairs)
@@ -203,7 +312,7 @@ def test_without_a_front_no_backend_is_blamed(tab: Page, found: Findings, tmp_pa
         "(() => { const it = document.querySelector('select[name=points]'); it.value = 'front'; "
         "it.dispatchEvent(new Event('change')) })()"
     )
-    assert "No point to show with these filters." in tab.text(".condition:not([hidden]) .chart")
+    assert "No point to show with these filters." in tab.text("#panel .chart")
 
 
 def test_selector_changes_the_condition(tab: Page, report: Path) -> None:
@@ -217,7 +326,7 @@ def test_selector_changes_the_condition(tab: Page, report: Path) -> None:
     assert "lte" in tab.text(".condition:not([hidden]) h3")
     assert set(column(tab, "backend")) == {"rpc", "any"}
     assert tab.js(
-        "getComputedStyle(document.querySelector('.condition:not([hidden]) .mark')).getPropertyValue('--tone')"
+        "getComputedStyle(document.querySelector('#panel .mark')).getPropertyValue('--tone')"
     ) == tab.js(
         "getComputedStyle(document.documentElement).getPropertyValue('--s1')"
     )  # rpc's, as in the other
@@ -270,7 +379,7 @@ def test_rows_and_points_are_one(tab: Page, report: Path) -> None:
     picked = "document.querySelector('.condition:not([hidden]) tr.picked')"
     row = tab.js(f"[{picked}.cells[0].textContent, {picked}.cells[1].textContent]")
     assert tab.js("document.querySelector('.mark.picked').ariaLabel").startswith(f"{row[0]} {row[1]} ")
-    assert tab.text(".condition:not([hidden]) .detail").startswith(f"{row[0]} {row[1]} ")
+    assert tab.text("#panel .detail").startswith(f"{row[0]} {row[1]} ")
     tab.click(mark("tcp", 0))
     assert tab.js(f"[{picked}.cells[0].textContent, {picked}.cells[1].textContent]") == ["tcp", "0"]
     assert tab.js("document.querySelectorAll('.mark[aria-pressed=true]').length") == 1
@@ -281,12 +390,18 @@ def test_rows_and_points_are_one(tab: Page, report: Path) -> None:
 def test_keys_go_from_point_to_point(tab: Page, report: Path, found: Findings) -> None:
     tab.open(report)
     shown = found.front[found.front["netem"] == "200ms-5mbit"].sort_values("latency_s")
+    tab.js("document.querySelector('[aria-selected=true]').focus()")
+    for name in ("parts", "map"):
+        tab.press("ArrowRight")
+        assert tab.js("document.activeElement.id") == f"tab-{name}"
+        assert tab.js("document.activeElement.ariaSelected") == "true"
+    tab.press("ArrowRight")
     tab.js("document.querySelector('.legend button:last-child').focus()")
     tab.press("Tab")
     names = []
     for _ in range(3):
         names.append(tab.js("document.activeElement.ariaLabel.split(' ').slice(0, 2).join(' ')"))
-        assert tab.text(".condition:not([hidden]) .detail").startswith(names[-1])
+        assert tab.text("#panel .detail").startswith(names[-1])
         tab.press("ArrowRight")
     assert names == cell_names(shown.head(3)).tolist()
     tab.press("Enter")
@@ -303,11 +418,14 @@ def test_no_page_is_wider_than_its_window(tab: Page, report: Path, width: int) -
     assert tab.js("window.innerWidth") == width
     assert tab.js("document.documentElement.scrollWidth") <= width
     tab.hover(mark("tcp", 20))
-    assert not tab.js("document.querySelector('.condition:not([hidden]) .detail').hidden")
+    assert not tab.js("document.querySelector('#panel .detail').hidden")
     assert tab.js("document.documentElement.scrollWidth") <= width
+    for name in ("parts", "map", "front"):
+        tab.click(f"#tab-{name}")
+        assert tab.js("document.documentElement.scrollWidth") <= width
     tab.resize(width + 60, 740)
     assert tab.js("document.documentElement.scrollWidth") <= width + 60
-    box = "document.querySelector('.condition:not([hidden]) .chart')"
+    box = "document.querySelector('#panel .chart')"
     assert tab.js(f"{box}.querySelector('svg').viewBox.baseVal.width === {box}.clientWidth")
 
 
@@ -316,7 +434,7 @@ def test_a_finger_is_enough(tab: Page, report: Path) -> None:
     tab.ask("Emulation.setTouchEmulationEnabled", enabled=True)
     try:
         tab.tap(mark("any", 21))
-        assert tab.text(".condition:not([hidden]) .detail").startswith("any 21 classifier")
+        assert tab.text("#panel .detail").startswith("any 21 classifier")
         small = tab.js(
             "[...document.querySelectorAll('button, select')].filter((each) => each.getClientRects().length)"
             ".filter((each) => each.getBoundingClientRect().height < 24).length"
@@ -334,9 +452,11 @@ def test_everything_can_be_read(tab: Page, report: Path, scheme: str) -> None:
     assert dark == (scheme == "dark")
     tab.click(".legend button:nth-child(2)")
     tab.hover(mark("tcp", 20))
-    worst = worst_contrast(tab)
-    assert worst["text"][0] >= 4.5, worst["text"]
-    assert worst["marks"][0] >= 3, worst["marks"]
+    for name in ("front", "parts", "map"):
+        tab.click(f"#tab-{name}")
+        worst = worst_contrast(tab)
+        assert worst["text"][0] >= 4.5, worst["text"]
+        assert worst["marks"][0] >= 3, worst["marks"]
 
 
 def test_without_scripts_the_answer_and_the_tables_are_there(
@@ -364,6 +484,8 @@ def test_on_paper_every_condition_has_its_chart(tab: Page, report: Path, tmp_pat
     tab.ask("Emulation.setEmulatedMedia", media="print")
     try:
         assert tab.js(f"{MARKS}.length") == 65
+        assert tab.js("document.querySelectorAll('.printed .bar').length") == 65
+        assert tab.js("document.querySelectorAll('.printed .frame').length") == 1
         assert tab.js("document.querySelector('#controls').getClientRects().length") == 0
         assert tab.js(
             "[...document.querySelectorAll('td')].every((each) => getComputedStyle(each).position === 'static')"
@@ -399,4 +521,4 @@ def test_opens_where_there_is_no_network(report: Path, tmp_path: Path) -> None:
     )
     command = ["unshare", "--net", sys.executable, "-c", script, str(tmp_path), str(report)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    assert done.stdout.strip() == "46 []"  # 44 points, and the two of the legend
+    assert done.stdout.strip() == "49 []"  # 43 points, three of the legend, three of the key

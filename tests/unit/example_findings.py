@@ -9,7 +9,7 @@ import pandas as pd
 
 from analysis.findings import Findings
 from analysis.fronts.front import front
-from analysis.runs.load import Run, load
+from analysis.runs.load import Run, load, stages
 from tests.unit.example_run import trials, write
 
 SWEEP = {"models": ["mobilenet_v2"], "netems": ["200ms-5mbit"], "trials": 7, "seed": 3}
@@ -32,6 +32,14 @@ MANIFEST = {
     "sessions": [{"testbed": {"shaper": "netem"}, "driver": {"hostname": "desk"}, "hosts": {"edge": EDGE}}],
 }
 
+PROFILES = MANIFEST | {
+    "profiles": {
+        "200ms-5mbit": {"edge_to_server": {"delay_s": 0.2, "rate_bps": 5e6}, "server_to_edge": {}},
+        "lte": {"edge_to_server": {"delay_s": 0.03, "rate_bps": 2e7}, "server_to_edge": {"delay_s": 0.03}},
+    }
+}
+"""The manifest with what the profiles of the example run are."""
+
 
 def findings(folder: Path, rows: list[dict[str, Any]] | None = None, **others: Any) -> Findings:
     """What an analysis of these trials would hand to the page; `others` replaces parts of it."""
@@ -41,7 +49,7 @@ def findings(folder: Path, rows: list[dict[str, Any]] | None = None, **others: A
     parts = {
         "runs": [Run(run, MANIFEST)],
         "trials": loaded,
-        "stages": nothing,
+        "stages": stages([run]),
         "links": nothing,
         "front": front(loaded, objectives, others.get("where", "")),
         "hypervolumes": nothing,

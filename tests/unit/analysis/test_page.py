@@ -24,9 +24,11 @@ from analysis.findings import Findings
 from analysis.fronts.front import front
 from analysis.page import fronts as page_fronts
 from analysis.page.document import LONG, MOST_TRIALS
+from analysis.page.environment import environments
 from analysis.points import TRIAL
 from analysis.runs.load import load
-from tests.unit.example_findings import MANIFEST, Run, findings, probes
+from pareto.constants import GOODPUT
+from tests.unit.example_findings import MANIFEST, PROFILES, Run, findings, probes
 from tests.unit.example_run import trials, write
 
 EVIL = '</script ><img src=x onerror="alert(1)">'
@@ -223,9 +225,11 @@ def test_link_says_what_was_asked_and_measured(
         rate_bps=[4.78e6, 4.8e6, 2.1e6, 4.79e6],
     )
     seen = read(replace(plain, links=links), tmp_path)
-    assert "200 ms" in seen.texts["td"]
-    assert "200.6 ms (200.4 ms to 203.2 ms)" in seen.texts["td"]
-    assert "4.79 Mbit/s (2.1 Mbit/s to 4.8 Mbit/s)" in seen.texts["td"]
+    assert "200" in seen.texts["td"]
+    assert "200.6 (200.4 to 203.2)" in seen.texts["td"]
+    # What was read is payload, what was asked is on the wire: both stand here as they are on the wire.
+    low, middle, high = (f"{rate / GOODPUT:.3f}" for rate in (2.1, 4.785, 4.8))
+    assert f"{middle} ({low} to {high})" in seen.texts["td"]
     assert seen.texts["td"][seen.texts["td"].index("edge-server") + 5 :][:2] == ["3", "1"]
     assert seen.beside(usual) == snapshot(name="paragraphs")
     heads = seen.texts["th"][len(usual.texts["th"]) - 2 :]
@@ -323,12 +327,39 @@ def test_most_points_fit_five_megabytes(plain: Findings, tmp_path: Path) -> None
 def test_environment_and_what_is_missing(
     plain: Findings, usual: Read, tmp_path: Path, snapshot: SnapshotAssertion
 ) -> None:
-    for told in ("Cortex-A76", "6.6.1", "0, 1", "none known"):
+    for told in ("Cortex-A76", "6.6.1", "2 (numbers 0 to 1)", "none known"):
         assert told in usual.texts["td"]
     for told in ("lab.yaml", "netem", "3", "3042ca80", "7f4eedca", "not recorded"):
         assert told in usual.texts["dd"]
     seen = read(without_manifest(plain), tmp_path)
     assert [*seen.beside(usual), *seen.texts["pre"]] == snapshot
+
+
+@pytest.mark.parametrize(
+    ("cores", "of", "words"),
+    [
+        ([0], 2, "core 1 of 2"),
+        ([1, 2, 3], 8, "cores 2 to 4 of 8"),
+        ([0, 2], 8, "2 of 8"),
+        ([0, 1, 2, 3], 4, "all 4"),
+        ([0], 1, "the only one"),
+        ([5], None, "1 (number 5)"),
+        ("x", 2, "x"),
+        (["x"], 2, "not recorded"),
+    ],
+)
+def test_cores_are_told_in_words(cores: Any, of: Any, words: str) -> None:
+    host = {"cores": cores} | ({} if of is None else {"cores_of_machine": of})
+    (shown,) = environments([Run(Path("run"), {"sessions": [{"hosts": {"edge": host}}]})])["environments"]
+    assert words in shown["hosts"][1].cells
+
+
+def test_other_networks_are_left_out_where_a_condition_is_set(tmp_path: Path) -> None:
+    """What a condition asks of a measured network cannot be asked of a predicted one."""
+    for where, count in (("", 1), ("latency_s < 0.5", 0)):
+        found = findings(tmp_path / str(count), runs=[], where=where)
+        found.runs = [Run(tmp_path, PROFILES)]
+        assert len(json.loads(read(found, tmp_path).texts["script"][0])["maps"]) == count
 
 
 def without_manifest(found: Findings, manifest: Mapping[str, Any] | None = None) -> Findings:

@@ -1,0 +1,44 @@
+"""What every drawing of a front agrees on, in a picture, a notebook and the page: how full a mark is, by how sure its
+place is, and which axes start at 0 or are logarithmic. Without matplotlib.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+SURE = 0.95
+"""A point on its backend's front in a share of the resamples between 1 - SURE and SURE is drawn as unsure."""
+FILLS = {"front": 1.0, "unsure": 0.3, "dominated": 0.0}
+"""The share of its backend's colour, the rest white, that fills a mark of each state."""
+STATE_WORDS = {"front": "on the front", "unsure": "perhaps on the front", "dominated": "dominated"}
+UNCERTAINTIES = ("none", "box", "band")
+"""What is drawn of the uncertainty beside how full marks are: 95 % intervals of points, or the band of a front."""
+LOG_RANGE = 8
+"""An axis is logarithmic from this factor on between the largest value and the smallest; else it starts at 0."""
+
+
+def states(rows: pd.DataFrame) -> pd.Series:
+    """Return a key of `FILLS` for each row of a front. Without a probability the medians decide."""
+    on_front, probability = rows["on_backend_front"].astype(bool), rows["probability"]
+    unsure = (on_front & (probability < SURE)) | (~on_front & (probability > 1 - SURE))
+    found = np.where(unsure, "unsure", np.where(on_front, "front", "dominated"))
+    return pd.Series(found, index=rows.index)
+
+
+def is_logarithmic(low: float, high: float) -> bool:
+    """Return whether an axis of values from `low` to `high` is logarithmic."""
+    return low > 0 and high / low >= LOG_RANGE
+
+
+def ends(low: float, high: float, room: float) -> tuple[float, float]:
+    """Return the ends of an axis of values from `low` to `high`, with `room` (a share of what is shown) beyond them.
+
+    A linear axis starts at 0, or below it only where a value does.
+    """
+    if is_logarithmic(low, high):
+        margin = (high / low) ** room
+        return low / margin, high * margin
+    start, end = min(low, 0.0), max(high, 0.0)
+    margin = room * (end - start) or 1.0
+    return start - margin * (low < 0), end + margin
