@@ -22,7 +22,7 @@ from pareto.backends.base import Tensors, batches, layout, nbytes
 from pareto.codecs.registry import NONE, Codec
 from pareto.splits import Split
 from partitions.engines import registry
-from partitions.engines.base import Builder, Ranges
+from partitions.engines.base import Builder, Calibrator, Ranges
 from partitions.engines.base import Built as BuiltStage
 from partitions.engines.registry import EAGER, EXACT, Engine
 from partitions.model import PartitionedModel
@@ -107,14 +107,17 @@ def expected(
     task: str = "",
     places: Callable[[Sequence[Tensor]], Tensor] | None = None,
     engines: Sequence[Engine] = (EXACT,),
+    show: Callable[[str], None] = lambda words: None,
 ) -> Expected:
     """What is known of a model's results at these splits with these codecs and engines; a batch at a time is computed.
 
     data: the inputs as `input0`, `input1`, ... (n, batch, ...), the whole model's answers as `reference0`, ..., and
-    `labels` (n, batch) where they are known. task, places: of the model's entry. Raises EngineError.
+    `labels` (n, batch) where they are known. task, places: of the model's entry. show: gets words for what takes long.
+    Raises EngineError.
     """
     with ExitStack() as held:
-        stages = _Stages(model, batches(data, "input"), held)
+        stages = _Stages(model, batches(data, "input"), held, show)
+        stages.expect(lossy(model, splits, codecs, engines))
         return _expected(stages, model, data, splits, codecs, task, places, engines)
 
 
@@ -215,10 +218,21 @@ class _Sizes:
 class _Stages:
     """The stages of a model, each cut once, and built once by each engine. inputs: of the model, in batches."""
 
-    def __init__(self, model: PartitionedModel, inputs: Sequence[Tensors], held: ExitStack) -> None:
+    def __init__(
+        self,
+        model: PartitionedModel,
+        inputs: Sequence[Tensors],
+        held: ExitStack,
+        show: Callable[[str], None],
+    ) -> None:
         self._model = model
-        self._inputs = inputs
+        self._inputs = inputs[: math.ceil(CALIBRATED / len(inputs[0][0]))]
+        """Those that calibrate."""
+        self._known = 0, self._inputs
+        """A point, and what crosses there of these inputs."""
         self._held = held
+        self._show = show
+        self._awaited: set[Built] = set()
         self._made: dict[Built, Stage] = {}
         self._builders: dict[str, Builder] = {}
         self.ranges: dict[Built, Ranges] = {}
@@ -229,24 +243,41 @@ class _Stages:
         with torch.inference_mode():
             key = engine, start, end
             if key not in self._made:
-                self._made[key] = self._stage(start, end) if engine == EAGER else self._built(*key)
+                self._made[key] = (
+                    self._model.stage(start, end) if engine == EAGER else self._built(*key, tensors)
+                )
             outputs: Tensors = self._made[key](tensors)
         return outputs
 
-    def _stage(self, start: int, end: int) -> Stage:
-        return self._model.stage(start, end)
+    def expect(self, through: Sequence[Coded]) -> None:
+        """Take in with what splits, codecs and engines the stages will be run."""
+        last = len(self._model.points) - 1
+        for split, _, by in through:
+            for position, (start, end) in enumerate(itertools.pairwise((0, *split, last))):
+                if start < end and (engine := by.at(position, len(split) + 1)) != EAGER:
+                    self._awaited.add((engine, start, end))
 
-    def _built(self, engine: str, start: int, end: int) -> Stage:
-        """The stage as an engine builds it, by the ranges that its tensors have in eager."""
+    def _built(self, engine: str, start: int, end: int, example: Tensors) -> Stage:
+        """The stage as an engine builds it, and quantises it by the ranges that its tensors have in eager."""
+        number, name = sum(made != EAGER for made, _, _ in self._made) + 1, self._model.name
+        self._show(f"{name}: building stage {number} of {len(self._awaited)} here, by {engine}")
         if engine not in self._builders:
             self._builders[engine] = registry.builder(engine, torch.get_num_threads())
             self._held.callback(self._builders[engine].close)
-        builder, stage, key = self._builders[engine], self._stage(start, end), (start, end)
-        enough = math.ceil(CALIBRATED / len(self._inputs[0][0]))
-        examples = [self.run(0, start, batch) for batch in self._inputs[:enough]]
-        ranges = builder.calibrated(stage, examples, key)
-        self.ranges[engine, start, end] = ranges
-        return BuiltStage(stage, builder.build(stage, examples[0], key, ranges))
+        builder, stage, key = self._builders[engine], self._model.stage(start, end), (start, end)
+        ranges: Ranges = {}
+        if isinstance(builder, Calibrator):
+            ranges = builder.calibrated(stage, self._calibrating(start), key)
+            self.ranges[engine, start, end] = ranges
+        return BuiltStage(stage, builder.build(stage, example, key, ranges))
+
+    def _calibrating(self, start: int) -> Sequence[Tensors]:
+        """What crosses at a point of the inputs that calibrate, from what is known of the point asked for before."""
+        if start == 0:
+            return self._inputs
+        since, known = self._known if self._known[0] <= start else (0, self._inputs)
+        self._known = start, [self.run(since, start, tensors) for tensors in known]
+        return self._known[1]
 
 
 def _at_work(model: PartitionedModel, split: Split, codec: Codec) -> Codec:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
+from rich.status import Status
 
 from analysis.escaping import terminal
+
+LOGGED_S = 10.0
+"""How often a log says how far something is that takes long."""
 
 
 class _Console(Console):
@@ -26,6 +32,33 @@ def console() -> Console:
     if not out.is_terminal:
         out.width = 80
     return out
+
+
+class Doing:
+    """Shows what is done meanwhile: on a terminal in a line that goes away, in a log by a line now and then."""
+
+    def __init__(self, out: Console) -> None:
+        self._out = out
+        self._status: Status | None = None
+        self._said_s = -math.inf
+
+    def __enter__(self) -> Doing:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._status is not None:
+            self._status.stop()
+
+    def show(self, words: str) -> None:
+        if not self._out.is_terminal:
+            if time.monotonic() - self._said_s >= LOGGED_S:
+                self._said_s = time.monotonic()
+                self._out.print(words, markup=False)
+        elif self._status is None:
+            self._status = self._out.status(words)
+            self._status.start()
+        else:
+            self._status.update(words)
 
 
 def files(out: Console, written: Sequence[Path]) -> None:

@@ -7,7 +7,7 @@ import itertools
 import os
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -179,11 +179,17 @@ def _input(name: str, sweep: Sweep) -> str:
     return takes.dtypes("" if sweep.input == AUTO else sweep.input)
 
 
-def prepare(name: str, sweep: Sweep, splits: Sequence[Split] = ()) -> Prepared:
-    """All that a sweep needs of a model, made now. splits: which are measured; none: any. Raises UserError."""
+def prepare(
+    name: str,
+    sweep: Sweep,
+    splits: Sequence[Split] = (),
+    show: Callable[[str], None] = lambda words: None,
+) -> Prepared:
+    """All that a sweep needs of a model, made now. splits: which are measured; none: any. show: gets words for what
+    takes long. Raises UserError."""
     try:
         with scratch.folder() as folder:
-            return _prepare(recipe(name, sweep), sweep, folder, splits)
+            return _prepare(recipe(name, sweep), sweep, folder, splits, show)
     except (OSError, SafetensorError) as error:
         why = getattr(error, "strerror", None) or one_line(error)
         raise UserError(
@@ -194,7 +200,9 @@ def prepare(name: str, sweep: Sweep, splits: Sequence[Split] = ()) -> Prepared:
         allocator.give_back_freed()
 
 
-def _prepare(recipe: Recipe, sweep: Sweep, folder: Path, splits: Sequence[Split]) -> Prepared:
+def _prepare(
+    recipe: Recipe, sweep: Sweep, folder: Path, splits: Sequence[Split], show: Callable[[str], None]
+) -> Prepared:
     torch.set_num_threads(sweep.threads or 1)
     _check_pictures(recipe, sweep)
     # First: what makes a user's own weights may make the images too, and says so where both are missing.
@@ -227,7 +235,7 @@ def _prepare(recipe: Recipe, sweep: Sweep, folder: Path, splits: Sequence[Split]
         )
         try:
             entry = registry.entry(model.name)
-            known = entry.task, entry.places, built_by
+            known = entry.task, entry.places, built_by, show
             expected = coding.expected(model, tensors, splits, through, *known)
         except BackendError as error:
             raise UserError(f"--codec: {model.name}: {error}") from None

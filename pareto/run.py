@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.naming import file_stem
 from pareto import COMMAND, PROFILES, plain_files, plan, reporting, screen, starting
+from pareto.console import Doing
 from pareto.console import console as standard_output
 from pareto.hosts.connection import FAULTS
 from pareto.hosts.host import TestbedError
@@ -138,11 +139,12 @@ class Job:
         # Before anything is made of the models: bad input must not cost minutes.
         chosen = {name: splits.find(name, of, sweep.points, links) for name, of in points.items()}
         measured = {name: splits.to_measure(name, of, sweep, links) for name, of in points.items()}
-        for name in names:
-            if self._simulation is not None:
-                self._simulation.prepare(name, sweep)
-            else:
-                self._prepared[name] = prepare(name, sweep, measured[name])
+        with Doing(self.console) as doing:
+            for name in names:
+                if self._simulation is not None:
+                    self._simulation.prepare(name, sweep)
+                else:
+                    self._prepared[name] = prepare(name, sweep, measured[name], doing.show)
         facts = {}
         for name, model in self._models.items():
             added = set(measured[name]).difference(chosen[name])

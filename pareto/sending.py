@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from pareto import messages
+from pareto.console import LOGGED_S
 from pareto.hosts.host import EDGE
 from pareto.hosts.shipping import Parcel
 from pareto.hosts.testbed import Remote, Testbed
@@ -20,8 +21,8 @@ from pareto.hosts.together import on_each
 if TYPE_CHECKING:
     from pareto.prepare import Artifact, Prepared
 
-DRAWN_S, LOGGED_S = 0.5, 10.0
-"""How often it is said how far sending is, on a terminal and in a log."""
+DRAWN_S = 0.5
+"""How often a terminal says how far sending is."""
 
 
 @dataclass(frozen=True)

@@ -84,6 +84,6 @@ def _moves(of_engines: Mapping[str, Ranking]) -> str:
         parts.append(f"with {engine} the best split {moved}")
     untold = len(of_engines) - 1 - len(parts)
     if untold:
-        others = "of other engines " if parts else ""
-        parts.append(f"{others}the trials do not decide whether the best split moves with the engine")
+        which = "for the others" if parts else "whether the best split moves with the engine"
+        parts.append(f"{which} the trials do not decide")
     return ", ".join(parts)

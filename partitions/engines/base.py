@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -38,18 +38,23 @@ class Builder(Protocol):
         """What computes the same as `stage`, which has units, for payloads of the example's shapes and dtypes.
 
         Its results are contiguous and in memory of their own. It is called under `torch.inference_mode()`. key: the
-        same for stages that differ in nothing, not even in what they take. ranges: as `calibrated` has them on the
-        driver; empty for an engine that needs none. Raises EngineError.
+        same for stages that differ in nothing, not even in what they take. ranges: of a `Calibrator`, on the driver;
+        empty for other builders. Raises EngineError.
         """
-
-    def calibrated(self, stage: Stage, examples: Sequence[Payload], key: Hashable) -> Ranges:
-        """The ranges of a stage's tensors over these payloads, for `build`; empty for an engine that needs none."""
 
     def release(self) -> None:
         """Let go of the weights of the stage that was built last; nobody calls it any more."""
 
     def close(self) -> None:
         """Give back everything, also what is kept for stages that come back."""
+
+
+@runtime_checkable
+class Calibrator(Protocol):
+    """A builder that quantises by the ranges of a stage's tensors."""
+
+    def calibrated(self, stage: Stage, examples: Sequence[Payload], key: Hashable) -> Ranges:
+        """The ranges of a stage's tensors over these payloads, for `build`. Raises EngineError."""
 
 
 class Built(Stage):

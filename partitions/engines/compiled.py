@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -60,10 +60,6 @@ class Compiler:
             raise EngineError(f"torch.compile does not take the stage: {reason(error)}") from error
         self._remove_old()
         return Run(loaded, loaded.weights_bytes)
-
-    def calibrated(self, stage: Stage, examples: Sequence[Payload], key: Hashable) -> Ranges:
-        """None: nothing is quantised."""
-        return {}
 
     def release(self) -> None:
         """The library is unloaded with what `build` returned."""

@@ -6,7 +6,7 @@ Payloads are what they are in eager: numbers become shorter within a stage, and 
 from __future__ import annotations
 
 import copy
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
@@ -24,10 +24,6 @@ class ChannelsLast:
 
     def __init__(self) -> None:
         self._body: nn.Module | None = None
-
-    def calibrated(self, stage: Stage, examples: Sequence[Payload], key: Hashable) -> Ranges:
-        """None: nothing is quantised."""
-        return {}
 
     def build(self, stage: Stage, example: Payload, key: Hashable, ranges: Ranges) -> Run:
         """As `base.Builder` has it."""

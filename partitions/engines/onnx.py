@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -52,10 +52,6 @@ class Exporter:
             return self._session(stage, self._exported[key])
         except Exception as error:  # the exporter's and the runtime's errors have no common type
             raise EngineError(f"ONNX Runtime does not take the stage: {reason(error)}") from error
-
-    def calibrated(self, stage: Stage, examples: Sequence[Payload], key: Hashable) -> Ranges:
-        """None: nothing is quantised."""
-        return {}
 
     def release(self) -> None:
         """The session goes with what `build` returned."""

@@ -112,6 +112,29 @@ def test_in_a_chain_each_link_codes(model: PartitionedModel, inputs: Tensor) -> 
 
 
 @needs_onnx
+def test_what_calibrates_runs_each_unit_once_a_batch_and_what_does_not_runs_none(
+    model: PartitionedModel, inputs: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = counted_runs(monkeypatch)
+    splits = [(2,), (4,)]
+    shown: list[str] = []
+    payload = {"input0": inputs, "reference0": torch.zeros(3, 2, 7)}
+    known = "", None, [engines.parse("server=onnx:int8")]
+    coding.expected(model, payload, splits, [parse("none")], *known, show=shown.append)
+    # Once for what crosses at the points, and once for what calibrates, from point to point.
+    firsts = [(0, 2), (2, 4)] * 2 * len(inputs)
+    assert sorted(each[:2] for each in runs if each[2] == "eager") == sorted(firsts)
+    assert shown == [f"{model.name}: building stage {n} of 2 here, by onnx:int8" for n in (1, 2)]
+    runs.clear()
+    known = "", None, [engines.parse("server=eager:bfloat16")]
+    if not engines.missing("eager:bfloat16"):
+        coding.expected(model, payload, splits, [parse("none")], *known)
+        assert sorted(each[:2] for each in runs if each[2] == "eager") == sorted(
+            [(0, 2), (2, 4)] * len(inputs)
+        )
+
+
+@needs_onnx
 def test_an_engine_that_changes_results_has_references_and_quality_at_each_split(
     model: PartitionedModel, inputs: Tensor
 ) -> None:
@@ -225,22 +248,28 @@ def test_quality_is_of_all_images_and_of_the_split_with_the_codec(
     assert coding.quality_name(parse("zstd"), (2,)) == coding.quality_name(parse("none"), (last,)) == "none"
 
 
-def test_the_first_stages_run_once_a_batch(
-    model: PartitionedModel, inputs: Tensor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    runs: list[tuple[int, int]] = []
+def counted_runs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int, str]]:
+    """Of each stage that runs from now on, where it begins and ends, and its engine."""
+    runs: list[tuple[int, int, str]] = []
     run = coding._Stages.run
 
     def counted(
         self: coding._Stages, start: int, end: int, tensors: tuple[Tensor, ...], engine: str = "eager"
     ) -> tuple[Tensor, ...]:
-        runs.append((start, end))
+        runs.append((start, end, engine))
         return run(self, start, end, tensors, engine)
 
     monkeypatch.setattr(coding._Stages, "run", counted)
+    return runs
+
+
+def test_the_first_stages_run_once_a_batch(
+    model: PartitionedModel, inputs: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = counted_runs(monkeypatch)
     expected(model, inputs, [(2,), (4,)], [parse("int8"), parse("zstd")])
     last = len(model.points) - 1
-    assert sorted(runs) == sorted([(0, 2), (2, 4), (2, last), (4, last)] * len(inputs))
+    assert sorted(each[:2] for each in runs) == sorted([(0, 2), (2, 4), (2, last), (4, last)] * len(inputs))
     runs.clear()
     made = expected(model, inputs, [(2,), (4,)], [])
     assert not runs, "without codecs nothing is computed, and the whole model's quality is known"
