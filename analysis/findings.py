@@ -18,6 +18,7 @@ from analysis.comparing.sentences import verdicts
 from analysis.costs import overhead
 from analysis.escaping import short
 from analysis.figures.drawing import WIDTHS_IN
+from analysis.figures.marks import UNCERTAINTIES
 from analysis.fronts import answer, energy, quality
 from analysis.fronts.front import fronts
 from analysis.fronts.objectives import DEFAULT, chosen
@@ -43,7 +44,8 @@ FIGURES = ("auto", "all", "none")
 @dataclass(frozen=True)
 class Options:
     """What a report shows. figures: `auto` draws those of each condition only where there are few conditions.
-    profiles: folders of model profiles whose forecasts are compared with what was measured.
+    profiles: folders of model profiles whose forecasts are compared with what was measured. uncertainty: what fronts
+    show of it (`analysis.figures.marks.UNCERTAINTIES`).
     """
 
     objectives: tuple[str, ...] = DEFAULT
@@ -51,10 +53,17 @@ class Options:
     widths: tuple[str, ...] = ("page",)
     figures: str = "auto"
     profiles: tuple[Path, ...] = ()
+    uncertainty: str = "none"
 
     @classmethod
     def checked(
-        cls, objectives: Sequence[str], where: str, width: str, figures: str, profiles: Sequence[Path] = ()
+        cls,
+        objectives: Sequence[str],
+        where: str,
+        width: str,
+        figures: str,
+        profiles: Sequence[Path] = (),
+        uncertainty: str = "none",
     ) -> Options:
         """Return options from the texts of the command line. Raises UserError."""
         names = tuple(name.strip() for name in objectives if name.strip())
@@ -64,8 +73,10 @@ class Options:
             raise UserError(f"--width {width}: one of {', '.join(WIDTHS_IN)}, both")
         if figures not in FIGURES:
             raise UserError(f"--figures {figures}: one of {', '.join(FIGURES)}")
+        if uncertainty not in UNCERTAINTIES:
+            raise UserError(f"--uncertainty {uncertainty}: one of {', '.join(UNCERTAINTIES)}")
         widths = tuple(WIDTHS_IN) if width == "both" else (width,)
-        return cls(names, where, widths, figures, tuple(profiles))
+        return cls(names, where, widths, figures, tuple(profiles), uncertainty)
 
 
 @dataclass

@@ -81,7 +81,7 @@ def report(
     if options.figures != "none":
         from analysis.figures.kinds import drawings
 
-        waiting = list(drawings(findings, each=each))
+        waiting = list(drawings(findings, each=each, uncertainty=options.uncertainty))
         expected = [path for drawing in waiting for path in drawing.paths(folder, options.widths)]
         _write_made(out, [*findings.files, *expected])
         findings.files += save_all(waiting, folder, options.widths)

@@ -195,6 +195,13 @@ def report(
         str, typer.Option(help="Width of the figures: page, column (of a two-column paper), or both.")
     ] = "page",
     figures: Figures = "auto",
+    uncertainty: Annotated[
+        str,
+        typer.Option(
+            metavar="none|box|band",
+            help="What fronts show beside how sure a mark is: the points' 95 % intervals, or a band.",
+        ),
+    ] = "none",
     profile: Annotated[
         list[Path] | None,
         typer.Option(
@@ -211,7 +218,7 @@ def report(
     from pareto import reporting
     from pareto.console import console
 
-    options = Options.checked(objectives.split(","), where, width, figures, profile or ())
+    options = Options.checked(objectives.split(","), where, width, figures, profile or (), uncertainty)
     screen = console()
     reporting.show(screen, reporting.run_folders(screen, runs, RESULTS), options, out)
 

@@ -70,7 +70,7 @@ def accuracy_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
     label = f"{quality.WORDS[str(measured['accuracy_of'].iloc[0])]} (%)"
     with style.blank(width, 4.6 if width == "page" else 3.6, rows) as figure:
         plane, by_throughput, by_latency, nothing = grid(
-            figure, measured, "percent", label, unit, linear=True
+            figure, measured, "percent", label, unit, shares=True
         )
         nothing.set_axis_off()
         panels = [

@@ -16,13 +16,12 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, Locator, LogLocator, NullFormatter
 
+from analysis.figures import marks
 from analysis.figures.style import SMALL_PT
 from analysis.naming import point_label
 from analysis.points import order
 from analysis.statistics.samples import Floats
 
-LOG_RANGE = 20
-"""An axis is logarithmic when its largest value exceeds the smallest by more than this factor."""
 _TICK_WIDTH_PT, _TICK_HEIGHT_PT = 24.0, 12.0
 """The room that a number at an axis takes."""
 
@@ -48,18 +47,21 @@ LEAST = 100.0
 
 
 def fit_axis(
-    axes: Axes, name: Literal["x", "y"], values: pd.Series, room: float = 0.12, *, linear: bool = False
+    axes: Axes, name: Literal["x", "y"], values: pd.Series, room: float = 0.12, *, shares: bool = False
 ) -> None:
-    """Fix scale and limits of one axis, with `room` (a share of the range) for labels around the points."""
+    """Fix scale and limits of one axis as `marks.ends` does, with `room` for labels around the points.
+
+    shares: of percentages that lie close together; the axis is linear, and begins near the least of them.
+    """
     low, high = float(values.min()), float(values.max())
-    if low > 0 and high / low > LOG_RANGE and not linear:
-        margin = (high / low) ** room
-        low, high = low / margin, high * margin
-        axes.set(**{f"{name}scale": "log", f"{name}lim": (low, high)})
-        mark_decades(axes, name)
-    else:
+    if shares:
         margin = room * (high - low or high or 1)
         axes.set(**{f"{name}lim": (low - margin, high + margin)})
+        return
+    axes.set(**{f"{name}lim": marks.ends(low, high, room)})
+    if marks.is_logarithmic(low, high):
+        axes.set(**{f"{name}scale": "log"})
+        mark_decades(axes, name)
 
 
 def end_at_all(figure: Figure, *axes: Axis) -> None:

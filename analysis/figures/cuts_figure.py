@@ -17,8 +17,9 @@ from matplotlib.patheffects import withStroke
 from matplotlib.textpath import TextPath
 
 from analysis.figures import style
-from analysis.figures.axes import LOG_RANGE, mark_decades
+from analysis.figures.axes import mark_decades
 from analysis.figures.drawing import POINT, WIDTHS_IN, Drawing, caption
+from analysis.figures.marks import is_logarithmic
 from analysis.figures.style import SMALL_PT, Series
 from analysis.naming import subject
 from analysis.points import cuts, hosts, link_number
@@ -92,7 +93,7 @@ def _bar(figure: Figure, panels: list[Axes], norm: Normalize, *, beside: bool) -
 
 
 def _norm(low: float, high: float) -> Normalize:
-    return LogNorm(low, high) if low > 0 and high / low > LOG_RANGE else Normalize(low, high)
+    return LogNorm(low, high) if is_logarithmic(low, high) else Normalize(low, high)
 
 
 def _lettered(cell_pt: float) -> bool:

@@ -15,20 +15,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis.figures import style
-from analysis.figures.axes import LOG_RANGE, fit_axis
+from analysis.figures.axes import fit_axis
 from analysis.figures.drawing import POINT, WIDTHS_IN, Drawing, caption
 from analysis.figures.labels import settle
-from analysis.figures.plane import (
-    OBJECTIVES,
-    SURE,
-    Plane,
-    banded,
-    extent,
-    in_plane,
-    known,
-    states,
-    under_load,
-)
+from analysis.figures.marks import SURE, is_logarithmic, states
+from analysis.figures.plane import OBJECTIVES, Plane, banded, extent, in_plane, known
 from analysis.fronts.quality import in_words
 from analysis.naming import cell_name, in_flight, subject, time_unit
 from analysis.points import NONE
@@ -58,39 +49,46 @@ DATA = [
 
 
 def front_figure(
-    rows: pd.DataFrame, *, attainment: pd.DataFrame | None = None, width: str = "page"
+    rows: pd.DataFrame,
+    *,
+    attainment: pd.DataFrame | None = None,
+    uncertainty: str = "none",
+    width: str = "page",
 ) -> Figure:
-    """Draw the points of one model, profile and batch size, from rows of `analysis.front`, as `draw_front` does.
-
-    `attainment`: of `analysis.fronts.indicators.attainment`, for the band behind each staircase.
-    """
+    """Draw the points of one model, profile and batch size, from rows of `analysis.front`, as `draw_front` does."""
     with style.blank(width, _HEIGHT_IN[width], rows) as figure:
-        plane, head_in = _draw(figure.add_subplot(), rows, attainment)
+        plane, head_in = _draw(figure.add_subplot(), rows, attainment, uncertainty)
         style.grow(figure, head_in)
         settle(figure)
         plane.label(COLUMN_LABELS if width == "column" else None)
     return figure
 
 
-def draw_front(axes: Axes, rows: pd.DataFrame, attainment: pd.DataFrame | None = None) -> None:
+def draw_front(
+    axes: Axes, rows: pd.DataFrame, attainment: pd.DataFrame | None = None, uncertainty: str = "none"
+) -> None:
     """Draw latency (ms or s) to the right, throughput (images/s) upwards: the best corner is the upper left.
 
-    Points on the front of their backend are filled and labelled; so are, without being filled, those that leave the
-    whole model to one host (all on the server, all on the edge), which a split has to beat. Half-filled: on the front
-    in some resamples only (`SURE`). Boxes are 95 % intervals of both medians, of these points; a thin cross is the
-    range of the rounds, where they are too few for an interval. A dotted line leads from each point on a front to its
-    latency under load. Axes too narrow for all labels have only `COLUMN_LABELS` of them, which are numbers.
+    Points on the front of their backend are filled and labelled; those that are on it in some resamples only (`SURE`)
+    are pale, the others hollow. Labelled are also those that leave the whole model to one host (all on the server, all
+    on the edge), which a split has to beat. uncertainty: of `marks.UNCERTAINTIES`. `box`: the 95 % intervals of both
+    medians of the filled and pale points, or a thin cross, the range of the rounds, where they are too few for an
+    interval. `band`: what 5 % and 95 % of the resamples attain, by `attainment` of
+    `analysis.fronts.indicators.attainment`. Axes too narrow for all labels have only `COLUMN_LABELS` of them, which are
+    numbers.
     """
-    plane, _ = _draw(axes, rows, attainment)
+    plane, _ = _draw(axes, rows, attainment, uncertainty)
     style.root(axes).draw_without_rendering()
     narrow = axes.bbox.width / style.root(axes).dpi < WIDTHS_IN["column"]
     plane.label(COLUMN_LABELS if narrow else None)
 
 
-def _draw(axes: Axes, rows: pd.DataFrame, attainment: pd.DataFrame | None) -> tuple[Plane, float]:
+def _draw(
+    axes: Axes, rows: pd.DataFrame, attainment: pd.DataFrame | None, uncertainty: str
+) -> tuple[Plane, float]:
     """Draw all but the labels. Returns the plane, and the height of the head (inches)."""
     plane = Plane(axes, _measured(rows))
-    plane.draw(attainment)
+    plane.draw(attainment, uncertainty)
     if len(bounds := _bounds(rows)):
         axes.plot(
             bounds["least_latency_s"] * plane.scale,
@@ -108,19 +106,25 @@ def _draw(axes: Axes, rows: pd.DataFrame, attainment: pd.DataFrame | None) -> tu
     return plane, style.head(axes, f"Latency and throughput: {subject(rows.iloc[0])}", plane.legend())
 
 
-def front_drawing(rows: pd.DataFrame, conditions: str, attainment: pd.DataFrame | None = None) -> Drawing:
+def front_drawing(
+    rows: pd.DataFrame, conditions: str, attainment: pd.DataFrame | None = None, uncertainty: str = "none"
+) -> Drawing:
     """`front_figure` with its data and caption; `conditions` as of `drawing.conditions`."""
     text = "Latency against throughput of every partition point"
     return Drawing(
         "front",
-        lambda width: front_figure(rows, attainment=attainment, width=width),
+        lambda width: front_figure(rows, attainment=attainment, uncertainty=uncertainty, width=width),
         rows[_data(rows)],
-        caption(text, conditions, *key(rows, attainment, loaded=True)),
+        caption(text, conditions, *key(rows, attainment, uncertainty)),
     )
 
 
 def fronts_figure(
-    rows: pd.DataFrame, *, attainment: pd.DataFrame | None = None, width: str = "page"
+    rows: pd.DataFrame,
+    *,
+    attainment: pd.DataFrame | None = None,
+    uncertainty: str = "none",
+    width: str = "page",
 ) -> Figure:
     """Draw a panel for each profile (and batch size, and depth), from rows of `analysis.front` of one model.
 
@@ -149,8 +153,9 @@ def fronts_figure(
             plane = Plane(axes, own, measured, unit)
             for name, words, of in OBJECTIVES:
                 scale = plane.scale if name == "x" else 1
-                fit_axis(axes, name, extent(measured if common[name] else own, words, of) * scale)
-            plane.draw(attainment, marker_pt=_MARKER_PT[width])
+                reached = extent(measured if common[name] else own, words, of, uncertainty)
+                fit_axis(axes, name, reached * scale)
+            plane.draw(attainment, uncertainty, marker_pt=_MARKER_PT[width])
             planes.append(plane)
         _frame(grid, len(groups), len(planes), common)
         figure.supylabel("throughput (images/s)", fontsize="medium")
@@ -164,21 +169,30 @@ def fronts_figure(
     return figure
 
 
-def fronts_drawing(rows: pd.DataFrame, conditions: str, attainment: pd.DataFrame | None = None) -> Drawing:
+def fronts_drawing(
+    rows: pd.DataFrame, conditions: str, attainment: pd.DataFrame | None = None, uncertainty: str = "none"
+) -> Drawing:
     """`fronts_figure` with its data and caption; `conditions` as of `drawing.conditions`."""
     free = [words for axis, words, of in OBJECTIVES if not shared(rows, words, of)]
     mind = f"Mind the axes: each panel has its own for {' and '.join(free)}"
     scales = mind if free else "All panels share their axes"
     return Drawing(
         "fronts",
-        lambda width: fronts_figure(rows, attainment=attainment, width=width),
+        lambda width: fronts_figure(rows, attainment=attainment, uncertainty=uncertainty, width=width),
         rows[_data(rows)],
-        caption("The fronts across profiles, a panel for each", conditions, scales, *key(rows, attainment)),
+        caption(
+            "The fronts across profiles, a panel for each",
+            conditions,
+            scales,
+            *key(rows, attainment, uncertainty),
+        ),
     )
 
 
-def key(rows: pd.DataFrame, attainment: pd.DataFrame | None = None, *, loaded: bool = False) -> Iterator[str]:
-    """Yield what the marks in the figure mean. `loaded`: also of latencies under load."""
+def key(
+    rows: pd.DataFrame, attainment: pd.DataFrame | None = None, uncertainty: str = "none"
+) -> Iterator[str]:
+    """Yield what the marks in the figure mean."""
     is_plane = in_plane(rows)
     yield "Up and left is better"
     if is_plane:
@@ -197,19 +211,17 @@ def key(rows: pd.DataFrame, attainment: pd.DataFrame | None = None, *, loaded: b
         yield "There are too few rounds to tell how sure a place on the front is"
     if (states(_measured(rows)) == "unsure").any():
         span = f"{100 * (1 - SURE):.0f} to {100 * SURE:.0f} %"
-        yield f"Half-filled: on its backend's front in {span} of the resamples of whole rounds"
-    if known(rows, "latency_low_s").any():
-        yield "Boxes are 95 % intervals of both medians, of the filled and half-filled points"
-    if (known(rows, "latency_least_s") & ~known(rows, "latency_low_s") & (rows["rounds"] > 1)).any():
+        yield f"Pale: on its backend's front in {span} of the resamples of whole rounds"
+    if uncertainty == "box" and known(rows, "latency_low_s").any():
+        yield "Boxes are 95 % intervals of both medians, of the filled and pale points"
+    few = known(rows, "latency_least_s") & ~known(rows, "latency_low_s") & (rows["rounds"] > 1)
+    if uncertainty == "box" and few.any():
         yield "A thin cross is the range over the rounds: they are too few for an interval"
-    if loaded and len(under_load(rows)):
-        yield (
-            "Latency is of one request alone, throughput of many in flight: the stroke at the end of a dotted line is "
-            "the point's median latency while that throughput was measured"
-        )
+    if rows["loaded_latency_s"].notna().any():
+        yield "Latency is of one request alone, throughput of many in flight: nobody gets both at once"
     if "settled" in rows and (struck := int(rows["settled"].eq("physics").sum())):
         yield f"{struck} points were struck off without a trial: the ticks are those of their bounds that lie here"
-    if banded(attainment) and is_plane:
+    if uncertainty == "band" and banded(attainment) and is_plane:
         yield "The band is what between 5 % and 95 % of the resamples of whole rounds attain"
     yield _ties(rows)
 
@@ -244,8 +256,8 @@ def shared(rows: pd.DataFrame, figure: str, unit: str) -> bool:
     """Return whether all panels may have the same axis for `figure`."""
     measured = _measured(rows)
     values = measured[f"{figure}_{unit}"]
-    is_logarithmic = values.min() > 0 and values.max() / values.min() > LOG_RANGE
-    placed = measured.assign(place=np.log(values) if is_logarithmic else values)
+    bent = is_logarithmic(values.min(), values.max())
+    placed = measured.assign(place=np.log(values) if bent else values)
     spans = [float(np.ptp(group["place"])) for _, group in panels(placed)]
     return min(filter(None, spans), default=math.inf) >= LEAST_SHARE * float(np.ptp(placed["place"]))
 

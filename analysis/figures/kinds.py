@@ -36,22 +36,23 @@ from analysis.points import competing, cuts
 _BUT_NETEM = [column for column in FIGURE if column != "netem"]
 
 
-def drawings(findings: Findings, *, each: bool) -> Iterator[Drawing]:
+def drawings(findings: Findings, *, each: bool, uncertainty: str = "none") -> Iterator[Drawing]:
     """Yield every figure that the trials allow, of each condition (only if `each`) and over all of them.
 
-    A condition with nothing but trials that are not `ok` has none.
+    A condition with nothing but trials that are not `ok` has none. uncertainty: what fronts show of it.
     """
     testbed = testbeds(run.manifest for run in findings.runs)
     front = findings.front.assign(objectives="+".join(findings.objectives))
     shown = worth_showing(front)
     if each:
-        yield from _of_conditions(findings, front, shown, testbed)
+        yield from _of_conditions(findings, front, shown, testbed, uncertainty)
         yield from _of_engines(findings, testbed)
     for key, rows in shown.groupby(_BUT_NETEM, dropna=False):
         if rows["netem"].nunique() > 1 and len(rows.dropna(subset=["latency_s", "throughput_ips"])):
             attained = part_of(findings.attainment, key, _BUT_NETEM)
             name = tuple(part for part in figure_name(rows, front) if part != rows["netem"].iloc[0])
-            yield replace(fronts_drawing(rows, conditions(rows, testbed), attained), name=name)
+            drawing = fronts_drawing(rows, conditions(rows, testbed), attained, uncertainty)
+            yield replace(drawing, name=name)
     for _, rows in shown.groupby(GROUP, dropna=False):
         if drawing := rate_quality_drawing(rows, testbed):
             several = [column for column in GROUP[1:] if front[column].nunique() > 1]
@@ -65,12 +66,18 @@ def drawings(findings: Findings, *, each: bool) -> Iterator[Drawing]:
 
 
 def _of_conditions(
-    findings: Findings, front: pd.DataFrame, shown: pd.DataFrame, testbed: str
+    findings: Findings, front: pd.DataFrame, shown: pd.DataFrame, testbed: str, uncertainty: str
 ) -> Iterator[Drawing]:
     medians = costs.stage_medians(findings.stages, findings.trials)
     for key, rows in shown.groupby(FIGURE, dropna=False):
         if rows[["latency_s", "throughput_ips"]].notna().all(axis=1).any():
             name = figure_name(rows, front)
+            yield replace(
+                front_drawing(
+                    rows, conditions(rows, testbed), part_of(findings.attainment, key), uncertainty
+                ),
+                name=name,
+            )
             for drawing in _of_condition(findings, key, rows, part_of(medians, key), testbed):
                 if drawing is not None:
                     yield replace(drawing, name=name)
@@ -91,7 +98,6 @@ def _of_condition(
 ) -> Iterator[Drawing | None]:
     manifest = findings.runs[0].manifest if findings.runs else {}
     text = conditions(rows, testbed)
-    yield front_drawing(rows, text, part_of(findings.attainment, key))
     yield attribution_drawing(costs.stage_times(rows, stages), text)
     yield utilization_drawing(rows, stages, text)
     if len(cuts(rows["point"].iloc[0])) == 2:

@@ -22,6 +22,9 @@ _TURNED_AWAY_PT = 2.5
 _ON_A_LINE_PT = 8.0
 _CROSSED_LEADER_PT = 12.0
 _LEADER_FROM_PT = 7.0
+_DOUBTFUL_PT = 4.0
+_NEARER = 1.5
+"""A label needs a leader where another marker is not this many times as far from it as its own."""
 
 _MARGIN_PT = 0.8
 _BOX = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.3}
@@ -61,14 +64,16 @@ def place_labels(
 
     markers: centres (n x 2, data units) of markers of `marker_pt` points (one size, or one each), which are never
     covered, nor is a label once placed; lines: staircases (data units), which are avoided. A thin leader joins a label
-    to its point where they are apart. A label without a free place is left out, as an illegible one would tell nothing.
+    to its point where they are apart, or where it could be another point's. A label without a free place is left out,
+    as an illegible one would tell nothing.
     Call it last, with limits and layout final (`settle`; a caller's figure is only drawn, as its layout stays his own).
     Greedy and deterministic: the same input, the same figure.
     zorder: by default over the staircases and under the markers.
     """
     to_pixels, pt = axes.transData, axes.figure.dpi / 72
     sizes = np.broadcast_to(np.asarray(marker_pt, dtype=float), len(markers)) * pt
-    taken = _around(to_pixels.transform(markers), sizes[:, None])
+    every = to_pixels.transform(markers)
+    taken = _around(every, sizes[:, None])
     edges = [_edges(to_pixels.transform(np.column_stack(line))) for line in lines]
     avoided = np.concatenate([np.empty((0, 4)), *edges])
     inside = np.array(axes.bbox.extents)
@@ -90,10 +95,16 @@ def place_labels(
         cost = gap / pt + _TURNED_AWAY_PT * (1 - np.cos(angle - direction))
         cost += _ON_A_LINE_PT * _overlaps(boxes, avoided).sum(axis=1).clip(max=2)
         cost += _CROSSED_LEADER_PT * _overlaps(boxes, np.hstack([leaders, leaders])).any(axis=1)
+        others = every[np.hypot(*(every - point).T) > 0.5]
+        own_pt, other_pt = (
+            _distance(boxes, of).min(axis=1, initial=np.inf) / pt for of in (point[None], others)
+        )
+        doubtful = other_pt < _NEARER * own_pt
+        cost += _DOUBTFUL_PT * doubtful
         best = int(np.argmin(np.where(free, cost, np.inf)))
         taken = np.vstack([taken, boxes[best]])
         text.set(ha="center", va="center_baseline", position=to_pixels.inverted().transform(centres[best]))
-        if gap[best] >= _LEADER_FROM_PT * pt:
+        if gap[best] >= _LEADER_FROM_PT * pt or doubtful[best]:
             end = np.clip(point, boxes[best, :2], boxes[best, 2:])
             axes.plot(
                 *to_pixels.inverted().transform([point, end]).T, color="0.45", linewidth=0.4, zorder=2.2
@@ -104,6 +115,13 @@ def place_labels(
 def _around(centres: Floats, size: Floats) -> Floats:
     """Return boxes (left, bottom, right, top) around centres."""
     return np.hstack([centres - size / 2, centres + size / 2])
+
+
+def _distance(boxes: Floats, points: Floats) -> Floats:
+    """Return how far each point (columns) is from each box (rows); 0 within it."""
+    beyond = np.maximum(boxes[:, None, :2] - points, points - boxes[:, None, 2:])
+    far: Floats = np.hypot(*np.moveaxis(beyond.clip(min=0), -1, 0))
+    return far
 
 
 def _edges(vertices: Floats) -> Floats:

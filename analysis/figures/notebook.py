@@ -20,6 +20,7 @@ from analysis.figures.cuts_figure import cuts_figure
 from analysis.figures.drawing import Drawing
 from analysis.figures.energy_figure import energy_figure
 from analysis.figures.front_figure import draw_front, front_figure, fronts_figure
+from analysis.figures.marks import UNCERTAINTIES
 from analysis.figures.paired_figure import paired_drawing
 from analysis.figures.payload_figure import payload_drawing
 from analysis.figures.pipelining_figure import pipelining_drawing
@@ -28,6 +29,7 @@ from analysis.figures.style import by_backend, check_width, styled
 from analysis.figures.utilization_figure import utilization_figure
 from analysis.findings import FIGURE
 from analysis.fronts.front import front as front_of
+from analysis.fronts.indicators import attainment
 from analysis.fronts.quality import GROUP
 from analysis.naming import subject
 from analysis.points import CELL, NONE
@@ -36,33 +38,48 @@ from pareto.errors import UserError
 
 
 def front(
-    df: pd.DataFrame, ax: Axes | None = None, *, attainment: pd.DataFrame | None = None, width: str = "page"
+    df: pd.DataFrame,
+    ax: Axes | None = None,
+    *,
+    uncertainty: str = "none",
+    width: str = "page",
 ) -> Any:
     """Latency against throughput, the front of each backend as a staircase, and how sure the points are.
 
-    `df`: trials or front. `attainment`: of `analysis.fronts.indicators.attainment`, for a band behind the staircases.
-    Raises `UserError` if `df` is of several conditions or has no valid trial.
+    `df`: trials or front. uncertainty: `box` for the points' 95 % intervals; `band`, of trials, for what 5 % and 95 %
+    of the resamples attain. Raises `UserError` if `df` is of several
+    conditions or has no valid trial.
 
     >>> front(example()).axes[0].get_xlabel()
     'latency (ms)'
     """
+    attained = _band(df, uncertainty)
     rows = _one(df, width)
     if ax is None:
-        return front_figure(rows, attainment=attainment, width=width)
+        return front_figure(rows, attainment=attained, uncertainty=uncertainty, width=width)
     with styled(width):
-        draw_front(ax, rows, attainment)
+        draw_front(ax, rows, attained, uncertainty)
     return ax
 
 
-def fronts(df: pd.DataFrame, *, attainment: pd.DataFrame | None = None, width: str = "page") -> Figure:
+def fronts(
+    df: pd.DataFrame,
+    *,
+    uncertainty: str = "none",
+    width: str = "page",
+) -> Figure:
     """The fronts of one model, a panel for each profile (and batch size and depth, if there are several).
+
+    The rest is as of `front`.
 
     >>> slow = example(slower=4).assign(netem="lte")
     >>> import pandas as pd
     >>> [axes.get_title(loc="left") for axes in fronts(pd.concat([slow, example()])).axes]
     ['wifi', 'lte']
     """
-    return fronts_figure(_several(df, ["model"], width), attainment=attainment, width=width)
+    attained = _band(df, uncertainty)
+    rows = _several(df, ["model"], width)
+    return fronts_figure(rows, attainment=attained, uncertainty=uncertainty, width=width)
 
 
 def attribution(df: pd.DataFrame, ax: Axes | None = None, *, backend: str = "", width: str = "page") -> Any:
@@ -182,6 +199,17 @@ def payload(
 def pipelining(df: pd.DataFrame, *, width: str = "page") -> Figure:
     """Images a second with one request in flight, and with many."""
     return _drawn("pipelining", pipelining_drawing(_one(df, width)), width)
+
+
+def _band(df: pd.DataFrame, uncertainty: str) -> pd.DataFrame | None:
+    """Return the attainment surfaces for a band. Raises `UserError` without trials, and if there is no such choice."""
+    if uncertainty not in UNCERTAINTIES:
+        raise UserError(f"no uncertainty {uncertainty!r} of a front: one of {', '.join(UNCERTAINTIES)}")
+    if uncertainty != "band":
+        return None
+    if "status" not in df:
+        raise UserError("the band of a front is made from trials: give them instead of the front")
+    return attainment(df)
 
 
 def _one(df: pd.DataFrame, width: str) -> pd.DataFrame:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -13,7 +14,8 @@ from matplotlib.patches import Polygon, Rectangle
 
 from analysis.figures.axes import fit_axis
 from analysis.figures.labels import DOWN_RIGHT, UP_LEFT, Label, place_labels
-from analysis.figures.style import NEUTRAL, SMALL_PT, Series, entry, evenly, scattered, series
+from analysis.figures.marks import FILLS, STATE_WORDS, states
+from analysis.figures.style import NEUTRAL, SMALL_PT, Series, entry, evenly, faded, scattered, series
 from analysis.fronts.indicators import staircase
 from analysis.fronts.quality import SAME_OUTPUT, WORDS, is_none, span
 from analysis.naming import point_label, time_unit
@@ -25,9 +27,6 @@ NAMED_LABELS = 16
 """Up to this many labels carry the point's name; with more, or with a chain's cuts, only numbers are legible."""
 MOST_CORNERS = 300
 """How many corners a band's edge has: many rounds give thousands, closer together than a printed line is wide."""
-SURE = 0.95
-"""A point on its backend's front in a share of the resamples between 1 - SURE and SURE is drawn as unsure."""
-
 OBJECTIVES: tuple[tuple[Literal["x", "y"], str, str], ...] = (
     ("x", "latency", "s"),
     ("y", "throughput", "ips"),
@@ -63,33 +62,39 @@ class Plane:
         self._drawn = list(series(measured, every))
         self._marked = list(scattered(measured, every))
         self._rows = measured
-        self._loaded = measured.iloc[:0]
 
-    def draw(self, attainment: pd.DataFrame | None = None, *, marker_pt: float = MARKER_PT) -> None:
-        """Draw all but labels. One of several panels has its scales and limits; else they are set for these points, and
-        those on a front are joined to their latency under load.
+    def draw(
+        self,
+        attainment: pd.DataFrame | None = None,
+        uncertainty: str = "none",
+        *,
+        marker_pt: float = MARKER_PT,
+    ) -> None:
+        """Draw all but labels. One of several panels has its scales and limits; else they are set for these points.
+
+        uncertainty: of `marks.UNCERTAINTIES`; `attainment` is for the band.
         """
         axes = self.axes
         axes.grid(True)
         if not self._is_panel:  # before the staircases are drawn, which end at the limits
-            self._loaded = under_load(self._rows)
             for name, words, of in OBJECTIVES:
-                reached = extent(self._rows, words, of)
-                if name == "x" and len(self._loaded):
-                    reached = pd.concat([reached, self._loaded["loaded_latency_s"]])
+                reached = extent(self._rows, words, of, uncertainty)
                 fit_axis(axes, name, reached * (self.scale if name == "x" else 1))
         for one in self._drawn:
             if not in_plane(self._rows):
                 continue
-            if attainment is not None and banded(attainment) and one.label != NEUTRAL:
+            if (
+                uncertainty == "band"
+                and attainment is not None
+                and banded(attainment)
+                and one.label != NEUTRAL
+            ):
                 self._band(one, attainment)
-            axes.plot(
-                *self._steps(one), linestyle=one.line, color=one.colour, linewidth=1.1, alpha=0.9, zorder=2
-            )
+            axes.plot(*self._steps(one), linestyle=one.line, color=one.colour, linewidth=1.2, zorder=2)
         for one in self._marked:
-            self._spread(one, filled=not banded(attainment))
+            if uncertainty == "box":
+                self._spread(one)
             self._points(one, marker_pt)
-            self._joined_to_load(one)
 
     def _points(self, one: Series, marker_pt: float) -> None:
         for state, rows in one.rows.groupby(states(one.rows)):
@@ -100,21 +105,14 @@ class Plane:
                 zorder=3 if state == "dominated" else 4,
             )
 
-    def _joined_to_load(self, one: Series) -> None:
-        """Draw a light line from each point to its latency while that throughput was measured."""
-        for row in self._loaded[self._loaded.index.isin(one.rows.index)].to_dict("records"):
-            ends = [row["latency_s"] * self.scale, row["loaded_latency_s"] * self.scale]
-            self.axes.plot(ends, [row["throughput_ips"]] * 2, **_load_look(one.colour), markevery=[1])
-
-    def _spread(self, one: Series, *, filled: bool) -> None:
-        """Draw a box or a cross around each point that may be on the front; boxes in a band are outlines."""
+    def _spread(self, one: Series) -> None:
+        """Draw a box or a cross around each point that may be on the front."""
         for row in one.rows[contending(one.rows)].to_dict("records"):
             low_s, high_s, low, high = _ends(row, "low", "high")
             if np.isfinite([low_s, high_s, low, high]).all():
                 box = (low_s * self.scale, low), (high_s - low_s) * self.scale, high - low
                 look: dict[str, Any] = {"color": one.colour, "linestyle": one.line, "zorder": 1.8}
-                if filled:
-                    self.axes.add_patch(Rectangle(*box, **look, alpha=0.14, linewidth=0))
+                self.axes.add_patch(Rectangle(*box, **look, alpha=0.14, linewidth=0))
                 self.axes.add_patch(Rectangle(*box, **look, alpha=0.6, linewidth=0.5, fill=False))
                 continue
             least_s, most_s, least, most = _ends(row, "least", "most")
@@ -165,11 +163,12 @@ class Plane:
         neutral = [one for one in self._marked if one.label == NEUTRAL]
         entries += [entry(NEUTRAL, **_look(one, "front")) for one in neutral]
         present = set(states(self._rows))
-        for state, words in (("unsure", "perhaps on the front"), ("dominated", "dominated")):
-            if state in present:
-                entries.append(entry(words, **_look(self._drawn[0], state) | {"color": "0.3"}))
-        if len(self._loaded):
-            entries.append(entry("latency under load", **_load_look("0.3")))
+        grey = replace(self._drawn[0], colour="0.3")
+        entries += [
+            entry(STATE_WORDS[state], **_look(grey, state))
+            for state in ("unsure", "dominated")
+            if state in present
+        ]
         return entries
 
     def label(self, most: int | None = None) -> None:
@@ -202,12 +201,10 @@ class Plane:
             )
             for one, row in labelled
         ]
-        ends = self._loaded.reindex(columns=["loaded_latency_s", "throughput_ips"])
-        marked = [self._rows[["latency_s", "throughput_ips"]], ends]
         place_labels(
             self.axes,
             labels,
-            markers=np.concatenate([frame.to_numpy(dtype=float) * [self.scale, 1] for frame in marked]),
+            markers=self._rows[["latency_s", "throughput_ips"]].to_numpy(dtype=float) * [self.scale, 1],
             marker_pt=MARKER_PT,
             lines=[self._steps(one) for one in self._drawn],
             size_pt=6.5 if most is None else SMALL_PT,
@@ -225,43 +222,21 @@ def _cost(one: Series) -> str:
     return "" if own["output_error"].le(SAME_OUTPUT).all() else f" ({kinds[0]} {span(own['accuracy'])})"
 
 
-def under_load(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the points on their backend's front whose latency at full throughput is known."""
-    marked: pd.DataFrame = rows[rows["on_backend_front"].astype(bool) & rows["loaded_latency_s"].notna()]
-    return marked
-
-
-def extent(rows: pd.DataFrame, figure: str, unit: str) -> pd.Series:
-    """Return the medians of `figure`, and the ends of what is drawn around them."""
+def extent(rows: pd.DataFrame, figure: str, unit: str, uncertainty: str = "none") -> pd.Series:
+    """Return the medians of `figure`, and with boxes their ends."""
+    medians = rows[f"{figure}_{unit}"]
+    if uncertainty != "box":
+        return medians.dropna()
     around = rows[contending(rows)]
     low, high, least, most = (around[f"{figure}_{end}_{unit}"] for end in ("low", "high", "least", "most"))
     # Of a point with an interval the range is not drawn.
-    return pd.concat([rows[f"{figure}_{unit}"], low.fillna(least), high.fillna(most)]).dropna()
+    return pd.concat([medians, low.fillna(least), high.fillna(most)]).dropna()
 
 
 def _look(one: Series, state: str, marker_pt: float = MARKER_PT) -> dict[str, Any]:
-    """Return how a backend's points of one state are drawn: full, half, hollow."""
-    if state == "unsure":
-        return one.mark(marker_pt, fillstyle="left", markerfacecoloralt="white")
-    if state == "dominated":
-        return one.mark(0.8 * marker_pt, markerfacecolor="none", alpha=0.5)
-    return one.mark(marker_pt)
-
-
-def _load_look(colour: str) -> dict[str, Any]:
-    """Return the look of a thin dotted line with a stroke at its end."""
-    return {
-        "color": colour, "linestyle": (0, (1, 1.6)), "linewidth": 0.7, "marker": "|", "markersize": 5.5,
-        "markeredgewidth": 0.9, "alpha": 0.65, "zorder": 2.2,
-    }  # fmt: skip
-
-
-def states(rows: pd.DataFrame) -> pd.Series:
-    """Return `front`, `dominated`, or `unsure` where resamples disagree. Without a probability the medians decide."""
-    on_front, probability = rows["on_backend_front"].astype(bool), rows["probability"]
-    unsure = (on_front & (probability < SURE)) | (~on_front & (probability > 1 - SURE))
-    states = np.where(unsure, "unsure", np.where(on_front, "front", "dominated"))
-    return pd.Series(states, index=rows.index)
+    """Return how a backend's points of one state are drawn: full, pale, hollow; and small where dominated."""
+    look = one.mark(marker_pt, markerfacecolor=faded(one.colour, FILLS[state]))
+    return look if state != "dominated" else look | {"markersize": 0.8 * marker_pt, "alpha": 0.5}
 
 
 def _ends(row: Mapping[Hashable, Any], first: str, last: str) -> list[float]:

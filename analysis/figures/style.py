@@ -233,6 +233,11 @@ def ink(colour: str) -> tuple[float, ...]:
     return tuple(0.7 * part for part in to_rgb(colour))
 
 
+def faded(colour: str, share: float) -> tuple[float, ...]:
+    """Return a colour mixed with white; `share`: of the colour."""
+    return tuple(1 - share * (1 - part) for part in to_rgb(colour))
+
+
 def _footnote(figure: Figure, rows: pd.DataFrame) -> None:
     """Write under the figure that trials are simulated or left out: a picture may be shown without its caption."""
     is_simulated = rows["setup"].astype(str).str.startswith(SIMULATED).any()

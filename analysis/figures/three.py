@@ -28,13 +28,13 @@ _ARROWS = {
 
 
 def grid(
-    figure: Figure, rows: pd.DataFrame, third: str, label: str, unit: str, *, linear: bool = False
+    figure: Figure, rows: pd.DataFrame, third: str, label: str, unit: str, *, shares: bool = False
 ) -> tuple[Axes, Axes, Axes, Axes]:
     """Panels of latency and throughput, third objective and throughput, latency and third objective; and a free one.
 
     A column shares its horizontal axis and a row its vertical one, so that a point is found again. rows: have
-    `latency` (in `unit`), `throughput_ips` and the column `third`, whose axis is labelled so, and is linear whatever it
-    spans if it has to be.
+    `latency` (in `unit`), `throughput_ips` and the column `third`, whose axis is labelled so. shares: of
+    `fit_axis`.
     """
     plane, by_throughput, by_latency, free = figure.subplots(2, 2).ravel()
     plane.sharex(by_latency)
@@ -47,8 +47,8 @@ def grid(
     by_latency.set_ylabel(label)
     fit_axis(plane, "y", rows["throughput_ips"])
     fit_axis(by_latency, "x", rows["latency"])
-    fit_axis(by_latency, "y", rows[third], linear=linear)
-    fit_axis(by_throughput, "x", rows[third], linear=linear)
+    fit_axis(by_latency, "y", rows[third], shares=shares)
+    fit_axis(by_throughput, "x", rows[third], shares=shares)
     return plane, by_throughput, by_latency, free
 
 

@@ -8,7 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis.figures import style
-from analysis.figures.axes import LOG_RANGE, mark_decades, name_points, round_step
+from analysis.figures.axes import mark_decades, name_points, round_step
+from analysis.figures.marks import is_logarithmic
 from analysis.figures.payload_figure import NAMED_POINTS, NUMBERS
 from analysis.figures.style import MARKERS, stage_look
 from analysis.model_profile import ModelProfile, UnitTimes
@@ -75,7 +76,7 @@ def _bars(axes: Axes, devices: list[UnitTimes]) -> None:
             x, 1e3 * times.median_s, 1e3 * np.maximum(spread, 0), fmt="none", ecolor="0.2", elinewidth=0.6
         )
     positive = np.concatenate([times.median_s[times.median_s > 0] for times in devices])
-    if len(positive) and positive.max() > LOG_RANGE * positive.min():
+    if len(positive) and is_logarithmic(positive.min(), positive.max()):
         axes.set_yscale("log")
         axes.set_ylim(1e3 * positive.min() / 2, 1e3 * positive.max() * 2)
         mark_decades(axes, "y")

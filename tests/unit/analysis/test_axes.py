@@ -11,6 +11,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from analysis.figures.axes import Scale, fit_axis
+from analysis.figures.marks import ends
 from analysis.figures.style import styled
 
 
@@ -46,3 +47,26 @@ def test_numbers_at_a_logarithmic_axis_never_touch(decades: float, width_in: flo
         shown = sorted(map(tuple, boxes))
         assert len(shown) >= 2
         assert all(one[1] <= other[0] for one, other in pairwise(shown))
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ((3, 9), (0, 9.9)),
+        ((3, 23.9), (0, 26.29)),
+        ((3, 24), (3 / 8**0.1, 24 * 8**0.1)),
+        ((0, 5), (0, 5.5)),
+        ((-5, 5), (-6, 6)),
+        ((0, 0), (0, 1)),
+    ],
+)
+def test_an_axis_starts_at_0_or_is_logarithmic(
+    values: tuple[float, float], expected: tuple[float, float]
+) -> None:
+    assert ends(*values, room=0.1) == pytest.approx(expected)
+
+
+def test_shares_that_lie_close_together_are_not_pressed_to_the_top() -> None:
+    axes = Figure().add_subplot()
+    fit_axis(axes, "y", pd.Series([97.0, 98.0]), shares=True)
+    assert axes.get_ylim() == pytest.approx((96.88, 98.12))

@@ -27,7 +27,9 @@ from analysis.figures.front_figure import (
     panels,
     shared,
 )
-from analysis.figures.plane import MOST_CORNERS, contending, states
+from analysis.figures.marks import FILLS, states
+from analysis.figures.plane import MOST_CORNERS, contending
+from analysis.figures.style import COLOURS, faded
 from analysis.fronts.front import front
 from analysis.points import CONDITION
 from analysis.runs.load import load
@@ -72,50 +74,49 @@ def test_the_key_tells_what_is_drawn(snapshot: SnapshotAssertion) -> None:
     met = crafted(on_backend_front=[False, True, False, False], feasible=[False, True, True, True])
     other = crafted(objectives="latency+energy")
     keys = {
-        "intervals": key(rows),
-        "and a band": key(rows, surfaces(rows)),
-        "too few rounds": key(few),
-        "one round": key(few.assign(rounds=1)),
+        "no uncertainty": key(rows, surfaces(rows)),
+        "intervals": key(rows, surfaces(rows), "box"),
+        "a band": key(rows, surfaces(rows), "band"),
+        "too few rounds": key(few, None, "box"),
+        "one round": key(few.assign(rounds=1), None, "box"),
         "a condition": key(met),
-        "other objectives": key(other, surfaces(other)),
-        "under load": key(crafted(loaded_latency_s=0.05), loaded=True),
+        "other objectives": key(other, surfaces(other), "band"),
+        "under load": key(crafted(loaded_latency_s=0.05)),
     }
     assert {name: drawn.sentences(caption(*of)) for name, of in keys.items()} == snapshot
-    assert "dotted" in front_drawing(crafted(loaded_latency_s=0.05), "").caption
-    assert "dotted" not in caption(*key(crafted(loaded_latency_s=0.05))), "several panels have no such lines"
 
 
-def test_what_is_sure_is_full_what_may_be_is_half_and_the_rest_hollow() -> None:
+def test_what_is_sure_is_full_what_may_be_is_pale_and_the_rest_hollow() -> None:
     rows = crafted()
     assert list(states(rows)) == ["front", "unsure", "unsure", "dominated"]
     assert list(contending(rows)) == [True, True, True, False]
     axes = front_figure(rows).axes[0]
     marks = {
-        (line.get_fillstyle(), line.get_markerfacecolor() == "none"): sorted(np.atleast_1d(line.get_xdata()))
+        line.get_markerfacecolor(): sorted(np.atleast_1d(line.get_xdata()))
         for line in axes.lines
         if line.get_marker() == "o"
     }
     assert marks == {
-        ("full", False): pytest.approx([10]),
-        ("left", False): pytest.approx([20, 21]),
-        ("full", True): pytest.approx([40]),
+        faded(COLOURS[0], FILLS[state]): pytest.approx(at)
+        for state, at in (("front", [10]), ("unsure", [20, 21]), ("dominated", [40]))
     }
+    assert len({round(sum(fill), 1) for fill in marks}) == 3, "three steps of grey, too"
 
 
-@pytest.mark.parametrize("width", ["page", "column"])
-def test_each_point_of_a_front_is_joined_to_its_latency_under_load(width: str) -> None:
-    rows = crafted(loaded_latency_s=[0.015, 0.09, 0.5, 0.5])
-    axes = front_figure(rows, width=width).axes[0]
-    strokes = [line for line in axes.lines if line.get_marker() == "|"]
-    joined = [x for line in strokes for x in line.get_xdata()]
-    assert joined == pytest.approx([10, 15, 20, 90])
-    assert [list(line.get_ydata()) for line in strokes] == [[10, 10], [20, 20]]
-    assert 90 < axes.get_xlim()[1] < 500, "a dominated point's is not drawn"
-    assert "latency under load" in drawn.legend(axes.figure)
-    for older in (crafted(), crafted(loaded_latency_s=np.nan)):
-        axes = front_figure(older, width=width).axes[0]
-        assert "|" not in [line.get_marker() for line in axes.lines]
-        assert "latency under load" not in drawn.legend(axes.figure)
+def test_by_default_a_front_is_staircases_and_marks_alone() -> None:
+    rows = crafted()
+    axes = front_figure(rows, attainment=surfaces(rows)).axes[0]
+    assert not axes.patches
+    assert len([line for line in axes.lines if line.get_marker() == "None"]) == 1
+
+
+@pytest.mark.parametrize("uncertainty", ["none", "box", "band"])
+def test_axes_start_at_nothing_or_are_logarithmic(uncertainty: str) -> None:
+    near = front_figure(crafted(), attainment=surfaces(crafted()), uncertainty=uncertainty).axes[0]
+    assert (near.get_xscale(), near.get_xlim()[0], near.get_ylim()[0]) == ("linear", 0, 0)
+    wide = crafted(latency_s=[0.01, 0.02, 0.021, 0.08])
+    far = front_figure(wide, attainment=surfaces(wide), uncertainty=uncertainty).axes[0]
+    assert far.get_xscale() == "log" and 0 < far.get_xlim()[0] < 10
 
 
 def test_nothing_is_called_sure_or_unsure_with_too_few_rounds(snapshot: SnapshotAssertion) -> None:
@@ -132,7 +133,7 @@ def test_boxes_are_the_intervals_of_both_medians() -> None:
         (950 * row.latency_s, 1100 * row.latency_s, 0.95 * row.throughput_ips, 1.1 * row.throughput_ips)
         for row in rows.iloc[:3].itertuples()
     ]
-    axes = front_figure(rows).axes[0]
+    axes = front_figure(rows, uncertainty="box").axes[0]
     np.testing.assert_allclose(boxes(axes), expected)
     left, right = axes.get_xlim()
     bottom, top = axes.get_ylim()
@@ -143,7 +144,7 @@ def test_boxes_are_the_intervals_of_both_medians() -> None:
 
 def test_too_few_rounds_are_drawn_as_their_range() -> None:
     rows = crafted(rounds=3, **NO_INTERVAL)
-    axes = front_figure(rows).axes[0]
+    axes = front_figure(rows, uncertainty="box").axes[0]
     assert boxes(axes) == []
     spans = {tuple(np.round(line.get_xdata(), 6)) for line in axes.lines if line.get_linewidth() == 0.6}
     assert {(9.0, 12.0), (18.0, 24.0)} <= spans
@@ -162,7 +163,7 @@ def bands(figure: Figure) -> list[Polygon]:
 
 def test_the_band_lies_between_its_surfaces() -> None:
     rows = crafted()
-    figure = front_figure(rows, attainment=surfaces(rows))
+    figure = front_figure(rows, attainment=surfaces(rows), uncertainty="band")
     (band,) = bands(figure)
     inside = band.get_path().contains_points(
         [(10, 10), (21, 20), (30, 19), (10, 12), (30, 8), (8, 5), (13, 5)]
@@ -181,7 +182,7 @@ def test_a_band_of_thousands_of_corners_is_drawn_with_those_that_can_be_seen() -
         for percent, at in ((5, 0.009), (95, 0.012))
     ]
     every = pd.concat(corners).assign(backend="tcp", **rows.iloc[0][CONDITION])
-    (band,) = bands(front_figure(rows, attainment=every))
+    (band,) = bands(front_figure(rows, attainment=every, uncertainty="band"))
     assert len(band.get_xy()) < 5 * MOST_CORNERS
     ends = {tuple(vertex) for vertex in band.get_xy().round(6)}
     assert {(9.0, 10.0), (19.0, 20.0), (12.0, 10.0), (22.0, 20.0)} <= ends, "the first and the last corners"
@@ -198,7 +199,7 @@ def test_a_band_of_thousands_of_corners_is_drawn_with_those_that_can_be_seen() -
     ids=["none", "empty", "another profile", "other objectives"],
 )
 def test_no_band_without_its_surfaces(attainment: pd.DataFrame | None) -> None:
-    assert bands(front_figure(crafted(), attainment=attainment)) == []
+    assert bands(front_figure(crafted(), attainment=attainment, uncertainty="band")) == []
 
 
 def test_a_column_has_fewer_labels_and_numbers_only(tmp_path: Path) -> None:
@@ -228,7 +229,7 @@ def test_the_staircase_is_of_the_points_that_count() -> None:
 
 def test_a_front_of_other_objectives_is_no_staircase_in_this_plane() -> None:
     rows = crafted(objectives="latency+energy")
-    figure = front_figure(rows, attainment=surfaces(rows))
+    figure = front_figure(rows, attainment=surfaces(rows), uncertainty="band")
     assert not [line for line in figure.axes[0].lines if len(line.get_xdata()) > 2]
     assert bands(figure) == []
 

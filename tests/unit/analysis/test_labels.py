@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 
 from analysis.figures.front_figure import front_figure
+from analysis.figures.labels import UP_LEFT, Label, place_labels
 from analysis.fronts.front import front
 from analysis.runs.load import load
 from tests.unit.example_run import trials, write
@@ -52,3 +54,15 @@ def test_no_label_covers_another_or_a_marker(tmp_path: Path, rows: list[dict[str
     scale = 1e3 if "(ms)" in axes.get_xlabel() else 1
     markers = axes.transData.transform(points[["latency_s", "throughput_ips"]].to_numpy() * [scale, 1])
     assert not any(box.contains(x, y) for box in boxes for x, y in markers)
+
+
+@pytest.mark.parametrize(("neighbours", "leaders"), [(8, 1), (0, 0)])
+def test_a_label_that_could_be_another_points_has_a_leader(neighbours: int, leaders: int) -> None:
+    figure = Figure(figsize=(4, 4))
+    axes = figure.add_subplot(xlim=(0, 100), ylim=(0, 100))
+    figure.draw_without_rendering()
+    markers = np.array([[50.0 + 3 * place, 50.0] for place in range(-neighbours, neighbours + 1)])
+    label = Label(50, 50, "7 features", "black", UP_LEFT)
+    place_labels(axes, [label], markers=markers, marker_pt=4)
+    assert [text.get_text() for text in axes.texts] == ["7 features"]
+    assert len(axes.lines) == leaders
