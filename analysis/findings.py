@@ -18,6 +18,7 @@ from analysis.comparing.sentences import verdicts
 from analysis.costs import overhead
 from analysis.escaping import short
 from analysis.figures.drawing import WIDTHS_IN
+from analysis.figures.look import USUAL, Look
 from analysis.figures.marks import UNCERTAINTIES
 from analysis.fronts import answer, energy, quality
 from analysis.fronts.front import fronts
@@ -45,7 +46,7 @@ FIGURES = ("auto", "all", "none")
 class Options:
     """What a report shows. figures: `auto` draws those of each condition only where there are few conditions.
     profiles: folders of model profiles whose forecasts are compared with what was measured. uncertainty: what fronts
-    show of it (`analysis.figures.marks.UNCERTAINTIES`).
+    show of it (`analysis.figures.marks.UNCERTAINTIES`). look: that of figures.
     """
 
     objectives: tuple[str, ...] = DEFAULT
@@ -54,6 +55,7 @@ class Options:
     figures: str = "auto"
     profiles: tuple[Path, ...] = ()
     uncertainty: str = "none"
+    look: Look = USUAL
 
     @classmethod
     def checked(
@@ -64,6 +66,7 @@ class Options:
         figures: str,
         profiles: Sequence[Path] = (),
         uncertainty: str = "none",
+        look: Look = USUAL,
     ) -> Options:
         """Return options from the texts of the command line. Raises UserError."""
         names = tuple(name.strip() for name in objectives if name.strip())
@@ -76,7 +79,7 @@ class Options:
         if uncertainty not in UNCERTAINTIES:
             raise UserError(f"--uncertainty {uncertainty}: one of {', '.join(UNCERTAINTIES)}")
         widths = tuple(WIDTHS_IN) if width == "both" else (width,)
-        return cls(names, where, widths, figures, tuple(profiles), uncertainty)
+        return cls(names, where, widths, figures, tuple(profiles), uncertainty, look)
 
 
 @dataclass

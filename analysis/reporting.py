@@ -8,6 +8,7 @@ from pathlib import Path
 
 from analysis import files, page
 from analysis.figures.drawing import save_all, testbeds
+from analysis.figures.look import drawn_as
 from analysis.figures.shown import KINDS, MOST_CONDITIONS, latex_rows, worth_showing
 from analysis.findings import Findings, Options, find
 from analysis.points import CONDITION
@@ -35,7 +36,7 @@ MOST_MADE = 10_000_000
 """Bytes."""
 _OURS = re.compile(
     "|".join(map(re.escape, (*TABLES, PAGE)))
-    + rf"|figures/(?:{'|'.join(KINDS)})-[A-Za-z0-9.+-]+\.(?:pdf|png|csv|txt|tex)"
+    + rf"|figures/(?:{'|'.join(KINDS)})-[A-Za-z0-9.+-]+\.(?:pdf|png|svg|pgf|csv|txt|tex)"
 )
 """Matches the name of everything that a report writes beneath its folder, except `MADE`."""
 
@@ -82,9 +83,10 @@ def report(
         from analysis.figures.kinds import drawings
 
         waiting = list(drawings(findings, each=each, uncertainty=options.uncertainty))
-        expected = [path for drawing in waiting for path in drawing.paths(folder, options.widths)]
-        _write_made(out, [*findings.files, *expected])
-        findings.files += save_all(waiting, folder, options.widths)
+        with drawn_as(options.look):
+            expected = [path for drawing in waiting for path in drawing.paths(folder, options.widths)]
+            _write_made(out, [*findings.files, *expected])
+            findings.files += save_all(waiting, folder, options.widths)
     return findings
 
 

@@ -202,6 +202,14 @@ def report(
             help="What fronts show beside how sure a mark is: the points' 95 % intervals, or a band.",
         ),
     ] = "none",
+    formats: Annotated[
+        str, typer.Option("--format", help="Formats of the figures, with commas: pdf, png, svg, pgf.")
+    ] = "pdf,png",
+    title: Annotated[str, typer.Option(metavar="auto|none", help="Whether figures have a title.")] = "auto",
+    font: Annotated[str, typer.Option(help="An installed font for the figures.", show_default=False)] = "",
+    style: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A file of matplotlib's settings for the figures.")
+    ] = None,
     profile: Annotated[
         list[Path] | None,
         typer.Option(
@@ -214,11 +222,13 @@ def report(
     ] = None,
 ) -> None:
     """Make the tables, figures and report.html of runs from their folders alone; several runs are joined."""
+    from analysis.figures.look import Look
     from analysis.findings import Options
     from pareto import reporting
     from pareto.console import console
 
-    options = Options.checked(objectives.split(","), where, width, figures, profile or (), uncertainty)
+    look = Look.checked(formats, title, font, style)
+    options = Options.checked(objectives.split(","), where, width, figures, profile or (), uncertainty, look)
     screen = console()
     reporting.show(screen, reporting.run_folders(screen, runs, RESULTS), options, out)
 

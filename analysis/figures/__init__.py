@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "accuracy", "attribution", "bound", "cuts", "energy", "example", "front", "fronts",  # noqa: F405
-    "paired", "payload", "pipelining", "rate_quality", "utilization",  # noqa: F405
+    "paired", "payload", "pipelining", "rate_quality", "tail", "utilization",  # noqa: F405
 ]  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from analysis import files
+from analysis.figures.look import chosen
 from analysis.naming import file_stem, in_flight
 from analysis.points import CELL, struck_off
 
@@ -54,24 +55,27 @@ class Drawing:
 
     def paths(self, folder: Path, widths: Sequence[str]) -> list[Path]:
         """The files that `save` writes, in its order."""
-        pictures = [f"{self._stem(width)}{suffix}" for width in widths for suffix in (".pdf", ".png")]
-        return [folder / name for name in (*pictures, f"{self._stem()}.csv", f"{self._stem()}.txt")]
+        pictures = [f"{self.stem(width)}.{name}" for width in widths for name in chosen().formats]
+        return [folder / name for name in (*pictures, f"{self.stem()}.csv", f"{self.stem()}.txt")]
 
-    def _stem(self, width: str = PAGE) -> str:
+    def stem(self, width: str = PAGE) -> str:
+        """Return what the names of its files begin with."""
         return file_stem(self.kind, *self.name) + ("" if width == PAGE else f"-{width}")
 
 
 def save(drawing: Drawing, folder: Path, widths: Sequence[str] = (PAGE,)) -> list[Path]:
-    """Write `<kind>-<name>.pdf`, `.png`, `.csv` (the data) and `.txt` (the caption); returns their paths.
+    """Write `<kind>-<name>.pdf` and `.png` (or the formats of the chosen look), `.csv` (the data) and `.txt` (the
+    caption); returns their paths.
 
     `-column` is added to the names of the pictures of that width. The same drawing gives the same bytes.
     """
     from analysis.figures import style
 
     files.make(folder)
-    *pictures, data, caption = drawing.paths(folder, widths)
-    for width, pdf in zip(widths, pictures[::2], strict=True):
-        style.save(drawing.draw(width), pdf.parent / pdf.name.removesuffix(".pdf"))
+    *_, data, caption = drawing.paths(folder, widths)
+    pictures = []
+    for width in widths:
+        pictures += style.save(drawing.draw(width), folder / drawing.stem(width), chosen().formats)
     files.write_table(data, drawing.data)
     files.write(caption, f"{drawing.caption}\n")
     return [*pictures, data, caption]

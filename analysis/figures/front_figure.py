@@ -218,7 +218,10 @@ def key(
     if uncertainty == "box" and few.any():
         yield "A thin cross is the range over the rounds: they are too few for an interval"
     if rows["loaded_latency_s"].notna().any():
-        yield "Latency is of one request alone, throughput of many in flight: nobody gets both at once"
+        yield (
+            "Latency is of one request alone, throughput of many in flight: nobody gets both at once, and the figure "
+            "of the tail has the latency under load"
+        )
     if "settled" in rows and (struck := int(rows["settled"].eq("physics").sum())):
         yield f"{struck} points were struck off without a trial: the ticks are those of their bounds that lie here"
     if uncertainty == "band" and banded(attainment) and is_plane:

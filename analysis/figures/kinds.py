@@ -26,6 +26,7 @@ from analysis.figures.pipelining_figure import pipelining_drawing
 from analysis.figures.predicted_figure import predicted_drawing
 from analysis.figures.rate_quality_figure import rate_quality_drawing
 from analysis.figures.shown import part_of, worth_showing
+from analysis.figures.tail_figure import tail_drawing
 from analysis.figures.utilization_figure import utilization_drawing
 from analysis.findings import FIGURE, Findings, figure_name
 from analysis.fronts import energy
@@ -99,6 +100,7 @@ def _of_condition(
     manifest = findings.runs[0].manifest if findings.runs else {}
     text = conditions(rows, testbed)
     yield attribution_drawing(costs.stage_times(rows, stages), text)
+    yield tail_drawing(rows, part_of(findings.trials, key), [run.folder for run in findings.runs], text)
     yield utilization_drawing(rows, stages, text)
     if len(cuts(rows["point"].iloc[0])) == 2:
         yield cuts_drawing(rows, text)

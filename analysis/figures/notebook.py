@@ -26,6 +26,7 @@ from analysis.figures.payload_figure import payload_drawing
 from analysis.figures.pipelining_figure import pipelining_drawing
 from analysis.figures.rate_quality_figure import rate_quality_drawing
 from analysis.figures.style import by_backend, check_width, styled
+from analysis.figures.tail_figure import tail_drawing
 from analysis.figures.utilization_figure import utilization_figure
 from analysis.findings import FIGURE
 from analysis.fronts.front import front as front_of
@@ -34,6 +35,7 @@ from analysis.fronts.quality import GROUP
 from analysis.naming import subject
 from analysis.points import CELL, NONE
 from analysis.points import cuts as cuts_of
+from analysis.runs.load import Runs, folders
 from pareto.errors import UserError
 
 
@@ -125,6 +127,15 @@ def bound(df: pd.DataFrame, ax: Axes | None = None, *, measure: str = "latency",
     with styled(width):
         bounded.draw_bound(ax, rows, measures[measure])
     return ax
+
+
+def tail(df: pd.DataFrame, runs: Runs, *, width: str = "page") -> Figure:
+    """The share of requests that take longer than a latency, alone and under load. `df`: trials of `runs`.
+
+    Raises `UserError` where no request was kept.
+    """
+    rows = _one(df, width)
+    return _drawn("tail", tail_drawing(rows, df, folders(runs), ""), width)
 
 
 def energy(df: pd.DataFrame, *, width: str = "page") -> Figure:

@@ -11,7 +11,18 @@ from analysis.findings import FIGURE, Findings, figure_name
 from analysis.points import CONDITION
 
 KINDS = (
-    *("front", "fronts", "attribution", "utilization", "cuts", "energy", "bound", "paired", "payload"),
+    *(
+        "front",
+        "fronts",
+        "attribution",
+        "tail",
+        "utilization",
+        "cuts",
+        "energy",
+        "bound",
+        "paired",
+        "payload",
+    ),
     *("pipelining", "best-map", "link-asked", "predicted", "answer", "accuracy", "rate-quality"),
     *("paired-codecs", "paired-engines"),
 )

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import io
+import logging
 import re
+import shutil
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
@@ -18,12 +21,14 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from matplotlib.font_manager import fontManager
 from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
 from matplotlib.transforms import ScaledTranslation
 
 from analysis import files
 from analysis.figures.drawing import WIDTHS_IN, left_out
+from analysis.figures.look import USUAL, Look, chosen
 from analysis.naming import backends
 from analysis.points import BUT_CODEC, NONE, order
 from analysis.runs.setups import SIMULATED
@@ -45,7 +50,7 @@ NEUTRAL, NEUTRAL_COLOUR, NEUTRAL_MARKER = "nothing crosses", "0.3", "<"
 """How points that are of no backend are named and drawn."""
 
 _RC: dict[Any, Any] = {
-    "font.family": "DejaVu Sans",  # comes with matplotlib: the same figure on every machine
+    "font.family": ["DejaVu Sans"],  # comes with matplotlib: the same figure on every machine
     "font.size": 8,
     "axes.titlesize": 9,
     "axes.titleweight": "bold",
@@ -65,9 +70,13 @@ _RC: dict[Any, Any] = {
     "hatch.linewidth": 0.4,
     "text.parse_math": False,  # a name may have dollars in it
     "pdf.fonttype": 42,  # TrueType, embedded: publishers refuse type 3
+    "ps.fonttype": 42,
+    "svg.hashsalt": "pareto",  # the same bytes for the same figure
     "figure.dpi": 100,
     "savefig.dpi": 300,
 }
+_OURS = {"text.parse_math", "text.usetex", "svg.hashsalt", "savefig.bbox", "figure.figsize", "backend"}
+"""What a style file cannot change: names are no formulas, and a figure is as wide as it is printed."""
 _COLUMN_RC: dict[Any, Any] = {
     "font.size": 7,
     "axes.titlesize": 7.5,
@@ -89,14 +98,68 @@ def check_width(width: str) -> None:
 def styled(width: str = "page") -> AbstractContextManager[None]:
     """Return a context with the settings for a figure of that width; the caller's own come back afterwards."""
     check_width(width)
-    return matplotlib.rc_context(_RC | (_COLUMN_RC if width == "column" else {}))
+    return matplotlib.rc_context(_RC | (_COLUMN_RC if width == "column" else {}) | _of_user(chosen()))
+
+
+def check_look(wanted: Look) -> None:
+    """Raise `UserError` if there is no such font, or file of settings, or not what a format needs."""
+    if wanted.font and wanted.font not in (names := {font.name for font in fontManager.ttflist}):
+        near = ", ".join(difflib.get_close_matches(wanted.font, names, 3) or sorted(names)[:5])
+        raise UserError(f"--font {wanted.font}: no such font is installed; there is {near}")
+    _of_user(wanted)
+    program = str(matplotlib.rcParams["pgf.texsystem"])
+    if "pgf" in wanted.formats and shutil.which(program) is None:
+        raise UserError(
+            f"--format pgf: needs {program}, which measures its texts and is not installed; "
+            "install a LaTeX that has it, or take pdf"
+        )
+
+
+@functools.cache
+def _of_user(wanted: Look) -> dict[Any, Any]:
+    """Return the settings of a user's font and style file. Raises `UserError`."""
+    settings: dict[Any, Any] = {}
+    if wanted.style is not None:
+        said: list[str] = []
+        listener = logging.Handler()
+        listener.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
+        logging.getLogger("matplotlib").addHandler(listener)
+        try:
+            settings |= matplotlib.rc_params_from_file(
+                wanted.style, fail_on_error=True, use_default_template=False
+            )
+        except (OSError, UnicodeDecodeError, ValueError) as error:
+            said.append(str(error))
+        finally:
+            logging.getLogger("matplotlib").removeHandler(listener)
+        if said:
+            raise UserError(f"--style {wanted.style}: {' '.join(said[0].split())}")
+        if refused := settings.keys() & _OURS:
+            raise UserError(
+                f"--style {wanted.style}: leave out {', '.join(sorted(refused))}, which a report sets"
+            )
+    if wanted.font:
+        settings["font.family"] = [wanted.font, *_RC["font.family"]]  # for letters that it does not have
+    return settings
+
+
+class Printed(Figure):
+    """A figure that keeps the settings of its width when a notebook saves it: fonts embedded as TrueType, 300 dpi."""
+
+    def __init__(self, width: str, height_in: float) -> None:
+        super().__init__(figsize=(WIDTHS_IN[width], height_in), layout="constrained")
+        self._width = width
+
+    def savefig(self, fname: Any, **options: Any) -> None:
+        with styled(self._width):
+            super().savefig(fname, **options)
 
 
 @contextmanager
 def blank(width: str, height_in: float, rows: pd.DataFrame | None = None) -> Iterator[Figure]:
     """Give an empty figure, to be drawn on in this context, as it is `styled`; with the footnote of these rows."""
     with styled(width):
-        figure = Figure(figsize=(WIDTHS_IN[width], height_in), layout="constrained")
+        figure = Printed(width, height_in)
         if rows is not None:
             _footnote(figure, rows)
         yield figure
@@ -274,18 +337,26 @@ def head(axes: Axes, title: str, entries: Sequence[Artist], above_pt: float = 0)
         legend_pt = legend.get_window_extent().height * 72 / figure.dpi
         # The title above it reserves its height; its width would be taken from the axes, though there is room.
         legend.set_in_layout(False)
+    if not chosen().titles:
+        # The legend is above the layout: an empty title keeps its height free.
+        axes.set_title(" ", loc="left", fontsize=1, pad=2 + legend_pt + above_pt)
+        return (2 + legend_pt + above_pt) / 72
     shown = axes.set_title(wrapped(title, room * 72 / figure.dpi), loc="left", pad=4 + legend_pt + above_pt)
     return shown.get_window_extent().height / figure.dpi + (4 + legend_pt + above_pt) / 72
 
 
 def figure_head(figure: Figure, title: str, entries: Sequence[Artist]) -> float:
     """Write title and legend above a figure with several columns of axes. Returns their height (inches)."""
+    if not chosen().titles:
+        title = ""
+        if not entries:
+            return 0.0
     room = figure.bbox.width - _PAD_PT * figure.dpi / 72
     make = functools.partial(
         figure.legend,
         handles=entries,
         loc="outside upper left",
-        title=wrapped(title, room * 72 / figure.dpi),
+        title=wrapped(title, room * 72 / figure.dpi) or None,
         title_fontproperties={"weight": "bold", "size": matplotlib.rcParams["axes.titlesize"]},
         alignment="left",
     )
@@ -294,8 +365,10 @@ def figure_head(figure: Figure, title: str, entries: Sequence[Artist]) -> float:
 
 def figure_title(figure: Figure, text: str) -> None:
     """Write a title above a figure whose legends stand elsewhere."""
-    look = {"fontsize": matplotlib.rcParams["axes.titlesize"], "fontweight": "bold"}
-    figure.suptitle(wrapped(text, 72 * float(figure.get_figwidth())), x=0.01, ha="left", **look)
+    if chosen().titles:
+        size = matplotlib.rcParams["axes.titlesize"]
+        folded = wrapped(text, 72 * float(figure.get_figwidth()))
+        figure.suptitle(folded, x=0.01, ha="left", fontsize=size, fontweight="bold")
 
 
 def grow(figure: Figure, height_in: float) -> None:
@@ -350,11 +423,13 @@ def _plain_fonts() -> Iterator[None]:
         subset.Options._drop_tables_default = usual
 
 
-def save(figure: Figure, stem: Path) -> list[Path]:
-    """Write `<stem>.pdf` and `<stem>.png`, the same bytes for the same figure."""
-    pdf, png = io.BytesIO(), io.BytesIO()
-    with styled(), _plain_fonts():
-        figure.savefig(pdf, format="pdf", metadata={"CreationDate": None})
-        figure.savefig(png, format="png")
-    written = {".pdf": pdf, ".png": png}
-    return [files.write(stem.with_name(stem.name + suffix), of.getvalue()) for suffix, of in written.items()]
+def save(figure: Figure, stem: Path, formats: Sequence[str] = USUAL.formats) -> list[Path]:
+    """Write `<stem>.<format>` in each format, the same bytes for the same figure."""
+    written = []
+    for name in formats:
+        made = io.BytesIO()
+        dated: dict[str, Any] = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}
+        with styled(), _plain_fonts():
+            figure.savefig(made, format=name, **({"metadata": dated[name]} if name in dated else {}))
+        written.append(files.write(stem.with_name(f"{stem.name}.{name}"), made.getvalue()))
+    return written

@@ -68,9 +68,9 @@ def request_latencies(runs: Runs, trials: pd.DataFrame | None = None) -> pd.Data
             continue
         cell = dict(zip(CELL, key, strict=True))
         rounds = set(zip(counted["run"].tolist(), counted["round"].tolist(), strict=True))
-        kept = [file for round_, file in files_of.get(_name(cell), {}).items() if round_ in rounds]
+        kept = [file for round_, file in files_of.get(file_prefix(cell), {}).items() if round_ in rounds]
         counts = {"trials": len(counted), "without_requests": len(counted) - len(kept)}
-        rows.append(cell | counts | _figures([_latencies_s(file) for file in kept]))
+        rows.append(cell | counts | _figures([latencies_s(file) for file in kept]))
     return pd.DataFrame(rows, columns=COLUMNS).sort_values(
         CELL, key=lambda column: order(column) if column.name == "point" else column, ignore_index=True
     )
@@ -84,8 +84,8 @@ def spread_within(files_of: Files, trials: pd.DataFrame) -> tuple[float, float]:
     ok = trials[stands(trials, "latency")]
     variances, counts = [], []
     for row in ok.iloc[:: max(1, len(ok) // MOST_SEEN)].to_dict("records"):
-        file = files_of.get(_name(row), {}).get((row["run"], row["round"]))
-        if file is not None and len(latencies := _latencies_s(file)) > 1:
+        file = files_of.get(file_prefix(row), {}).get((row["run"], row["round"]))
+        if file is not None and len(latencies := latencies_s(file)) > 1:
             variances.append(np.log(latencies).var(ddof=1))
             counts.append(len(latencies))
     return (float(np.mean(variances)), float(np.median(counts))) if counts else (np.nan, np.nan)
@@ -128,7 +128,7 @@ def _named(where: Sequence[Path]) -> dict[str, Path]:
     return named
 
 
-def _name(cell: Mapping[Any, Any]) -> str:
+def file_prefix(cell: Mapping[Any, Any]) -> str:
     """What the names of a cell's files begin with."""
     return cell_name(
         cell["model"],
@@ -142,8 +142,8 @@ def _name(cell: Mapping[Any, Any]) -> str:
     )
 
 
-def _latencies_s(file: Path) -> Floats:
-    """The latencies of the latency phase of a trial. Raises `UserError`."""
+def latencies_s(file: Path, phase: str = "latency", skipped: int = 0) -> Floats:
+    """The latencies of a phase of a trial, but for its first `skipped` requests. Raises `UserError`."""
     try:
         # A trial's file is small: opening it costs more than reading it, and a dataset of them twice as much.
         content = files.read(file.parent.parent, file.parent.name, file.name, most_bytes=MOST_BYTES)
@@ -152,11 +152,11 @@ def _latencies_s(file: Path) -> Floats:
         rows = source.read(list(READ), use_threads=False)
         if (types := rows.schema.types) != list(READ.values()):
             raise ValueError(f"its columns are of the types {', '.join(map(str, types))}")
-        alone = compute.equal(rows["phase"], "latency")
-        latencies_s = compute.subtract(rows["finished_s"], rows["started_s"]).filter(alone).drop_null()
+        rows = rows.filter(compute.equal(rows["phase"], phase))
+        passed_s = compute.subtract(rows["finished_s"], rows["started_s"]).slice(skipped).drop_null()
     except (pa.ArrowException, KeyError, OSError, ValueError) as error:
         raise UserError(f"{file}: not a file of requests: {short(str(error))}") from error
-    values = np.asarray(latencies_s.to_numpy(), dtype=float)
+    values = np.asarray(passed_s.to_numpy(), dtype=float)
     if not np.all((values > LEAST) & (values < MOST)):
         raise UserError(f"{file}: not a file of requests: it has latencies that cannot have been measured")
     return values

@@ -1,0 +1,170 @@
+"""How often a request takes long: the share of the requests that take longer than a latency, alone and under load."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Hashable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+from analysis.figures import style
+from analysis.figures.axes import fit_axis
+from analysis.figures.drawing import Drawing, caption
+from analysis.figures.style import LINES, entry
+from analysis.naming import subject, time_unit
+from analysis.points import CELL, NONE
+from analysis.runs.requests import QUANTILES, file_prefix, latencies_s, request_files
+from analysis.standing import stands
+from analysis.statistics.samples import Floats, needed
+from pareto.errors import UserError
+
+ALONE, LOADED = "one in flight", "under load"
+STEPS = 200
+"""How many corners a line has at most: more are closer together than it is wide."""
+LEAST_SHARE = 0.004
+"""The lower end of the axis, a little below what the 99th percentile needs."""
+_TICKS = (1, 0.5, 0.1, 0.05, 0.01)
+_MARKER_PT = 4.0
+_DATA = ["phase", "share_slower", "latency_s", "percentile", "requests"]
+
+log = logging.getLogger(__name__)
+
+
+def tail_drawing(
+    rows: pd.DataFrame, trials: pd.DataFrame, runs: Sequence[Path], conditions: str
+) -> Drawing | None:
+    """Return the drawing of one condition; None where no request of its points was kept.
+
+    `rows`: of the front; `trials`: of the same condition; `runs`: their folders; `conditions` as of
+    `drawing.conditions`.
+    """
+    try:
+        data = tail_data(chosen_points(rows), trials, runs)
+    except UserError as error:
+        log.warning("no figure of the latency's tail: %s", error)
+        return None
+    if data.empty:
+        return None
+    text = caption(
+        "The share of the requests that take longer than a latency, for each backend's point of the lowest latency and "
+        "that of the highest throughput; requests of all rounds together",
+        conditions,
+        "Left: one request in flight. Right: many, those that began with all others on their way"
+        if data["phase"].nunique() > 1
+        else "",
+        "Marks: the median, the 90th, 95th and 99th percentile, each only where there are enough requests to state it",
+    )
+    return Drawing("tail", lambda width: tail_figure(data, rows, width=width), data, text)
+
+
+def chosen_points(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return for each backend and codec the row of the lowest latency and that of the highest throughput."""
+    wanted = rows[rows["on_backend_front"].astype(bool)]
+    groups = wanted.groupby(["backend", "codec"], dropna=False, observed=True)
+    best = [group.loc[[group["latency_s"].idxmin(), group["throughput_ips"].idxmax()]] for _, group in groups]
+    chosen = pd.concat(best) if best else wanted
+    return chosen.drop_duplicates(["backend", "codec", "point"])
+
+
+def tail_data(chosen: pd.DataFrame, trials: pd.DataFrame, runs: Sequence[Path]) -> pd.DataFrame:
+    """Return the corners of each line: `share_slower` of the `requests` take longer than `latency_s`; `percentile` is
+    named where it is one of `QUANTILES` and can be stated. `phase`: `ALONE` or `LOADED`. Raises UserError.
+    """
+    files_of = request_files(runs)
+    parts = []
+    for cell in chosen.to_dict("records"):
+        own = trials[trials[CELL].eq(pd.Series(cell)[CELL]).all(axis=1)]
+        for phase, measure in ((ALONE, "latency"), (LOADED, "throughput")):
+            found = [
+                latencies_s(file, measure, _without_load(trial) if phase == LOADED else 0)
+                for trial in own[stands(own, measure)].to_dict("records")
+                if (file := files_of.get(file_prefix(trial), {}).get((trial["run"], trial["round"])))
+                and (phase == ALONE or trial["in_flight"] > 1)
+            ]
+            if found and len(every := np.concatenate(found)):
+                parts.append(
+                    _corners(every).assign(
+                        phase=phase, requests=len(every), **{key: cell[key] for key in CELL}
+                    )
+                )
+    return pd.concat(parts, ignore_index=True)[[*CELL, *_DATA]] if parts else pd.DataFrame()
+
+
+def _without_load(trial: Mapping[Hashable, Any]) -> int:
+    """Return how many requests of a throughput phase found fewer than all others on their way, as the harness does."""
+    ahead = trial.get("prefetch", 0)
+    return int(trial["in_flight"]) + (0 if pd.isna(ahead) else int(ahead))
+
+
+def _corners(latencies: Floats) -> pd.DataFrame:
+    """Return even steps of the logarithm of the share, and the quantiles that can be stated."""
+    shares = np.geomspace(1, max(1 / len(latencies), LEAST_SHARE), min(STEPS, len(latencies)))
+    stated = {1 - q: f"p{100 * q:g}" for q in QUANTILES.values() if len(latencies) >= needed(q)}
+    every = np.sort(np.unique([*shares, *stated]))[::-1]
+    return pd.DataFrame(
+        {
+            "share_slower": every,
+            "latency_s": np.quantile(latencies, 1 - every),
+            "percentile": [stated.get(share, "") for share in every],
+        }
+    )
+
+
+def tail_figure(data: pd.DataFrame, rows: pd.DataFrame, *, width: str = "page") -> Figure:
+    """Draw a panel for each phase of `tail_data`: latency to the right, the share of slower requests upwards,
+    logarithmic. `rows`: of the front, for looks, title and footnote.
+    """
+    phases = [phase for phase in (ALONE, LOADED) if (data["phase"] == phase).any()]
+    unit, scale = time_unit(float(data["latency_s"].max()))
+    looks = {(one.backend, one.codec): one for one in style.series(rows)}
+    shape = (1, len(phases)) if width == "page" else (len(phases), 1)
+    with style.blank(width, 2.9 if width == "page" else 1.9 * len(phases), rows) as figure:
+        panels = figure.subplots(*shape, squeeze=False, sharey=True).ravel()
+        entries: dict[str, Line2D] = {}
+        for axes, phase in zip(panels, phases, strict=True):
+            shown = data[data["phase"] == phase]
+            for (backend, codec), own in shown.groupby(["backend", "codec"], sort=False, observed=True):
+                one = looks.get((str(backend), str(codec)))
+                colour, marker = (
+                    (one.colour, one.marker) if one else (style.NEUTRAL_COLOUR, style.NEUTRAL_MARKER)
+                )
+                points = list(
+                    dict.fromkeys(data.loc[(data["backend"] == backend) & (data["codec"] == codec), "point"])
+                )
+                for point, line in own.groupby("point", sort=False):
+                    look: dict[str, Any] = {
+                        "color": colour,
+                        "linestyle": LINES[points.index(point) % len(LINES)],
+                    }
+                    marked = line["percentile"].ne("").to_numpy().nonzero()[0]
+                    axes.plot(
+                        line["latency_s"] * scale, line["share_slower"], linewidth=1.2, marker=marker,
+                        markersize=_MARKER_PT, markevery=list(marked), **look,
+                    )  # fmt: skip
+                    label = " ".join(
+                        filter(None, (str(backend) or style.NEUTRAL, "" if codec == "none" else str(codec)))
+                    )
+                    named = f"{label}, point {point}" if backend != NONE else f"{label} (point {point})"
+                    entries.setdefault(named, entry(named, marker=marker, markersize=_MARKER_PT, **look))
+            _axes(axes, shown["latency_s"] * scale, f"latency, {phase} ({unit})")
+        for axes in panels if width == "column" else panels[:1]:
+            axes.set_ylabel("share of requests that take longer")
+        title = f"The latency's tail: {subject(rows.iloc[0])}"
+        style.grow(figure, style.figure_head(figure, title, list(entries.values())))
+    return figure
+
+
+def _axes(axes: Axes, latencies: pd.Series, label: str) -> None:
+    axes.grid(True)
+    fit_axis(axes, "x", latencies, room=0.04)
+    axes.set(yscale="log", ylim=(LEAST_SHARE, 1.15), xlabel=label)
+    axes.yaxis.set_major_locator(FixedLocator(list(_TICKS)))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:g} %"))
