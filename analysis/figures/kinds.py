@@ -52,8 +52,8 @@ def drawings(findings: Findings, *, each: bool, uncertainty: str = "none") -> It
         if rows["netem"].nunique() > 1 and len(rows.dropna(subset=["latency_s", "throughput_ips"])):
             attained = part_of(findings.attainment, key, _BUT_NETEM)
             name = tuple(part for part in figure_name(rows, front) if part != rows["netem"].iloc[0])
-            drawing = fronts_drawing(rows, conditions(rows, testbed), attained, uncertainty)
-            yield replace(drawing, name=name)
+            fronts = fronts_drawing(rows, conditions(rows, testbed), attained, uncertainty)
+            yield replace(fronts, name=name)
     for _, rows in shown.groupby(GROUP, dropna=False):
         if drawing := rate_quality_drawing(rows, testbed):
             several = [column for column in GROUP[1:] if front[column].nunique() > 1]
