@@ -25,6 +25,9 @@ class _Console(Console):
             yield segment if segment.control else Segment(terminal(segment.text), segment.style)
 
 
+_NO_PICTURES = (".csv", ".txt", ".tex")
+
+
 def console() -> Console:
     """Standard output; a log gets 80 columns and no control codes, a terminal none but ours."""
     # No emoji: "tcp:b: 2 ms" has one to rich. No markup: "net[/b]" is a name.
@@ -62,16 +65,17 @@ class Doing:
 
 
 def files(out: Console, written: Sequence[Path]) -> None:
-    """Print which files were made. Figures are counted by folder: each is two pictures, its data and its caption."""
-    pictures: dict[Path, int] = {}
+    """Print which files were made. Figures are counted by folder, and by their captions: each has one."""
+    suffixes: dict[Path, list[str]] = {}
     for path in written:
         if path.parent.name == "figures":
-            pictures[path.parent] = pictures.get(path.parent, 0) + (path.suffix == ".png")
+            suffixes.setdefault(path.parent, []).append(path.suffix)
         else:
             out.print(str(path), soft_wrap=True, markup=False)
-    for folder, count in pictures.items():
+    for folder, each in suffixes.items():
+        formats = [kind[1:].upper() for kind in dict.fromkeys(each) if kind not in _NO_PICTURES]
         out.print(
-            f"{folder}/: {count} figures as PDF and PNG, with data and captions; LaTeX tables",
+            f"{folder}/: {each.count('.txt')} figures as {' and '.join(formats)}, with data and captions; LaTeX tables",
             soft_wrap=True,
             markup=False,
         )

@@ -133,7 +133,9 @@ def _of_user(wanted: Look) -> dict[Any, Any]:
         finally:
             logging.getLogger("matplotlib").removeHandler(listener)
         if said:
-            raise UserError(f"--style {wanted.style}: {' '.join(said[0].split())}")
+            raise UserError(
+                f"--style {wanted.style}: {' '.join(said[0].partition('You probably')[0].split())}"
+            )
         if refused := settings.keys() & _OURS:
             raise UserError(
                 f"--style {wanted.style}: leave out {', '.join(sorted(refused))}, which a report sets"

@@ -18,7 +18,7 @@ from analysis.figures import style
 from analysis.figures.axes import fit_axis
 from analysis.figures.drawing import Drawing, caption
 from analysis.figures.style import LINES, entry
-from analysis.naming import subject, time_unit
+from analysis.naming import place, subject, time_unit
 from analysis.points import CELL, NONE
 from analysis.runs.requests import QUANTILES, file_prefix, latencies_s, request_files
 from analysis.standing import stands
@@ -68,7 +68,10 @@ def chosen_points(rows: pd.DataFrame) -> pd.DataFrame:
     """Return for each backend and codec the row of the lowest latency and that of the highest throughput."""
     wanted = rows[rows["on_backend_front"].astype(bool)]
     groups = wanted.groupby(["backend", "codec"], dropna=False, observed=True)
-    best = [group.loc[[group["latency_s"].idxmin(), group["throughput_ips"].idxmax()]] for _, group in groups]
+    ordered = sorted(groups, key=lambda group: place(str(group[0][0])))
+    best = [
+        group.loc[[group["latency_s"].idxmin(), group["throughput_ips"].idxmax()]] for _, group in ordered
+    ]
     chosen = pd.concat(best) if best else wanted
     return chosen.drop_duplicates(["backend", "codec", "point"])
 
