@@ -137,4 +137,15 @@ if [ "${1:-}" = test ]; then
     fi
     exec "$venv/bin/python" -m pytest "${workers[@]}" "$@"
 fi
+if [ "${1:-}" = site ]; then
+    cd "$root"
+    find_python
+    [ -x build/mkdocs/bin/python ] || "$python" -m venv build/mkdocs
+    build/mkdocs/bin/python -m pip install -qq --disable-pip-version-check -r docs/requirements.txt ||
+        fail "installing the site's generator failed: see above"
+    "$venv/bin/python" docs/site.py build/pages
+    NO_MKDOCS_2_WARNING=1 build/mkdocs/bin/mkdocs build --strict --quiet
+    echo "$root/build/site/index.html"
+    exit
+fi
 exec "$venv/bin/python" -m pareto "$@"

@@ -144,8 +144,10 @@ def _corrected(rows: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         if row["verdict"]:
             yield row
             continue
-        sure = HOLDS if row["times"] > 1 else FAILS
-        verdict = sure if p_value < significance.ALPHA else UNSURE
+        won = 2 * row["wins"] > row["rounds"]
+        # The medians and the pairs may disagree: then neither is believed.
+        is_sure = p_value < significance.ALPHA and won == (row["times"] > 1)
+        verdict = (HOLDS if won else FAILS) if is_sure else UNSURE
         yield row | {"p_corrected": p_value, "needed": needed, "verdict": verdict}
 
 

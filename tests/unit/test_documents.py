@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import runpy
 import shlex
 import sys
 from importlib.util import find_spec
@@ -88,6 +89,29 @@ def test_the_guide_has_room_for_every_package() -> None:
         path.name for path in packages if (path / "__init__.py").exists() and f"{path.name}/" not in guide()
     ]
     assert missing == []
+
+
+def test_the_site_has_every_page() -> None:
+    """In its navigation, with those that `docs/site.py` makes; without the generator."""
+    named = set(re.findall(r"[\w/.-]+\.md", (REPOSITORY / "mkdocs.yml").read_text().partition("\nnav:")[2]))
+    made = {"gallery.md", "api.md", "citing.md"}
+    copied = {
+        str(page.relative_to(REPOSITORY)) for page in [*PAGES, REPOSITORY / "results/example/README.md"]
+    }
+    assert named == made | copied
+
+
+def test_links_to_what_the_site_lacks_are_words(tmp_path: Path) -> None:
+    site = runpy.run_path(str(REPOSITORY / "docs" / "site.py"))
+    (tmp_path / "there.md").touch()
+    text = "[a](there.md#part) [b](gone.py) [c](https://example.org/x)"
+    assert (
+        site["for_the_site"](text, tmp_path / "page.md") == "[a](there.md#part) b [c](https://example.org/x)"
+    )
+    assert "\n## load\n" in site["api"]()
+    assert [site["kind_of"](name) for name in ("front-a-b", "fronts-a", "paired-codecs-a")] == [
+        *("front", "fronts", "paired-codecs"),
+    ]
 
 
 def test_the_front_page_is_short() -> None:
