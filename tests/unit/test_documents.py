@@ -91,14 +91,14 @@ def test_the_guide_has_room_for_every_package() -> None:
     assert missing == []
 
 
-def test_the_site_has_every_page() -> None:
-    """In its navigation, with those that `docs/site.py` makes; without the generator."""
+def test_the_site_has_the_pages_that_it_names() -> None:
+    """Its navigation names pages that are there, and those that `docs/site.py` makes; without the generator."""
     named = set(re.findall(r"[\w/.-]+\.md", (REPOSITORY / "mkdocs.yml").read_text().partition("\nnav:")[2]))
     made = {"gallery.md", "api.md", "citing.md"}
     copied = {
         str(page.relative_to(REPOSITORY)) for page in [*PAGES, REPOSITORY / "results/example/README.md"]
     }
-    assert named == made | copied
+    assert named - made <= copied
 
 
 def test_links_to_what_the_site_lacks_are_words(tmp_path: Path) -> None:
