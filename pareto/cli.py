@@ -69,6 +69,7 @@ OF_DEVICES = (
     "hosts",
     "edge_cpu",
     "threads",
+    "device",
     "weights",
     "sample",
 )
@@ -78,6 +79,7 @@ NOT_BY_HAND = (
     "server_only",
     "hosts",
     "edge_cpu",
+    "device",
     "initial_window",
     "slow_start_after_idle",
     "shape_at",

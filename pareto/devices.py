@@ -7,6 +7,7 @@ window is (from, to) on the clock of its `at_s`.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
@@ -24,7 +25,7 @@ START_TIMEOUT_S = 60.0
 IDLE_S = 3.0
 """How long idle power is measured, once a run."""
 _ENERGY = frozenset(("energy_j", "power_w"))
-"""What two hosts that are one machine cannot tell apart."""
+"""What two hosts that are one machine, or have one GPU, cannot tell apart."""
 _LEAST_INSIDE = 3
 """With fewer samples inside a window, what is interpolated at its ends would be most of the result."""
 
@@ -39,6 +40,8 @@ class Devices:
         self._interval_s = interval_s
         self._sessions = Programs(testbed.heartbeat)
         self._sensors: dict[str, dict[str, str]] = {}
+        self._sharing = frozenset[str]()
+        """The roles of hosts that have one GPU."""
         self.idle_power_w: dict[str, float | None] = {}
         """By role, as `facts` measured it."""
 
@@ -47,12 +50,14 @@ class Devices:
         self._sessions = Programs(self._testbed.heartbeat)  # of a testbed that may have been built anew
         for role, remote in self._testbed.remotes.items():
             self._sessions[role] = remote.start("pareto.worker.monitor")
+        gpus = {role: worker.cuda.uuid for role, worker in workers.items() if worker.cuda is not None}
+        count = Counter(gpus.values())
+        self._sharing = frozenset(role for role, gpu in gpus.items() if gpu is not None and count[gpu] > 1)
         for role, worker in workers.items():
-            gpu = worker.cuda.uuid if worker.cuda is not None else None
-            watch = messages.BeginSampling(worker.pid, self._interval_s, gpu)
+            watch = messages.BeginSampling(worker.pid, self._interval_s, gpus.get(role))
             sensors = self._sessions[role].ask(watch, START_TIMEOUT_S)
             self._sensors[role] = {
-                field: source for field, source in sensors.items() if self._measures(field)
+                field: source for field, source in sensors.items() if self._measures(role, field)
             }
 
     def close(self) -> None:
@@ -71,7 +76,7 @@ class Devices:
     def latest(self) -> dict[str, dict[str, Any]]:
         """The newest sample of each host."""
         return {
-            role: {field: value for field, value in plain(sample).items() if self._measures(field)}
+            role: {field: value for field, value in plain(sample).items() if self._measures(role, field)}
             for role, sample in self._ask_all(messages.GetLatestSample()).items()
             if sample is not None
         }
@@ -80,7 +85,7 @@ class Devices:
         """By role, the samples since the last call."""
         return {
             role: {
-                field: values if self._measures(field) else [None] * len(values)
+                field: values if self._measures(role, field) else [None] * len(values)
                 for field, values in columns.items()
             }
             for role, columns in self._ask_all(messages.CollectSamples()).items()
@@ -94,8 +99,8 @@ class Devices:
         """By role, the monitors' reports, requested at the same time."""
         return self._sessions.ask_all(dict.fromkeys(self._sessions, request))
 
-    def _measures(self, field: str) -> bool:
-        return not (self._testbed.is_local and field in _ENERGY)
+    def _measures(self, role: str, field: str) -> bool:
+        return not ((self._testbed.is_local or role in self._sharing) and field in _ENERGY)
 
 
 def columns(

@@ -28,7 +28,7 @@ from pareto.console import duration
 from pareto.devices import energy_per_image
 from pareto.errors import UserError
 from pareto.hosts.connection import FAULTS
-from pareto.hosts.host import EDGE, TestbedError
+from pareto.hosts.host import CPU, EDGE, TestbedError
 from pareto.hosts.testbed import Testbed, require_testbed
 from pareto.link.probe import Reading
 from pareto.link.profile import Direction, Profile
@@ -157,6 +157,7 @@ def folder_of(folder: Path, sweep: Sweep, outline: Outline) -> Path:
     where = simulated.load(sweep.testbed).record() if sweep.simulated else sweep.testbed
     links, tcp = links_of(sweep), asdict(sweep.tcp)
     settings = [FORM, sweep.batch_sizes, sweep.transports, sweep.edge_cpu, sweep.threads or 1, links, tcp]
+    settings += [sweep.device] if sweep.device != CPU else []
     if any(codec.names for codec in sweep.coding):  # which take longer for some images than for others
         images = sweep.dataset, str(sweep.data_path), sweep.images, sweep.weights, sweep.seed
         files = [Path(codec.own.file) for codec in sweep.coding if codec.own is not None]

@@ -229,6 +229,11 @@ _OPTIONS = (
     ),
     Option("edge_cpu", "Share of a core that the local edge gets.", 1.0, type=float),
     Option("threads", "Compute threads on each host.", None, "1", type=int),
+    Option(
+        "device",
+        "Where the hosts of the local testbed compute: cpu; cuda:0; or for each host: edge=cpu,server=cuda:0.",
+        "cpu",
+    ),
     Option("tolerance", "How far the link's rate may be off, as a share of the profile's.", 0.02, unit="%"),
     Option(
         "rtt_tolerance", "How far the round trip may be off, as a share of the profile's.", 0.01, unit="%"

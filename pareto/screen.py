@@ -19,7 +19,7 @@ from pareto import dataset_names
 from pareto.codecs.registry import NONE
 from pareto.console import duration
 from pareto.constants import MOST_ROUNDS
-from pareto.hosts.host import TcpSettings
+from pareto.hosts.host import TcpSettings, chain, gpus_in_words
 from pareto.link.profile import Profile, describe
 from pareto.plan import ModelFacts, Plan, Trial, reach
 from pareto.runner import MAX_REBUILDS, Tally, Watcher
@@ -68,7 +68,8 @@ def plan(
     if sweep.depths != (AUTO,):
         table.add_row("in flight", ", ".join(sweep.depths))
     slow = f", edge at {sweep.edge_cpu:.0%} of a core" if sweep.edge_cpu < 1 else ""
-    table.add_row("testbed", sweep.testbed + (f", {hosts} hosts" if hosts > 2 else "") + slow)
+    gpus = gpus_in_words(sweep.device, chain(max(hosts, 2)), sweep.alone)
+    table.add_row("testbed", sweep.testbed + (f", {hosts} hosts" if hosts > 2 else "") + slow + gpus)
     if cores is not None and (held := _held(sweep, models, networks, plan, cores)):
         table.add_row("cores", held)
     if sweep.tcp != TcpSettings():

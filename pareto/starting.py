@@ -45,6 +45,7 @@ def testbed_of(sweep: Sweep, profiles: Iterable[Profile], say: Say = print) -> T
         shape_at=sweep.shape_at,
         edge_cpu=sweep.edge_cpu,
         threads=sweep.threads or 1,
+        device=sweep.device,
         tcp=sweep.tcp,
         alone=sweep.alone,
         wait_s=wait_s,

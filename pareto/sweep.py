@@ -26,7 +26,7 @@ from pareto.backends import registry
 from pareto.codecs import registry as codec_registry
 from pareto.constants import MOST_IN_FLIGHT
 from pareto.errors import UserError, one_line
-from pareto.hosts.host import EDGE, MAX_HOSTS, SERVED, SERVER, TcpSettings
+from pareto.hosts.host import EDGE, MAX_HOSTS, SERVED, SERVER, TcpSettings, chain, devices
 from pareto.hosts.inventory import SIMULATED, THIS_MACHINE
 from pareto.link import units
 from pareto.link.probe import Tolerance
@@ -40,7 +40,7 @@ MOST_IMAGES = 100_000
 MOST_LISTED = 1000
 """Of anything that is listed with commas."""
 MOST_BUDGET_S = 31 * 24 * 3600
-OF_LOCAL_TESTBED = ("edge_cpu", "threads", "hosts", "initial_window", "slow_start_after_idle")
+OF_LOCAL_TESTBED = ("edge_cpu", "threads", "device", "hosts", "initial_window", "slow_start_after_idle")
 """Options of the local testbed. A testbed file says these things of its hosts itself."""
 SERVED_AT = "the server's address"
 NOT_PROFILED = "a model profile needs programs on the server that serve does not start"
@@ -188,6 +188,7 @@ class Sweep(BaseModel):
     server_only: bool = _option("server_only")
     edge_cpu: float = _option("edge_cpu", ge=0.05, le=1.0)
     threads: int | None = _option("threads", ge=1, le=256)
+    device: str = _option("device")
     sample: Annotated[float | None, quantity(units.delay_s), BeforeValidator(_unless_off)] = _option(
         "sample", ge=0.01, le=60
     )
@@ -409,6 +410,10 @@ def check_sweep(sweep: Sweep) -> Sweep:
         raise UserError(f"--dataset {sweep.dataset}: there is no file {in_file.file}")
     _check_served(sweep)
     _check_alone(sweep)
+    if sweep.device != OPTIONS["device"].default and sweep.testbed == THIS_MACHINE:
+        devices(sweep.device, chain(sweep.hosts or 2))
+    elif sweep.device != OPTIONS["device"].default and sweep.simulated:
+        raise UserError(f"--device {sweep.device}: a simulated testbed computes nothing: leave it out")
     if sweep.testbed != THIS_MACHINE and not sweep.simulated:
         for name in OF_LOCAL_TESTBED:
             if name == "threads" and sweep.served:  # the edge's

@@ -142,9 +142,7 @@ class ResidentStage:
         self.stage.to("meta")
         self.stage, self._span, self._own_bytes = Stage(None), (0, 0), None
         self._state = {path: tensor for path, tensor in self._state.items() if path in wanted}
-        allocator.give_back_freed()
-        if self._device.type == "cuda":
-            torch.cuda.empty_cache()
+        self._give_back_freed()
         missing = wanted - self._state.keys()
         if saved := [path for path in self._reader.keys if path in missing]:
             self._state.update((path, tensor.to(self._device)) for path, tensor in self._reader.read(saved))
@@ -164,9 +162,14 @@ class ResidentStage:
         if run.weights_bytes is not None:
             self.stage.to("meta")
             self._state.clear()
-            allocator.give_back_freed()
+            self._give_back_freed()
         self._own_bytes = run.weights_bytes
         self.stage = Built(self.stage, run)
+
+    def _give_back_freed(self) -> None:
+        allocator.give_back_freed()
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
 
     @contextmanager
     def marked(self, mark: Mark, *, units: bool) -> Iterator[Stage]:

@@ -30,6 +30,11 @@ class Stage(nn.Module):
         super().__init__()
         self.body = body
 
+    @property
+    def has_units(self) -> bool:
+        """Whether it computes anything."""
+        return self.body is not None
+
     def forward(self, tensors: Payload) -> Payload:
         """The payload for a payload, for any batch size."""
         return tensors if self.body is None else cast(Payload, self.body(*tensors))

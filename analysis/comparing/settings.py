@@ -13,8 +13,10 @@ from analysis.runs.manifest import leaves, section, sessions, within
 from analysis.runs.setups import NOT_RECORDED, NOT_SET
 
 DOUBTFUL = "attention: "
-_SHOWN_ELSEWHERE = ("models", "netems", "backends", "points", "batch_sizes", "engines", "depths", "testbed")
-"""Options whose differences show in what only one run has, and in the testbed."""
+_SHOWN_ELSEWHERE = frozenset(
+    ("models", "netems", "backends", "points", "batch_sizes", "engines", "depths", "testbed", "device")
+)
+"""Options whose differences show in what only one run has, in the testbed, and in the hosts."""
 _OF_MODEL = {
     "weights_digest": "weights",
     "graph_digest": "graph",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pareto.errors import UserError
@@ -10,6 +12,9 @@ EDGE, SERVER = "edge", "server"
 ROLES = (EDGE, SERVER)
 MIDDLE = "middle"
 MAX_HOSTS = 8
+CPU = "cpu"
+DEVICE = re.compile(rf"{CPU}|cuda:\d+")
+"""Where a host computes."""
 SERVED = "served"
 """`--testbed served:ADDRESS[:PORT]`: this machine, and the one on which `serve` listens there."""
 
@@ -17,6 +22,31 @@ SERVED = "served"
 def chain(hosts: int) -> tuple[str, ...]:
     """The roles of so many hosts, from the edge on: edge, middle1, middle2, ..., server."""
     return (EDGE, *(f"{MIDDLE}{number}" for number in range(1, hosts - 1)), SERVER)
+
+
+def devices(text: str, roles: Sequence[str]) -> dict[str, str]:
+    """By role, where the host computes: `cuda:0` is for all, `server=cuda:0` for one, and with commas for several.
+
+    Hosts that are not named compute on their processors. Raises UserError.
+    """
+    named: dict[str, str] = {}
+    for part in text.split(","):
+        role, joined, device = part.strip().rpartition("=")
+        if not DEVICE.fullmatch(device) or (not joined and "," in text):
+            raise UserError(
+                f"--device {text!r}: use {CPU}, or cuda:0 for the first GPU, or say it for each host: server=cuda:0"
+            )
+        if joined and (role not in roles or role in named):
+            fault = "is named twice" if role in named else f"is no host: there are {', '.join(roles)}"
+            raise UserError(f"--device {text!r}: {role!r} {fault}")
+        named |= {role: device} if joined else dict.fromkeys(roles, device)
+    return {role: named.get(role, CPU) for role in roles}
+
+
+def gpus_in_words(text: str, roles: Sequence[str], alone: str = "") -> str:
+    """`, server on cuda:0`: what `devices` says of hosts on a GPU; of the only one, where it is `alone`."""
+    named = devices(text, roles).items()
+    return "".join(f", {role} on {device}" for role, device in named if device != CPU and alone in ("", role))
 
 
 class TestbedError(UserError):
@@ -52,7 +82,7 @@ class Host:
     data_interface: str
     folder: str
     python: str
-    device: str = "cpu"
+    device: str = CPU
     threads: int = 1
     core: int | None = None
 

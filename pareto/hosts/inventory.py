@@ -20,7 +20,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
 
 from pareto import COMMAND
 from pareto.errors import UserError
-from pareto.hosts.host import EDGE, MAX_HOSTS, MIDDLE, ROLES, SERVED, SERVER, TestbedError, chain
+from pareto.hosts.host import DEVICE, EDGE, MAX_HOSTS, MIDDLE, ROLES, SERVED, SERVER, TestbedError, chain
 from pareto.yaml_file import Keys, YamlFile, only_keys
 
 THIS_MACHINE = "local"
@@ -29,7 +29,6 @@ SIMULATED = "simulated"
 """`--testbed simulated`, or `simulated:FILE`: nothing of it is real."""
 PARTS = (EDGE, MIDDLE, SERVER)
 """What a file says of a host's role."""
-DEVICE = re.compile(r"cpu|cuda:\d+")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _OPTION = re.compile(r"[^\s-]\S*")
 

@@ -25,7 +25,7 @@ from typing import Any
 import psutil
 
 from pareto.hosts.connection import FAULTS, Connection, PipeWire, ThisMachine, Unreachable
-from pareto.hosts.host import EDGE, End, Host, TcpSettings, TestbedError, chain
+from pareto.hosts.host import CPU, EDGE, End, Host, TcpSettings, TestbedError, chain, devices, gpus_in_words
 from pareto.hosts.keys import Keyring, new_key
 from pareto.hosts.leases import hold_cores
 from pareto.hosts.local import cpu, rights, tcp_pipe
@@ -102,6 +102,7 @@ def open_local(
     hosts: int = 2,
     edge_cpu: float = 1.0,
     threads: int = 1,
+    device: str = CPU,
     shaper: str = "auto",
     shape_at: str = "both",
     tcp: TcpSettings | None = None,
@@ -110,6 +111,8 @@ def open_local(
     say: Callable[[str], None] = print,
 ) -> LocalTestbed:
     """Build a chain of so many hosts. `edge_cpu` is the share of a core that the edge gets. Raises TestbedError.
+
+    `device`: where they compute, as `host.devices` reads it.
 
     `alone`: the only host that is shown, as the edge of a chain without a link; what else is built stays unused.
 
@@ -122,6 +125,7 @@ def open_local(
         hosts=hosts,
         edge_cpu=edge_cpu,
         threads=threads,
+        device=device,
         shaper=shaper,
         shape_at=shape_at,
         tcp=tcp,
@@ -129,6 +133,7 @@ def open_local(
         wait_s=wait_s,
         say=say,
     )
+    computes_on = devices(device, chain(hosts))
     key, public = new_key()
     keyring = Keyring(only=key)
     with ExitStack() as undo:
@@ -158,7 +163,7 @@ def open_local(
             facts, spaces = built["facts"], built["logins"]
             logins = {role: _login(role, space, builder.inside) for role, space in spaces.items()}
             for role, space in spaces.items():
-                host = _host(role, space["cache"], facts["hosts"][role], threads)
+                host = _host(role, space["cache"], facts["hosts"][role], computes_on[role], threads)
                 remotes[role] = Remote(host, SshConnection(logins[role], keyring))
                 undo.callback(remotes[role].close)
 
@@ -181,6 +186,7 @@ def open_local(
         undo.callback(hold_cores(cores, wait_s, say))
         share = f"{facts['hosts'][alone]['cpu_share']:.0%} of a core" if alone else ""
         label = f"local: the {alone} alone, {share}" if alone else _label(facts)
+        label += gpus_in_words(device, chain(hosts), alone)
         return LocalTestbed(
             {EDGE: remotes[alone]} if alone else remotes,
             links,
@@ -260,9 +266,9 @@ def _login(role: str, space: dict[str, Any], inside: Sequence[str]) -> Login:
     return Login(role, *there, space["user"], space["host_key"], proxy_command=proxy)
 
 
-def _host(role: str, folder: str, facts: dict[str, Any], threads: int) -> Host:
+def _host(role: str, folder: str, facts: dict[str, Any], device: str, threads: int) -> Host:
     address, interface = facts["data_address"], facts["data_interface"]
-    return Host(role, address, interface, folder, sys.executable, threads=threads, core=facts["core"])
+    return Host(role, address, interface, folder, sys.executable, device, threads, facts["core"])
 
 
 def _links(

@@ -22,8 +22,8 @@ from pareto import COMMAND
 from pareto.hosts import inventory, keys, login
 from pareto.hosts.addresses import Address, Pair, best, choose, list_addresses, pairs, tried
 from pareto.hosts.connection import Connection, NotAdmitted, Outcome, ThisMachine, Unreachable
-from pareto.hosts.host import EDGE, MAX_HOSTS, MIDDLE, SERVER, TestbedError
-from pareto.hosts.inventory import DEVICE, NAME, PARTS, THIS_MACHINE, HostEntry, Inventory
+from pareto.hosts.host import DEVICE, EDGE, MAX_HOSTS, MIDDLE, SERVER, TestbedError
+from pareto.hosts.inventory import NAME, PARTS, THIS_MACHINE, HostEntry, Inventory
 from pareto.hosts.keys import Keyring
 from pareto.hosts.login import Login, shown
 from pareto.hosts.setup import Connect

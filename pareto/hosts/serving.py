@@ -28,8 +28,7 @@ from pareto.errors import UserError
 from pareto.hosts import channel, shipping
 from pareto.hosts.channel import Begin, Channel, Lacking, LastWords, Put, Start, Stored, Terms
 from pareto.hosts.connection import GRACE_S
-from pareto.hosts.host import environment_of
-from pareto.hosts.inventory import DEVICE
+from pareto.hosts.host import DEVICE, environment_of
 from pareto.hosts.received import NO_CODE, Files
 from pareto.hosts.served_programs import Program, Settings
 from pareto.jsonlines import SILENCE_LIMIT_S, Refused

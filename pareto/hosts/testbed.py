@@ -15,7 +15,7 @@ from typing import Any
 
 from pareto.hosts import inventory, privileged, shipping
 from pareto.hosts.connection import Connection, Unreachable
-from pareto.hosts.host import End, Host, TcpSettings, TestbedError, environment_of
+from pareto.hosts.host import CPU, End, Host, TcpSettings, TestbedError, environment_of
 from pareto.hosts.inventory import THIS_MACHINE
 from pareto.hosts.session import Heartbeat, Session
 from pareto.hosts.shaping import Shaper
@@ -173,6 +173,7 @@ def open_testbed(
     shape_at: str,
     edge_cpu: float = 1.0,
     threads: int = 1,
+    device: str = CPU,
     tcp: TcpSettings | None = None,
     alone: str = "",
     wait_s: float = 0.0,
@@ -181,8 +182,8 @@ def open_testbed(
     """`local`, or the hosts of a testbed file, to put any of these profiles on any link. Raises TestbedError.
 
     alone: the role of the only host that is wanted, which then is the edge of a chain without a link. `hosts`,
-    `edge_cpu`, `threads` and `tcp` are the local one's: on real hosts the workers set what they may. wait_s: how
-    long to wait for hosts on which others measure. say: takes lines for the user.
+    `edge_cpu`, `threads`, `device` and `tcp` are the local one's: on real hosts the workers set what they may. wait_s:
+    how long to wait for hosts on which others measure. say: takes lines for the user.
     """
     if name == THIS_MACHINE:
         from pareto.hosts.local_testbed import open_local
@@ -191,6 +192,7 @@ def open_testbed(
             hosts=hosts,
             edge_cpu=edge_cpu,
             threads=threads,
+            device=device,
             shape_at=shape_at,
             tcp=tcp,
             alone=alone,

@@ -149,7 +149,7 @@ class Worker:
         split, position = request.split, request.position
         model, resident = self._loaded()
         start, end = split.units(position, _last(model))
-        codec, engine = self._codec(split.codec), _engine(split, position, self._device.name)
+        codec, engine = self._codec(split.codec), _engine(split, position, self._device)
         self._hold(resident, start, end)
         takes = _layout(model.points[start].payload, split.batch_size)
         engine_s = self._build(engine, (start, end, takes), request.ranges) if start < end else None
@@ -273,8 +273,9 @@ class Worker:
             self._builders[engine] = engines.builder(engine, torch.get_num_threads())
         to = self._device.name
         try:
-            on_device = tuple(each.to(to) for each in example)
-            resident.run_by(self._builders[engine].build(resident.stage, on_device, key, ranges))
+            with refused_out_of_memory(), self._device.current():
+                on_device = tuple(each.to(to) for each in example)
+                resident.run_by(self._builders[engine].build(resident.stage, on_device, key, ranges))
         except EngineError as error:
             raise Refused(str(error)) from error
         took_s = time.perf_counter() - started
@@ -367,13 +368,13 @@ def _layout(specs: Sequence[TensorSpec], batch_size: int) -> Layout:
     return tuple((spec.dtype, spec.at(batch_size)) for spec in specs)
 
 
-def _engine(split: Split, position: int, device: str) -> str:
+def _engine(split: Split, position: int, device: Device) -> str:
     """The engine of the host at a position, which computes on that device. Raises Refused."""
     try:
         engine = engines.parse(split.engine).at(position, len(split.cuts) + 1)
     except ValueError as error:
         raise Refused(str(error)) from None
-    if lacks := engines.missing(engine, device):
+    if lacks := engines.missing(engine, device.name, device.capability()):
         raise Refused(f"this host has no {engine}: {lacks}")
     return engine
 

@@ -7,7 +7,7 @@ import statistics
 import time
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from pareto import messages
 from pareto.backends.base import Tensors
 from pareto.jsonlines import Refused
 from pareto.worker import host
+from partitions.engines.base import EngineError
 from partitions.stage import Stage
 
 KEPT_RUNS = 10_000
@@ -44,6 +45,14 @@ class Device:
         with refused_out_of_memory(), torch.inference_mode():
             outputs: Tensors = stage(tensors)
         return outputs
+
+    def current(self) -> AbstractContextManager[object]:
+        """Within it this device is the one of what names none."""
+        return nullcontext()
+
+    def capability(self) -> str:
+        """The compute capability of a GPU, as in '9.0'; empty for a processor."""
+        return ""
 
     def forget(self) -> None:
         """Forget the runs that `gpu_s` is the median of."""
@@ -91,9 +100,9 @@ class Cuda(Device):
         torch.backends.cuda.matmul.allow_tf32 = False
 
     def run(self, stage: Stage, tensors: Tensors) -> Tensors:
-        if stage.body is None:
+        if not stage.has_units:
             return tensors  # there and back for nothing
-        with refused_out_of_memory(), torch.inference_mode(), torch.cuda.device(self._device):
+        with refused_out_of_memory(), torch.inference_mode(), self.current():
             began, ended = _event(), _event()
             # Only page-locked memory is copied without the driver's staging. torch keeps freed blocks of it for
             # the next run and hands none out while a copy from or to it is under way.
@@ -110,6 +119,12 @@ class Cuda(Device):
         self._gpu_s.append(began.elapsed_time(ended) / 1000)
         return results
 
+    def current(self) -> AbstractContextManager[object]:
+        return torch.cuda.device(self._device)
+
+    def capability(self) -> str:
+        return "{}.{}".format(*torch.cuda.get_device_capability(self._device))
+
     def forget(self) -> None:
         self._gpu_s.clear()
 
@@ -122,7 +137,7 @@ class Cuda(Device):
             index=self._index,
             name=properties.name,
             uuid=str(getattr(properties, "uuid", "")) or None,  # its index may be another one for NVML
-            capability=f"{properties.major}.{properties.minor}",
+            capability=self.capability(),
             memory_bytes=properties.total_memory,
             driver=_driver(),
             runtime=torch.version.cuda,
@@ -157,17 +172,20 @@ def named(name: str) -> Device:
 
 @contextmanager
 def refused_out_of_memory() -> Iterator[None]:
-    """Turns whatever says that memory ran out into one clear Refused; everything else passes."""
+    """Turns whatever says that memory ran out into one clear Refused, also where an engine met it; all else passes."""
     try:
         yield
-    except (MemoryError, RuntimeError) as error:
-        if not _is_out_of_memory(error):
+    except (MemoryError, RuntimeError, EngineError) as error:
+        cause: BaseException | None = error
+        while cause is not None and not _is_out_of_memory(cause):
+            cause = cause.__cause__
+        if cause is None:
             raise
-        words = " ".join(str(error).split()).rpartition("DefaultCPUAllocator: ")[2]
+        words = " ".join(str(cause).split()).rpartition("DefaultCPUAllocator: ")[2]
         raise Refused(f"out of memory: {words or 'this host has none left'}") from error
 
 
-def _is_out_of_memory(error: Exception) -> bool:
+def _is_out_of_memory(error: BaseException) -> bool:
     """Whether memory ran out. torch has an error type for accelerators only; its CPU allocator raises RuntimeError."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def facts(device: Device, congestion: str | None = None) -> Facts:
     """This host and where it computes; `congestion`: the congestion control that its connections are made to use."""
-    lacking = engines.missing_here(device.name)
+    lacking = engines.missing_here(device.name, device.capability())
     return Facts(
         hostname=platform.node(),
         pid=os.getpid(),

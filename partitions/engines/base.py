@@ -64,6 +64,10 @@ class Built(Stage):
         super().__init__(None if run.weights_bytes is not None else stage.body)
         self._run = run
 
+    @property
+    def has_units(self) -> bool:
+        return True
+
     def forward(self, tensors: Payload) -> Payload:
         return self._run(tensors)
 

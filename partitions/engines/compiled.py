@@ -1,4 +1,5 @@
-"""Inductor, torch's compiler, ahead of time: it writes C++ for a stage and has it built as a library.
+"""Inductor, torch's compiler, ahead of time: it writes C++ for a stage and has it built as a library. For a GPU it
+writes kernels for Triton, too, whose machine code lies beside the library.
 
 Weights are frozen: what follows from them alone, such as a batch norm that goes into its convolution, is computed once.
 They lie beside the library, in the layout that its code reads: a stage that comes back is loaded from these files, and
@@ -10,6 +11,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import warnings
 from collections.abc import Hashable
 from contextlib import ExitStack
 from pathlib import Path
@@ -22,6 +24,7 @@ from torch.fx.experimental import proxy_tensor
 from partitions import scratch
 from partitions.engines.base import EngineError, Ranges, Run, one_example, reason
 from partitions.engines.library import Library, weights
+from partitions.engines.registry import cuda_toolkit
 from partitions.stage import Payload, Stage
 
 KEPT_BYTES = 1 << 30
@@ -55,7 +58,7 @@ class Compiler:
         try:
             library = self._libraries.pop(key, None) or _compiled(stage, one_example(example), self._next())
             self._libraries[key] = library
-            loaded = Library(library)
+            loaded = Library(library, str(example[0].device))
         except Exception as error:  # the compiler's own errors have no common type
             raise EngineError(f"torch.compile does not take the stage: {reason(error)}") from error
         self._remove_old()
@@ -73,9 +76,15 @@ class Compiler:
         """A folder for another library."""
         if self._folder is None:
             self._folder = self._held.enter_context(scratch.folder())
-            if "TORCHINDUCTOR_CACHE_DIR" not in os.environ:
-                os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(self._folder / "cache")
-                self._held.callback(os.environ.pop, "TORCHINDUCTOR_CACHE_DIR", None)
+            cache = self._folder / "cache"
+            variables = {"TORCHINDUCTOR_CACHE_DIR": cache, "TRITON_CACHE_DIR": cache / "triton"}
+            if torch.version.cuda and (toolkit := cuda_toolkit()) is not None:
+                # Only so is the linker told of the stub that the toolkit has for the driver's library.
+                variables["CUDA_HOME"] = toolkit
+            for name, value in variables.items():
+                if name not in os.environ:
+                    os.environ[name] = str(value)
+                    self._held.callback(os.environ.pop, name, None)
         self._made += 1
         return self._folder / str(self._made)
 
@@ -92,7 +101,8 @@ class Compiler:
 def _compiled(stage: Stage, example: tuple[Tensor, ...], folder: Path) -> Path:
     """The library of a stage, in that folder."""
     assert stage.body is not None  # noqa: S101
-    with torch.no_grad():
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that float32 is not shortened, though the GPU could: it is meant so
         program: Any = torch.export.export(stage.body, example).module()
         built = torch._inductor.aot_compile(
             program, example, options={**OPTIONS, "aot_inductor.output_path": str(folder)}
@@ -102,6 +112,8 @@ def _compiled(stage: Stage, example: tuple[Tensor, ...], folder: Path) -> Path:
     # torch keeps the graphs that it exported, and these their weights; they refer to themselves, too.
     proxy_tensor._FAKE_TENSOR_ID_TO_PROXY_MAP_FOR_EXPORT.clear()
     gc.collect()
+    if example[0].is_cuda:
+        torch.cuda.empty_cache()  # the library takes the memory for its weights from the driver
     return Path(built)
 
 

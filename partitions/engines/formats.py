@@ -20,7 +20,7 @@ _SHORTENED = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear)
 
 
 class ChannelsLast:
-    """Images as processors' convolutions read them: all channels of a pixel beside each other."""
+    """Images as convolutions often read them: all channels of a pixel beside each other."""
 
     def __init__(self) -> None:
         self._body: nn.Module | None = None
@@ -28,12 +28,13 @@ class ChannelsLast:
     def build(self, stage: Stage, example: Payload, key: Hashable, ranges: Ranges) -> Run:
         """As `base.Builder` has it."""
         dtypes = [result.dtype for result in stage(example)]
+        device = example[0].device.type
         with torch.inference_mode(False):  # tensors made in that mode cannot be changed outside it
             self._body = body = copy.deepcopy(stage.body)
         assert body is not None  # noqa: S101
 
         def run(tensors: Payload) -> Payload:
-            with self._computing():
+            with self._computing(device):
                 results = body(*map(_channels_last, tensors))
             return tuple(one.to(dtype) for one, dtype in zip(results, dtypes, strict=True))
 
@@ -56,7 +57,7 @@ class ChannelsLast:
     def _change(self, body: nn.Module) -> None:
         body.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
-    def _computing(self) -> AbstractContextManager[object]:
+    def _computing(self, device: str) -> AbstractContextManager[object]:
         return nullcontext()
 
 
@@ -69,8 +70,8 @@ class BFloat16(ChannelsLast):
             if isinstance(module, _SHORTENED):
                 module.to(torch.bfloat16)
 
-    def _computing(self) -> AbstractContextManager[object]:
-        return torch.autocast("cpu", torch.bfloat16, cache_enabled=False)
+    def _computing(self, device: str) -> AbstractContextManager[object]:
+        return torch.autocast(device, torch.bfloat16, cache_enabled=False)
 
 
 def channels_last(threads: int) -> ChannelsLast:

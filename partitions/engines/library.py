@@ -32,17 +32,17 @@ def weights(library: Path) -> Path:
 
 
 class Library:
-    """Runs the stage; nobody else runs it at the same time. weights_bytes: of its weights, which are in memory once.
+    """Runs the stage on the device that it was built for, as in 'cuda:0'; nobody else runs it at the same time.
 
-    Raises RuntimeError, OSError.
+    weights_bytes: of its weights, which are in the device's memory once. Raises RuntimeError, OSError.
     """
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, device: str = "cpu") -> None:
         if file.with_suffix(".json").exists():
             raise RuntimeError("one of its operators can be called from Python only")
         self._loaded = ctypes.CDLL(str(file))
         self._model, outputs = c_void_p(), c_size_t()
-        self._call("CreateWithDevice", byref(self._model), c_size_t(1), b"cpu", None)
+        self._call("CreateWithDevice", byref(self._model), c_size_t(1), device.encode(), None)
         weakref.finalize(self, _unload, self._loaded, self._model).atexit = False
         self._call("GetNumOutputs", self._model, byref(outputs))
         self._outputs = outputs.value
@@ -54,6 +54,7 @@ class Library:
         outputs = (c_void_p * self._outputs)()
         # It takes over what its inputs point to, also where it fails.
         counts = c_size_t(len(inputs)), c_size_t(len(outputs))
+        # On a GPU no stream means the default one, which torch uses here, too.
         self._call("Run", self._model, inputs, counts[0], outputs, counts[1], None, None)
         taken = [_capsule(handle, None, None) for handle in outputs]
         return tuple(torch._C._aoti.alloc_tensors_by_stealing_from_void_ptrs(taken))

@@ -32,7 +32,8 @@ class Entry(NamedTuple):
     """An engine. module: has `builder(threads)`; empty: the stage is run as it is. package: whose version is its own.
     needs: packages, which are imported by the same names. compiler: whether it needs one for C++. build_s, again_s:
     about how long it takes to build a stage on a processor like the one in docs/performance.md, first and later.
-    made_by: the module's function. flags: of the processor, in /proc/cpuinfo, one of which it needs.
+    made_by: the module's function. flags: of the processor, in /proc/cpuinfo, one of which it needs. on_gpu: whether it
+    computes on an NVIDIA GPU, too. capability: what compute capability that needs.
     differs: of what it changes in the results, the share by which two kinds of processors may differ; 0: it changes
     nothing but the last digits.
     """
@@ -47,16 +48,19 @@ class Entry(NamedTuple):
     differs: float = 0.0
     made_by: str = "builder"
     flags: tuple[str, ...] = ()
+    on_gpu: bool = False
+    capability: tuple[int, int] = (0, 0)
 
 
 ENGINES = {
-    EAGER: Entry(words="PyTorch as it is"),
+    EAGER: Entry(words="PyTorch as it is", on_gpu=True),
     "eager:channels_last": Entry(
         "partitions.engines.formats",
         "PyTorch with the channels of a pixel beside each other",
         build_s=0.3,
         again_s=0.3,
         made_by="channels_last",
+        on_gpu=True,
     ),
     "eager:bfloat16": Entry(
         "partitions.engines.formats",
@@ -66,9 +70,16 @@ ENGINES = {
         differs=0.5,
         made_by="bfloat16",
         flags=("avx512_bf16", "amx_bf16", "bf16"),
+        on_gpu=True,
+        capability=(8, 0),
     ),
     "compile": Entry(
-        "partitions.engines.compiled", "torch.compile", compiler=True, build_s=15.0, again_s=0.1
+        "partitions.engines.compiled",
+        "torch.compile",
+        compiler=True,
+        build_s=15.0,
+        again_s=0.1,
+        on_gpu=True,
     ),
     "onnx": Entry(
         "partitions.engines.onnx",
@@ -89,6 +100,8 @@ ENGINES = {
     ),
 }
 """A new engine is a module and an entry here."""
+CUDA_TOOLKIT = Path("/usr/local/cuda")
+"""Where NVIDIA's packages put it."""
 _ROLE = re.compile(r"edge|server|middle[1-9][0-9]?")
 
 
@@ -187,14 +200,22 @@ def names(texts: Sequence[str], roles: Sequence[str]) -> dict[str, set[str]]:
     return {role: {parse(text).of(role) for text in texts} - {EAGER} for role in roles}
 
 
-def missing(name: str, device: str = "cpu") -> str:
-    """What this host lacks for an engine on a device, and what to do; empty: nothing."""
-    entry = ENGINES[name]
-    if entry.module and device != "cpu":
+def missing(name: str, device: str = "cpu", capability: str = "") -> str:
+    """What this host lacks for an engine on a device, and what to do; empty: nothing.
+
+    capability: the compute capability of a GPU, as in '9.0'.
+    """
+    entry, on_gpu = ENGINES[name], device != "cpu"
+    if on_gpu and not entry.on_gpu:
         return f"it is for processors only so far, and this host computes on {device}"
-    if entry.flags and not processor_flags().intersection(entry.flags):
-        return f"its processor has no {name.partition(':')[2]}: /proc/cpuinfo has none of {', '.join(entry.flags)}"
-    lacking = [package for package in entry.needs if not find_spec(package)]
+    form = name.partition(":")[2]
+    if on_gpu and entry.capability > tuple(map(int, capability.split("."))):
+        least = ".".join(map(str, entry.capability))
+        return f"its GPU has no {form}: that needs compute capability {least}, and {device} has {capability}"
+    if entry.flags and not on_gpu and not processor_flags().intersection(entry.flags):
+        return f"its processor has no {form}: /proc/cpuinfo has none of {', '.join(entry.flags)}"
+    needs = (*entry.needs, *(("triton",) if on_gpu and entry.compiler else ()))
+    lacking = [package for package in needs if not find_spec(package)]
     if lacking:
         several = "the packages" if len(lacking) > 1 else "the package"
         pip = f"{shlex.quote(sys.executable)} -m pip install {' '.join(lacking)}"
@@ -204,6 +225,8 @@ def missing(name: str, device: str = "cpu") -> str:
             return "it lacks a C++ compiler: sudo apt-get install g++"
         if not Path(sysconfig.get_path("include"), "Python.h").is_file():
             return "it lacks Python's header files: sudo apt-get install python3-dev"
+        if on_gpu and cuda_toolkit() is None:
+            return "it lacks CUDA's header files: install NVIDIA's CUDA toolkit, or say by CUDA_HOME where it lies"
     return ""
 
 
@@ -218,9 +241,17 @@ def check_lossy(texts: Sequence[str]) -> None:
                 )
 
 
-def missing_here(device: str) -> dict[str, str]:
+def missing_here(device: str, capability: str = "") -> dict[str, str]:
     """`missing` of each engine but `eager`."""
-    return {name: missing(name, device) for name in ENGINES if name != EAGER}
+    return {name: missing(name, device, capability) for name in ENGINES if name != EAGER}
+
+
+def cuda_toolkit() -> Path | None:
+    """The folder of CUDA's toolkit, found as torch finds it; None where it has no header files."""
+    nvcc = shutil.which("nvcc")
+    beside = Path(nvcc).parents[1] if nvcc else CUDA_TOOLKIT
+    home = Path(os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH") or beside)
+    return home if (home / "include" / "cuda.h").is_file() else None
 
 
 def version(name: str) -> str:

@@ -315,10 +315,10 @@ def bed(tmp_path: Path) -> Iterator[Callable[[bool], Testbed]]:
 
 
 @contextmanager
-def watching(bed: Testbed) -> Iterator[Devices]:
-    """Both devices' monitors, watching this process."""
+def watching(bed: Testbed, gpu: str | None = None) -> Iterator[Devices]:
+    """Both devices' monitors, watching this process and its GPU."""
     with closing(Devices(bed, INTERVAL_S)) as watched:
-        watched.start({role: facts(os.getpid()) for role in HOSTS})
+        watched.start({role: facts(os.getpid(), gpu) for role in HOSTS})
         yield watched
 
 
@@ -375,9 +375,13 @@ def test_samples_come_once(bed: Callable[[bool], Testbed]) -> None:
         assert then[EDGE]["at_s"][1] > first[EDGE]["at_s"][-1]
 
 
-def test_one_machines_energy_is_nobodys(bed: Callable[[bool], Testbed]) -> None:
-    """On the local testbed, where what both hosts took cannot be told apart; and no time is spent waiting for it."""
-    with watching(bed(True)) as watched:
+@pytest.mark.parametrize(("is_local", "gpu"), [(True, None), (False, "GPU-7")])
+def test_one_machines_energy_is_nobodys(
+    bed: Callable[[bool], Testbed], is_local: bool, gpu: str | None
+) -> None:
+    """On the local testbed, and where hosts have one GPU: what both took cannot be told apart, and no time is spent
+    waiting for it."""
+    with watching(bed(is_local), gpu) as watched:
         facts = watched.facts()[EDGE]
         assert set(facts["sensors"]) == {"cpu_percent", "rss_bytes", "temperature_c", "throttled"}
         assert facts["idle_power_w"] is None

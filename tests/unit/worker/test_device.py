@@ -17,6 +17,7 @@ from pareto.worker import device
 from pareto.worker.device import Cuda, Device, refused_out_of_memory
 from partitions import model as partitioned
 from partitions import proof, weights
+from partitions.engines.base import Built, EngineError, Run
 from partitions.recipe import Recipe
 from partitions.stage import Stage
 
@@ -100,6 +101,17 @@ def test_memory_that_ran_out_is_one_clear_line(error: Exception, snapshot: Snaps
         raise error
     assert str(info.value) == snapshot
     assert "\n" not in str(info.value)
+
+
+def test_memory_that_ran_out_in_an_engine_is_no_fault_of_the_stage() -> None:
+    with pytest.raises(Refused, match=r"^out of memory: CUDA out of memory") as info, refused_out_of_memory():
+        try:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to\nallocate 2 GiB")
+        except RuntimeError as error:
+            raise EngineError("PyTorch does not take the stage so") from error
+    assert "\n" not in str(info.value)
+    with pytest.raises(EngineError), refused_out_of_memory():
+        raise EngineError("another") from ValueError("reason")
 
 
 def test_torch_asked_for_too_much_says_how_much() -> None:
@@ -198,6 +210,16 @@ def test_a_gpu_run_is_timed_around_copies_and_over_when_it_returns(monkeypatch: 
     assert gpu.gpu_s() == 0.0025
     gpu.forget()
     assert gpu.gpu_s() is None
+
+
+@pytest.mark.usefixtures("switches")
+def test_a_gpu_runs_what_an_engine_built_with_weights_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeGpu(monkeypatch)
+    gpu, body = Cuda("cuda:0", 0), Counted(fake.did)
+    built = Built(Stage(body), Run(lambda tensors: body(*tensors), weights_bytes=8))  # type: ignore[arg-type]
+    double, _ = gpu.run(built, (torch.ones(2),))
+    assert double.tolist() == [2, 2]
+    assert "compute" in fake.did
 
 
 @pytest.mark.usefixtures("switches")

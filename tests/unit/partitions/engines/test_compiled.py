@@ -41,8 +41,9 @@ class StandIn:
 
     weights_bytes = 7
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, device: str) -> None:
         assert weights(file).exists()
+        assert device == "cpu"
 
 
 @pytest.fixture

@@ -143,6 +143,54 @@ def test_a_host_without_a_compiler_says_so(
     assert registry.missing("compile") == ""
 
 
+@pytest.fixture
+def gpu_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A host with a compiler and all packages, whose processor has no short numbers; the folder of CUDA's toolkit."""
+    monkeypatch.setenv("CXX", sys.executable)
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    monkeypatch.setattr(registry.sysconfig, "get_path", lambda name: str(tmp_path))
+    monkeypatch.setattr(registry, "find_spec", lambda name: object())
+    monkeypatch.setattr(registry, "processor_flags", lambda: frozenset())
+    (tmp_path / "include").mkdir()
+    for header in ("Python.h", "include/cuda.h"):
+        (tmp_path / header).touch()
+    return tmp_path
+
+
+@pytest.mark.parametrize("capability", ["8.0", "9.0", "10.3"])
+def test_engines_that_compute_on_a_gpu(gpu_host: Path, capability: str) -> None:
+    lacking = registry.missing_here("cuda:1", capability)
+    assert {name for name, lacks in lacking.items() if lacks} == {"onnx", "onnx:int8"}
+    assert "processors only" in lacking["onnx"]
+    assert "cuda:1" in lacking["onnx"]
+
+
+def test_what_a_gpu_lacks_for_an_engine(
+    gpu_host: Path, monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
+) -> None:
+    said = [registry.missing("eager:bfloat16", "cuda:0", "7.5")]
+    (gpu_host / "include" / "cuda.h").unlink()
+    said.append(registry.missing("compile", "cuda:0", "9.0"))
+    monkeypatch.setattr(sys, "executable", "/opt/venv/bin/python")
+    monkeypatch.setattr(registry, "find_spec", lambda name: None)
+    said.append(registry.missing("compile", "cuda:0", "9.0"))
+    assert said == snapshot
+    assert registry.missing("compile") == "", "a processor needs neither"
+    assert registry.missing("eager", "cuda:0", "5.0") == ""
+
+
+def test_the_toolkit_is_where_its_compiler_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("CUDA_HOME", "CUDA_PATH"):
+        monkeypatch.delenv(variable, raising=False)
+    (tmp_path / "include").mkdir()
+    (tmp_path / "include" / "cuda.h").touch()
+    monkeypatch.setattr(registry.shutil, "which", lambda name: str(tmp_path / "bin" / name))
+    assert registry.cuda_toolkit() == tmp_path
+    monkeypatch.setattr(registry.shutil, "which", lambda name: None)
+    monkeypatch.setattr(registry, "CUDA_TOOLKIT", tmp_path / "none")
+    assert registry.cuda_toolkit() is None
+
+
 def test_a_name_is_checked_without_torch_or_an_engine() -> None:
     code = (
         "import sys; from partitions.engines.registry import parse; parse('onnx');"
