@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from analysis import files, page
-from analysis.figures.drawing import save_all, testbeds
+from analysis.figures.drawing import origin, save_all
 from analysis.figures.look import drawn_as
 from analysis.figures.shown import KINDS, MOST_CONDITIONS, latex_rows, worth_showing
 from analysis.findings import Findings, Options, find
@@ -75,7 +75,7 @@ def report(
     findings.files.append(page.write(findings, out / PAGE))
     folder = out / "figures"
     if each:
-        findings.files += _latex(findings, folder)
+        findings.files += _latex(findings, folder, options.widths)
     _write_made(out, findings.files)
     if before_figures is not None:
         before_figures(findings)
@@ -101,14 +101,16 @@ def _each(findings: Findings, options: Options) -> bool:
     return each
 
 
-def _latex(findings: Findings, folder: Path) -> list[Path]:
-    """Write the LaTeX tables of each condition; returns their paths."""
+def _latex(findings: Findings, folder: Path, widths: Sequence[str]) -> list[Path]:
+    """Write the LaTeX tables of each condition, at each width; returns their paths."""
     written = []
+    made = origin(run.manifest for run in findings.runs)
     for name, rows, pairs in latex_rows(findings):
-        front = latex.front_latex(rows, testbeds(run.manifest for run in findings.runs))
-        for kind, table in (("front", front), ("paired", latex.paired_latex(pairs))):
-            if table:
-                written.append(latex.save(kind, name, table, folder))
+        for width in widths:
+            front = latex.front_latex(rows, made, width=width)
+            for kind, table in (("front", front), ("paired", latex.paired_latex(pairs, made, width=width))):
+                if table:
+                    written.append(latex.save(kind, name, table, folder, width))
     return written
 
 

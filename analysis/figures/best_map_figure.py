@@ -20,7 +20,7 @@ from analysis.advice.predict import Predictor, best_on_grid
 from analysis.figures import style
 from analysis.figures.areas import FINENESS, Cell, areas, cell_name, colours_of, draw_areas, hatch
 from analysis.figures.axes import Scale
-from analysis.figures.drawing import Drawing, caption, conditions, testbeds
+from analysis.figures.drawing import Drawing, caption, conditions, origin
 from analysis.figures.labels import Label, place_labels, settle
 from analysis.figures.style import COLOURS, SMALL_PT, entry
 from analysis.findings import Findings
@@ -70,7 +70,7 @@ def best_map_drawings(findings: Findings) -> Iterator[Drawing]:
         name = [str(rows["model"].iloc[0])]
         for column, letter in (("batch_size", "b"), ("codec", ""), ("in_flight_asked", "d"), ("setup", "")):
             name += [f"{letter}{rows[column].iloc[0]}"] if findings.front[column].nunique() > 1 else []
-        if drawing := best_map_drawing(rows, known, predictor, testbeds(manifests)):
+        if drawing := best_map_drawing(rows, known, predictor, origin(manifests)):
             yield replace(drawing, name=tuple(part for part in name if part))
 
 
@@ -105,7 +105,7 @@ def _over_codecs(findings: Findings, rows: pd.DataFrame) -> Iterator[Drawing]:
     lossy = rows[admitted & ~quality.is_none(rows["codec"]) & (rows["output_error"] > quality.SAME_OUTPUT)]
     costs = [f"{codec} {quality.span(of['accuracy'])}" for codec, of in lossy.groupby("codec", observed=True)]
     words += f". {quality.name_of(lossy)}: {', '.join(costs)}" if costs else ""
-    if len(left) and (drawing := best_map_drawing(shown, known, predictor, testbeds(manifests), words)):
+    if len(left) and (drawing := best_map_drawing(shown, known, predictor, origin(manifests), words)):
         several = [name for name in OVER_CODECS[1:] if findings.front[name].nunique() > 1]
         yield replace(
             drawing,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from analysis import files
+from analysis import files, methods
 from analysis.figures.look import chosen
 from analysis.naming import file_stem, in_flight
 from analysis.points import CELL, struck_off
@@ -120,6 +120,13 @@ def caption(*sentences: str) -> str:
 def testbeds(manifests: Iterable[Mapping[str, Any]]) -> str:
     """Return the testbeds of all runs, each once."""
     return "; ".join(dict.fromkeys(filter(None, (str(each.get("testbed") or "") for each in manifests))))
+
+
+def origin(manifests: Iterable[Mapping[str, Any]]) -> str:
+    """Return the testbeds of all runs and, as a sentence, what made the runs."""
+    known = list(manifests)
+    made = methods.made(known)
+    return testbeds(known) + (f". Made by {made}" if made else "")
 
 
 def conditions(rows: pd.DataFrame, testbed: str = "") -> str:

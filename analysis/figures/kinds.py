@@ -16,7 +16,7 @@ from analysis.figures.attribution_figure import attribution_drawing
 from analysis.figures.best_map_figure import best_map_drawings
 from analysis.figures.bound_figure import bound_drawing
 from analysis.figures.cuts_figure import cuts_drawing
-from analysis.figures.drawing import Drawing, conditions, testbeds
+from analysis.figures.drawing import Drawing, conditions, origin
 from analysis.figures.energy_figure import energy_drawing
 from analysis.figures.front_figure import front_drawing, fronts_drawing
 from analysis.figures.link_figure import link_asked_drawings
@@ -42,7 +42,7 @@ def drawings(findings: Findings, *, each: bool, uncertainty: str = "none") -> It
 
     A condition with nothing but trials that are not `ok` has none. uncertainty: what fronts show of it.
     """
-    testbed = testbeds(run.manifest for run in findings.runs)
+    testbed = origin(run.manifest for run in findings.runs)
     front = findings.front.assign(objectives="+".join(findings.objectives))
     shown = worth_showing(front)
     if each:

@@ -1,16 +1,18 @@
-"""Tables for a paper: LaTeX that needs no package but booktabs."""
+"""Tables for a paper: LaTeX by booktabs and siunitx, as wide as a column of text."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
 
 from analysis import files
 from analysis.comparing.paired import ALL
-from analysis.figures.drawing import conditions
+from analysis.figures.drawing import PAGE, caption, conditions
 from analysis.fronts import energy
 from analysis.naming import (
     ANY_NOTE,
@@ -21,10 +23,17 @@ from analysis.naming import (
     time_unit,
 )
 from analysis.points import hosts, short_step
-from analysis.tables.columns import Column, by_backend, once, starts
+from analysis.tables.columns import by_backend, once, starts
 
+WIDTHS_PT = {"column": 229.5, PAGE: 345.0}
+"""What a table may take of the text's width: a column of `article` with two columns, and its text with one (10 pt)."""
 UNKNOWN = "--"
 _95 = r"95\,\%"
+_GAP_PT = 3.0
+r"""\tabcolsep: half of what lies between two columns."""
+_EM_PT = {"ijlIft.,:;'()[]|": 2.5, " -": 2.9, "mwMW%": 7.1, "ABCDEFGHKLNOPQRSTUVXYZ": 6.0}
+r"""Widths of characters in \footnotesize (8 pt), rounded up; all others are as wide as a digit."""
+_DIGIT_PT = 4.3
 _ESCAPES = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
@@ -42,11 +51,27 @@ _ESCAPES = {
 } | {character: f"\\{character}" for character in "&%$#_{}"}
 
 
-def front_latex(rows: pd.DataFrame, testbed: str = "") -> str:
+@dataclass(frozen=True)
+class Column:
+    """A head with its unit, and each row's cell, as LaTeX.
+
+    rank: of columns that do not all fit, those with the least stay; those of rank 0 always do. number: cells are
+    numbers, perhaps with a star, which siunitx aligns at their decimal points.
+    """
+
+    head: str
+    cells: Sequence[str]
+    unit: str = ""
+    rank: int = 0
+    number: bool = False
+
+
+def front_latex(rows: pd.DataFrame, testbed: str = "", *, width: str = PAGE) -> str:
     """Return the points on the front of each backend, under one condition, from rows of `analysis.front`.
 
-    A `table` with caption and label. Units are in its head; what was not measured at all has no column, what is not
-    known of one point is a dash. Empty text if there is no point on a front.
+    A `table` with caption and label, as wide as `WIDTHS_PT` says; a comment names the columns that have no room. Units
+    are in its head; what was not measured at all has no column, what is not known of one point is a dash. Empty text
+    if there is no point on a front.
     """
     front = rows[rows["on_backend_front"]]
     if front.empty:
@@ -55,47 +80,51 @@ def front_latex(rows: pd.DataFrame, testbed: str = "") -> str:
     which = energy.judged_by(rows)
     unit, scale = time_unit(float(points["latency_s"].max()))
     chain = hosts(str(points["point"].iloc[0]))
+    limit = 14 if width == PAGE else 0
     names = [
-        escaped(point_label(point, name, limit=24)) + "*" * bool(on_front)
+        escaped(point_label(point, name, limit=limit) if limit else point) + "*" * bool(on_front)
         for point, name, on_front in zip(
             points["point"], points["point_name"], points["on_front"], strict=True
         )
     ]
+    probabilities = [UNKNOWN if math.isnan(p) else f"{100 * p:.0f}" for p in points["probability"]]
+    steps = [escaped(short_step(step, len(chain))) or UNKNOWN for step in points["bound_by"]]
     columns = [
         Column("Backend", _once(points["backend"].map(backend_name))),
         Column("Point", names),
-        _number("Latency", unit, _figures(points["latency_s"] * scale)),
-        _number(_95, unit, _spans(points, "latency_low_s", "latency_high_s", scale)),
-        _number("of bound", r"\%", _figures(100 * points["latency_efficiency"])),
-        _number("Throughput", "images/s", _figures(points["throughput_ips"])),
-        _number(_95, "images/s", _spans(points, "throughput_low_ips", "throughput_high_ips", 1)),
-        _number("of bound", r"\%", _figures(100 * points["throughput_efficiency"])),
-        Column("Bound by", [escaped(short_step(step, len(chain))) or UNKNOWN for step in points["bound_by"]]),
-        _number("Energy", "J/image", _figures(points[which])),
-        _number("$p$", "", [UNKNOWN if math.isnan(p) else f"{p:.2f}" for p in points["probability"]]),
+        _number("Latency", unit, _figures(points["latency_s"] * scale), 0),
+        Column(_95, _spans(points, "latency_low_s", "latency_high_s", scale), unit, 4),
+        _number("of bound", r"\%", _figures(100 * points["latency_efficiency"]), 3),
+        _number("Images", r"/s", _figures(points["throughput_ips"]), 0),
+        Column(_95, _spans(points, "throughput_low_ips", "throughput_high_ips", 1), "/s", 5),
+        _number("of bound", r"\%", _figures(100 * points["throughput_efficiency"]), 6),
+        _number("Energy", "J/image", _figures(points[which]), 2),
+        _number("Sure", r"\%", probabilities, 1),
+        Column("Bound by", steps, "", 7),
     ]
+    columns, lacking = fitting(columns, WIDTHS_PT[width])
+    heads = {column.head for column in columns}
     above_idle = ", above idle" if which == energy.ACTIVE else ""
     sentences = {
         "The points on the Pareto front of each backend.": True,
         escaped(conditions(rows, testbed)): True,
-        rf"{_95}: interval of the median over rounds.": points["latency_low_s"].notna().any(),
-        "Of bound: the share of what physics allows that is reached.": True,
-        "Bound by: the step that sets the throughput's bound.": points["bound_by"].ne("").any(),
-        f"Energy of {escaped(points['energy_of'].iloc[0])}{above_idle}.": points["energy_j"].notna().any(),
-        "$p$: share of the resamples of whole rounds in which the point is on its backend's front.": (
-            points["probability"].notna().any()
-        ),
+        rf"{_95}: interval of the median over rounds.": _95 in heads,
+        "Of bound: the share of what physics allows that is reached.": "of bound" in heads,
+        "Bound by: the step that sets the throughput's bound.": "Bound by" in heads,
+        f"Energy of {escaped(points['energy_of'].iloc[0])}{above_idle}.": "Energy" in heads,
+        "Sure: the probability that the point is on its backend's front.": "Sure" in heads,
         "*: not dominated by any backend's point.": rows.loc[rows["backend"] != "", "backend"].nunique() > 1,
         f"{ANY_NOTE.replace(' = ', ': ')}.": (points["backend"] == "").any(),
     }
-    caption = " ".join(sentence for sentence, is_needed in sentences.items() if is_needed)
-    return _table(columns, starts(points["backend"]), caption, file_stem("front", *_name(points.iloc[0])))
+    told = " ".join(sentence for sentence, is_needed in sentences.items() if is_needed)
+    label = file_stem("front", *_name(points.iloc[0]))
+    return _table(columns, lacking, starts(points["backend"]), told, label)
 
 
-def paired_latex(paired: pd.DataFrame) -> str:
+def paired_latex(paired: pd.DataFrame, testbed: str = "", *, width: str = PAGE) -> str:
     """Return one backend against another at each point, under one condition, from `analysis.comparing.paired.paired`.
 
-    The last row is of all points that cross the link. Empty text if there is no pair.
+    The last row is of all points that cross the link. As `front_latex` otherwise. Empty text if there is no pair.
     """
     pairs = paired[paired["pairs"] > 0]
     if pairs.empty:
@@ -105,28 +134,51 @@ def paired_latex(paired: pd.DataFrame) -> str:
     columns = [
         Column("Backends", [text.replace(" - ", " $-$ ") for text in _once(versus)]),
         Column("Point", ["all" if point == ALL else escaped(point) for point in pairs["point"]]),
-        _number("Rounds", "", [str(rounds) for rounds in pairs["rounds"]]),
-        _number("Latency", unit, _marked(pairs, "latency", _signed(pairs["latency_difference_s"] * scale))),
-        _number(_95, unit, _spans(pairs, "latency_low_s", "latency_high_s", scale)),
-        _number("Latency", r"\%", _signed(pairs["latency_difference_percent"])),
+        _number("Rounds", "", [str(rounds) for rounds in pairs["rounds"]], 4),
         _number(
-            "Throughput", r"\%", _marked(pairs, "throughput", _signed(pairs["throughput_difference_percent"]))
+            "Latency", unit, _marked(pairs, "latency", _signed(pairs["latency_difference_s"] * scale)), 0
         ),
-        _number(_95, r"\%", _spans(pairs, "throughput_low_percent", "throughput_high_percent", 1)),
+        Column(_95, _spans(pairs, "latency_low_s", "latency_high_s", scale), unit, 2),
+        _number("Latency", r"\%", _signed(pairs["latency_difference_percent"]), 1),
+        _number(
+            "Images/s",
+            r"\%",
+            _marked(pairs, "throughput", _signed(pairs["throughput_difference_percent"])),
+            0,
+        ),
+        Column(_95, _spans(pairs, "throughput_low_percent", "throughput_high_percent", 1), r"\%", 3),
     ]
+    columns, lacking = fitting(columns, WIDTHS_PT[width])
     over = " and ".join(sorted(set(pairs.loc[pairs["point"] == ALL, "interval_over"]) - {""}))
-    caption = [
+    interval = rf"{_95}: interval of the median" + (f" (of all: over {over})." if over else ".")
+    told = [
         f"One backend against another: {escaped(condition_title(pairs.iloc[0]))}.",
         "Differences at the same point in the same round, medians over rounds; positive: the one named first takes "
         "longer, or has more images/s.",
-        rf"{_95}: interval of the median" + (f" (of all: over {over})." if over else "."),
+        interval if any(column.head == _95 for column in columns) else "",
         r"*: significant at 5\,\%, corrected for all points."
         if (pairs["latency_significant"] | pairs["throughput_significant"]).any()
         else "",
         "Only pairs of trials that are both valid count.",
+        escaped(caption(f"Testbed: {testbed}")) if testbed else "",
     ]
     label = file_stem("paired", *_name(pairs.iloc[0]))
-    return _table(columns, starts(versus), " ".join(filter(None, caption)), label)
+    return _table(columns, lacking, starts(versus), " ".join(filter(None, told)), label)
+
+
+def fitting(columns: Sequence[Column], most_pt: float) -> tuple[list[Column], list[Column]]:
+    """Return the known columns that fit into a width, by their rank, in their order; and those that do not."""
+    known = [column for column in columns if any(cell not in ("", UNKNOWN) for cell in column.cells)]
+    kept: list[int] = []
+    room = most_pt + 2 * _GAP_PT
+    for place in sorted(range(len(known)), key=lambda place: known[place].rank):
+        takes = _width_pt(known[place]) + 2 * _GAP_PT
+        if not known[place].rank or takes <= room:
+            room -= takes
+            kept.append(place)
+    return [known[place] for place in sorted(kept)], [
+        column for place, column in enumerate(known) if place not in kept
+    ]
 
 
 def escaped(text: object) -> str:
@@ -135,38 +187,95 @@ def escaped(text: object) -> str:
     return shown.encode("ascii", "replace").decode("ascii")
 
 
-def save(kind: str, name: Sequence[str], latex: str, folder: Path) -> Path:
-    """Write `<kind>-<name>.tex`."""
-    return files.write(files.make(folder) / f"{file_stem(kind, *name)}.tex", latex)
+def save(kind: str, name: Sequence[str], latex: str, folder: Path, width: str = PAGE) -> Path:
+    """Write `<kind>-<name>.tex`; `-column` is added for that width."""
+    suffix = "" if width == PAGE else f"-{width}"
+    return files.write(files.make(folder) / f"{file_stem(kind, *name)}{suffix}.tex", latex)
 
 
-def _table(columns: Sequence[Column], groups: Sequence[bool], caption: str, label: str) -> str:
-    """Return a `table` without its unknown columns. groups: which rows begin a group, with room above."""
-    columns = [column for column in columns if any(cell not in ("", UNKNOWN) for cell in column.cells)]
+def _table(
+    columns: Sequence[Column], lacking: Sequence[Column], groups: Sequence[bool], caption: str, label: str
+) -> str:
+    """Return a `table`. groups: which rows begin a group, with room above."""
+    without = ", ".join(f"{column.head} ({column.unit or '-'})" for column in lacking).replace("\\", "")
     lines = [
+        r"% Needs \usepackage{booktabs,siunitx}.",
+        *([f"% No room for: {without}."] if lacking else []),
         r"\begin{table}",
         r"  \centering",
         rf"  \caption{{{caption}}}",
         rf"  \label{{tab:{label}}}",
-        rf"  \begin{{tabular}}{{{''.join('l' if column.kind == 'text' else 'r' for column in columns)}}}",
+        rf"  \footnotesize\setlength{{\tabcolsep}}{{{_GAP_PT:g}pt}}",
+        rf"  \begin{{tabular}}{{@{{}}{''.join(map(_aligned, columns))}@{{}}}}",
         r"    \toprule",
-        _row(column.head for column in columns),
-        _row(f"({column.unit})" if column.unit else "" for column in columns),
+        _row(f"{{{column.head}}}" if column.number else column.head for column in columns),
+        _row(_unit(column) for column in columns),
         r"    \midrule",
     ]
     rows = zip(*(column.cells for column in columns), strict=True)
     for place, (cells, begins) in enumerate(zip(rows, groups, strict=True)):
         lines += [r"    \addlinespace"] if begins and place else []
-        lines.append(_row(cells))
+        lines.append(
+            _row(
+                f"{{{cell}}}" if column.number and cell == UNKNOWN else cell
+                for column, cell in zip(columns, cells, strict=True)
+            )
+        )
     return "\n".join([*lines, r"    \bottomrule", r"  \end{tabular}", r"\end{table}", ""])
+
+
+def _unit(column: Column) -> str:
+    unit = f"({column.unit})" if column.unit else ""
+    return f"{{{unit}}}" if column.number and unit else unit
+
+
+def _aligned(column: Column) -> str:
+    """Return the column's type: `l`, `r`, or siunitx's `S` with the digits that its numbers have."""
+    if not column.number:
+        return "r" if column.head == _95 else "l"
+    sign, before, behind, star = _digits(column)
+    options = [f"table-format={'+' if sign else ''}{before}.{behind}"]
+    options += ["retain-explicit-plus"] if sign else []
+    options += ["table-space-text-post={*}"] if star else []
+    return f"S[{','.join(options)}]"
+
+
+def _digits(column: Column) -> tuple[bool, int, int, bool]:
+    """Return whether any of a column's numbers has a sign, the most digits before and behind the point, and whether
+    any has a star.
+    """
+    numbers = [re.fullmatch(r"([+-]?)(\d+)(?:\.(\d+))?(\{\*\})?", cell) for cell in column.cells]
+    known = [number for number in numbers if number]
+    before, behind = (max(len(number[part] or "") for number in known) for part in (2, 3))
+    return any(number[1] for number in known), before, behind, any(number[4] for number in known)
+
+
+def _width_pt(column: Column) -> float:
+    r"""Return how wide a column is in \footnotesize, rather too much than too little."""
+    heads = max(_text_pt(column.head), _text_pt(f"({column.unit})") if column.unit else 0.0)
+    if not column.number:
+        return max(heads, *map(_text_pt, column.cells))
+    sign, before, behind, star = _digits(column)
+    digits = _DIGIT_PT * (before + behind) + (2.5 if behind else 0)
+    return max(heads, digits + (6.7 if sign else 0) + (4.3 if star else 0))
+
+
+def _text_pt(latex: str) -> float:
+    shown = re.sub(r"\\numrange\{(.*?)\}\{(.*?)\}", r"\1 to \2", latex)
+    shown = re.sub(r"\$?\\[a-z]+(\{\})?\$?", "M", shown.replace(r"\,", " "))
+    shown = re.sub(r"[\\${}]", "", shown)
+    return sum(
+        next((width for some, width in _EM_PT.items() if character in some), _DIGIT_PT + 0.2)
+        for character in shown
+    )
 
 
 def _row(cells: Iterable[str]) -> str:
     return rf"    {' & '.join(cells)} \\"
 
 
-def _number(head: str, unit: str, cells: Sequence[str]) -> Column:
-    return Column(head, cells, unit, "number")
+def _number(head: str, unit: str, cells: Sequence[str], rank: int) -> Column:
+    return Column(head, cells, unit, rank, number=True)
 
 
 def _name(row: pd.Series) -> list[str]:
@@ -188,17 +297,17 @@ def _figure(value: float) -> str:
     if value == 0:
         return "0"
     behind = max(0, 2 - math.floor(math.log10(abs(value))))
-    return f"{value:.{behind}f}".replace("-", "$-$")
+    return f"{value:.{behind}f}"
 
 
 def _signed(values: pd.Series) -> list[str]:
-    return [f"{'$+$' if value > 0 else ''}{_figure(value)}" for value in values]
+    return [f"{'+' if value > 0 else ''}{_figure(value)}" for value in values]
 
 
 def _spans(rows: pd.DataFrame, low: str, high: str, scale: float) -> list[str]:
-    """Return `1.28 to 1.40`: a dash would read as a sign."""
+    """Return siunitx's range of each row, `1.28 to 1.40`: a dash would read as a sign."""
     return [
-        UNKNOWN if math.isnan(least) else f"{_figure(least * scale)} to {_figure(most * scale)}"
+        UNKNOWN if math.isnan(least) else rf"\numrange{{{_figure(least * scale)}}}{{{_figure(most * scale)}}}"
         for least, most in zip(rows[low], rows[high], strict=True)
     ]
 
@@ -210,4 +319,4 @@ def _once(values: pd.Series) -> list[str]:
 def _marked(pairs: pd.DataFrame, measure: str, cells: list[str]) -> list[str]:
     """Return the cells, with a star where the difference is significant."""
     stars = pairs[f"{measure}_significant"]
-    return [f"{cell}{'*' if star else ''}" for cell, star in zip(cells, stars, strict=True)]
+    return [f"{cell}{'{*}' if star else ''}" for cell, star in zip(cells, stars, strict=True)]

@@ -1,8 +1,10 @@
-"""Tables in LaTeX, as text: there is no TeX here."""
+"""Tables in LaTeX: as text, and where TeX is installed as it sets them."""
 
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,9 @@ from syrupy.assertion import SnapshotAssertion
 
 from analysis.comparing.paired import paired
 from analysis.fronts.front import front
+from analysis.methods import made
 from analysis.runs.load import load
-from analysis.tables.latex import escaped, front_latex, paired_latex, save
+from analysis.tables.latex import WIDTHS_PT, Column, escaped, fitting, front_latex, paired_latex, save
 from tests.unit import example_chain, example_run
 
 NASTY = r"a_b&c%d$e#f{g}h~i^j\k<l>m|n…o"
@@ -28,6 +31,7 @@ def trials(tmp_path: Path, **options: Any) -> pd.DataFrame:
 
 def check(latex: str) -> list[list[str]]:
     """That it is well-formed; returns the cells, row by row, heads first."""
+    latex = re.sub(r"^%.*\n", "", latex, flags=re.MULTILINE)
     open_ = re.findall(r"\\begin\{(\w+)\}", latex)
     closed = re.findall(r"\\end\{(\w+)\}", latex)
     assert open_ == ["table", "tabular"]
@@ -36,14 +40,23 @@ def check(latex: str) -> list[list[str]]:
     assert bare.count("{") == bare.count("}")
     assert not re.search(r"[_#$%^~<>\\]", bare), re.findall(r".{20}[_#$%^~<>\\].{20}", bare)
     latex.encode("ascii")
-    aligned = re.search(r"\\begin\{tabular\}\{([lr]+)\}", latex)
+    aligned = re.search(r"\\begin\{tabular\}\{@\{\}(.+)@\{\}\}", latex)
     assert aligned is not None
+    types = re.findall(r"[lr]|S\[[^\]]*\]", aligned[1])
     body = latex.partition(r"\toprule")[2].partition(r"\bottomrule")[0]
     rows = [line.strip().removesuffix(r"\\") for line in body.splitlines() if line.endswith(r"\\")]
-    cells = [[cell.strip() for cell in re.split(r"(?<!\\)&", row)] for row in rows]
-    assert {len(row) for row in cells} == {len(aligned[1])}
+    cells = [
+        [re.sub(r"^\{(.*)\}$", r"\1", cell.strip()) for cell in re.split(r"(?<!\\)&", row)] for row in rows
+    ]
+    assert {len(row) for row in cells} == {len(types)}
     assert [latex.count(rf"\{rule}rule") for rule in ("top", "mid", "bottom")] == [1, 1, 1]
     return cells
+
+
+def span(cell: str) -> tuple[float, float]:
+    found = re.fullmatch(r"\\numrange\{(.*)\}\{(.*)\}", cell)
+    assert found is not None
+    return float(found[1]), float(found[2])
 
 
 def test_escaping() -> None:
@@ -60,7 +73,7 @@ def test_the_front_as_a_table(tmp_path: Path, snapshot: SnapshotAssertion) -> No
     latex = front_latex(rows, "local: relay")
     heads, units, *cells = check(latex)
     assert heads[:3] == ["Backend", "Point", "Latency"]
-    assert dict(zip(heads, units, strict=True))["Throughput"] == "(images/s)"
+    assert dict(zip(heads, units, strict=True))["Images"] == "(/s)"
     assert dict(zip(heads, units, strict=True))["Latency"] in ("(ms)", "(s)")
     shown = rows[rows["on_backend_front"]]
     assert len(cells) == len(shown)
@@ -68,7 +81,7 @@ def test_the_front_as_a_table(tmp_path: Path, snapshot: SnapshotAssertion) -> No
     first = shown[shown["backend"] == "tcp"].sort_values("latency_s").iloc[0]
     scale = 1e3 if "(ms)" in units else 1
     assert float(cells[0][2]) == pytest.approx(scale * first["latency_s"], rel=0.01)
-    low, high = map(float, cells[0][3].split(" to "))
+    low, high = span(cells[0][3])
     assert (low, high) == pytest.approx(
         (scale * first["latency_low_s"], scale * first["latency_high_s"]), rel=0.01
     )
@@ -83,7 +96,7 @@ def test_the_front_as_a_table(tmp_path: Path, snapshot: SnapshotAssertion) -> No
 def test_too_few_rounds_have_no_interval_and_no_column_for_it(tmp_path: Path) -> None:
     heads, *_ = check(front_latex(front(trials(tmp_path, rounds=1))))
     assert r"95\,\%" not in heads
-    assert "$p$" not in heads
+    assert "Sure" not in heads
 
 
 def test_what_is_not_known_of_one_point_is_a_dash(tmp_path: Path) -> None:
@@ -129,11 +142,11 @@ def test_backends_in_pairs(tmp_path: Path) -> None:
     by_point = compared.set_index("point")
     row = next(row for row in cells if row[1] == "1")
     scale = 1e3 if units[3] == "(ms)" else 1
-    told = float(row[3].strip("*").replace("$+$", ""))
+    told = float(row[3].removesuffix("{*}"))
     assert told == pytest.approx(scale * by_point.loc["1", "latency_difference_s"], rel=0.01)
-    assert row[3].startswith("$+$"), "longer"
-    assert next(row for row in cells if row[1] == "1")[6].startswith("$-$"), "fewer images"
-    starred = sum(row[3].endswith("*") for row in cells)
+    assert row[3].startswith("+"), "longer"
+    assert next(row for row in cells if row[1] == "1")[6].startswith("-"), "fewer images"
+    starred = sum(row[3].endswith("{*}") for row in cells)
     assert starred == compared["latency_significant"].eq(True).sum()
 
 
@@ -146,3 +159,101 @@ def test_saved_as_text_that_any_tex_reads(tmp_path: Path) -> None:
     path = save("front", ("my_net", "wifi"), "\\begin{table}\n", tmp_path / "figures")
     assert path == tmp_path / "figures" / "front-my-net-wifi.tex"
     assert path.read_bytes() == b"\\begin{table}\n"
+    narrow = save("front", ("my_net", "wifi"), "\\begin{table}\n", tmp_path / "figures", "column")
+    assert narrow.name == "front-my-net-wifi-column.tex"
+
+
+def test_what_matters_least_makes_room() -> None:
+    columns = [
+        Column("Backend", ["tcp", ""]),
+        Column("Long", ["x" * 60, "y"], rank=2),
+        Column("Nothing", ["--", ""], rank=1),
+        Column("Sure", ["97", "3"], r"\%", 1, number=True),
+        Column("Of bound", ["97", "3"], r"\%", 3, number=True),
+    ]
+    kept, lacking = fitting(columns, 110)
+    assert [column.head for column in kept] == ["Backend", "Sure", "Of bound"]
+    assert [column.head for column in lacking] == ["Long"], "what is not known at all is no loss"
+
+
+def test_a_column_is_narrower_and_says_what_it_lacks(tmp_path: Path) -> None:
+    rows = front(trials(tmp_path, rounds=7), resamples=50)
+    page, column = (front_latex(rows, width=width) for width in ("page", "column"))
+    assert len(check(column)[0]) < len(check(page)[0])
+    assert check(column)[0][:3] == ["Backend", "Point", "Latency"]
+    assert re.search(r"^% No room for: .*95", column, re.MULTILINE)
+
+
+def test_captions_name_the_version_and_the_settings(tmp_path: Path) -> None:
+    manifest = {
+        "pareto": "1.2.3",
+        "sweep": {"seed": 7, "threads": 2},
+        "models": {"net": {"weights": "/home/me/w_1.pth", "input": "uint8"}},
+    }
+    loaded = trials(tmp_path, rounds=7)
+    told = f"lab.yaml. Made by {made([manifest])}"
+    for latex in (front_latex(front(loaded, resamples=50), told), paired_latex(paired(loaded), told)):
+        check(latex)
+        assert (
+            "Testbed: lab.yaml. Made by pareto 1.2.3 with given weights, uint8 input, 2 threads a host, seed 7."
+            in (latex)
+        )
+
+
+@pytest.mark.skipif(
+    shutil.which("pdflatex") is None,
+    reason="no pdflatex: apt install texlive-latex-recommended texlive-science",
+)
+@pytest.mark.parametrize(("width", "options"), [("page", "10pt"), ("column", "10pt,twocolumn")])
+def test_tables_fit_their_column(tmp_path: Path, width: str, options: str) -> None:
+    if not subprocess.run(["kpsewhich", "siunitx.sty"], capture_output=True).stdout:
+        pytest.skip("no siunitx: apt install texlive-science")
+    usual = example_run.with_energy(example_run.trials(rounds=7))
+    nasty = [
+        row
+        | {
+            "model": NASTY,
+            "netem": "50%_loss",
+            "backend": f"{row['backend']}:{NASTY[:9]}",
+            "point_name": NASTY,
+        }
+        for row in example_run.trials(rounds=7)
+    ]
+    slow = [
+        row | {"latency_s": 1234.5 * row["latency_s"], "throughput_ips": 0.001 * row["throughput_ips"]}
+        for row in example_run.trials(rounds=7)
+    ]
+    tables = []
+    for name, rows in {"usual": usual, "nasty": nasty, "slow": slow}.items():
+        loaded = load([example_run.write(tmp_path / name, rows)])
+        tables += [
+            front_latex(front(loaded, resamples=50), "a testbed", width=width),
+            paired_latex(paired(loaded), width=width),
+        ]
+    rows, staged = example_chain.trials(example_chain.splits(2, (0, 7, 21)), rounds=2)
+    chain = load([example_chain.write(tmp_path / "chain", rows, staged)])
+    tables.append(front_latex(front(chain, resamples=50), width=width))
+    for number, table in enumerate(tables):
+        assert table
+        (tmp_path / f"{number}.tex").write_text(table)
+    inputs = "".join(rf"\input{{{number}}}" for number in range(len(tables)))
+    document = rf"""\documentclass[{options}]{{article}}
+\usepackage{{booktabs,siunitx}}
+\hbadness=10000 \vbadness=10000 \emergencystretch=10em
+\begin{{document}}
+\typeout{{width \the\columnwidth}}
+{inputs}
+\end{{document}}
+"""
+    (tmp_path / "paper.tex").write_text(document)
+    made = subprocess.run(
+        ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "paper.tex"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        errors="replace",
+    )
+    assert made.returncode == 0, made.stdout[-2000:]
+    assert f"width {WIDTHS_PT[width]}pt" in made.stdout
+    assert "Overfull" not in made.stdout, re.findall(r"Overfull.*", made.stdout)
+    assert "undefined" not in made.stdout
