@@ -218,6 +218,17 @@ def report(
             help="A folder of a model profile: its predictions are compared with what was measured."
         ),
     ] = None,
+    export: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Write all tables to a file, too: .sqlite, .duckdb, .xlsx, trials alone .parquet; or "
+            "mlflow[:EXPERIMENT].",
+            metavar="FILE",
+        ),
+    ] = None,
+    methods: Annotated[
+        bool, typer.Option("--methods", help="Print only how the runs were made, in words for a paper.")
+    ] = False,
     out: Annotated[
         Path | None,
         typer.Option(help="Where it is written.  [the run's folder; results/joined-... for several]"),
@@ -232,7 +243,13 @@ def report(
     look = Look.checked(formats, title, font, style)
     options = Options.checked(objectives.split(","), where, width, figures, profile or (), uncertainty, look)
     screen = console()
-    reporting.show(screen, reporting.run_folders(screen, runs, RESULTS), options, out)
+    folders = reporting.run_folders(screen, runs, RESULTS)
+    if methods:
+        reporting.methods(screen, folders)
+        return
+    from analysis.exporting import targets
+
+    reporting.show(screen, folders, options, out, exports=targets(export or []))
 
 
 @app.command()

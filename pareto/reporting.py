@@ -16,6 +16,7 @@ from pareto.link import units
 from pareto.store import StoreError
 
 if TYPE_CHECKING:
+    from analysis.exporting import Target
     from analysis.findings import Findings, Options
     from analysis.prediction.network import Network
 
@@ -46,11 +47,17 @@ def run_folders(console: Console, given: Sequence[Path], results: Path) -> list[
 
 
 def show(
-    console: Console, folders: Sequence[Path], options: Options, out: Path | None = None, later: str = ""
+    console: Console,
+    folders: Sequence[Path],
+    options: Options,
+    out: Path | None = None,
+    later: str = "",
+    exports: Sequence[Target] = (),
 ) -> None:
     """Analyse runs, write the report and show it: the answers before figures are drawn, the folder at the end.
 
-    later: the command that draws the figures when this is interrupted; without it, the same one.
+    later: the command that draws the figures when this is interrupted; without it, the same one. exports: where else
+    the tables go (`analysis.exporting`).
     """
     from analysis.reporting import report
 
@@ -80,6 +87,26 @@ def show(
         raise
     files(console, made.files)
     console.print(str(target), soft_wrap=True, markup=False)
+    for each in exports:
+        from analysis.exporting import export
+
+        try:
+            console.print(export(made, each), soft_wrap=True, markup=False)
+        except OSError as error:
+            raise StoreError(
+                f"cannot write {each.path}: {error.strerror} (choose another --export)"
+            ) from None
+
+
+def methods(console: Console, folders: Sequence[Path]) -> None:
+    """How some runs were made, as paragraphs for a paper; their commands; and what to cite."""
+    from analysis import methods as words
+    from analysis.runs.load import joined
+    from pareto import __version__
+
+    runs = joined(folders)
+    parts = (words.methods(runs), "\n".join(words.commands(runs)), words.bibtex(__version__))
+    console.print("\n\n".join(filter(None, parts)), soft_wrap=True, markup=False, highlight=False)
 
 
 def _show(console: Console, findings: Findings) -> None:

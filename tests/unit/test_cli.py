@@ -45,6 +45,7 @@ BAD_INPUT = {
     "report example --where 'latency_s <'": "latency_s",
     "report example --width poster": "--width poster",
     "report example --figures some": "--figures",
+    "report example --export all.csv": ".sqlite",
     "--model alexnet --figures some": "--figures",
     "compare example nowhere": "nowhere",
     "compare example example --objectives speed": "speed",

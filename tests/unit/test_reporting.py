@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import io
 import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
@@ -33,6 +36,28 @@ def test_report_ends_with_the_answers_and_the_folder(tmp_path: Path) -> None:
     assert max(len(line) for line in lines if not line.startswith("/")) <= 80
     assert {"front.csv", "report.html"} <= {path.name for path in out.iterdir()}
     assert not (out / "figures").exists()
+
+
+def test_tables_go_to_other_programs_too(tmp_path: Path) -> None:
+    parquet, sqlite = tmp_path / "trials.parquet", tmp_path / "all.sqlite"
+    out, exports = str(tmp_path / "out"), ("--export", str(parquet), "--export", str(sqlite))
+    done = command("report", str(EXAMPLE), "--figures", "none", "--out", out, *exports)
+    assert (done.code, done.err) == (0, "")
+    assert done.out.splitlines()[-3:] == [out, str(parquet), str(sqlite)]
+    with closing(sqlite3.connect(sqlite)) as connection:
+        ((trials,),) = connection.execute("SELECT count(*) FROM trials")
+    assert trials == len(pd.read_parquet(parquet)) == 216
+
+
+def test_methods_are_all_that_is_printed_and_nothing_is_written(tmp_path: Path) -> None:
+    run = shutil.copytree(EXAMPLE, tmp_path / "example")
+    before = sorted(tmp_path.rglob("*"))
+    done = command("report", str(run), "--methods")
+    assert (done.code, done.err) == (0, "")
+    assert done.out.startswith("We measured mobilenet_v2 with pareto ")
+    assert "6 rounds" in done.out
+    assert "@software{pareto," in done.out
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_whoever_interrupts_the_drawing_has_the_answers_and_all_tables(

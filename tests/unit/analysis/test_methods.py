@@ -1,0 +1,93 @@
+"""How runs were made, in words: what their manifests and rows say, and nothing else."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+from syrupy.assertion import SnapshotAssertion
+
+import pareto
+from analysis.methods import bibtex, commands, made, methods
+from analysis.runs.load import joined
+from tests import REPOSITORY
+from tests.unit.example_run import trials, write
+
+HOST = {"cpu": "Cortex-A76", "kernel": "6.6.1", "threads": 1, "device": "cpu", "torch": "2.13.0"}
+MANIFEST: dict[str, Any] = {
+    "pareto": "0.9.1",
+    "created_at": "2026-01-01T00:00:00+00:00",
+    "sweep": {"models": ["mobilenetv2"], "seed": 3, "testbed": "local", "edge_cpu": 0.25, "tolerance": 0.02},
+    "models": {"mobilenetv2": {"weights": "seeded", "input": "uint8", "dataset": {"name": "synthetic"}}},
+    "profiles": {"200ms-5mbit": {"edge_to_server": {"delay_s": 0.2, "rate_bps": 5e6}, "server_to_edge": {}}},
+    "testbed": "local: two namespaces",
+    "sessions": [{"testbed": {"shaper": "relay"}, "hosts": {"edge": HOST, "server": HOST}}],
+}
+
+
+def test_of_a_run(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
+    rows = trials(rounds=7, in_flight=3, latency_requests=20, throughput_requests=31)
+    rows[0] |= {"status": "invalid", "reason": "the link was off", "latency_s": "", "throughput_ips": ""}
+    runs = joined(write(tmp_path, rows, **MANIFEST))
+    text = methods(runs)
+    assert text == snapshot
+    for fact in (
+        "pareto 0.9.1",
+        "7 rounds",
+        "seed 3",
+        "Cortex-A76",
+        f"{len(rows)} trials",
+        "1 invalid",
+        "Limits:",
+    ):
+        assert fact in text
+    assert commands(runs) == ["./pareto.sh --model mobilenetv2 --edge-cpu 0.25 --seed 3"]
+
+
+def test_says_no_more_than_is_known(tmp_path: Path) -> None:
+    runs = joined(write(tmp_path, trials(rounds=2)))
+    (tmp_path / "manifest.json").unlink()
+    for text in (methods(runs), methods(joined(tmp_path))):
+        assert "None" not in text
+        assert "interval of" not in text, "there are none with two rounds"
+    assert commands(joined(tmp_path)) == []
+    assert made([{}]) == ""
+
+
+def test_a_simulated_run_was_not_measured(tmp_path: Path) -> None:
+    text = methods(joined(write(tmp_path, trials(rounds=2), **MANIFEST | {"simulated": True})))
+    assert "Nothing was measured" in text
+    assert not re.search(r"\bwe measured\b|was measured once", text, re.IGNORECASE)
+
+
+def test_what_differs_between_runs_stands_beside_each_other() -> None:
+    both = [MANIFEST, MANIFEST | {"pareto": "1.0.0", "sweep": {"seed": 4}}]
+    assert (
+        made(both)
+        == "pareto 0.9.1 and 1.0.0 with seeded weights, uint8 input, synthetic images, seed 3 and 4"
+    )
+
+
+@pytest.mark.parametrize(
+    "hostile", [{"models": {"mobilenetv2": {"input_shape": {"a": 1}}}}, {"pareto": ["x\n\x1b"]}]
+)
+def test_a_manifest_of_anything_breaks_no_line(tmp_path: Path, hostile: dict[str, Any]) -> None:
+    runs = joined(write(tmp_path, trials(rounds=1), **MANIFEST | hostile))
+    assert "\x1b" not in methods(runs)
+    assert len(methods(runs).split("\n\n")) == 6
+
+
+def test_the_version_and_the_title_are_the_same_everywhere() -> None:
+    cited = (REPOSITORY / "CITATION.cff").read_text()
+    (version,) = re.findall(r"^version: (.*)$", cited, re.MULTILINE)
+    assert version == pareto.__version__
+    entry = bibtex(version)
+    (title,) = re.findall(r'^title: "(.*)"$', cited, re.MULTILINE)
+    assert f"title = {{{title}}}" in entry
+    assert f"version = {{{pareto.__version__}}}" in entry
+    assert textwrap.indent(entry, "    ") in (REPOSITORY / "docs" / "citing.md").read_text()
+    changes = (REPOSITORY / "CHANGELOG.md").read_text()
+    assert re.search(rf"^## {re.escape(version)}\b", changes, re.MULTILINE)
