@@ -34,9 +34,14 @@ that needs more of them is left empty), and `stages` what each host did:
     ['edge', 'server']
 
 Runs of other settings are never pooled: where a setting differs that changes what is measured, trials get a `setup`,
-such as `edge_cpu=0.25`, which belongs to their condition like the model and the network do. `compare` sets one run
-against another, `report` writes what the command writes, and `figures` is the package of the figures. What cannot be
-read raises `pareto.errors.UserError`, a ValueError that says in one line what is wrong:
+such as `edge_cpu=0.25`, which belongs to their condition like the model and the network do. `find` gives all that a
+report finds, `advise` the best point in a network, and `compare` sets one run against another; a notebook shows what
+they return as tables. `report` writes what the command writes, and `figures` is the package of the figures:
+
+    >>> print(analysis.advise("results/example", delay_s=0.2, rate_bps=5e6).ranking.best.place)
+    all on the edge
+
+What cannot be read raises `pareto.errors.UserError`, a ValueError that says in one line what is wrong:
 
     >>> analysis.load("results/nowhere")
     Traceback (most recent call last):
@@ -54,6 +59,8 @@ if TYPE_CHECKING:
     from analysis.comparing.paired import paired as paired
     from analysis.fronts.front import front as front
     from analysis.fronts.indicators import hypervolumes as hypervolumes
+    from analysis.notebook import advise as advise
+    from analysis.notebook import find as find
     from analysis.reporting import report as report
     from analysis.runs.load import load as load
     from analysis.runs.load import stages as stages
@@ -66,11 +73,25 @@ _WHERE = {
     "front": "analysis.fronts.front:front",
     "hypervolumes": "analysis.fronts.indicators:hypervolumes",
     "paired": "analysis.comparing.paired:paired",
+    "find": "analysis.notebook:find",
+    "advise": "analysis.notebook:advise",
     "compare": "analysis.comparing.between_runs:compare",
     "report": "analysis.reporting:report",
     "figures": "analysis.figures:",
 }
-__all__ = ["compare", "figures", "front", "hypervolumes", "load", "paired", "report", "requests", "stages"]
+__all__ = [
+    "advise",
+    "compare",
+    "figures",
+    "find",
+    "front",
+    "hypervolumes",
+    "load",
+    "paired",
+    "report",
+    "requests",
+    "stages",
+]
 
 
 def __getattr__(name: str) -> Any:

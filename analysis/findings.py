@@ -120,6 +120,12 @@ class Findings:
     paired_engines: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=COLUMNS["engine"]))
     engines: list[str] = field(default_factory=list)
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from analysis.tables.html import of_findings
+
+        return of_findings(self)
+
     @property
     def on_one_machine(self) -> bool:
         """Whether the hosts of a run share the machine that the harness runs on."""

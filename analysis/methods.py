@@ -87,7 +87,7 @@ def _subject(runs: Joined) -> Iterator[str]:
         if len(values) > 1 or set(values) - {"none", "eager"}:
             yield f"The {word} were {_and(values)}."
     sizes = sorted(trials["batch_size"].unique())
-    yield f"A request was of {_and(sizes)} image{'' if sizes == [1] else 's'}."
+    yield f"The batch size was {_and(sizes)}."
 
 
 def _model(model: str, rows: pd.DataFrame, manifests: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -103,7 +103,7 @@ def _model(model: str, rows: pd.DataFrame, manifests: Sequence[Mapping[str, Any]
         else "",
     ]
     described = f", with {', '.join(filter(None, about))}" if any(about) else ""
-    yield f"{model}{described}, was split at {count(len(points), 'point')}{cuts}."
+    yield f"{model}{described}, was measured at {count(len(points), 'point')}{cuts}."
 
 
 def _place(runs: Joined) -> Iterator[str]:
@@ -119,13 +119,12 @@ def _place(runs: Joined) -> Iterator[str]:
             for fact, name in VERSIONS.items()
             if (value := _distinct(host.get(fact) for host in hosts))
         ]
-        facts += [
-            f"{threads} compute threads" if (threads := _distinct(h.get("threads") for h in hosts)) else ""
-        ]
+        threads = _distinct(host.get("threads") for host in hosts)
+        facts += [f"{threads} compute thread{'' if threads == '1' else 's'}" if threads else ""]
         yield f"The {role} ran on {', '.join(filter(None, facts))}."
     shapers = _distinct(within(session, "testbed", "shaper") for session in each)
     if shapers:
-        yield f"Links were shaped by {shapers}."
+        yield f"The links' shaper was {shapers}."
     for profile in dict.fromkeys(runs.trials["netem"]):
         for name in str(profile).split("+"):
             if words := _profile(name, manifests):
@@ -137,7 +136,7 @@ def _profile(name: str, manifests: Sequence[Mapping[str, Any]]) -> str:
     if not ways:
         return ""
     out, back = ways[0]
-    return f"Profile {name}: {_way(out)} from edge to server, {_way(back)} back."
+    return f"Profile {name}: {_way(out)} from edge to server; {_way(back)} on the way back."
 
 
 def _way(way: Mapping[str, Any]) -> str:
@@ -169,12 +168,12 @@ def _procedure(runs: Joined) -> Iterator[str]:
         f"{_span(trials['in_flight']) or 'several'} in flight, in steady state."
     )
     counts = [
-        f"{_span(trials[column])} requests for the {phase}"
+        f"{_span(trials[column])} requests of the {phase} phase"
         for phase, column in (("latency", "latency_requests"), ("throughput", "throughput_requests"))
         if trials[column].notna().any()
     ]
     if counts:
-        yield f"It has {_and(counts)} (least to most, over trials)."
+        yield f"A trial measured {_and(counts)}."
     yield (
         "Times are of the edge's clock, and of each other host's own clock for its stage; no clock is subtracted from "
         "another's. Every result was compared with that of the whole model."

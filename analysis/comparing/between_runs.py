@@ -26,7 +26,7 @@ from analysis.fronts.front import front
 from analysis.fronts.objectives import DEFAULT
 from analysis.naming import cell_title, condition_title, count
 from analysis.points import CELL, CONDITION, NONE, TRIAL, competing, controls, cuts, pooled, sorted_cells
-from analysis.runs.load import load, stages
+from analysis.runs.load import Runs, folders, load, stages
 from analysis.runs.manifest import manifest
 from analysis.runs.setups import SIMULATED, Setups
 from analysis.runs.struck import struck
@@ -85,17 +85,28 @@ class Comparison:
     sentences: list[str]
     notes: list[str]
 
+    def __str__(self) -> str:
+        return "\n".join(self.sentences)
 
-def compare(first: Path, second: Path, objectives: Sequence[str] = DEFAULT, where: str = "") -> Comparison:
-    """Compare two run folders over the cells that have valid trials in both; `first` is A, `second` is B.
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from analysis.tables.compare import compare_table
+        from analysis.tables.html import html
+
+        return html(compare_table(self))
+
+
+def compare(a: Runs, b: Runs, objectives: Sequence[str] = DEFAULT, where: str = "") -> Comparison:
+    """Compare two runs, of what `analysis.load` takes, over the cells that have valid trials in both.
 
     Where a run has several engines, a cell is compared with that of the same engine.
 
     Fronts are those in `objectives` among the points that satisfy `where`. Raises `UserError` if a folder can't
     be read, objectives or constraint can't be, or the runs share no cell.
     """
-    a, b = manifest(first), manifest(second)
-    setup = _simulated(bool(a.get(SIMULATED)), bool(b.get(SIMULATED)))
+    first, second = _run(a), _run(b)
+    made = [manifest(run) for run in (first, second)]
+    setup = _simulated(*(bool(each.get(SIMULATED)) for each in made))
     loaded = [load([run]) for run in (first, second)]
     # Runs of one engine each are compared whatever these are; else each engine is compared with itself.
     by_engine = any(engines(trials).nunique() > 1 for trials in loaded)
@@ -120,7 +131,7 @@ def compare(first: Path, second: Path, objectives: Sequence[str] = DEFAULT, wher
         (str(first), str(second)),
         points,
         fronts,
-        settings_that_differ(a, b, set(both["model"]), set(both["netem"])),
+        settings_that_differ(made[0], made[1], set(both["model"]), set(both["netem"])),
         list(_only(one, two, struck_off[1])),
         list(_only(two, one, struck_off[0])),
         list(sentences.conclusions(points, fronts)),
@@ -130,6 +141,14 @@ def compare(first: Path, second: Path, objectives: Sequence[str] = DEFAULT, wher
             *_notes(same[0], same[1]),
         ],
     )
+
+
+def _run(given: Runs) -> Path:
+    """The folder of the one run that is meant. Raises UserError."""
+    one, *others = folders(given)
+    if others:
+        raise UserError(f"{given}: {len(others) + 1} runs; compare one run with one")
+    return one
 
 
 def _ordered_keys(rows: pd.DataFrame) -> list[tuple[str, ...]]:

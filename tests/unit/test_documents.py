@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import runpy
 import shlex
 import sys
+import tempfile
+import textwrap
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,7 @@ import typer
 from pareto.__main__ import SWEEP
 from pareto.cli import app
 from tests import REPOSITORY
+from tests.unit.analysis.test_forecast import profile
 
 PAGES = sorted(
     [*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/*.md"), REPOSITORY / "results" / "README.md"]
@@ -60,17 +64,87 @@ def test_named_files_exist(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
-def test_commands_have_the_options_that_pages_show(page: Path) -> None:
+def test_commands_parse_as_they_stand(page: Path) -> None:
     for line in re.findall(r"^ *(?:\S+=\S+ )*\./pareto\.sh (.*)$", page.read_text(), re.MULTILINE):
-        words = shlex.split(line, comments=True)
+        words = [
+            word
+            for word in re.split(r" [|>&] ?| \.\.\.$", line)[:1]
+            for word in shlex.split(word, comments=True)
+        ]
         if words[0] == "test":
             continue
         command: Any = typer.main.get_command(app)
         words = ["run", *words] if words[0].startswith("-") else words
         while words and words[0] in getattr(command, "commands", {}):
             command = command.commands[words.pop(0)]
-        known = {name for option in command.params for name in (*option.opts, *option.secondary_opts)}
-        assert {word.partition("=")[0] for word in words if word.startswith("--")} <= known | {"--help"}, line
+        try:
+            command.make_context(command.name, words)
+        except typer.Exit as done:  # of --help
+            assert done.exit_code == 0, line
+        except Exception as error:
+            pytest.fail(f"{line}: {error}")
+
+
+def python_examples(page: Path) -> list[str]:
+    """The blocks of a page, indented or fenced, that begin with an import; so one that begins otherwise is a part."""
+    text = page.read_text()
+    blocks = re.findall(r"(?:^|\n\n)((?: {4}.*\n|\n(?= {4}))+)", text)
+    blocks += re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    examples = []
+    for block in map(textwrap.dedent, blocks):
+        try:
+            first = ast.parse(block).body[:1]
+        except SyntaxError:
+            continue
+        if first and isinstance(first[0], ast.Import | ast.ImportFrom):
+            examples.append(block)
+    return examples
+
+
+@pytest.fixture
+def at_a_clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the example run, and a model profile whose name a page leaves open."""
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "example").symlink_to(REPOSITORY / "results" / "example")
+    (tmp_path / "results" / "profiles" / "<profile>").mkdir(parents=True)
+    profile(3).write(tmp_path / "results" / "profiles" / "<profile>")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if python_examples(page)],
+    ids=lambda page: str(page.relative_to(REPOSITORY)),
+)
+def test_python_examples_run_as_they_stand(page: Path, at_a_clone: Path) -> None:
+    namespace: dict[str, object] = {}
+    for example in python_examples(page):
+        exec(compile(example, str(page), "exec"), namespace)  # noqa: S102
+
+
+def test_the_notebook_runs_from_a_run_to_a_figure_and_a_table(at_a_clone: Path) -> None:
+    notebook = json.loads((REPOSITORY / "docs" / "tutorial.ipynb").read_text())
+    namespace: dict[str, object] = {}
+    shown = []
+    for cell in notebook["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            assert all((REPOSITORY / "docs" / link).exists() for link in re.findall(r"\]\(([\w.-]+)", source))
+            continue
+        assert cell["outputs"] == [], "results are made, not kept"
+        tree = ast.parse(source)
+        last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
+        exec(compile(tree, "tutorial", "exec"), namespace)  # noqa: S102
+        if isinstance(last, ast.Expr):
+            shown.append(eval(compile(ast.Expression(last.value), "tutorial", "eval"), namespace))  # noqa: S307
+    assert sum(hasattr(value, "_repr_html_") for value in shown) >= 4
+    written = {path.name: path for path in (at_a_clone / "paper").iterdir()}
+    assert written["front.pdf"].read_bytes().startswith(b"%PDF")
+    assert r"\begin{table}" in written["front.tex"].read_text()
+    assert written["methods.txt"].read_text().startswith("We measured mobilenet_v2")
 
 
 def test_the_layout_names_modules_that_exist() -> None:

@@ -19,6 +19,7 @@ from pareto.store import StoreError
 from tests import REPOSITORY
 from tests.program import command
 from tests.unit.analysis.test_forecast import profile
+from tests.unit.example_run import trials, write
 
 EXAMPLE = REPOSITORY / "results" / "example"
 
@@ -39,14 +40,20 @@ def test_report_ends_with_the_answers_and_the_folder(tmp_path: Path) -> None:
 
 
 def test_tables_go_to_other_programs_too(tmp_path: Path) -> None:
-    parquet, sqlite = tmp_path / "trials.parquet", tmp_path / "all.sqlite"
-    out, exports = str(tmp_path / "out"), ("--export", str(parquet), "--export", str(sqlite))
-    done = command("report", str(EXAMPLE), "--figures", "none", "--out", out, *exports)
+    rows = [row for row in trials(rounds=2) if row["point"] in (0, 7, 21)]
+    run, parquet, database = (
+        write(tmp_path / "run", rows),
+        tmp_path / "trials.parquet",
+        tmp_path / "all.sqlite",
+    )
+    done = command(
+        "report", str(run), "--figures", "none", "--export", str(parquet), "--export", str(database)
+    )
     assert (done.code, done.err) == (0, "")
-    assert done.out.splitlines()[-3:] == [out, str(parquet), str(sqlite)]
-    with closing(sqlite3.connect(sqlite)) as connection:
-        ((trials,),) = connection.execute("SELECT count(*) FROM trials")
-    assert trials == len(pd.read_parquet(parquet)) == 216
+    assert done.out.splitlines()[-3:] == [str(run), str(parquet), str(database)]
+    with closing(sqlite3.connect(database)) as connection:
+        ((count,),) = connection.execute("SELECT count(*) FROM trials")
+    assert count == len(pd.read_parquet(parquet)) == len(rows)
 
 
 def test_methods_are_all_that_is_printed_and_nothing_is_written(tmp_path: Path) -> None:

@@ -208,7 +208,8 @@ def test_captions_name_the_version_and_the_settings(tmp_path: Path) -> None:
 def test_tables_fit_their_column(tmp_path: Path, width: str, options: str) -> None:
     if not subprocess.run(["kpsewhich", "siunitx.sty"], capture_output=True).stdout:
         pytest.skip("no siunitx: apt install texlive-science")
-    usual = example_run.with_energy(example_run.trials(rounds=7))
+    every = [row for row in example_run.trials(rounds=7) if row["point"] in (0, 3, 7, 14, 20, 21)]
+    usual = example_run.with_energy([dict(row) for row in every])
     nasty = [
         row
         | {
@@ -217,11 +218,11 @@ def test_tables_fit_their_column(tmp_path: Path, width: str, options: str) -> No
             "backend": f"{row['backend']}:{NASTY[:9]}",
             "point_name": NASTY,
         }
-        for row in example_run.trials(rounds=7)
+        for row in every
     ]
     slow = [
         row | {"latency_s": 1234.5 * row["latency_s"], "throughput_ips": 0.001 * row["throughput_ips"]}
-        for row in example_run.trials(rounds=7)
+        for row in every
     ]
     tables = []
     for name, rows in {"usual": usual, "nasty": nasty, "slow": slow}.items():

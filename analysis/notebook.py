@@ -1,0 +1,50 @@
+"""What commands do with runs, for a notebook: from what `analysis.load` takes to an object that shows itself."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from analysis import findings
+from analysis.advice import advise as advising
+from analysis.advice.advise import Advice
+from analysis.findings import Findings, Options
+from analysis.fronts.objectives import DEFAULT
+from analysis.prediction.network import Network
+from analysis.runs.load import Runs, joined
+
+
+def find(runs: Runs, objectives: Sequence[str] = DEFAULT, where: str = "") -> Findings:
+    """Return all that `report` finds in some runs: frames and sentences. Nothing is written.
+
+    A notebook shows the answers, the fronts and what to be careful with. Raises `UserError`.
+    """
+    return findings.find(runs, Options.checked(objectives, where, "page", "none"))
+
+
+def advise(
+    runs: Runs,
+    delay_s: float,
+    rate_bps: float,
+    delay_back_s: float = 0.0,
+    rate_back_bps: float = math.inf,
+    *,
+    objective: str = "latency",
+    where: str = "",
+    model: str = "",
+) -> Advice:
+    """Return the best point in a network of this one-way delay and rate from edge to server, and back, by some runs.
+
+    objective: `latency` or `throughput`; where: a constraint; model: which one, if the runs have several
+    (`analysis.advice.advise.advise`). Text of it is the advice in a sentence. Raises `UserError`.
+    """
+    known = joined(runs)
+    return advising.advise(
+        known.trials,
+        known.stages,
+        [run.manifest for run in known.runs],
+        Network(delay_s, rate_bps, delay_back_s, rate_back_bps),
+        objective=objective,
+        where=where,
+        model=model,
+    )
