@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import json
 import re
 import runpy
@@ -66,11 +67,8 @@ def test_named_files_exist(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
 def test_commands_parse_as_they_stand(page: Path) -> None:
     for line in re.findall(r"^ *(?:\S+=\S+ )*\./pareto\.sh (.*)$", page.read_text(), re.MULTILINE):
-        words = [
-            word
-            for word in re.split(r" [|>&] ?| \.\.\.$", line)[:1]
-            for word in shlex.split(word, comments=True)
-        ]
+        words = shlex.split(line, comments=True)
+        words = list(itertools.takewhile(lambda word: word not in ("|", ">", "&&", "..."), words))
         if words[0] == "test":
             continue
         command: Any = typer.main.get_command(app)
