@@ -1,7 +1,7 @@
 """Collects the site's pages for MkDocs: `./pareto.sh site` runs it, with the folder that they go to.
 
-The pages lie as in the repository, so that their links lead where they lead there. Three are made: a gallery of the
-figures that `report` draws of results/example, the Python API from its docstrings, and how to cite.
+The pages lie as in the repository, so that their links lead where they lead there. Two are made: a gallery of the
+figures that `report` draws of results/example, and the Python API from its docstrings.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from pathlib import Path
 
 import analysis
 from analysis.figures.shown import KINDS
-from pareto import __version__
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 COPIED = (
@@ -40,7 +39,7 @@ def main(pages: Path) -> None:
             shutil.copyfile(path, there)
     for page in pages.rglob("*.md"):
         page.write_text(for_the_site(page.read_text(), page))
-    made = {"gallery.md": gallery(pages), "api.md": api(), "citing.md": citing()}
+    made = {"gallery.md": gallery(pages), "api.md": api()}
     for name, text in made.items():
         (pages / name).write_text(text)
 
@@ -102,16 +101,6 @@ def api() -> str:
 def as_markdown(documented: object) -> str:
     """Return a docstring whose lists begin after an empty line, as Markdown has it."""
     return re.sub(r"(?m)(?<=[^\n])\n(?=- )", "\n\n", inspect.getdoc(documented) or "")
-
-
-def citing() -> str:
-    """Return the page that says how to cite: CITATION.cff as it is, or the name and version."""
-    file = REPOSITORY / "CITATION.cff"
-    cited = f"```yaml\n{file.read_text()}```\n" if file.exists() else ""
-    return (
-        f"# How to cite\n\nName the version that measured: this is pareto {__version__}, and every run's "
-        f"`manifest.json` has it, under `pareto`.\n\n{cited}"
-    )
 
 
 if __name__ == "__main__":

@@ -166,7 +166,7 @@ def test_the_guide_has_room_for_every_package() -> None:
 def test_the_site_has_the_pages_that_it_names() -> None:
     """Its navigation names pages that are there, and those that `docs/site.py` makes; without the generator."""
     named = set(re.findall(r"[\w/.-]+\.md", (REPOSITORY / "mkdocs.yml").read_text().partition("\nnav:")[2]))
-    made = {"gallery.md", "api.md", "citing.md"}
+    made = {"gallery.md", "api.md"}
     copied = {
         str(page.relative_to(REPOSITORY)) for page in [*PAGES, REPOSITORY / "results/example/README.md"]
     }
