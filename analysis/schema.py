@@ -62,7 +62,17 @@ def _table(file: str, columns: str) -> Table:
     return Table(file, tuple(described))
 
 
-CELL = ("model", "point", "backend", "netem", "batch_size", "codec", "engine", "in_flight_asked")
+CELL = (
+    "model",
+    "point",
+    "backend",
+    "netem",
+    "batch_size",
+    "codec",
+    "engine",
+    "in_flight_asked",
+    "prefetch_asked",
+)
 """The columns that say which cell a row is of."""
 LATENCY_ONLY, THROUGHPUT_ONLY = "latency only", "throughput only"
 STATUSES = ("ok", LATENCY_ONLY, THROUGHPUT_ONLY, "invalid", "failed")
@@ -80,7 +90,7 @@ TRIALS = _table(
         4 on the next host, and the rest on the last. `netem` likewise names a profile for each link
         (`wifi+lte`), or one for all
     whole: batch_size
-    name: codec engine in_flight_asked
+    name: codec engine in_flight_asked prefetch_asked
     whole: round
         which repetition, from 1
     name: stands_for
@@ -278,7 +288,7 @@ STAGES = _table(
     name: run model point backend netem
         the trial, as in `trials.csv`
     whole: batch_size
-    name: codec engine in_flight_asked
+    name: codec engine in_flight_asked prefetch_asked
     whole: round
     whole: position
         place in the chain, 0 for the edge; `edge`, `middle1`, ..., `server`
@@ -358,7 +368,7 @@ STRUCK = _table(
     name: run model point point_name backend netem
         the cell that `--search` struck off, as in `trials.csv`
     whole: batch_size
-    name: codec engine in_flight_asked
+    name: codec engine in_flight_asked prefetch_asked
     whole: round
         after which round it was struck off
     name: how
@@ -518,6 +528,7 @@ _HOST = r"(?:edge|middle[0-9]{0,3}|server)"
 FORMS = {
     "point": re.compile(r"[0-9]{1,6}(?:\+[0-9]{1,6}){0,31}"),
     "in_flight_asked": re.compile(r"|auto|[0-9]{1,6}"),
+    "prefetch_asked": re.compile(r"|[0-9]{1,3}"),
     "host": re.compile(_HOST),
     **dict.fromkeys(("model", "netem", "backend"), re.compile(".+")),
     **dict.fromkeys(("bound_by", "busiest"), re.compile(rf"|{_HOST}|{_HOST}-{_HOST} (?:out|back)")),
@@ -534,15 +545,17 @@ def cell_name(
     in_flight: str,
     codec: str = "none",
     engine: str = "eager",
+    prefetch: int = 0,
 ) -> str:
     """What the names of a cell's files begin with: `requests/<cell>-r<round>.parquet`."""
     point = "+".join(f"{cut:02d}" for cut in cuts)
     depth = "" if in_flight == "auto" else f"-d{in_flight}"
+    ahead = f"-p{prefetch}" if prefetch else ""
     coded = "" if codec in ("", "none") else f"-{codec}"
     built = "" if engine in ("", "eager") else f"-{engine}"
     # Not every system takes a colon in the name of a file.
     sent = f"{backend}{coded}{built}".replace(":", ".")
-    return f"{model}-k{point}-{sent}-{netem}-b{batch_size}{depth}"
+    return f"{model}-k{point}-{sent}-{netem}-b{batch_size}{depth}{ahead}"
 
 
 def trial_name(cell: str, number: int) -> str:

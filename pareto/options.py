@@ -147,10 +147,9 @@ _OPTIONS = (
     ),
     Option(
         "prefetch",
-        "With --from jpeg: requests that the edge decodes ahead in the throughput phase, in a thread of its own.",
-        0,
+        "With --from jpeg: requests that the edge decodes ahead in the throughput phase, with commas: 0,1,4.",
+        (0,),
         "0: in line",
-        type=int,
     ),
     Option("trials", "How many rounds: trials of each cell.", 6, f"6; {QUICK_TRIALS} with --quick", type=int),
     Option(

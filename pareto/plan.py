@@ -14,8 +14,8 @@ from pareto.constants import MOST_IN_FLIGHT
 from pareto.errors import UserError
 from pareto.link import probe
 from pareto.link.profile import Profile
+from pareto.stage_builds import StageBuilds
 from pareto.sweep import ALONG, AUTO, Cell, Condition, Sweep
-from partitions.engines import registry as engines
 
 OVERHEAD_S = 0.17
 """Baselines, control messages, checking results, writing rows: a trial's share that is neither phase nor probe."""
@@ -98,13 +98,15 @@ class ModelFacts:
 
 @dataclass(frozen=True)
 class Trial:
-    """A cell to measure in a round. Foreseen: latency_s of a request, estimate_s of the trial with its probes."""
+    """A cell to measure in a round. Foreseen: latency_s of a request, estimate_s of the trial with its probes, and of
+    that building_s, until the hosts' engines have built their stages."""
 
     cell: Cell
     round: int
     latency_s: float
     estimate_s: float
     effort: Effort
+    building_s: float = 0.0
 
     def warmup_requests(self, proven: bool, compute_s: float = 0.0) -> int:
         """Requests before the clock starts: one to prove a cell's output, and what warms up.
@@ -156,6 +158,7 @@ def cells(sweep: Sweep, models: Mapping[str, ModelFacts], netems: Iterable[str])
             codec,
             engine,
             depth,
+            ahead,
             meant,
         )
         for model, facts in models.items()
@@ -163,6 +166,7 @@ def cells(sweep: Sweep, models: Mapping[str, ModelFacts], netems: Iterable[str])
         for batch_size in sweep.batch_sizes
         for cuts in facts.splits
         for depth in sweep.depths
+        for ahead in sweep.prefetch
         for engine in sweep.engines
         for codec, meant in _codecs(sweep, facts, cuts).items()
         for backend in sweep.backends
@@ -263,7 +267,7 @@ def make(
     def is_due(cell: Cell, number: int) -> bool:
         return number <= max(last[each] for each in cell.conditions) and (cell, number) not in done
 
-    return _rounds(sweep, models, networks, numbers, is_due)
+    return _rounds(sweep, models, networks, numbers, is_due, fresh=True)
 
 
 def starts_anew(every: int | None, number: int) -> bool:
@@ -271,17 +275,22 @@ def starts_anew(every: int | None, number: int) -> bool:
     return number == 1 or (every is not None and (number - 1) % every == 0)
 
 
-def _with_restarts(
-    sweep: Sweep, trials: Sequence[Trial], networks: Mapping[str, Sequence[Profile]]
+def _with_waits(
+    sweep: Sweep, trials: Sequence[Trial], networks: Mapping[str, Sequence[Profile]], builds: StageBuilds
 ) -> tuple[Trial, ...]:
-    """The trials with the wait for fresh workers added to the first of a round; the first round's are there already."""
-    before = [0, *(trial.round for trial in trials)]
-    return tuple(
-        replace(trial, estimate_s=trial.estimate_s + _restart_s(sweep, networks[trial.cell.netem]))
-        if trial.round not in (1, was) and starts_anew(sweep.restart_rounds, trial.round)
-        else trial
-        for trial, was in zip(trials, before, strict=False)
-    )
+    """The trials with what they wait for: the first of a round for fresh workers, where it needs them (the first
+    round's are there already), and each for its stages to be built.
+    """
+    made, before = [], 0
+    for trial in trials:
+        wait_s = 0.0
+        if trial.round not in (1, before) and starts_anew(sweep.restart_rounds, trial.round):
+            wait_s = _restart_s(sweep, networks[trial.cell.netem])
+            builds.forget()
+        before = trial.round
+        building_s = builds.wait_s(trial.cell)
+        made.append(replace(trial, estimate_s=trial.estimate_s + wait_s + building_s, building_s=building_s))
+    return tuple(made)
 
 
 def _restart_s(sweep: Sweep, network: Sequence[Profile]) -> float:
@@ -349,15 +358,19 @@ def _rounds(
     networks: Mapping[str, Sequence[Profile]],
     numbers: Iterable[int],
     is_due: Callable[[Cell, int], bool],
+    *,
+    fresh: bool = False,
 ) -> Plan:
-    """The cells that are due in each of these rounds, in the round's order."""
+    """The cells that are due in each of these rounds, in the round's order. fresh: as of `StageBuilds`."""
     trials = [
         _trial(cell, number, sweep, models, networks)
         for number in numbers
         for cell in _order(sweep, models, networks, number)
         if is_due(cell, number)
     ]
-    return Plan(_with_restarts(sweep, trials, networks), sweep.trials)
+    last = {name: len(model.points) - 1 for name, model in models.items()}
+    builds = StageBuilds(last, sweep.edge_cpu, fresh=fresh)
+    return Plan(_with_waits(sweep, trials, networks, builds), sweep.trials)
 
 
 def _order(
@@ -418,16 +431,8 @@ def _trial(
     warming_s = latency_s * _warming(latency_s)
     if starts_anew(sweep.restart_rounds, number):
         warming_s = max(warming_s, latency_s)
-    building_s = _building_s(cell, is_first=starts_anew(sweep.restart_rounds, number))
-    around_s = building_s + warming_s + _fill_and_drain_s(cell, latency_s, pace_s) + probing_s + OVERHEAD_S
+    around_s = warming_s + _fill_and_drain_s(cell, latency_s, pace_s) + probing_s + OVERHEAD_S
     return Trial(cell, number, latency_s, phases_s + around_s, effort)
-
-
-def _building_s(cell: Cell, *, is_first: bool) -> float:
-    """How long the trial waits for the engine that is slowest to build its stage; all hosts build at the same time."""
-    engine, hosts = engines.parse(cell.engine), len(cell.cuts) + 1
-    used = [engines.ENGINES[engine.at(position, hosts)] for position in range(hosts)]
-    return max(entry.build_s if is_first else entry.again_s for entry in used)
 
 
 def _hosts_s(cell: Cell, model: ModelFacts) -> list[float]:

@@ -7,8 +7,6 @@ from pathlib import Path
 from rich.console import Console
 
 from analysis.comparing.published import Published, beside
-from analysis.runs.manifest import manifest
-from analysis.runs.setups import SIMULATED
 from analysis.tables.published import published_table, write
 from pareto import COMMAND, DATA
 from pareto.console import files
@@ -34,8 +32,7 @@ def compare(console: Console, run: Path, path: Path, out: Path) -> None:
     """Print a run beside published results, and write the tables to `out`/compare-<run>-<name>. Raises UserError."""
     published = read(path)
     found = beside([run], published)
-    name = f"{run} (simulated: nothing was measured)" if manifest(run).get(SIMULATED) else str(run)
-    console.print(published_table(published, found, name, COMMAND))
+    console.print(published_table(published, found, run, COMMAND))
     folder = out / f"compare-{run.resolve().name}-{path.stem}"
     try:
         files(console, write(found, folder))

@@ -358,9 +358,7 @@ class Job:
 
     def _of_testbed(self, bed: Testbed) -> Workers:
         sweep = self.sweep
-        return Workers(
-            bed, self._prepared, sweep.transports, sweep.sample, sweep.tcp, prefetch=sweep.prefetch
-        )
+        return Workers(bed, self._prepared, sweep.transports, sweep.sample, sweep.tcp)
 
     def _ended(self, workers: AnyWorkers, bed: Testbed) -> dict[str, Any]:
         """What the session's record says when it is over, however it ended."""

@@ -377,5 +377,6 @@ def _named(trial: Trial, run: str) -> Row:
         "codec": cell.codec,
         "engine": cell.engine,
         "in_flight_asked": cell.in_flight,
+        "prefetch_asked": str(cell.prefetch),
         "round": trial.round,
     }

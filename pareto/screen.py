@@ -30,6 +30,8 @@ from pareto.worker.sensors.raspberry import throttled_words
 from partitions.engines.registry import EAGER
 
 REDRAW_HZ = 1.0
+BUILDING_S = 1.0
+"""A trial that waits for so long has a stage built; to load one that was built takes less."""
 LISTED_FAULTS = 10
 
 
@@ -67,6 +69,8 @@ def plan(
         table.add_row("batch sizes", ", ".join(map(str, sweep.batch_sizes)))
     if sweep.depths != (AUTO,):
         table.add_row("in flight", ", ".join(sweep.depths))
+    if any(sweep.prefetch):
+        table.add_row("decoded ahead", ", ".join(map(str, sweep.prefetch)))
     slow = f", edge at {sweep.edge_cpu:.0%} of a core" if sweep.edge_cpu < 1 else ""
     gpus = gpus_in_words(sweep.device, chain(max(hosts, 2)), sweep.alone)
     table.add_row("testbed", sweep.testbed + (f", {hosts} hosts" if hosts > 2 else "") + slow + gpus)
@@ -106,7 +110,8 @@ class Progress(Watcher):
         self._out = out
         self.begin(plan)
         self._ended = 0
-        self._spent_s = self._foreseen_s = 0.0
+        self._spent_s, self._foreseen_s = {True: 0.0, False: 0.0}, {True: 0.0, False: 0.0}
+        """Of the trials that wait for stages to be built, and of the others."""
         self._now: Cell | None = None
         self._last = self._sensors = ""
         self._doing = "starting"
@@ -134,15 +139,20 @@ class Progress(Watcher):
     def begin(self, plan: Plan) -> None:
         """Take in what is planned, before the first trial."""
         self._plan = plan
-        self._left_s = plan.estimate_s
+        self._left_s = {True: 0.0, False: 0.0}
+        self._await(plan.trials)
 
     def expect(self, part: Plan) -> None:
         """Take in what is measured next, which may be more than was planned. In a log, an added round has no lines."""
         added = tuple(set(part.trials).difference(self._plan.trials))
         if added:
             self._plan = Plan(self._plan.trials + added, self._plan.rounds)
-            self._left_s += sum(trial.estimate_s for trial in added)
+            self._await(added)
             self._tenths = 10
+
+    def _await(self, trials: Sequence[Trial]) -> None:
+        for trial in trials:
+            self._left_s[_builds(trial)] += trial.estimate_s
 
     def shows(self, words: str) -> None:
         """Say what is done before the first trial."""
@@ -161,9 +171,10 @@ class Progress(Watcher):
 
     def finished(self, trial: Trial, row: Row) -> None:
         self._ended += 1
-        self._left_s -= trial.estimate_s
-        self._spent_s += row["wall_s"]
-        self._foreseen_s += trial.estimate_s
+        builds = _builds(trial)
+        self._left_s[builds] -= trial.estimate_s
+        self._spent_s[builds] += row["wall_s"]
+        self._foreseen_s[builds] += trial.estimate_s
         self._last = _figures(row)
         if row["status"] != "ok":
             self._out.print(f"{row['status']}: {_named(trial.cell)}, round {trial.round}: {row['reason']}")
@@ -187,9 +198,15 @@ class Progress(Watcher):
 
     @property
     def eta_s(self) -> float:
-        """Seconds that are left: what is left of the estimate, times how far off the estimate has been so far."""
-        pace = self._spent_s / self._foreseen_s if self._foreseen_s else 1.0
-        return max(0.0, self._left_s * pace)
+        """Seconds that are left: what is left of the estimate, times how far off the estimate has been so far, of
+        trials that wait for stages to be built apart from the others."""
+        spent_s, foreseen_s = sum(self._spent_s.values()), sum(self._foreseen_s.values())
+        every = spent_s / foreseen_s if foreseen_s else 1.0
+        paces = {
+            builds: self._spent_s[builds] / of_these if of_these else every
+            for builds, of_these in self._foreseen_s.items()
+        }
+        return max(0.0, sum(left_s * paces[builds] for builds, left_s in self._left_s.items()))
 
     def _draw(self) -> Table:
         total = len(self._plan.trials)
@@ -207,6 +224,11 @@ class Progress(Watcher):
         if self._sensors:
             both.add_row(Text(self._sensors, overflow="ellipsis", no_wrap=True))
         return both
+
+
+def _builds(trial: Trial) -> bool:
+    """Whether a trial waits for a stage to be built."""
+    return trial.building_s >= BUILDING_S
 
 
 def on_one_core(roles: Sequence[str]) -> str:
@@ -245,7 +267,8 @@ def summary(out: Console, tally: Tally, wall_s: float, simulated_in_s: float | N
             f"{duration(wall_s)}: {what}"
         )
     for row in tally.faulty[:LISTED_FAULTS]:
-        apart = _apart(row["batch_size"], row["in_flight_asked"], row["codec"], row["engine"])
+        depths = row["in_flight_asked"], int(row["prefetch_asked"])
+        apart = _apart(row["batch_size"], *depths, row["codec"], row["engine"])
         cell = f"{row['model']} {row['point']} {row['backend']} {row['netem']}{apart}, round {row['round']}"
         out.print(f"{row['status']}: {cell}: {row['reason']}")
     if len(tally.faulty) > LISTED_FAULTS:
@@ -314,16 +337,17 @@ def _tcp(tcp: TcpSettings) -> str:
 
 
 def _named(cell: Cell) -> str:
-    apart = _apart(cell.batch_size, cell.in_flight, cell.codec, cell.engine)
+    apart = _apart(cell.batch_size, cell.in_flight, cell.prefetch, cell.codec, cell.engine)
     return f"{cell.model} {cell.point} ({cell.point_name}) {cell.backend} {cell.netem}{apart}"
 
 
-def _apart(batch_size: int, in_flight: str, codec: str, engine: str) -> str:
-    """The codec, engine, batch size and depth of a cell, where a sweep may have several."""
+def _apart(batch_size: int, in_flight: str, prefetch: int, codec: str, engine: str) -> str:
+    """The codec, engine, batch size and depths of a cell, where a sweep may have several."""
     coded = f" {codec}" if codec != NONE else ""
     batch = f" b{batch_size}" if batch_size > 1 else ""
     built = f" {engine}" if engine != EAGER else ""
-    return coded + built + batch + (f" d{in_flight}" if in_flight != AUTO else "")
+    ahead = f" p{prefetch}" if prefetch else ""
+    return coded + built + batch + (f" d{in_flight}" if in_flight != AUTO else "") + ahead
 
 
 _SENSED = (

@@ -184,6 +184,7 @@ class Searching:
                         "codec": cell.codec,
                         "engine": cell.engine,
                         "in_flight_asked": cell.in_flight,
+                        "prefetch_asked": str(cell.prefetch),
                         "round": int(decision.when[number]),
                         "how": decision.strikes.how[number],
                         "latency_s": float(np.exp(at[number, 0])),
@@ -280,7 +281,7 @@ class Searching:
 
 
 def _group(condition: Condition) -> Group:
-    model, netem, batch_size, _, _, in_flight = condition
+    model, netem, batch_size, _, _, in_flight, _ = condition
     return model, netem, batch_size, in_flight
 
 

@@ -309,6 +309,7 @@ def _cell(row: Mapping[str, str]) -> Cell:
         row["codec"],
         row["engine"],
         row["in_flight_asked"],
+        int(row["prefetch_asked"]),
     )
 
 

@@ -158,7 +158,7 @@ class Sweep(BaseModel):
     hosts: int | None = _option("hosts", ge=2, le=MAX_HOSTS)
     input: Literal["auto", "uint8", "float32"] = _option("input")
     source: Literal["pixels", "jpeg"] = _option("from")
-    prefetch: int = _option("prefetch", ge=0, le=MOST_IN_FLIGHT)
+    prefetch: Numbers = _option("prefetch")
     dataset: Annotated[str, AfterValidator(dataset_names.checked)] = _option("dataset")
     data_path: Annotated[Path, AfterValidator(_absolute)] | None = _option("data_path")
     images: int | None = _option("images", ge=1, le=MOST_IMAGES)
@@ -251,15 +251,17 @@ class Sweep(BaseModel):
 
 Networks = Mapping[str, Sequence[Profile]]
 """By name, the profile of each link."""
-Condition = tuple[str, str, int, str, str, str]
-"""What is the same for all points that are compared: model, network, batch size, codec, engine, requests in flight."""
+Condition = tuple[str, str, int, str, str, str, int]
+"""What is the same for all points that are compared: model, network, batch size, codec, engine, requests in flight, and
+those decoded ahead."""
 
 
 @dataclass(frozen=True)
 class Cell:
     """One combination to measure. cuts: for each link, how many units run before it.
 
-    codec: what is at work there. stands_for: the codecs of the sweep that come to the same there (`Codec.at`).
+    codec: what is at work there. prefetch: requests that the edge is to decode ahead. stands_for: the codecs of the
+    sweep that come to the same there (`Codec.at`).
     """
 
     model: str
@@ -271,6 +273,7 @@ class Cell:
     codec: str = "none"
     engine: str = engine_registry.EAGER
     in_flight: str = AUTO
+    prefetch: int = 0
     stands_for: tuple[str, ...] = field(default=(), compare=False)
 
     @property
@@ -280,14 +283,23 @@ class Cell:
 
     @property
     def condition(self) -> Condition:
-        return self.model, self.netem, self.batch_size, self.codec, self.engine, self.in_flight
+        return self._condition(self.codec)
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
         """Those in which it competes: one for each codec that it stands for."""
         codecs = self.stands_for or (self.codec,)
-        return tuple(
-            (self.model, self.netem, self.batch_size, codec, self.engine, self.in_flight) for codec in codecs
+        return tuple(map(self._condition, codecs))
+
+    def _condition(self, codec: str) -> Condition:
+        return (
+            self.model,
+            self.netem,
+            self.batch_size,
+            codec,
+            self.engine,
+            self.in_flight,
+            self.prefetch,
         )
 
     @property
@@ -317,6 +329,7 @@ class Cell:
             self.in_flight,
             self.codec,
             self.engine,
+            self.prefetch,
         )
 
 
@@ -393,6 +406,9 @@ def check_sweep(sweep: Sweep) -> Sweep:
     for depth in sweep.depths:
         if depth != AUTO and not (depth.isdecimal() and 1 <= int(depth) <= MOST_IN_FLIGHT):
             raise UserError(f"--in-flight {depth}: {AUTO}, or a number from 1 to {MOST_IN_FLIGHT}")
+    for ahead in sweep.prefetch:
+        if not 0 <= ahead <= MOST_IN_FLIGHT:
+            raise UserError(f"--prefetch {ahead}: a number from 0 to {MOST_IN_FLIGHT}")
     _check_codecs(sweep)
     _check_engines(sweep)
     for name in sweep.netems:
@@ -431,9 +447,10 @@ def _check_source(sweep: Sweep) -> None:
     if sweep.source != JPEG:
         if file:
             raise UserError(f"--codec {file} sends the camera's files: give it with --from {JPEG} only")
-        if sweep.prefetch:
+        if any(sweep.prefetch):
+            typed = OPTIONS["prefetch"].written(sweep.prefetch)
             raise UserError(
-                f"--prefetch {sweep.prefetch}: nothing is decoded on the edge: give it with --from {JPEG} only"
+                f"--prefetch {typed}: nothing is decoded on the edge: give it with --from {JPEG} only"
             )
         return
     if sweep.dataset != dataset_names.FOLDER:

@@ -62,17 +62,12 @@ class Workers(AnyWorkers):
         backends: tuple[str, ...],
         sample_s: float | None = None,
         tcp: TcpSettings | None = None,
-        prefetch: int = 0,
     ) -> None:
-        """`backends`: the cells' transports. `sample_s`: how often the devices' sensors are read; None: never.
-
-        prefetch: as in `RunTrial`.
-        """
+        """`backends`: the cells' transports. `sample_s`: how often the devices' sensors are read; None: never."""
         self._testbed = testbed
         self._prepared = prepared
         self._backends = backends
         self._tcp = tcp or TcpSettings()
-        self._prefetch = prefetch
         self._sessions = Programs(testbed.heartbeat)
         self._model: str | None = None
         self._is_whole = False
@@ -240,7 +235,7 @@ class Workers(AnyWorkers):
                 throughput=messages.Length(*trial.effort.throughput),
                 transfer_s=max((crossing.usual_s for crossing in self.crossings(cell, network)), default=0.0),
                 in_flight=None if cell.in_flight == AUTO else int(cell.in_flight),
-                prefetch=self._prefetch,
+                prefetch=cell.prefetch,
             )
         )
 

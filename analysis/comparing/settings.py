@@ -14,7 +14,18 @@ from analysis.runs.setups import NOT_RECORDED, NOT_SET
 
 DOUBTFUL = "attention: "
 _SHOWN_ELSEWHERE = frozenset(
-    ("models", "netems", "backends", "points", "batch_sizes", "engines", "depths", "testbed", "device")
+    [
+        "models",
+        "netems",
+        "backends",
+        "points",
+        "batch_sizes",
+        "engines",
+        "depths",
+        "prefetch",
+        "testbed",
+        "device",
+    ]
 )
 """Options whose differences show in what only one run has, in the testbed, and in the hosts."""
 _OF_MODEL = {

@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 Runs = str | Path | Iterable[str | Path]
 """A path, a text, a pattern such as `results/*`, or several of them."""
-ROW = [*(name for name in TRIAL if name != "setup"), "engine"]
+ROW = [*(name for name in TRIAL if name != "setup"), "engine", "prefetch_asked"]
 """The columns that name a trial in a file."""
 ONE_LINK = "edge-server"
 """The link of two hosts."""
@@ -218,7 +218,7 @@ def _stages(where: Sequence[Path], trials: pd.DataFrame, labels: Setups) -> pd.D
     rows, _, notes = _frame([folder for folder in where if reading.is_there(folder, STAGES)], STAGES)
     for note in notes:
         log.warning("%s", note)
-    rows["setup"] = labels.with_engines(rows).of(rows)
+    rows["setup"] = labels.with_factors(rows).of(rows)
     if (stands(trials) & (trials["status"] != "ok")).any():
         rows = trusted(rows, rows[ROW].merge(trials[[*ROW, "status"]], how="left", on=ROW)["status"])
     return rows
@@ -235,7 +235,9 @@ def _frame(where: Sequence[Path], table: Table) -> tuple[pd.DataFrame, dict[str,
     for folder in where:
         rows, others = reading.read(folder, table)
         unknown |= dict.fromkeys(others)
-        rows = _filled(_filled(rows, "run", folder.resolve().name), "in_flight_asked", "auto")
+        instead = {"run": folder.resolve().name, "in_flight_asked": "auto", "prefetch_asked": "0"}
+        for name, value in instead.items():
+            rows = _filled(rows, name, value)
         for name in rows["run"].unique().to_pylist():
             first = folder_of.setdefault(name, folder)
             if first is not folder:

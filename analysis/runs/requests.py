@@ -139,6 +139,7 @@ def file_prefix(cell: Mapping[Any, Any]) -> str:
         cell["in_flight_asked"],
         cell["codec"],
         cell.get("engine", ""),
+        int(cell.get("prefetch_asked") or 0),
     )
 
 

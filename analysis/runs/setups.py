@@ -33,6 +33,7 @@ HOST = ("torch", "cpu", "device", "cuda", "threads", "governor")
 IN_FORCE = {"congestion": "congestion_control", "initial_window": "initial_window_segments"}
 """Options, and where the testbed reports what was in force: to ask for what is usual anyway changes nothing."""
 LABEL_LIMIT = 24
+_AHEAD = "prefetch="
 
 Trials = tuple[str, str, str, int]
 """Values of `KEY`."""
@@ -46,28 +47,31 @@ Differing = dict[tuple[str, str], Any]
 class Setups:
     """The setup of each kind of trial that has one, by the values of `KEY`; and what tells them apart, a line each.
 
-    engines: whether any trial ran by another engine than eager; then a setup says each trial's.
+    engines: whether any trial ran by another engine than eager; then a setup says each trial's. ahead: whether any
+    was to decode ahead; then likewise.
     """
 
     labels: Mapping[Trials, str] = field(default_factory=dict)
     notes: Sequence[str] = ()
     engines: bool = False
+    ahead: bool = False
 
     def of(self, rows: pd.DataFrame) -> pd.Series:
         """The setup of each row (trials, or stages of them); empty text where nothing differs."""
         plain = pd.Series("", index=rows.index, dtype="str")
-        if not self.labels and not self.engines:
+        if not self.labels and not self.engines and not self.ahead:
             return plain
         groups = rows.groupby(KEY, sort=False)
         labels = [self.labels.get(key, "") for key in _kinds(rows)]
         setup = pd.Series(np.array(labels, dtype=object)[groups.ngroup()], index=rows.index, dtype="str")
-        if not self.engines:
-            return setup
-        return setup.where(setup == "", setup + " ") + engines(rows)
+        if self.ahead:
+            setup = setup.where(setup == "", setup + " ") + _AHEAD + _ahead(rows)
+        return setup.where(setup == "", setup + " ") + engines(rows) if self.engines else setup
 
-    def with_engines(self, rows: pd.DataFrame) -> Setups:
-        """The same, and whether any of these rows ran by another engine than eager."""
-        return replace(self, engines=self.engines or bool((engines(rows) != EAGER).any()))
+    def with_factors(self, rows: pd.DataFrame) -> Setups:
+        """The same, and whether any of these rows ran by another engine than eager, or was to decode ahead."""
+        by_engine, ahead = bool((engines(rows) != EAGER).any()), bool((_ahead(rows) != "0").any())
+        return replace(self, engines=self.engines or by_engine, ahead=self.ahead or ahead)
 
 
 def setups(manifests: Mapping[str, Mapping[str, Any]], trials: pd.DataFrame) -> Setups:
@@ -79,7 +83,7 @@ def setups(manifests: Mapping[str, Mapping[str, Any]], trials: pd.DataFrame) -> 
     """
     kinds = _kinds(trials)
     result = _setups(manifests, kinds) if len(manifests) > 1 else Setups()
-    result = result.with_engines(trials)
+    result = result.with_factors(trials)
     simulated = [run for run, manifest in manifests.items() if manifest.get(SIMULATED)]
     if not simulated:
         return result
@@ -91,9 +95,20 @@ def setups(manifests: Mapping[str, Mapping[str, Any]], trials: pd.DataFrame) -> 
     return replace(result, labels=labels)
 
 
-def engine_of(setup: str) -> str:
-    """The engine of trials that have this setup in a run by itself, which has no other settings to tell apart."""
-    return EAGER if setup in ("", SIMULATED) else setup
+def factors_of(setup: str) -> tuple[str, int]:
+    """The engine of trials that have this setup in a run by itself, which has no other settings to tell apart, and how
+    many requests were to be decoded ahead."""
+    parts = [part for part in setup.split() if part != SIMULATED]
+    ahead = [part.removeprefix(_AHEAD) for part in parts if part.startswith(_AHEAD)]
+    return next((part for part in parts if not part.startswith(_AHEAD)), EAGER), int(ahead[0]) if ahead else 0
+
+
+def _ahead(rows: pd.DataFrame) -> pd.Series:
+    """How many requests the edge was to decode ahead, in text; 0 where that is not recorded."""
+    if "prefetch_asked" not in rows:
+        return pd.Series("0", index=rows.index, dtype="str")
+    ahead = rows["prefetch_asked"].astype(object).fillna("").astype("str")
+    return ahead.where(ahead != "", "0")
 
 
 def _kinds(rows: pd.DataFrame) -> list[Trials]:
@@ -154,7 +169,8 @@ def _of_run(manifest: Mapping[str, Any], sweep: Mapping[str, Any]) -> dict[str, 
     each = sessions(manifest)
     settings = {name: sweep.get(name, NOT_RECORDED) for name in OPTIONS}
     settings["threads"] = settings["threads"] or 1
-    settings["prefetch"] = sweep.get("prefetch", 0)
+    ahead = sweep.get("prefetch", 0)  # since it is a factor, each trial has its own
+    settings["prefetch"] = ahead if isinstance(ahead, int) else 0
     for name, fact in IN_FORCE.items():
         settings[name] = _over(each, "testbed", fact) or sweep.get(name, NOT_RECORDED)
     roles = dict.fromkeys(role for session in each for role in section(session, "hosts"))

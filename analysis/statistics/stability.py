@@ -15,7 +15,7 @@ from scipy.stats import kendalltau, theilslopes
 
 from analysis.naming import cell_name, cell_title, condition_title, count
 from analysis.points import CONDITION, TRIAL
-from analysis.runs.setups import engine_of
+from analysis.runs.setups import factors_of
 from analysis.standing import stands
 from analysis.statistics import significance
 from analysis.statistics.samples import LEAST_VALUES, Floats
@@ -251,7 +251,7 @@ class Certainty:
     points: int
     unsure: int
     widest: str
-    conditions: frozenset[tuple[str, str, int, str, str, str]]
+    conditions: frozenset[tuple[str, str, int, str, str, str, int]]
     lost: tuple[str, ...]
     mostly_invalid: tuple[str, ...] = ()
 
@@ -281,7 +281,7 @@ def certainty(front: pd.DataFrame, within: float) -> Certainty:
         unsure=len(unsure),
         widest=_widest(front, off.loc[unsure.index]),
         conditions=frozenset(
-            (model, netem, int(batch), codec, engine_of(setup), depth)
+            (model, netem, int(batch), codec, (by := factors_of(setup))[0], depth, by[1])
             for model, netem, batch, codec, depth, setup in keys
         ),
         lost=tuple(_named_in(front, row) for _, row in lost.iterrows()),

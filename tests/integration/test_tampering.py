@@ -128,7 +128,7 @@ def test_an_honest_link_is_not_off(workers: Workers, prepared: Prepared) -> None
 
 
 @pytest.mark.alone
-@pytest.mark.parametrize("rate", [0.97, 1.03])
+@pytest.mark.parametrize("rate", [0.85, 0.92, 0.97, 1.03])
 def test_a_relay_whose_rate_is_off(
     workers: Workers, prepared: Prepared, monkeypatch: pytest.MonkeyPatch, rate: float
 ) -> None:
@@ -164,7 +164,10 @@ def test_a_relay_whose_delay_is_off_by_a_millisecond(
 
 
 @pytest.mark.alone
-def test_a_relay_that_is_slow_only_while_the_trial_runs(workers: Workers, prepared: Prepared) -> None:
+@pytest.mark.parametrize("rate", [0.85, 0.92])
+def test_a_relay_that_is_slow_only_while_the_trial_runs(
+    workers: Workers, prepared: Prepared, rate: float
+) -> None:
     """Both probes find what was asked."""
     shaper = workers.links[0].shaper
 
@@ -172,7 +175,7 @@ def test_a_relay_that_is_slow_only_while_the_trial_runs(workers: Workers, prepar
         return measured(
             workers,
             cell(prepared, 3),
-            before=lambda: shaper.apply(out_at(0.92)(LINK)),
+            before=lambda: shaper.apply(out_at(rate)(LINK)),
             after=lambda: shaper.apply(LINK),
         )
 
@@ -227,9 +230,12 @@ def test_stale_weights_on_the_server(
         workers.close()
 
 
-def test_stale_weights_on_all_hosts(workers: Workers, prepared: Prepared, stale: Prepared) -> None:
+@pytest.mark.parametrize("backend", ["tcp", "rpc"])
+def test_stale_weights_on_all_hosts(
+    workers: Workers, prepared: Prepared, stale: Prepared, backend: str
+) -> None:
     """Both ends agree, and their results are not the whole model's."""
-    it = cell(prepared, 5)
+    it = cell(prepared, 5, backend=backend)
     workers.ready(it, [LINK])
     load_stale(workers, prepared, stale, EDGE, SERVER)
     try:

@@ -207,6 +207,17 @@ def test_each_depth_is_a_cell_of_its_own_and_foreseen_as_such(monkeypatch: pytes
     assert estimates["1"] > estimates["auto"] + 30 * 0.2 * 0.7
 
 
+def test_each_number_of_requests_decoded_ahead_is_a_condition_of_its_own() -> None:
+    camera = {"from": "jpeg", "dataset": "folder", "data_path": "pictures", "backend": "tcp"}
+    wanted = make_sweep({"model": "m", "prefetch": "0,1,4", "trials": 2, **camera})
+    models = {"m": ModelFacts((("input", 10_000), ("output", 0)), 0.03, splits=((0,),))}
+    made = plan.make(wanted, models, {"none": [profile_files.load("none")]})
+    for number in (1, 2):
+        in_round = [trial.cell for trial in made.trials if trial.round == number]
+        assert sorted(cell.prefetch for cell in in_round) == [0, 1, 4]
+        assert len({cell.condition for cell in in_round}) == 3
+
+
 def test_what_a_local_testbeds_cores_leave_of_a_throughput() -> None:
     quick = ModelFacts((("input", 100_000), ("a", 1000), ("output", 0)), 0.004, splits=((1,), (2,)))
     cut, whole = (Cell("m", (point,), "", "tcp", "x", 1) for point in (1, 2))
@@ -281,6 +292,27 @@ def test_a_trial_waits_for_the_slowest_engine_most_in_the_first_round() -> None:
     )
 
 
+def test_a_stage_is_built_once_for_all_backends_and_longer_on_a_slow_edge() -> None:
+    facts = {"m": ModelFacts((("input", 100), ("one", 400), ("last", 0)), 0.01, splits=((1,), (2,)))}
+    networks = {"none": [profile_files.load("none")]}
+    options = {"model": "m", "engine": "edge=compile", "backend": "tcp,rpc", "trials": 2}
+    wanted = make_sweep({**options, "edge_cpu": 0.25})
+    made, cost = plan.make(wanted, facts, networks), ENGINES["compile"]
+    waits_s = sorted(trial.building_s for trial in made.trials)
+    assert waits_s == [cost.again_s / 0.25] * 6 + [cost.build_s / 0.25] * 2
+    (_, early), (_, late) = [(trial.building_s, trial) for trial in made.trials if trial.cell.cuts == (1,)][
+        :2
+    ]
+    assert (early.round, early.building_s, late.building_s) == (1, cost.build_s / 0.25, cost.again_s / 0.25)
+    begun = frozenset((trial.cell, 1) for trial in made.trials)
+    again = plan.make(wanted, facts, networks, begun)
+    assert sum(trial.building_s >= cost.build_s for trial in again.trials) == 2, "the workers are fresh"
+    anew = plan.make(make_sweep({**options, "restart": "round"}), facts, networks)
+    assert [trial.building_s for trial in anew.trials].count(cost.build_s) == 4
+    added = plan.further(wanted, facts, networks, {made.trials[0].cell.condition: 3})
+    assert {trial.building_s for trial in added.trials} == {cost.again_s / 0.25}
+
+
 def test_pictures_are_cells_where_nothing_but_the_input_crosses() -> None:
     wanted = make_sweep({"model": "m", "codec": "none,jpeg", "backend": "tcp"})
     points = (("input", 100), ("one", 400), ("last", 0))
@@ -345,7 +377,7 @@ def test_an_added_round_has_the_cells_that_stand_for_its_codec() -> None:
     for codecs in ("int8", "none,int8"):
         wanted, models = of_bytes(codec=codecs)
         networks = {"none": [profile_files.load("none")]}
-        int8 = ("m", "none", 1, "int8", "eager", "auto")
+        int8 = ("m", "none", 1, "int8", "eager", "auto", 0)
         assert int8 in plan.last_rounds(wanted, models, ["none"])
         added = plan.further(wanted, models, networks, {int8: 3})
         assert sorted((trial.cell.cuts, trial.cell.codec) for trial in added.trials) == [

@@ -45,8 +45,7 @@ class Opened:
         self.done.append("open")
         return Mock(close=lambda: self.done.append("bed closed"), lost=lambda: "")
 
-    def workers(self, *_: Any, prefetch: int) -> Any:
-        self.prefetch = prefetch
+    def workers(self, *_: Any) -> Any:
         return Mock(launch=self.launch, close=lambda: self.done.append("workers closed"))
 
     def prepare(self) -> dict[str, Any]:
@@ -70,9 +69,8 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
 
 
 def test_workers_begin_to_start_before_the_models_are_prepared(opened: Opened) -> None:
-    job = run.Job(LOCAL.model_copy(update={"prefetch": 3}), 0.0, dry_run=False, launch=True)
+    job = run.Job(LOCAL, 0.0, dry_run=False, launch=True)
     assert opened.done == ["open", "launch", "prepare"]
-    assert opened.prefetch == 3
     assert job._workers(job._testbed(), 0) is job._workers(job._testbed(), 0), "they are those of the run"
     assert opened.done.count("open") == 1
     job.close()

@@ -6,7 +6,7 @@ import io
 import itertools
 import re
 import threading
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -229,6 +229,18 @@ def test_a_log_gets_a_line_for_each_tenth_and_each_fault(out: Console, snapshot:
     assert text(out) == snapshot
 
 
+def test_the_time_left_tells_trials_that_wait_for_a_build_from_others(out: Console) -> None:
+    todo = made()
+    builds = [replace(trial, building_s=9.0) for trial in todo.trials[:2]]
+    todo = replace(todo, trials=(*builds, *todo.trials[2:]))
+    with screen.Progress(out, todo) as progress:
+        for trial, factor in zip(todo.trials[:3], (3, 3, 1), strict=False):
+            row = {"status": "ok", "reason": "", "wall_s": factor * trial.estimate_s}
+            progress.started(trial)
+            progress.finished(trial, row)
+        assert progress.eta_s == pytest.approx(sum(trial.estimate_s for trial in todo.trials[3:]))
+
+
 def test_no_two_cells_have_the_same_line_of_a_fault(out: Console) -> None:
     factors = {"engine": "eager,onnx", "codec": "none,int8", "batch_size": "1,8", "in_flight": "auto,4"}
     sweep = make_sweep({"model": "mobilenet_v2", "netem": "wifi", "trials": 1, **factors})
@@ -252,7 +264,7 @@ def test_the_summary_adds_up_and_lists_what_is_not_ok(out: Console, snapshot: Sn
         "status": "invalid",
         "reason": "off",
     }
-    bad |= {"in_flight_asked": "4", "codec": "none", "engine": "eager"}
+    bad |= {"in_flight_asked": "4", "prefetch_asked": "0", "codec": "none", "engine": "eager"}
     tally = Tally(measuring=80.0, probing=5.0, watching=90.0, driver_cpu=1.8, trials=40, faulty=[bad] * 12)
     screen.summary(out, tally, 100.0)
     shown = text(out)

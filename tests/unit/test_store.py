@@ -32,6 +32,7 @@ def trial(number: int, status: str = "ok", **fields: Any) -> dict[str, Any]:
         "codec": CELL.codec,
         "engine": CELL.engine,
         "in_flight_asked": CELL.in_flight,
+        "prefetch_asked": str(CELL.prefetch),
         "round": number,
         "status": status,
         **fields,
@@ -182,6 +183,14 @@ def test_cells_of_different_depth_are_told_apart(store: Store) -> None:
     store.append_trial(trial(1, in_flight_asked="8"))
     assert store.done() == {(CELL, 1), (deep, 1)}
     assert CELL.id != deep.id
+
+
+def test_cells_that_decode_ahead_are_told_apart(store: Store) -> None:
+    ahead = replace(CELL, prefetch=2)
+    store.append_trial(trial(1))
+    store.append_trial(trial(1, prefetch_asked="2"))
+    assert store.done() == {(CELL, 1), (ahead, 1)}
+    assert CELL.id != ahead.id
 
 
 def test_cells_of_different_codecs_are_told_apart(store: Store) -> None:

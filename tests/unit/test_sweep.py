@@ -48,7 +48,7 @@ BAD_OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"from": "raw"}, "--from 'raw'"),
     ({"from": "jpeg"}, "--from jpeg"),
     ({"codec": "none,file"}, "--codec file"),
-    ({"prefetch": 2}, "--prefetch 2"),
+    ({"prefetch": [0, 2]}, "--prefetch 0,2"),
     ({**CAMERA, "prefetch": 65}, "--prefetch 65"),
     ({**CAMERA, "input": "float32"}, "--input float32"),
     ({**CAMERA, "search": True}, "--search"),

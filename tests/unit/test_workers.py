@@ -155,13 +155,12 @@ def workers_of(
     code: Artifact | None = None,
     tcp: TcpSettings | None = None,
     backends: tuple[str, ...] = ("tcp",),
-    prefetch: int = 0,
 ) -> Workers:
     weights, data = Artifact(Path(os.devnull), "w"), {2: Artifact(Path(os.devnull), "d")}
     recipe = Recipe("alexnet", file="net.py" if code else "", attribute="build")
     qualities = {size: {"none": Quality(4 * size, 0.0, 1.0)} for size in (1, 2)}
     prepared = Prepared("alexnet", recipe, weights, code, data, "g", FACTS, {}, qualities)
-    return Workers(bed, {"alexnet": prepared}, backends, sample_s, tcp, prefetch)
+    return Workers(bed, {"alexnet": prepared}, backends, sample_s, tcp)
 
 
 def measured(workers: Workers, *asked: Any) -> TrialResult:
@@ -192,10 +191,11 @@ def test_a_monitor_watches_each_worker(bed: Testbed, ends: Ends) -> None:
 
 
 def test_the_edge_is_asked_to_decode_ahead(bed: Testbed, ends: Ends) -> None:
-    with closing(workers_of(bed, prefetch=3)) as workers:
+    with closing(workers_of(bed)) as workers:
         workers.ready(CELL, [NONE])
-        workers.trial(Trial(CELL, 1, 1.0, 1.0, QUICK), [NONE])
-    assert [asked["prefetch"] for asked in ends.worker(EDGE).of("trial")] == [3]
+        for cell in (CELL, replace(CELL, prefetch=3)):
+            workers.trial(Trial(cell, 1, 1.0, 1.0, QUICK), [NONE])
+    assert [asked["prefetch"] for asked in ends.worker(EDGE).of("trial")] == [0, 3]
 
 
 def test_in_a_chain_each_host_talks_to_the_next(chain: Testbed, ends: Ends) -> None:

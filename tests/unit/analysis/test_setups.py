@@ -13,7 +13,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from analysis.fronts.front import front
 from analysis.runs.load import joined, load
-from analysis.runs.setups import setups
+from analysis.runs.setups import factors_of, setups
 from tests.unit.example_run import trials, write
 
 HOST = {"cpu": "Cortex-A76", "torch": "2.13.0", "device": "cpu", "threads": 1, "hostname": "pi"}
@@ -279,6 +279,19 @@ def test_engines_are_setups_of_one_run_that_are_not_pooled(tmp_path: Path) -> No
     assert fronts.groupby("setup").size().nunique() == 1
     plain = [row for row in rows if row["engine"] == "eager"]
     assert set(load(write(tmp_path / "plain", plain))["setup"]) == {""}
+
+
+def test_what_was_decoded_ahead_is_a_setup_of_one_run(tmp_path: Path) -> None:
+    rows = [{**row, "prefetch_asked": ahead} for row in trials() for ahead in ("0", "2")]
+    loaded = load(write(tmp_path / "ahead", rows))
+    assert len(loaded) == len(rows), "they are no repetitions of one trial"
+    assert loaded["setup"].tolist() == [f"prefetch={ahead}" for ahead in loaded["prefetch_asked"]]
+    plain = [row for row in rows if row["prefetch_asked"] == "0"]
+    assert set(load(write(tmp_path / "plain", plain))["setup"]) == {""}
+    both = [{**row, "engine": engine} for row in rows for engine in ("eager", "onnx")]
+    named = load(write(tmp_path / "both", both))["setup"].unique()
+    assert {factors_of(setup) for setup in named} == {(by, n) for by in ("eager", "onnx") for n in (0, 2)}
+    assert factors_of("") == ("eager", 0)
 
 
 def test_an_engine_stands_beside_what_else_tells_runs_apart() -> None:
