@@ -136,6 +136,7 @@ def compare(
 ) -> None:
     """What tells two runs apart; the tables are written to `out`/compare-<first>-<second>."""
     from analysis.comparing import between_runs
+    from analysis.page import comparison as page
     from analysis.tables.compare import compare_table, write
 
     comparison = between_runs.compare(first, second, objectives, where)
@@ -143,7 +144,7 @@ def compare(
     folder = out / f"compare-{first.resolve().name}-{second.resolve().name}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        files(console, write(comparison, folder))
+        files(console, [*write(comparison, folder), page.write(comparison, folder)])
     except OSError as error:
         raise StoreError(f"cannot write to {folder}: {error.strerror} (choose another --out)") from None
 

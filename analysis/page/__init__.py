@@ -1,4 +1,4 @@
-"""`report.html`: everything that was found, in one file that opens from disk."""
+"""`report.html` and `compare.html`: everything that was found, in one file that opens from disk."""
 
 from analysis.page.document import write
 

@@ -109,7 +109,7 @@ function stairs(points, backend, across, up, box) {
     reached = point[Y];
     path += `H${across.at(point[X])}V${up.at(point[Y])}`;
   }
-  return drawn("path", { class: `stairs d${backend % 4}`, d: `${path}H${box.right}` });
+  return drawn("path", { class: `stairs d${(backend ?? 0) % 4}`, d: `${path}H${box.right}` });
 }
 
 // Intervals of both medians.
@@ -149,7 +149,8 @@ function names(layer, marks, box) {
 
 // Draws a condition's points, those that `visible` lets through, into a figure; `rows` are its table's rows.
 // Returns marks with `row`, `element` and place. Keys and pointers are the page's.
-function drawChart(figure, chart, rows, visible, saying) {
+// `among`: the points that the axes are of, where these are not all of them.
+function drawChart(figure, chart, rows, visible, saying, among = chart.points) {
   figure.querySelector(":scope > svg")?.remove();
   const width = Math.max(figure.clientWidth, 240);
   const height = width < 560 ? 290 : Math.min(470, Math.round(width * 0.6));
@@ -168,7 +169,7 @@ function drawChart(figure, chart, rows, visible, saying) {
     return [];
   }
   // Intervals are drawn of points that are, or may be, on a front, and the axes hold them.
-  const drawnOf = (median, low, high) => shown.flatMap(({ point }) =>
+  const drawnOf = (median, low, high) => among.filter(visible).filter((point) => point[X] !== null && point[Y] !== null).flatMap((point) =>
     point[FILL] > 0 && point[low] !== null ? [point[median], point[low], point[high]] : [point[median]]);
   const across = scale(drawnOf(X, X_LOW, X_HIGH), box.left, box.right);
   const up = scale(drawnOf(Y, Y_LOW, Y_HIGH), box.bottom, box.top);
@@ -179,10 +180,12 @@ function drawChart(figure, chart, rows, visible, saying) {
   svg.append(lines, layer, labels);
   const places = shown.map(({ point }) => point);
   const present = new Set(places.map((point) => point[BACKEND]));
+  const whole = chart.stairs === "all" ? stairs(places, null, across, up, box) : null;
+  if (whole) lines.append(drawn("g", { class: "sn" }, whole));
   for (const backend of present) {
     if (backend === any && present.size > 1) continue;
     const own = places.filter((point) => [backend, any].includes(point[BACKEND]));
-    const staircase = chart.stairs ? stairs(own, backend, across, up, box) : null;
+    const staircase = chart.stairs === true ? stairs(own, backend, across, up, box) : null;
     if (staircase) lines.append(drawn("g", { class: tone(backend) }, staircase));
   }
   const marks = shown.map(({ point, row }) => {
@@ -202,6 +205,22 @@ function drawChart(figure, chart, rows, visible, saying) {
   marks.sort((one, other) => one.x - other.x || other.y - one.y);
   marks[0].element.setAttribute("tabindex", "0");
   return marks;
+}
+
+// Draws two runs beside each other, on the same axes: a chart for each of `sides`. Marks of one row belong together.
+function drawBeside(figure, chart, rows, visible, saying) {
+  const halves = chart.sides.map(({ name }) => made("div", { className: "half" }, made("h4", { textContent: name })));
+  const beside = made("div", { className: "beside" }, ...halves);
+  figure.prepend(beside);
+  const every = chart.sides.flatMap(({ points }) => points);
+  const seen = (_, row) => visible(chart.points[row % rows.length]); // in both, or in neither
+  const origin = figure.getBoundingClientRect();
+  return chart.sides.flatMap(({ points }, side) => {
+    const marks = drawChart(halves[side], { ...chart, points }, rows, seen, saying, every);
+    const at = halves[side].querySelector("svg").getBoundingClientRect();
+    if (side) for (const { element } of marks) element.setAttribute("tabindex", "-1");
+    return marks.map((mark) => ({ ...mark, x: mark.x + at.x - origin.x, y: mark.y + at.y - origin.y }));
+  });
 }
 
 // Which mark is meant at a place in the figure: the nearest within reach.

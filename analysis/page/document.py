@@ -63,28 +63,11 @@ def write(findings: Findings, path: Path) -> Path:
 
 
 def html(findings: Findings) -> str:
-    """Return the page. The template escapes all text, as whatever comes from a run is data."""
+    """Return the page."""
     front, data = fronts(findings)
-    style, script = _asset("page.css"), "\n".join(map(_asset, SCRIPTS))
-    templates = Environment(
-        loader=FileSystemLoader(ASSETS),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    templates.policies["json.dumps_kwargs"] = {
-        "separators": (",", ":"),
-        "sort_keys": True,
-        "allow_nan": False,
-    }
-    templates.globals["zip"] = zip
     bad = int((findings.trials["status"] != "ok").sum())
-    return templates.get_template("page.html").render(
-        policy=f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; img-src data:; "
-        "base-uri 'none'; form-action 'none'",
-        style=Markup(style),  # noqa: S704 - this project's own file
-        script=Markup(script),  # noqa: S704 - this project's own files
+    return rendered(
+        "page.html",
         data=data,
         heads={
             "answer": "The answer",
@@ -102,6 +85,31 @@ def html(findings: Findings) -> str:
         **_answer(findings),
         **environments(findings.runs),
         **_reproduction(findings),
+    )
+
+
+def rendered(template: str, **content: Any) -> str:
+    """Return a page from a template, with style, script and the policy that allows no others. All text is escaped."""
+    style, script = _asset("page.css"), "\n".join(map(_asset, SCRIPTS))
+    templates = Environment(
+        loader=FileSystemLoader(ASSETS),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    templates.policies["json.dumps_kwargs"] = {
+        "separators": (",", ":"),
+        "sort_keys": True,
+        "allow_nan": False,
+    }
+    templates.globals["zip"] = zip
+    return templates.get_template(template).render(
+        policy=f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; img-src data:; "
+        "base-uri 'none'; form-action 'none'",
+        style=Markup(style),  # noqa: S704 - this project's own file
+        script=Markup(script),  # noqa: S704 - this project's own files
+        **content,
     )
 
 

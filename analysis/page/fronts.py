@@ -261,7 +261,7 @@ def _chart(rows: pd.DataFrame, names: Sequence[str]) -> dict[str, Any]:
         *(("latency_s", scale), ("throughput_ips", 1.0), ("latency_low_s", scale), ("latency_high_s", scale)),
         *(("throughput_low_ips", 1.0), ("throughput_high_ips", 1.0)),
     ]
-    places = [[_short(value * by) for value in rows[column]] for column, by in figures]
+    places = [[short(value * by) for value in rows[column]] for column, by in figures]
     backend = [names.index(str(name)) for name in rows["backend"]]
     fronts = [{_ALL: 2, _OWN: 1, _INFEASIBLE: -1}.get(place, 0) for place in _places(rows)]
     fills = [FILLS[state] for state in states(rows)]
@@ -273,7 +273,7 @@ def _chart(rows: pd.DataFrame, names: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _short(value: float) -> float | None:
+def short(value: float) -> float | None:
     """Return the value with six digits, more than any screen shows; None for NaN."""
     return None if math.isnan(value) else float(f"{value:.6g}")
 

@@ -109,7 +109,10 @@ class Condition {
     const visible = (point) => this.visible(point);
     this.figure.replaceChildren();
     this.marks = [];
-    if (tab === "front") {
+    if (this.chart.sides) {
+      this.marks = drawBeside(this.figure, this.chart, this.rows, visible, saying);
+      this.figure.append(key(this.marks));
+    } else if (tab === "front") {
       this.marks = drawChart(this.figure, this.chart, this.rows, visible, saying);
       this.figure.append(key(this.marks));
     } else if (tab === "parts") {
@@ -128,7 +131,7 @@ class Condition {
   point(row) {
     const mark = this.marks.find((each) => each.row === row);
     for (const each of this.marks) {
-      each.element.classList.toggle("near", each === mark);
+      each.element.classList.toggle("near", each.row === row);
       each.element.classList.toggle("picked", each.row === this.kept);
       each.element.setAttribute("aria-pressed", String(each.row === this.kept));
     }
@@ -153,8 +156,8 @@ class Condition {
   }
 
   under(event) {
-    const svg = this.figure.querySelector(":scope > svg")?.getBoundingClientRect();
-    return svg && nearest(this.marks, event.clientX - svg.left, event.clientY - svg.top);
+    const figure = this.figure.getBoundingClientRect();
+    return nearest(this.marks, event.clientX - figure.left, event.clientY - figure.top);
   }
 
   listen() {
@@ -273,7 +276,8 @@ const tabs = document.getElementById("tabs");
 const panel = document.getElementById("panel");
 
 function tabButtons() {
-  const names = Object.keys(TABS).filter((name) => name !== "map" || maps.length);
+  const names = Object.keys(TABS).filter((name) => name === "front" || (name === "map" ? maps.length : !charts[0].sides));
+  tabs.hidden = names.length < 2;
   const buttons = names.map((name) => {
     const button = made("button", { type: "button", id: `tab-${name}`, textContent: TABS[name] });
     button.setAttribute("role", "tab");
@@ -366,7 +370,7 @@ if (charts.length) {
       if (!condition.figure) continue;
       const place = condition.section.querySelector(".about");
       const alone = condition.figure;
-      const tabs = ["parts", ...(known.has(condition.chart.map) ? [] : ["map"])];
+      const tabs = condition.chart.sides ? [] : ["parts", ...(known.has(condition.chart.map) ? [] : ["map"])];
       known.add(condition.chart.map);
       place.after(alone);
       condition.draw("front");
@@ -374,6 +378,7 @@ if (charts.length) {
         condition.figure = made("figure", { className: "chart printed" });
         alone.after(condition.figure);
         condition.draw(tab);
+        condition.figure.prepend(made("h4", { textContent: TABS[tab] }));
       }
       condition.figure = alone;
     }

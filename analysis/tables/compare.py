@@ -73,7 +73,7 @@ def _listed(head: str, lines: Sequence[str]) -> RenderableType:
 
 
 def _table(rows: pd.DataFrame, front: Mapping[Hashable, Any]) -> RenderableType:
-    marks = dict(_marks(front))
+    marks = dict(front_marks(front))
     named = cell_names(rows)
     matters = rows["latency_significant"] | rows["throughput_significant"] | named.isin(marks)
     shown = rows if len(rows) <= MOST_ROWS else rows[matters]
@@ -111,7 +111,7 @@ def _table(rows: pd.DataFrame, front: Mapping[Hashable, Any]) -> RenderableType:
     return framed(columns, title, notes, starts(shown["backend"]))
 
 
-def _marks(front: Mapping[Hashable, Any]) -> Iterator[tuple[str, str]]:
+def front_marks(front: Mapping[Hashable, Any]) -> Iterator[tuple[str, str]]:
     """Yield the mark of each point that is on a front, enters it or leaves it, by backend and point."""
     for change, mark in (("stay", "*"), ("enter", "+"), ("leave", "-")):
         for column, sure in ((change, ""), (f"may_{change}", "?")):

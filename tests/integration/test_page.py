@@ -13,15 +13,17 @@ import pytest
 
 from analysis import page
 from analysis.advice import predict
+from analysis.comparing.between_runs import compare
 from analysis.figures.marks import FILLS, states
 from analysis.findings import Findings
 from analysis.naming import cell_names
+from analysis.page import comparison
 from analysis.runs.load import Run
 from tests.integration.browser import CHROMIUM, Page, browser
 from tests.integration.contrast import worst_contrast
 from tests.less_than_root import needs_networks
 from tests.unit.example_findings import PROFILES, findings, probes
-from tests.unit.example_run import trials
+from tests.unit.example_run import trials, write
 
 pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="needs chromium: apt-get install chromium"),
@@ -510,6 +512,29 @@ def test_with_next_to_nothing_it_still_stands(tab: Page, found: Findings, tmp_pa
     front = found.front.head(count)
     tab.open(page.write(dataclasses.replace(found, front=front), tmp_path / "little.html"))
     assert tab.js(f"{MARKS}.length") == count
+
+
+def test_two_runs_beside_each_other(tab: Page, tmp_path: Path) -> None:
+    """On the same axes; what is pointed at in one is marked in both."""
+    runs = [trials(rounds=7, seed=seed, run=name) for seed, name in ((1, "a"), (2, "b"))]
+    for row in runs[1]:
+        row["latency_s"] *= 2
+    folders = [write(tmp_path / name, rows) for name, rows in zip("ab", runs, strict=True)]
+    tab.open(comparison.write(compare(*folders), tmp_path), 1280, 800)
+    halves = tab.js(
+        "[...document.querySelectorAll('.half')].map((each) => each.querySelectorAll('.mark').length)"
+    )
+    assert halves == [43, 43]
+    ticks = "[...each.querySelectorAll('.tick text')].map((tick) => tick.textContent)"
+    left, right = tab.js(f"[...document.querySelectorAll('.half')].map((each) => {ticks})")
+    assert left == right
+    tab.hover(".half:last-child .mark[aria-label^='tcp 20 ']")
+    assert tab.js("[...document.querySelectorAll('.near')].map((each) => each.dataset.row)") == ["20", "20"]
+    assert tab.text("#panel .detail").startswith("tcp 20 ")
+    for width in (1280, 390):
+        tab.resize(width, 800)
+        assert tab.js("document.documentElement.scrollWidth") <= width
+    assert worst_contrast(tab)["text"][0] >= 4.5
 
 
 @needs_networks

@@ -111,7 +111,7 @@ def test_compare_writes_its_tables(tmp_path: Path, snapshot: SnapshotAssertion) 
     done = command("compare", str(EXAMPLE), str(EXAMPLE), "--out", str(tmp_path))
     assert (done.code, done.err) == (0, "")
     written = {path.name for path in (tmp_path / "compare-example-example").iterdir()}
-    assert written == {"compare.csv", "compare-fronts.csv"}
+    assert written == {"compare.csv", "compare-fronts.csv", "compare.html"}
     (shared,) = [line for line in done.out.splitlines() if line.startswith("216 ")]
     assert shared == snapshot
 
