@@ -24,7 +24,10 @@ _SIDES = (("A", "first", "*-"), ("B", "other", "*+"))
 
 
 def write(comparison: Comparison, folder: Path) -> Path:
-    """Write the page of two runs and return its path; it is as self-contained as a report's. Raises OSError."""
+    """Write the page of two runs and return its path; it is as self-contained as a report's.
+
+    Raises `files.NoPlainFile`, OSError.
+    """
     path = folder / FILE
     files.refuse_link(path)
     return files.write(path, html(comparison))
