@@ -253,6 +253,20 @@ def best_on_grid(predictor: Predictor, delays_s: Floats, rates_bps: Floats, obje
     return np.array(rows, dtype=np.int64)
 
 
+def margin_on_grid(predictor: Predictor, delays_s: Floats, rates_bps: Floats, objective: str) -> Floats:
+    """By which share of the best cell's cost the best of another point is behind it, at each delay (rows) and rate
+    (columns); inf where there is one point.
+    """
+    of_point = list(predictor.cells.groupby("point", observed=True).indices.values())
+    rows = []
+    for delay_s in delays_s:
+        costs = predictor.cost(objective, delay_s=np.full(len(rates_bps), delay_s), rate_bps=rates_bps)
+        best = np.stack([costs[..., cells].min(axis=-1) for cells in of_point], axis=-1)
+        two = np.partition(best, 1, axis=-1)[..., :2] if len(of_point) > 1 else best * [1.0, np.inf]
+        rows.append(two[..., 1] / two[..., 0] - 1)
+    return np.array(rows)
+
+
 def _overhead_s(observed: Observed, draws: Ints, backend: npt.NDArray[Any], nbytes: Floats) -> Floats:
     """a + b x bytes, resamples x cells; 0 where nothing crosses, NaN for a backend without a known link."""
     result = np.zeros((len(draws), len(backend)))

@@ -19,7 +19,7 @@ last thing that you draw:
 >>> front(points, ax=left) is left
 True
 >>> bound(points, ax=right, measure="throughput").get_ylabel()
-'throughput (images/s)'
+'throughput\\n(% of its bound)'
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from analysis.figures import style
 from analysis.figures.axes import fit_axis
 from analysis.figures.drawing import Drawing, caption
-from analysis.figures.style import COLOURS, LINES, MARKERS, entry
+from analysis.figures.style import LEVEL_COLOURS, LINES, MARKERS, entry
 from analysis.fronts.answer import KNOWN, known_after
 from analysis.naming import count, subject
 from analysis.wording import percent
@@ -35,7 +35,7 @@ class Line:
 
     @property
     def colour(self) -> str:
-        return COLOURS[self.place % len(COLOURS)]
+        return LEVEL_COLOURS[self.place % len(LEVEL_COLOURS)]
 
     @property
     def known_s(self) -> float:

@@ -11,7 +11,7 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from scipy import ndimage
 
-from analysis.advice.predict import Predictor, best_on_grid
+from analysis.advice.predict import Predictor, best_on_grid, margin_on_grid
 from analysis.figures.axes import Scale
 from analysis.figures.style import SMALL_PT
 from analysis.naming import family, transport
@@ -33,6 +33,25 @@ def areas(
     which = best_on_grid(predictor, delays.values(FINENESS[0]), rates.values(FINENESS[1]), objective)
     points, backends = (predictor.cells[column].astype(str) for column in ("point", "backend"))
     return {(points.iloc[best], backends.iloc[best]): which == best for best in np.unique(which)}
+
+
+def undecided(
+    predictor: Predictor, delays: Scale, rates: Scale, objective: str, error: float
+) -> npt.NDArray[np.bool_]:
+    """Return where, on the grid of `areas`, the best of another point is behind by less than the prediction's `error`,
+    a share.
+    """
+    behind = margin_on_grid(predictor, delays.values(FINENESS[0]), rates.values(FINENESS[1]), objective)
+    close: npt.NDArray[np.bool_] = behind < error
+    return close
+
+
+def soften(axes: Axes, where: npt.NDArray[np.bool_]) -> None:
+    """Let areas fade where they are `undecided`, their borders with them."""
+    if where.any():
+        height, width = FINENESS
+        x, y = np.linspace(0, 1, width), np.linspace(0, 1, height)
+        axes.contourf(x, y, where, levels=[0.5, 1.5], colors=["white"], alpha=0.6, zorder=1.4)
 
 
 def cell_name(cell: Cell) -> str:

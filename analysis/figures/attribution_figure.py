@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib import rcParams
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.transforms import ScaledTranslation
 
 from analysis.figures import style
-from analysis.figures.axes import name_points
+from analysis.figures.axes import label_points
 from analysis.figures.drawing import POINT, Drawing, caption
-from analysis.figures.style import COLOURS, Series, entry
-from analysis.fronts.quality import codec_name
+from analysis.figures.style import Series, entry
 from analysis.naming import subject, time_unit
 from analysis.points import NONE, cuts, each_once, order, undivided
 
-NAMED_POINTS = {"column": 23, "page": 32}
-"""Up to this many points are named under their bars; if there are more, every second or third is numbered."""
 MOST_SPLITS = 32
 """Up to this many splits of a chain have a bar each; if there are more, only those that matter have one."""
 MOST_BARS = 64
-"""Up to this many bars, one a codec, stand in a panel; if there are more, only the points that matter have some."""
+"""Up to this many bars of more than two backends and codecs are drawn; if there are more, only those of the points that
+matter."""
 
 _BOUND, _BEST, _ABSENT = "latency bound", "lowest latency", "no valid trial"
 
@@ -41,60 +38,53 @@ class Part:
     hatch: str
 
 
-_CODEC = (Part("encode_s", "encode", COLOURS[6], "\\\\\\\\"), Part("decode_s", "decode", "0.95", "--"))
+_CODEC = (Part("encode_s", "encode", "0.65", "\\\\\\\\"), Part("decode_s", "decode", "0.95", "--"))
 """What a codec takes, on all hosts together: only where a codec was measured."""
 
 
 def attribution_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
-    """Stacked bars of one model, profile and batch size, one panel a backend; rows of `analysis.front`.
+    """Stacked bars of one model, profile and batch size; rows of `analysis.front`.
 
     A bar is the median latency (ms or s) of one request in flight, divided in proportion to the medians of its parts:
     each stage's compute, what codecs take, serialize and network time. The diamond is the latency bound, the arrow
-    points to the lowest median latency. Several codecs have a bar each at every point, with the codec's mark beneath; a
-    codec that has no cell there has none, and codecs that come to the same there have one. A cell without any valid
-    trial is marked by a cross. A chain of hosts has a part for each, if `costs.stages.stage_times` has added their
-    columns. Of more than `MOST_SPLITS` splits of a chain, or `MOST_BARS` bars, only those on a front and those that
-    leave the model to one host are drawn, and the caption says so.
+    points to the lowest median latency. Backends and codecs have a bar each at every point, with their mark beneath;
+    one that has no cell there has none, and codecs that come to the same there have one. A cell without any valid trial
+    is marked by a cross. A chain of hosts has a part for each, if `costs.stages.stage_times` has added their columns.
+    Of more than `MOST_SPLITS` splits of a chain, or `MOST_BARS` bars, only those on a front and those that leave the
+    model to one host are drawn, and the caption says so.
     """
     shown, _ = _selected(rows)
-    count = len(style.by_backend(shown))
-    named = shown["point"].nunique() <= NAMED_POINTS[width]
-    with style.blank(width, 0.4 + 0.6 * named + (1.75 if width == "page" else 1.3) * count, rows) as figure:
-        panels = figure.subplots(count, sharex=True, sharey=True, squeeze=False)[:, 0]
+    with style.blank(width, 2.9 if width == "page" else 2.3, rows) as figure:
         title = f"Latency by part: {subject(rows.iloc[0])}"
-        style.grow(figure, draw_attribution(list(panels), shown, title, NAMED_POINTS[width]))
+        style.grow(figure, draw_attribution(figure.add_subplot(), shown, title))
     return figure
 
 
-def draw_attribution(panels: Sequence[Axes], rows: pd.DataFrame, title: str, named: int) -> float:
-    """Draw one backend on each axes, in order; name up to `named` points. Returns the head's height (inches)."""
+def draw_attribution(axes: Axes, rows: pd.DataFrame, title: str) -> float:
+    """Draw the bars on axes of the caller's. Returns the head's height (inches)."""
     parts = _parts(rows)
     points = rows.drop_duplicates("point").sort_values("point", key=order).set_index("point")["point_name"]
     longest_s = float(rows[["latency_s", "latency_bound_s"]].max(axis=None))
     unit, scale = time_unit(longest_s)
-    looks = style.codec_looks(rows)
-    entries: dict[str, Any] = {}
-    for axes, kinds in zip(panels, style.by_backend(rows), strict=True):
-        bars = _bars(kinds, points.index, len(looks))
-        _draw(axes, bars, parts, scale, len(points), numbered=len(points) > named)
-        if len(looks) > 1:
-            _mark_codecs(axes, bars, looks)
-        room_pt = 0.8 * axes.bbox.height * 72 / style.root(axes).dpi
-        label = kinds[0].backend or kinds[0].label
-        axes.set_ylabel(f"{style.wrapped(label, room_pt, rcParams['axes.labelsize'])}\nlatency ({unit})")
-        handles, labels = axes.get_legend_handles_labels()
-        entries |= zip(labels, handles, strict=True)
-    panels[0].set_ylim(0, None if longest_s == 0 else 1.14 * longest_s * scale)  # room for the arrow
-    name_points(panels[-1], points, named, -(-len(points) // named))
-    if len(looks) > 1:
-        panels[-1].tick_params(axis="x", pad=2 * _MARK_PT + 1)
+    drawn = list(style.scattered(rows))
+    bars = _bars(drawn, points.index)
+    label_points(axes, points)
+    _draw(axes, bars, parts, scale, len(points))
+    crossing = [one for one in drawn if one.label != style.NEUTRAL]
+    if len(crossing) > 1:
+        _mark_bars(axes, bars, crossing)
+        axes.tick_params(axis="x", pad=2 * _MARK_PT + 1)
+    axes.set_ylabel(f"latency ({unit})")
+    axes.set_ylim(0, None if longest_s == 0 else 1.14 * longest_s * scale)  # room for the arrow
+    handles, labels = axes.get_legend_handles_labels()
+    entries = dict(zip(labels, handles, strict=True))
     shown = [*(part.label for part in parts), _BOUND, _BEST, _ABSENT]
-    legend = [entries[label] for label in shown if label in entries]
-    marks = [
-        entry(codec_name(codec), marker=look.marker, color=look.colour, markersize=_MARK_PT)
-        for codec, look in looks.items()
-    ]
-    return style.head(panels[0], title, [*(marks if len(looks) > 1 else []), *legend])
+    marks = [entry(one.label, **one.mark(_MARK_PT)) for one in crossing]
+    return style.head(
+        axes,
+        title,
+        [*(marks if len(crossing) > 1 else []), *(entries[label] for label in shown if label in entries)],
+    )
 
 
 def attribution_drawing(rows: pd.DataFrame, conditions: str) -> Drawing:
@@ -105,12 +95,12 @@ def attribution_drawing(rows: pd.DataFrame, conditions: str) -> Drawing:
         conditions,
         "A bar is the median latency, divided in proportion to the medians of its parts. Network is what remains: "
         "links, kernels, backends, and every wait between the stages",
-        "The mark beneath a bar is its codec's; codecs that come to the same at a point have one bar, without a mark "
-        "where nothing crosses"
-        if shown["codec"].nunique() > 1
+        "The mark beneath a bar is that of its backend and codec; codecs that come to the same at a point have one "
+        "bar. Where nothing crosses there is one, without a mark"
+        if len(shown.loc[shown["backend"] != NONE, ["backend", "codec"]].drop_duplicates()) > 1
         else "",
         "The diamond is the bound that the stages' own times and the link set; the arrow points to the lowest median "
-        "latency of the backend",
+        "latency",
         "A cross is a point without any valid trial" if shown["latency_s"].isna().any() else "",
         "Bars have no error bars: see the figure of the front",
         selection,
@@ -121,9 +111,10 @@ def attribution_drawing(rows: pd.DataFrame, conditions: str) -> Drawing:
 
 def _selected(rows: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     """Return the rows to draw, and a sentence on those left out."""
-    every, codecs = rows["point"].nunique(), rows["codec"].nunique()
+    every = rows["point"].nunique()
+    bars = len(rows.loc[rows["backend"] != NONE, ["backend", "codec"]].drop_duplicates())
     is_chain = len(cuts(rows["point"].iloc[0])) > 1
-    most = min(MOST_SPLITS if is_chain else every, MOST_BARS // codecs if codecs > 1 else every)
+    most = min(MOST_SPLITS if is_chain else every, MOST_BARS // bars if bars > 2 else every)
     if every <= most:
         return rows, ""
     whole = rows.loc[undivided(rows), "point"].unique()
@@ -146,7 +137,7 @@ def _parts(rows: pd.DataFrame) -> list[Part]:
     return [
         _stage("edge_s"),
         *codec,
-        Part("serialize_s", "serialize", COLOURS[3], "xxxx"),
+        Part("serialize_s", "serialize", "0.62", "xxxx"),
         Part("network_s", "network", "0.82", "////"),
         *(_stage(column) for column in sorted(between)),
         _stage("server_s"),
@@ -158,21 +149,22 @@ def _stage(column: str) -> Part:
     return Part(column, f"{role} compute", *style.stage_look(role))
 
 
-def _bars(kinds: Sequence[Series], points: pd.Index, codecs: int) -> pd.DataFrame:
-    """Return a row for each bar of one backend, with its `x`, its `breadth` and its `number` of codec; bars of one
-    point stand side by side, in the order of the codecs.
+def _bars(drawn: Sequence[Series], points: pd.Index) -> pd.DataFrame:
+    """Return a row for each bar, with its `x`, its `breadth` and its `number` in `drawn`; bars of one point stand side
+    by side, in this order.
     """
-    bars = each_once(pd.concat([one.rows for one in kinds], ignore_index=True)).reset_index(drop=True)
-    breadth = 0.72 if codecs == 1 else 0.86 / codecs
+    every = [one.rows.assign(number=number) for number, one in enumerate(drawn)]
+    bars = each_once(pd.concat(every, ignore_index=True)).reset_index(drop=True)
+    breadth = (
+        0.72 if len(drawn) == 1 else 0.86 / len({one.label for one in drawn if one.label != style.NEUTRAL})
+    )
     of_point = bars.groupby("point")["point"]
     rank, beside = of_point.cumcount(), of_point.transform("size")
     place = bars["point"].map({point: place for place, point in enumerate(points)}).astype(float)
     return bars.assign(x=place + breadth * (rank - (beside - 1) / 2), breadth=breadth)
 
 
-def _draw(
-    axes: Axes, bars: pd.DataFrame, parts: list[Part], scale: float, points: int, *, numbered: bool
-) -> None:
+def _draw(axes: Axes, bars: pd.DataFrame, parts: list[Part], scale: float, points: int) -> None:
     x = bars["x"].to_numpy()
     medians = bars[[part.column for part in parts]].fillna(0).clip(lower=0)
     # The medians of parts do not add up to that of their sum: theirs are shares of it.
@@ -199,22 +191,22 @@ def _draw(
     if not absent.all():
         best = int(np.nanargmin(latency_s))
         top = np.nanmax([base[best], bars["latency_bound_s"].iloc[best] * scale])
-        number = f"{bars['point'].iloc[best]}: " if numbered else ""
-        _mark_best(axes, float(x[best]), top, f"{number}{latency_s[best] * scale:.3g}", points)
+        _mark_best(axes, float(x[best]), top, f"{latency_s[best] * scale:.3g}", points)
     axes.grid(True, axis="y")
 
 
 _MARK_PT = 3.6
 
 
-def _mark_codecs(axes: Axes, bars: pd.DataFrame, looks: Mapping[str, style.CodecLook]) -> None:
-    """Draw each bar's codec beneath it; none where nothing crosses."""
+def _mark_bars(axes: Axes, bars: pd.DataFrame, crossing: Sequence[Series]) -> None:
+    """Draw the mark of each bar's backend and codec beneath it; none where nothing crosses."""
     below = ScaledTranslation(0, -_MARK_PT / 72, style.root(axes).dpi_scale_trans)
-    for codec, own in bars[bars["backend"] != NONE].groupby("codec"):
-        look = looks[str(codec)]
+    breadth_pt = bars["breadth"].max() * axes.bbox.width * 72 / style.root(axes).dpi / np.ptp(axes.get_xlim())
+    for number, one in enumerate(crossing):
+        own = bars[bars["number"] == number]
         axes.plot(
-            own["x"], np.zeros(len(own)), linestyle="", marker=look.marker, color=look.colour, markersize=_MARK_PT,
-            transform=axes.get_xaxis_transform() + below, clip_on=False, zorder=5,
+            own["x"], np.zeros(len(own)), **one.mark(min(_MARK_PT, breadth_pt)), clip_on=False, zorder=5,
+            transform=axes.get_xaxis_transform() + below,
         )  # fmt: skip
     axes.tick_params(axis="x", length=0)
 

@@ -5,36 +5,34 @@ same names in every figure; of what may be nothing or without limit.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import pandas as pd
+from matplotlib import rcParams
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
 from matplotlib.ticker import FuncFormatter, Locator, LogLocator, NullFormatter
 
 from analysis.figures import marks
-from analysis.figures.style import SMALL_PT
-from analysis.naming import point_label
+from analysis.figures.style import SMALL_PT, root
 from analysis.points import order
 from analysis.statistics.samples import Floats
 
 _TICK_WIDTH_PT, _TICK_HEIGHT_PT = 24.0, 12.0
 """The room that a number at an axis takes."""
+_LETTER_EM = 0.62
+"""The mean width of a letter, a little more than it is."""
 
-NAMED = {"column": 22, "page": 32}
-"""Up to this many points are named; if there are more, some are numbered."""
 MANY = 60
 """With more points than this, marks are small and bars become lines."""
 STRIP_PT = 5.0
 """How far above the axes a strip stands: over half the topmost number beside them."""
 _STEPS: list[int] = [factor * 10**power for power in range(8) for factor in (1, 2, 5)]
-_NUMBERS = {"column": 12, "page": 30}
-_CHAIN_NUMBERS = {"column": 9, "page": 22}
-"""Names of a chain's points are longer."""
 _ROOM_PT = {"column": 195.0, "page": 430.0}
 """About the width of axes."""
 
@@ -102,40 +100,36 @@ def places(rows: pd.DataFrame, points: pd.Series) -> pd.Series:
     return rows["point"].map({point: place for place, point in enumerate(points.index)}).astype("float64")
 
 
-def label_points(axes: Axes, points: pd.Series, width: str) -> None:
-    """Name the points of `in_order` under an axis, or number some of them where there are too many."""
-    is_chain = "+" in points.index[0]
-    numbers = (_CHAIN_NUMBERS if is_chain else _NUMBERS)[width]
-    # A chain's points have a name for each cut, for which a column has no room.
-    bare = is_chain and width == "column"
-    name_points(
-        axes, points.map(lambda name: "" if bare else name), NAMED[width], round_step(len(points), numbers)
-    )
+def label_points(axes: Axes, points: pd.Series) -> None:
+    """Number the points of `in_order` under an axis, each with its name beneath where these fit side by side.
 
-
-def name_points(axes: Axes, points: pd.Series, named: int, step: int) -> None:
-    """Name up to `named` points under an axis; if there are more, number every `step`-th of them."""
+    Where the numbers do not fit either, every second, fifth, ... point has one.
+    """
     room = 0.6 + max(6 - len(points), 0) / 2  # few points need not be wide
     axes.set_xlim(-room, len(points) - 1 + room)
     axes.set_xlabel("partition point")
-    if len(points) <= named:
-        labels = [point_label(point, name) for point, name in points.items()]
-        axes.set_xticks(range(len(points)), labels, rotation=55, ha="right", rotation_mode="anchor")
+    size_pt = FontProperties(size=rcParams["xtick.labelsize"]).get_size_in_points()
+    each_pt = axes.bbox.width * 72 / root(axes).dpi / (len(points) - 1 + 2 * room)
+
+    def needed_pt(texts: Iterable[object]) -> float:
+        return 3 + _LETTER_EM * size_pt * max(len(str(text)) for text in texts)
+
+    if needed_pt(points) <= each_pt and needed_pt(points.index) <= each_pt:
+        axes.set_xticks(range(len(points)), [f"{point}\n{name}" for point, name in points.items()])
     else:
+        step = next(step for step in _STEPS if needed_pt(points.index) <= step * each_pt)
         axes.set_xticks(range(0, len(points), step), [str(point) for point in points.index[::step]])
 
 
-def round_step(points: int, most: int) -> int:
-    """Return the least of 1, 2, 5, 10, ... by which at most `most` points are numbered."""
-    return next(step for step in _STEPS if points / step <= most)
-
-
 def strip(axes: Axes, at: Sequence[float], texts: Sequence[str], points: int, width: str) -> float:
-    """Write small texts above the axes, one at each place, upright where they would not fit side by side.
+    """Write small texts above the axes, one at each place, upright where they would not fit side by side, and none
+    where they would touch even so.
 
     Returns its height (points of print).
     """
     room_pt = _ROOM_PT[width] / max(points, 6)
+    if room_pt < SMALL_PT + 2:
+        return 0.0
     longest_pt = 3.6 * max(map(len, texts), default=0)
     upright = longest_pt + 2 > room_pt
     for place, text in zip(at, texts, strict=True):

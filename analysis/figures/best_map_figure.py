@@ -18,11 +18,21 @@ from analysis.advice.best import CLOSE, OTHER, SAME, best
 from analysis.advice.observed import NEEDED, OVER_CODECS, WORKLOAD, observe, workloads
 from analysis.advice.predict import Predictor, best_on_grid
 from analysis.figures import style
-from analysis.figures.areas import FINENESS, Cell, areas, cell_name, colours_of, draw_areas, hatch
+from analysis.figures.areas import (
+    FINENESS,
+    Cell,
+    areas,
+    cell_name,
+    colours_of,
+    draw_areas,
+    hatch,
+    soften,
+    undecided,
+)
 from analysis.figures.axes import Scale
 from analysis.figures.drawing import Drawing, caption, conditions, origin
 from analysis.figures.labels import Label, place_labels, settle
-from analysis.figures.style import COLOURS, SMALL_PT, entry
+from analysis.figures.style import ALARM, SMALL_PT, entry
 from analysis.findings import Findings
 from analysis.fronts import quality
 from analysis.fronts.where import Where
@@ -41,7 +51,7 @@ _EDGES: dict[str, tuple[str, float, Literal["-", ":"]]] = {
     "": ("black", 0.9, "-"),
     SAME: ("black", 0.9, "-"),
     CLOSE: ("black", 1.1, ":"),
-    OTHER: (COLOURS[3], 2.2, "-"),
+    OTHER: (ALARM, 2.2, "-"),
 }
 _DOT_PT = {"column": 12.0, "page": 13.0}
 _PANEL_PT = {"column": (190.0, 120.0), "page": (205.0, 150.0)}
@@ -66,11 +76,11 @@ def best_map_drawings(findings: Findings) -> Iterator[Drawing]:
         except UserError:
             continue
         # What a condition asks of a measured network cannot be asked of a predicted one.
-        predictor = None if findings.where else _predictor(trials, findings.stages, known)
+        predictor, errors = (None, {}) if findings.where else _predictor(trials, findings.stages, known)
         name = [str(rows["model"].iloc[0])]
         for column, letter in (("batch_size", "b"), ("codec", ""), ("in_flight_asked", "d"), ("setup", "")):
             name += [f"{letter}{rows[column].iloc[0]}"] if findings.front[column].nunique() > 1 else []
-        if drawing := best_map_drawing(rows, known, predictor, origin(manifests)):
+        if drawing := best_map_drawing(rows, known, predictor, origin(manifests), errors=errors):
             yield replace(drawing, name=tuple(part for part in name if part))
 
 
@@ -83,9 +93,9 @@ def _over_codecs(findings: Findings, rows: pd.DataFrame) -> Iterator[Drawing]:
         return
     limit = Where.parse(findings.where)
     same = findings.trials.reindex(columns=NEEDED).merge(rows[OVER_CODECS].drop_duplicates())
-    predictor = None
+    predictor, errors = None, dict[str, float]()
     for trials in workloads(same, over_codecs=True):
-        predictor = _predictor(trials, findings.stages, known)
+        predictor, errors = _predictor(trials, findings.stages, known)
     if predictor is not None:
         cells = predictor.cells
         if limit.columns - set(cells) - {"point", "backend", "codec"}:
@@ -105,7 +115,9 @@ def _over_codecs(findings: Findings, rows: pd.DataFrame) -> Iterator[Drawing]:
     lossy = rows[admitted & ~quality.is_none(rows["codec"]) & (rows["output_error"] > quality.SAME_OUTPUT)]
     costs = [f"{codec} {quality.span(of['accuracy'])}" for codec, of in lossy.groupby("codec", observed=True)]
     words += f". {quality.name_of(lossy)}: {', '.join(costs)}" if costs else ""
-    if len(left) and (drawing := best_map_drawing(shown, known, predictor, origin(manifests), words)):
+    if len(left) and (
+        drawing := best_map_drawing(shown, known, predictor, origin(manifests), words, errors=errors)
+    ):
         several = [name for name in OVER_CODECS[1:] if findings.front[name].nunique() > 1]
         yield replace(
             drawing,
@@ -135,11 +147,13 @@ def best_map_drawing(
     predictor: Predictor | None = None,
     testbed: str = "",
     codecs: str = "",
+    errors: Mapping[str, float] | None = None,
 ) -> Drawing | None:
     """Return the map of one model, batch size, codec and depth, over the profiles of one or several runs.
 
     `rows`: of `analysis.fronts.front.front`; `known`: of `analysis.prediction.network.networks`; `predictor`: of
-    `analysis.advice.predict`, for the same. codecs: which compete, in words. None for a chain, and where fewer than two
+    `analysis.advice.predict`, for the same. codecs: which compete, in words. errors: of
+    predictions, a standard deviation as a share, by objective. None for a chain, and where fewer than two
     networks are known and nothing is predicted.
     """
     winners = best(rows, known, predictor)
@@ -152,26 +166,47 @@ def best_map_drawing(
     absent = sorted(set(rows["netem"]) - set(winners["netem"]))
     return Drawing(
         "best-map",
-        lambda width: best_map_figure(winners, predictor, rows, width=width),
+        lambda width: best_map_figure(winners, predictor, rows, errors=errors, width=width),
         data,
-        caption(*_sentences(winners, absent), codecs, conditions(shown, testbed)),
+        caption(*_sentences(winners, absent), _fading(errors or {}), codecs, conditions(shown, testbed)),
     )
 
 
-def _predictor(trials: pd.DataFrame, stages: pd.DataFrame, known: Mapping[str, Network]) -> Predictor | None:
+def _predictor(
+    trials: pd.DataFrame, stages: pd.DataFrame, known: Mapping[str, Network]
+) -> tuple[Predictor | None, dict[str, float]]:
+    """Return the predictor of one workload, and its error in networks that it has not seen, by objective."""
     try:
-        return predict.predictor(observe(predict.advisable(trials, known), stages, known))
+        observed = observe(predict.advisable(trials, known), stages, known)
     except UserError:
-        return None
+        return None, {}
+    tested = predict.validate(observed)
+    errors = {objective: tested.spread(objective) for objective in _TITLES}
+    return predict.predictor(observed), {
+        name: error for name, error in errors.items() if math.isfinite(error)
+    }
+
+
+def _fading(errors: Mapping[str, float]) -> str:
+    """Return what it means that areas fade."""
+    each = " and ".join(f"{100 * error:.2g} % ({objective})" for objective, error in errors.items())
+    text = "Areas fade where the best of another point is behind by less than predictions are off: "
+    return text + each if each else ""
 
 
 def best_map_figure(
-    winners: pd.DataFrame, predictor: Predictor | None, rows: pd.DataFrame, *, width: str = "page"
+    winners: pd.DataFrame,
+    predictor: Predictor | None,
+    rows: pd.DataFrame,
+    *,
+    errors: Mapping[str, float] | None = None,
+    width: str = "page",
 ) -> Figure:
     """A map for the latency and one for the throughput: rate to the right, round-trip delay upwards, both logarithmic.
 
     `winners`: of `analysis.advice.best.best`. A mark at each measured profile holds the number of its best point; the
-    areas behind are what `predictor` puts first, the way back not shaped. `rows`: of the front, for the title and the
+    areas behind are what `predictor` puts first, the way back not shaped; they fade where another point
+    is behind by less than the objective's of the `errors`. `rows`: of the front, for the title and the
     footnote.
     """
     delays, rates = _scales(winners)
@@ -182,6 +217,7 @@ def best_map_figure(
     with style.blank(width, 3.6 if page else 5.4, shown) as figure:
         panels = figure.subplots(*((1, 2) if page else (2, 1)), sharex=True, sharey=True)
         unnamed, titled = set[Cell](), set[Cell]()
+        fades = False
         marks = []
         for axes, objective in zip(panels, _TITLES, strict=True):
             here = winners[winners["objective"] == objective]
@@ -195,6 +231,10 @@ def best_map_figure(
                 small = draw_areas(axes, maps[objective], colours, dots, _PANEL_PT[width])
                 unnamed |= small
                 titled |= set(maps[objective]) - small
+            if predictor and objective in (errors or {}):
+                faded = undecided(predictor, delays, rates, objective, (errors or {})[objective])
+                soften(axes, faded)
+                fades |= bool(faded.any())
             _dots(axes, here, dots, _DOT_PT[width])
         for axes in panels[:1] if page else panels:
             axes.set_ylabel("round-trip delay (ms)")
@@ -204,6 +244,8 @@ def best_map_figure(
             Patch(facecolor=colours[cell], hatch=hatch(cell), label=cell_name(cell), **_THIN)
             for cell in sorted(unnamed - titled, key=list(colours).index)
         ]
+        if fades:
+            entries.append(Patch(facecolor="0.96", label="faded: too close to call", **_THIN))
         style.figure_head(figure, f"Best partition point by network: {rows['model'].iloc[0]}", entries)
         settle(figure)
         for axes, here, dots in marks:

@@ -17,7 +17,7 @@ from matplotlib.ticker import MaxNLocator
 from analysis.costs import bands
 from analysis.figures import style
 from analysis.figures.drawing import Drawing, caption
-from analysis.figures.style import COLOURS, SMALL_PT, entry
+from analysis.figures.style import ALARM, LEVEL_COLOURS, SMALL_PT, entry
 from analysis.naming import count
 from analysis.runs.load import ONE_LINK
 
@@ -27,9 +27,12 @@ MOST_DOTS = 2000
 """How many dots a panel has. Of more probes only one in so many is drawn, but every one that is off."""
 FAR = 2.0
 """Readings further off than this many tolerances stand at the panel's edge, so that they do not flatten all others."""
-_OFF, _FINE = COLOURS[3], COLOURS[0]
+_OFF, _FINE = ALARM, "0.2"
 _KEY = ["netem", "link"]
-_DIRECTIONS = (("rate_bps", "edge to server", 0, "o"), ("rate_back_bps", "server to edge", 1, "s"))
+_DIRECTIONS = (
+    ("rate_bps", "edge to server", LEVEL_COLOURS[0], "o"),
+    ("rate_back_bps", "server to edge", LEVEL_COLOURS[1], "s"),
+)
 
 
 @dataclass(frozen=True)
@@ -41,19 +44,20 @@ class Quantity:
     least: str
     most: str
     title: str
+    unit: str
     scale: float
     blamed: tuple[str, ...]
 
 
 QUANTITIES = (
-    Quantity("rtt_s", "asked_rtt_s", "rtt_least_s", "rtt_most_s", "RTT (ms)", 1e3, ("RTT", "echo")),
+    Quantity("rtt_s", "asked_rtt_s", "rtt_least_s", "rtt_most_s", "RTT", "ms", 1e3, ("RTT", "echo")),
     Quantity(
         *("rate_bps", "rate_payload_bps", "rate_least_bps", "rate_most_bps"),
-        *("out (Mbit/s)", 1e-6, ("rate edge to server",)),
+        *("out", "Mbit/s", 1e-6, ("rate edge to server",)),
     ),
     Quantity(
         *("rate_back_bps", "rate_back_payload_bps", "rate_back_least_bps", "rate_back_most_bps"),
-        *("back (Mbit/s)", 1e-6, ("rate server to edge",)),
+        *("back", "Mbit/s", 1e-6, ("rate server to edge",)),
     ),
 )
 
@@ -127,13 +131,10 @@ def _draw(axes: Axes, probes: pd.DataFrame, quantity: Quantity, width: str) -> N
         for column in (quantity.asked, quantity.least, quantity.most, quantity.column)
     )
     axes.tick_params(labelsize=SMALL_PT)
-    axes.set_ylabel(quantity.title, fontsize=SMALL_PT)
     if wanted.isna().all():
-        axes.text(0.5, 0.5, "none asked", transform=axes.transAxes, ha="center", va="center", color="0.45")
-        axes.set_yticks([])
-        axes.spines[["left", "bottom"]].set_visible(False)
-        axes.tick_params(axis="x", length=0)
+        axes.set_axis_off()  # it was not asked for; the panels of other lines keep their columns
         return
+    axes.set_ylabel(f"{quantity.title} ({quantity.unit})", fontsize=SMALL_PT)
     at = probes["probe"]
     if wanted.nunique() == 1 and most.notna().all():
         axes.axhspan(float(least.min()), float(most.max()), color="0.88", linewidth=0, zorder=1)
@@ -159,7 +160,8 @@ def _draw(axes: Axes, probes: pd.DataFrame, quantity: Quantity, width: str) -> N
                 clip_on=False, linestyle="", zorder=4,
             )  # fmt: skip
     axes.yaxis.set_major_locator(MaxNLocator(3, min_n_ticks=2))
-    title = f"\n{'median ' if width == 'page' else ''}{_middle(read, wanted, quantity)}"
+    median = _middle(read, wanted, quantity)
+    title = f"\nmedian {median}" if width == "page" else f"\n{median.partition(' (')[0]}"
     axes.set_title(title, loc="left", fontsize=SMALL_PT, fontweight="normal", pad=3)
 
 
@@ -186,9 +188,11 @@ def _middle(read: pd.Series, wanted: pd.Series, quantity: Quantity) -> str:
     median, target = float(read.median()), float(wanted.median())
     if np.isnan(median):
         return "not measured"
-    in_percent = f"{100 * (median / target - 1):+.1f} %" if target else ""
-    away = f"{median - target:+.2g}" if quantity is QUANTITIES[0] else in_percent
-    return f"{median:.4g} ({away})".replace("-", "\N{MINUS SIGN}")
+    in_percent = f" ({100 * (median / target - 1):+.1f} %)" if target else ""
+    away = f" ({median - target:+.2g} {quantity.unit})" if quantity is QUANTITIES[0] else in_percent
+    return f"{median:.4g} {quantity.unit}{away}".replace("-", "\N{MINUS SIGN}").replace(
+        "\N{MINUS SIGN}0.0 %", "+0.0 %"
+    )
 
 
 def _legend(data: pd.DataFrame) -> list[Any]:
@@ -213,8 +217,8 @@ def _sentences(data: pd.DataFrame, testbed: str) -> Iterator[str]:
     )
     yield "A probe is taken before and after a trial; one that is off is taken once more, and the second counts"
     yield (
-        "Rates are payload, asked as measured, from the edge out and back. Above each panel: the median, and how far "
-        "it is from what was asked"
+        "Rates are payload, asked as measured, from the edge out and back. Above each panel: the median, and at page "
+        "width how far it is from what was asked"
     )
     if data["rtt_most_s"].notna().any():
         yield "The band is what the verdict allows: the tolerance, and the profile's jitter"
@@ -239,14 +243,14 @@ def link_figure(rows: Mapping[str, Sequence[float | None]], title: str) -> Figur
         least, most = (1e3 * known[f"asked_rtt_{which}_s"] for which in ("least", "most"))
         above.fill_between(at, least, most, color="0.85", linewidth=0)
         above.plot(at, (least + most) / 2, color="0.5", linewidth=1, label="asked")
-        above.plot(at, 1e3 * known["rtt_s"], "o", color=COLOURS[2], markersize=3, label="measured")
+        above.plot(at, 1e3 * known["rtt_s"], "o", color=_FINE, markersize=3, label="measured")
         above.set_ylabel("round trip (ms)")
         above.legend(loc="upper right", ncols=2)
         for column, label, colour, marker in _DIRECTIONS:
             wanted, measured = (known[name] / 1e6 for name in (f"asked_{column}", column))
             if np.isfinite(wanted).any():
-                below.plot(at, wanted, color=COLOURS[colour], linewidth=1)
-                below.plot(at, measured, marker, color=COLOURS[colour], markersize=3, label=label)
+                below.plot(at, wanted, color=colour, linewidth=1)
+                below.plot(at, measured, marker, color=colour, markersize=3, label=label)
         if below.lines:
             below.legend(loc="upper right", ncols=2)
         else:

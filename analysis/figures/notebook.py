@@ -25,7 +25,7 @@ from analysis.figures.paired_figure import paired_drawing
 from analysis.figures.payload_figure import payload_drawing
 from analysis.figures.pipelining_figure import pipelining_drawing
 from analysis.figures.rate_quality_figure import rate_quality_drawing
-from analysis.figures.style import by_backend, check_width, styled
+from analysis.figures.style import check_width, styled
 from analysis.figures.tail_figure import tail_drawing
 from analysis.figures.utilization_figure import utilization_figure
 from analysis.findings import FIGURE
@@ -85,14 +85,10 @@ def fronts(
 
 
 def attribution(df: pd.DataFrame, ax: Axes | None = None, *, backend: str = "", width: str = "page") -> Any:
-    """Where the time of a request goes at each point: a panel a backend, or `backend` alone.
+    """Where the time of a request goes at each point: all backends beside each other, or `backend` alone.
 
-    On axes of yours there is one panel: raises `UserError` if `df` has several backends and `backend` names none.
-
-    >>> [axes.get_ylabel() for axes in attribution(example()).axes]
-    ['tcp\\nlatency (ms)', 'rpc\\nlatency (ms)']
-    >>> len(attribution(example(), backend="rpc").axes)
-    1
+    >>> attribution(example(), backend="rpc").axes[0].get_ylabel()
+    'latency (ms)'
     """
     rows = _one(df, width)
     if backend:
@@ -101,19 +97,13 @@ def attribution(df: pd.DataFrame, ax: Axes | None = None, *, backend: str = "", 
             raise UserError(f"attribution: no trial of backend {backend!r}")
     if ax is None:
         return attributed.attribution_figure(rows, width=width)
-    if len(several := by_backend(rows)) > 1:
-        raise UserError(
-            f"attribution: one backend has room on one axes, not {len(several)}: name one, "
-            f"backend={several[0][0].backend!r}"
-        )
     with styled(width):
-        title = f"Latency by part: {subject(rows.iloc[0])}"
-        attributed.draw_attribution([ax], rows, title, attributed.NAMED_POINTS[width])
+        attributed.draw_attribution(ax, rows, f"Latency by part: {subject(rows.iloc[0])}")
     return ax
 
 
 def bound(df: pd.DataFrame, ax: Axes | None = None, *, measure: str = "latency", width: str = "page") -> Any:
-    """Latency and throughput as measured, over what physics allows. On axes of yours, one of them: `measure`.
+    """How much of what is physically possible latency and throughput reach. On axes of yours, one of them: `measure`.
 
     >>> len(bound(example()).axes)
     2

@@ -17,9 +17,18 @@ from matplotlib.lines import Line2D
 from analysis.comparing.paired import ALL, KEYS, MIN_BLOCKS, What, compared
 from analysis.engines import EAGER, engines, without_engine
 from analysis.figures import style
-from analysis.figures.axes import MANY, NAMED, STRIP_PT, in_order, label_points, places, strip
+from analysis.figures.axes import MANY, STRIP_PT, in_order, label_points, places, strip
 from analysis.figures.drawing import Drawing, caption, conditions
-from analysis.figures.style import COLOURS, MARKERS, SMALL_PT, CodecLook, Series, codec_looks, entry, looks
+from analysis.figures.style import (
+    LEVEL_COLOURS,
+    MARKERS,
+    SMALL_PT,
+    CodecLook,
+    Series,
+    codec_looks,
+    entry,
+    looks,
+)
 from analysis.fronts.quality import codec_name
 from analysis.naming import backends, subject, time_unit
 from analysis.points import CELL
@@ -139,14 +148,15 @@ def paired_figure(data: pd.DataFrame, counted: pd.DataFrame, *, width: str = "pa
         above.set_ylabel(f"latency:\n{difference} ({unit})")
         below.set_ylabel("throughput:\n" + f"{difference} (%)")
         strip_pt = 0.0
-        if len(pairs) == 1 and not of_base and len(points) <= NAMED[width]:
+        if len(pairs) == 1 and not of_base:
             texts = [_percent(value) for value in data["latency_difference_percent"]]
             strip_pt = strip(above, list(places(data, points)), texts, len(points), width)
+        if strip_pt:
             above.annotate(
                 f"% of {first['first']}", (0, 1), (-3, STRIP_PT), xycoords="axes fraction", textcoords="offset points",
                 fontsize=SMALL_PT, color="0.35", ha="right", va="bottom", annotation_clip=False,
             )  # fmt: skip
-        label_points(below, points, width)
+        label_points(below, points)
         what, base = "Engines" if is_engine else "Codecs", codec_name(first["first"])
         several = f"{what} against {base}" if of_base else "Backends against each other"
         versus = several if len(pairs) > 1 else f"{first['other']} against {base}"
@@ -181,8 +191,7 @@ def _pairs(data: pd.DataFrame, codecs: Mapping[str, CodecLook]) -> Iterator[Seri
                 yield Series(
                     f"{other} − {first}" + (f", {codec_name(codec)}" if several else ""),  # noqa: RUF001
                     own,
-                    # The first two colours are the backends' own.
-                    look.colour if several else COLOURS[(place + 2) % len(COLOURS)],
+                    look.colour if several else LEVEL_COLOURS[place % len(LEVEL_COLOURS)],
                     MARKERS[number % len(MARKERS)],
                     "-",
                     codec=codec,

@@ -11,31 +11,25 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, PercentFormatter
+from matplotlib.ticker import PercentFormatter
 
 from analysis.figures import style
 from analysis.figures.axes import (
     MANY,
+    fit_axis,
     in_order,
     label_points,
-    name_points,
     places,
-    round_step,
-    tick_logarithmic,
 )
 from analysis.figures.drawing import Drawing, caption, conditions
-from analysis.figures.style import COLOURS, LINES, MARKERS, CodecLook, codec_looks
+from analysis.figures.style import LEVEL_COLOURS, LINES, MARKERS, CodecLook, codec_looks
 from analysis.fronts.quality import is_none
 from analysis.points import AT_WORK, cuts, hosts
 from analysis.runs.manifest import within
 
-NAMED_POINTS, NUMBERS = 36, 30
-"""Before any measurement: up to this many points are named, of more at most so many are numbered."""
 TENSORS = ("1 tensor", "2 tensors", "3 tensors", "more")
-_COUNTED = (("edge_flops", "FLOPs", "0.15", "-"), ("edge_parameters", "parameters", COLOURS[4], "--"))
-_HATCHES = ("", "////", "....", "xxxx")
-_GREYS = ("0.62", "0.8", "0.3")
-_BAR = 0.74
+_COUNTED = (("edge_flops", "FLOPs", "0.15", "-"), ("edge_parameters", "parameters", "0.5", "--"))
+_GREYS = ("0.15", "0.5", "0.7")
 _INPUT, _NOTHING = "input", "nothing crosses"
 _WIRE = "wire_bytes_"
 
@@ -91,17 +85,17 @@ def payload_data(
 
 
 def payload_figure(data: pd.DataFrame, rows: pd.DataFrame, *, width: str = "page") -> Figure:
-    """Draw bars of the payload (KiB, logarithmic) and a line at the input's size; below, shares of the computing.
+    """Draw dots of the payload (KiB) and a line at the input's size; below, shares of the computing.
 
-    `data`: of `payload_data`; `rows`: of the front, for the footnote. A chain has a bar and a line for each link.
+    `data`: of `payload_data`; `rows`: of the front, for the footnote. A chain has a dot and a line for each link.
     """
     points = in_order(data)
     first = data.iloc[0]
-    with style.blank(width, 4.6 if width == "page" else 3.8, rows) as figure:
+    with style.blank(width, 3.9 if width == "page" else 3.3, rows) as figure:
         above, below = figure.subplots(2, sharex=True, height_ratios=(3, 2))
         _payloads(above, data, codec_looks(rows))
         _shares(below, data, places(data, points))
-        label_points(below, points, width)
+        label_points(below, points)
         title = f"Payload and compute by point: {first['model']}"
         entries = dict(zip(*reversed(above.get_legend_handles_labels()), strict=True))
         last = [label for label in (_INPUT, _NOTHING) if label in entries]
@@ -164,17 +158,12 @@ def _flops_shares(points: Sequence[Mapping[str, Any]]) -> dict[int, float]:
 def _payloads(axes: Axes, data: pd.DataFrame, looks: Mapping[str, CodecLook]) -> None:
     columns = [column for column in data if str(column).startswith("payload")]
     x = np.arange(len(data))
-    axes.set_yscale("log")
     sent = data[columns].where(data[columns] > 0) / 1024
+    size = 4.5 if len(data) <= MANY else 2
     for number, column in enumerate(columns):
-        label = _link(number, columns, "payload")
-        if len(data) > MANY:
-            look: dict[str, Any] = {"color": _GREYS[-1 - number % 3], "linestyle": LINES[number % len(LINES)]}
-            axes.step(x, sent[column], where="mid", linewidth=1, label=label, **look)
-            continue
-        axes.bar(
-            x + _BAR * ((number + 0.5) / len(columns) - 0.5), sent[column], _BAR / len(columns), label=label,
-            edgecolor="0.15", color=_GREYS[number % 3], hatch=_HATCHES[number % len(_HATCHES)], linewidth=0.4,
+        axes.plot(
+            x, sent[column], color=_GREYS[number % 3], linestyle=LINES[number % len(LINES)], linewidth=0.6,
+            marker=MARKERS[number % len(MARKERS)], markersize=size, label=_link(number, columns, "payload"), zorder=3,
         )  # fmt: skip
     nothing = (data[columns] == 0).all(axis=1).to_numpy()
     if nothing.any():
@@ -185,21 +174,15 @@ def _payloads(axes: Axes, data: pd.DataFrame, looks: Mapping[str, CodecLook]) ->
     if not math.isnan(input_bytes := float(data["input_bytes"].iloc[0])):
         axes.axhline(input_bytes / 1024, color="0.2", linestyle="--", linewidth=1, label=_INPUT, zorder=3)
     wire = data[[column for column in data if str(column).startswith(_WIRE)]] / 1024
-    size = 4.5 if len(data) <= MANY else 2
     for column in wire:
         codec = str(column).removeprefix(_WIRE)
         axes.plot(
             x, wire[column], linestyle="", marker=looks[codec].marker, color=looks[codec].colour, markersize=size,
             markeredgecolor="white", markeredgewidth=0.4, label=f"sent by {codec}", zorder=4,
         )  # fmt: skip
-    sizes = [*sent.min(), *sent.max(), *wire.min(), input_bytes / 1024]
-    if not np.isnan(sizes).all():
-        axes.set_ylim(np.nanmin(sizes) / 1.6, np.nanmax(sizes) * 1.3)  # so that the least has a bar too
-    _label_kib(axes)
-
-
-def _label_kib(axes: Axes) -> None:
-    tick_logarithmic(axes.yaxis, LogLocator(subs=(1, 2, 5)))
+    sizes = pd.Series([*sent.min(), *sent.max(), *wire.min(), input_bytes / 1024]).dropna()
+    if len(sizes):
+        fit_axis(axes, "y", sizes, room=0.08)
     axes.set_ylabel("payload (KiB)")
     axes.grid(True, axis="y")
 
@@ -208,8 +191,9 @@ def _shares(axes: Axes, data: pd.DataFrame, x: pd.Series) -> None:
     columns = [column for column in data if str(column).startswith("share")]
     size = 3.5 if len(data) <= MANY else 0
     for number, column in enumerate(columns):
+        colour, _ = style.stage_look(f"middle{number}" if number else "edge")
         axes.plot(
-            x, data[column], color=COLOURS[(0, 4, 5)[number % 3]], linestyle=LINES[number % len(LINES)], linewidth=1.2,
+            x, data[column], color=colour, linestyle=LINES[number % len(LINES)], linewidth=1.2,
             marker=MARKERS[number % len(MARKERS)], markersize=size, label=_link(number, columns, "share"), zorder=3,
         )  # fmt: skip
     if data["flops_share"].notna().any():
@@ -236,8 +220,8 @@ def _link(number: int, columns: Sequence[str], what: str) -> str:
 
 def _sentences(data: pd.DataFrame) -> Iterator[str]:
     several = sum(str(column).startswith("payload") for column in data) > 1
-    bars, before = ("each link", "before each link") if several else ("the link", "on the edge")
-    yield f"Above: the tensor bytes that a request puts on {bars} at each partition point, logarithmic"
+    dots, before = ("each link", "before each link") if several else ("the link", "on the edge")
+    yield f"Above: the tensor bytes that a request puts on {dots} at each partition point"
     if any(str(column).startswith(_WIRE) for column in data):
         yield f"Marks: what each codec sends of them{' on the first link' if several else ''}"
     if data["input_bytes"].notna().any():
@@ -255,16 +239,15 @@ def partitions_figure(rows: pd.DataFrame, inputs: Mapping[str, int], text: str) 
 
     Columns: model, point, point_name, tensors and payload_bytes (that cross there, at batch 1; 0 at the last),
     edge_flops and edge_parameters (of all that runs before the point; the last row is the whole model).
-    inputs: the bytes of one input, by each way to send it; text: the caption. Above: payload (KiB, logarithmic), marked
+    inputs: the bytes of one input, by each way to send it; text: the caption. Above: payload (KiB), marked
     by how many tensors it is, beside the input. Below: the share of FLOPs and of parameters before each point.
     """
-    named = len(rows) <= NAMED_POINTS
-    with style.blank("page", 5.0 if named else 4.4) as figure:
+    with style.blank("page", 4.4) as figure:
         above, below = figure.subplots(2, sharex=True, height_ratios=(3, 2))
         _payloads_by_tensors(above, rows, inputs)
         _counted(below, rows)
         points = pd.Series(list(rows["point_name"]), index=list(rows["point"]))
-        name_points(below, points, NAMED_POINTS, round_step(len(points), NUMBERS))
+        label_points(below, points)
         title = f"What crosses at each point: {rows['model'].iloc[0]}"
         style.head(above, title, above.get_legend_handles_labels()[0])
         figure.supxlabel(
@@ -276,12 +259,15 @@ def partitions_figure(rows: pd.DataFrame, inputs: Mapping[str, int], text: str) 
 def _payloads_by_tensors(axes: Axes, rows: pd.DataFrame, inputs: Mapping[str, int]) -> None:
     sent = rows[rows["payload_bytes"] > 0]
     x, kib = sent.index.to_numpy() - rows.index[0], sent["payload_bytes"].to_numpy() / 1024
-    axes.set_yscale("log")
     axes.step(x, kib, where="mid", color="0.75", linewidth=0.8, zorder=2)
     for number, label in enumerate(TENSORS):
         those = (sent["tensors"].clip(upper=len(TENSORS)) == number + 1).to_numpy()
         if those.any():
-            look: dict[str, Any] = {"color": COLOURS[number], "marker": MARKERS[number], "linestyle": ""}
+            look: dict[str, Any] = {
+                "color": LEVEL_COLOURS[number],
+                "marker": MARKERS[number],
+                "linestyle": "",
+            }
             axes.plot(x[those], kib[those], markersize=3.8, label=label, zorder=3, **look)
     least = int(np.argmin(kib))
     axes.plot(
@@ -290,7 +276,9 @@ def _payloads_by_tensors(axes: Axes, rows: pd.DataFrame, inputs: Mapping[str, in
     )  # fmt: skip
     for (label, bytes_), line in zip(inputs.items(), ("--", ":"), strict=False):
         axes.axhline(bytes_ / 1024, color="0.3", linestyle=line, linewidth=0.9, label=label, zorder=1)
-    _label_kib(axes)
+    fit_axis(axes, "y", pd.Series([*kib, *(bytes_ / 1024 for bytes_ in inputs.values())]), room=0.08)
+    axes.set_ylabel("payload (KiB)")
+    axes.grid(True, axis="y")
 
 
 def _counted(axes: Axes, rows: pd.DataFrame) -> None:

@@ -12,12 +12,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from analysis.figures import style
-from analysis.figures.axes import MANY, NAMED, fit_axis, in_order, label_points, places, strip
+from analysis.figures.axes import MANY, fit_axis, in_order, label_points, places, strip
 from analysis.figures.drawing import Drawing, caption, conditions
-from analysis.figures.style import NEUTRAL_COLOUR, NEUTRAL_MARKER, Series, entry
-from analysis.fronts.quality import codec_name
+from analysis.figures.style import NEUTRAL, Series, entry
 from analysis.naming import subject
-from analysis.points import AT_WORK, CELL, NONE
+from analysis.points import AT_WORK, CELL
 
 _DRAWN = ["sequential_ips", "throughput_ips", "throughput_bound_ips", "pipeline_gain"]
 _BOUND: dict[str, Any] = {"marker": "_", "color": "black", "markersize": 7, "markeredgewidth": 1.1}
@@ -32,11 +31,9 @@ def pipelining_drawing(rows: pd.DataFrame, testbed: str = "") -> Drawing | None:
     if measured.empty:
         return None
     text = caption(
-        "Images a second at each partition point, per backend: with one request in flight (hollow) and with many "
-        "(filled)",
-        "Figures above the panels: how many times as many, median of the rounds"
-        if measured["codec"].nunique() == 1
-        else "Codecs stand side by side",
+        "Images a second at each partition point: with one request in flight (hollow) and with many (filled)",
+        "Backends and codecs stand side by side" if len(list(style.scattered(measured))) > 1 else "",
+        "Figures above, where there is room: how many times as many, median of the rounds",
         "Dashes: the throughput's bound, what the slowest host or link allows",
         conditions(rows, testbed),
     )
@@ -45,50 +42,35 @@ def pipelining_drawing(rows: pd.DataFrame, testbed: str = "") -> Drawing | None:
 
 
 def pipelining_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
-    """Draw one panel a backend over the points: images/s sequential, pipelined, and the bound; rows of the front.
+    """Draw images/s over the points, sequential and pipelined, and the bound; rows of the front.
 
-    Above a panel stands the gain, pipelined over sequential; several codecs stand side by side at each point instead.
-    Logarithmic if the figures span much.
+    Backends and codecs stand side by side at each point. Above stands the gain, pipelined over sequential, where there
+    is room. Logarithmic if the figures span much.
     """
     measured = rows.dropna(subset=["sequential_ips", "throughput_ips"])
     points = in_order(rows)
-    drawn = style.by_backend(measured)
-    codecs = measured["codec"].nunique()
+    drawn = [
+        one if one.label == NEUTRAL else replace(one, rows=one.rows[one.rows["codec"] == one.rows[AT_WORK]])
+        for one in style.scattered(measured)
+    ]
+    crossing = [one for one in drawn if one.label != NEUTRAL]
     every = pd.concat([measured[column] for column in _DRAWN[:3]]).dropna()
-    with style.blank(width, 1.25 + (1.6 if width == "page" else 1.45) * len(drawn), rows) as figure:
-        panels = figure.subplots(len(drawn), sharex=True, sharey=True, squeeze=False)[:, 0]
-        strip_pt = 0.0
-        for axes, kinds in zip(panels, drawn, strict=True):
-            for place, one in enumerate(kinds if codecs == 1 else _crossing(kinds)):
-                _draw(axes, one, points, 0.7 * (place - (len(kinds) - 1) / 2) / len(kinds))
-            if codecs > 1:
-                _draw(axes, _nothing_crosses(kinds), points)
-            if codecs == 1 and len(points) <= NAMED[width]:
-                shown = kinds[0].rows
-                gains = [_gain(gain) for gain in shown["pipeline_gain"]]
-                at = list(places(shown, points))
-                strip_pt = max(strip_pt, strip(axes, at, gains, len(points), width))
-            axes.set_ylabel(f"{kinds[0].backend or kinds[0].label}\nimages/s")
-        fit_axis(panels[0], "y", every, room=0.06)
-        if panels[0].get_yscale() == "linear":
-            panels[0].set_ylim(bottom=0)
-        label_points(panels[-1], points, width)
+    with style.blank(width, 2.7 if width == "page" else 2.3, rows) as figure:
+        axes = figure.add_subplot()
+        at: list[float] = []
+        for number, one in enumerate(drawn):
+            aside = 0.7 * (number - (len(crossing) - 1) / 2) / len(crossing) if one in crossing else 0.0
+            _draw(axes, one, points, aside)
+            at += list(places(one.rows, points) + aside)
+        gains = [_gain(gain) for one in drawn for gain in one.rows["pipeline_gain"]]
+        strip_pt = strip(axes, at, gains, len(points) * max(len(crossing), 1), width)
+        axes.set_ylabel("images/s")
+        fit_axis(axes, "y", every, room=0.06)
+        label_points(axes, points)
         title = f"Pipelined against sequential: {subject(rows.iloc[0])}"
-        marks = [entry(codec_name(one.codec), **one.mark(4.2)) for one in drawn[0] if codecs > 1]
-        style.head(panels[0], title, [*marks, *_legend()], strip_pt)
+        marks = [entry(one.label, **one.mark(4.2)) for one in drawn if len(crossing) > 1]
+        style.grow(figure, style.head(axes, title, [*marks, *_legend()], strip_pt))
     return figure
-
-
-def _crossing(kinds: list[Series]) -> list[Series]:
-    """Return the points that were measured with these codecs, not with others that come to the same."""
-    own = [(one.rows["backend"] != NONE) & (one.rows["codec"] == one.rows[AT_WORK]) for one in kinds]
-    return [replace(one, rows=one.rows[which]) for one, which in zip(kinds, own, strict=True)]
-
-
-def _nothing_crosses(kinds: list[Series]) -> Series:
-    """Return the points where nothing crosses, which are the same for each codec, once."""
-    nothing = kinds[0].rows[kinds[0].rows["backend"] == NONE]
-    return replace(kinds[0], rows=nothing, colour=NEUTRAL_COLOUR, marker=NEUTRAL_MARKER)
 
 
 def _draw(axes: Axes, one: Series, points: pd.Series, aside: float = 0.0) -> None:

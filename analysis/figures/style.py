@@ -36,10 +36,18 @@ from pareto.errors import UserError
 
 T = TypeVar("T")
 
-# Of the "colorblind" palette of seaborn 0.13, so that eight colours do not cost its import.
-COLOURS = ("#0173b2", "#de8f05", "#029e73", "#d55e00", "#cc78bc", "#ca9161", "#949494", "#56b4e9")
-STAGE_COLOURS = (COLOURS[2], COLOURS[4], COLOURS[5], "#56b4e9", "#ece133", "#fbafe4")
-"""Colours of the hosts between edge and server, which themselves have the first two of `COLOURS`."""
+# Mostly of the "colorblind" palette of seaborn 0.13, so that its colours do not cost its import. One colour says one
+# thing in every figure.
+COLOURS = ("#0173b2", "#de8f05", "#d55e00", "#56b4e9", "#ca9161", "#949494", "#332288", "#882255")
+"""Colours of backends: most have two."""
+HOST_COLOURS = {"edge": "#029e73", "server": "#cc78bc"}
+"""Colours of the first and the last host."""
+ALARM = "#d55e00"
+"""The colour of what is off, or otherwise than predicted."""
+STAGE_COLOURS = ("#ca9161", "#56b4e9", "#ece133", "#fbafe4")
+"""Colours of the hosts between them."""
+LEVEL_COLOURS = ("#332288", "#882255", "#56b4e9", "#999933", "#d55e00", "#44aa99", "#949494", "#dd77aa")
+"""Colours of codecs and engines: neither a backend's nor a host's. Mostly Paul Tol's "muted"."""
 STAGE_HATCHES = ("\\\\\\\\", "oo", "++", "----", "||||", "**")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p", "*", "h", ">", "d")
 LINES: tuple[Any, ...] = (
@@ -220,7 +228,7 @@ class CodecLook:
 
     @property
     def colour(self) -> str:
-        return COLOURS[self.place % len(COLOURS)]
+        return LEVEL_COLOURS[self.place % len(LEVEL_COLOURS)]
 
     @property
     def marker(self) -> str:
@@ -240,15 +248,6 @@ def looks(levels: Iterable[str], base: Container[str]) -> dict[str, CodecLook]:
     """Return each level of a factor, that of the base first, then by name, with its look."""
     ordered = sorted(levels, key=lambda level: (level not in base, level))
     return {level: CodecLook(place) for place, level in enumerate(ordered)}
-
-
-def by_backend(rows: pd.DataFrame) -> list[list[Series]]:
-    """Return `series`, those of one backend together."""
-    every = list(series(rows))
-    return [
-        [one for one in every if one.backend == backend]
-        for backend in dict.fromkeys(one.backend for one in every)
-    ]
 
 
 def scattered(rows: pd.DataFrame, among: pd.DataFrame | None = None) -> Iterator[Series]:
@@ -276,7 +275,7 @@ def _on_its_front(rows: pd.DataFrame, backend: str) -> pd.DataFrame:
 def stage_look(role: str) -> tuple[str, str]:
     """Return colour and hatch of a host's stage, the same in every figure."""
     if role in ("edge", "server"):
-        return (COLOURS[0], "") if role == "edge" else (COLOURS[1], "....")
+        return HOST_COLOURS[role], "" if role == "edge" else "...."
     number = int(role.removeprefix("middle") or 1) - 1
     return STAGE_COLOURS[number % len(STAGE_COLOURS)], STAGE_HATCHES[number % len(STAGE_HATCHES)]
 
@@ -381,6 +380,8 @@ def grow(figure: Figure, height_in: float) -> None:
 
 _PAD_PT = 16.0
 """The margins left and right of a figure, together."""
+_PRINTED = 1.04
+"""How much wider letters may be in print than on the screen's grid, on which they are measured."""
 _LETTER_EM = 0.64
 """The mean width of a bold letter."""
 _BREAKS = re.compile(r"(?<=[\s_+:.-])(?=\S)")
@@ -405,7 +406,7 @@ def _folded(
     """Return a legend of as many columns as fit the room (pixels). Those that did not fit are removed from `made`."""
     for columns in range(max(entries, 1), 0, -1):
         legend = make(ncols=columns, borderaxespad=0.2, columnspacing=1.4, handletextpad=0.5)
-        if columns == 1 or legend.get_window_extent().width <= room:
+        if columns == 1 or _PRINTED * legend.get_window_extent().width <= room:
             break
         if made is not None:
             made.remove(legend)

@@ -8,9 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis.figures import style
-from analysis.figures.axes import mark_decades, name_points, round_step
+from analysis.figures.axes import label_points, mark_decades
 from analysis.figures.marks import is_logarithmic
-from analysis.figures.payload_figure import NAMED_POINTS, NUMBERS
 from analysis.figures.style import MARKERS, stage_look
 from analysis.model_profile import ModelProfile, UnitTimes
 from analysis.statistics.samples import Floats
@@ -31,7 +30,7 @@ def units_figure(profile: ModelProfile, *, width: str = "page") -> Figure:
             if len(sizes) > 1:
                 axes.set_title(f"batch size {batch_size}", loc="left", fontsize=8)
         units = pd.Series(list(profile.units), index=range(1, len(profile.units) + 1))
-        name_points(panels[-1], units, NAMED_POINTS, round_step(len(units), NUMBERS))
+        label_points(panels[-1], units)
         panels[-1].set_xlabel("unit")
         style.figure_head(
             figure, f"Time of each unit: {profile.model}", panels[0].get_legend_handles_labels()[0]

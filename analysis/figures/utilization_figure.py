@@ -24,7 +24,8 @@ LINE = {"column": 20, "page": 56}
 USED = 0.02
 """A link's way back that is busier than this somewhere has a line of its own."""
 _LINK_COLOUR, _IDLE_COLOUR = "0.78", "0.96"
-_LENGTH, _HEIGHT = 0.94, 0.76
+_LENGTH, _HEIGHT = 0.56, 0.76
+"""Of a bar, as shares of a column and of a line: the rest is for its figures."""
 
 
 def utilization_figure(rows: pd.DataFrame, stages: pd.DataFrame, *, width: str = "page") -> Figure:
@@ -143,18 +144,17 @@ def _bar(axes: Axes, left: float, line: int, step: Any, *, bounds: bool) -> None
     axes.barh(line, _LENGTH, color=_IDLE_COLOUR, edgecolor="0.75", linewidth=0.4, **look)
     share = step["share"]
     if pd.isna(share):
-        text = "not measured"
+        text = "not\nmeasured"
     else:
         axes.barh(
             line, _LENGTH * min(share, 1), color=colour, hatch=hatch, edgecolor="0.15", linewidth=0.4, **look
         )
-        text = f"{share:.0%}" + (f" · {_duration(step['idle_s'])}" if host else "")
+        text = f"{share:.0%}" + (f"\n{_duration(step['idle_s'])}" if host else "")
     if bounds:
         axes.barh(line, _LENGTH, fill=False, edgecolor="black", linewidth=1.6, zorder=3, **look)
     axes.text(
-        left + _LENGTH - 0.03, line, text, ha="right", va="center_baseline", fontsize=SMALL_PT, zorder=4,
+        left + _LENGTH + 0.03, line, text, ha="left", va="center", fontsize=SMALL_PT, linespacing=1.0,
         fontweight="bold" if bounds else "normal",
-        bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 0.6},
     )  # fmt: skip
 
 
@@ -162,7 +162,7 @@ def _legend() -> list[Patch]:
     thin: dict[str, Any] = {"linewidth": 0.4}
     return [
         Patch(facecolor=_LINK_COLOUR, hatch="////", edgecolor="0.15", label="link busy", **thin),
-        Patch(facecolor=_IDLE_COLOUR, edgecolor="0.75", label="idle (hosts: bubble in ms a request)", **thin),
+        Patch(facecolor=_IDLE_COLOUR, edgecolor="0.75", label="idle, under the share: ms a request", **thin),
         Patch(fill=False, edgecolor="black", linewidth=1.6, label="sets the bound"),
     ]
 

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from analysis.figures.axes import Scale, fit_axis
+from analysis.figures.axes import Scale, fit_axis, label_points
 from analysis.figures.marks import ends
 from analysis.figures.style import styled
 
@@ -70,3 +70,21 @@ def test_shares_that_lie_close_together_are_not_pressed_to_the_top() -> None:
     axes = Figure().add_subplot()
     fit_axis(axes, "y", pd.Series([97.0, 98.0]), shares=True)
     assert axes.get_ylim() == pytest.approx((96.88, 98.12))
+
+
+@pytest.mark.parametrize(
+    ("count", "first", "last"), [(5, "0\nunit", "4\nunit"), (30, "0", "29"), (300, "0", "280")]
+)
+def test_points_are_named_where_names_fit_and_numbered_where_they_do_not(
+    count: int, first: str, last: str
+) -> None:
+    with styled("page"):
+        figure = Figure(figsize=(7, 2))
+        axes = figure.add_subplot()
+        label_points(axes, pd.Series(["unit"] * count, index=map(str, range(count))))
+    texts = [label for label in axes.get_xticklabels() if label.get_text()]
+    assert (texts[0].get_text(), texts[-1].get_text()) == (first, last)
+    assert {text.get_rotation() for text in texts} == {0}
+    figure.draw_without_rendering()
+    boxes = [text.get_window_extent() for text in texts]
+    assert all(one.x1 < other.x0 for one, other in pairwise(boxes))

@@ -14,6 +14,8 @@ from syrupy.assertion import SnapshotAssertion
 
 from analysis.advice.best import CLOSE, SAME, best
 from analysis.advice.predict import best_on_grid
+from analysis.figures.areas import FINENESS, undecided
+from analysis.figures.axes import Scale
 from analysis.figures.best_map_figure import best_map_drawing, best_map_drawings, best_map_figure
 from analysis.figures.drawing import Drawing
 from analysis.findings import Findings
@@ -86,6 +88,25 @@ def test_areas_lie_where_the_prediction_changes() -> None:
     (area,) = axes.collections[0].get_paths()
     left, _, right, _ = area.get_extents().extents
     assert (left, right) == (pytest.approx(border, abs=0.01), 1), "of point 0; no limit is the fastest"
+
+
+def test_areas_fade_where_the_two_best_are_too_close_to_call(snapshot: SnapshotAssertion) -> None:
+    delays, rates = Scale(0.001, 0.1), Scale(HALF / 10, HALF * 10)
+    predictor: Any = Foretelling()  # below a rate the second best is 50 % behind, above it 100 %
+    faded = undecided(predictor, delays, rates, "latency", 0.6)
+    assert faded[:, : FINENESS[1] // 2 - 1].all() and not faded[:, FINENESS[1] // 2 + 1 :].any()
+    assert not undecided(predictor, delays, rates, "latency", 0.4).any()
+    one_point: Any = replace(predictor, limit_bps=0.0)
+    one_point.__dict__["cells"] = predictor.cells.assign(point="0")
+    assert not undecided(one_point, delays, rates, "latency", 0.6).any(), "two backends of one point"
+    plain = foretold()
+    found = best_map_drawing(rows(), NETWORKS, predictor, "two hosts", errors={"latency": 0.6})
+    assert found is not None
+    told = [drawn.legend(found.draw("page")), drawn.sentences(found.caption)]
+    before = [drawn.legend(plain.draw("page")), drawn.sentences(plain.caption)]
+    assert [
+        [text for text in now if text not in then] for now, then in zip(told, before, strict=True)
+    ] == snapshot
 
 
 def test_measured_alone_and_without_any_limit(snapshot: SnapshotAssertion) -> None:

@@ -91,13 +91,12 @@ def test_nothing_valid_is_told(tmp_path: Path, snapshot: SnapshotAssertion) -> N
         lambda rows: figures.cuts(rows),
         lambda rows: figures.bound(rows.assign(latency_bound_s=float("nan")), Figure().add_subplot()),
         lambda rows: figures.bound(rows, Figure().add_subplot(), measure="weight"),
-        lambda rows: figures.attribution(rows, Figure().add_subplot()),
         lambda rows: figures.attribution(rows, backend="mpi"),
         lambda rows: figures.front(rows, width="poster"),
         lambda rows: figures.pipelining(rows),
     ],
     ids=[
-        "no energy", "one cut", "no bound", "no such measure", "which backend", "no such backend", "no such width",
+        "no energy", "one cut", "no bound", "no such measure", "no such backend", "no such width",
         "no gain",
     ],
 )  # fmt: skip

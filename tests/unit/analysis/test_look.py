@@ -48,7 +48,7 @@ def test_without_titles_the_legend_and_the_axes_stay(tmp_path: Path) -> None:
 _TITLES = {
     "front": "Latency and",
     "attribution": "Latency by part",
-    "bound": "Measured",
+    "bound": "Share of",
     "fronts": "Fronts of",
 }
 

@@ -12,13 +12,13 @@ from analysis.figures.drawing import WIDTHS_IN
 from analysis.figures.style import (
     SMALL_PT,
     blank,
-    by_backend,
     codec_looks,
     evenly,
     figure_head,
     grow,
     head,
     series,
+    stage_look,
     styled,
     wrapped,
 )
@@ -111,7 +111,6 @@ def test_a_codec_has_its_colour_in_every_figure_and_its_mark_with_the_first_back
         assert drawn["rpc", codec].marker != look.marker, "never colour alone"
     for column in zip(*((look.colour, look.marker, str(look.line)) for look in looks.values()), strict=True):
         assert len(set(column)) == 8
-    assert [[one.codec for one in kinds] for kinds in by_backend(both)] == [names, names]
 
 
 @pytest.mark.parametrize("letters", [60, 98, 102])
@@ -128,3 +127,11 @@ def test_evenly() -> None:
     assert evenly(range(9), 3) == [0, 4, 8]
     assert evenly(range(9), 1) == [0]
     assert evenly(range(9), 0) == []
+
+
+def test_a_colour_says_one_thing() -> None:
+    of_hosts = {stage_look(role)[0] for role in ("edge", "server")}
+    backends = rows(backend=["tcp", "rpc"], on_fronts_of="", on_backend_front=True)
+    of_backends = {one.colour for one in series(backends)}
+    of_codecs = {look.colour for look in codec_looks(rows(codec=["none", "int8"])).values()}
+    assert len(of_hosts | of_backends | of_codecs) == 6

@@ -25,7 +25,11 @@ def test_a_bar_for_each_unit_and_device_and_a_panel_for_each_batch_size(width: s
         for each, role in zip(bars, ("edge", "server"), strict=True):
             heights = [bar.get_height() for bar in each]
             assert heights == pytest.approx(1e3 * made.of(role, batch_size).median_s)
-    assert [text.get_text() for text in figure.axes[-1].get_xticklabels()] == ["1 stem", "2 body", "3 output"]
+    assert [text.get_text() for text in figure.axes[-1].get_xticklabels()] == [
+        "1\nstem",
+        "2\nbody",
+        "3\noutput",
+    ]
 
 
 def test_times_of_many_sizes_are_logarithmic() -> None:

@@ -52,8 +52,10 @@ def test_how_busy_every_step_is() -> None:
         assert busy.get_width() / found["server"][0].get_width() == pytest.approx(
             first.loc["server", "share"]
         )
-        bubble = f"{first.loc['server', 'share']:.0%} · {1e3 * first.loc['server', 'idle_s']:.3g} ms"
+        bubble = f"{first.loc['server', 'share']:.0%}\n{1e3 * first.loc['server', 'idle_s']:.3g} ms"
         assert bubble in [text.get_text() for text in axes.texts]
+        boxes = [bar.get_window_extent() for bars in found.values() for bar in bars]
+        assert not any(text.get_window_extent().overlaps(box) for text in axes.texts for box in boxes)
 
 
 def test_a_way_back_that_matters_has_a_line() -> None:
