@@ -18,7 +18,7 @@ import pytest
 from analysis.findings import Options, find
 from analysis.runs import reading
 from analysis.runs.manifest import read_manifest
-from analysis.runs.requests import _latencies_s
+from analysis.runs.requests import latencies_s
 from analysis.schema import KINDS, LINKS, STAGES, TEXT, TRIALS, Kind, Table
 from pareto.errors import UserError
 from tests.unit.analysis import hostile
@@ -170,9 +170,9 @@ def as_manifest(run: Path) -> None:
 
 
 def as_requests(file: Path) -> None:
-    latencies_s = _latencies_s(file)
-    assert np.isfinite(latencies_s).all()
-    assert (latencies_s > 0).all()
+    found_s = latencies_s(file)
+    assert np.isfinite(found_s).all()
+    assert (found_s > 0).all()
 
 
 def spoiled(content: bytes, name: str, chance: random.Random) -> bytes:
