@@ -10,7 +10,7 @@ import pandas as pd
 
 from analysis.escaping import short
 from analysis.naming import count
-from analysis.points import order
+from analysis.points import CELL, order
 from analysis.runs.load import Joined, links
 from analysis.runs.manifest import directions, section, sessions, within
 from analysis.runs.setups import SIMULATED
@@ -157,10 +157,13 @@ def _procedure(runs: Joined) -> Iterator[str]:
     if _simulated(runs):
         yield "Nothing was measured: compute times are stated, and links are arithmetic."
         return
-    rounds = sorted({int(group["round"].nunique()) for _, group in trials.groupby("run")})
+    rounds = trials.groupby(["run", *CELL], dropna=False)["round"].nunique()
     seeds = _distinct(within(run.manifest, "sweep", "seed") for run in runs.runs)
     drawn = f" in an order drawn from seed {seeds}" if seeds else ", in random order"
-    yield f"Every cell was measured once in each of {_and(rounds)} rounds{drawn}."
+    if rounds.nunique() == 1:
+        yield f"Every cell was measured once in each of {rounds.iloc[0]} rounds{drawn}."
+    else:
+        yield f"Cells were measured once a round, in {_span(rounds)} rounds{drawn}."
     if runs.struck is not None and len(runs.struck):
         yield f"A search struck off {count(len(runs.struck), 'cell')}, which have fewer rounds or none."
     yield (
@@ -176,7 +179,8 @@ def _procedure(runs: Joined) -> Iterator[str]:
         yield f"A trial measured {_and(counts)}."
     yield (
         "Times are of the edge's clock, and of each other host's own clock for its stage; no clock is subtracted from "
-        "another's. Every result was compared with that of the whole model."
+        "another's. Every result was compared with that of the whole model; through a lossy codec or another engine, "
+        "with the same done in one process."
     )
     probes = links([run.folder for run in runs.runs])
     if len(probes):
@@ -202,8 +206,8 @@ def _counted(runs: Joined) -> Iterator[str]:
 
 def _statistics(runs: Joined) -> Iterator[str]:
     yield (
-        "A figure is the median over rounds. A point is on the Pareto front if no other has both a lower median "
-        "latency and a higher median throughput."
+        "A figure is the median over rounds. A point is on the Pareto front if no other is as good in median "
+        "latency and median throughput and better in one."
     )
     most = int(runs.trials.groupby("run")["round"].nunique().max())
     if most >= LEAST_VALUES:
@@ -213,11 +217,18 @@ def _statistics(runs: Joined) -> Iterator[str]:
         )
     else:
         yield f"With fewer than {LEAST_VALUES} rounds there are no intervals."
+    draws = (
+        "The probability that a point is on the front is from draws of a hierarchical model of rounds and noise; where "
+        "it would not hold, none is stated."
+    )
+    if runs.trials["backend"].nunique() < 2:
+        yield draws
+        return
     yield (
         "Backends are compared at the same point in the same round, by Wilcoxon's signed-rank test with Holm's "
-        "correction over all points at 5 %. The probability that a point is on the front is from draws of a "
-        "hierarchical model of rounds and noise; where it would not hold, none is stated."
+        "correction over all points at 5 %."
     )
+    yield draws
 
 
 def _limits(runs: Joined) -> Iterator[str]:

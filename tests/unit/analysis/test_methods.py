@@ -57,6 +57,13 @@ def test_says_no_more_than_is_known(tmp_path: Path) -> None:
     assert made([{}]) == ""
 
 
+def test_cells_that_have_fewer_rounds_are_not_hidden(tmp_path: Path) -> None:
+    rows = [row for row in trials(rounds=7, backends=("tcp",)) if row["point"] != 3 or row["round"] < 2]
+    text = methods(joined(write(tmp_path, rows, **MANIFEST)))
+    assert "in 2 to 7 rounds" in text
+    assert "Backends are compared" not in text, "there is one"
+
+
 def test_a_simulated_run_was_not_measured(tmp_path: Path) -> None:
     text = methods(joined(write(tmp_path, trials(rounds=2), **MANIFEST | {"simulated": True})))
     assert "Nothing was measured" in text
