@@ -6,6 +6,7 @@ their text (`analysis.figures.style`).
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,11 @@ def short(text: str, most: int = 300) -> str:
     """Return the text in one line as `terminal` shows it, cut to so many characters."""
     line = terminal(" ".join(text[: 4 * most].split()))
     return line if len(line) <= most and len(text) <= 4 * most else f"{line[: most - 3]}..."
+
+
+def markdown(text: str) -> str:
+    """Return the text in one line as `terminal` shows it, with a backslash before what Markdown or HTML would read."""
+    return re.sub(r"([\\`*_\[\]<>|#~])", r"\\\1", terminal(" ".join(text.split())))
 
 
 def spreadsheet(table: pd.DataFrame) -> pd.DataFrame:

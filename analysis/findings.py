@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,10 @@ from pareto.errors import UserError
 FIGURE = ["model", "netem", "batch_size", "in_flight_asked", "setup"]
 """What one figure is of; backends and codecs are in it together."""
 FIGURES = ("auto", "all", "none")
+CHANCE = (
+    "no top-1 is shown: the weights are random (--weights seeded), so classes are right by chance only; give "
+    "--weights pretrained, or a file"
+)
 
 
 @dataclass(frozen=True)
@@ -88,10 +92,11 @@ class Findings:
 
     answers: where to cut, and from what condition on elsewhere. warnings: what makes figures unsure, with advice.
     verdicts: backends in pairs. codecs: what each wins in time, costs in accuracy, and saves in bytes. notes: what
-    could not be shown. engines: what each wins, on which host, and how long it takes to start. files: what was written.
-    struck: what a search struck off (`analysis.runs.struck`). progress: how much of the front was known when
-    (`analysis.fronts.answer`). delta_rates: codecs in pairs (`analysis.comparing.bjontegaard`). paired_codecs,
-    paired_engines: each codec against none, each engine against eager (`analysis.comparing.paired`).
+    could not be shown. remarks: those of them that a reader of the table must know. engines: what each wins, on which
+    host, and how long it takes to start. files: what was written. struck: what a search struck off
+    (`analysis.runs.struck`). progress: how much of the front was known when (`analysis.fronts.answer`). delta_rates:
+    codecs in pairs (`analysis.comparing.bjontegaard`). paired_codecs, paired_engines: each codec against none, each
+    engine against eager (`analysis.comparing.paired`).
     """
 
     runs: list[Run]
@@ -112,6 +117,7 @@ class Findings:
     verdicts: list[str] = field(default_factory=list)
     codecs: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
     files: list[Path] = field(default_factory=list)
     struck: pd.DataFrame = field(default_factory=pd.DataFrame)
     progress: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=answer.COLUMNS))
@@ -137,14 +143,23 @@ class Findings:
         return any(run.manifest.get(SIMULATED) for run in self.runs)
 
 
-def find(runs: Runs, options: Options | None = None) -> Findings:
-    """Read and analyse some runs; nothing is written. Raises UserError."""
+def find(
+    runs: Runs, options: Options | None = None, step: Callable[[str], None] = lambda words: None
+) -> Findings:
+    """Read and analyse some runs; nothing is written. step: gets what is done next. Raises UserError."""
     options = options or Options()
+    step("reading the rows")
     known = joined(runs)
     trials = energy.with_middle(known.trials, known.stages)
+    named = {name: run.manifest for run in known.runs for name in run.names}
+    chance = quality.right_by_chance(trials, named)
+    if chance.any():
+        trials = trials.assign(**{name: trials[name].mask(chance) for name in ("top1", "top1_images")})
     rivals = competing(trials)
+    step("finding the fronts")
     made = fronts(trials, options.objectives, options.where)
     rows = made.front
+    step("comparing backends")
     drifting = drifts(rivals)
     findings = Findings(
         runs=known.runs,
@@ -153,7 +168,7 @@ def find(runs: Runs, options: Options | None = None) -> Findings:
         links=links([run.folder for run in known.runs]),
         front=with_struck(rows, trials, known.struck),
         struck=known.struck,
-        progress=answer.answers(trials, {name: run.manifest for run in known.runs for name in run.names}),
+        progress=answer.answers(trials, named),
         hypervolumes=made.hypervolumes,
         attainment=made.attainment,
         overhead=overhead(trials, known.stages, _profiles(known.runs)),
@@ -161,10 +176,12 @@ def find(runs: Runs, options: Options | None = None) -> Findings:
         drifts=drifting,
         objectives=options.objectives,
         where=options.where,
-        notes=[*known.notes],
+        notes=[*known.notes, *([CHANCE] if chance.any() else [])],
     )
     manifests = [run.manifest for run in findings.runs]
-    findings.answers += answers(rivals, known.stages, manifests, front=rows, struck_off=known.struck)
+    step("finding where to cut, and from what link speed on elsewhere")
+    in_order = rivals.sort_values("netem", kind="stable")  # the networks as in every table
+    findings.answers += answers(in_order, known.stages, manifests, front=rows, struck_off=known.struck)
     profiles, unread = _profiles_of(known.runs, options.profiles)
     findings.prediction = compared.compared(compared.of_eager(findings.front, trials), profiles, manifests)
     findings.warnings += [
@@ -175,12 +192,15 @@ def find(runs: Runs, options: Options | None = None) -> Findings:
         *host_load.warnings(trials, known.stages, shared=findings.on_one_machine),
     ]
     findings.verdicts += verdicts(findings.paired, known.struck)
-    findings.notes += [
+    of_profiles = [
         *unread,
         *compared.unused(profiles, manifests),
         *compared.sentences(findings.prediction),
     ]
-    findings.answers += codecs.sentences(rivals, known.stages, manifests)
+    findings.notes += of_profiles
+    findings.remarks += [*([CHANCE] if chance.any() else []), *of_profiles]
+    findings.answers += codecs.sentences(in_order, known.stages, manifests)
+    step("comparing codecs and engines")
     findings.delta_rates = bjontegaard.delta_rates(rows)
     findings.paired_codecs = paired(rivals, "codec")
     findings.codecs += verdicts(findings.paired_codecs)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from analysis import files, page
+from analysis import files, markdown, page
 from analysis.figures.drawing import origin, save_all
 from analysis.figures.look import drawn_as
 from analysis.figures.shown import KINDS, MOST_CONDITIONS, latex_rows, worth_showing
@@ -32,10 +32,11 @@ TABLES = {
 }
 """Files, and which of the findings each holds."""
 PAGE = "report.html"
+TEXT = "report.md"
 MOST_MADE = 10_000_000
 """Bytes."""
 _OURS = re.compile(
-    "|".join(map(re.escape, (*TABLES, PAGE)))
+    "|".join(map(re.escape, (*TABLES, PAGE, TEXT)))
     + rf"|figures/(?:{'|'.join(KINDS)})-[A-Za-z0-9.+-]+\.(?:pdf|png|svg|pgf|csv|txt|tex)"
 )
 """Matches the name of everything that a report writes beneath its folder, except `MADE`."""
@@ -46,16 +47,17 @@ def report(
     out: Path | None = None,
     options: Options | None = None,
     before_figures: Callable[[Findings], None] | None = None,
+    step: Callable[[str], None] = lambda words: None,
 ) -> Findings:
     """Analyse one run or several joined, and write a report into `out` (by default a single run's folder).
 
     `front.csv` `hypervolume.csv` `attainment.csv` `drift.csv`; `overhead.csv`, where something crosses the link;
     `paired.csv`, `paired-codecs.csv`, `paired-engines.csv`, of two backends, codecs, engines or more; `delta-rate.csv`,
-    of two codecs or more that have curves; `report.html`; then `figures/`: LaTeX tables, and each figure as PDF and PNG
-    with its data and caption. Trials that are not `ok` are only counted; a condition with nothing but such trials gets
-    a note instead of figures. The same runs give the same bytes. Whoever interrupts the drawing keeps all the rest, and
-    the next report knows what to remove. before_figures: called when only figures are missing. Raises UserError,
-    OSError.
+    of two codecs or more that have curves; `report.html` and `report.md`; then `figures/`: LaTeX tables, and each
+    figure as PDF and PNG with its data and caption. Trials that are not `ok` are only counted; a condition with nothing
+    but such trials gets a note instead of figures. The same runs give the same bytes. Whoever interrupts the drawing
+    keeps all the rest, and the next report knows what to remove. before_figures: called when only figures are missing.
+    step: gets what is done next. Raises UserError, OSError.
     """
     meant = folders(runs)
     if out is None and len(meant) > 1:
@@ -64,7 +66,8 @@ def report(
         out = meant[0].resolve() if meant[0].is_symlink() else meant[0]
     options = options or Options()
     _refuse_links(out)
-    findings = find(meant, options)
+    findings = find(meant, options, step)
+    step("writing tables and the page")
     files.make(out)
     _clear(out)
     for file, frame in TABLES.items():
@@ -73,6 +76,7 @@ def report(
             findings.files.append(files.write_table(out / file, table))
     each = options.figures != "none" and _each(findings, options)
     findings.files.append(page.write(findings, out / PAGE))
+    findings.files.append(files.write(out / TEXT, markdown.written(findings)))
     folder = out / "figures"
     if each:
         findings.files += _latex(findings, folder, options.widths)
@@ -83,6 +87,7 @@ def report(
         from analysis.figures.kinds import drawings
 
         waiting = list(drawings(findings, each=each, uncertainty=options.uncertainty))
+        step(f"drawing {len(waiting)} figures")
         with drawn_as(options.look):
             expected = [path for drawing in waiting for path in drawing.paths(folder, options.widths)]
             _write_made(out, [*findings.files, *expected])

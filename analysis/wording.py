@@ -12,6 +12,7 @@ from analysis.points import cuts
 
 EDGE = "all on the edge"
 SERVER = "all on the server"
+KEEP = "keep everything on the edge"
 ALONE = {"edge-only": "the edge alone", "server-only": "the server alone"}
 """The networks that are none: a single host was measured, which stands where others have the edge."""
 
@@ -72,10 +73,10 @@ def place(row: Mapping[Hashable, Any]) -> str:
 
 
 def order(row: Mapping[Hashable, Any]) -> str:
-    """What to do: `keep all on the edge`, `send the input to the server over tcp`, `cut at 7 (features.6) over tcp`."""
+    """What to do: `keep everything on the edge`, `send the input to the server over tcp`, `cut at 7 (a.6) over tcp`."""
     where = place(row)
     if where.startswith(EDGE):
-        return f"keep {where}"
+        return f"{KEEP}{where.removeprefix(EDGE)}"
     if where.startswith(SERVER):
         return f"send the input to the server{where.removeprefix(SERVER)}"
     return f"cut at {where}"
@@ -121,7 +122,7 @@ def nbytes(count: float) -> str:
 
 
 def doing(row: Mapping[Hashable, Any]) -> str:
-    """What pays: `keeping all on the edge`, `sending the input to the server`, `a cut at 7 (features.6)`."""
+    """What pays: `keeping everything on the edge`, `sending the input to the server`, `a cut at 7 (features.6)`."""
     verb, _, rest = order(row).partition(" ")
     return {"keep": "keeping", "send": "sending", "cut": "a cut"}[verb] + f" {rest}"
 

@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
-import keyword
 import logging
+import os
 import signal
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn, TypeVar, cast
+from typing import Annotated, Any, Literal, NoReturn
 
 import typer
 
 from analysis.escaping import terminal
-from pareto import COMMAND, PROFILES, RESULTS, __version__, cli_hosts
-from pareto.errors import UserError
+from pareto import COMMAND, PROFILES, RESULTS, __version__, cli_help, cli_hosts
+from pareto import options as declared
+from pareto.errors import UserError, in_plain_words
 from pareto.hosts.host import SERVED
-from pareto.options import OPTIONS, Option
+from pareto.options import OPTIONS
 
 BEGAN = time.monotonic()
+MEASURE, CONCLUDE, FORESEE, OF_HOSTS = (
+    "Measure",
+    "Conclude from runs",
+    "Before a run",
+    "Hosts, and this program",
+)
+"""Heads of the commands in `--help`."""
 
 app = typer.Typer(
+    cls=cli_help.Group,
+    context_settings={"help_option_names": ["--help", "-h"]},
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -39,9 +46,26 @@ def _options(version: Annotated[bool, typer.Option("--version", help="Print the 
         raise typer.Exit
 
 
-Command = TypeVar("Command", bound=Callable[..., None])
-Out = Annotated[Path, typer.Option(help="Where run folders go.", show_default="results")]
-Runs = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs.")]
+Out = Annotated[
+    Path,
+    typer.Option(help="Where run folders go.  [results]", rich_help_panel=declared.RESULTS),
+]
+SweepFile = Annotated[Path | None, typer.Argument(help="A sweep file; options override it.")]
+Resume = Annotated[
+    Path | None,
+    typer.Option(
+        help="A run's folder: do only what is missing.",
+        rich_help_panel=declared.EFFORT,
+        autocompletion=cli_help.runs,
+    ),
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Print only the plan.", rich_help_panel=declared.EFFORT)
+]
+Runs = Annotated[
+    list[Path],
+    typer.Argument(metavar="RUN...", help="Folders of runs.", autocompletion=cli_help.runs),
+]
 Objectives = Annotated[
     str,
     typer.Option(
@@ -57,7 +81,11 @@ Figures = Annotated[
     typer.Option(
         help="Which figures; auto leaves out those of single conditions if there are many conditions.",
         metavar="auto|all|none",
+        rich_help_panel=declared.RESULTS,
     ),
+]
+Json = Annotated[
+    bool, typer.Option("--json", help="Print one JSON object instead of words and tables (docs/json.md).")
 ]
 DEFAULT_OBJECTIVES = "latency,throughput"
 OF_POINTS = ("granularity", "live_tensors", "fold", "input")
@@ -87,51 +115,14 @@ NOT_BY_HAND = (
 OF_THE_LINK = ("hosts", "tolerance", "rtt_tolerance", "rtt_floor", "shape_at")
 
 
-def _takes(*names: str) -> Callable[[Command], Command]:
-    """A decorator: the command has these options of a sweep too, and gets as keywords those that the user types."""
-
-    def declare(command: Command) -> Command:
-        @functools.wraps(command)
-        def given(**arguments: Any) -> None:
-            typed = {
-                name: value
-                for name, value in ((key.rstrip("_"), value) for key, value in arguments.items())
-                if value is not None or name not in names
-            }
-            command(**typed)
-
-        own = inspect.signature(command, eval_str=True)
-        ahead, after = [
-            [each for each in own.parameters.values() if each.kind is kind]
-            for kind in (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-        ]
-        shared = [_parameter(OPTIONS[name]) for name in names]
-        given.__signature__ = own.replace(parameters=[*ahead, *shared, *after])  # type: ignore[attr-defined]
-        return cast(Command, given)
-
-    return declare
-
-
-def _parameter(option: Option) -> inspect.Parameter:
-    reserved = keyword.iskeyword(option.key)
-    switch = (option.switch,) if option.switch else (option.typed,) if reserved else ()
-    info = typer.Option(None, *switch, help=option.described, metavar=option.metavar or None)
-    return inspect.Parameter(
-        f"{option.key}_" if reserved else option.key,
-        inspect.Parameter.KEYWORD_ONLY,
-        default=info,
-        annotation=option.type | None,
-    )
-
-
-@app.command()
-@_takes(*OPTIONS)
+@app.command(cls=cli_help.Command, rich_help_panel=MEASURE)
+@cli_help.takes(*OPTIONS)
 def run(
-    sweep: Annotated[Path | None, typer.Argument(help="A sweep file; options override it.")] = None,
+    sweep: SweepFile = None,
     *,
     out: Out = RESULTS,
-    resume: Annotated[Path | None, typer.Option(help="A run's folder: do only what is missing.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print only the plan.")] = False,
+    resume: Resume = None,
+    dry_run: DryRun = False,
     figures: Figures = "auto",
     **options: Any,
 ) -> None:
@@ -139,17 +130,17 @@ def run(
     _run(sweep, options, out, resume, dry_run=dry_run, figures=figures)
 
 
-@app.command()
-@_takes(*(name for name in OPTIONS if name not in NOT_BY_HAND))
+@app.command(cls=cli_help.Command, rich_help_panel=MEASURE)
+@cli_help.takes(*(name for name in OPTIONS if name not in NOT_BY_HAND))
 def connect(
     address: Annotated[
         str, typer.Argument(metavar="ADDRESS[:PORT]", help="Where serve listens: on the server.")
     ],
-    sweep: Annotated[Path | None, typer.Argument(help="A sweep file; options override it.")] = None,
+    sweep: SweepFile = None,
     *,
     out: Out = RESULTS,
-    resume: Annotated[Path | None, typer.Option(help="A run's folder: do only what is missing.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print only the plan.")] = False,
+    resume: Resume = None,
+    dry_run: DryRun = False,
     figures: Figures = "auto",
     **options: Any,
 ) -> None:
@@ -188,7 +179,7 @@ def _run(
     raise typer.Exit(run_sweep(wanted, out, folder, dry_run=dry_run, began=BEGAN, figures=figures))
 
 
-@app.command()
+@app.command(cls=cli_help.Command, rich_help_panel=CONCLUDE)
 def report(
     runs: Runs,
     objectives: Objectives = DEFAULT_OBJECTIVES,
@@ -233,6 +224,7 @@ def report(
         Path | None,
         typer.Option(help="Where it is written.  [the run's folder; results/joined-... for several]"),
     ] = None,
+    json: Json = False,
 ) -> None:
     """Make the tables, figures and report.html of runs from their folders alone; several runs are joined."""
     from analysis.figures.look import Look
@@ -242,17 +234,17 @@ def report(
 
     look = Look.checked(formats, title, font, style)
     options = Options.checked(objectives.split(","), where, width, figures, profile or (), uncertainty, look)
-    screen = console()
+    screen = console(aside=json)
     folders = reporting.run_folders(screen, runs, RESULTS)
     if methods:
         reporting.methods(screen, folders)
         return
     from analysis.exporting import targets
 
-    reporting.show(screen, folders, options, out, exports=targets(export or []))
+    reporting.show(screen, folders, options, out, exports=targets(export or []), json=json)
 
 
-@app.command()
+@app.command(cls=cli_help.Command, rich_help_panel=CONCLUDE)
 def compare(
     first: Annotated[Path, typer.Argument(metavar="A", help="A run's folder.")],
     second: Annotated[
@@ -265,6 +257,7 @@ def compare(
     objectives: Objectives = DEFAULT_OBJECTIVES,
     where: Where = "",
     out: Annotated[Path | None, typer.Option(help="Where it is written.  [results/compare-A-B]")] = None,
+    json: Json = False,
 ) -> None:
     """Compare two runs over what both have: differences, how sure they are, what enters or leaves the front.
 
@@ -273,21 +266,23 @@ def compare(
     from pareto import published, reporting
     from pareto.console import console
 
-    screen = console()
+    screen = console(aside=json)
     if second.suffix in published.SUFFIXES:
         if where or objectives != DEFAULT_OBJECTIVES:
             raise UserError(
                 f"--objectives and --where are of two runs: {second} says itself what it compares"
             )
+        if json:
+            raise UserError(f"--json is for two runs: leave it out with {second}")
         (folder,) = reporting.run_folders(screen, [first], RESULTS)
         published.compare(screen, folder, second, out or RESULTS)
         return
     folders = [reporting.run_folders(screen, [run], RESULTS)[0] for run in (first, second)]
     names = tuple(part.strip() for part in objectives.split(","))
-    reporting.compare(screen, folders[0], folders[1], names, where, out or RESULTS)
+    reporting.compare(screen, folders[0], folders[1], names, where, out or RESULTS, json=json)
 
 
-@app.command()
+@app.command(cls=cli_help.Command, rich_help_panel=CONCLUDE)
 def advise(
     runs: Annotated[
         list[Path] | None, typer.Argument(metavar="[RUN]...", help="Folders of runs.", show_default=False)
@@ -313,13 +308,14 @@ def advise(
     batch_size: Annotated[
         int | None, typer.Option(help="With --profile: images per request.  [the profile's least]")
     ] = None,
+    json: Json = False,
 ) -> None:
     """Name the point to use in your network, the next best, how sure that is, and where another is better."""
     from pareto import reporting
     from pareto.console import console
 
     network = reporting.network(latency, rate, latency_back, rate_back)
-    screen = console()
+    screen = console(aside=json)
     if not runs and profile is None:
         raise UserError("give the folders of runs, such as results/<run>, or a model profile (--profile)")
     folders = reporting.run_folders(screen, runs, RESULTS) if runs else []
@@ -328,15 +324,15 @@ def advise(
             raise UserError(
                 "--batch-size goes with --profile; of runs choose one by --where, as in batch_size == 8"
             )
-        reporting.advise(screen, folders, network, best, where, model)
+        reporting.advise(screen, folders, network, best, where, model, json=json)
         return
     if model:
         raise UserError("--model is for runs: a model profile is of one model")
-    reporting.advise_by_profile(screen, profile, folders, network, best, batch_size, where)
+    reporting.advise_by_profile(screen, profile, folders, network, best, batch_size, where, json=json)
 
 
-@app.command()
-@_takes(*OF_POINTS)
+@app.command(cls=cli_help.Command, rich_help_panel=FORESEE)
+@cli_help.takes(*OF_POINTS)
 def partitions(
     models: Annotated[
         str,
@@ -350,6 +346,7 @@ def partitions(
         Path | None, typer.Option(help="A Markdown file whose table of models to update.")
     ] = None,
     out: Annotated[Path, typer.Option(help="Where figures go.", show_default="results")] = RESULTS,
+    json: Json = False,
     **options: Any,
 ) -> None:
     """Show what is inside a model: what crosses at each point, and what computes on either side of it."""
@@ -359,12 +356,12 @@ def partitions(
     from pareto import partitioning
     from pareto.console import console
 
-    good = partitioning.run(console(), wanted, out, prove=prove, document=markdown)
+    good = partitioning.run(console(aside=json), wanted, out, prove=prove, document=markdown, json=json)
     raise typer.Exit(0 if good else 1)
 
 
-@app.command()
-@_takes(*OF_POINTS, *OF_DEVICES, "codec")
+@app.command(cls=cli_help.Command, rich_help_panel=FORESEE)
+@cli_help.takes(*OF_POINTS, *OF_DEVICES, "codec")
 def profile(
     models: Annotated[
         str, typer.Argument(metavar="MODEL", help="A model, your own net.py:build, or several with commas.")
@@ -391,8 +388,8 @@ def profile(
     profiling.run(console(), wanted, out, fresh=fresh, trace=trace)
 
 
-@app.command()
-@_takes("netem", "in_flight", *OF_POINTS, *OF_DEVICES, "codec")
+@app.command(cls=cli_help.Command, rich_help_panel=FORESEE)
+@cli_help.takes("netem", "in_flight", *OF_POINTS, *OF_DEVICES, "codec")
 def predict(
     models: Annotated[
         str, typer.Argument(metavar="MODEL", help="A model, your own net.py:build, or several with commas.")
@@ -401,6 +398,7 @@ def predict(
     out: Annotated[
         Path, typer.Option(help="Where figures go, and model profiles are kept.", show_default="results")
     ] = RESULTS,
+    json: Json = False,
     **options: Any,
 ) -> None:
     """Predict the front among all splits of a model, from times of its units: no trial is run."""
@@ -410,17 +408,18 @@ def predict(
     from pareto import predicting
     from pareto.console import console
 
-    predicting.run(console(), wanted, out)
+    predicting.run(console(aside=json), wanted, out, json=json)
 
 
 netem_app = typer.Typer(
+    cls=cli_help.Group,
     help="Network profiles: which there are, and what the link measures under them.",
     rich_markup_mode=None,
 )
-app.add_typer(netem_app, name="netem")
+app.add_typer(netem_app, name="netem", rich_help_panel=MEASURE)
 
 
-@netem_app.command("list")
+@netem_app.command("list", cls=cli_help.Command)
 def netem_list() -> None:
     """List the profiles in netem_profiles/."""
     from pareto import profile_files
@@ -431,8 +430,8 @@ def netem_list() -> None:
         typer.echo(f"{name:<{max(map(len, names))}}  {describe(profile_files.load(name))}")
 
 
-@netem_app.command("check")
-@_takes(*OF_THE_LINK)
+@netem_app.command("check", cls=cli_help.Command)
+@cli_help.takes(*OF_THE_LINK)
 def netem_check(
     profiles: Annotated[
         list[str], typer.Argument(metavar="PROFILE...", help="Files, or names such as 80ms-20mbit.")
@@ -461,8 +460,10 @@ def netem_check(
     raise typer.Exit(0 if good else 1)
 
 
-bench_app = typer.Typer(help="Benchmarks of the harness itself, on this machine.", rich_markup_mode=None)
-app.add_typer(bench_app, name="bench")
+bench_app = typer.Typer(
+    cls=cli_help.Group, help="Benchmarks of the harness itself, on this machine.", rich_markup_mode=None
+)
+app.add_typer(bench_app, name="bench", rich_help_panel=OF_HOSTS)
 
 
 @bench_app.callback()
@@ -470,7 +471,7 @@ def _bench() -> None:
     """With it, the one command there is keeps its name."""
 
 
-@bench_app.command()
+@bench_app.command(cls=cli_help.Command)
 def transport(
     places: Annotated[
         str, typer.Option(help="Where: loopback, veth, netem (the shaped links), with commas.")
@@ -500,9 +501,20 @@ def transport(
     typer.echo(run.run(console(), wanted, out))
 
 
-app.add_typer(cli_hosts.app, name="hosts")
-app.command()(cli_hosts.doctor)
-app.command()(cli_hosts.serve)
+app.add_typer(cli_hosts.app, name="hosts", rich_help_panel=OF_HOSTS)
+for _command, _example in (
+    (cli_hosts.doctor, "doctor --testbed lab.yaml"),
+    (cli_hosts.serve, "serve --listen 192.0.2.1 --token-file token"),
+):
+    app.command(cls=cli_help.Command, rich_help_panel=OF_HOSTS, epilog=_example)(_command)
+
+
+@app.command(cls=cli_help.Command, rich_help_panel=OF_HOSTS)
+def completion(
+    shell: Annotated[cli_help.Shell, typer.Argument(metavar="bash|zsh|fish", help="Your shell.")],
+) -> None:
+    """Print what makes your shell complete commands, options and names of networks with the Tab key."""
+    typer.echo(cli_help.script(shell))
 
 
 def main() -> int:
@@ -511,6 +523,8 @@ def main() -> int:
     signal.signal(signal.SIGHUP, _interrupt)
     if logging.lastResort:
         logging.lastResort.setFormatter(_Warning())
+    if cli_help.COMPLETE in os.environ:
+        cli_help.complete(app)
     arguments = sys.argv[1:]
     if arguments in ([], ["netem"], ["hosts"], ["bench"]):
         arguments.append("--help")
@@ -519,7 +533,7 @@ def main() -> int:
     try:
         code = app(arguments, prog_name=COMMAND, standalone_mode=False)
     except typer.TyperException as usage:
-        return _complain(getattr(usage, "format_message", usage.__str__)())
+        return _complain(in_plain_words(getattr(usage, "format_message", usage.__str__)()))
     except (KeyboardInterrupt, typer.Abort):
         print("interrupted", file=sys.stderr)
         return 130

@@ -10,17 +10,19 @@ from typing import Annotated
 import typer
 
 from analysis.escaping import terminal
-from pareto import COMMAND
+from pareto import COMMAND, cli_help
 from pareto.errors import UserError
 
 Testbed = Annotated[str, typer.Option(help="local, or a file that names hosts.")]
 app = typer.Typer(
-    help="The hosts of a testbed file: pair with them, see them, set them up.", rich_markup_mode=None
+    cls=cli_help.Group,
+    help="The hosts of a testbed file: pair with them, see them, set them up.",
+    rich_markup_mode=None,
 )
 TestbedFile = Annotated[Path, typer.Option("--testbed", help="The testbed file.")]
 
 
-@app.command()
+@app.command(cls=cli_help.Command)
 def add(
     target: Annotated[
         str, typer.Argument(metavar="USER@ADDRESS", help="As for ssh; or local, for this machine.")
@@ -46,7 +48,7 @@ def add(
     pairing.add(wanted, testbed, terminal, ssh_testbed.connect)
 
 
-@app.command("list")
+@app.command("list", cls=cli_help.Command)
 def list_(testbed: TestbedFile) -> None:
     """List the hosts of a testbed file, and whether they can be reached."""
     from pareto.hosts import inventory, setup, ssh_testbed
@@ -55,7 +57,7 @@ def list_(testbed: TestbedFile) -> None:
     raise typer.Exit(0 if good else 2)
 
 
-@app.command()
+@app.command(cls=cli_help.Command)
 def setup(
     testbed: TestbedFile,
     host: Annotated[str, typer.Option(help="Only this one, by its name in the file.")] = "",

@@ -28,10 +28,13 @@ class _Console(Console):
 _NO_PICTURES = (".csv", ".txt", ".tex")
 
 
-def console() -> Console:
-    """Standard output; a log gets 80 columns and no control codes, a terminal none but ours."""
+def console(*, aside: bool = False) -> Console:
+    """Standard output; a log gets 80 columns and no control codes, a terminal none but ours.
+
+    aside: standard error instead, as standard output gets JSON.
+    """
     # No emoji: "tcp:b: 2 ms" has one to rich. No markup: "net[/b]" is a name.
-    out = _Console(highlight=False, soft_wrap=False, emoji=False, markup=False)
+    out = _Console(stderr=aside, highlight=False, soft_wrap=False, emoji=False, markup=False)
     if not out.is_terminal:
         out.width = 80
     return out
@@ -67,11 +70,16 @@ class Doing:
 def files(out: Console, written: Sequence[Path]) -> None:
     """Print which files were made. Figures are counted by folder, and by their captions: each has one."""
     suffixes: dict[Path, list[str]] = {}
+    tables: dict[Path, list[str]] = {}
     for path in written:
         if path.parent.name == "figures":
             suffixes.setdefault(path.parent, []).append(path.suffix)
+        elif path.suffix == ".csv":
+            tables.setdefault(path.parent, []).append(path.name)
         else:
             out.print(str(path), soft_wrap=True, markup=False)
+    for folder, names in tables.items():
+        out.print(f"{folder}/: {', '.join(names)}", soft_wrap=True, markup=False)
     for folder, each in suffixes.items():
         formats = [kind[1:].upper() for kind in dict.fromkeys(each) if kind not in _NO_PICTURES]
         out.print(

@@ -1,4 +1,6 @@
-"""The errors that the user can put right."""
+"""The errors that the user can put right, and what libraries say is wrong in plain words."""
+
+import re
 
 
 class UserError(ValueError):
@@ -8,3 +10,25 @@ class UserError(ValueError):
 def one_line(error: BaseException) -> str:
     """An error's message in one line; its type where it has none."""
     return " ".join(str(error).split()) or type(error).__name__
+
+
+_PLAIN = {
+    r"Invalid value for '(--[\w-]+)': ": r"\1: ",
+    r"[Vv]alue error, ": "",
+    r"\b([Ii]nput|[Ss]tring|[Tt]uple|[Ll]ist) should ": "it should ",
+    r"a valid integer(, (unable to parse|got a number)[\w ]*)?": "a whole number",
+    r"a valid number(, unable to parse[\w ]*)?": "a number",
+    r"a valid boolean(, unable to interpret input)?": "true or false",
+    r"greater than or equal to (\S+)": r"\1 or more",
+    r"less than or equal to (\S+)": r"\1 or less",
+    "greater than": "more than",
+    r"match pattern '\^\(never\|round.*'": "be never, round, or a number of rounds",
+    r"(Value|it) should have at least 1 item after validation, not 0": "name at least one",
+}
+
+
+def in_plain_words(message: str) -> str:
+    """What a validation library says is wrong with a value, in the words of this program."""
+    for pattern, words in _PLAIN.items():
+        message = re.sub(pattern, words, message)
+    return message

@@ -14,6 +14,14 @@ from pathlib import Path
 from typing import Any
 
 REQUIRED = ...
+WHAT, LINK, HOSTS, EFFORT, RESULTS = (
+    "What is measured",
+    "How tensors cross, and the link",
+    "Hosts",
+    "How long, and how sure",
+    "Results",
+)
+"""The groups of options in `--help`, in their order."""
 QUICK_TRIALS = 1
 """Rounds where `quick` is given and nobody says how many."""
 SLOWED = 1.5
@@ -27,7 +35,7 @@ class Option:
 
     field: of a `Sweep`, and in a manifest. name: in a sweep file, and of the option, with hyphens; else as the field.
     shown: what `--help` says of the default; else the default itself. type: of what is typed. switch: how it is typed
-    where it takes no value. unit: in which a number is written: ms, min or %.
+    where it takes no value. unit: in which a number is written: ms, min or %. group: its head in `--help`.
     """
 
     field: str
@@ -39,6 +47,7 @@ class Option:
     switch: str = ""
     metavar: str = ""
     unit: str = ""
+    group: str = WHAT
 
     @property
     def key(self) -> str:
@@ -99,17 +108,20 @@ _OPTIONS = (
         "Network profiles: files in netem_profiles/, or names such as 80ms-20mbit; wifi+lte names one for each link.",
         ("none",),
         name="netem",
+        group=LINK,
     ),
     Option(
         "backends",
         "tcp, tcp:4 (4 connections), rpc, rpc:basic (one), with commas; tcp:a,tcp:b is tcp under two names.",
         ("tcp", "rpc"),
         name="backend",
+        group=LINK,
     ),
     Option(
         "secure",
         "How tcp encrypts: none, tls, aes-gcm, with commas; none,tls measures tcp and tcp:tls.",
         ("none",),
+        group=LINK,
     ),
     Option(
         "points",
@@ -151,25 +163,41 @@ _OPTIONS = (
         (0,),
         "0: in line",
     ),
-    Option("trials", "How many rounds: trials of each cell.", 6, f"6; {QUICK_TRIALS} with --quick", type=int),
+    Option(
+        "trials",
+        "How many rounds: trials of each cell.",
+        6,
+        f"6; {QUICK_TRIALS} with --quick",
+        type=int,
+        group=EFFORT,
+    ),
     Option(
         "search",
         "Measure what is likely on the front first, and strike off what cannot be on it.",
         False,
         type=bool,
         switch="--search",
+        group=EFFORT,
     ),
     Option(
         "until",
         "Add rounds until each point that may be on a front is known within this, such as 5%.",
         None,
         unit="%",
+        group=EFFORT,
     ),
-    Option("budget", "Add rounds as long as they fit into this time, such as 20min.", None, unit="min"),
+    Option(
+        "budget",
+        "Add rounds as long as they fit into this time, such as 20min.",
+        None,
+        unit="min",
+        group=EFFORT,
+    ),
     Option("batch_sizes", "Images per request, with commas: 1,8.", (1,), name="batch_size"),
     Option(
         "codecs",
-        "What is done to payloads to send less, with commas: none,int8,uint4,zstd,lz4,blosc2,int8+lz4,b.py:MyCodec.",
+        "What is done to payloads to send less, with commas: none, int8, uint4, zstd, lz4, blosc2, int8+lz4, or your "
+        "own b.py:MyCodec.",
         ("none",),
         name="codec",
     ),
@@ -185,8 +213,15 @@ _OPTIONS = (
         ("auto",),
         name="in_flight",
     ),
-    Option("congestion", "TCP's congestion control: cubic, bbr or reno.", None, "local: cubic"),
-    Option("initial_window", "TCP's first window on the local testbed, in segments.", None, "100", type=int),
+    Option("congestion", "TCP's congestion control: cubic, bbr or reno.", None, "local: cubic", group=LINK),
+    Option(
+        "initial_window",
+        "TCP's first window on the local testbed, in segments.",
+        None,
+        "100",
+        type=int,
+        group=LINK,
+    ),
     Option(
         "slow_start_after_idle",
         "Let TCP start slowly again after each pause.",
@@ -194,6 +229,7 @@ _OPTIONS = (
         "off",
         type=bool,
         switch="--slow-start-after-idle",
+        group=LINK,
     ),
     Option("weights", "seeded, pretrained, or a .safetensors or .pth file.", "seeded"),
     Option(
@@ -206,15 +242,23 @@ _OPTIONS = (
         "Where it runs: local, a file that names SSH hosts, served:ADDRESS, or simulated (simulated:FILE), which "
         "measures nothing.",
         "local",
+        group=HOSTS,
     ),
-    Option("token_file", "With served:ADDRESS: the file that serve wrote there.", type=Path),
-    Option("wait", "How long to wait for hosts on which others measure, such as 30min.", None, unit="min"),
+    Option("token_file", "With served:ADDRESS: the file that serve wrote there.", type=Path, group=HOSTS),
+    Option(
+        "wait",
+        "How long to wait for hosts on which others measure, such as 30min.",
+        None,
+        unit="min",
+        group=HOSTS,
+    ),
     Option(
         "edge_only",
         "Only the edge: the whole model there, and no link. No other host is needed.",
         False,
         type=bool,
         switch="--edge-only",
+        group=HOSTS,
     ),
     Option(
         "server_only",
@@ -222,39 +266,62 @@ _OPTIONS = (
         False,
         type=bool,
         switch="--server-only",
+        group=HOSTS,
     ),
     Option(
-        "hosts", "Hosts of the local or simulated testbed, a chain from edge to server.", None, "2", type=int
+        "hosts",
+        "Hosts of the local or simulated testbed, a chain from edge to server.",
+        None,
+        "2",
+        type=int,
+        group=HOSTS,
     ),
-    Option("edge_cpu", "Share of a core that the local edge gets.", 1.0, type=float),
-    Option("threads", "Compute threads on each host.", None, "1", type=int),
+    Option("edge_cpu", "Share of a core that the local edge gets.", 1.0, type=float, group=HOSTS),
+    Option("threads", "Compute threads on each host.", None, "1", type=int, group=HOSTS),
     Option(
         "device",
         "Where the hosts of the local testbed compute: cpu; cuda:0; or for each host: edge=cpu,server=cuda:0.",
         "cpu",
+        group=HOSTS,
     ),
-    Option("tolerance", "How far the link's rate may be off, as a share of the profile's.", 0.02, unit="%"),
     Option(
-        "rtt_tolerance", "How far the round trip may be off, as a share of the profile's.", 0.01, unit="%"
+        "tolerance",
+        "How far the link's rate may be off, as a share of the profile's.",
+        0.02,
+        unit="%",
+        group=LINK,
     ),
-    Option("rtt_floor", "How far the round trip may be off in any case.", 0.0003, unit="ms"),
     Option(
-        "slowdown", "How many times as long as alone a stage may take in a valid trial.", SLOWED, type=float
+        "rtt_tolerance",
+        "How far the round trip may be off, as a share of the profile's.",
+        0.01,
+        unit="%",
+        group=LINK,
     ),
-    Option("sample", "How often to read the devices' sensors, or off.", 0.2, unit="ms"),
+    Option("rtt_floor", "How far the round trip may be off in any case.", 0.0003, unit="ms", group=LINK),
+    Option(
+        "slowdown",
+        "How many times as long as alone a stage may take in a valid trial.",
+        SLOWED,
+        type=float,
+        group=EFFORT,
+    ),
+    Option("sample", "How often to read the devices' sensors, or off.", 0.2, unit="ms", group=HOSTS),
     Option(
         "shape_at",
         "Which hosts shape the link: both, or edge (both directions there, with netem only).",
         "both",
+        group=LINK,
     ),
     Option(
         "restart",
         "When workers start anew: never, each round, or every N rounds.",
         "never",
         metavar="never|round|N",
+        group=EFFORT,
     ),
-    Option("seed", "Seed of weights, inputs and the order of trials.", 0, type=int),
-    Option("quick", "One short round, for a first look.", False, type=bool, switch="--quick"),
+    Option("seed", "Seed of weights, inputs and the order of trials.", 0, type=int, group=EFFORT),
+    Option("quick", "One short round, for a first look.", False, type=bool, switch="--quick", group=EFFORT),
 )
 OPTIONS = {option.key: option for option in _OPTIONS}
 """By their names, in the order in which they are listed."""

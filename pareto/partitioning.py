@@ -6,12 +6,14 @@ import gc
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from analysis import as_json
 from pareto import prepare
 from pareto.errors import UserError
 from pareto.splits import fold_note
@@ -43,28 +45,40 @@ _PREFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def run(
-    out: Console, sweep: Sweep, folder: Path, *, prove: bool = False, document: Path | None = None
+    out: Console,
+    sweep: Sweep,
+    folder: Path,
+    *,
+    prove: bool = False,
+    document: Path | None = None,
+    json: bool = False,
 ) -> bool:
     """Print the points of the sweep's model, or a row for each of its models; False if a proof fails.
 
     folder: where the figure of a single model goes. document: a Markdown file whose table gets the rows, one by one as
-    they are made. Raises UserError.
+    they are made. json: one object on standard output instead, of one model. Raises UserError.
     """
     names = registry.names() if ALL in sweep.models else [registry.canonical(name) for name in sweep.models]
     recipes = [prepare.recipe(name, sweep) for name in dict.fromkeys(names)]
     try:
         if len(recipes) == 1 and document is None:
-            return _one(out, recipes[0], folder, prove=prove)
+            return _one(out, recipes[0], folder, prove=prove, json=json)
+        if json:
+            raise UserError("--json is for one model: name one, without --markdown")
         return _several(out, recipes, prove=prove, document=document)
     except OSError as error:
         raise UserError(f"cannot write to {document or folder}: {error.strerror or error}") from error
 
 
-def _one(out: Console, recipe: Recipe, folder: Path, *, prove: bool) -> bool:
+def _one(out: Console, recipe: Recipe, folder: Path, *, prove: bool, json: bool) -> bool:
     outline = model.outline(recipe)
     proofs = proof.each(recipe) if prove else []
     running = before_points(outline)
     about = headline(outline, running[-1])
+    if json:
+        words = [proof.word(each) for each in proofs]
+        print(as_json.text(as_object(outline, running, words)))
+        return proof.NO not in words
     out.print(about, markup=False)
     out.print(points_table(outline, running, [proof.word(each) for each in proofs]))
     for note in _notes(outline):
@@ -76,6 +90,26 @@ def _one(out: Console, recipe: Recipe, folder: Path, *, prove: bool) -> bool:
         why = proof.fault(outline.points[failed[0].point], failed[0])
         out.print(f"{len(failed)} of {len(proofs)} points are not proved: {why}", markup=False)
     return not failed
+
+
+def as_object(outline: Outline, running: Sequence[Cost], proofs: Sequence[str] = ()) -> dict[str, Any]:
+    """What is known of a model for `--json`: a row for each point, and the points that send the least."""
+    rows = figure_rows(outline, running)
+    rows["server_flops"] = running[-1].flops - rows["edge_flops"]
+    rows["server_parameters"] = running[-1].parameters - rows["edge_parameters"]
+    rows["sends"] = [
+        [{"shape": spec.shape, "dtype": spec.dtype} for spec in point.payload] for point in outline.points
+    ]
+    if proofs:
+        rows["proof"] = list(proofs)
+    return {
+        "model": outline.name,
+        "traced_by": outline.traced_by,
+        "input_bytes": outline.takes.nbytes,
+        "smallest": smallest(outline.points).index,
+        "points": rows.drop(columns="model"),
+        "notes": _notes(outline),
+    }
 
 
 def points_table(outline: Outline, running: Sequence[Cost], proofs: Sequence[str] = ()) -> Table:

@@ -278,29 +278,33 @@ def starts_anew(every: int | None, number: int) -> bool:
 def _with_waits(
     sweep: Sweep, trials: Sequence[Trial], networks: Mapping[str, Sequence[Profile]], builds: StageBuilds
 ) -> tuple[Trial, ...]:
-    """The trials with what they wait for: the first of a round for fresh workers, where it needs them (the first
-    round's are there already), and each for its stages to be built.
+    """The trials with what they wait for: the first of those on one network for the connections that are opened over
+    it, the first of a round for fresh workers, where it needs them (the first round's are there already), and each for
+    its stages to be built.
     """
-    made, before = [], 0
+    made: list[Trial] = []
+    was: Trial | None = None
     for trial in trials:
-        wait_s = 0.0
-        if trial.round not in (1, before) and starts_anew(sweep.restart_rounds, trial.round):
-            wait_s = _restart_s(sweep, networks[trial.cell.netem])
+        is_anew = trial.round != (was.round if was else 1) and starts_anew(sweep.restart_rounds, trial.round)
+        wait_s = RESTART_S if is_anew else 0.0
+        if is_anew:
             builds.forget()
-        before = trial.round
+        if is_anew or was is None or was.cell.netem != trial.cell.netem:
+            wait_s += _warm_s(sweep, networks[trial.cell.netem])
+        was = trial
         building_s = builds.wait_s(trial.cell)
         made.append(replace(trial, estimate_s=trial.estimate_s + wait_s + building_s, building_s=building_s))
     return tuple(made)
 
 
-def _restart_s(sweep: Sweep, network: Sequence[Profile]) -> float:
-    """How long a trial waits for fresh workers, and until the connections of each backend are warm."""
+def _warm_s(sweep: Sweep, network: Sequence[Profile]) -> float:
+    """How long it takes until the connections of each backend are warm."""
     rates_bps = [profile.typical.edge_to_server.rate_bps or math.inf for profile in network]
     bulks_s = [
         warming.foreseen_s(rate_bps * probe.GOODPUT, profile.rtt_s)
         for rate_bps, profile in zip(rates_bps, network, strict=True)
     ]
-    return RESTART_S + len(sweep.transports) * sum(bulks_s)
+    return len(sweep.transports) * sum(bulks_s)
 
 
 def last_rounds(
@@ -420,6 +424,7 @@ def _trial(
     model, network = models[cell.model], networks[cell.netem]
     crossed = crossings(cell, model, network, [""] * len(network))
     hosts_s = _hosts_s(cell, model)
+    hosts_s[0] /= sweep.edge_cpu
     steps_s = hosts_s + [crossing.usual_s for crossing in crossed]
     latency_s = sum(hosts_s) + sum(crossing.usual_s + crossing.profile.rtt_s for crossing in crossed)
     effort = QUICK if sweep.quick else THOROUGH

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -25,8 +26,12 @@ PREDICTIONS = "predictions"
 NO_LIMIT = float("inf")
 
 
-def run(console: Console, sweep: Sweep, out: Path) -> None:
-    """Predict each case of a sweep's models, print it, and draw it into `out`/predictions. Raises UserError."""
+def run(console: Console, sweep: Sweep, out: Path, *, json: bool = False) -> None:
+    """Predict each case of a sweep's models, print it, and draw it into `out`/predictions. Raises UserError.
+
+    json: one object on standard output instead of what is printed.
+    """
+    from analysis import as_json
     from analysis.figures.drawing import save_all
     from analysis.figures.forecast_figure import forecast_drawing
     from analysis.prediction.predicted import predicted, splits_of
@@ -34,25 +39,32 @@ def run(console: Console, sweep: Sweep, out: Path) -> None:
 
     sweep = canonical(sweep)
     made = networks_of(sweep, links_of(sweep))
+    found: list[dict[str, Any]] = []
     drawings, lossy = [], {codec.text for codec in sweep.coding if not codec.lossless}
     for kept in make_or_reuse(console, sweep, out / PROFILES.name).values():
         profile = kept.profile
         for case in cases(sweep, made):
             rows = predicted(profile, sweep.transports, case)
             splits = splits_of(profile, case.hosts)
-            console.print(predicted_table(rows))
-            for line in (*sentences(rows, splits, case.hosts), *doubts(made[case.netem])):
-                console.print(line, markup=False)
+            lines = [*sentences(rows, splits, case.hosts), *doubts(made[case.netem])]
             if case.codec in lossy:
-                console.print(f"What {case.codec} costs in accuracy is not predicted.", markup=False)
-            console.print()
+                lines.append(f"What {case.codec} costs in accuracy is not predicted.")
+            if json:
+                found.append(as_json.of_forecast(rows, lines))
+            else:
+                console.print(predicted_table(rows))
+                for line in lines:
+                    console.print(line, markup=False)
+                console.print()
             drawings.append(forecast_drawing(rows, sweep.testbed, splits))
     try:
         for path in save_all(drawings, out / PREDICTIONS):
-            if path.suffix == ".pdf":
+            if path.suffix == ".pdf" and not json:
                 console.print(str(path), soft_wrap=True, markup=False)
     except OSError as error:
         raise StoreError(f"cannot write to {out}: {error.strerror} (choose another --out)") from None
+    if json:
+        print(as_json.text({"cases": found}))
 
 
 def cases(sweep: Sweep, named: Networks) -> Iterator[Case]:

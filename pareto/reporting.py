@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from pareto.console import files
+from pareto.console import Doing, files
 from pareto.errors import UserError
 from pareto.link import units
 from pareto.store import StoreError
@@ -18,11 +19,12 @@ from pareto.store import StoreError
 if TYPE_CHECKING:
     from analysis.exporting import Target
     from analysis.findings import Findings, Options
+    from analysis.model_profile import ModelProfile
     from analysis.prediction.network import Network
 
 BEST = ("latency", "throughput")
-MOST_TABLES = 12
-"""With more conditions than this there is no table of each: nobody reads so many in a terminal."""
+MOST_LINES = 12
+"""Of more answers, and warnings, nobody reads the rest in a terminal."""
 
 
 def run_folders(console: Console, given: Sequence[Path], results: Path) -> list[Path]:
@@ -53,13 +55,18 @@ def show(
     out: Path | None = None,
     later: str = "",
     exports: Sequence[Target] = (),
+    *,
+    json: bool = False,
 ) -> None:
     """Analyse runs, write the report and show it: the answers before figures are drawn, the folder at the end.
 
     later: the command that draws the figures when this is interrupted; without it, the same one. exports: where else
-    the tables go (`analysis.exporting`).
+    the tables go (`analysis.exporting`). json: one object on standard output instead.
     """
-    from analysis.reporting import report
+    with Doing(console) as doing:  # pandas takes a second to import
+        _only_seen(console, doing)("reading the runs")
+        from analysis import as_json
+        from analysis.reporting import report
 
     target = out or (folders[0] if len(folders) == 1 else None)
     if target and target.is_symlink():  # the user named it so; a link within a run's folder is another matter
@@ -69,13 +76,13 @@ def show(
 
     def answers(findings: Findings) -> None:
         nonlocal found
-        _show(console, findings)
+        if not json:
+            _show(console, findings)
         found = True
-        if options.figures != "none" and console.is_terminal:
-            console.print("drawing figures ...", markup=False)
 
     try:
-        made = report(folders, target, options, answers)
+        with Doing(console) as doing:
+            made = report(folders, target, options, answers, _only_seen(console, doing))
     except OSError as error:
         raise StoreError(f"cannot write to {target}: {error.strerror} (choose another --out)") from None
     except KeyboardInterrupt:
@@ -85,8 +92,9 @@ def show(
                 f"all tables are in {target}; draw its figures by: {again}", soft_wrap=True, markup=False
             )
         raise
-    files(console, made.files)
-    console.print(str(target), soft_wrap=True, markup=False)
+    if not json:
+        files(console, made.files)
+        console.print(str(target), soft_wrap=True, markup=False)
     for each in exports:
         from analysis.exporting import export
 
@@ -96,6 +104,8 @@ def show(
             raise StoreError(
                 f"cannot write {each.path}: {error.strerror} (choose another --export)"
             ) from None
+    if json:
+        print(as_json.text(as_json.of_report(made, target)))
 
 
 def methods(console: Console, folders: Sequence[Path]) -> None:
@@ -109,42 +119,69 @@ def methods(console: Console, folders: Sequence[Path]) -> None:
     console.print("\n\n".join(filter(None, parts)), soft_wrap=True, markup=False, highlight=False)
 
 
-def _show(console: Console, findings: Findings) -> None:
-    from analysis.figures.shown import worth_showing
-    from analysis.points import CONDITION
-    from analysis.tables.front import codecs_table, front_table, overhead_table
+def _only_seen(console: Console, doing: Doing) -> Callable[[str], None]:
+    """Says what is done where somebody looks; a log has no use for it."""
+    return doing.show if console.is_terminal else lambda words: None
 
-    shown = worth_showing(findings.front)
-    if len(shown[CONDITION].drop_duplicates()) <= MOST_TABLES:
-        console.print(
-            front_table(shown if len(shown) else findings.front, findings.objectives, findings.where)
-        )
-        if over_codecs := codecs_table(shown, findings.objectives, findings.where):
-            console.print(over_codecs)
-        if not findings.overhead.empty:
-            console.print(overhead_table(findings.overhead))
-    for line in (*findings.verdicts, *findings.codecs, *findings.engines, *findings.notes):
-        console.print(line, markup=False)
-    for line in findings.warnings:
-        console.print(f"attention: {line}", markup=False)
-    for line in findings.answers:
+
+def _show(console: Console, findings: Findings) -> None:
+    """The answers, then one table, then what makes figures unsure in short: the rest is in the report's files."""
+    from analysis.figures.shown import worth_showing
+    from analysis.reporting import TEXT
+    from analysis.tables.overview import overview
+
+    answers = findings.answers or [
+        *findings.notes[:1],
+        "no answer: too little was measured to say where to cut",
+    ]
+    for line in answers[:MOST_LINES]:
         console.print(line, markup=False, style="bold")
+    if len(answers) > MOST_LINES:
+        console.print(f"and {len(answers) - MOST_LINES} more answers: {TEXT} has them", markup=False)
+    shown = worth_showing(findings.front)
+    if shown["rounds"].any():
+        console.print()
+        console.print(overview(shown, findings.objectives, findings.where, simulated=findings.simulated))
+    for line in findings.remarks:
+        console.print(line, markup=False)
+    for line in findings.warnings[:MOST_LINES]:
+        console.print(f"attention: {in_short(line)}", markup=False)
+    if findings.warnings:
+        console.print(f"{TEXT} says where, and what to do", markup=False)
+
+
+def in_short(warning: str) -> str:
+    """What a warning says first: without which it is most of all, and what mends it."""
+    return re.split(r"(?:,|;) most |\. |; ", warning, maxsplit=1)[0].rstrip(".")
 
 
 def compare(
-    console: Console, first: Path, second: Path, objectives: tuple[str, ...], where: str, out: Path
+    console: Console,
+    first: Path,
+    second: Path,
+    objectives: tuple[str, ...],
+    where: str,
+    out: Path,
+    *,
+    json: bool = False,
 ) -> None:
-    """What tells two runs apart; the tables are written to `out`/compare-<first>-<second>."""
+    """What tells two runs apart; the tables are written to `out`/compare-<first>-<second>. json: as of `show`."""
+    from analysis import as_json
     from analysis.comparing import between_runs
     from analysis.page import comparison as page
     from analysis.tables.compare import compare_table, write
 
     comparison = between_runs.compare(first, second, objectives, where)
-    console.print(compare_table(comparison))
+    if json:
+        print(as_json.text(as_json.of_comparison(comparison)))
+    else:
+        console.print(compare_table(comparison))
     folder = out / f"compare-{first.resolve().name}-{second.resolve().name}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        files(console, [*write(comparison, folder), page.write(comparison, folder)])
+        made = [*write(comparison, folder), page.write(comparison, folder)]
+        if not json:
+            files(console, made)
     except OSError as error:
         raise StoreError(f"cannot write to {folder}: {error.strerror} (choose another --out)") from None
 
@@ -165,12 +202,21 @@ def network(latency: str, rate: str, latency_back: str, rate_back: str) -> Netwo
 
 
 def advise(
-    console: Console, folders: Sequence[Path], network: Network, best: str, where: str, model: str
+    console: Console,
+    folders: Sequence[Path],
+    network: Network,
+    best: str,
+    where: str,
+    model: str,
+    *,
+    json: bool = False,
 ) -> None:
     """What to do in a network, from what was measured in others; by the runs' own model profile, where their trials
-    leave out points that may be best (`analysis.advice.by_profile`).
+    leave out points that may be best (`analysis.advice.by_profile`). json: as of `show`.
     """
+    from analysis import as_json
     from analysis.advice.advise import advise as advice
+    from analysis.advice.advise import sentence
     from analysis.advice.by_profile import kept
     from analysis.prediction.compared import in_run
     from analysis.runs.load import joined
@@ -181,29 +227,44 @@ def advise(
     runs = joined(folders)
     if chosen := kept(runs, network, model, where):
         size, depth = chosen.batch_size, chosen.in_flight
-        advise_by_profile(console, chosen.folder, folders, network, best, size, where, depth)
+        notes = []
         if chosen.unmeasured:
-            console.print(
+            notes.append(
                 f"By the model profile that the run keeps: a search struck off {chosen.unmeasured} cells without a "
-                "trial, for the networks that were measured; in this one they may be better.",
-                markup=False,
+                "trial, for the networks that were measured; in this one they may be better."
             )
-    else:
-        manifests = [run.manifest for run in runs.runs]
-        frames = runs.trials, runs.stages
-        advised = advice(*frames, manifests, network, objective=best, where=where, model=model)
-        console.print(advice_table(advised))
-        unmeasured = int(runs.struck["how"].eq("physics").sum())
-        if unmeasured and not advised.ranking.profile:
-            profiles = [folder for run in runs.runs for folder in in_run(run.folder)]
-            by = f"--profile {profiles[0]}" if profiles else "--profile, after the command `profile`,"
-            console.print(
-                f"attention: a search struck off {unmeasured} cells of these runs without a trial, for the networks "
-                "that they are of; in this one they may be better, and they are not among these points: advise "
-                f"{by} chooses among all",
-                markup=False,
-            )
-    for note in runs.notes:
+        advise_by_profile(
+            console,
+            chosen.folder,
+            folders,
+            network,
+            best,
+            size,
+            where,
+            depth,
+            [*notes, *runs.notes],
+            json=json,
+        )
+        return
+    manifests = [run.manifest for run in runs.runs]
+    frames = runs.trials, runs.stages
+    advised = advice(*frames, manifests, network, objective=best, where=where, model=model)
+    notes = []
+    unmeasured = int(runs.struck["how"].eq("physics").sum())
+    if unmeasured and not advised.ranking.profile:
+        profiles = [folder for run in runs.runs for folder in in_run(run.folder)]
+        by = f"--profile {profiles[0]}" if profiles else "--profile, after the command `profile`,"
+        notes.append(
+            f"attention: a search struck off {unmeasured} cells of these runs without a trial, for the networks "
+            "that they are of; in this one they may be better, and they are not among these points: advise "
+            f"{by} chooses among all"
+        )
+    notes += runs.notes
+    if json:
+        print(as_json.text(as_json.of_advice(advised, sentence(advised), notes)))
+        return
+    console.print(advice_table(advised))
+    for note in notes:
         console.print(note, markup=False)
 
 
@@ -216,17 +277,19 @@ def advise_by_profile(
     batch_size: int | None,
     where: str = "",
     in_flight: str = "auto",
+    notes: Sequence[str] = (),
+    *,
+    json: bool = False,
 ) -> None:
     """The best split among all in a network, by a model profile; what its forecasts are worth, by runs of it.
 
-    The network is that of each link. where: a constraint on what is predicted. Raises UserError.
+    The network is that of each link. where: a constraint on what is predicted. notes: what else is printed. json: as
+    of `show`. Raises UserError.
     """
-    from analysis import model_profile
+    from analysis import as_json, model_profile
     from analysis.advice.advise import in_words
     from analysis.fronts.where import Where
-    from analysis.prediction import compared
     from analysis.prediction.predicted import Case, predicted, splits_of
-    from analysis.runs.load import joined
     from analysis.tables.predicted import advice, predicted_table, sentences
 
     if best not in BEST:
@@ -240,21 +303,30 @@ def advise_by_profile(
     case = Case(in_words(network), links, links, size, in_flight)
     backends = list(dict.fromkeys(cost.backend for cost in known.backends))
     rows = predicted(known, backends, case, Where.parse(where))
+    said = [*sentences(rows, splits_of(known, number), number), *_worth(folders, known), *notes]
+    if json:
+        print(as_json.text(as_json.of_forecast(rows, [advice(rows, best), *said])))
+        return
     console.print(advice(rows, best), style="bold", markup=False)
     console.print(predicted_table(rows))
-    for line in sentences(rows, splits_of(known, number), number):
+    for line in said:
         console.print(line, markup=False)
-    runs = joined(folders) if folders else None
-    if runs is None:
-        console.print("How far these predictions are off is not known: name runs of the model to test them.")
-        return
-    from analysis.fronts.front import fronts
 
+
+def _worth(folders: Sequence[Path], known: ModelProfile) -> Iterator[str]:
+    """How far the forecasts of a model profile are off, by runs of its model."""
+    from analysis.fronts.front import fronts
+    from analysis.prediction import compared
+    from analysis.runs.load import joined
+
+    if not folders:
+        yield "How far these predictions are off is not known: name runs of the model to test them."
+        return
+    runs = joined(folders)
     manifests = [run.manifest for run in runs.runs]
     front = compared.of_eager(fronts(runs.trials).front, runs.trials)
     frame = compared.compared(front, [known], manifests)
-    for line in (*compared.sentences(frame), *compared.faults(frame), *compared.unused([known], manifests)):
-        console.print(line, markup=False)
+    yield from (*compared.sentences(frame), *compared.faults(frame), *compared.unused([known], manifests))
 
 
 def _joined(folders: Sequence[Path]) -> Path:

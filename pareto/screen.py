@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import statistics
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
 from types import TracebackType
@@ -106,20 +108,23 @@ class Progress(Watcher):
     """A live line on a terminal, a line for each tenth of the trials in a log."""
 
     def __init__(self, out: Console, plan: Plan, *, shares_machine: bool = False) -> None:
-        """shares_machine: the hosts that are measured are on this machine, so nothing is drawn while a trial runs."""
+        """shares_machine: the hosts that are measured are on this machine, so no thread wakes for the drawing: it is
+        drawn when the driver is awake anyway, to look at its hosts (`sampled`).
+        """
         self._out = out
         self.begin(plan)
         self._ended = 0
-        self._spent_s, self._foreseen_s = {True: 0.0, False: 0.0}, {True: 0.0, False: 0.0}
-        """Of the trials that wait for stages to be built, and of the others."""
-        self._now: Cell | None = None
+        self._paces: dict[tuple[object, ...], list[float]] = {}
+        self._now: Trial | None = None
+        self._began = 0.0
         self._last = self._sensors = ""
         self._doing = "starting"
-        self.is_live = out.is_terminal and not shares_machine
+        self.is_live = out.is_terminal
+        self._wakes = self.is_live and not shares_machine
         self._live = Live(
             get_renderable=self._draw,
             console=out,
-            auto_refresh=self.is_live,
+            auto_refresh=self._wakes,
             refresh_per_second=REDRAW_HZ,
             transient=True,
         )
@@ -139,20 +144,15 @@ class Progress(Watcher):
     def begin(self, plan: Plan) -> None:
         """Take in what is planned, before the first trial."""
         self._plan = plan
-        self._left_s = {True: 0.0, False: 0.0}
-        self._await(plan.trials)
+        self._left = {(trial.cell, trial.round): trial for trial in plan.trials}
 
     def expect(self, part: Plan) -> None:
         """Take in what is measured next, which may be more than was planned. In a log, an added round has no lines."""
         added = tuple(set(part.trials).difference(self._plan.trials))
         if added:
             self._plan = Plan(self._plan.trials + added, self._plan.rounds)
-            self._await(added)
+            self._left |= {(trial.cell, trial.round): trial for trial in added}
             self._tenths = 10
-
-    def _await(self, trials: Sequence[Trial]) -> None:
-        for trial in trials:
-            self._left_s[_builds(trial)] += trial.estimate_s
 
     def shows(self, words: str) -> None:
         """Say what is done before the first trial."""
@@ -161,20 +161,23 @@ class Progress(Watcher):
             self._live.refresh()
 
     def started(self, trial: Trial) -> None:
-        self._now = trial.cell
-        if self._out.is_terminal and not self.is_live:
+        self._now, self._began = trial, time.monotonic()
+        self._refresh()
+
+    def _refresh(self) -> None:
+        if self.is_live and not self._wakes:
             self._live.refresh()
 
     def sampled(self, latest: dict[str, dict[str, Any]]) -> None:
         shown = {role: _sensed(sample) for role, sample in latest.items()}
         self._sensors = "; ".join(f"{role} {words}" for role, words in shown.items() if words)
+        self._refresh()
 
     def finished(self, trial: Trial, row: Row) -> None:
         self._ended += 1
-        builds = _builds(trial)
-        self._left_s[builds] -= trial.estimate_s
-        self._spent_s[builds] += row["wall_s"]
-        self._foreseen_s[builds] += trial.estimate_s
+        self._left.pop((trial.cell, trial.round), None)
+        for group in _groups(trial):
+            self._paces.setdefault(group, []).append(row["wall_s"] / trial.estimate_s)
         self._last = _figures(row)
         if row["status"] != "ok":
             self._out.print(f"{row['status']}: {_named(trial.cell)}, round {trial.round}: {row['reason']}")
@@ -198,15 +201,17 @@ class Progress(Watcher):
 
     @property
     def eta_s(self) -> float:
-        """Seconds that are left: what is left of the estimate, times how far off the estimate has been so far, of
-        trials that wait for stages to be built apart from the others."""
-        spent_s, foreseen_s = sum(self._spent_s.values()), sum(self._foreseen_s.values())
-        every = spent_s / foreseen_s if foreseen_s else 1.0
-        paces = {
-            builds: self._spent_s[builds] / of_these if of_these else every
-            for builds, of_these in self._foreseen_s.items()
-        }
-        return max(0.0, sum(left_s * paces[builds] for builds, left_s in self._left_s.items()))
+        """Seconds that are left, by what trials took so far: those of a cell, else those most like it."""
+        return sum(map(self._foreseen_s, self._left.values()))
+
+    def _foreseen_s(self, trial: Trial) -> float:
+        cell, *groups = _groups(trial)
+        if paces := self._paces.get(cell):
+            return trial.estimate_s * statistics.fmean(paces)
+        for group in groups:
+            if paces := self._paces.get(group):  # the median: the first also waits for what is made once
+                return trial.estimate_s * statistics.median(paces)
+        return trial.estimate_s
 
     def _draw(self) -> Table:
         total = len(self._plan.trials)
@@ -215,11 +220,14 @@ class Progress(Watcher):
             ProgressBar(total=total, completed=self._ended, width=24),
             f"{self._ended}/{total}",
             f"{duration(self.eta_s)} left",
-            Text(_named(self._now) if self._now else "", overflow="ellipsis", no_wrap=True),
+            Text(_named(self._now.cell) if self._now else "", overflow="ellipsis", no_wrap=True),
         )
         both = Table.grid()
         if total:
             both.add_row(head)
+        if self._now:
+            gone_s, whole_s = time.monotonic() - self._began, self._foreseen_s(self._now)
+            both.add_row(f"this trial: {gone_s:.0f} s of about {duration(whole_s)}")
         both.add_row(f"last: {self._last}" if self._last else self._doing)
         if self._sensors:
             both.add_row(Text(self._sensors, overflow="ellipsis", no_wrap=True))
@@ -229,6 +237,15 @@ class Progress(Watcher):
 def _builds(trial: Trial) -> bool:
     """Whether a trial waits for a stage to be built."""
     return trial.building_s >= BUILDING_S
+
+
+def _groups(trial: Trial) -> tuple[tuple[object, ...], ...]:
+    """What trials have in common that are off by the same share: the cell, what is like it, all. Those that wait for
+    stages to be built are apart from the others.
+    """
+    cell, builds = trial.cell, _builds(trial)
+    like = (cell.model, cell.netem, builds)
+    return (cell.id, builds), (*like, cell.transport, cell.engine), like, (builds,), ()
 
 
 def on_one_core(roles: Sequence[str]) -> str:

@@ -26,6 +26,7 @@ from analysis.runs.manifest import FILE as MANIFEST
 from analysis.runs.manifest import read_json
 from analysis.schema import CELL, DEVICES, LINKS, REQUESTS, STAGES, STRUCK, TRIALS, Kind, Table, trial_name
 from pareto import plain_files
+from pareto.errors import in_plain_words
 from pareto.plain_files import StoreError as StoreError
 from pareto.sweep import ALONG, Cell
 
@@ -58,7 +59,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
             raise
         except ValidationError as error:
             fault = error.errors()[0]
-            words = f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}"
+            words = f"{'.'.join(map(str, fault['loc']))}: {in_plain_words(fault['msg'])}"
         except ValueError as error:
             words = str(error)
     raise StoreError(f"{path} is not a run's manifest: {words}")

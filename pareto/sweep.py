@@ -25,7 +25,7 @@ from pareto import DATA, dataset_names, profile_files
 from pareto.backends import registry
 from pareto.codecs import registry as codec_registry
 from pareto.constants import MOST_IN_FLIGHT
-from pareto.errors import UserError, one_line
+from pareto.errors import UserError, in_plain_words, one_line
 from pareto.hosts.host import EDGE, MAX_HOSTS, SERVED, SERVER, TcpSettings, chain, devices
 from pareto.hosts.inventory import SIMULATED, THIS_MACHINE
 from pareto.link import units
@@ -379,12 +379,18 @@ def make_sweep(fields: Mapping[str, Any]) -> Sweep:
     return check_sweep(parse_sweep(fields))
 
 
+_LENGTHENING = ("trials", "until", "budget")
+"""What a file says of how long to measure."""
+
+
 def requested_sweep(file: Path | None, options: Mapping[str, Any]) -> Sweep:
     """The sweep of a file, if there is one, with the options that the user typed over it. Raises UserError."""
     fields: dict[str, Any] = {}
     if file is not None:
         fields = read_file(file)
         parse_sweep({"model": "any", **fields}, str(file))  # so that a fault in the file is reported as such
+    if options.get("quick"):  # a first look, whatever the file takes its time for
+        fields = {name: value for name, value in fields.items() if name not in _LENGTHENING}
     fields |= options
     if fields.get("quick") and fields.get("until") is None:  # before as many rounds as usual nothing is sure
         fields.setdefault("trials", QUICK_TRIALS)
@@ -623,5 +629,5 @@ def _first_fault(error: ValidationError, source: str) -> str:
     name = option if source or option not in OPTIONS else OPTIONS[option].typed
     if fault["type"] == "missing":
         return f"{where}{name} is missing: say which model to sweep, as in --model mobilenetv2"
-    words = fault["msg"].removeprefix("Value error, ")
+    words = in_plain_words(fault["msg"])
     return f"{where}{name} {_SHOWN.repr(fault['input'])}: {words[0].lower()}{words[1:]}"

@@ -242,8 +242,8 @@ class Workers(AnyWorkers):
         def meanwhile() -> None:
             for role in others:
                 self._sessions[role].check()
-            if sampled is not None and self._devices is not None:
-                sampled(self._devices.latest())
+            if sampled is not None:
+                sampled(self._devices.latest() if self._devices is not None else {})
 
         timeout_s = 60.0 + 10.0 * trial.estimate_s + MOST_REQUESTS * compute_s
         try:

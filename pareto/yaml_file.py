@@ -20,7 +20,7 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
-from pareto.errors import UserError
+from pareto.errors import UserError, in_plain_words
 from pareto.validation import bare_name
 
 
@@ -167,7 +167,7 @@ def _faults(error: ValidationError) -> Iterator[tuple[ErrorDetails, str]]:
     """Each fault with one line of words for it."""
     for fault in error.errors():
         name = next((part for part in reversed(fault["loc"]) if isinstance(part, str)), "")
-        words = fault["msg"].replace("Input should be", "it should be")
+        words = in_plain_words(fault["msg"])
         if fault["type"] == "value_error":
             yield fault, str(fault["ctx"]["error"])
         elif fault["type"] == "missing":

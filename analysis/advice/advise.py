@@ -22,7 +22,7 @@ from analysis.prediction.network import Network, networks
 from analysis.runs.manifest import input_type
 from analysis.standing import stands
 from analysis.statistics.noise import floors, over_engines
-from analysis.wording import ALONE, EDGE, SERVER, interval, more, percent, place, rate
+from analysis.wording import ALONE, EDGE, KEEP, SERVER, interval, more, percent, place, rate
 from pareto.errors import UserError
 
 MOST = 50
@@ -249,9 +249,9 @@ def answers(
                 said.append((first, netem, str(error)))
             else:
                 by_engine = engines.sentence(ensemble, rows, network, netem, among)
-                keep = ALONE.get(netem, f"keep {EDGE}")
+                keep = ALONE.get(netem, KEEP)
                 texts = filter(None, (_sentence(ranked, network), by_engine))
-                said += [(first, netem, text.replace(f"keep {EDGE}", keep)) for text in texts]
+                said += [(first, netem, text.replace(KEEP, keep)) for text in texts]
     lines = _lines(said)
     conditions = trials[CONDITION].assign(setup=without_engine(trials)).drop_duplicates()
     left = len(conditions) - len({(*row[WORKLOAD], netem) for row, netem, _ in said})
@@ -344,8 +344,8 @@ def _elsewhere(ranked: Ranking) -> str:
         parts.append(f"{what} {pays} {at}{span}{', extrapolated' if switch.extrapolated else ''}")
     if parts:
         return f"predicted: {', '.join(parts)}"
-    none = "split" if _kind(ranked.best) == EDGE else "other point"
-    return f"predicted: at this delay no {none} pays at any rate"
+    what = "a split" if _kind(ranked.best) == EDGE else "another point"
+    return f"at this delay no link speed makes {what} faster (predicted)"
 
 
 def _kind(choice: Choice) -> str:

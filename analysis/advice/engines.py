@@ -65,11 +65,11 @@ def _at(ranked: Ranking) -> str:
 
 
 def _figure(ranked: Ranking, least_s: float) -> str:
-    """`104 ms, 39 % longer, p 0.83`: how much longer than by the best engine, and p where it is not sure."""
+    """`104 ms, 39 % longer, sure 83 %`: how much longer than by the best engine, and how sure where it is not."""
     latency_s = ranked.best.latency_s
     longer = more(latency_s / least_s - 1, "longer", "as long") if latency_s > least_s else ""
-    p = f"p {ranked.best.probability:.2f}" if ranked.sure in ("likely", TOSS_UP) else ""
-    return ", ".join(filter(None, (duration(latency_s), longer, p)))
+    sure = ranked.best.sureness if ranked.sure in ("likely", TOSS_UP) else ""
+    return ", ".join(filter(None, (duration(latency_s), longer, sure)))
 
 
 def _moves(of_engines: Mapping[str, Ranking]) -> str:

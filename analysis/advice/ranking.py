@@ -73,6 +73,11 @@ class Choice:
             return self.latency_s / best.latency_s - 1
         return 1 - self.throughput_ips / best.throughput_ips
 
+    @property
+    def sureness(self) -> str:
+        """`sure 71 %`: how probably it is the best; empty where no probability holds."""
+        return "" if math.isnan(self.probability) else f"sure {self.probability:.0%}".replace("%", " %")
+
     def figure(self, objective: str) -> str:
         """Latency or throughput in words: `41 ms`, `38 images/s`."""
         return duration(self.latency_s) if objective == "latency" else f"{self.throughput_ips:.3g} images/s"
@@ -224,13 +229,12 @@ def answer(ranked: Ranking, objective: str) -> str:
     """`probably cut at 7 (features.6) over tcp: 83 ms`, or the points between which it is a toss-up."""
     if ranked.sure == TOSS_UP and len(ranked.contenders) > 1:
         named = [
-            f"{each.place} ({', '.join(filter(None, (each.sent, each.figure(objective))))}, p {each.probability:.2f})"
+            f"{each.place} ({', '.join(filter(None, (each.sent, each.figure(objective), each.sureness)))})"
             for each in ranked.contenders
         ]
         text = f"{TOSS_UP} between {', '.join(named[:-1])} and {named[-1]}"
         return text + _not_compared(ranked, ranked.contenders)
-    p = f"(p {ranked.best.probability:.2f}) " if ranked.sure == "likely" else ""
-    probably = f"probably {p}" if p else ""
+    probably = f"probably ({ranked.best.sureness}) " if ranked.sure == "likely" else ""
     sends = f" ({ranked.best.sent})" if ranked.best.sent else ""
     text = f"{probably}{ranked.best.order}{sends}: {ranked.best.figure(objective)}"
     return text + _not_compared(ranked, [ranked.best])

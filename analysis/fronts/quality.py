@@ -7,12 +7,14 @@ over whatever backend and network.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from analysis.points import AT_WORK
+from analysis.runs.manifest import within
 from analysis.statistics import shares
 from analysis.statistics.samples import Bools, Floats
 
@@ -47,6 +49,15 @@ SAME_OUTPUT = 1e-6
 def is_none(codecs: pd.Series) -> pd.Series:
     """Which rows are without a codec."""
     return codecs.astype("str").isin(["", "none"])
+
+
+def right_by_chance(trials: pd.DataFrame, manifests: Mapping[str, Mapping[str, Any]]) -> pd.Series:
+    """Which trials have a `top1` that says nothing, as the weights are random. manifests: by the runs' names."""
+    seeded = [
+        name for name, manifest in manifests.items() if within(manifest, "sweep", "weights") == "seeded"
+    ]
+    chance: pd.Series = trials["run"].isin(seeded) & trials[TOP1].notna()
+    return chance
 
 
 def codec_name(codec: object) -> str:

@@ -7,13 +7,12 @@ from collections.abc import Iterator
 
 import pandas as pd
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from analysis.advice.advise import Advice, sentence
 from analysis.advice.ranking import DELAYS_S, RATES_BPS, Choice
 from analysis.naming import ANY_NOTE, backend_name, point_label, time_unit
-from analysis.tables.columns import UNKNOWN, Column, framed, number, spans
+from analysis.tables.columns import UNKNOWN, Column, Framed, framed, number, spans, sureness
 from analysis.wording import EDGE, SERVER, duration, interval, percent, rate
 
 SHOWN = 3
@@ -21,14 +20,14 @@ SHOWN = 3
 
 
 def advice_table(advice: Advice) -> RenderableType:
-    """The sentence; the best points with latency, images/s (95 % intervals) and p, the probability of being the best;
+    """The sentence; the best points with latency, images/s (95 % intervals) and the probability of being the best;
     from what condition on another is better; and how far predictions were off where they could be tested.
     """
     lines = [*_elsewhere(advice), *_trust(advice)]
     return Group(Text(f"{sentence(advice)}\n", style="bold"), _table(advice), Text("\n".join([*lines, ""])))
 
 
-def _table(advice: Advice) -> Table:
+def _table(advice: Advice) -> Framed:
     choices = list(advice.ranking.choices)
     shown = choices[:SHOWN]
     for end in (EDGE, SERVER):
@@ -50,11 +49,11 @@ def _table(advice: Advice) -> Table:
         Column("95 %", spans(low, high, digits), kind="number"),
         number("images", rows["throughput_ips"], 2, "/s"),
         Column("95 %", spans(rows["throughput_low_ips"], rows["throughput_high_ips"], 2), kind="number"),
-        number("p", rows["probability"], 2),
+        Column("sure", [sureness(share) for share in rows["probability"]], "%", "number"),
     ]
     if low.isna().all():
         columns = [column for column in columns if column.head != "95 %"]
-    notes = ["p = probability of being the best", "" if rows["backend"].all() else ANY_NOTE]
+    notes = ["sure = probability of being the best", "" if rows["backend"].all() else ANY_NOTE]
     return framed(columns, f"Best for {advice.objective}", notes)
 
 

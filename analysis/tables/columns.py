@@ -11,6 +11,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from analysis.escaping import markdown
 from analysis.naming import backends
 from analysis.points import order
 
@@ -77,28 +78,66 @@ def once(values: pd.Series) -> list[str]:
     return [str(value) if start else "" for value, start in zip(values, starts(values), strict=True)]
 
 
-def framed(
-    columns: Sequence[Column], title: str, notes: Iterable[str] = (), groups: Sequence[bool] = ()
-) -> Table:
-    """Return the columns as a table of the terminal, with the notes below it.
+def sureness(share: float) -> str:
+    """Return a probability as whole percent: `71`; `>99` and `<1`, as no draw says more; `UNKNOWN` where none holds."""
+    if pd.isna(share):
+        return UNKNOWN
+    return ">99" if share >= 0.995 else "<1" if share < 0.005 else f"{100 * share:.0f}"
+
+
+@dataclass(frozen=True)
+class Framed:
+    """A table with its title and what its columns mean: in the terminal, or as Markdown.
 
     groups: which rows begin a group, as `starts` finds them: a little room is left above these.
     """
-    table = Table(
-        title=Text(title, "bold"),
-        caption=Text("; ".join(filter(None, notes))) or None,
-        title_justify="left",
-        caption_justify="left",
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-        padding=0,
-    )
-    for column in columns:
-        look = {"overflow": "fold"} if column.kind == "text" else {"justify": "right", "no_wrap": True}
-        head = f"{column.head}\n{column.unit}" if column.unit else column.head
-        table.add_column(head, **{**look, **column.look})
-    for place, cells in enumerate(zip(*(column.cells for column in columns), strict=True)):
-        if place and groups and groups[place]:
-            table.add_section()
-        table.add_row(*cells)
-    return table
+
+    columns: Sequence[Column]
+    title: str
+    notes: Sequence[str] = ()
+    groups: Sequence[bool] = ()
+
+    def __rich__(self) -> Table:
+        table = Table(
+            title=Text(self.title, "bold"),
+            caption=Text("; ".join(self.notes)) or None,
+            title_justify="left",
+            caption_justify="left",
+            box=box.SIMPLE_HEAD,
+            pad_edge=False,
+            padding=0,
+        )
+        for column in self.columns:
+            look = {"overflow": "fold"} if column.kind == "text" else {"justify": "right", "no_wrap": True}
+            head = f"{column.head}\n{column.unit}" if column.unit else column.head
+            table.add_column(head, **{**look, **column.look})
+        for place, cells in enumerate(self._rows):
+            if place and self.groups and self.groups[place]:
+                table.add_section()
+            table.add_row(*cells)
+        return table
+
+    @property
+    def _rows(self) -> list[tuple[str, ...]]:
+        return list(zip(*(column.cells for column in self.columns), strict=True))
+
+    def markdown(self) -> str:
+        """Return the title in bold, the table, and the notes in a paragraph."""
+        heads = [f"{column.head} {column.unit}".strip() for column in self.columns]
+        ruler = [":--" if column.kind == "text" else "--:" for column in self.columns]
+        lines = [f"**{markdown(self.title)}**", "", _row(heads), _row(ruler)]
+        lines += [_row([markdown(str(cell).strip()) for cell in cells]) for cells in self._rows]
+        if self.notes:
+            lines += ["", markdown("; ".join(self.notes))]
+        return "\n".join([*lines, ""])
+
+
+def _row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def framed(
+    columns: Sequence[Column], title: str, notes: Iterable[str] = (), groups: Sequence[bool] = ()
+) -> Framed:
+    """Return the columns as a table, with those notes below it that say something."""
+    return Framed(columns, title, [note for note in notes if note], groups)

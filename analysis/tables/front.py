@@ -39,6 +39,7 @@ from analysis.tables.columns import (
     once,
     spans,
     starts,
+    sureness,
 )
 
 _HEADS = {TOP1: "top-1", AGREEMENT: "agree", MEAN_IOU: "mIoU", MAP50: "mAP50"}
@@ -94,7 +95,7 @@ def _table(rows: pd.DataFrame, objectives: Sequence[str], where: str) -> Rendera
         "* on the front of all backends": True,
         ANY_NOTE: (points["backend"] == "").any(),
         "eff = share of the physical bound": True,
-        f"p = probability of being on the backend's front{', p all = on that of all' * ('p all' in has)}": True,
+        f"sure = probability of being on the backend's front{', all = on that of all' * ('p all' in has)}": True,
         "loaded = latency at these images/s": "loaded" in has,
         "gain = images/s as a multiple of those with one in flight": "gain" in has,
         "bound by = the step that sets the bound of images/s": "bound_by" in has,
@@ -103,7 +104,7 @@ def _table(rows: pd.DataFrame, objectives: Sequence[str], where: str) -> Rendera
         f"J = energy per image{' above idle' * (which == energy.ACTIVE)}, {points['energy_of'].iloc[0]}": "energy"
         in has,
         _quality_note(points): True,
-        f"{count(excluded, 'trial')} excluded": excluded,
+        f"{count(excluded, 'trial')} left out": excluded,
     }
     groups = starts(points["backend"])
     shown = [note for note, is_needed in notes.items() if is_needed]
@@ -145,10 +146,14 @@ def _columns(points: pd.DataFrame, has: set[str], which: str, chain: int) -> lis
         "busiest": [Column("busiest", busiest, "%", look={"no_wrap": True, "overflow": "ellipsis"})],
         "energy": [Column("J", joules, kind="number")],
         "top1": [number(_HEADS[_quality(points)], points[_quality(points)] * 100, 1, "%")],
-        "p": [number("p", points["probability"], 2)],
-        "p all": [number("p", points["probability_all"], 2, "all")],
+        "p": [_sure("%", points["probability"])],
+        "p all": [_sure("all", points["probability_all"])],
     }
     return [column for name, some in columns.items() if name in has | {"", "p"} for column in some]
+
+
+def _sure(unit: str, shares: pd.Series) -> Column:
+    return Column("sure", [sureness(share) for share in shares], unit, "number")
 
 
 def _quality(points: pd.DataFrame) -> str:
@@ -180,7 +185,7 @@ def _why_empty(rows: pd.DataFrame, objectives: Sequence[str], where: str) -> str
     """Return why no point is on a front."""
     measured = rows[rows["rounds"] > 0]
     if measured.empty:
-        return f"no valid trial, {int(rows['left_out'].sum())} excluded"
+        return f"no valid trial, {int(rows['left_out'].sum())} left out"
     feasible = measured[measured["feasible"].astype(bool)]
     if feasible.empty:
         return "no point satisfies the constraint" + (f" {where}" if where else "")
@@ -234,7 +239,7 @@ def _codecs_table(rows: pd.DataFrame, objectives: Sequence[str], where: str) -> 
         "* the images cannot tell it from the best of those that are near" if ties.any() else "",
         f"not here, as what they cost in accuracy was not measured: {', '.join(unknown)}" if unknown else "",
         "95 % = interval of the accuracy by the number of images",
-        "p = probability of being on this front",
+        "sure = probability of being on this front",
         ANY_NOTE if (points["backend"] == "").any() else "",
     ]
     names: list[Any] = [Text(str(name), no_wrap=True, overflow="ellipsis") for name in points["point_name"]]
@@ -256,7 +261,7 @@ def _codecs_table(rows: pd.DataFrame, objectives: Sequence[str], where: str) -> 
         number("wire", points["wire_bytes_per_image"] / 1e3, 1, "kB/img"),
         Column("accuracy", accuracies, "%", "number"),
         Column("95 %", spans(points["accuracy_low"] * 100, points["accuracy_high"] * 100, 1), "%", "number"),
-        number("p", points["codec_probability"], 2),
+        _sure("%", points["codec_probability"]),
     ]
     return framed(columns, f"{title}: Pareto front over all codecs", notes)
 

@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pandas as pd
-from rich.table import Table
 
 from analysis.naming import ANY_NOTE, backend_name, in_flight, point_label, time_unit
 from analysis.prediction.forecast import NONE
 from analysis.prediction.predicted import FRONT, RULES, behind
-from analysis.tables.columns import Column, framed, number
+from analysis.tables.columns import Column, Framed, framed, number
 from analysis.wording import EDGE, SERVER, duration, more, order, percent
 
 MOST = 12
 """Splits of the front that are shown: of more, these at even distances."""
 
 
-def predicted_table(rows: pd.DataFrame) -> Table:
+def predicted_table(rows: pd.DataFrame) -> Framed:
     """A row for each split of the front, least latency first, and for each rule's; ± is a standard deviation.
 
     rows: of one case, as `analysis.prediction.predicted.predicted` makes them.

@@ -12,10 +12,12 @@ from pathlib import Path
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from pareto import __version__, cli
+from pareto import COMMAND, __version__, cli, cli_help
+from pareto.options import EFFORT, HOSTS, LINK, RESULTS, WHAT
 from tests import REPOSITORY
 from tests.program import Ended, command
 
+GROUPS = (WHAT, LINK, HOSTS, EFFORT, RESULTS)
 TINY = "from torch import nn\n\ndef build():\n    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU())\n"
 BAD_INPUT = {
     "--model mobilnetv2 --dry-run": "mobilenet_v2",
@@ -181,6 +183,46 @@ def test_help_of_the_main_job_names_every_option() -> None:
     assert len(options) > 30
     for option in options:
         assert f"--{option.rstrip('_').replace('_', '-')} " in done.out
+
+
+def test_help_is_whole_and_in_groups() -> None:
+    """Each command shows an example that can be copied; no sentence is cut off."""
+    main = command("--help").out
+    assert main.startswith(f"Usage: {COMMAND} --model MODEL ")
+    assert "..." not in main.split("Measure:")[1]
+    for name in ("run", "report", "netem check", "hosts add", "bench transport", "completion"):
+        done = command(*name.split(), "--help")
+        assert (done.code, done.err) == (0, "")
+        assert max(map(len, done.out.split("Example")[0].splitlines())) <= 80
+        assert f"\n  {COMMAND} " in done.out.split("Example")[1]
+    heads = [
+        line for line in command("run", "--help").out.splitlines() if line.endswith(":") and line[0] != " "
+    ]
+    assert [head for head in heads if head.removesuffix(":") in GROUPS] == [f"{head}:" for head in GROUPS]
+
+
+@pytest.mark.parametrize(
+    ("typed", "following"),
+    [
+        ("./pareto.sh adv", ["advise"]),
+        ("./pareto.sh --netem lte,200ms-5mbit-", ["lte,200ms-5mbit-tbf"]),
+        ("./pareto.sh run --edge-c", ["--edge-cpu"]),
+    ],
+)
+def test_a_shell_completes_what_is_typed(typed: str, following: list[str]) -> None:
+    words = typed.split()
+    environment = {"COMP_WORDS": "\n".join(words), "COMP_CWORD": str(len(words) - 1)}
+    done = subprocess.run(
+        [sys.executable, "-m", "pareto"],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, **environment, cli_help.COMPLETE: "complete_bash"},
+    )
+    assert (done.returncode, done.stdout.split(), done.stderr) == (0, following, "")
+    assert "complete -o default" in command("completion", "bash").out
 
 
 def test_two_profiles_of_one_name_are_not_mixed_up(tmp_path: Path, snapshot: SnapshotAssertion) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import json
+import re
 import shutil
 import sqlite3
 from contextlib import closing
@@ -14,6 +16,7 @@ import pytest
 from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
+from analysis.escaping import markdown
 from pareto.reporting import _joined, run_folders
 from pareto.store import StoreError
 from tests import REPOSITORY
@@ -24,16 +27,12 @@ from tests.unit.example_run import trials, write
 EXAMPLE = REPOSITORY / "results" / "example"
 
 
-def test_report_ends_with_the_answers_and_the_folder(tmp_path: Path) -> None:
+def test_report_ends_with_where_the_rest_is(tmp_path: Path) -> None:
     out = tmp_path / "a-name-that-does-not-fit-into-one-line-of-a-terminal-with-its-80-columns"
     done = command("report", str(EXAMPLE), "--figures", "none", "--out", str(out))
     assert (done.code, done.err) == (0, "")
     lines = done.out.splitlines()
     assert lines[-1] == str(out)
-    _, warned, answers = " ".join(done.out.split()).rpartition(" attention: ")
-    assert warned
-    for netem in ("200ms-5mbit", "10ms-100mbit", "lan-1gbit"):
-        assert f" mobilenet_v2 at {netem}: " in answers
     assert max(len(line) for line in lines if not line.startswith("/")) <= 80
     assert {"front.csv", "report.html"} <= {path.name for path in out.iterdir()}
     assert not (out / "figures").exists()
@@ -77,7 +76,7 @@ def test_whoever_interrupts_the_drawing_has_the_answers_and_all_tables(
     monkeypatch.setattr("analysis.reporting.save_all", interrupted)
     done = command("report", str(EXAMPLE), "--out", str(tmp_path))
     assert done.code == 130
-    assert " mobilenet_v2 at 200ms-5mbit: " in " ".join(done.out.split())
+    assert "mobilenet_v2 at 200ms-5mbit: " in " ".join(done.out.split())
     assert {"front.csv", "paired.csv", "report.html"} <= {path.name for path in tmp_path.iterdir()}
     assert done.out.splitlines()[-1].replace(str(tmp_path), "OUT") == snapshot
 
@@ -87,7 +86,7 @@ def test_a_constraint_is_obeyed_by_all_that_is_printed(tmp_path: Path) -> None:
     wanted = ("report", str(EXAMPLE), "--figures", "none", "--out", out, "--where", "backend == rpc")
     done = command(*wanted)
     assert done.code == 0
-    fronts = done.out.partition(": overhead ")[0]
+    fronts = done.out.partition("attention: ")[0]
     assert " rpc " in fronts
     assert " tcp " not in fronts
 
@@ -210,3 +209,60 @@ def test_other_runs_are_joined_elsewhere() -> None:
     one, other, last = (Path("results", name) for name in ("a", "b", "z"))
     assert _joined([one, last]) == _joined([last, one])
     assert _joined([one, last]) != _joined([other, last])
+
+
+JSON_OF = {
+    "report": f"report {EXAMPLE} --figures none --out OUT --json",
+    "compare": f"compare {EXAMPLE} {EXAMPLE} --out OUT --json",
+    "advise": f"advise {EXAMPLE} --latency 20ms --rate 30mbit --json",
+    "partitions": "partitions squeezenet1_1 --json",
+    "predict": "predict squeezenet1_1 --netem wifi --testbed simulated --out OUT --json",
+}
+
+
+@pytest.mark.parametrize("name", JSON_OF)
+def test_json_is_one_object_with_the_keys_that_are_documented(name: str, tmp_path: Path) -> None:
+    done = command(*JSON_OF[name].replace("OUT", str(tmp_path)).split())
+    assert done.code == 0
+    made = json.loads(done.out, parse_constant=lambda constant: pytest.fail(f"{constant} is not JSON"))
+    page = (REPOSITORY / "docs" / "json.md").read_text().partition(f"## {name}\n")[2].partition("\n## ")[0]
+    documented = {
+        key
+        for line in page.splitlines()
+        if line.startswith("| `")
+        for key in re.findall(r"`(\w+)`", line.split("|")[1])
+    }
+    assert set(made) == documented
+    rows = made.get("points") or made.get("choices") or made["cases"][0]["splits"]
+    assert len(rows) > 1
+    assert {"point", "latency_s"} <= set(rows[0]) or name in ("partitions", "compare")
+
+
+def test_the_answer_comes_first_and_names_only_points_of_the_table(tmp_path: Path) -> None:
+    done = command("report", str(EXAMPLE), "--figures", "none", "--out", str(tmp_path))
+    words = " ".join(done.out.split())
+    assert words.startswith("mobilenet_v2 at 10ms-100mbit: ")
+    answers, _, rest = done.out.partition("\n\n")
+    table = rest.partition("attention: ")[0]
+    for figure in ("43.1 ms", "107 ms", "22.2 ms"):
+        assert figure in " ".join(answers.split())
+    assert all(figure in table for figure in ("43.06", "107.45", "22.20"))
+    places = [table.index(netem) for netem in ("10ms-100mbit", "200ms-5mbit", "lan-1gbit")]
+    assert places == sorted(places), "networks have one order"
+    text = (tmp_path / "report.md").read_text()
+    for told_in_short in re.findall(r"attention: (.*)", done.out):
+        assert markdown(told_in_short) in text
+    assert "overhead beyond the bound" in text
+    assert len(done.out.splitlines()) < 60
+
+
+def test_few_points_are_all_in_the_table(tmp_path: Path) -> None:
+    """Four points over two backends: none vanishes."""
+    wanted = "--model squeezenet1_1 --netem wifi --points 0,3,6,12 --only --trials 3 --testbed simulated"
+    done = command(*wanted.split(), "--figures", "none", "--out", str(tmp_path))
+    assert done.code == 0
+    table = done.out.partition("latency")[2]
+    for point in ("0", "3", "6"):
+        for backend in ("tcp", "rpc"):
+            assert re.search(rf"^ *{backend} +{point}\*? ", table, re.MULTILINE), (backend, point)
+    assert "overhead beyond" not in done.out, "no table of dashes"

@@ -16,7 +16,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from pareto import cli, console, plan, profile_files, screen
 from pareto.messages import SensorSample
-from pareto.plan import ModelFacts, Plan
+from pareto.plan import ModelFacts, Plan, Trial
 from pareto.runner import Tally
 from pareto.sweep import make_sweep, profiles
 
@@ -328,22 +328,42 @@ def test_all_sensors_of_both_hosts_stay_in_one_line(snapshot: SnapshotAssertion)
     assert lines[2] == snapshot
 
 
-def test_nothing_is_drawn_while_a_trial_runs_on_the_machine_that_is_measured() -> None:
+def test_where_hosts_share_the_machine_it_is_drawn_only_when_the_driver_is_awake_anyway() -> None:
     out, todo = terminal(), made()
     assert isinstance(out.file, io.StringIO)
     others = set(threading.enumerate())  # one of an earlier test may still be ending
     with screen.Progress(out, todo, shares_machine=True) as progress:
-        assert not progress.is_live
-        for trial in todo.trials[:2]:
+        for number, trial in enumerate(todo.trials[:2]):
             progress.started(trial)
             drawn_before = len(out.file.getvalue())
-            assert "0/72" in out.file.getvalue() or "1/72" in out.file.getvalue()
+            assert f"{number}/72" in out.file.getvalue()
             new = set(threading.enumerate()) - others
             assert not [it for it in new if type(it).__name__ == "_RefreshThread"]
+            progress.sampled({"edge": {**dict.fromkeys(FIELDS), "cpu_percent": 42.0}})
+            drawn = out.file.getvalue()[drawn_before:]
+            assert "edge 42% CPU" in drawn
+            assert re.search(r"this trial: \d+ s of about ", drawn)
             row = {"status": "ok", "wall_s": 1.0, "latency_s": 0.25, "throughput_ips": 4.0, "reason": ""}
             progress.finished(trial, row)
-            assert len(out.file.getvalue()) == drawn_before
     assert out.file.getvalue().count("1/72") >= 1
+
+
+def test_what_is_left_is_learnt_from_the_trials_of_the_same_cells(out: Console) -> None:
+    """One network takes twice as long as foreseen and the other as long: each by itself, not both by the mean."""
+    first, *others = plan.make(SWEEP, FACTS, NETWORKS).trials
+    slow = first.cell.netem
+    row = {"status": "ok", "reason": "", "latency_s": 0.25, "throughput_ips": 4.0}
+
+    def takes(trial: Trial) -> float:
+        return trial.estimate_s * (2 if trial.cell.netem == slow else 1)
+
+    trials = [first, *others]
+    rounds = [trial for trial in trials if trial.round == 1]
+    left = [trial for trial in trials if trial.round > 1]
+    with screen.Progress(out, Plan(tuple(trials), SWEEP.trials)) as progress:
+        for trial in rounds:
+            progress.finished(trial, {**row, "wall_s": takes(trial)})
+        assert progress.eta_s == pytest.approx(sum(map(takes, left)), rel=0.02)
 
 
 def test_a_log_shows_no_sensors(out: Console) -> None:

@@ -143,6 +143,14 @@ def test_a_file_gives_options_and_the_command_line_overrides_them(tmp_path: Path
     assert (wanted.models, wanted.trials) == (("alexnet", "vgg16"), 2)
 
 
+def test_quick_shortens_a_sweep_file(tmp_path: Path) -> None:
+    file = tmp_path / "sweep.yaml"
+    file.write_text("model: alexnet\ntrials: 10\nuntil: 5%\nbudget: 20min\n")
+    quick = requested_sweep(file, {"quick": True})
+    assert (quick.trials, quick.until, quick.budget) == (1, None, None)
+    assert requested_sweep(file, {"quick": True, "trials": 3}).trials == 3
+
+
 def test_quick_means_one_round_unless_told_otherwise() -> None:
     assert requested_sweep(None, {"model": "m", "quick": True}).trials == 1
     assert requested_sweep(None, {"model": "m", "quick": True, "trials": 4}).trials == 4

@@ -41,7 +41,7 @@ def told(rows: pd.DataFrame, **asked: Any) -> list[str]:
 def test_the_answer_names_point_and_engine_and_what_each_is_best_at(snapshot: SnapshotAssertion) -> None:
     rows = trials("eager", "onnx")
     first, each = told(rows)
-    assert first.startswith("net at middle: keep all on the edge by onnx: 15 ms")
+    assert first.startswith("net at middle: keep everything on the edge by onnx: 15 ms")
     best = world.latency_s(NETWORK, "tcp")
     assert np.argmin(best) == 1, "with eager a cut is best, with onnx the whole model on the edge"
     assert "with onnx the best split moves from 1 to all on the edge" in each
@@ -96,7 +96,7 @@ def test_one_engine_is_not_named() -> None:
     (only,) = told(trials("eager"))
     assert "eager" not in only
     (onnx,) = told(trials("eager", "onnx").query("engine == 'onnx'"))
-    assert onnx.startswith("net at middle, onnx: keep all on the edge: ")
+    assert onnx.startswith("net at middle, onnx: keep everything on the edge: ")
 
 
 def test_predictions_are_of_the_engines_own_stages() -> None:

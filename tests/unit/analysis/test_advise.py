@@ -343,7 +343,7 @@ def test_few_rounds_and_ties_are_told():
     both = pd.concat([rows.assign(backend=f"tcp:{label}") for label in "ab"], ignore_index=True)
     _, middle, _ = told(both)
     assert re.search(
-        r"1 over tcp:a \(sends 150 kB, \S+ ms, p 0.\d+\) .* 1 over tcp:b \(sends 150 kB, \S+ ms, p 0.\d+\)$",
+        r"1 over tcp:a \(sends 150 kB, \S+ ms, sure \d+ %\) .* 1 over tcp:b \(sends 150 kB, \S+ ms, sure \d+ %\)$",
         middle,
     )
 
@@ -355,7 +355,7 @@ def test_what_is_likely_is_probable():
     likely = [said for said in sentences if "probably" in said]
     assert likely
     for said in likely:
-        p = float(re.search(r"probably \(p (0\.\d+)\) ", said).group(1))
+        p = float(re.search(r"probably \(sure (\d+) %\) ", said).group(1)) / 100
         assert 0.8 <= p <= 0.95
 
 
@@ -373,7 +373,7 @@ def test_points_that_are_not_feasible_in_the_front_do_not_count(snapshot):
         (cells["netem"] == "slow") & cells["point"].isin(["2", "4"]) & (cells["backend"] != "tcp")
     )
     slow, middle, _ = told(rows, front=cells)
-    assert "all on the edge" in slow
+    assert "everything on the edge" in slow
     assert middle == snapshot
     cells["feasible"] &= cells["point"] != "4"
     assert "2 over rpc" in told(rows, front=cells)[0]
@@ -464,7 +464,7 @@ def test_a_run_folder_without_stages(tmp_path):
     profiles = {"200ms-5mbit": Network(0.2, 5e6)}
     run = example_run.write(tmp_path / "example", example_run.trials(rounds=6), **world.manifest(profiles))
     (only,) = answers(load([run]), stages([run]), [world.manifest(profiles)])
-    assert re.match(r"mobilenetv2 at 200ms-5mbit: .* edge: 3\d(\.\d)? ms; predicted: ", only)
+    assert re.match(r"mobilenetv2 at 200ms-5mbit: .* edge: 3\d(\.\d)? ms; at this delay ", only)
 
 
 def test_the_same_input_gives_the_same_sentences():

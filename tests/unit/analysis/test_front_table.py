@@ -16,11 +16,13 @@ from syrupy.assertion import SnapshotAssertion
 
 from analysis.fronts.front import front
 from analysis.runs.load import load
+from analysis.tables.columns import sureness
 from analysis.tables.front import codecs_table, front_table
 from tests.unit import example_chain
 from tests.unit.example_codecs import trials as codecs
 from tests.unit.example_run import trials, with_energy, write
 
+SURE = r"\d\d|>99|<1|\d"
 CHAIN = [(3, 5), (5, 5), (21, 21)]
 
 
@@ -80,7 +82,7 @@ def test_each_front_has_its_probability(tmp_path: Path) -> None:
             backend = cells.pop(0).replace("any", "")
         if cells and (backend, cells[0].rstrip("*")) in shown.index:
             row = shown.loc[(backend, cells[0].rstrip("*"))]
-            assert cells[-2:] == [f"{row['probability']:.2f}", f"{row['probability_all']:.2f}"]
+            assert cells[-2:] == [sureness(row[name]) for name in ("probability", "probability_all")]
             assert cells[0].endswith("*") == row["on_front"]
             seen += 1
     assert seen == len(shown)
@@ -101,14 +103,14 @@ def test_the_second_probability_is_shown_where_it_fits(
 ) -> None:
     made = analysed(tmp_path, [row | more for row in trials(rounds=6)])
     text = printed(made)
-    assert ("p all" in text) == has_room
+    assert ("all = on that of all" in " ".join(text.split())) == has_room
     shown = next(line for line in text.splitlines() if "21*" in line).split()
-    whole = [cell for cell in shown[-2:] if re.fullmatch(r"[01]\.\d\d", cell)]
+    whole = [cell for cell in shown[-2:] if re.fullmatch(SURE, cell)]
     assert len(whole) == 1 + has_room, "the last columns are whole"
 
 
 def test_one_backend_has_one_front(tmp_path: Path) -> None:
-    assert "p all" not in words(analysed(tmp_path, with_energy(trials(backends=("tcp",)))))
+    assert "all = on that of all" not in words(analysed(tmp_path, with_energy(trials(backends=("tcp",)))))
 
 
 def test_the_table_names_what_bounds_the_throughput(snapshot: SnapshotAssertion) -> None:
@@ -116,7 +118,7 @@ def test_the_table_names_what_bounds_the_throughput(snapshot: SnapshotAssertion)
     rows["energy_of"], rows["energy_j"], rows["probability"] = "edge + middle + server", 12.3456, 1.0
     text = printed(rows)
     shown = next(line.split() for line in text.splitlines() if "3+5" in line)
-    assert shown[-7:] == ["100", "link", "1", "out", "12.35", "75.0", "1.00"]
+    assert shown[-7:] == ["100", "link", "1", "out", "12.35", "75.0", ">99"]
     assert text == snapshot
 
 
@@ -126,7 +128,7 @@ def test_the_table_names_the_busiest_step_beside_it(tmp_path: Path) -> None:
     assert max(map(len, text.splitlines())) <= 80
     shown = next(line.split() for line in text.splitlines() if "21*" in line)
     assert shown[-6:-2] == ["link", "back", "edge", "86"]
-    assert "12.3" not in text, "no room for the gain beside p all"
+    assert "12.3" not in text, "no room for the gain beside both probabilities"
 
 
 def test_the_latency_under_load_is_shown_where_the_front_is_of_it(tmp_path: Path) -> None:
@@ -165,7 +167,7 @@ def test_the_table_has_joules_only_where_energy_was_measured(
     shown = next(line.split() for line in text.splitlines() if line.strip().startswith("tcp"))
     row = points[points["backend"].eq("tcp") & points["point"].eq(shown[1].strip("*"))].iloc[0]
     assert shown[2].endswith("…"), "names are what is shortened"
-    chances = [f"{row['probability']:.2f}", f"{row['probability_all']:.2f}"]
+    chances = [sureness(row[name]) for name in ("probability", "probability_all")]
     assert shown[-3:] == [f"{row['energy_j']:.2f}", *chances]
     without = printed(analysed(tmp_path / "without", trials(noise=0)))
     assert " J " not in without
@@ -200,7 +202,7 @@ def test_the_gain_has_a_column_where_it_fits(
     text = printed(made)
     assert ("12.3" in text) == gain
     shown = next(line for line in text.splitlines() if line.split()[1:2] == ["21*"]).split()
-    assert re.fullmatch(r"[01]\.\d\d", shown[-1]), "the last column is whole"
+    assert re.fullmatch(SURE, shown[-1]), "the last column is whole"
     assert "…" not in shown[0], "the end of a label may be all that tells it apart"
 
 

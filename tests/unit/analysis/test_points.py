@@ -21,6 +21,7 @@ from analysis.points import AT_WORK, controls, each_once, in_every_codec, pooled
 from analysis.reporting import report
 from analysis.runs.load import load
 from analysis.statistics.stability import certainty
+from analysis.tables.columns import sureness
 from tests.unit import example_chain
 from tests.unit.analysis.test_front_table import printed
 from tests.unit.example_codecs import of_bytes
@@ -181,7 +182,7 @@ def test_all_say_the_same_of_it(tmp_path: Path) -> None:
     shown = f"{1e3 * one['latency_s']:.2f}"
     assert f"{1e3 * one['latency_s']:.3g} ms" in found.answers[0]
     (line,) = re.findall(r"any +21\* classifier +(\S+).* (\S+) +\S+ *\n", printed(found.front))
-    assert line == (shown, f"{one['probability']:.2f}")
+    assert line == (shown, sureness(one["probability"]))
     page = (tmp_path / "out" / "report.html").read_text()
     (row,) = re.findall(r"<tr><td>any</td><td class=n>21</td>.*?</tr>", page)
     assert f">{shown}<" in row

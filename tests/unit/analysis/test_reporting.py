@@ -230,14 +230,14 @@ def test_many_conditions_have_no_figures_each_unless_asked(
 def test_a_run_that_failed_throughout_gets_a_note(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     run = write(tmp_path, trials(status="failed", reason="worker\nexited", latency_s="", throughput_ips=""))
     result = report(run)
-    assert [path.name for path in result.files] == ["front.csv", "paired.csv", "report.html"]
+    assert [path.name for path in result.files] == ["front.csv", "paired.csv", "report.html", "report.md"]
     assert not result.front["on_front"].any()
     assert [*result.verdicts, *result.notes] == snapshot
 
 
 def test_no_trial_yet(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     result = report(write(tmp_path, []))
-    assert [path.name for path in result.files] == ["front.csv", "report.html"]
+    assert [path.name for path in result.files] == ["front.csv", "report.html", "report.md"]
     assert result.notes == snapshot
 
 

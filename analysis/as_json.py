@@ -1,0 +1,123 @@
+"""What commands find as JSON, for other programs: `docs/json.md` has every key."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from analysis.points import CONDITION
+
+if TYPE_CHECKING:
+    from analysis.advice.advise import Advice
+    from analysis.comparing.between_runs import Comparison
+    from analysis.findings import Findings
+
+
+def text(value: Mapping[str, Any]) -> str:
+    """Return an object as JSON. What is not known, or has no limit, is null."""
+    return json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False)
+
+
+def plain(value: Any) -> Any:
+    """Return a value as JSON's types: a frame as a list of objects, a dataclass as one, NaN and infinity as None."""
+    if isinstance(value, pd.DataFrame):
+        return [
+            {str(name): plain(cell) for name, cell in row.items()} for row in value.to_dict(orient="records")
+        ]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(name): plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple | set | frozenset | pd.Series | np.ndarray):
+        return [plain(each) for each in value]
+    if isinstance(value, bool | np.bool_):
+        return bool(value)
+    if isinstance(value, int | np.integer):
+        return int(value)
+    if isinstance(value, float | np.floating):
+        return float(value) if math.isfinite(value) else None
+    if value is None or value is pd.NA or value is pd.NaT:
+        return None
+    return str(value)
+
+
+def of_report(findings: Findings, folder: Path) -> dict[str, Any]:
+    """Return what `report` finds: the answers, the fastest point of each condition, every point, every comparison."""
+    front = findings.front
+    allowed = front[front["feasible"].astype(bool) & front["latency_s"].notna()]
+    best = allowed.loc[allowed.groupby(CONDITION, dropna=False)["latency_s"].idxmin()]
+    return {
+        "runs": [run.folder for run in findings.runs],
+        "folder": folder,
+        "simulated": findings.simulated,
+        "objectives": findings.objectives,
+        "where": findings.where,
+        "answers": findings.answers,
+        "fastest": best,
+        "points": front,
+        "backends": findings.paired,
+        "codecs": findings.paired_codecs,
+        "engines": findings.paired_engines,
+        "overhead": findings.overhead,
+        "warnings": findings.warnings,
+        "verdicts": [*findings.verdicts, *findings.codecs, *findings.engines],
+        "notes": findings.notes,
+        "files": findings.files,
+    }
+
+
+def of_comparison(comparison: Comparison) -> dict[str, Any]:
+    """Return what `compare` finds: the conclusions, every cell that both runs have, and the fronts."""
+    return {
+        "runs": comparison.names,
+        "conclusions": comparison.sentences,
+        "points": comparison.differences,
+        "fronts": comparison.fronts,
+        "settings": comparison.settings,
+        "only_first": comparison.only_first,
+        "only_second": comparison.only_second,
+        "notes": comparison.notes,
+    }
+
+
+def of_advice(advice: Advice, sentence: str, notes: list[str]) -> dict[str, Any]:
+    """Return what `advise` finds: the sentence, every point from the best on, and where another is better."""
+    ranked = advice.ranking
+    return {
+        "answer": sentence,
+        "model": advice.title,
+        "network": advice.network,
+        "best_for": advice.objective,
+        "where": advice.where,
+        "choices": ranked.choices,
+        "better_elsewhere": [
+            {
+                "along": switch.along,
+                "from": switch.at,
+                "upwards": switch.upwards,
+                "low": switch.low,
+                "high": switch.high,
+                "extrapolated": switch.extrapolated,
+                "place": ranked.by_cell[switch.cell].place,
+            }
+            for switch in ranked.crossovers
+        ],
+        "measured": advice.measured,
+        "measured_here": ranked.profile,
+        "extrapolated": advice.extrapolated,
+        "unsure": ranked.unsure,
+        "errors": advice.validation.errors,
+        "notes": notes,
+    }
+
+
+def of_forecast(rows: pd.DataFrame, sentences: list[str]) -> dict[str, Any]:
+    """Return what is predicted of one case, by `predict` and by `advise --profile`: its front and the simple rules."""
+    return {"answers": sentences, "splits": rows}

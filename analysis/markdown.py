@@ -1,0 +1,64 @@
+"""`report.md`: all that a report says and every table of it, as text that a browser, an editor and a diff can read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from rich.console import Group
+
+from analysis.escaping import markdown
+from analysis.figures.shown import worth_showing
+from analysis.findings import Findings
+from analysis.points import CONDITION
+from analysis.tables.columns import Framed
+from analysis.tables.front import codecs_table, front_table, overhead_table
+from analysis.tables.overview import overview
+
+MOST_TABLES = 12
+"""With more conditions than this there is no table of each: nobody reads so many."""
+
+
+def written(findings: Findings) -> str:
+    """Return the report: the answers, the table of the points, what makes figures unsure, comparisons, other tables."""
+    return "\n".join(_parts(findings))
+
+
+def _parts(findings: Findings) -> Iterator[str]:
+    yield f"# {markdown(', '.join(run.folder.resolve().name for run in findings.runs))}\n"
+    yield from _list(findings.answers or ["No answer: too little was measured to say where to cut."])
+    asked = findings.objectives, findings.where
+    shown = worth_showing(findings.front)
+    if len(shown):
+        yield overview(shown, *asked, simulated=findings.simulated).markdown()
+    for title, lines in (
+        ("Take care", findings.warnings),
+        ("Backends compared", findings.verdicts),
+        ("Codecs: what they win and cost", findings.codecs),
+        ("Engines: what they win, and how long they take to start", findings.engines),
+        ("Notes", findings.notes),
+    ):
+        if lines:
+            yield f"## {title}\n"
+            yield from _list(lines)
+    if 0 < len(shown[CONDITION].drop_duplicates()) <= MOST_TABLES:
+        yield "## Each condition\n"
+        yield from _tables(front_table(shown, *asked))
+        yield from _tables(codecs_table(shown, *asked))
+        if not findings.overhead.empty:
+            yield from _tables(overhead_table(findings.overhead))
+
+
+def _list(lines: list[str]) -> Iterator[str]:
+    yield "".join(f"- {markdown(line)}\n" for line in lines)
+
+
+def _tables(shown: Any) -> Iterator[str]:
+    """Each table and each text of what is made for the terminal."""
+    if isinstance(shown, Group):
+        for part in shown.renderables:
+            yield from _tables(part)
+    elif isinstance(shown, Framed):
+        yield shown.markdown()
+    elif shown is not None:
+        yield f"{markdown(str(shown))}\n"

@@ -1,0 +1,163 @@
+"""One table of what was measured in all conditions, least latency first: what a report shows in the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+from rich.text import Text
+
+from analysis.fronts import energy
+from analysis.fronts.objectives import DEFAULT
+from analysis.fronts.quality import in_words
+from analysis.naming import ANY_NOTE, backend_name, condition_title, count, time_unit
+from analysis.points import CONDITION, NO_CODEC, hosts, short_step, undivided
+from analysis.tables.columns import UNKNOWN, Column, Framed, number, once, sureness
+
+MOST_ROWS = 24
+"""Of more measured points only those are shown that are on a front, or that an answer names."""
+WIDTH = 80
+NAMED = 3
+"""An answer names so many of the fastest."""
+_HEADS = {
+    "model": "model",
+    "netem": "network",
+    "batch_size": "batch",
+    "codec": "codec",
+    "in_flight_asked": "in flight",
+    "setup": "setup",
+}
+_GIVE_WAY = ("bound", "name", "eff", "accuracy")
+"""The columns that are left out where 80 characters have no room for them, first to last."""
+
+
+def overview(
+    front: pd.DataFrame, objectives: Sequence[str] = DEFAULT, where: str = "", *, simulated: bool = False
+) -> Framed:
+    """Return the table: for each condition its points, least latency first; a star marks those on the front.
+
+    front: of `analysis.fronts.front.front`, made with these objectives and constraint. Of more than `MOST_ROWS` points
+    only those on a front, the whole model on either host and the fastest are shown; of more conditions than that, the
+    fastest point of each. Columns say how the conditions differ; what is the same for all stands in the title.
+    """
+    measured = front[front["rounds"] > 0]
+    allowed = measured[measured["feasible"].astype(bool)]
+    shown, which = _chosen(allowed)
+    apart = [name for name in CONDITION if front[name].nunique(dropna=False) > 1]
+    same = {name: "" if name in apart else value for name, value in front.iloc[0][CONDITION].items()}
+    notes = {
+        "simulated: nothing of this was measured": simulated,
+        f"{len(shown)} of {len(measured)} measured points are shown: {which}": len(shown) < len(measured),
+        f"where {where}": where,
+        f"* on the front of {in_words(objectives, allowed)}": True,
+        "sure = probability of being on it": allowed["probability_all"].notna().any(),
+        "no `sure`: too few or too noisy rounds": allowed["probability_all"].isna().all(),
+        ANY_NOTE: (shown["backend"] == "").any(),
+        "eff = share of the physical bound": True,
+        _left_out(front): front["left_out"].any(),
+    }
+    columns = _fitting([*_condition_columns(shown, apart), *_columns(shown, objectives)])
+    if any(column.head == "bound" for column in columns):
+        notes["bound by = the step that sets the bound of images/s"] = True
+    groups = _begins(shown, apart)
+    return Framed(columns, _title(same), [note for note, is_needed in notes.items() if is_needed], groups)
+
+
+def _chosen(rows: pd.DataFrame) -> tuple[pd.DataFrame, str]:
+    """Return the rows that are shown, in their order, and which these are."""
+    # Categories and texts alike: in the order in which every table has the conditions.
+    ordered = rows.assign(at=rows.groupby(CONDITION, dropna=False).ngroup()).sort_values(
+        ["at", "latency_s"], kind="stable"
+    )
+    if len(ordered) <= MOST_ROWS:
+        return ordered, ""
+    place = ordered.groupby("at").cumcount()
+    if ordered["at"].nunique() > MOST_ROWS // 2:
+        return ordered[place == 0], "of each condition the fastest"
+    ends = pd.Series(False, index=ordered.index)
+    for _, of_condition in ordered.groupby("at"):
+        ends[of_condition.index] = undivided(of_condition)
+    kept = ordered["on_front"].astype(bool) | ends | (place < NAMED)
+    return ordered[kept], "those on a front, the fastest, and the whole model on either host"
+
+
+def _title(same: dict[Any, Any]) -> str:
+    """Return `mobilenet_v2 at wifi, batch size 1`, without what differs."""
+    if all(same.values()):
+        return condition_title(same)
+    named = [str(same["model"] or "several models")]
+    named[0] += f" at {same['netem']}" if same["netem"] else ""
+    named += [f"batch size {same['batch_size']}"] if same["batch_size"] else []
+    named += [f"codec {same['codec']}"] if same["codec"] not in ("", NO_CODEC) else []
+    return ", ".join(filter(None, [*named, str(same["setup"])]))
+
+
+def _condition_columns(rows: pd.DataFrame, apart: Sequence[str]) -> list[Column]:
+    """Return a column for each thing that conditions differ in, written where it changes."""
+    made = []
+    for place, name in enumerate(apart):
+        # What stands left of it changes too: else a codec would seem to be of the network above.
+        key = rows[list(apart[: place + 1])].astype("str").agg("\t".join, axis=1)
+        begins = [bool(text) for text in once(key)]
+        cells = [str(value) if begin else "" for value, begin in zip(rows[name], begins, strict=True)]
+        made.append(Column(_HEADS[name], cells))
+    return made
+
+
+def _begins(rows: pd.DataFrame, apart: Sequence[str]) -> list[bool]:
+    if not apart or len(rows) == rows["at"].nunique():
+        return []
+    return list(rows["at"].ne(rows["at"].shift()))
+
+
+def _columns(rows: pd.DataFrame, objectives: Sequence[str]) -> list[Column]:
+    unit, scale = time_unit(float(rows["latency_s"].max()) if len(rows) else 0.0)
+    chain = len(hosts(str(rows["point"].iloc[0]))) if len(rows) else 2
+    names: list[Any] = [Text(str(name), no_wrap=True, overflow="ellipsis") for name in rows["point_name"]]
+    stars = ["*" if on_front else " " for on_front in rows["on_front"]]
+    columns = [
+        Column("backend", [backend_name(backend) for backend in rows["backend"]]),
+        Column(
+            "point",
+            [f"{point}{star}" for point, star in zip(rows["point"], stars, strict=True)],
+            kind="point",
+        ),
+        Column("name", names, look={"min_width": 6, "overflow": "ellipsis"}),
+        number("latency", rows["latency_s"] * scale, 3 if unit == "s" else 2, unit),
+        number("eff", rows["latency_efficiency"] * 100, 0, "%"),
+        number("images", rows["throughput_ips"], 2, "/s"),
+        number("eff", rows["throughput_efficiency"] * 100, 0, "%"),
+        Column("bound", [short_step(step, chain) or UNKNOWN for step in rows["bound_by"]], "by"),
+    ]
+    if rows["codec"].nunique() > 1 or "accuracy" in objectives:
+        columns.append(number("accuracy", rows["accuracy"] * 100, 1, "%"))
+    if {"energy", "active-energy"} & set(objectives):
+        columns.append(number("J", rows[energy.judged_by(rows)], 2))
+    if "loaded-latency" in objectives:
+        columns.append(number("loaded", rows["loaded_latency_s"] * scale, 2, unit))
+    columns.append(Column("sure", [sureness(share) for share in rows["probability_all"]], "%", "number"))
+    return [column for column in columns if column.kind == "text" or set(column.cells) - {UNKNOWN}]
+
+
+def _fitting(columns: list[Column]) -> list[Column]:
+    """Return the columns without those that give way where a line has no room for all."""
+    for head in (*_GIVE_WAY, ""):
+        if not head or sum(map(_width, columns)) + 1 <= WIDTH:
+            break
+        columns = [column for column in columns if column.head != head]
+    return columns
+
+
+def _width(column: Column) -> int:
+    cells = ["" if column.head == "name" else str(cell) for cell in column.cells]
+    return 1 + max(
+        10 if column.head == "name" else 0, len(column.head), len(column.unit), *map(len, cells), 0
+    )
+
+
+def _left_out(front: pd.DataFrame) -> str:
+    # Where nothing crosses, a cell stands for several codecs, and its trials are in the row of each.
+    once_each = front.drop_duplicates([name for name in (*CONDITION, "backend", "point") if name != "codec"])
+    number_out = int((front if front["codec"].nunique() == 1 else once_each)["left_out"].sum())
+    return f"{count(number_out, 'trial')} left out, as invalid or failed: trials.csv says why"
