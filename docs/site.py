@@ -78,13 +78,13 @@ def gallery(pages: Path) -> str:
         f"What `./pareto.sh report {EXAMPLE} --figures all` draws, with the captions that it writes: one figure of "
         f"each kind. [How to read them](docs/figures.md).\n\n{''.join(shown)}\n"
         f"The example has nothing to show in `{'`, `'.join(lacking)}`: these need several codecs or engines, three "
-        "hosts, a search, a link that changes, or devices that measure their energy.\n"
+        "hosts, a model profile, or devices that measure their energy.\n"
     )
 
 
 def kind_of(stem: str) -> str:
     """Return the kind of figure that a file's name begins with: of two that fit, the longer one."""
-    return max((kind for kind in KINDS if stem.startswith(f"{kind}-")), key=len, default="")
+    return max((kind for kind in KINDS if f"{stem}-".startswith(f"{kind}-")), key=len, default="")
 
 
 def api() -> str:
