@@ -111,8 +111,8 @@ if [ "${1:-}" = test ]; then
     cd "$root"
     # The lane that boots a kernel.
     [ "${1:-}" != --vm ] || set -- tests/vm "${@:2}"
-    # A worker a core; not where a guest runs the tests, where figures are printed, or where somebody looks.
-    workers=(-n logical --dist worksteal)
+    # A worker more than cores: many tests wait. None where a guest runs them, figures are printed, or somebody looks.
+    workers=(-n "$(($(nproc) + 1))" --dist worksteal)
     case " $* " in
         *tests/vm* | *tests/perf* | *' -n'* | *' -s '* | *' --pdb '* | *::*) workers=() ;;
     esac

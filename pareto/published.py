@@ -7,6 +7,8 @@ from pathlib import Path
 from rich.console import Console
 
 from analysis.comparing.published import Published, beside
+from analysis.runs.manifest import manifest
+from analysis.runs.setups import SIMULATED
 from analysis.tables.published import published_table, write
 from pareto import COMMAND, DATA
 from pareto.console import files
@@ -32,7 +34,8 @@ def compare(console: Console, run: Path, path: Path, out: Path) -> None:
     """Print a run beside published results, and write the tables to `out`/compare-<run>-<name>. Raises UserError."""
     published = read(path)
     found = beside([run], published)
-    console.print(published_table(published, found, run, COMMAND))
+    name = f"{run} (simulated: nothing was measured)" if manifest(run).get(SIMULATED) else str(run)
+    console.print(published_table(published, found, name, COMMAND))
     folder = out / f"compare-{run.resolve().name}-{path.stem}"
     try:
         files(console, write(found, folder))

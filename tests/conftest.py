@@ -70,7 +70,7 @@ def snapshot(snapshot: SnapshotAssertion, tmp_path: Path) -> SnapshotAssertion:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--cases", type=int, default=10_000, metavar="N", help="how many cases each fuzzer tries (10000)"
+        "--cases", type=int, default=5_000, metavar="N", help="how many cases each fuzzer tries (5000)"
     )
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
+
 import numpy as np
 import pandas as pd
 
@@ -72,10 +75,8 @@ def cells(trials: pd.DataFrame) -> pd.DataFrame:
     medians = ok[[*MEDIANS, *ENERGIES, *ACTIVES]].median()
     rows[list(medians)] = medians
     for column in STEPS:
-        named = figures[column].astype(object).fillna("").groupby(number[is_ok])
-        # Of a trial that counts for its latency alone it is not known.
-        rows[column] = named.agg(lambda steps: steps[steps != ""].mode().get(0, ""))
-        rows[column] = rows[column].astype(object).fillna("").astype("str")
+        named = figures[column].astype(object).fillna("")
+        rows[column] = pd.Series(_most_frequent(named, number[is_ok], len(rows)), dtype="str")
     hits = (figures["top1"] * figures["top1_images"]).groupby(number[is_ok]).sum()
     rows["top1"] = hits / ok["top1_images"].sum()
     rows["top1_images"] = ok["top1_images"].max()
@@ -105,6 +106,17 @@ def cells(trials: pd.DataFrame) -> pd.DataFrame:
     for column, (above, below) in EFFICIENCIES.items():
         rows[column] = rows[above] / rows[below]
     return sorted_cells(rows)
+
+
+def _most_frequent(texts: Iterable[str], number: Ints, rows: int) -> list[str]:
+    """The most frequent text of each row, the first by the alphabet of several; number: of which row each text is.
+
+    Of a trial that counts for its latency alone it is empty text, which does not count.
+    """
+    counts = [Counter[str]() for _ in range(rows)]
+    for text, row in zip(texts, number.tolist(), strict=True):
+        counts[row][text] += text != ""
+    return [min(of_row, key=lambda text: (-of_row[text], text), default="") for of_row in counts]
 
 
 def _add_spreads(rows: pd.DataFrame, figures: pd.DataFrame, number: Ints) -> None:

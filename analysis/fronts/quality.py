@@ -123,8 +123,11 @@ def _of_model(rows: pd.DataFrame, is_same: pd.Series) -> pd.DataFrame:
         images=("images", "max"),
         agreement=("agreement", "mean"),
         same=("same", "all"),
-        marks=("marks", _one_text),
+        marks=("marks", "first"),
+        texts=("marks", "nunique"),
     )
+    # Images count one by one only where all cells of a place mark the same.
+    texts = of_place["marks"].where(of_place["texts"] == 1, "").tolist()
     # Not counted, they weigh alike.
     share = (
         (of_place["hits"] / of_place["weights"])
@@ -138,7 +141,7 @@ def _of_model(rows: pd.DataFrame, is_same: pd.Series) -> pd.DataFrame:
     if of == AGREEMENT:
         low, high = (np.where(same, share, end) for end in (low, high))
     figures = np.column_stack([share, known, 1 - of_place["agreement"].to_numpy(float)])
-    reached = levels(figures, same, one=of == AGREEMENT, marks=of_place["marks"].tolist())
+    reached = levels(figures, same, one=of == AGREEMENT, marks=texts)
     place = places.ngroup().to_numpy()
     for column, values in zip(
         ("accuracy", "accuracy_images", "accuracy_low", "accuracy_high", LEVEL),
@@ -147,11 +150,6 @@ def _of_model(rows: pd.DataFrame, is_same: pd.Series) -> pd.DataFrame:
     ):
         made.loc[measured.index, column] = values[place]
     return made
-
-
-def _one_text(texts: pd.Series) -> str:
-    """The text that all have; empty where they differ."""
-    return str(texts.iloc[0]) if texts.nunique() == 1 else ""
 
 
 def levels(figures: Floats, same: Bools, *, one: bool, marks: Sequence[str] = ()) -> Floats:

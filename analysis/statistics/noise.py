@@ -93,11 +93,23 @@ def _compared(ok: pd.DataFrame, columns: Sequence[str]) -> Iterator[tuple[int, F
     same = ["run", *CONDITION, "point", "treatment"]
     several = ok[ok.groupby(same, observed=True)["backend"].transform("nunique") > 1]
     for _, rows in several.groupby(same, observed=True):
-        tables = [rows.pivot_table(values=name, index="round", columns="backend") for name in columns]
-        excess = [_excess(table.dropna().to_numpy(dtype=float)) for table in tables]
-        names = int(rows["backend"].nunique())
+        rounds, backends = (pd.factorize(rows[by], sort=True) for by in ("round", "backend"))
+        shape, names = (len(rounds[1]), len(backends[1])), len(backends[1])
+        place = rounds[0] * names + backends[0]
+        excess = [_excess(_means(rows[name].to_numpy(dtype=float), place, shape)) for name in columns]
         if any(np.isfinite(excess)):
             yield names - 1, np.array(excess)
+
+
+def _means(values: Floats, place: Ints, shape: tuple[int, int]) -> Floats:
+    """The mean of the values at each place of rounds x names: of the names with values, in the rounds that all have."""
+    known = ~np.isnan(values)
+    size = shape[0] * shape[1]
+    counts = np.bincount(place[known], minlength=size)
+    with np.errstate(invalid="ignore"):
+        table = (np.bincount(place[known], values[known], size) / counts).reshape(shape)
+    table = table[:, ~np.isnan(table).all(axis=0)]
+    return np.asarray(table[~np.isnan(table).any(axis=1)])
 
 
 def _excess(values: Floats) -> float:

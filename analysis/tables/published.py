@@ -20,10 +20,10 @@ from analysis.tables.columns import UNKNOWN, Column, figure, framed
 from analysis.wording import duration
 
 
-def published_table(published: Published, found: Beside, run: Path, command: str) -> RenderableType:
+def published_table(published: Published, found: Beside, run: str, command: str) -> RenderableType:
     """Return what the run says of each conclusion, fronts and figures side by side, what differs, and the sources.
 
-    command: what starts this program.
+    run: how it is named. command: what starts this program.
     """
     parts: list[RenderableType] = [Text(f"{published.title}\n{published.link}\nrun: {run}\n")]
     again = f"{command} run {published.sweep}"

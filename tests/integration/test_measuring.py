@@ -107,6 +107,10 @@ def test_the_payload_crosses_the_link(workers: Workers, prepared: Prepared, back
     assert requests * payload <= result.edge.sent_bytes < 1.15 * requests * payload
     assert row["status"] == "ok", row["reason"]
     assert row["latency_s"] >= row["latency_bound_s"] > payload * 8 / 50e6 + 0.005
+    # TensorPipe has a connection more, for what is no tensor; that it sends by 16 beside one another is its own choice.
+    connections = {"tcp": [1], "tcp:4": [4], "rpc": [17, 18], "rpc:basic": [2]}
+    connections |= {"tcp:tls": [1], "tcp:4:aes-gcm": [4]}
+    assert row["tcp_connections"] in connections[backend]
 
 
 @pytest.mark.parametrize("backend", ["tcp", "rpc"])
@@ -167,15 +171,14 @@ def test_latency_stays_near_its_bound_on_a_slow_link(workers: Workers, prepared:
     """No slow start after idle, no delayed acknowledgement, no queueing in super-packets: what is left is physics."""
     profile = load("200ms-5mbit")
     effort = Effort(latency=(3, 0.3), throughput=(1, 0.1))
-    for point in (5, 13):
-        for _ in range(4):  # what else this machine does takes its time as well
-            _, row = measure(workers, cell(prepared, "tcp", profile.name, point), profile, effort=effort)
-            assert row["status"] == "ok", row["reason"]  # also: no super-packet passes the shaper whole
-            assert row["latency_s"] >= row["latency_bound_s"]
-            share = row["latency_bound_s"] / row["latency_s"]
-            if share >= 0.90:
-                break
-        assert share >= 0.90, point
+    for _ in range(4):  # what else this machine does takes its time as well
+        _, row = measure(workers, cell(prepared, "tcp", profile.name, 13), profile, effort=effort)
+        assert row["status"] == "ok", row["reason"]  # also: no super-packet passes the shaper whole
+        assert row["latency_s"] >= row["latency_bound_s"]
+        share = row["latency_bound_s"] / row["latency_s"]
+        if share >= 0.90:
+            break
+    assert share >= 0.90
 
 
 def test_a_link_that_is_not_what_the_profile_says_makes_the_trial_invalid(
@@ -192,7 +195,7 @@ def test_a_link_that_is_not_what_the_profile_says_makes_the_trial_invalid(
     assert "RTT" in row["reason"]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", ["tcp:4", "rpc"])
 def test_what_tcp_had_to_send_again_is_told(workers: Workers, prepared: Prepared, backend: str) -> None:
     """A thousand packets, of which one in fifty is lost: none may be is one in a hundred million."""
     profile = load("5ms-50mbit-2%")
@@ -202,10 +205,6 @@ def test_what_tcp_had_to_send_again_is_told(workers: Workers, prepared: Prepared
     assert row["congestion"] == workers._testbed.facts["congestion_control"]
     assert row["tcp_min_rtt_s"] == pytest.approx(0.005, abs=0.003)
     assert result.edge.tcp.tcp_cwnd_packets > 0
-    # TensorPipe has a connection more, for what is no tensor; that it sends by 16 beside one another is its own choice.
-    connections = {"tcp": [1], "tcp:4": [4], "rpc": [17, 18], "rpc:basic": [2]}
-    connections |= {"tcp:tls": [1], "tcp:4:aes-gcm": [4]}
-    assert row["tcp_connections"] in connections[backend]
 
 
 def test_all_on_the_edge_sends_nothing(workers: Workers, prepared: Prepared) -> None:

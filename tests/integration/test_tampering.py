@@ -128,7 +128,7 @@ def test_an_honest_link_is_not_off(workers: Workers, prepared: Prepared) -> None
 
 
 @pytest.mark.alone
-@pytest.mark.parametrize("rate", [0.85, 0.92, 0.97, 1.03])
+@pytest.mark.parametrize("rate", [0.97, 1.03])
 def test_a_relay_whose_rate_is_off(
     workers: Workers, prepared: Prepared, monkeypatch: pytest.MonkeyPatch, rate: float
 ) -> None:
@@ -164,10 +164,7 @@ def test_a_relay_whose_delay_is_off_by_a_millisecond(
 
 
 @pytest.mark.alone
-@pytest.mark.parametrize("rate", [0.85, 0.92])
-def test_a_relay_that_is_slow_only_while_the_trial_runs(
-    workers: Workers, prepared: Prepared, rate: float
-) -> None:
+def test_a_relay_that_is_slow_only_while_the_trial_runs(workers: Workers, prepared: Prepared) -> None:
     """Both probes find what was asked."""
     shaper = workers.links[0].shaper
 
@@ -175,7 +172,7 @@ def test_a_relay_that_is_slow_only_while_the_trial_runs(
         return measured(
             workers,
             cell(prepared, 3),
-            before=lambda: shaper.apply(out_at(rate)(LINK)),
+            before=lambda: shaper.apply(out_at(0.92)(LINK)),
             after=lambda: shaper.apply(LINK),
         )
 
@@ -230,12 +227,9 @@ def test_stale_weights_on_the_server(
         workers.close()
 
 
-@pytest.mark.parametrize("backend", ["tcp", "rpc"])
-def test_stale_weights_on_all_hosts(
-    workers: Workers, prepared: Prepared, stale: Prepared, backend: str
-) -> None:
+def test_stale_weights_on_all_hosts(workers: Workers, prepared: Prepared, stale: Prepared) -> None:
     """Both ends agree, and their results are not the whole model's."""
-    it = cell(prepared, 5, backend=backend)
+    it = cell(prepared, 5)
     workers.ready(it, [LINK])
     load_stale(workers, prepared, stale, EDGE, SERVER)
     try:

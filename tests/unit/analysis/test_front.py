@@ -369,14 +369,11 @@ def test_what_cannot_be_read_is_refused() -> None:
     ("study", "world", "conditions"),
     [
         (two, World(size=0.05, gap=0.05, rounds=10), 150),
-        (two, World(size=0.05, gap=0.30, rounds=10), 150),
         (two, World(size=0.10, gap=0.05, rounds=20), 150),
         (whole, World(size=0.02, gap=0.05, rounds=3), 40),
-        (whole, World(size=0.05, gap=0.05, rounds=6), 40),
         (whole, World(size=0.02, gap=0.05, rounds=8, kind="heavy"), 40),
         (whole, World(size=0.02, gap=0.05, rounds=8, kind="outliers"), 40),
         (whole, World(size=0.02, gap=0.05, rounds=6, common=10), 40),
-        (whole, World(size=0.10, gap=0.05, rounds=20), 40),
     ],
 )
 def test_what_is_stated_with_a_probability_is_so_as_often(

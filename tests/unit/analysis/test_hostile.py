@@ -23,10 +23,10 @@ from tests.program import command
 from tests.unit.analysis import hostile
 
 ALL = sorted(hostile.ATTACKS)
-READ, ANALYSED, COMPARED = 3, 60, 200
-"""Of all attacks, each run of the suite reads every third, analyses every 60th and compares every 200th; with `--cases`
-all."""
-USUAL = 10_000
+READ, ANALYSED, COMPARED = 3, 100, 300
+"""Of all attacks, each run of the suite reads every third, analyses every 100th and compares every 300th; with
+`--cases` all."""
+USUAL = 5_000
 SHOWN = (
     *("reason escapes", "manifest escapes", "unknown column with escapes", "model escapes"),
     *("model markup", "netem latex", "latency_s inf", "two writers", "chains among pairs"),

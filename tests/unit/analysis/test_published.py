@@ -75,6 +75,12 @@ def test_a_run_beside_a_paper(tmp_path: Path, snapshot: SnapshotAssertion) -> No
     assert {path.name for path in folder.iterdir()} == {"conclusions.csv", "fronts.csv", "figures.csv"}
 
 
+def test_a_simulated_run_says_so(tmp_path: Path) -> None:
+    run = write(tmp_path / "run", trials(rounds=1), simulated=True)
+    done = command("compare", str(run), "sweeps/published/neurosurgeon.yaml", "--out", str(tmp_path))
+    assert "(simulated: nothing was measured)" in " ".join(done.out.split())
+
+
 @pytest.mark.parametrize(
     ("written", "words"),
     [

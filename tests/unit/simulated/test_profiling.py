@@ -25,27 +25,11 @@ def sweep(**options: object) -> Sweep:
 
 @pytest.mark.parametrize("netem", ["10ms-100mbit", "200ms-5mbit", "lan-1gbit"])
 @pytest.mark.parametrize("hosts", [2, 3])
-def test_a_forecast_without_noise_is_what_trials_measure(netem: str, hosts: int) -> None:
+def test_a_forecast_without_noise_is_what_trials_measure_with_each_codec_and_without(
+    netem: str, hosts: int
+) -> None:
     points = "0,5,14,21" if hosts == 2 else "0+0,3+10,5+5,8+21,21+21"
-    wanted = sweep(netem=netem, hosts=hosts, points=points, only=True, batch_size="1,2", edge_cpu=0.5)
-    world = World.model_validate(STEADY)
-    known = model_profile(Simulation(world), "mobilenet_v2", wanted)
-    usual, at_best = networks(profiles(netem, hosts - 1))
-    for trial in rows(wanted, world):
-        cut = np.array([[int(each) for each in trial["point"].split("+")]])
-        over = {"at_best": at_best, "slack": slack(wanted.link_tolerance)}
-        said = forecast.of(known, cut, usual, trial["backend"], trial["batch_size"], **over)
-        assert said.latency_s[0] == pytest.approx(trial["latency_s"], rel=1e-3)
-        assert said.throughput_ips[0] == pytest.approx(trial["throughput_ips"], rel=0.01)
-        assert said.least_latency_s[0] < trial["latency_s"]
-        assert said.most_throughput_ips[0] > trial["throughput_ips"]
-
-
-@pytest.mark.parametrize("netem", ["10ms-100mbit", "200ms-5mbit", "lan-1gbit"])
-@pytest.mark.parametrize("hosts", [2, 3])
-def test_so_is_one_with_a_codec(netem: str, hosts: int) -> None:
-    points = "0,5,14,21" if hosts == 2 else "0+0,3+10,5+5,8+21,21+21"
-    codecs = "fp16,int8+zstd" if hosts == 3 else "none,int8,zstd,jpeg"
+    codecs = "none,fp16,int8+zstd" if hosts == 3 else "none,int8,zstd,jpeg"
     wanted = sweep(
         netem=netem, hosts=hosts, points=points, only=True, batch_size="1,2", edge_cpu=0.5, codec=codecs
     )
@@ -64,7 +48,7 @@ def test_so_is_one_with_a_codec(netem: str, hosts: int) -> None:
         assert said.least_latency_s[0] < trial["latency_s"]
         assert said.most_throughput_ips[0] > trial["throughput_ips"]
         seen.add(trial["codec"])
-    assert len(seen) == 4
+    assert "none" in seen and len(seen) >= 4
 
 
 def test_a_profile_has_the_worlds_noise_and_is_the_same_each_time() -> None:

@@ -106,6 +106,21 @@ def loading(model: None, one_thread: None, tmp_path_factory: pytest.TempPathFact
     }
 
 
+def run_trial(split: Split, prefetch: int = 0) -> RunTrial:
+    """The request for a trial of a few requests over loopback."""
+    return RunTrial(
+        split=split,
+        warmup_requests=2,
+        latency=Length(4, 0.0),
+        throughput=Length(4, 0.0),
+        transfer_s=0.001,
+        in_flight=None,
+        peer="127.0.0.1",
+        interface="lo",
+        prefetch=prefetch,
+    )
+
+
 class Chain:
     """Workers in this process, connected over loopback: two, or more with `hosts`."""
 
@@ -153,19 +168,7 @@ class Chain:
         engine: str = "eager",
         prefetch: int = 0,
     ) -> TrialReport:
-        report = self.edge.trial(
-            RunTrial(
-                split=Split(cuts, 1, backend, codec, engine),
-                warmup_requests=2,
-                latency=Length(4, 0.0),
-                throughput=Length(4, 0.0),
-                transfer_s=0.001,
-                in_flight=None,
-                peer="127.0.0.1",
-                interface="lo",
-                prefetch=prefetch,
-            )
-        )
+        report = self.edge.trial(run_trial(Split(cuts, 1, backend, codec, engine), prefetch))
         assert isinstance(report, TrialReport)
         return report
 
@@ -314,16 +317,7 @@ def test_a_quantised_stage_computes_what_the_driver_foresees_and_keeps_no_other_
     plain = worker.stage(LoadStage(Split((LAST,), 1, "tcp"), **AT_EDGE))
     staged = worker.stage(LoadStage(split, **AT_EDGE, ranges=dict(ranges)))
     assert staged.weights_bytes < plain.weights_bytes / 2
-    request = RunTrial(
-        split=split,
-        warmup_requests=2,
-        latency=Length(4, 0.0),
-        throughput=Length(4, 0.0),
-        transfer_s=0.001,
-        in_flight=None,
-        peer="127.0.0.1",
-        interface="lo",
-    )
+    request = run_trial(split)
     report = worker.trial(request)
     assert report.max_abs_error <= report.tolerance
     assert isinstance(report, TrialReport)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import weakref
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,56 +31,49 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def built(engine: str) -> Iterator[tuple[Builder, list[Stage], list[Run]]]:
-    builder, payload, made, runs = registry.builder(engine, 1), images(), [*stages()], []
+def built(engine: str) -> Iterator[tuple[Stage, Run]]:
+    """The first stage, and what the engine built of it."""
+    builder, payload, (stage, _) = registry.builder(engine, 1), images(), stages()
     tracing._constants.cache_clear()
     with torch.inference_mode():
-        for number, stage in enumerate(made):
-            ranges = _ranges(builder, stage, payload, number)
-            runs.append(builder.build(stage, payload, number, ranges))
-            payload = stage(payload)
-    yield builder, made, runs
+        run = builder.build(stage, payload, "key", _ranges(builder, stage, payload))
+    yield stage, run
     builder.close()
 
 
-def _ranges(builder: Builder, stage: Stage, payload: Payload, key: Hashable) -> Ranges:
-    return builder.calibrated(stage, [payload], key) if isinstance(builder, Calibrator) else {}
+def _ranges(builder: Builder, stage: Stage, payload: Payload) -> Ranges:
+    return builder.calibrated(stage, [payload], "key") if isinstance(builder, Calibrator) else {}
 
 
-def _allowed(engine: str) -> float:
-    """How far a stage's results may be off: a tenth where the engine changes them."""
-    return 0.1 if registry.ENGINES[engine].differs else proof.TOLERANCE / 10
+def assert_is_right(engine: str, run: Run, stage: Stage, payload: Payload) -> None:
+    """It computes what the stage computes: to a tenth where the engine changes that."""
+    before = [tensor.clone() for tensor in payload]
+    outputs, expected = run(payload), stage(payload)
+    assert all(map(torch.equal, payload, before)), "the inputs are not written to"
+    assert all(one.is_contiguous() for one in outputs)
+    allowed = 0.1 if registry.ENGINES[engine].differs else proof.TOLERANCE / 10
+    assert proof.max_error(outputs, expected) <= allowed
 
 
-def test_what_is_built_computes_what_the_stages_compute(
-    engine: str, built: tuple[Builder, list[Stage], list[Run]]
-) -> None:
-    _, made, runs = built
-    payload = expected = images()
+def test_what_is_built_computes_what_the_stage_computes(engine: str, built: tuple[Stage, Run]) -> None:
+    stage, run = built
     with torch.inference_mode():
-        for stage, run in zip(made, runs, strict=True):
-            before = [tensor.clone() for tensor in payload]
-            outputs, expected = run(payload), stage(expected)
-            assert all(map(torch.equal, payload, before)), "the inputs are not written to"
-            assert proof.max_error(outputs, expected) <= _allowed(engine)
-            assert all(one.is_contiguous() for one in outputs)
-            payload = outputs
-    assert len(stages()[1](stages()[0](images()))) == 1
+        assert_is_right(engine, run, stage, images())
 
 
 def test_what_an_engine_traces_leaves_nothing_in_what_is_eager(
-    built: tuple[Builder, list[Stage], list[Run]],
+    built: tuple[Stage, Run],
 ) -> None:
     """The constants that bytes are normalised by are made once; a tracer's stand-ins for them are no tensors."""
-    _, (first, _), _ = built
+    first, _ = built
     with torch.inference_mode():
         after = first(images())
         tracing._constants.cache_clear()
         assert all(map(torch.equal, after, first(images())))
 
 
-def test_results_are_in_memory_of_their_own(built: tuple[Builder, list[Stage], list[Run]]) -> None:
-    _, _, (run, _) = built
+def test_results_are_in_memory_of_their_own(built: tuple[Stage, Run]) -> None:
+    _, run = built
     with torch.inference_mode():
         first = run(images())
         kept = [tensor.clone() for tensor in first]
@@ -88,46 +81,38 @@ def test_results_are_in_memory_of_their_own(built: tuple[Builder, list[Stage], l
     assert all(map(torch.equal, first, kept)), "a later run does not overwrite an earlier one's results"
 
 
-def test_a_stage_that_comes_back_is_built_again_after_its_weights_were_let_go_of(engine: str) -> None:
-    first, _ = stages()
-    builder = registry.builder(engine, 1)
-    with torch.inference_mode():
-        ranges = _ranges(builder, first, images(), "key")
-        run = builder.build(first, images(), "key", ranges)
-        del run
-        builder.release()
-        first.to("meta")
-    again, _ = stages()
-    assert again.body is not None
-    if engine not in KEEP_WEIGHTS:
-        for tensor in again.parameters():
-            tensor.data *= 2
-    with torch.inference_mode():
-        run = builder.build(again, images(), "key", ranges)
-        outputs, expected = run(images()), again(images())
-        assert proof.max_error(outputs, expected) <= _allowed(engine)
-        if run.weights_bytes is not None:
-            for tensor in again.parameters():
-                tensor.data.zero_()
-            assert all(map(torch.equal, run(images()), outputs)), "it has weights of its own"
-    builder.close()
-
-
-def test_a_builder_leaves_nothing_behind(
+def test_a_stage_that_comes_back_is_built_again_after_its_weights_were_let_go_of_and_nothing_is_left(
     engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A stage that takes two tensors."""
     monkeypatch.setattr(scratch.tempfile, "tempdir", str(tmp_path))
-    before = dict(os.environ)
-    builder = registry.builder(engine, 1)
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
+    before, builder = dict(os.environ), registry.builder(engine, 1)
     with torch.inference_mode():
-        _, stage = stages()
-        payload = stages()[0](images())
-        builder.build(stage, payload, "key", _ranges(builder, stage, payload, "key"))
-    weight = weakref.ref(next(stage.parameters()))
-    del stage
+        first, stage = stages()
+        payload = first(images())
+        assert len(payload) == 2
+        ranges = _ranges(builder, stage, payload)
+        run = builder.build(stage, payload, "key", ranges)
+        assert_is_right(engine, run, stage, payload)
+        del run
+        builder.release()
+        stage.to("meta")
+        _, again = stages()
+        for tensor in again.parameters():
+            tensor.data *= 1 if engine in KEEP_WEIGHTS else 2
+        run = builder.build(again, payload, "key", ranges)
+        assert_is_right(engine, run, again, payload)
+        if run.weights_bytes is not None:
+            outputs = run(payload)
+            for tensor in again.parameters():
+                tensor.data.zero_()
+            assert all(map(torch.equal, run(payload), outputs)), "it has weights of its own"
+    weights = [weakref.ref(weight) for weight in again.parameters()]
+    del run, again, tensor
     builder.close()
     gc.collect()
-    assert weight() is None, "nor does anything keep the weights"
+    assert {weight() for weight in weights} == {None}, "nor does anything keep the weights"
     assert not list(tmp_path.iterdir())
     assert dict(os.environ) == before
 
