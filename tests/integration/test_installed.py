@@ -60,7 +60,7 @@ def test_analysis_needs_no_extra(installed: Path, tmp_path: Path) -> None:
     commands = {
         "--version": "pareto 0.",
         "netem list": "200ms-5mbit",
-        "report run --figures none": "mobilenet_v2 at 200ms-5mbit: keep all on the edge",
+        "report run --figures none": "mobilenet_v2 at 200ms-5mbit: keep everything on the edge",
         "advise run --latency 20ms --rate 30mbit": "mobilenet_v2 at 20 ms and 30 Mbit/s",
         "compare run run": "mobilenet_v2",
         "--help": "Usage: pareto",

@@ -37,7 +37,7 @@ def test_advice_and_comparison_take_what_load_takes_and_are_a_sentence_as_text()
     advice = analysis.advise(str(EXAMPLE), delay_s=0.2, rate_bps=5e6)
     shown = re.sub(r"<[^>]*>", "", analysis.advise([EXAMPLE], 0.2, 5e6)._repr_html_())
     assert " ".join(shown.split()).startswith(str(advice))
-    assert "keep all on the edge" in str(advice)
+    assert "keep everything on the edge" in str(advice)
     compared = analysis.compare(str(EXAMPLE), [EXAMPLE])
     assert str(compared).splitlines() == compared.sentences
     assert "B against A" in compared._repr_html_()
