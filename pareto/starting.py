@@ -12,7 +12,7 @@ from pareto import screen
 from pareto.backends import registry
 from pareto.errors import UserError
 from pareto.hosts.connection import FAULTS
-from pareto.hosts.host import TestbedError
+from pareto.hosts.host import TestbedError, to_stderr
 from pareto.hosts.leases import Say
 from pareto.hosts.testbed import Testbed, open_testbed
 from pareto.link.profile import Profile
@@ -24,7 +24,7 @@ from pareto.workers import Workers
 from partitions.engines import registry as engines
 
 
-def testbed_of(sweep: Sweep, profiles: Iterable[Profile], say: Say = print) -> Testbed:
+def testbed_of(sweep: Sweep, profiles: Iterable[Profile], say: Say = to_stderr) -> Testbed:
     """Open the testbed of a sweep, whose links get these profiles. Raises TestbedError.
 
     say: takes lines for the user.

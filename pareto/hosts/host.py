@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -61,6 +62,11 @@ def is_virtual(interface: str) -> bool:
 
 
 _VIRTUAL = ("docker", "br-", "veth", "virbr", "cni", "flannel", "lxcbr", "lxdbr", "podman", "ifb", "dummy")
+
+
+def to_stderr(line: str) -> None:
+    """Say a line to the user, where stdout is for results."""
+    print(line, file=sys.stderr)
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,18 @@ from typing import Any
 import psutil
 
 from pareto.hosts.connection import FAULTS, Connection, PipeWire, ThisMachine, Unreachable
-from pareto.hosts.host import CPU, EDGE, End, Host, TcpSettings, TestbedError, chain, devices, gpus_in_words
+from pareto.hosts.host import (
+    CPU,
+    EDGE,
+    End,
+    Host,
+    TcpSettings,
+    TestbedError,
+    chain,
+    devices,
+    gpus_in_words,
+    to_stderr,
+)
 from pareto.hosts.keys import Keyring, new_key
 from pareto.hosts.leases import hold_cores
 from pareto.hosts.local import cpu, rights, tcp_pipe
@@ -108,7 +119,7 @@ def open_local(
     tcp: TcpSettings | None = None,
     alone: str = "",
     wait_s: float = 0.0,
-    say: Callable[[str], None] = print,
+    say: Callable[[str], None] = to_stderr,
 ) -> LocalTestbed:
     """Build a chain of so many hosts. `edge_cpu` is the share of a core that the edge gets. Raises TestbedError.
 

@@ -14,7 +14,7 @@ from pareto import __version__
 from pareto.hosts import channel, serving, shipping
 from pareto.hosts.channel import Begin, Channel, Lacking, LastWords, Put, Start, Stored, Terms
 from pareto.hosts.connection import ANSWER_S, FAULTS, Command, Connection, ThisMachine, Unreachable
-from pareto.hosts.host import EDGE, SERVER, End, Host, TestbedError
+from pareto.hosts.host import EDGE, SERVER, End, Host, TestbedError, to_stderr
 from pareto.hosts.leases import Say, held
 from pareto.hosts.session import Heartbeat, Session
 from pareto.hosts.shaping import Shaper
@@ -165,7 +165,7 @@ def open_served(
     threads: int,
     rpc: bool,
     wait_s: float = 0.0,
-    say: Say = print,
+    say: Say = to_stderr,
 ) -> Testbed:
     """The testbed of this machine and the one that serves there. Raises TestbedError.
 

@@ -16,7 +16,7 @@ from pareto import COMMAND
 from pareto.hosts import checkup, login, shipping
 from pareto.hosts.connection import Connection, NotAdmitted, ThisMachine, Unreachable
 from pareto.hosts.finding import Case, Finding
-from pareto.hosts.host import EDGE, End, Host, TestbedError
+from pareto.hosts.host import EDGE, End, Host, TestbedError, to_stderr
 from pareto.hosts.inventory import HostEntry, Inventory, Side
 from pareto.hosts.keys import Keyring
 from pareto.hosts.leases import Say, held
@@ -70,7 +70,7 @@ def connect(entry: HostEntry, keys: Keyring | None = None) -> Connection:
 
 
 def open_ssh_testbed(
-    file: Inventory, *, shaped: bool, shape_at: str = "both", wait_s: float = 0.0, say: Say = print
+    file: Inventory, *, shaped: bool, shape_at: str = "both", wait_s: float = 0.0, say: Say = to_stderr
 ) -> Testbed:
     """The testbed of a file. Raises TestbedError, with what the doctor would say, where no sweep would run.
 
@@ -106,7 +106,7 @@ def open_ssh_testbed(
         )
 
 
-def open_one(file: Inventory, role: str, *, wait_s: float = 0.0, say: Say = print) -> Testbed:
+def open_one(file: Inventory, role: str, *, wait_s: float = 0.0, say: Say = to_stderr) -> Testbed:
     """The only host of a file in that role, as the edge of a chain without a link. Raises TestbedError."""
     with ExitStack() as undo:
         heartbeat = Heartbeat()

@@ -15,7 +15,7 @@ from typing import Any
 
 from pareto.hosts import inventory, privileged, shipping
 from pareto.hosts.connection import Connection, Unreachable
-from pareto.hosts.host import CPU, End, Host, TcpSettings, TestbedError, environment_of
+from pareto.hosts.host import CPU, End, Host, TcpSettings, TestbedError, environment_of, to_stderr
 from pareto.hosts.inventory import THIS_MACHINE
 from pareto.hosts.session import Heartbeat, Session
 from pareto.hosts.shaping import Shaper
@@ -177,7 +177,7 @@ def open_testbed(
     tcp: TcpSettings | None = None,
     alone: str = "",
     wait_s: float = 0.0,
-    say: Callable[[str], None] = print,
+    say: Callable[[str], None] = to_stderr,
 ) -> Testbed:
     """`local`, or the hosts of a testbed file, to put any of these profiles on any link. Raises TestbedError.
 
