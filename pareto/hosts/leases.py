@@ -45,23 +45,26 @@ class HostLeases:
     def take(self) -> None:
         """Hold every host, those included that were lost. Raises TestbedError where another driver has one, FAULTS."""
         deadline = time.monotonic() + self._wait_s
-        for role, session in list(self._held.items()):
-            if not _lives(session):
-                self._end(role)
-        asked = {}
-        for role, remote in self._remotes.items():
-            if role not in self._held:
-                self._held[role] = session = remote.start("pareto.worker.lease")
-                self._heartbeat.add(session)
-                asked[role] = session.ask(GetLease()).host
+        hosts = {role: self._host(role) for role in self._remotes}
         # One after the other, and all drivers in the same order: no two wait for each other.
-        for role in sorted(asked, key=lambda role: asked[role]):
+        for role in sorted(hosts, key=lambda role: hosts[role]):
             self._waited(role, deadline)
 
     def close(self) -> None:
         """Give all of them back."""
         for role in list(self._held):
             self._end(role)
+
+    def _host(self, role: str) -> str:
+        """The host's own name, from the program there, which is started anew where it has ended."""
+        if role in self._held:
+            try:
+                return self._held[role].ask(GetLease(), ANSWER_S).host
+            except FAULTS:
+                self._end(role)
+        self._held[role] = session = self._remotes[role].start("pareto.worker.lease")
+        self._heartbeat.add(session)
+        return session.ask(GetLease()).host
 
     def _waited(self, role: str, deadline: float) -> None:
         session = self._held[role]
@@ -154,11 +157,3 @@ def _purpose() -> str:
     """The command that this is, as others see it."""
     words = " ".join(sys.argv[1:])
     return words if len(words) <= _MOST_WORDS else f"{words[: _MOST_WORDS - 1]}…"
-
-
-def _lives(session: Session) -> bool:
-    try:
-        session.ask(GetLease(), ANSWER_S)
-    except FAULTS:
-        return False
-    return True

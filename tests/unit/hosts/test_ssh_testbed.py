@@ -57,6 +57,8 @@ class Bench:
     helpers: dict[str, FarEnd] = field(default_factory=dict)
     as_root: dict[str, bool] = field(default_factory=dict)
     supported: bool = True
+    ahead: list[dict[str, Any]] = field(default_factory=list)
+    """Other drivers that have the hosts."""
 
     def connect(self, member: HostEntry, keys: Keyring | None = None) -> Connection:
         return self.connections.setdefault(member.name, Hosts())
@@ -65,12 +67,10 @@ class Bench:
         self.asked.append((member.name, [side.peer for side in sides]))
         return self.facts[member.name]
 
-    @staticmethod
-    def start(remote: Remote, module: str) -> Session:
-        """Nobody else wants any of the hosts."""
+    def start(self, remote: Remote, module: str) -> Session:
         assert module == "pareto.worker.lease"
-        free = {"host": remote.host.name, "ahead": []}
-        return Session(remote.host.name, FarEnd(dict.fromkeys(("take", "lease"), lambda _: free)))
+        answers = dict.fromkeys(("take", "lease"), lambda _: {"host": remote.host.name, "ahead": self.ahead})
+        return Session(remote.host.name, FarEnd(answers))
 
     def start_privileged(self, remote: Remote, *, as_root: bool) -> Session:
         answers: Mapping[str, Callable[[dict[str, Any]], Any]] = {
@@ -331,3 +331,14 @@ def test_a_middle_host_without_its_second_address(chain: Bench, snapshot: Snapsh
     with pytest.raises(TestbedError, match=r"^mid: data link: .*192\.168\.8\.3") as raised:
         ssh_testbed.open_ssh_testbed(chain.file, shaped=False)
     assert str(raised.value) == snapshot
+
+
+def test_a_host_that_another_driver_took_meanwhile_stays_refused(bench: Bench) -> None:
+    """Also when it is asked for again: a ticket alone does not hold it."""
+    other = {"who": "ann@lab", "origin": "10.0.0.3", "run": "run", "since_s": 60.0}
+    with closing(ssh_testbed.open_ssh_testbed(bench.file, shaped=False)) as bed:
+        bed.hold()
+        bench.ahead.append(other)
+        for _ in range(2):
+            with pytest.raises(TestbedError, match="ann@lab measures there"):
+                bed.hold()
