@@ -1,4 +1,4 @@
-"""Which engine each row is of, and which is at work where: engines are told apart by the setup."""
+"""Which engine each row is of, and which is at work where. Each engine of a run is a setup of its own."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def setup_of(setup: str, engine: str) -> str:
 
 
 def without_engine(rows: pd.DataFrame) -> pd.Series:
-    """The setup of each row without its engine: what is the same for trials that only their engines tell apart."""
+    """The setup of each row without its engine: what is the same for trials that differ by their engines alone."""
     pairs = zip(rows["setup"].astype("str"), engines(rows), strict=True)
     known: dict[tuple[str, str], str] = {}
     texts = [known.setdefault(pair, pair[0].removesuffix(pair[1]).rstrip()) for pair in pairs]

@@ -91,17 +91,19 @@ def _side(side: str, base: str, found: Sequence[Against]) -> str:
     ordered = sorted(found, key=lambda each: each.middle)
     best, others = ordered[0], ordered[1:]
     rest = "".join(f", {each.words()} by {each.engine}" for each in others)
-    told = f"against {base} its stages take {best.words()} by {best.engine}{rest}"
+    details = f"against {base} its stages take {best.words()} by {best.engine}{rest}"
     if not all(each.is_known for each in found):
-        return f"on the {side} the trials do not decide which engine is fastest: {told}"
+        return f"on the {side} the trials do not decide which engine is fastest: {details}"
     if not best.is_less:
         is_base = all(each.low > 0 for each in found)
         text = f"{base} is fastest" if is_base else f"no engine is surely faster than {base}"
-        return f"on the {side} {text}: {told}"
+        return f"on the {side} {text}: {details}"
     close = [each.engine for each in others if each.low <= best.high]
     if close:
-        return f"on the {side} no difference is seen between {best.engine} and {' or '.join(close)}: {told}"
-    return f"on the {side} {best.engine} is fastest: {told}"
+        return (
+            f"on the {side} no difference is seen between {best.engine} and {' or '.join(close)}: {details}"
+        )
+    return f"on the {side} {best.engine} is fastest: {details}"
 
 
 def start_up(stages: pd.DataFrame) -> Iterator[str]:
