@@ -93,6 +93,9 @@ TRIALS = _table(
     name: codec engine in_flight_asked prefetch_asked
     whole: round
         which repetition, from 1
+    name: testbed
+        the testbed that measured it: `local`, `simulated`, the name of a file of hosts without its ending, or `served`.
+        A second one of the same name has a number: `local-2`
     name: stands_for
         the codecs of the sweep that come to the same here as `codec`, with `; ` between: none and int8 where bytes
         cross, which are not quantised, and every codec where nothing crosses. They are measured once, and compared as
@@ -290,6 +293,7 @@ STAGES = _table(
     whole: batch_size
     name: codec engine in_flight_asked prefetch_asked
     whole: round
+    name: testbed
     whole: position
         place in the chain, 0 for the edge; `edge`, `middle1`, ..., `server`
     name: host
@@ -341,6 +345,8 @@ LINKS = _table(
         when the probe began (UTC)
     name: model netem
         the model of the trial, and the profile of the link
+    name: testbed
+        as in `trials.csv`
     name: link
         which link of the chain: `edge-server`, `edge-middle1`, ...
     name: trial when

@@ -286,7 +286,12 @@ class Job:
             return
         expected = planned if search is None else first or Plan((), planned.rounds)
         with ExitStack() as ending, closing(self._testbed()) as bed:
-            session: dict[str, Any] = {"started_at": utc_now(), "driver": driver(), "testbed": bed.facts}
+            session: dict[str, Any] = {
+                "started_at": utc_now(),
+                "driver": driver(),
+                "testbed_name": self.sweep.testbed_name,
+                "testbed": bed.facts,
+            }
             workers = self._workers(bed, len(store.manifest()["sessions"]))
             with (
                 closing(workers),
@@ -322,6 +327,7 @@ class Job:
                     self.sweep.seed,
                     self.sweep.restart_rounds,
                     store.starts(),
+                    self.sweep.testbed_name,
                 )
                 try:
                     for part in itertools.chain(filter(None, [first]), parts):

@@ -13,6 +13,7 @@ from pareto import devices
 from pareto.bounds import Crossing
 from pareto.faults import Samples
 from pareto.hosts.connection import FAULTS
+from pareto.hosts.inventory import THIS_MACHINE
 from pareto.hosts.testbed import Link
 from pareto.link import probe
 from pareto.link.profile import Profile, seed_of
@@ -132,9 +133,9 @@ class Tally:
 class Runner:
     """Runs plans, one after the other. `tally` and the store hold the results, also after an interruption.
 
-    networks: by name, the profile of each link. now: seconds on a clock that only goes forward. slowed: how many times
-    as long as alone a stage may take in a valid trial. seed: of the chance on the links. restart_rounds: after how many
-    rounds the workers restart; None: never. starts: how often they have started.
+    testbed: its name. networks: by name, the profile of each link. now: seconds on a clock that only goes forward.
+    slowed: how many times as long as alone a stage may take in a valid trial. seed: of the chance on the links.
+    restart_rounds: after how many rounds the workers restart; None: never. starts: how often they have started.
     """
 
     workers: AnyWorkers
@@ -148,6 +149,7 @@ class Runner:
     seed: int = 0
     restart_rounds: int | None = None
     starts: int = 0
+    testbed: str = THIS_MACHINE
 
     def __post_init__(self) -> None:
         self.starts += 1
@@ -206,7 +208,7 @@ class Runner:
         """The trial's row, which says so if the trial fails."""
         began = self.now()
         row = {
-            **_named(trial, self.store.run),
+            **self._named(trial),
             "point_name": trial.cell.point_name,
             "secure": trial.cell.secure,
             "stands_for": BETWEEN.join(trial.cell.stands_for),
@@ -280,7 +282,7 @@ class Runner:
             if window is not None
         }
         self.store.write_devices(trial.cell, trial.round, series)
-        named = _named(trial, self.store.run)
+        named = self._named(trial)
         rows = stage_rows(trial.cell, crossings, result, samples)
         self.store.append_stages({**named, **row} for row in rows)
 
@@ -301,6 +303,7 @@ class Runner:
                 "at": self._date(),
                 "model": trial.cell.model,
                 "netem": profile.name,
+                "testbed": self.testbed,
                 "link": link.name,
                 "trial": _id(trial),
                 "when": when,
@@ -321,6 +324,24 @@ class Runner:
             return None
         taken, probed = self._last_probes[link.name]
         return probed if self.now() - taken < RECENT_S * len(self.workers.links) else None
+
+    def _named(self, trial: Trial) -> Row:
+        """The columns that say which trial a row is of, and where it was measured."""
+        cell = trial.cell
+        return {
+            "run": self.store.run,
+            "model": cell.model,
+            "point": cell.point,
+            "backend": cell.backend,
+            "netem": cell.netem,
+            "batch_size": cell.batch_size,
+            "codec": cell.codec,
+            "engine": cell.engine,
+            "in_flight_asked": cell.in_flight,
+            "prefetch_asked": str(cell.prefetch),
+            "round": trial.round,
+            "testbed": self.testbed,
+        }
 
     def _date(self) -> str:
         began, then = self._began
@@ -362,21 +383,3 @@ def link_facts(
 
 def _id(trial: Trial) -> str:
     return trial_name(trial.cell.id, trial.round)
-
-
-def _named(trial: Trial, run: str) -> Row:
-    """The columns that say which trial a row is of."""
-    cell = trial.cell
-    return {
-        "run": run,
-        "model": cell.model,
-        "point": cell.point,
-        "backend": cell.backend,
-        "netem": cell.netem,
-        "batch_size": cell.batch_size,
-        "codec": cell.codec,
-        "engine": cell.engine,
-        "in_flight_asked": cell.in_flight,
-        "prefetch_asked": str(cell.prefetch),
-        "round": trial.round,
-    }

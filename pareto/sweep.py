@@ -20,6 +20,7 @@ from pydantic import (
     field_validator,
 )
 
+from analysis.runs.manifest import testbed_name
 from analysis.schema import cell_name
 from pareto import DATA, dataset_names, profile_files
 from pareto.backends import registry
@@ -227,6 +228,11 @@ class Sweep(BaseModel):
     @property
     def served(self) -> bool:
         return self.testbed.partition(":")[0] == SERVED
+
+    @property
+    def testbed_name(self) -> str:
+        """What rows call the testbed."""
+        return testbed_name(self.testbed)
 
     @property
     def alone(self) -> str:

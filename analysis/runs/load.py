@@ -17,7 +17,7 @@ from analysis import files
 from analysis.escaping import short
 from analysis.points import TRIAL
 from analysis.runs import reading
-from analysis.runs.manifest import read_manifest, sessions, within
+from analysis.runs.manifest import read_manifest, sessions, testbed_name, within
 from analysis.runs.setups import SIMULATED, Setups, grouped, setups, some
 from analysis.runs.struck import marked, struck
 from analysis.schema import LINKS, STAGES, TRIALS, Table
@@ -152,7 +152,7 @@ def links(runs: Sequence[Path]) -> pd.DataFrame:
     for run in runs:
         if reading.is_there(run, LINKS):
             rows, _ = reading.read(run, LINKS)
-            parts.append(rows)
+            parts.append(_with_testbed(rows, run))
             names += [run.resolve().name] * len(rows)
     frame = reading.frame(parts, LINKS)
     frame.insert(0, "run", pd.Series(names, dtype="str"))
@@ -238,6 +238,7 @@ def _frame(where: Sequence[Path], table: Table) -> tuple[pd.DataFrame, dict[str,
         instead = {"run": folder.resolve().name, "in_flight_asked": "auto", "prefetch_asked": "0"}
         for name, value in instead.items():
             rows = _filled(rows, name, value)
+        rows = _with_testbed(rows, folder)
         for name in rows["run"].unique().to_pylist():
             first = folder_of.setdefault(name, folder)
             if first is not folder:
@@ -266,6 +267,14 @@ def _once(rows: pa.Table) -> pa.Table:
     failed = rows["status"].to_pandas().eq("failed") if "status" in rows.column_names else False
     first = frame.assign(failed=failed).sort_values("failed", kind="stable").drop_duplicates(key)
     return rows.take(pa.array(first.index.sort_values()))
+
+
+def _with_testbed(rows: pa.Table, folder: Path) -> pa.Table:
+    """The rows with the only testbed that their run had, where older versions did not write it."""
+    if not compute.any(compute.equal(rows["testbed"], "")).as_py():
+        return rows
+    option = within(read_manifest(folder)[0], "sweep", "testbed") or ""
+    return _filled(rows, "testbed", short(testbed_name(option)))
 
 
 def _filled(rows: pa.Table, column: str, instead: str) -> pa.Table:

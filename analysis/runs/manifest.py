@@ -19,6 +19,8 @@ MOST_NUMBER = 1e20
 NAMED = 3
 """Faults that are named; the others are counted."""
 
+ADDRESSED = ("simulated", "served")
+"""Kinds of testbeds that may have a file or an address behind a colon."""
 EACH = "*"
 """Any key in a shape: of a host, a model, a profile."""
 _WAY = {"delay_s": float, "jitter_s": float, "rate_bps": float}
@@ -34,6 +36,7 @@ _MODEL = {
 }
 _SESSION = {
     "testbed": {"on_one_core": [[str]]},
+    "testbed_name": str,
     "hosts": {EACH: _HOST},
     "bare_links": {EACH: _LINK},
     "driver": {"packages": {}},
@@ -113,6 +116,12 @@ def input_type(manifests: Iterable[Mapping[str, Any]], model: str) -> str:
     """The dtype of the images that runs fed a model with; empty text where they do not say, or not the same."""
     types = {dtype for manifest in manifests if (dtype := within(manifest, "models", model, "input"))}
     return str(types.pop()) if len(types) == 1 else ""
+
+
+def testbed_name(option: str) -> str:
+    """What a run's rows call its testbed, by the option `testbed`: its kind, or a file's name without its ending."""
+    kind, colon, _ = option.partition(":")
+    return kind if colon and kind in ADDRESSED else Path(option).stem
 
 
 def section(value: Any, *keys: str) -> dict[str, Any]:

@@ -41,6 +41,7 @@ def rows(sweep: Sweep, world: World) -> list[Row]:
             simulation.clock,
             sweep.slowdown,
             restart_rounds=sweep.restart_rounds,
+            testbed=sweep.testbed_name,
         )
         runner.run(plan.make(sweep, facts, networks))
     finally:

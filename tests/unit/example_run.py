@@ -68,6 +68,7 @@ def trials(
                     dict.fromkeys(TRIALS.columns, "")
                     | {"run": "example", "model": "mobilenetv2", "netem": "200ms-5mbit", "batch_size": 1}
                     | {"backend": backend, "point": point, "point_name": name(point), "round": number}
+                    | {"testbed": "local"}
                     | {"status": "ok", "started_at": "2026-01-01T00:00:00Z", "wall_s": 12.5}
                     | {
                         "latency_s": edge_s + serialize + network + server_s,

@@ -55,6 +55,10 @@ def test_a_sweep_runs_without_a_machine_and_says_so_everywhere(tmp_path: Path, j
     manifest = json.loads((run / "manifest.json").read_text())
     assert manifest["simulated"] is True
     assert manifest["testbed"].startswith("simulated")
+    assert [session["testbed_name"] for session in manifest["sessions"]] == ["simulated"]
+    for file in ("trials.csv", "stages.csv", "link.csv"):
+        with (run / file).open(newline="") as table:
+            assert {row["testbed"] for row in csv.DictReader(table)} == {"simulated"}, file
     assert all("simulated" in row["run"] for row in rows)
     assert len(list((run / "requests").iterdir())) == 18
     for lines in (out.splitlines(), (run / "report.html").read_text().splitlines()):

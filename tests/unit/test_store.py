@@ -34,6 +34,7 @@ def trial(number: int, status: str = "ok", **fields: Any) -> dict[str, Any]:
         "in_flight_asked": CELL.in_flight,
         "prefetch_asked": str(CELL.prefetch),
         "round": number,
+        "testbed": "local",
         "status": status,
         **fields,
     }

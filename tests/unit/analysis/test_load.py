@@ -174,6 +174,29 @@ def test_runs_with_and_without_a_column_are_pooled(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("option", "name"),
+    [
+        ("local", "local"),
+        ("simulated", "simulated"),
+        ("simulated:worlds/slow.yaml", "simulated"),
+        ("served:192.168.1.20", "served"),
+        ("labs/pi.two.yaml", "pi.two"),
+        ("labs/\x1b.yaml", "\\x1b"),
+        (None, ""),
+    ],
+)
+def test_rows_of_older_versions_are_of_the_testbed_that_the_sweep_names(
+    tmp_path: Path, option: str | None, name: str
+) -> None:
+    path = write(tmp_path, trials(rounds=1), sweep={"testbed": option}) / "trials.csv"
+    assert set(load([tmp_path])["testbed"]) == {"local"}
+    without(path, "testbed")
+    assert set(load([tmp_path])["testbed"]) == {name}
+    written(tmp_path, HEADER + OK)
+    assert set(links([tmp_path])["testbed"]) == {name}
+
+
 @pytest.mark.parametrize("column", ["model", "point", "backend", "netem", "batch_size", "round", "status"])
 def test_a_column_that_says_which_trial_it_is_or_whether_it_counts_is_required(
     tmp_path: Path, column: str
