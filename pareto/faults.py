@@ -76,11 +76,13 @@ def of_trial(
     probed: Sequence[Crossing],
     bound_s: float,
     bound_ips: float,
+    idle_s: float | None = None,
 ) -> Iterator[Fault]:
     """Every fault of a trial that measured something.
 
     crossings, samples, slowed, tolerance: as in `pareto.trial.trial_row`, with what a codec sends. probed: the
-    crossings at the links' rates as probed, which `bound_s` and `bound_ips` are of.
+    crossings at the links' rates as probed, which `bound_s` and `bound_ips` are of. idle_s: where `crossed_late`,
+    the seconds in which the same bytes cross the idle link.
 
     A link that is off, bytes that did not cross, a wrong output and a clock that is off spoil both figures. So does a
     latency below its bound: the link was not what it was asked to be.
@@ -91,7 +93,7 @@ def of_trial(
         output_fault(report),
         *_bytes_faults(result, crossings),
         _latency_fault(report.latency_s, bound_s),
-        _load_fault(cell, probed, result, tolerance),
+        _load_fault(cell, probed, result, tolerance, idle_s),
         _parts_fault(result.networks_s),
     )
     yield from (Fault(words) for words in shared if words)
@@ -99,6 +101,25 @@ def of_trial(
         yield Fault(words, spares_latency=True)
     yield from _slow_stages(result, slowed)
     yield from _throttling(result, samples)
+
+
+def as_probed(crossings: Sequence[Crossing], probes: Probes) -> list[Crossing]:
+    """The crossings over links as fast as their sound probes found them."""
+    return [
+        crossing.as_probed([each.reading for each in probes.get(crossing.link, ()) if not each.fault])
+        for crossing in crossings
+    ]
+
+
+def crossed_late(
+    cell: Cell, crossings: Sequence[Crossing], result: TrialResult, probes: Probes, tolerance: Tolerance
+) -> bool:
+    """Whether the trial's requests took longer to cross than the probes of the link say.
+
+    The link need not be why: a large result that comes back, and a host that must wait for its share of a core before
+    it sends, take time as well. `of_trial` tells them apart by how long the same bytes take over the idle link.
+    """
+    return _late_s(cell, as_probed(result.crossed(crossings), probes), result, tolerance) is not None
 
 
 def loaded_rate_bps(crossings: Sequence[Crossing], result: TrialResult) -> float | None:
@@ -109,9 +130,8 @@ def loaded_rate_bps(crossings: Sequence[Crossing], result: TrialResult) -> float
     if len(crossings) != 1 or not result.networks_s:
         return None
     (crossing,), networks_s = crossings, result.networks_s
-    out_s, _ = crossing.occupied_s
-    beside_s = crossing.least_s - out_s
-    if out_s < LONG_S or min(networks_s) <= beside_s:
+    beside_s = _beside_s(crossing)
+    if crossing.occupied_s[0] < LONG_S or min(networks_s) <= beside_s:
         return None
     sent = result.codecs.each_wire_bytes(EDGE) or [crossing.sent_bytes] * len(networks_s)
     return max(8 * nbytes / (each_s - beside_s) for nbytes, each_s in zip(sent, networks_s, strict=True))
@@ -126,24 +146,54 @@ def _link_faults(probes: Probes) -> Iterator[str]:
                 yield f"{link} off {when} the trial: {probed.fault}"
 
 
-def _load_fault(cell: Cell, crossings: Sequence[Crossing], result: TrialResult, tolerance: Tolerance) -> str:
-    """A link that is right when it is probed and slower while the hosts compute.
+def _load_fault(
+    cell: Cell, crossings: Sequence[Crossing], result: TrialResult, tolerance: Tolerance, idle_s: float | None
+) -> str:
+    """A link that is right when it is probed and slower while the hosts compute."""
+    late = _late_s(cell, crossings, result, tolerance)
+    if late is None:
+        return ""
+    crossed_s, alone_s = late
+    if idle_s is None:
+        bits = 8 * crossings[0].sent_bytes
+        rates = [bits / (seconds - _beside_s(crossings[0])) for seconds in late]
+        return (
+            f"link off during the trial: at best {show_rate(rates[0])} of payload, its probes found "
+            f"{show_rate(rates[1])}"
+        )
+    if crossed_s <= _latest_s(max(idle_s, alone_s), tolerance):
+        return ""
+    return (
+        f"link off during the trial: its fastest request crossed in {1e3 * crossed_s:.3g} ms, the same bytes cross the "
+        f"idle link in {1e3 * idle_s:.3g} ms"
+    )
+
+
+def _late_s(
+    cell: Cell, crossings: Sequence[Crossing], result: TrialResult, tolerance: Tolerance
+) -> tuple[float, float] | None:
+    """Seconds in which the trial's fastest request and its result crossed, and in which they do by the link's probes;
+    None where that is no longer than it may be, or does not tell.
 
     By tcp alone, which puts a payload on the line as it is: another backend may need the time for itself.
     """
     loaded = loaded_rate_bps(crossings, result)
     if loaded is None or cell.transport != TCP or not crossings[0].filled or crossings[0].own:
-        return ""
+        return None
     (crossing,) = crossings
-    expected_s = crossing.occupied_s[0] / GOODPUT
-    took_s = 8 * crossing.sent_bytes / loaded
-    allowed_s = (LOADED_SHARE + tolerance.rate_fraction) * expected_s + LOADED_S + tolerance.rtt_floor_s
-    if took_s <= expected_s + allowed_s:
-        return ""
-    return (
-        f"link off during the trial: at best {show_rate(loaded)} of payload, its probes found "
-        f"{show_rate(8 * crossing.sent_bytes / expected_s)}"
-    )
+    expected_s, took_s = crossing.occupied_s[0] / GOODPUT, 8 * crossing.sent_bytes / loaded
+    if took_s <= _latest_s(expected_s, tolerance):
+        return None
+    return took_s + _beside_s(crossing), expected_s + _beside_s(crossing)
+
+
+def _latest_s(expected_s: float, tolerance: Tolerance) -> float:
+    return (1 + LOADED_SHARE + tolerance.rate_fraction) * expected_s + LOADED_S + tolerance.rtt_floor_s
+
+
+def _beside_s(crossing: Crossing) -> float:
+    """What of a request's least time on the link is not its payload's transfer."""
+    return crossing.least_s - crossing.occupied_s[0]
 
 
 def _bytes_faults(result: TrialResult, crossings: Sequence[Crossing]) -> Iterator[str]:

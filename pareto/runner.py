@@ -11,8 +11,9 @@ from typing import Any, Protocol
 from analysis.schema import BETWEEN, trial_name
 from pareto import devices
 from pareto.bounds import Crossing
-from pareto.faults import Samples
+from pareto.faults import Samples, crossed_late
 from pareto.hosts.connection import FAULTS
+from pareto.hosts.host import EDGE
 from pareto.hosts.inventory import THIS_MACHINE
 from pareto.hosts.testbed import Link
 from pareto.link import probe
@@ -65,6 +66,11 @@ class AnyWorkers(Protocol):
     def probed(
         self, link: Link, profile: Profile, tolerance: probe.Tolerance
     ) -> tuple[probe.Probed, probe.Span]: ...
+
+    def idle_crossing_s(self, link: Link, crossing: Crossing, busy_s: float) -> float | None:
+        """Seconds in which a request's bytes and its result's cross the link now, while nothing else does; None where
+        that is not measured. busy_s: what the near host computes before."""
+        return None
 
     def crossings(
         self, cell: Cell, network: Sequence[Profile], seen: Sequence[probe.Span] | None = None
@@ -253,7 +259,12 @@ class Runner:
             self.tally.measuring += result.edge.measured_s
             self._store_details(trial, crossings, result, samples)
         probes = {link.name: (was, now) for (link, _), was, now in zip(links, before, after, strict=True)}
-        row = trial_row(cell, crossings, result, probes, samples, self.slowed, self.tolerance)
+        idle_s = None
+        if isinstance(result, TrialResult) and crossed_late(cell, crossings, result, probes, self.tolerance):
+            began = self.now()
+            idle_s = self.workers.idle_crossing_s(links[0][0], crossings[0], result.compute_s.get(EDGE, 0.0))
+            self.tally.probing += self.now() - began
+        row = trial_row(cell, crossings, result, probes, samples, self.slowed, self.tolerance, idle_s)
         row["link_seed"] = link_seed
         dropped = [(was.dropped, now.dropped) for was, now in zip(begun, ended, strict=True)]
         if dropped and all(was is not None and now is not None for was, now in dropped):

@@ -13,7 +13,16 @@ from analysis.schema import TRIALS
 from pareto import bounds, devices
 from pareto.bounds import Crossing
 from pareto.codec_work import CodecWork
-from pareto.faults import Fault, Probes, Samples, loaded_rate_bps, of_trial, output_fault, verdict
+from pareto.faults import (
+    Fault,
+    Probes,
+    Samples,
+    as_probed,
+    loaded_rate_bps,
+    of_trial,
+    output_fault,
+    verdict,
+)
 from pareto.hosts.host import EDGE, ROLES, SERVER
 from pareto.jsonlines import plain
 from pareto.link.probe import Tolerance
@@ -229,10 +238,12 @@ def trial_row(
     samples: Samples | None = None,
     slowed: float = SLOWED,
     tolerance: Tolerance = _USUAL,
+    idle_s: float | None = None,
 ) -> Row:
     """The trial's row with its verdict, without what names the trial, and without times.
 
-    slowed: how many times as long as alone a stage may take. tolerance: how far a reading of a link may be off.
+    slowed: how many times as long as alone a stage may take. tolerance: how far a reading of a link may be off. idle_s:
+    as in `pareto.faults.of_trial`.
     """
     if isinstance(result, WrongOutput):
         return verdict([Fault(output_fault(result))]) | {"max_abs_error": result.max_abs_error}
@@ -245,14 +256,14 @@ def trial_row(
     }
     bound_s = bounds.latency_s(result.work_s, crossings)
     bound_ips, bound_by = bounds.throughput_ips(cell.batch_size, result.best_s, crossings)
-    probed = [_as_probed(crossing, probes) for crossing in crossings]
+    probed = as_probed(crossings, probes)
     probed_bound_s = bounds.latency_s(result.work_s, probed)
     probed_bound_ips, _ = bounds.throughput_ips(cell.batch_size, result.best_s, probed)
     shares = result.busy_shares(cell, crossings)
     busiest = max(shares, key=shares.__getitem__, default=None)
     faults = of_trial(
         cell, crossings, result, probes, samples, slowed, tolerance,
-        probed=probed, bound_s=probed_bound_s, bound_ips=probed_bound_ips,
+        probed=probed, bound_s=probed_bound_s, bound_ips=probed_bound_ips, idle_s=idle_s,
     )  # fmt: skip
     readings = [[each.reading for each in before_after] for before_after in probes.values()]
     rtts = [_mean(reading.rtt_s for reading in of_link) for of_link in readings]
@@ -293,10 +304,6 @@ def trial_row(
         "strangers_percent": result.strangers_percent,
         "full_cores": _full_cores(loads, report.throughput_ips / bound_ips),
     }
-
-
-def _as_probed(crossing: Crossing, probes: Probes) -> Crossing:
-    return crossing.as_probed([each.reading for each in probes.get(crossing.link, ()) if not each.fault])
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

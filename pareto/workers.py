@@ -23,7 +23,7 @@ from pareto.link import probe
 from pareto.link.profile import Profile
 from pareto.messages import Split
 from pareto.plan import Trial, crossings
-from pareto.probing import bare, own_profile, probed, settle
+from pareto.probing import bare, crossing_s, own_profile, probed, settle
 from pareto.run_keys import run_keys
 from pareto.runner import RECENT_S, AnyWorkers
 from pareto.sending import Meter, Sender
@@ -176,6 +176,11 @@ class Workers(AnyWorkers):
             tolerance = tolerance.at_least(probe.OWN)
         asked, is_local = self._question(promised), self._testbed.is_local
         return probed(link.shaper, near, promised, tolerance, asked, is_local=is_local)
+
+    def idle_crossing_s(self, link: Link, crossing: Crossing, busy_s: float) -> float:
+        """Seconds in which a request's bytes and its result's cross the link now. busy_s: of the stage before it."""
+        near = self._sessions[link.near.role]
+        return crossing_s(near, round(crossing.sent_bytes), crossing.result_bytes, busy_s)
 
     def bare_links(self) -> dict[str, probe.Reading]:
         """Measure the links between real hosts, before anything is emulated on them; by name."""

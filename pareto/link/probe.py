@@ -81,8 +81,9 @@ class Question(Request[Reading], op="probe"):
 
     bulk_*: bytes, of which the first skip_* do not count in the rate. datagrams: whether pings and bulk go by UDP.
     sample_*: datagrams, one each sample_gap_s; those of a bulk go one each train_gap_*_s (0: back to back). A datagram
-    or an echo is lost if it has not come wait_s after the last was sent. message: bytes by TCP, timed until the answer
-    that all came. constant: whether the line's rate is; else what a bulk took as a whole is its rate.
+    or an echo is lost if it has not come wait_s after the last was sent. message: bytes by TCP, timed until all of an
+    answer of so many bytes came, which is sent when they did. constant: whether the line's rate is; else what a bulk
+    took as a whole is its rate.
     """
 
     bulk_out: _Bytes = 0
@@ -99,6 +100,8 @@ class Question(Request[Reading], op="probe"):
     train_gap_back_s: _Wait = 0.0
     wait_s: _Wait = 1.0
     message: _Bytes = 0
+    answer: Annotated[int, Bounds(1, 15_000_000_000)] = 1
+    busy_s: _Wait = 0.0
     constant: bool = True
 
     def __post_init__(self) -> None:

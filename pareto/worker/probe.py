@@ -32,13 +32,12 @@ CHUNK, POUR = 1 << 16, 1 << 20
 """Bytes that are received at once, and sent."""
 _ASK = struct.Struct("!cQQ")
 """what (p: echo, o: bulk edge to server, v: the same over a line whose rate varies, b: bulk server to edge, m: message,
-d: datagrams), bytes that follow or are wanted, bytes of them that the rate leaves out; in an echo, the nanoseconds that
-it was kept waiting"""
+d: datagrams), bytes that follow or are wanted, bytes of them that the rate leaves out; in a message, the bytes of its
+answer; in an echo, the nanoseconds that it was kept waiting"""
 _RATE = struct.Struct("!d")
 """the rate at which a bulk came in, bit/s"""
 TCP_PING_BYTES = 66 + _ASK.size
 """On the wire: Ethernet, IPv4, TCP with timestamps, payload."""
-_GOT_ALL = b"!"
 
 
 class ProbeServer:
@@ -75,7 +74,7 @@ def _answer(sock: socket.socket) -> None:
             _pour(sock, nbytes)
         elif what == b"m":
             _sink(sock, nbytes)
-            sock.sendall(_GOT_ALL)
+            _pour(sock, skip)
         elif what == b"d":
             datagrams.answer(sock)
         else:
@@ -100,7 +99,10 @@ class ProbeClient:
                 reading = by_udp
             else:
                 reading = replace(reading, sample=by_udp.sample, sample_back=by_udp.sample_back)
-        return replace(reading, message_s=self._time_message(question.message) if question.message else None)
+        if question.message:
+            _compute(question.busy_s)
+            reading = replace(reading, message_s=self._time_message(question.message, question.answer))
+        return reading
 
     def close(self) -> None:
         self._sock.close()
@@ -143,13 +145,20 @@ class ProbeClient:
                 ask = _ASK.pack(kind, question.bulk_out, question.skip_out)
                 self._sock.sendall(ask + bytes(question.bulk_out))
 
-    def _time_message(self, nbytes: int) -> float:
-        """Seconds from the first byte sent until the answer that all came."""
-        message = _ASK.pack(b"m", nbytes, 0) + bytes(nbytes)
+    def _time_message(self, nbytes: int, answer: int) -> float:
+        """Seconds from the first byte sent until the last of the answer, which is sent when all of them came."""
+        message = _ASK.pack(b"m", nbytes, answer) + bytes(nbytes)
         started = time.perf_counter()
         self._sock.sendall(message)
-        handshake.exactly(self._sock, len(_GOT_ALL))
+        _sink(self._sock, answer)
         return time.perf_counter() - started
+
+
+def _compute(seconds: float) -> None:
+    """Use the processor for so long: what a host may use of it is then spent, as after a stage."""
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        pass
 
 
 def _receive(sock: socket.socket) -> tuple[tuple[bytes, int, int], int]:

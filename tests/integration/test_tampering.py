@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from pareto.faults import crossed_late
 from pareto.hosts.host import EDGE, SERVER
 from pareto.hosts.local_testbed import open_local
 from pareto.hosts.session import SessionError
@@ -25,7 +26,7 @@ from pareto.prepare import Prepared, canonical, prepare
 from pareto.profile_files import load
 from pareto.runner import MOST_READINGS
 from pareto.sweep import Cell, make_sweep
-from pareto.trial import trial_row
+from pareto.trial import TrialResult, trial_row
 from pareto.workers import LOAD_TIMEOUT_S, Workers
 from tests.less_than_root import needs_networks
 
@@ -113,7 +114,10 @@ def measured(
     before()
     told = workers.trial(Trial(done or it, 1, 0.2, 5.0, EFFORT), [profile])
     after()
-    return trial_row(it, workers.crossings(it, [profile]), told, {link.name: (first, probed())})
+    crossed, probes, idle_s = workers.crossings(it, [profile]), {link.name: (first, probed())}, None
+    if isinstance(told, TrialResult) and crossed_late(it, crossed, told, probes, Tolerance()):
+        idle_s = workers.idle_crossing_s(link, crossed[0], told.compute_s[EDGE])
+    return trial_row(it, crossed, told, probes, idle_s=idle_s)
 
 
 @pytest.mark.alone

@@ -45,6 +45,19 @@ def test_a_bare_links_second_question_takes_its_time() -> None:
     assert (link.rtt_s, link.rate_bps, link.rate_back_bps) == (0.0004, 95e6, 46e6)
 
 
+@pytest.mark.parametrize(("each_s", "times"), [(0.1, 8), (5.0, 3), (60.0, 2)])
+def test_the_same_bytes_cross_the_idle_link_as_often_as_time_allows(each_s: float, times: int) -> None:
+    """The first crossings open the congestion windows, and do not count."""
+    took = iter([9 * each_s if times == 8 else each_s, *[each_s] * 7])
+    edge = FarEnd({"probe": lambda request: reading(message_s=next(took))})
+    assert probing.crossing_s(Session("pi", edge), 1_200_000, 2_800_000, 3.0) == each_s
+    asked = edge.of("probe")
+    assert len(asked) == times
+    assert {(each["message"], each["answer"], each["busy_s"]) for each in asked} == {
+        (1_200_000, 2_800_000, 0.2)
+    }
+
+
 @pytest.mark.parametrize(
     ("rates", "asked"),
     [((100e3, 40e9), (FIRST, MOST)), ((40e9, 100e3), (MOST, FIRST)), ((None, None), (FIRST, FIRST))],

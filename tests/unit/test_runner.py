@@ -19,7 +19,7 @@ from pareto.hosts.host import End
 from pareto.hosts.session import SessionLost
 from pareto.hosts.shaping import LinkState, Shaper
 from pareto.hosts.testbed import Link
-from pareto.link.probe import STILL, Probed, Reading, Sample, Tolerance
+from pareto.link.probe import GOODPUT, STILL, Probed, Reading, Sample, Tolerance
 from pareto.link.profile import Direction, Profile
 from pareto.messages import WrongOutput
 from pareto.options import SLOWED
@@ -291,6 +291,30 @@ def test_each_round_sees_another_part_of_a_trace_also_one_that_is_added(store: S
     runner.run(Plan((replace(TRIAL, cell=cell, round=3),), 2))
     period = changing.period_s or 0.0
     assert workers.played == pytest.approx([0, period / 2, period / 4])
+
+
+class OverAnIdleLink(StandInWorkers):
+    """Takes as long over the idle link as requests did in the trial, or less."""
+
+    idle_s = 0.4
+
+    def idle_crossing_s(self, link: Link, crossing: Crossing, busy_s: float) -> float:
+        self.crossed = [*getattr(self, "crossed", []), (crossing.payload_bytes, busy_s)]
+        return self.idle_s
+
+
+@pytest.mark.parametrize(("idle_s", "status"), [(0.4, "ok"), (0.1, "invalid")])
+def test_bytes_that_crossed_late_cross_the_idle_link_again(store: Store, idle_s: float, status: str) -> None:
+    slow = Profile("slow", Direction(0.01, 5e6))
+    rate = Probed(Reading(0.01, 5e6 * GOODPUT, None), "")
+    workers = OverAnIdleLink(readings=[rate, rate])
+    workers.idle_s = idle_s
+    runner = Runner(
+        cast(AnyWorkers, workers), store, {"slow": (slow,)}, Tolerance(), Follower(False), Tally()
+    )
+    runner.run(Plan((replace(TRIAL, cell=replace(CELL, netem="slow")),), 1))
+    assert workers.crossed == [(100_352, 0.01)]
+    assert store.rows()[0]["status"] == status, store.rows()[0]["reason"]
 
 
 class ThreeHosts(StandInWorkers):

@@ -12,6 +12,7 @@ from syrupy.assertion import SnapshotAssertion
 from analysis.schema import TRIALS
 from pareto.bounds import Crossing
 from pareto.codec_work import without_codecs
+from pareto.faults import crossed_late
 from pareto.link.probe import GOODPUT, Probed, Reading, Tolerance, judge
 from pareto.link.profile import Direction, Profile
 from pareto.messages import Coded, WrongOutput
@@ -548,6 +549,27 @@ def test_a_link_that_is_right_when_probed_and_slow_under_load(
         assert made["reason"] == snapshot
     lossy = replace(CROSSING, filled=False)
     assert "during the trial" not in trial_row(it, [lossy], result_of(reports), probes)["reason"]
+
+
+@pytest.mark.parametrize(("idle_s", "invalid"), [(0.40, False), (0.35, True), (0.3, True)])
+def test_requests_that_cross_late_are_held_against_the_same_bytes_over_the_idle_link(
+    idle_s: float, invalid: bool, snapshot: SnapshotAssertion
+) -> None:
+    """A large result on its way back, or a host that waits for its share of a core, is not the link's fault."""
+    result = result_of({"edge": took(0.4), "server": USAGE})
+    exact = Reading(0.2, 5e6 * GOODPUT, None)
+    probes = {"edge-server": (Probed(exact, ""), Probed(exact, ""))}
+    assert crossed_late(CELL, [CROSSING], result, probes, Tolerance())
+    made = trial_row(CELL, [CROSSING], result, probes, idle_s=idle_s)
+    assert (made["status"] == "invalid") is invalid, made["reason"]
+    assert made["reason"] == snapshot
+
+
+def test_requests_that_cross_as_the_probes_say_are_not_late() -> None:
+    exact = Reading(0.2, 5e6 * GOODPUT, None)
+    probes = {"edge-server": (Probed(exact, ""), Probed(exact, ""))}
+    result = result_of({"edge": took(0.2 + ON_WIRE_S + 0.001), "server": USAGE})
+    assert not crossed_late(CELL, [CROSSING], result, probes, Tolerance())
 
 
 def test_requests_of_different_sizes_tell_the_rate_of_the_one_that_crossed_fastest_for_its_size() -> None:
