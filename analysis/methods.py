@@ -199,7 +199,8 @@ def _counted(runs: Joined) -> Iterator[str]:
     yield f"Of {len(trials)} trials the status is: {status_words(trials)}."
     if not stands(trials).all():
         yield (
-            "What is not trusted (a link that was off, a slowed stage, a wrong output, a figure beyond its bound) is "
+            "What is not trusted (a link that was off, a slowed stage, other programs on the hosts, a wrong output, a "
+            "figure beyond its bound) is "
             "excluded with its reason, and never averaged in."
         )
 

@@ -249,7 +249,8 @@ TRIALS = _table(
         those on which its worker may run
     number: edge_others_percent server_others_percent
         share of the cores' time that programs other than the worker took during the trial. On the local
-        testbed these include the relay, the driver and sshd. Empty where a CPU quota held the worker back,
+        testbed these include the relay, the driver and sshd. On real hosts over 20 (`--others`) the figures
+        are not trusted in whose phases they took as much. Empty where a CPU quota held the worker back,
         because the kernel's ticks do not tell then
     number: edge_wait_percent server_wait_percent
         how long the worker's threads were ready and had no core, all together, as a share of the trial. It
@@ -258,7 +259,8 @@ TRIALS = _table(
         share of the throughput phase's steady part in which the cores were busy with anything, or held back
         by a CPU quota that was used up
     number: strangers_percent
-        local testbed: share of the hosts' cores that programs outside of this run took during the trial.
+        local testbed: share of the hosts' cores that programs outside of this run took during the trial. Over
+        20 (`--others`) it is `invalid`.
         Empty with `--edge-cpu`, and on real hosts, where `others_percent` has it
     name: full_cores
         hosts whose `core_percent` is at least 90 while the throughput is under 90 % of its bound: neither a

@@ -119,7 +119,7 @@ def columns(
     row["throttled"] = None if bits is None else hex(int(bits))
     shares = {
         "steal": share(series, "steal_s", window),
-        "others": None if _held_back(series, window) else share(series, "others_s", window),
+        "others": others(series, window),
         "wait": share(series, "waited_s", window),
     }
     row |= {f"{name}_percent": part and 100 * part for name, part in shares.items()}
@@ -131,6 +131,17 @@ def columns(
         if whole_j is not None and idle_power_w is not None:
             row["active_energy_j"] = whole_j - idle_power_w * (steady[1] - steady[0]) / images
     return row
+
+
+def others(series: Series | None, window: Window | None) -> float | None:
+    """The share of the worker's cores that other programs had in a window; None where it is not known.
+
+    It is not where a CPU quota held the host back: the kernel counts that by looking at every tick, its own programs'
+    time exactly, and a quota begins anew in step with the ticks.
+    """
+    if series is None or window is None or _held_back(series, window):
+        return None
+    return share(series, "others_s", window)
 
 
 def throttling(role: str, series: Series | None, window: Window | None) -> str:
@@ -171,11 +182,7 @@ def _core_percent(series: Series, window: Window) -> float | None:
 
 
 def _held_back(series: Series, window: Window) -> float:
-    """The share of a window in which a CPU quota held the host back.
-
-    Where it did, what others had of the cores is not known: the kernel counts that by looking at every tick, its own
-    programs' time exactly, and a quota begins anew in step with the ticks.
-    """
+    """The share of a window in which a CPU quota held the host back."""
     return share(series, "throttled_s", window) or 0.0
 
 

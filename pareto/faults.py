@@ -71,6 +71,7 @@ def of_trial(
     probes: Probes,
     samples: Samples,
     slowed: float,
+    others: float,
     tolerance: Tolerance,
     *,
     probed: Sequence[Crossing],
@@ -80,7 +81,7 @@ def of_trial(
 ) -> Iterator[Fault]:
     """Every fault of a trial that measured something.
 
-    crossings, samples, slowed, tolerance: as in `pareto.trial.trial_row`, with what a codec sends. probed: the
+    crossings, samples, slowed, others, tolerance: as in `pareto.trial.trial_row`, with what a codec sends. probed: the
     crossings at the links' rates as probed, which `bound_s` and `bound_ips` are of. idle_s: where `crossed_late`,
     the seconds in which the same bytes cross the idle link.
 
@@ -101,6 +102,7 @@ def of_trial(
         yield Fault(words, spares_latency=True)
     yield from _slow_stages(result, slowed)
     yield from _throttling(result, samples)
+    yield from _foreign_load(result, samples, others)
 
 
 def as_probed(crossings: Sequence[Crossing], probes: Probes) -> list[Crossing]:
@@ -273,3 +275,33 @@ def _throttling(result: TrialResult, samples: Samples) -> Iterator[Fault]:
         if words := devices.throttling(role, series, usage.trial_window):
             before = devices.until(series, usage.trial_window, usage.throughput_window)
             yield Fault(words, before is not None and not devices.throttling(role, series, before))
+
+
+def _foreign_load(result: TrialResult, samples: Samples, allowed: float) -> Iterator[Fault]:
+    """Hosts that computed while other programs took more of their cores than this share.
+
+    On a host of its own a figure stands if they took no more in its own phase.
+    """
+    if result.is_local:
+        share = None if result.strangers_percent is None else result.strangers_percent / 100
+        if share is not None and share > allowed:
+            yield Fault(
+                f"other programs than this run's used {share:.0%} of the hosts' cores, allowed {allowed:.0%}"
+            )
+        return
+    for role in result.compute_s:
+        series, usage = samples.get(role), result.hosts[role].usage
+        share, steady = devices.others(series, usage.trial_window), usage.throughput_window
+        if share is None or share <= allowed:
+            continue
+        before = (usage.trial_window[0], steady[0]) if usage.trial_window and steady else None
+        spared = [
+            part is not None and part <= allowed
+            for part in (devices.others(series, before), devices.others(series, steady))
+        ]
+        if not all(spared):
+            yield Fault(
+                f"on the {role}, other programs used {share:.0%} of the cores that its worker may use, "
+                f"allowed {allowed:.0%}",
+                *spared,
+            )

@@ -27,6 +27,9 @@ QUICK_TRIALS = 1
 SLOWED = 1.5
 """A stage that takes this multiple of its baseline was disturbed. On a busy virtual machine, stages of 5 ms or more
 took 0.97 to 1.4 times as long, and once 1.53; one that shares its core with a busy loop took 1.8 to 2.9."""
+OTHERS = 0.2
+"""Of the cores, what other programs may take in a valid trial. On two cores a program that is always busy took 24 to 39 %,
+one that is busy half of the time 10 to 22 %, and what else there is 0 to 3 %."""
 
 
 @dataclass(frozen=True)
@@ -304,6 +307,13 @@ _OPTIONS = (
         "How many times as long as alone a stage may take in a valid trial.",
         SLOWED,
         type=float,
+        group=EFFORT,
+    ),
+    Option(
+        "others",
+        "What share of the hosts' cores other programs may take in a valid trial.",
+        OTHERS,
+        unit="%",
         group=EFFORT,
     ),
     Option("sample", "How often to read the devices' sensors, or off.", 0.2, unit="ms", group=HOSTS),

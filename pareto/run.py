@@ -324,6 +324,7 @@ class Job:
                     self.tally,
                     self._now,
                     self.sweep.slowdown,
+                    self.sweep.others,
                     self.sweep.seed,
                     self.sweep.restart_rounds,
                     store.starts(),

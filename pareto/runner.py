@@ -19,7 +19,7 @@ from pareto.hosts.testbed import Link
 from pareto.link import probe
 from pareto.link.profile import Profile, seed_of
 from pareto.messages import WrongOutput
-from pareto.options import SLOWED
+from pareto.options import OTHERS, SLOWED
 from pareto.plan import Plan, Trial, starts_anew
 from pareto.store import Row, Store
 from pareto.sweep import Cell
@@ -140,8 +140,9 @@ class Runner:
     """Runs plans, one after the other. `tally` and the store hold the results, also after an interruption.
 
     testbed: its name. networks: by name, the profile of each link. now: seconds on a clock that only goes forward.
-    slowed: how many times as long as alone a stage may take in a valid trial. seed: of the chance on the links.
-    restart_rounds: after how many rounds the workers restart; None: never. starts: how often they have started.
+    slowed: how many times as long as alone a stage may take in a valid trial. others: the share of the cores that other
+    programs may take there. seed: of the chance on the links. restart_rounds: after how many rounds the workers
+    restart; None: never. starts: how often they have started.
     """
 
     workers: AnyWorkers
@@ -152,6 +153,7 @@ class Runner:
     tally: Tally
     now: Callable[[], float] = time.monotonic
     slowed: float = SLOWED
+    others: float = OTHERS
     seed: int = 0
     restart_rounds: int | None = None
     starts: int = 0
@@ -264,7 +266,9 @@ class Runner:
             began = self.now()
             idle_s = self.workers.idle_crossing_s(links[0][0], crossings[0], result.compute_s.get(EDGE, 0.0))
             self.tally.probing += self.now() - began
-        row = trial_row(cell, crossings, result, probes, samples, self.slowed, self.tolerance, idle_s)
+        row = trial_row(
+            cell, crossings, result, probes, samples, self.slowed, self.others, self.tolerance, idle_s
+        )
         row["link_seed"] = link_seed
         dropped = [(was.dropped, now.dropped) for was, now in zip(begun, ended, strict=True)]
         if dropped and all(was is not None and now is not None for was, now in dropped):

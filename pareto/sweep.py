@@ -197,6 +197,7 @@ class Sweep(BaseModel):
     rtt_tolerance: Annotated[float, BeforeValidator(_share)] = _option("rtt_tolerance", gt=0, lt=1)
     rtt_floor: Annotated[float, quantity(units.delay_s)] = _option("rtt_floor", ge=0, lt=10)
     slowdown: float = _option("slowdown", gt=1)
+    others: Annotated[float, BeforeValidator(_share)] = _option("others", gt=0, le=1)
     shape_at: Literal["both", "edge"] = _option("shape_at")
     restart: Annotated[str, BeforeValidator(str), Field(pattern=r"^(never|round|[1-9][0-9]{0,3})$")] = (
         _option("restart")

@@ -27,7 +27,7 @@ from pareto.hosts.host import EDGE, ROLES, SERVER
 from pareto.jsonlines import plain
 from pareto.link.probe import Tolerance
 from pareto.messages import TrialReport, Usage, WrongOutput
-from pareto.options import SLOWED
+from pareto.options import OTHERS, SLOWED
 from pareto.store import Row
 from pareto.sweep import Cell
 
@@ -64,8 +64,8 @@ class HostReport:
 class TrialResult:
     """What the hosts report of a trial that measured something.
 
-    hosts: by role in the order of the chain, the edge first. strangers_percent: what other programs took of this
-    machine's cores, where the hosts are on it. quality: the columns of a row that say what the codec costs at the split
+    hosts: by role in the order of the chain, the edge first. is_local: they are on this machine, where what belongs to
+    the run counts with the others of each; strangers_percent: what programs took of their cores that do not. quality: the columns of a row that say what the codec costs at the split
     (`partitions.quality`): its trials have results equal to those that it was worked out from.
     """
 
@@ -73,6 +73,7 @@ class TrialResult:
     hosts: Mapping[str, HostReport]
     strangers_percent: float | None = None
     quality: Mapping[str, Any] = field(default_factory=dict)
+    is_local: bool = False
 
     @cached_property
     def compute_s(self) -> dict[str, float]:
@@ -237,13 +238,14 @@ def trial_row(
     probes: Probes,
     samples: Samples | None = None,
     slowed: float = SLOWED,
+    others: float = OTHERS,
     tolerance: Tolerance = _USUAL,
     idle_s: float | None = None,
 ) -> Row:
     """The trial's row with its verdict, without what names the trial, and without times.
 
-    slowed: how many times as long as alone a stage may take. tolerance: how far a reading of a link may be off. idle_s:
-    as in `pareto.faults.of_trial`.
+    slowed: how many times as long as alone a stage may take. others: the share of the cores that other programs may.
+    tolerance: how far a reading of a link may be off. idle_s: as in `pareto.faults.of_trial`.
     """
     if isinstance(result, WrongOutput):
         return verdict([Fault(output_fault(result))]) | {"max_abs_error": result.max_abs_error}
@@ -262,7 +264,7 @@ def trial_row(
     shares = result.busy_shares(cell, crossings)
     busiest = max(shares, key=shares.__getitem__, default=None)
     faults = of_trial(
-        cell, crossings, result, probes, samples, slowed, tolerance,
+        cell, crossings, result, probes, samples, slowed, others, tolerance,
         probed=probed, bound_s=probed_bound_s, bound_ips=probed_bound_ips, idle_s=idle_s,
     )  # fmt: skip
     readings = [[each.reading for each in before_after] for before_after in probes.values()]

@@ -282,7 +282,9 @@ class Workers(AnyWorkers):
             )
             for role, usage in {edge: report, **usages}.items()
         }
-        return TrialResult(report, hosts, percent, self._prepared[cell.model].quality(cell))
+        return TrialResult(
+            report, hosts, percent, self._prepared[cell.model].quality(cell), self._testbed.is_local
+        )
 
     def unit_runs(self, model: str, role: str, request: messages.TimeUnits) -> messages.UnitRuns:
         """What the units of a model take on one host, while the others have nothing to do."""

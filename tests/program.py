@@ -21,7 +21,7 @@ import psutil
 from tests import REPOSITORY
 
 LENIENT_LINK = ("--rtt-floor", "100ms", "--rtt-tolerance", "50%", "--tolerance", "50%")
-LENIENT = (*LENIENT_LINK, "--slowdown", "100")
+LENIENT = (*LENIENT_LINK, "--slowdown", "100", "--others", "100%")
 """For sweeps whose trials are to be valid also where other programs keep the machine busy."""
 
 

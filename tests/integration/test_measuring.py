@@ -93,7 +93,7 @@ def measure(
     assert isinstance(result, TrialResult)
     names = [link.name for link in workers.links]
     probes = dict(zip(names, zip(before, probed(), strict=True), strict=True))
-    return result, trial_row(it, workers.crossings(it, network), result, probes, slowed=100.0)
+    return result, trial_row(it, workers.crossings(it, network), result, probes, slowed=100.0, others=1.0)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

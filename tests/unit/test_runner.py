@@ -180,13 +180,20 @@ def test_drops_are_counted_only_where_somebody_counts(
     assert store.rows()[0]["dropped_packets"] == said
 
 
-def test_how_slow_a_stage_may_be_is_the_sweeps_to_say(tmp_path: Path) -> None:
+def test_how_disturbed_a_host_may_be_is_the_sweeps_to_say(tmp_path: Path) -> None:
     slow = StandInWorkers(report=report(**WINDOWS, edge_s=0.036, work_s=0.051, latency_s=0.42))
+    shared = StandInWorkers(report=report(**WINDOWS, strangers_percent=50.0))
     networks = {NONE.name: (NONE,)}
-    for slowed, status in ((SLOWED, "throughput only"), (9.0, "ok")):
+    limits: list[tuple[StandInWorkers, dict[str, float], str]] = [
+        (slow, {}, "throughput only"),
+        (slow, {"slowed": 9.0}, "ok"),
+        (shared, {}, "invalid"),
+        (shared, {"others": 0.6}, "ok"),
+    ]
+    for workers, allowed, status in limits:
         follower, store = Follower(False), Store.create(tmp_path, "run", {})
         runner = Runner(
-            cast(AnyWorkers, slow), store, networks, Tolerance(), follower, Tally(), slowed=slowed
+            cast(AnyWorkers, workers), store, networks, Tolerance(), follower, Tally(), **allowed
         )
         runner.run(Plan((TRIAL,), 1))
         assert follower.rows[-1]["status"] == status

@@ -238,6 +238,51 @@ def test_the_server_is_judged_as_the_edge_is() -> None:
     assert made["server_slowdown"] == pytest.approx(50 / 15)
 
 
+PHASES = {"trial_window": (0.0, 4.0), "throughput_window": (2.0, 4.0)}
+
+
+def loaded(latency: float, throughput: float, **how: Any) -> dict[str, Any]:
+    """A trial on hosts of their own, on the server of which others take these shares of the cores in the phases."""
+    others_s = [0.0, 2 * latency, 2 * (latency + throughput)]
+    samples = {"server": {"at_s": [0.0, 2.0, 4.0], "others_s": others_s}}
+    good, result = Probed(GOOD, ""), result_of({"edge": report(**PHASES), "server": {**USAGE, **PHASES}})
+    return trial_row(CELL, [CROSSING], result, {"edge-server": (good, good)}, samples, **how)
+
+
+@pytest.mark.parametrize(
+    ("latency", "throughput", "status"),
+    [(0.1, 0.1, "ok"), (0.5, 0.5, "invalid"), (0.0, 0.5, "latency only"), (0.5, 0.0, "throughput only")],
+)
+def test_other_programs_on_a_host_spoil_the_figures_of_the_phases_that_they_disturb(
+    latency: float, throughput: float, status: str
+) -> None:
+    made = loaded(latency, throughput)
+    assert made["status"] == status
+    whole = (latency + throughput) / 2
+    assert made["server_others_percent"] == pytest.approx(100 * whole)
+    if status != "ok":
+        assert made["reason"].startswith(f"on the server, other programs used {whole:.0%} of the cores")
+        assert loaded(latency, throughput, others=0.5)["status"] == "ok"
+
+
+def test_other_programs_on_a_host_that_computes_nothing_disturb_nothing() -> None:
+    reports, samples = report(**PHASES, stages_s=[]), {"server": {"at_s": [0.0, 4.0], "others_s": [0.0, 4.0]}}
+    for phase in reports["requests"].values():
+        phase["stages_s"] = [[]] * 6
+    result = result_of({"edge": reports, "server": {**USAGE, **PHASES}})
+    assert trial_row(CELL, [], result, {}, samples)["status"] == "ok"
+
+
+def test_on_one_machine_only_programs_that_are_none_of_the_runs_are_others(snapshot: SnapshotAssertion) -> None:
+    good, samples = Probed(GOOD, ""), {"server": {"at_s": [0.0, 4.0], "others_s": [0.0, 4.0]}}
+    for percent, status in ((19.0, "ok"), (34.0, "invalid"), (None, "ok")):
+        reports = {"edge": report(**PHASES, strangers_percent=percent), "server": {**USAGE, **PHASES}}
+        result = replace(result_of(reports), is_local=True)
+        made = trial_row(CELL, [CROSSING], result, {"edge-server": (good, good)}, samples)
+        assert made["status"] == status
+        assert made["reason"] == ("" if status == "ok" else snapshot)
+
+
 def test_a_throughput_just_over_its_bound_was_no_steady_state() -> None:
     most = row(report())["throughput_bound_ips"]
     for length_s, status in ((0.2, "ok"), (0.4, "ok"), (2.0, "latency only")):

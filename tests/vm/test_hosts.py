@@ -41,7 +41,7 @@ def tiny():
 SWEEP = (
     *("--netem", "50ms-5mbit", "--points", "1", "--only", "--trials", "1", "--quick"),
     *("--figures", "none", "--rtt-floor", "25ms", "--rtt-tolerance", "20%", "--tolerance", "20%"),
-    *("--slowdown", "100"),
+    *("--slowdown", "100", "--others", "100%"),
 )
 # How long the emulated processor may take to end what is left, and to look whether it has.
 SLACK_S = 15.0
