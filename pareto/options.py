@@ -28,8 +28,8 @@ SLOWED = 1.5
 """A stage that takes this multiple of its baseline was disturbed. On a busy virtual machine, stages of 5 ms or more
 took 0.97 to 1.4 times as long, and once 1.53; one that shares its core with a busy loop took 1.8 to 2.9."""
 OTHERS = 0.2
-"""Of the cores, what other programs may take in a valid trial. On two cores a program that is always busy took 24 to 39 %,
-one that is busy half of the time 10 to 22 %, and what else there is 0 to 3 %."""
+"""Of the cores, what other programs may take in a valid trial. On two cores a program that is always busy took 24 to
+39 %, one that is busy half of the time 10 to 22 %, and without either others took 0 to 3 %."""
 
 
 @dataclass(frozen=True)

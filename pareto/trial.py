@@ -64,9 +64,10 @@ class HostReport:
 class TrialResult:
     """What the hosts report of a trial that measured something.
 
-    hosts: by role in the order of the chain, the edge first. is_local: they are on this machine, where what belongs to
-    the run counts with the others of each; strangers_percent: what programs took of their cores that do not. quality: the columns of a row that say what the codec costs at the split
-    (`partitions.quality`): its trials have results equal to those that it was worked out from.
+    hosts: by role in the order of the chain, the edge first. strangers_percent: what other programs took of this
+    machine's cores, where the hosts are on it. quality: the columns of a row that say what the codec costs at the split
+    (`partitions.quality`): its trials have results equal to those that it was worked out from. is_local: the hosts are
+    this machine, where what belongs to the run counts with the others of each.
     """
 
     edge: TrialReport

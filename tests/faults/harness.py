@@ -92,7 +92,9 @@ class Harness:
         self._rounds = itertools.count(1)
         self._asked: Counter[tuple[Cell, int]] = Counter()
         networks = {LINK.name: (LINK,)}
-        self.runner = Runner(workers, self.store, networks, ANY_LINK, self.watcher, self.tally, slowed=SLOWED, others=1.0)
+        self.runner = Runner(
+            workers, self.store, networks, ANY_LINK, self.watcher, self.tally, slowed=SLOWED, others=1.0
+        )
 
     def suffer(
         self, fault: Fault, strike: Callable[[Struck], None], repairs: Sequence[Callable[[], None]] = ()

@@ -22,7 +22,6 @@ from pareto.hosts.testbed import Link
 from pareto.link.probe import GOODPUT, STILL, Probed, Reading, Sample, Tolerance
 from pareto.link.profile import Direction, Profile
 from pareto.messages import WrongOutput
-from pareto.options import SLOWED
 from pareto.plan import QUICK, ModelFacts, Plan, Trial, crossings
 from pareto.runner import MAX_FAILURES_IN_A_ROW, MAX_REBUILDS, Aborted, AnyWorkers, Runner, Tally, link_row
 from pareto.store import Row, Store
@@ -192,9 +191,7 @@ def test_how_disturbed_a_host_may_be_is_the_sweeps_to_say(tmp_path: Path) -> Non
     ]
     for workers, allowed, status in limits:
         follower, store = Follower(False), Store.create(tmp_path, "run", {})
-        runner = Runner(
-            cast(AnyWorkers, workers), store, networks, Tolerance(), follower, Tally(), **allowed
-        )
+        runner = Runner(cast(AnyWorkers, workers), store, networks, Tolerance(), follower, Tally(), **allowed)
         runner.run(Plan((TRIAL,), 1))
         assert follower.rows[-1]["status"] == status
 

@@ -273,7 +273,9 @@ def test_other_programs_on_a_host_that_computes_nothing_disturb_nothing() -> Non
     assert trial_row(CELL, [], result, {}, samples)["status"] == "ok"
 
 
-def test_on_one_machine_only_programs_that_are_none_of_the_runs_are_others(snapshot: SnapshotAssertion) -> None:
+def test_on_one_machine_only_programs_that_are_none_of_the_runs_are_others(
+    snapshot: SnapshotAssertion,
+) -> None:
     good, samples = Probed(GOOD, ""), {"server": {"at_s": [0.0, 4.0], "others_s": [0.0, 4.0]}}
     for percent, status in ((19.0, "ok"), (34.0, "invalid"), (None, "ok")):
         reports = {"edge": report(**PHASES, strangers_percent=percent), "server": {**USAGE, **PHASES}}
