@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from analysis.advice.rivals import beside
 from analysis.points import CONDITION
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ def of_report(findings: Findings, folder: Path) -> dict[str, Any]:
     front = findings.front
     allowed = front[front["feasible"].astype(bool) & front["latency_s"].notna()]
     best = allowed.loc[allowed.groupby(CONDITION, dropna=False)["latency_s"].idxmin()]
+    best = best.assign(could_be_better=beside(best, findings.trials, findings.where))
     return {
         "runs": [run.folder for run in findings.runs],
         "folder": folder,
@@ -113,6 +115,7 @@ def of_advice(advice: Advice, sentence: str, notes: list[str]) -> dict[str, Any]
         "measured_here": ranked.profile,
         "extrapolated": advice.extrapolated,
         "unsure": ranked.unsure,
+        "could_be_better": ranked.rivals,
         "errors": advice.validation.errors,
         "notes": notes,
     }

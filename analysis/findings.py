@@ -12,6 +12,7 @@ import pandas as pd
 from analysis import model_profile
 from analysis.advice import codecs
 from analysis.advice.advise import answers
+from analysis.advice.rivals import lacking
 from analysis.comparing import bjontegaard, by_engine
 from analysis.comparing.paired import COLUMNS, paired
 from analysis.comparing.sentences import verdicts
@@ -181,11 +182,14 @@ def find(
     manifests = [run.manifest for run in findings.runs]
     step("finding where to cut, and from what link speed on elsewhere")
     in_order = rivals.sort_values("netem", kind="stable")  # the networks as in every table
-    findings.answers += answers(in_order, known.stages, manifests, front=rows, struck_off=known.struck)
+    findings.answers += answers(
+        in_order, known.stages, manifests, where=options.where, front=rows, struck_off=known.struck
+    )
     profiles, unread = _profiles_of(known.runs, options.profiles)
     findings.prediction = compared.compared(compared.of_eager(findings.front, trials), profiles, manifests)
     findings.warnings += [
         *compared.faults(findings.prediction),
+        *lacking(rows, trials, options.objectives, options.where),
         *warnings(rows, drifting),
         *host_load.on_one_core(manifests),
         *host_load.beyond(rows, manifests),

@@ -83,10 +83,10 @@ def order(row: Mapping[Hashable, Any]) -> str:
 
 
 def sent(row: Mapping[Hashable, Any], input_type: str = "") -> str:
-    """What a request sends: `a uint8 image of 151 kB`, `sends 98 kB`; nothing where nothing crosses, or in a chain.
+    """What a request sends: `sends 151 kB of uint8`, `sends 98 kB`; nothing where nothing crosses, or in a chain.
 
-    With a codec what it makes of that, and what it costs in accuracy. input_type: dtype of the images, empty where it
-    is not known.
+    With a codec what it makes of that, and what it costs in accuracy. input_type: dtypes of the inputs, empty where
+    they are not known.
     """
     points = cuts(row["point"])
     if not row["payload_bytes"] > 0 or (len(points) > 1 and set(points) != {0}):
@@ -96,10 +96,7 @@ def sent(row: Mapping[Hashable, Any], input_type: str = "") -> str:
         return _encoded(row, size)
     if set(points) != {0} or not input_type:
         return f"sends {size}"
-    many = int(row["batch_size"])
-    return (
-        f"a {input_type} image of {size}" if many == 1 else f"{many} {input_type} images of {size} together"
-    )
+    return f"sends {size} of {' and '.join(input_type.rsplit(', ', 1))}"
 
 
 def _encoded(row: Mapping[Hashable, Any], size: str) -> str:
@@ -114,7 +111,9 @@ def _encoded(row: Mapping[Hashable, Any], size: str) -> str:
 
 
 def nbytes(count: float) -> str:
-    """`98 kB`, `1.6 MB`: three digits."""
+    """`288 bytes`, `98 kB`, `1.6 MB`: three digits."""
+    if count < 1e3:
+        return f"{count:.0f} bytes"
     for scale, unit in ((1e9, "GB"), (1e6, "MB")):
         if count >= scale:
             return f"{_digits(count / scale, 3)} {unit}"

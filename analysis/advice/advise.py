@@ -7,12 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from analysis.advice import engines
 from analysis.advice.observed import CELL, WORK, WORKLOAD, Observed, observe, workloads
 from analysis.advice.predict import Ensemble, Validation, advisable, validate
 from analysis.advice.ranking import TOSS_UP, Choice, Ranking, answer, ranking
+from analysis.advice.rivals import Tried
 from analysis.engines import without_engine, work_names
 from analysis.fronts.quality import LIMITS
 from analysis.fronts.where import Where
@@ -103,6 +105,7 @@ def advise(
                 model_error=validation.spread(objective),
                 seed=seed,
                 input_type=input_type(manifests, str(observed.cells["model"].iloc[0])),
+                tried=Tried(rows[rows["netem"] == at] if at else _bounded(rows, network), where),
             )
             results.append((observed, ranked, validation))
         except UserError as error:
@@ -217,9 +220,9 @@ def answers(
     for an interval. `probably`: that point is the best with less than 95 % (`analysis.advice.ranking`); below 80 % the
     contenders are named.
 
-    Only points that satisfy `where` count (in the columns that `analysis.advice.advise` knows), or that are feasible in
-    `front`, the frame of `analysis.fronts.front.front`, which knows every column. struck_off: the cells that a search
-    struck off, whose trials are not among these (`analysis.runs.struck`).
+    Only points that satisfy `where` count (in the columns that `analysis.advice.advise` knows), or, with `front`, those
+    that are feasible there: the frame of `analysis.fronts.front.front` for the same `where`, which knows every column.
+    struck_off: the cells that a search struck off, whose trials are not among these (`analysis.runs.struck`).
     """
     known, floor = networks(manifests, strict=False), over_engines(floors(trials), trials)
     said: list[tuple[pd.Series, str, str]] = []
@@ -243,12 +246,20 @@ def answers(
             try:
                 settled = [] if struck_off is None else _places(struck_off, first, netem)
                 ranked = ranking(
-                    ensemble, network, "latency", where, netem, among, input_type=images, settled=settled
+                    ensemble,
+                    network,
+                    "latency",
+                    where if front is None else "",
+                    netem,
+                    among,
+                    input_type=images,
+                    settled=settled,
+                    tried=Tried(rows[rows["netem"] == netem], where),
                 )
             except UserError as error:
                 said.append((first, netem, str(error)))
             else:
-                by_engine = engines.sentence(ensemble, rows, network, netem, among)
+                by_engine = engines.sentence(ensemble, rows, network, netem, among, where)
                 keep = ALONE.get(netem, KEEP)
                 texts = filter(None, (_sentence(ranked, network), by_engine))
                 said += [(first, netem, text.replace(KEEP, keep)) for text in texts]
@@ -256,6 +267,22 @@ def answers(
     conditions = trials[CONDITION].assign(setup=without_engine(trials)).drop_duplicates()
     left = len(conditions) - len({(*row[WORKLOAD], netem) for row, netem, _ in said})
     return [*lines, f"and {left} more conditions: report on fewer runs to see them"] if left > 0 else lines
+
+
+def _bounded(rows: pd.DataFrame, network: Network) -> pd.DataFrame:
+    """The trials, with what the link alone bounds in another network: delays, and the bytes at its rates."""
+    out_s, back_s = (
+        8 * rows[name] / rate_bps
+        for name, rate_bps in (("payload_bytes", network.rate_bps), ("result_bytes", network.rate_back_bps))
+    )
+    if "wire_bytes" in rows:
+        out_s = out_s.where(rows["wire_bytes"].isna(), 8 * rows["wire_bytes"] / network.rate_bps)
+    crosses = rows["payload_bytes"] > 0
+    latency_s = (network.delay_s + network.delay_back_s + out_s + back_s).where(crosses, 0.0)
+    return rows.assign(
+        latency_bound_s=latency_s.where(rows["payload_bytes"].notna()),
+        throughput_bound_ips=rows["batch_size"] / np.maximum(out_s, back_s).where(crosses),
+    )
 
 
 def _plain_first(codec: str) -> tuple[bool, str]:
@@ -315,7 +342,9 @@ def _sentence(ranked: Ranking, network: Network | None) -> str:
     if ranked.sure == TOSS_UP:
         return text
     text += _gain(ranked)
-    return f"{text}; {_elsewhere(ranked)}" if network and len(ranked.choices) > 1 else text
+    if network is None or ranked.rivals or len(ranked.choices) == 1:
+        return text
+    return f"{text}; {_elsewhere(ranked)}"
 
 
 def _gain(ranked: Ranking) -> str:

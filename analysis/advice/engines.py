@@ -9,6 +9,7 @@ import pandas as pd
 from analysis.advice.observed import CELL, WORK
 from analysis.advice.predict import Ensemble
 from analysis.advice.ranking import TOSS_UP, Ranking, ranking
+from analysis.advice.rivals import Tried
 from analysis.engines import EAGER
 from analysis.points import NONE, nothing_crosses
 from analysis.prediction.network import Network
@@ -22,12 +23,14 @@ def sentence(
     network: Network | None,
     profile: str,
     among: Collection[tuple[str, ...]] | None = None,
+    where: str = "",
 ) -> str:
     """`best by engine: onnx at 15 (80 ms), eager all on the edge (94 ms, 18 % longer)`; whether the best split moves
     with the engine; empty text where there is one engine.
 
     It moves, or is the same, only where the best of each is sure (p >= 0.95). rows: the trials of the workload, of
-    `analysis.advice.observed.workloads` over engines; among: as of `analysis.advice.ranking.ranking`.
+    `analysis.advice.observed.workloads` over engines; among: as of `analysis.advice.ranking.ranking`; where: the
+    constraint that they satisfy.
     """
     if (rows[WORK] == "").all():
         return ""
@@ -36,7 +39,13 @@ def sentence(
         cells = _cells(own, rows)
         try:
             of_engines[str(engine)] = ranking(
-                ensemble, network, "latency", "", profile, cells if among is None else cells & set(among)
+                ensemble,
+                network,
+                "latency",
+                "",
+                profile,
+                cells if among is None else cells & set(among),
+                tried=Tried(own[own["netem"] == profile], where),
             )
         except UserError:
             continue  # no valid trial of it is left

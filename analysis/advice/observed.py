@@ -75,6 +75,8 @@ NEEDED = list(
             "latency_s",
             "network_s",
             "throughput_ips",
+            "latency_bound_s",
+            "throughput_bound_ips",
             "in_flight",
             *KEPT,
         )

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from analysis.advice.observed import CELL, KEPT, MIN_ROUNDS
 from analysis.advice.predict import Ensemble, Predictor
+from analysis.advice.rivals import Rival, Tried, sentence
 from analysis.fronts import quality
 from analysis.fronts.where import Where
 from analysis.naming import count
@@ -107,7 +108,8 @@ class Ranking:
 
     rounds: how many the best has. profile: the measured profile that the figures are of, empty if they are predicted.
     unsure: why no probability is stated, empty where one is. unmeasured: which of `all on the server`
-    and `all on the edge` have no valid trial, so that a cut was not compared with them.
+    and `all on the edge` were not tried, so that a cut was not compared with them. rivals: what was tried, has no valid
+    trial, and could be better.
     """
 
     choices: tuple[Choice, ...]
@@ -117,6 +119,7 @@ class Ranking:
     rounds: int
     unsure: str
     unmeasured: tuple[str, ...] = ()
+    rivals: tuple[Rival, ...] = ()
 
     @property
     def best(self) -> Choice:
@@ -160,14 +163,17 @@ def ranking(
     seed: int = 0,
     input_type: str = "",
     settled: Collection[str] = (),
+    tried: Tried | None = None,
 ) -> Ranking:
     """All points that satisfy `where` in this network, and are `among` these (`analysis.advice.observed.CELL`), if that
     is given.
 
     With `profile`, the name of one that is this network, the figures are those measured there, of the points measured
     there, and crossovers are predicted from a model scaled to them; with a profile and no network (a link that changes,
-    a chain) there are none. input_type: dtype of the images, for the words. settled: places
-    (`analysis.wording.place`) that are known to be worse, and need no trial to compare with.
+    a chain) there are none. input_type: dtypes of the inputs, for the words. settled: places
+    (`analysis.wording.place`) that are known to be worse, and need no trial to compare with. tried: all trials that
+    were made here, valid or not: of a point without a valid one its bound says whether it could be better. Where one
+    could, no probability of being the best holds.
 
     Probabilities are of draws of what each point may take in truth (`analysis.statistics.posterior`): by what each
     round by itself says, by the run's noise floor, and, where it is predicted, by `model_error`, a standard deviation
@@ -199,6 +205,11 @@ def ranking(
     (floor,) = ensemble.floor.of(["latency_s" if objective == "latency" else "throughput_ips"])
     shares = _probabilities(costs, of_rounds, central.cells["point"].to_numpy(), np.hypot(floor, wrong), seed)
     shares = np.where(rounds[kept] >= MIN_ROUNDS, shares, np.nan)
+    rivals: list[Rival] = []
+    if tried is not None:
+        least = float(costs.min())
+        rivals = tried.rivals(least if objective == "latency" else 1 / least, objective)
+        shares = np.full(len(kept), np.nan) if rivals else shares
     by_cell = _choices(central, by_round, present[:, kept], conditions, shares, input_type)
     ranked = np.argsort(costs, kind="stable")
     switches: list[Crossover] = []
@@ -208,13 +219,16 @@ def ranking(
     choices = tuple(by_cell[cell] for cell in ranked)
     best_rounds = int(rounds[kept][ranked[0]])
     unsure = ""
-    if math.isnan(choices[0].probability):
+    if rivals:
+        unsure = sentence(rivals, objective)
+    elif math.isnan(choices[0].probability):
         unsure = _unsure(best_rounds, model_error)
     elif np.sort(np.nan_to_num(shares))[-NAMED:].sum() < EVEN:
         unsure = "too many come too close to say how sure"
     places = [*settled, *(place(row) for row in observed.cells[rounds > 0].to_dict("records"))]
+    places += [] if tried is None else [place(row) for row in tried.lost().to_dict("records")]
     unmeasured = tuple(end for end in (SERVER, EDGE) if not any(name.startswith(end) for name in places))
-    return Ranking(choices, by_cell, tuple(switches), profile, best_rounds, unsure, unmeasured)
+    return Ranking(choices, by_cell, tuple(switches), profile, best_rounds, unsure, unmeasured, tuple(rivals))
 
 
 def _unsure(rounds: int, model_error: float) -> str:

@@ -92,6 +92,16 @@ class Where:
         columns = self.over_backends(frame, {name: frame[name].to_numpy() for name in self.columns})
         return pd.Series(np.broadcast_to(self.within(columns), len(frame)), index=frame.index, dtype=bool)
 
+    def fails(self, frame: pd.DataFrame) -> pd.Series:
+        """Which rows do not satisfy it, whatever the figures and columns are that they lack."""
+        missing = np.full(len(frame), np.nan)
+        columns = {name: frame[name].to_numpy() if name in frame else missing for name in self.columns}
+        try:
+            fails = self.check(columns)[1]
+        except UserError:  # a text that these rows lack decides
+            fails = np.zeros((), dtype=bool)
+        return pd.Series(np.broadcast_to(fails, len(frame)), index=frame.index, dtype=bool)
+
     def over_backends(self, frame: pd.DataFrame, columns: Columns) -> Columns:
         """The columns, of arrays that end in an axis of the frame's rows; what is `SHARED` of each point pooled."""
         same = [name for name in (*CONDITION, "point") if name in frame]

@@ -113,7 +113,7 @@ def within(value: Any, *keys: str) -> Any:
 
 
 def input_type(manifests: Iterable[Mapping[str, Any]], model: str) -> str:
-    """The dtype of the images that runs fed a model with; empty text where they do not say, or not the same."""
+    """The dtypes of the inputs that runs fed a model with; empty text where they do not say, or not the same."""
     types = {dtype for manifest in manifests if (dtype := within(manifest, "models", model, "input"))}
     return str(types.pop()) if len(types) == 1 else ""
 

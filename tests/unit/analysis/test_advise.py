@@ -382,10 +382,10 @@ def test_points_that_are_not_feasible_in_the_front_do_not_count(snapshot):
 @pytest.mark.parametrize(
     ("dtype", "batch_size", "words"),
     [
-        ({"input": "uint8"}, 1, "(a uint8 image of 600 kB)"),
-        ({"input": "float32"}, 1, "(a float32 image of 600 kB)"),
+        ({"input": "uint8"}, 1, "(sends 600 kB of uint8)"),
+        ({"input": "float32"}, 1, "(sends 600 kB of float32)"),
         ({}, 1, "(sends 600 kB)"),
-        ({"input": "uint8"}, 8, "(8 uint8 images of 600 kB together)"),
+        ({"input": "int64, float32, bool"}, 8, "(sends 600 kB of int64, float32 and bool)"),
         (None, 1, "(sends 600 kB)"),
     ],
 )
