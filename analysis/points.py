@@ -20,6 +20,9 @@ BUT_CODEC = [name for name in CONDITION if name != "codec"]
 """What is the same for all points that are compared over codecs."""
 CELL = [*CONDITION, "backend", "point"]
 TRIAL = ["run", *CELL, "round"]
+ROUND = ["run", "testbed", "round"]
+"""What is the same for all trials that are compared in pairs: a round's trials share what slowed that hour, on that
+testbed. A round of which a lost testbed measured a part, and another one the rest, is two."""
 SETTLED = "settled"
 """A column that runs with a search have: how a cell was struck off; of one that was not, `MEASURED` beside the front,
 and empty text among trials. Trials of runs without a search, beside those of one, have `MEASURED`."""
@@ -31,9 +34,15 @@ STANDS_FOR, AT_WORK = "stands_for", "codec_at_work"
 NO_CODEC = "none"
 _PLACE = "its place among the rows"
 _OF_POINT = ["model", "setup", "point"]
-_OF_ROUND = [*(name for name in TRIAL if name != "backend"), "position", "host"]
+_OF_ROUND = [*(name for name in TRIAL if name != "backend"), "testbed", "position", "host"]
 """What is the same for all that one round says of a point (of a host at that point, in the frame of the stages)."""
 _SUMS = ("latency_requests", "throughput_requests")
+
+
+def round_of(rows: pd.DataFrame) -> pd.Series:
+    """The number of the round (`ROUND`) that each row is of, counted in their order; rows may lack the testbed."""
+    by = [name for name in ROUND if name in rows]
+    return rows.groupby(by, observed=True, dropna=False).ngroup().astype("int64")
 
 
 def cuts(point: str) -> tuple[int, ...]:

@@ -21,6 +21,7 @@ from analysis.points import (
     nothing_crosses,
     order,
     pooled,
+    round_of,
 )
 from analysis.prediction.network import Network
 from analysis.standing import stands
@@ -29,6 +30,7 @@ from pareto.constants import GOODPUT
 
 _TRIAL = [
     "run",
+    "testbed",
     "model",
     "netem",
     "batch_size",
@@ -218,7 +220,7 @@ def observe(trials: pd.DataFrame, stages: pd.DataFrame, networks: Mapping[str, N
 
     cells, cell = _cells(ok)
     run, runs = pd.factorize(ok["run"])
-    drawn, run_of = _numbered(run, ok["round"].to_numpy())
+    drawn, run_of = _numbered(run, round_of(ok).to_numpy())
     repeat = pd.Series(cell).groupby([drawn, netem, cell]).cumcount().to_numpy()
     place, netem_of = _numbered(netem, repeat)
     arrays = {}

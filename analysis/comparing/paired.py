@@ -13,7 +13,7 @@ import pandas as pd
 
 from analysis.engines import EAGER, at_work, engines, setup_of, without_engine
 from analysis.naming import backends
-from analysis.points import BUT_CODEC, CONDITION, NO_CODEC, NONE, controls, cuts
+from analysis.points import BUT_CODEC, CONDITION, NO_CODEC, NONE, ROUND, controls, cuts
 from analysis.standing import fewest, stands
 from analysis.statistics import significance
 from analysis.statistics.noise import OF, Floors, floor_of, floors
@@ -48,7 +48,7 @@ ALL = "all"
 MIN_BLOCKS = LEAST_VALUES
 TOO_FEW = "too few rounds"
 Z = NormalDist().inv_cdf(0.975)
-_PAIR = ["run", "round", "repeat", "point"]
+_PAIR = [*ROUND, "repeat", "point"]
 _MEASURES = {
     "latency_s": ("latency_difference_s", "latency_low_s", "latency_high_s"),
     "latency_percent": tuple(f"latency_{end}_percent" for end in ("difference", "low", "high")),
@@ -63,11 +63,10 @@ _MEASURES = {
 _TESTED = {"latency_s": "latency_relative", "throughput_ips": "throughput_relative"}
 """The column of the pairs' differences that the test ranks, by the measure."""
 _DIFFERENCES = [*_MEASURES, "first_latency_s", *_TESTED.values()]
-_ROUND = ["run", "round"]
 _STAGES = [f"{side}_s" for side in SIDES]
 _NEEDED = [
     *("treatment", "status", "latency_s", "latency_bound_s", "throughput_ips", *_STAGES),
-    *("run", "round", "point"),
+    *(*ROUND, "point"),
 ]
 
 
@@ -75,9 +74,9 @@ def paired(trials: pd.DataFrame, what: What = "backend") -> pd.DataFrame:
     """Rows for each condition and pair of backends: one a point that crosses, and one (`point` is `ALL`) over them all.
 
     Where nothing crosses there is no pair: both are the same. Takes the frame of `analysis.load`. Differences are
-    other - first, of two trials that can be trusted in it, at the same point and in the same round, so that what slows
-    a whole round slows both. Positive: the other takes longer, or has more images/s. tcp is the first. Where a pair has
-    one figure alone, `rounds` and `pairs` are those of the figure that has fewer.
+    other - first, of two trials that can be trusted in it, at the same point and in the same round on the same testbed,
+    so that what slows a whole round slows both. Positive: the other takes longer, or has more images/s. tcp is the
+    first. Where a pair has one figure alone, `rounds` and `pairs` are those of the figure that has fewer.
 
     what: `codec` for rows of each codec against none, `engine` for each engine against eager (or against the first by
     name, where there is no such trial), of each condition and backend. At a point where two come to the same there is
@@ -150,7 +149,7 @@ def _valid(trials: pd.DataFrame) -> pd.DataFrame:
     ok = trials[stands(trials)]
     # A trial repeated within its round is paired with the other's repetition.
     return ok[_NEEDED].assign(
-        repeat=ok.groupby(["run", "round", "point"]).cumcount(),
+        repeat=ok.groupby([*ROUND, "point"], dropna=False).cumcount(),
         overhead_s=ok["latency_s"] - ok["latency_bound_s"],
     )
 
@@ -178,7 +177,7 @@ def _pairs(first: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
 def _of_pair(named: dict[Hashable, Any], pairs: pd.DataFrame) -> pd.DataFrame:
     """The rows of all points, and the one over them all."""
     # Trials repeated within a round are no rounds more.
-    blocks = pairs.groupby([*_ROUND, "point"], as_index=False)[_DIFFERENCES].median()
+    blocks = pairs.groupby([*ROUND, "point"], as_index=False, dropna=False)[_DIFFERENCES].median()
     points = sorted(pairs["point"].unique(), key=cuts)
     places = (
         blocks["point"].map({point: place for place, point in enumerate(points)}).to_numpy(dtype=np.int64)
@@ -192,8 +191,8 @@ def _of_pair(named: dict[Hashable, Any], pairs: pd.DataFrame) -> pd.DataFrame:
     for measure, column in _TESTED.items():
         rows[f"{measure.partition('_')[0]}_p_value"] = significance.signed_rank(tables[column])
 
-    over = "rounds" if len(pairs[_ROUND].drop_duplicates()) >= MIN_BLOCKS else "points"
-    by_block = pairs.groupby(_ROUND if over == "rounds" else "point")[_DIFFERENCES].median()
+    over = "rounds" if len(pairs[ROUND].drop_duplicates()) >= MIN_BLOCKS else "points"
+    by_block = pairs.groupby(ROUND if over == "rounds" else "point", dropna=False)[_DIFFERENCES].median()
     of_all, _ = _summaries(by_block, np.zeros(len(by_block), dtype=np.int64), 1, over)
     of_all = of_all.assign(
         point=ALL,

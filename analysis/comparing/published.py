@@ -19,7 +19,7 @@ from analysis.fronts.cells import cells
 from analysis.fronts.indicators import nondominated
 from analysis.fronts.where import Where
 from analysis.naming import cell_name, condition_title
-from analysis.points import CELL, CONDITION, competing, in_every_codec, pooled
+from analysis.points import CELL, CONDITION, ROUND, competing, in_every_codec, pooled
 from analysis.runs.load import Runs, load
 from analysis.standing import stands
 from analysis.statistics import significance
@@ -199,7 +199,7 @@ def _pairs(best: Sequence[pd.Series], rounds: pd.DataFrame, column: str) -> pd.D
     sides = []
     for cell, name in zip(best, ("better", "than"), strict=True):
         is_of = np.logical_and.reduce([rounds[key].eq(cell[key]).to_numpy() for key in CELL])
-        own = rounds.loc[is_of].groupby(["run", "round"])[column].median()
+        own = rounds.loc[is_of].groupby(ROUND)[column].median()
         sides.append(own.rename(name))
     return pd.concat(sides, axis=1, join="inner").dropna()
 

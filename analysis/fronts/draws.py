@@ -23,19 +23,22 @@ from analysis.points import (
     CELL,
     CONDITION,
     NONE,
+    ROUND,
     competing,
     in_every_codec,
     nothing_crosses,
     order,
     order_backends,
     pooled,
+    round_of,
     searched,
 )
 from analysis.standing import stands
 from analysis.statistics import posterior
-from analysis.statistics.noise import floor_of, floors, spread_of_runs
+from analysis.statistics.noise import floor_of, floors, spread_of
 from analysis.statistics.posterior import FAIR_CHANCE
 from analysis.statistics.samples import Bools, Floats, Ints
+from analysis.statistics.testbeds import levelled
 
 RESAMPLES = 2000
 TRUTHS = 1000
@@ -57,7 +60,7 @@ class Draws:
     of what a whole front is worth and where it lies. measured: by column, rounds x cells. Both have the columns of the
     objectives, and of the constraint where these are medians or made of them; all else in a constraint (a name, an
     interval, a number of rounds) is the same in every resample. floor: for each objective, what identical treatments
-    differ by (`analysis.statistics.noise`), and what whole runs do, where there are several.
+    differ by (`analysis.statistics.noise`), and what whole runs do, and testbeds, where there are several.
     """
 
     rows: pd.DataFrame
@@ -194,7 +197,7 @@ def prepared(
     of_objectives = [objective.column for objective in wanted]
     known = floors(trials, of_objectives)
     conditions = searched(trials)
-    trials = competing(trials)
+    trials = levelled(competing(trials))
     condition = BUT_CODEC if over_codecs else CONDITION
     if over_codecs:
         trials = trials.assign(codec=trials["codec"].astype("str").where(~nothing_crosses(trials), "none"))
@@ -208,7 +211,7 @@ def prepared(
     parts = {column for made in needed for column in made_of.get(made, [made])}
     drawn = [column for column in (*MEDIANS, *ENERGIES, *ACTIVES) if column in parts]
     # Columns first, rows then: the other way round, all that is measured would be copied.
-    columns = [*CONDITION, "backend", "point", "run", "round", *drawn]
+    columns = [*CONDITION, "backend", "point", *ROUND, *drawn]
     ok = trials.reindex(columns=columns)[stands(trials).to_numpy()]
     measured = rows[rows["rounds"] > 0]
     measured = measured.assign(feasible=constraint.holds(measured))
@@ -222,7 +225,9 @@ def prepared(
         count, rounds = resample_count(resamples, len(result.run)), max(1, len(result.run))
         in_rounds |= {column: np.repeat(values, rounds, axis=0) for column, values in of_cell.items()}
         figures = _stacked(in_rounds, wanted)
-        of_runs = spread_of_runs(np.log(np.where(figures > 0, figures, np.nan)), result.run)
+        logs = np.log(np.where(figures > 0, figures, np.nan))
+        # Where each run had a testbed of its own, they are told apart once.
+        wholes = {each.tobytes(): each for each in (result.run, result.testbed)}.values()
         return Draws(
             members,
             wanted,
@@ -231,7 +236,13 @@ def prepared(
             | _made(result.values, members, needed)
             | {column: np.repeat(values, count, axis=0) for column, values in of_cell.items()},
             in_rounds,
-            np.hypot(floor_of(known, members.iloc[0]).of(of_objectives), of_runs),
+            np.linalg.norm(
+                [
+                    floor_of(known, members.iloc[0]).of(of_objectives),
+                    *(spread_of(logs, each) for each in wholes),
+                ],
+                axis=0,
+            ),
             seed,
         )
 
@@ -249,7 +260,7 @@ def prepared(
 
 def _valid(trials: pd.DataFrame, conditions: pd.DataFrame) -> pd.DataFrame:
     """The valid trials of these conditions, with all that a cell may be judged by."""
-    columns = [*CELL, "run", "round", *MEDIANS, *ENERGIES, *ACTIVES]
+    columns = [*CELL, *ROUND, *MEDIANS, *ENERGIES, *ACTIVES]
     if conditions.empty:
         return pd.DataFrame(columns=columns)
     valid = trials.reindex(columns=columns)[stands(trials).to_numpy()]
@@ -276,12 +287,14 @@ def _made(values: Mapping[str, Floats], members: pd.DataFrame, wanted: set[str])
 @dataclass(frozen=True)
 class Resampled:
     """By column, `values`: resamples x cells, and `measured`: rounds x cells, sorted by codec, backend and point. The
-    same row of every array of `values` is the same draw of rounds: compare within it. `run`: of which each round is.
+    same row of every array of `values` is the same draw of rounds: compare within it. `run`, `testbed`: of which each
+    round is.
     """
 
     values: dict[str, Floats]
     measured: dict[str, Floats]
     run: Ints
+    testbed: Ints
 
 
 def resample_count(resamples: int, rounds: int) -> int:
@@ -317,8 +330,10 @@ def resampled(ok: pd.DataFrame, columns: Sequence[str], resamples: int = 2000, s
     count = block.max(initial=-1) + 1
     rng = np.random.default_rng(seed)
     weights = rng.standard_exponential((resample_count(resamples, count), count))
-    run = np.zeros(count, dtype=np.int64)
+    run, testbed = np.zeros((2, count), dtype=np.int64)
     run[block] = pd.factorize(ok["run"])[0]
+    if "testbed" in ok:
+        testbed[block] = pd.factorize(ok["testbed"])[0]
     # What passed while one run was made slowed all of it: whole runs are drawn, and rounds in them.
     if run.any():
         weights *= rng.standard_exponential((len(weights), run.max() + 1))[:, run]
@@ -329,12 +344,12 @@ def resampled(ok: pd.DataFrame, columns: Sequence[str], resamples: int = 2000, s
             table[place, block] = ok[column].to_numpy(dtype=float)
         tables[column] = table.T
         values[column] = np.stack([_medians(measured, weights) for measured in table], axis=1)
-    return Resampled(values, tables, run)
+    return Resampled(values, tables, run, testbed)
 
 
 def _blocks(ok: pd.DataFrame, cell: Ints) -> Ints:
-    """Which round each trial is of, counted in the order of runs and rounds."""
-    block = ok.groupby(["run", "round"], observed=True).ngroup().to_numpy()
+    """Which round (`analysis.points.ROUND`) each trial is of."""
+    block = round_of(ok).to_numpy()
     if len(np.unique(block * (cell.max(initial=0) + 1) + cell)) < len(ok):
         repeat = pd.Series(cell).groupby([block, cell]).cumcount().to_numpy()
         block = pd.Series(cell).groupby([block, repeat]).ngroup().to_numpy()

@@ -9,18 +9,18 @@ import numpy as np
 import pandas as pd
 from scipy.sparse.csgraph import connected_components
 
-from analysis.points import CELL
+from analysis.points import CELL, round_of
 from analysis.statistics.samples import Bools, Floats, Ints
 
 
 def in_rounds(trials: pd.DataFrame, cells: pd.DataFrame, columns: Sequence[str]) -> dict[str, Floats]:
     """What each round measured of these cells, by column: rounds x cells, NaN where there is none.
 
-    trials: those that are valid, each cell once in a round of a run.
+    trials: those that are valid, each cell once in a round (`analysis.points.ROUND`).
     """
     place = cells[CELL].assign(place=range(len(cells)))
     mine = trials.merge(place, on=CELL)
-    number = mine.groupby(["run", "round"], observed=True).ngroup().to_numpy()
+    number = round_of(mine).to_numpy()
     tables = np.full((len(columns), number.max(initial=-1) + 1, len(cells)), np.nan)
     tables[:, number, mine["place"]] = mine[[*columns]].to_numpy(dtype=float).T
     return dict(zip(columns, tables, strict=True))

@@ -136,7 +136,7 @@ def stages(runs: Runs) -> pd.DataFrame:
     """
     where = folders(runs)
     trials, labels, *_ = _trials(where)
-    return _stages(where, trials, labels if len(where) > 1 else Setups())
+    return _stages(where, trials, labels)
 
 
 def links(runs: Sequence[Path]) -> pd.DataFrame:

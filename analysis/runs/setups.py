@@ -1,4 +1,4 @@
-"""Which runs may be pooled: those whose settings agree in all that changes what a trial measures.
+"""Which runs, and testbeds of a run, may be pooled: those that agree in all that changes what a trial measures.
 
 Settings are looked at where they matter: a model's weights only for its own trials, a profile's content only for the
 trials under it. Name, date, seed, and how many rounds do not matter: weights that are drawn from a seed, and noise for
@@ -25,7 +25,7 @@ from pareto.errors import UserError
 
 SIMULATED = "simulated"
 """A manifest's key, and the setup of its trials: nothing of such a run was measured."""
-KEY = ["run", "model", "netem", "batch_size"]
+KEY = ["run", "testbed", "model", "netem", "batch_size"]
 """What decides a trial's setup."""
 NOT_RECORDED, NOT_SET = "not recorded", "not set"
 OPTIONS = ("edge_cpu", "threads", "slow_start_after_idle", "shape_at", "quick")
@@ -33,9 +33,9 @@ HOST = ("torch", "cpu", "device", "cuda", "threads", "governor")
 IN_FORCE = {"congestion": "congestion_control", "initial_window": "initial_window_segments"}
 """Options, and where the testbed reports what was in force: to ask for what is usual anyway changes nothing."""
 LABEL_LIMIT = 24
-_AHEAD = "prefetch="
+_AHEAD, _BED = "prefetch=", "testbed="
 
-Trials = tuple[str, str, str, int]
+Trials = tuple[str, str, str, str, int]
 """Values of `KEY`."""
 Settings = dict[str, dict[str, Any]]
 """Values by their scope (nothing in particular, a model, a profile) and name."""
@@ -61,6 +61,8 @@ class Setups:
         plain = pd.Series("", index=rows.index, dtype="str")
         if not self.labels and not self.engines and not self.ahead:
             return plain
+        if "testbed" not in rows:  # a search has one
+            rows = rows.assign(testbed=rows["run"].map({kind[0]: kind[1] for kind in self.labels}).fillna(""))
         groups = rows.groupby(KEY, sort=False)
         labels = [self.labels.get(key, "") for key in _kinds(rows)]
         setup = pd.Series(np.array(labels, dtype=object)[groups.ngroup()], index=rows.index, dtype="str")
@@ -75,14 +77,17 @@ class Setups:
 
 
 def setups(manifests: Mapping[str, Mapping[str, Any]], trials: pd.DataFrame) -> Setups:
-    """Tell the trials of several runs apart by their runs' manifests (by the run's name; empty: there is none).
+    """Tell the trials of several runs and testbeds apart by the runs' manifests (by the run's name; empty: there is
+    none).
 
     A setup is called after the one setting that tells it from the others (`edge_cpu=0.25`), else by a letter: the same
-    one for all trials that have the settings of the same earlier run. A run without a manifest is a setup of its own.
+    one for all trials that have the settings of the same earlier run. The testbeds of a single run have their own names
+    (`testbed=lab1+lab3`). A run without a manifest is a setup of its own.
     Setups of simulated runs are called `simulated`, too. Raises UserError where these are joined with real ones.
     """
     kinds = _kinds(trials)
-    result = _setups(manifests, kinds) if len(manifests) > 1 else Setups()
+    is_apart = len(manifests) > 1 or (all(manifests.values()) and len({kind[1] for kind in kinds}) > 1)
+    result = _setups(manifests, kinds) if is_apart else Setups()
     result = result.with_factors(trials)
     simulated = [run for run, manifest in manifests.items() if manifest.get(SIMULATED)]
     if not simulated:
@@ -96,9 +101,9 @@ def setups(manifests: Mapping[str, Mapping[str, Any]], trials: pd.DataFrame) -> 
 
 
 def factors_of(setup: str) -> tuple[str, int]:
-    """The engine of trials that have this setup in a run by itself, which has no other settings to tell apart, and how
-    many requests were to be decoded ahead."""
-    parts = [part for part in setup.split() if part != SIMULATED]
+    """The engine of trials that have this setup in a run by itself, which has no other settings to tell apart than its
+    testbeds', and how many requests were to be decoded ahead."""
+    parts = [part for part in setup.split() if part != SIMULATED and not part.startswith(_BED)]
     ahead = [part.removeprefix(_AHEAD) for part in parts if part.startswith(_AHEAD)]
     return next((part for part in parts if not part.startswith(_AHEAD)), EAGER), int(ahead[0]) if ahead else 0
 
@@ -117,6 +122,7 @@ def _kinds(rows: pd.DataFrame) -> list[Trials]:
 
 def _setups(manifests: Mapping[str, Mapping[str, Any]], kinds: Sequence[Trials]) -> Setups:
     known = {kind: _settings(manifests[kind[0]], *kind[1:]) for kind in kinds if manifests[kind[0]]}
+    of_one_run = len(manifests) == 1
     differing = _differing(known.values())
     apart: dict[Trials, Differing] = {}
     for kind in kinds:
@@ -128,20 +134,20 @@ def _setups(manifests: Mapping[str, Mapping[str, Any]], kinds: Sequence[Trials])
             for name in differing[scope]
         }:
             apart[kind] = settings
-    naming, labels = _named_by_one(apart)
+    naming, labels = ("", _by_testbeds(apart)) if of_one_run else _named_by_one(apart)
     labels = labels or _lettered(apart)
-    return Setups(labels, tuple(_notes(apart, labels, naming)))
+    return Setups(labels, tuple(_notes(apart, labels, naming, "testbeds" if of_one_run else "runs")))
 
 
-def _settings(manifest: Mapping[str, Any], model: str, netem: str, batch_size: int) -> Settings:
-    """What decides what the trials of one model, network and batch size measure."""
+def _settings(manifest: Mapping[str, Any], testbed: str, model: str, netem: str, batch_size: int) -> Settings:
+    """What decides what the trials of one model, network and batch size measure on a testbed."""
     of_model, sweep = section(manifest, "models", model), section(manifest, "sweep")
     images = section(of_model, "dataset", "inputs", str(batch_size))
     is_noise = within(of_model, "dataset", "name") == "synthetic"
     network = within(manifest, "networks", netem)
     network = network if isinstance(network, list) else netem.split("+")
     settings = {
-        "": _of_run(manifest, sweep),
+        "": _of_run(manifest, sweep, of_testbed(manifest, testbed)),
         model: _of_model(of_model),
         f"{model} at batch size {batch_size}": {
             "images": images.get("images" if is_noise else "digest", NOT_RECORDED)
@@ -165,8 +171,14 @@ def _settings(manifest: Mapping[str, Any], model: str, netem: str, batch_size: i
     }
 
 
-def _of_run(manifest: Mapping[str, Any], sweep: Mapping[str, Any]) -> dict[str, Any]:
-    each = sessions(manifest)
+def of_testbed(manifest: Mapping[str, Any], testbed: str) -> list[Any]:
+    """What a run's sessions wrote on one testbed; of a run of an earlier version, which had one, all of it."""
+    return [
+        session for session in sessions(manifest) if within(session, "testbed_name") in (None, "", testbed)
+    ]
+
+
+def _of_run(manifest: Mapping[str, Any], sweep: Mapping[str, Any], each: Sequence[Any]) -> dict[str, Any]:
     settings = {name: sweep.get(name, NOT_RECORDED) for name in OPTIONS}
     settings["threads"] = settings["threads"] or 1
     ahead = sweep.get("prefetch", 0)  # since it is a factor, each trial has its own
@@ -227,20 +239,37 @@ def _differing(known: Iterable[Settings]) -> dict[str, list[str]]:
 
 def _named_by_one(apart: Mapping[Trials, Differing]) -> tuple[str, dict[Trials, str]]:
     """The first setting that alone tells all apart, and each kind of trials named after it; empty if none does."""
-    together = {(kind[1:], tuple(settings.items())) for kind, settings in apart.items()}
+    together = {(kind[2:], tuple(settings.items())) for kind, settings in apart.items()}
     for key in next(iter(apart.values()), {}):
         values = {kind: settings.get(key, NOT_RECORDED) for kind, settings in apart.items()}
-        alone = {(kind[1:], value) for kind, value in values.items()}
+        alone = {(kind[2:], value) for kind, value in values.items()}
         labels = {kind: f"{key[1]}={_words(value)}" for kind, value in values.items()}
         if len(alone) == len(together) and max(map(len, labels.values())) <= LABEL_LIMIT:
             return key[1], labels
     return "", {}
 
 
+def _by_testbeds(apart: Mapping[Trials, Differing]) -> dict[Trials, str]:
+    """Each kind of trials of one run, named after the testbeds that are alike in it: if there are many, after one."""
+    alike: dict[Any, dict[str, None]] = defaultdict(dict)
+    for kind, settings in apart.items():
+        alike[kind[2:], tuple(settings.items())][kind[1]] = None
+    names = {key: ["_".join(name.split()) for name in sorted(beds)] for key, beds in alike.items()}
+    texts = {key: "+".join(beds) for key, beds in names.items()}
+    texts = {
+        key: text if len(text) <= LABEL_LIMIT else f"{names[key][0]}+{len(names[key]) - 1}"
+        for key, text in texts.items()
+    }
+    return {
+        kind: f"{_BED}{texts[kind[2:], tuple(settings.items())].removesuffix('+0')}"
+        for kind, settings in apart.items()
+    }
+
+
 def _lettered(apart: Mapping[Trials, Differing]) -> dict[Trials, str]:
-    first: dict[Any, str] = {}
+    first: dict[Any, tuple[str, str]] = {}
     like = {
-        kind: first.setdefault((kind[1:], tuple(settings.items())), kind[0])
+        kind: first.setdefault((kind[2:], tuple(settings.items())), kind[:2])
         for kind, settings in apart.items()
     }
     letters = dict(zip(dict.fromkeys(like.values()), _letters(), strict=False))
@@ -252,12 +281,15 @@ def _letters() -> Iterator[str]:
     return ("".join(each) for n in count(1) for each in product(string.ascii_lowercase, repeat=n))
 
 
-def _notes(apart: Mapping[Trials, Differing], labels: Mapping[Trials, str], naming: str) -> Iterator[str]:
+def _notes(
+    apart: Mapping[Trials, Differing], labels: Mapping[Trials, str], naming: str, what: str
+) -> Iterator[str]:
+    """A line on what is not pooled, `runs` or `testbeds`, and one on each setting that differs."""
     if not labels:
         return
-    members = grouped((label, kind[0]) for kind, label in labels.items())
-    each = "; ".join(f"{label}: {some(runs)}" for label, runs in members.items())
-    yield f"settings differ, so these runs are not pooled: {each}"
+    members = grouped((label, kind[1] if what == "testbeds" else kind[0]) for kind, label in labels.items())
+    each = "; ".join(f"{label}: {some(names)}" for label, names in members.items())
+    yield f"settings differ, so these {what} are not pooled: {each}"
     for scope, name in dict.fromkeys(chain.from_iterable(apart.values())):
         if name == naming:
             continue  # its values are the setups' names

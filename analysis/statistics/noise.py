@@ -18,7 +18,7 @@ import pandas as pd
 
 from analysis.engines import without_engine
 from analysis.naming import count, transport
-from analysis.points import CELL, CONDITION
+from analysis.points import CELL, CONDITION, ROUND, round_of
 from analysis.runs.requests import request_files, spread_within
 from analysis.standing import stands
 from analysis.statistics.samples import Floats, Ints
@@ -73,7 +73,7 @@ def floors(trials: pd.DataFrame, columns: Sequence[str] = tuple(MEASURES)) -> Fl
     & McCulloch, "Variance Components", 1992). Nothing where no treatment was measured twice.
     """
     wanted = [column for column in columns if column in trials]
-    needed = dict.fromkeys([*CONDITION, "run", "round", "backend", "point", "payload_bytes", *wanted])
+    needed = dict.fromkeys([*CONDITION, *ROUND, "backend", "point", "payload_bytes", *wanted])
     ok = trials.loc[stands(trials), [name for name in needed if name in trials]]
     crosses = ok["payload_bytes"] > 0 if "payload_bytes" in ok else pd.Series(True, index=ok.index)
     ok = ok.assign(treatment=ok["backend"].astype(str).map(transport).where(crosses, ""))
@@ -93,9 +93,9 @@ def _compared(ok: pd.DataFrame, columns: Sequence[str]) -> Iterator[tuple[int, F
     same = ["run", *CONDITION, "point", "treatment"]
     several = ok[ok.groupby(same, observed=True)["backend"].transform("nunique") > 1]
     for _, rows in several.groupby(same, observed=True):
-        rounds, backends = (pd.factorize(rows[by], sort=True) for by in ("round", "backend"))
-        shape, names = (len(rounds[1]), len(backends[1])), len(backends[1])
-        place = rounds[0] * names + backends[0]
+        of_round, backends = (pd.factorize(each, sort=True) for each in (round_of(rows), rows["backend"]))
+        shape, names = (len(of_round[1]), len(backends[1])), len(backends[1])
+        place = of_round[0] * names + backends[0]
         excess = [_excess(_means(rows[name].to_numpy(dtype=float), place, shape)) for name in columns]
         if any(np.isfinite(excess)):
             yield names - 1, np.array(excess)
@@ -209,21 +209,24 @@ def spread_sentences(trials: pd.DataFrame, runs: Sequence[Path]) -> Iterator[str
         yield f"spread of the latency of {_titled(*key)}: {'; '.join([shares, *unknown])}"
 
 
-def spread_of_runs(logs: Floats, run: Ints) -> Floats:
-    """For each objective, the standard deviation that a cell's figure has as its runs differ, and rounds do not show.
+def spread_of(logs: Floats, whole: Ints) -> Floats:
+    """For each objective, the standard deviation that a cell's figure has as whole runs, or testbeds, differ, and
+    rounds do not show.
 
-    logs: rounds x cells x objectives; run: of which each round is. Between the runs' means of a cell, what rounds share
-    taken out, less what their rounds explain; over the number of runs. 0 with one run.
+    logs: rounds x cells x objectives; whole: of which run or testbed each round is. Between the means of a cell there,
+    what rounds share taken out, less what their rounds explain; over how many runs or testbeds have two rounds or more.
+    0 if that is one.
     """
-    numbers, sizes = np.unique(run, return_counts=True)
-    if len(numbers) < 2 or sizes.min() < 2:
+    numbers, sizes = np.unique(whole, return_counts=True)
+    numbers = numbers[sizes > 1]
+    if len(numbers) < 2:
         return np.zeros(logs.shape[2])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # a cell that a run lacks has no mean there
         away = logs - np.nanmean(logs, axis=1, keepdims=True)
-        of_runs = [away[run == number] for number in numbers]
-        means = np.stack([np.nanmean(rounds, axis=0) for rounds in of_runs])
-        inner = np.stack([np.nanvar(rounds, axis=0, ddof=1) / len(rounds) for rounds in of_runs])
+        parts = [away[whole == number] for number in numbers]
+        means = np.stack([np.nanmean(rounds, axis=0) for rounds in parts])
+        inner = np.stack([np.nanvar(rounds, axis=0, ddof=1) / len(rounds) for rounds in parts])
         beyond = np.nanmean(np.nanvar(means, axis=0, ddof=1), axis=0) - np.nanmean(inner, axis=(0, 1))
     return np.asarray(np.sqrt(np.maximum(0.0, np.nan_to_num(beyond)) / len(numbers)))
 

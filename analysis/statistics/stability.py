@@ -48,10 +48,11 @@ def drifts(trials: pd.DataFrame) -> pd.DataFrame:
 
     Run by run: between two of them lies more than time, and a step from one to the other is no drift.
 
-    What a round says is the median, over its cells, of log(value / the cell's median over rounds): how much slower or
-    faster all of it was than usual. That is tested against the order of the rounds in time by Kendall's tau (exact
-    where nothing is tied; Kendall, "Rank Correlation Methods", 1948), and change_percent is what the Theil-Sen line
-    through it makes from the first round to the last (Sen, Journal of the American Statistical Association 63, 1968).
+    What a round says is the median, over its cells, of log(value / the cell's median over the rounds of its testbed):
+    how much slower or faster all of it was than usual there. That is tested against the order of the rounds in time by
+    Kendall's tau (exact where nothing is tied; Kendall, "Rank Correlation Methods", 1948), and change_percent is what
+    the Theil-Sen line through it makes from the first round to the last (Sen, Journal of the American Statistical
+    Association 63, 1968).
     p_corrected: Holm's over all tests of the frame; drifts: it is 0.05 at most. A trend is found that goes one way
     on the whole; one that comes and goes is not. A drift says that rounds are not alike, not what made them differ.
 
@@ -59,11 +60,11 @@ def drifts(trials: pd.DataFrame) -> pd.DataFrame:
     p_corrected are NaN, drifts is false and `note` says so; it also says where there are too many tests for so few
     rounds.
     """
-    ok = trials.loc[stands(trials), [*TRIAL, *significance.MEASURES.values()]]
+    needed = [*TRIAL, "testbed", *significance.MEASURES.values()]
+    ok = trials.reindex(columns=needed)[stands(trials).to_numpy()]
     # Numbers instead of texts: a million rows are grouped by them several times.
-    ok = ok.assign(
-        of=ok.groupby(KEY, dropna=False, observed=True).ngroup(), point=pd.factorize(ok["point"])[0]
-    )
+    numbers = {name: pd.factorize(ok[name])[0] for name in ("point", "testbed")}
+    ok = ok.assign(of=ok.groupby(KEY, dropna=False, observed=True).ngroup(), **numbers)
     by_round = {measure: _rounds(ok, column) for measure, column in significance.MEASURES.items()}
     rows = [
         {name: row[name] for name in KEY} | {"measure": measure} | _trend(rounds.get(row["of"], np.empty(0)))
@@ -80,8 +81,8 @@ def drifts(trials: pd.DataFrame) -> pd.DataFrame:
 
 def _rounds(trials: pd.DataFrame, column: str) -> dict[int, Floats]:
     """The rounds' figures in order, by the number of run, condition and backend."""
-    measured = trials.loc[trials[column] > 0, ["of", "point", "round", column]]
-    usual = measured.groupby(["of", "point"])[column].transform("median")
+    measured = trials.loc[trials[column] > 0, ["of", "point", "testbed", "round", column]]
+    usual = measured.groupby(["of", "point", "testbed"])[column].transform("median")
     by_round = np.log(measured[column] / usual).groupby([measured["of"], measured["round"]]).median()
     return {of: np.asarray(rounds, dtype=float) for of, rounds in by_round.groupby("of")}
 

@@ -15,7 +15,7 @@ from syrupy.assertion import SnapshotAssertion
 from analysis.comparing.paired import ALL, paired
 from analysis.fronts.front import front
 from analysis.runs.load import load
-from analysis.statistics.noise import floor_sentences, floors, levels, spread_of_runs, spread_sentences
+from analysis.statistics.noise import floor_sentences, floors, levels, spread_of, spread_sentences
 from tests.unit.example_run import trials as example
 from tests.unit.example_run import write
 from tests.unit.simulated_rounds import trials
@@ -145,8 +145,8 @@ def test_runs_that_differ_as_a_whole_make_probabilities_less_sure() -> None:
     rng = np.random.default_rng(3)
     logs = rng.normal(0, 0.1, (2, 1, 30, 1)) + rng.normal(0, 0.01, (2, 20, 30, 1))
     run = np.repeat([0, 1], 20)
-    assert spread_of_runs(logs.reshape(40, 30, 1), run) == pytest.approx(0.1 / np.sqrt(2), rel=0.3)
-    assert spread_of_runs(logs.reshape(40, 30, 1), np.zeros(40, dtype=int)) == 0
+    assert spread_of(logs.reshape(40, 30, 1), run) == pytest.approx(0.1 / np.sqrt(2), rel=0.3)
+    assert spread_of(logs.reshape(40, 30, 1), np.zeros(40, dtype=int)) == 0
     sure = []
     for spread in (0.0, 0.05):
         data = measured(runs=2, starts=1, rounds=10, spreads=(spread, 0, 0.02), seed=5)

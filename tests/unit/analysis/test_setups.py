@@ -86,7 +86,8 @@ def changed(**at: Any) -> dict[str, Any]:
 
 def combinations(runs: list[str]) -> pd.DataFrame:
     return pd.DataFrame(
-        [(run, *kind) for run in runs for kind in KINDS], columns=["run", "model", "netem", "batch_size"]
+        [(run, "local", *kind) for run in runs for kind in KINDS],
+        columns=["run", "testbed", "model", "netem", "batch_size"],
     )
 
 
@@ -302,3 +303,44 @@ def test_an_engine_stands_beside_what_else_tells_runs_apart() -> None:
     assert labels.tolist() == [
         f"edge_cpu={share} {engine}" for engine in ("eager", "onnx") for share in ("1", "0.25")
     ]
+
+
+def of_testbeds(**cpus: str) -> dict[str, Any]:
+    """The manifest of one run on several testbeds, by the processor of each one's edge."""
+    made = changed()
+    (session,) = made["sessions"]
+    made["sessions"] = [
+        {**session, "testbed_name": name, "hosts": {"edge": {**HOST, "cpu": cpu}, "server": HOST}}
+        for name, cpu in cpus.items()
+    ]
+    return made
+
+
+def on_testbeds(manifest: dict[str, Any]) -> tuple[list[str], list[str]]:
+    """The setup of each testbed's trials of one kind, and the notes."""
+    names = [session["testbed_name"] for session in manifest["sessions"]]
+    rows = pd.concat([combinations(["run"])[:1].assign(testbed=name) for name in names], ignore_index=True)
+    found = setups({"run": manifest}, rows)
+    return found.of(rows).tolist(), list(found.notes)
+
+
+def test_testbeds_of_equal_hardware_are_pooled_and_others_have_their_names(
+    snapshot: SnapshotAssertion,
+) -> None:
+    assert on_testbeds(of_testbeds(lab1="A76", lab2="A76")) == (["", ""], [])
+    labels, notes = on_testbeds(of_testbeds(lab1="A76", lab2="A72", lab3="A76"))
+    assert labels == ["testbed=lab1+lab3", "testbed=lab2", "testbed=lab1+lab3"]
+    assert notes == snapshot
+    assert {factors_of(label) for label in labels} == {("eager", 0)}
+    many = {f"raspberry-{number}": "A76" for number in range(9)}
+    labels, _ = on_testbeds(of_testbeds(**many, other="A72"))
+    assert set(labels) == {"testbed=raspberry-0+8", "testbed=other"}
+    blank = on_testbeds(of_testbeds(**{"my lab": "A76", "b": "A72"}))[0]
+    assert blank == ["testbed=my_lab", "testbed=b"], "a setup's parts have blanks between them"
+
+
+def test_a_run_on_several_testbeds_is_pooled_with_another_of_the_same_hardware() -> None:
+    fleet, alone = of_testbeds(lab1="A76", lab2="A72"), of_testbeds(lab1="A76")
+    rows = combinations(["fleet", "fleet", "alone"])[:: len(KINDS)].assign(testbed=["lab1", "lab2", "lab1"])
+    labels = setups({"fleet": fleet, "alone": alone}, rows).of(rows).tolist()
+    assert labels == ["edge cpu=A76", "edge cpu=A72", "edge cpu=A76"]
