@@ -209,7 +209,7 @@ TRIALS = _table(
     number: loaded_rate_bps
         the trial's own transfers as a probe: the payload of its fastest request over the time in which it
         crossed the link. Only with one link and transfers of at least 20 ms. A tcp trial that is 3 % and 4 ms
-        slower than its probes is `invalid`
+        slower than its probes, and than the same bytes over the idle link right after it, is `invalid`
     number: link_seed
         the seed of the links' chance (losses, jitter and the like) in this trial. It follows from the sweep's
         seed and the round, so every cell of a round meets the same chance, packet by packet. Empty where
