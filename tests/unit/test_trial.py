@@ -13,10 +13,11 @@ from analysis.schema import TRIALS
 from pareto.bounds import Crossing
 from pareto.codec_work import without_codecs
 from pareto.faults import crossed_late
-from pareto.link.probe import GOODPUT, Probed, Reading, Tolerance, judge
+from pareto.link.probe import GOODPUT, OWN, Probed, Reading, Tolerance, judge
 from pareto.link.profile import Direction, Profile
 from pareto.messages import Coded, WrongOutput
 from pareto.options import SLOWED
+from pareto.probing import own_profile
 from pareto.sweep import Cell
 from pareto.trial import TrialResult, stage_rows, trial_row
 from tests.unit.reported import result_of
@@ -158,6 +159,50 @@ def test_a_link_off_before_or_after_makes_the_trial_invalid(off: Reading) -> Non
         made = row(report(), *readings)
         assert made["status"] == "invalid"
         assert f" {when} the trial: " in made["reason"]
+
+
+@pytest.mark.parametrize(
+    ("seen", "latency_s", "status"),
+    [
+        (Reading(0.001, 32e9, 32e9), 0.03, "ok"),
+        (Reading(0.001, 5e9, 5e9), 0.03, "ok"),
+        (Reading(0.001, 32e9, 32e9), 0.0005, "invalid"),
+        (Reading(0.001, 0.2e9, 5e9), 0.03, "invalid"),
+        (Reading(0.001, 5e9, 0.01e9), 0.03, "invalid"),
+        (Reading(0.001, None, 15e9), 0.03, "invalid"),
+        (Reading(0.004, 32e9, 32e9), 0.03, "invalid"),
+    ],
+    ids=[
+        "faster",
+        "slower",
+        "most of a short latency",
+        "far slower",
+        "far slower back",
+        "no rate",
+        "its delay",
+    ],
+)
+def test_a_real_links_rate_may_vary_where_the_figures_hardly_do(
+    seen: Reading, latency_s: float, status: str
+) -> None:
+    link = own_profile("none", Reading(0.0001, 15e9, 15e9))
+    judged = Probed(seen, judge(link, seen, OWN))
+    assert judged.fault
+    spans = {"started_s": [0.5 * i for i in range(6)], "finished_s": [0.5 * i + latency_s for i in range(6)]}
+    parts = {"edge_s": [1e-4] * 6, "serialize_s": [0.0] * 6, "stages_s": [[1e-4]] * 6}
+    phases = dict.fromkeys(("latency", "throughput"), spans | parts)
+    short = {"edge_s": 1e-4, "stages_s": [1e-4], "work_s": 2e-4, "serialize_s": 0.0, "baseline_s": 1e-4}
+    told = report(latency_s=latency_s, throughput_ips=1.9, requests=phases, **short)
+    crossing = Crossing("edge-server", link, 100_352, 4000, own=True)
+    row = trial_row(
+        CELL, [crossing], result_of({"edge": told, "server": USAGE}), {"edge-server": (judged, judged)}
+    )
+    assert row["status"] == status, row["reason"]
+    promised = [replace(crossing, own=False)]
+    row = trial_row(
+        CELL, promised, result_of({"edge": told, "server": USAGE}), {"edge-server": (judged, judged)}
+    )
+    assert row["status"] == "invalid", "a profile promises its rate"
 
 
 def test_every_reason_is_told() -> None:
