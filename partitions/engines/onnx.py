@@ -3,6 +3,8 @@
 The exported graph is without the stage's weights, so it is small, and is kept for when the stage comes back, because
 exporting takes seconds and a session some hundredths. A session copies the weights, in a layout of its own: those in
 torch's memory are then let go of.
+
+On a GPU a session reads and writes tensors where torch has them: nothing is copied through the host.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from partitions.graph import named_tensors
 from partitions.stage import Payload, Stage
 
 PROVIDERS = ["CPUExecutionProvider"]
+ON_GPU = "CUDAExecutionProvider"
 SMALL_BYTES = 1 << 12
 """A constant up to this size may be folded into another one, which the graph then keeps."""
 
@@ -49,7 +52,9 @@ class Exporter:
         try:
             if key not in self._exported:
                 self._exported[key] = _export(stage, one_example(example))
-            return self._session(stage, self._exported[key])
+            return self._session(stage, self._exported[key], example)
+        except EngineError:
+            raise
         except Exception as error:  # the exporter's and the runtime's errors have no common type
             raise EngineError(f"ONNX Runtime does not take the stage: {reason(error)}") from error
 
@@ -59,15 +64,18 @@ class Exporter:
     def close(self) -> None:
         self._exported.clear()
 
-    def _session(self, stage: Stage, exported: _Exported) -> Run:
+    def _session(self, stage: Stage, exported: _Exported, example: Payload) -> Run:
         options = session_options(self._threads)
         state = dict(named_tensors(stage.body)) if stage.body is not None else {}
-        arrays = [state[name].detach().contiguous().numpy() for name in exported.outside]
+        arrays = [state[name].detach().contiguous().cpu().numpy() for name in exported.outside]
         values = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in arrays]
         if values:
             options.add_external_initializers(list(exported.outside), values)
-        session = onnxruntime.InferenceSession(exported.graph, options, providers=PROVIDERS)
-        return run_of(session, stage, sum(array.nbytes for array in arrays))
+        device, weights_bytes = example[0].device, sum(array.nbytes for array in arrays)
+        if device.type == "cpu":
+            session = onnxruntime.InferenceSession(exported.graph, options, providers=PROVIDERS)
+            return run_of(session, stage, weights_bytes)
+        return bound_run_of(gpu_session(exported.graph, options, device), stage, example, weights_bytes)
 
 
 def session_options(threads: int) -> Any:
@@ -88,6 +96,57 @@ def run_of(session: Any, stage: Stage, weights_bytes: int) -> Run:
         return tuple(map(torch.from_numpy, session.run(None, fed)))
 
     return Run(run, weights_bytes)
+
+
+def gpu_session(graph: bytes, options: Any, device: torch.device) -> Any:
+    """A session on an NVIDIA GPU. What its provider lacks is computed on the processor. Raises EngineError."""
+    # Eager's products of matrices are not shortened either.
+    on_gpu = (ON_GPU, {"device_id": str(device.index or 0), "use_tf32": "0"})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it falls back to the processor with a warning
+        session = onnxruntime.InferenceSession(graph, options, providers=[on_gpu, *PROVIDERS])
+    if ON_GPU not in session.get_providers():
+        raise EngineError(
+            f"ONNX Runtime {onnxruntime.__version__} cannot use {device}: it lacks CUDA, or finds other versions of "
+            "CUDA's libraries than it is built for (install the onnxruntime-gpu for the CUDA of this torch)"
+        )
+    return session
+
+
+def bound_run_of(session: Any, stage: Stage, example: Payload, weights_bytes: int) -> Run:
+    """As `run_of`, on the memory in which the tensors are, of whatever device: nothing is copied.
+
+    example: a payload there; a run of the stage with it tells the results' shapes and dtypes.
+    """
+    names = [each.name for each in session.get_inputs()]
+    fed_by = list(zip(names, places(stage, names), strict=True))
+    made = [each.name for each in session.get_outputs()]
+    results = [(tuple(one.shape), one.dtype) for one in stage(one_example(example))]
+    types = {each: torch.empty(0, dtype=each).numpy().dtype.type for each in _dtypes(example, results)}
+    device = example[0].device
+
+    def place(tensor: Tensor) -> tuple[str, int, Any, list[int], int]:
+        return device.type, device.index or 0, types[tensor.dtype], list(tensor.shape), tensor.data_ptr()
+
+    def run(tensors: Payload) -> Payload:
+        binding = session.io_binding()
+        fed = [(name, tensors[number].contiguous()) for name, number in fed_by]
+        written = tuple(torch.empty(shape, dtype=dtype, device=device) for shape, dtype in results)
+        for name, tensor in fed:
+            binding.bind_input(name, *place(tensor))
+        for name, tensor in zip(made, written, strict=True):
+            binding.bind_output(name, *place(tensor))
+        if device.type == "cuda":  # the session has a stream of its own, which knows nothing of torch's
+            torch.cuda.current_stream(device).synchronize()
+        session.run_with_iobinding(binding)
+        binding.synchronize_outputs()
+        return written
+
+    return Run(run, weights_bytes)
+
+
+def _dtypes(example: Payload, results: list[tuple[tuple[int, ...], torch.dtype]]) -> set[torch.dtype]:
+    return {one.dtype for one in example} | {dtype for _, dtype in results}
 
 
 def places(stage: Stage, names: list[str]) -> list[int]:

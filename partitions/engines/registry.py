@@ -33,7 +33,8 @@ class Entry(NamedTuple):
     needs: packages, which are imported by the same names. compiler: whether it needs one for C++. build_s, again_s:
     about how long it takes to build a stage on a processor like the one in docs/performance.md, first and later.
     made_by: the module's function. flags: of the processor, in /proc/cpuinfo, one of which it needs. on_gpu: whether it
-    computes on an NVIDIA GPU, too. capability: what compute capability that needs.
+    computes on an NVIDIA GPU, too. gpu_package: what is installed for that in place of `package`. capability: what
+    compute capability that needs.
     differs: of what it changes in the results, the share by which two kinds of processors may differ; 0: it changes
     nothing but the last digits.
     """
@@ -49,6 +50,7 @@ class Entry(NamedTuple):
     made_by: str = "builder"
     flags: tuple[str, ...] = ()
     on_gpu: bool = False
+    gpu_package: str = ""
     capability: tuple[int, int] = (0, 0)
 
 
@@ -88,6 +90,8 @@ ENGINES = {
         ("onnx", "onnxscript", "onnxruntime"),
         build_s=3.0,
         again_s=0.1,
+        on_gpu=True,
+        gpu_package="onnxruntime-gpu",
     ),
     "onnx:int8": Entry(
         "partitions.engines.quantised",
@@ -215,11 +219,15 @@ def missing(name: str, device: str = "cpu", capability: str = "") -> str:
     if entry.flags and not on_gpu and not processor_flags().intersection(entry.flags):
         return f"its processor has no {form}: /proc/cpuinfo has none of {', '.join(entry.flags)}"
     needs = (*entry.needs, *(("triton",) if on_gpu and entry.compiler else ()))
-    lacking = [package for package in needs if not find_spec(package)]
+    lacking, pip = [each for each in needs if not find_spec(each)], f"{shlex.quote(sys.executable)} -m pip"
     if lacking:
         several = "the packages" if len(lacking) > 1 else "the package"
-        pip = f"{shlex.quote(sys.executable)} -m pip install {' '.join(lacking)}"
-        return f"it lacks {several} {', '.join(lacking)}: {pip}"
+        if on_gpu and entry.gpu_package:
+            lacking = [entry.gpu_package if package == entry.package else package for package in lacking]
+        return f"it lacks {several} {', '.join(lacking)}: {pip} install {' '.join(lacking)}"
+    if on_gpu and entry.gpu_package and not has_cuda(entry.package):
+        swap = f"{pip} uninstall -y {entry.package} && {pip} install {entry.gpu_package}"
+        return f"its {entry.package} computes on processors only, and this host computes on {device}: {swap}"
     if entry.compiler:
         if not shutil.which(os.environ.get("CXX", "g++")):
             return "it lacks a C++ compiler: sudo apt-get install g++"
@@ -256,7 +264,18 @@ def cuda_toolkit() -> Path | None:
 
 def version(name: str) -> str:
     """The version of an engine that this host has."""
-    return metadata.version(ENGINES[name].package)
+    entry = ENGINES[name]
+    try:
+        return metadata.version(entry.package)
+    except metadata.PackageNotFoundError:
+        return metadata.version(entry.gpu_package or entry.package)
+
+
+def has_cuda(package: str) -> bool:
+    """Whether ONNX Runtime is built with CUDA: then its package has a library for that."""
+    found = find_spec(package)
+    folders = (found.submodule_search_locations if found else None) or []
+    return any(list(Path(folder, "capi").glob("*providers_cuda.*")) for folder in folders)
 
 
 def builder(name: str, threads: int) -> Builder:

@@ -3,7 +3,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from syrupy.assertion import SnapshotAssertion
@@ -150,6 +152,7 @@ def gpu_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("CUDA_HOME", str(tmp_path))
     monkeypatch.setattr(registry.sysconfig, "get_path", lambda name: str(tmp_path))
     monkeypatch.setattr(registry, "find_spec", lambda name: object())
+    monkeypatch.setattr(registry, "has_cuda", lambda package: True)
     monkeypatch.setattr(registry, "processor_flags", lambda: frozenset())
     (tmp_path / "include").mkdir()
     for header in ("Python.h", "include/cuda.h"):
@@ -160,9 +163,36 @@ def gpu_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("capability", ["8.0", "9.0", "10.3"])
 def test_engines_that_compute_on_a_gpu(gpu_host: Path, capability: str) -> None:
     lacking = registry.missing_here("cuda:1", capability)
-    assert {name for name, lacks in lacking.items() if lacks} == {"onnx", "onnx:int8"}
-    assert "processors only" in lacking["onnx"]
-    assert "cuda:1" in lacking["onnx"]
+    assert {name for name, lacks in lacking.items() if lacks} == {"onnx:int8"}
+    assert "processors only" in lacking["onnx:int8"]
+    assert "cuda:1" in lacking["onnx:int8"]
+
+
+def test_onnx_on_a_gpu_needs_a_runtime_with_cuda(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/opt/venv/bin/python")
+    found = SimpleNamespace(submodule_search_locations=[str(tmp_path)])
+    monkeypatch.setattr(registry, "find_spec", lambda name: found)
+    said = [registry.missing("onnx", "cuda:0", "9.0")]
+    (tmp_path / "capi").mkdir()
+    (tmp_path / "capi" / "libonnxruntime_providers_cuda.so").touch()
+    assert registry.missing("onnx", "cuda:0", "9.0") == ""
+    monkeypatch.setattr(registry, "find_spec", lambda name: None if name == "onnxruntime" else found)
+    said.append(registry.missing("onnx", "cuda:0", "9.0"))
+    assert said == snapshot
+
+
+def test_a_version_is_that_of_the_package_for_gpus_where_that_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def of(package: str) -> str:
+        if package != "onnxruntime-gpu":
+            raise metadata.PackageNotFoundError(package)
+        return "1.32.0"
+
+    monkeypatch.setattr(registry.metadata, "version", of)
+    assert registry.version("onnx") == "1.32.0"
 
 
 def test_what_a_gpu_lacks_for_an_engine(
