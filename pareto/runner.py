@@ -27,7 +27,7 @@ from pareto.trial import TrialResult, stage_rows, trial_row
 
 MAX_FAILURES_IN_A_ROW = 5
 MAX_REBUILDS = 3
-"""How often in a row a lost testbed is built again for the same trial, before the trial fails."""
+"""How often in a row a lost testbed is built or reached again for the same trial, before the trial fails."""
 MOST_READINGS = 4
 """Readings of a link, of which the last counts: a link that is off is off in each, a hiccup is in one or two."""
 RECENT_S = 2.0
@@ -58,7 +58,7 @@ class AnyWorkers(Protocol):
         """By role, what the manifest records of a host."""
 
     def lost(self) -> str:
-        """Why the testbed is gone, after a fault; empty where it is not, or comes back by itself."""
+        """Why the testbed must be built or reached again, after a fault; empty where it is there."""
         return ""
 
     def ready(self, cell: Cell, network: Sequence[Profile]) -> None: ...
@@ -166,6 +166,7 @@ class Runner:
         self._shaped = ""
         self._round: int | None = None
         self._failures = self._rebuilds = 0
+        self._is_there = False
 
     def run(self, plan: Plan) -> None:
         """Every trial of the plan. Raises Aborted, and TestbedError when the hosts cannot work together at all."""
@@ -184,6 +185,8 @@ class Runner:
                 self.tally.faulty.append(row)
             self.watcher.finished(trial, row)
             self._failures = self._failures + 1 if row["status"] == "failed" else 0
+            if self._failures and self._rebuilds == MAX_REBUILDS and not self._is_there:
+                raise Aborted(f"the testbed was lost and did not come back: {row['reason']}")
             if self._failures == MAX_FAILURES_IN_A_ROW:
                 raise Aborted(f"{self._failures} trials failed in a row, the last because: {row['reason']}")
             if self._failures:
@@ -204,7 +207,8 @@ class Runner:
             if not lost:
                 self._rebuilds = 0
                 return row
-            row["reason"] = lost
+            if self._is_there:  # else the row says why it could not be had again
+                row["reason"] = lost
             if self._rebuilds == MAX_REBUILDS:
                 return row
             self._rebuilds += 1
@@ -233,7 +237,9 @@ class Runner:
     def _measure(self, trial: Trial, plan: Plan) -> Row:
         """Probe the links, run the trial, probe them again, and store the details. Raises FAULTS."""
         cell, network = trial.cell, self.networks[trial.cell.netem]
+        self._is_there = False
         self.workers.ready(cell, network)
+        self._is_there = True
         if cell.netem != self._shaped:
             self._last_probes.clear()  # each link was shaped anew, also one that keeps its profile
             self._shaped = cell.netem

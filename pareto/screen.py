@@ -185,8 +185,8 @@ class Progress(Watcher):
 
     def rebuilds(self, reason: str, times: int) -> None:
         self._out.print(
-            f"attention: {reason}: the testbed is built again, and the trial done again ({times} of at most "
-            f"{MAX_REBUILDS} times in a row)",
+            f"attention: {reason}: the testbed is built or reached again, and the trial done again ({times} of at "
+            f"most {MAX_REBUILDS} times in a row)",
             markup=False,
         )
 

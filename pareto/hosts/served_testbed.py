@@ -83,10 +83,15 @@ class Served(Connection):
         except (*FAULTS, OSError) as fault:
             raise Unreachable(str(fault)) from None
 
-    def renew(self) -> None:
+    def loss(self) -> str:
         try:
             self._ask(LastWords(0))
-        except Unreachable:
+        except Unreachable as fault:
+            return str(fault)
+        return ""
+
+    def renew(self) -> None:
+        if self.loss():
             self.close()
             self.terms = self._begin()
 
@@ -152,6 +157,9 @@ class ServedRemote(Remote):
 
     def start(self, module: str, *arguments: str) -> Session:
         return self._served.program(module, arguments)
+
+    def loss(self) -> str:
+        return self._served.loss()
 
     def start_privileged(self, *, as_root: bool) -> Session:
         raise Unreachable(f"{self._served}: its link is not shaped")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pareto.hosts import inventory, privileged, shipping
-from pareto.hosts.connection import Connection, Unreachable
+from pareto.hosts.connection import ANSWER_S, Connection, Unreachable
 from pareto.hosts.host import CPU, End, Host, TcpSettings, TestbedError, environment_of, to_stderr
 from pareto.hosts.inventory import THIS_MACHINE
 from pareto.hosts.session import Heartbeat, Session
@@ -68,6 +68,15 @@ class Remote:
         self.connection.renew()
         self._code = ""  # it may come back without its files
 
+    def loss(self) -> str:
+        """Why the host does not answer, or is cut off from the data link; empty where neither is so."""
+        file = f"/sys/class/net/{self.host.data_interface}/carrier"
+        try:
+            carrier = self.connection.run(f"cat {shlex.quote(file)}", timeout_s=ANSWER_S).out.strip()
+        except Unreachable as fault:
+            return str(fault)
+        return f"{self.host.name}: no carrier on {self.host.data_interface}" if carrier == "0" else ""
+
     def close(self) -> None:
         self.connection.close()
 
@@ -117,8 +126,8 @@ class Testbed:
     __test__ = False  # not a test, whatever pytest makes of the name
 
     def lost(self) -> str:
-        """Why it is gone for good; empty while it may come back by itself."""
-        return ""
+        """What has happened to it, after a fault; empty where all its parts are there. Takes up to some seconds."""
+        return next(filter(None, (remote.loss() for remote in self.remotes.values())), "")
 
     def revive(self) -> None:
         """Log in again where a host was lost, waiting for it. Raises Unreachable."""
@@ -127,6 +136,8 @@ class Testbed:
             while True:
                 try:
                     remote.renew()
+                    if words := remote.loss():
+                        raise Unreachable(words)
                     break
                 except Unreachable:
                     if time.monotonic() > deadline:

@@ -107,6 +107,9 @@ class StandIn:
 
     def renew(self) -> None: ...
 
+    def loss(self) -> str:
+        return ""
+
 
 def bed_of(
     remotes: Mapping[str, StandIn], *, is_local: bool = False, shaper: Shaper | None = None

@@ -40,7 +40,7 @@ LATEST = {"edge": {"cpu_percent": 7.0}}
 
 @dataclass
 class StandInWorkers:
-    """Hosts that do what they are asked at once, unless `faults` are still to come."""
+    """Hosts that do what they are asked at once, unless `faults` are still to come: before a trial, or within it."""
 
     report: dict[str, Any] | WrongOutput = field(default_factory=lambda: report(**WINDOWS))
     samples_told: dict[str, Any] = field(default_factory=lambda: SAMPLES)
@@ -49,12 +49,13 @@ class StandInWorkers:
     dropped: list[int | None] = field(default_factory=lambda: [None])
     closed: int = 0
     gone: str = ""
+    within: bool = False
 
     def lost(self) -> str:
         return self.gone
 
     def ready(self, cell: Cell, network: Sequence[Profile]) -> None:
-        if self.faults:
+        if self.faults and not self.within:
             raise self.faults.pop(0)
 
     @property
@@ -71,6 +72,8 @@ class StandInWorkers:
         return (self.readings.pop(0) if self.readings else good), (0.0, 0.0)
 
     def trial(self, trial: Trial, network: Any, sampled: Any) -> Any:
+        if self.faults:
+            raise self.faults.pop(0)
         if sampled is not None:
             sampled(LATEST)
         if isinstance(self.report, WrongOutput):
@@ -248,12 +251,22 @@ def test_a_trial_is_done_again_where_its_testbed_was_lost(store: Store) -> None:
 
 
 def test_a_testbed_that_is_lost_again_and_again_is_given_up(store: Store) -> None:
-    workers = StandInWorkers(faults=[SessionLost("edge ended")] * 99, gone="its relay was killed")
+    workers = StandInWorkers(faults=[SessionLost("edge ended")] * 99, gone="its relay was killed", within=True)
     with pytest.raises(Aborted, match="its relay was killed"):
         run(workers, store, trials=8)
     assert [row["status"] for row in store.rows()] == ["failed"] * MAX_FAILURES_IN_A_ROW
     assert {row["reason"] for row in store.rows()} == {"its relay was killed"}
     assert 99 - len(workers.faults) == MAX_REBUILDS + MAX_FAILURES_IN_A_ROW
+
+
+def test_a_testbed_that_does_not_come_back_ends_the_run(store: Store, snapshot: SnapshotAssertion) -> None:
+    """To wait for it takes a minute each time: no further trial is tried."""
+    workers = StandInWorkers(faults=[Unreachable("gpu: No route to host")] * 99, gone="gpu: it does not answer")
+    with pytest.raises(Aborted) as aborted:
+        run(workers, store, trials=8)
+    assert str(aborted.value) == snapshot
+    assert [row["reason"] for row in store.rows()] == ["gpu: No route to host"]
+    assert 99 - len(workers.faults) == 1 + MAX_REBUILDS
 
 
 def test_losses_are_shares_of_what_was_sent() -> None:

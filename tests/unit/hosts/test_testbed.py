@@ -42,8 +42,12 @@ class Away(StandIn):
     """A host that cannot be logged in to before its time; each try takes a while."""
 
     def until(self, clock: Clock, back_s: float, *, try_s: float = 0.0) -> Away:
-        self.clock, self.back_s, self.try_s, self.tries = clock, back_s, try_s, 0
+        self.clock, self.back_s, self.try_s, self.tries, self.cut_off_s = clock, back_s, try_s, 0, 0.0
         return self
+
+    def loss(self) -> str:
+        cut_off = self.clock.now_s < self.cut_off_s
+        return f"{self.host.name}: no carrier on {self.host.data_interface}" if cut_off else ""
 
     def renew(self) -> None:
         self.tries += 1
@@ -97,6 +101,16 @@ def test_a_host_that_comes_back_is_waited_for(lost: Lost) -> None:
     assert edge.tries == 1
     assert server.tries == pytest.approx(46, abs=1)
     assert shaper.at_s == [pytest.approx(45.0)]  # only when all are there
+
+
+def test_a_host_that_is_cut_off_from_the_data_link_is_waited_for(lost: Lost, clock: Clock) -> None:
+    bed, edge, server, shaper = lost
+    edge.cut_off_s = 20.0
+    assert bed.lost() == "pi: no carrier on eth0"
+    bed.revive()
+    assert bed.lost() == ""
+    assert edge.tries == pytest.approx(21, abs=1)
+    assert shaper.at_s == [pytest.approx(20.0)]
 
 
 def test_a_host_that_stays_away_is_given_up(lost: Lost, clock: Clock) -> None:
