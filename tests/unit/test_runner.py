@@ -251,7 +251,9 @@ def test_a_trial_is_done_again_where_its_testbed_was_lost(store: Store) -> None:
 
 
 def test_a_testbed_that_is_lost_again_and_again_is_given_up(store: Store) -> None:
-    workers = StandInWorkers(faults=[SessionLost("edge ended")] * 99, gone="its relay was killed", within=True)
+    workers = StandInWorkers(
+        faults=[SessionLost("edge ended")] * 99, gone="its relay was killed", within=True
+    )
     with pytest.raises(Aborted, match="its relay was killed"):
         run(workers, store, trials=8)
     assert [row["status"] for row in store.rows()] == ["failed"] * MAX_FAILURES_IN_A_ROW
@@ -261,7 +263,9 @@ def test_a_testbed_that_is_lost_again_and_again_is_given_up(store: Store) -> Non
 
 def test_a_testbed_that_does_not_come_back_ends_the_run(store: Store, snapshot: SnapshotAssertion) -> None:
     """To wait for it takes a minute each time: no further trial is tried."""
-    workers = StandInWorkers(faults=[Unreachable("gpu: No route to host")] * 99, gone="gpu: it does not answer")
+    workers = StandInWorkers(
+        faults=[Unreachable("gpu: No route to host")] * 99, gone="gpu: it does not answer"
+    )
     with pytest.raises(Aborted) as aborted:
         run(workers, store, trials=8)
     assert str(aborted.value) == snapshot

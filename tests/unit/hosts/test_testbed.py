@@ -104,7 +104,7 @@ def test_a_host_that_comes_back_is_waited_for(lost: Lost) -> None:
 
 
 def test_a_host_that_is_cut_off_from_the_data_link_is_waited_for(lost: Lost, clock: Clock) -> None:
-    bed, edge, server, shaper = lost
+    bed, edge, _, shaper = lost
     edge.cut_off_s = 20.0
     assert bed.lost() == "pi: no carrier on eth0"
     bed.revive()
