@@ -68,6 +68,7 @@ def of_report(findings: Findings, folder: Path) -> dict[str, Any]:
         "codecs": findings.paired_codecs,
         "engines": findings.paired_engines,
         "overhead": findings.overhead,
+        "testbeds": findings.testbeds,
         "warnings": findings.warnings,
         "verdicts": [*findings.verdicts, *findings.codecs, *findings.engines],
         "notes": findings.notes,

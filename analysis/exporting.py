@@ -33,7 +33,7 @@ MLFLOW = "mlflow"
 EXPERIMENT = "pareto"
 FRAMES = (
     *("trials", "stages", "links", "front", "hypervolumes", "attainment", "overhead", "paired"),
-    *("paired_codecs", "paired_engines", "drifts", "prediction", "delta_rates", "struck"),
+    *("paired_codecs", "paired_engines", "drifts", "prediction", "delta_rates", "struck", "testbeds"),
 )
 """The frames of the findings that are exported, each as the table of this name."""
 MOST_ROWS = 1_048_575

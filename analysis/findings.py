@@ -33,7 +33,7 @@ from analysis.runs.manifest import within
 from analysis.runs.setups import SIMULATED
 from analysis.runs.struck import with_struck
 from analysis.standing import sentences, status_words
-from analysis.statistics import host_load, noise
+from analysis.statistics import host_load, noise, testbeds
 from analysis.statistics.stability import drifts, warnings
 from analysis.wording import place
 from pareto.errors import UserError
@@ -96,7 +96,8 @@ class Findings:
     could not be shown. remarks: those of them that a reader of the table must know. engines: what each wins, on which
     host, and how long it takes to start. files: what was written. struck: what a search struck off
     (`analysis.runs.struck`). progress: how much of the front was known when (`analysis.fronts.answer`). delta_rates:
-    codecs in pairs (`analysis.comparing.bjontegaard`). paired_codecs, paired_engines: each codec against none, each
+    codecs in pairs (`analysis.comparing.bjontegaard`). testbeds: whether they agree
+    (`analysis.statistics.testbeds.agreement`). paired_codecs, paired_engines: each codec against none, each
     engine against eager (`analysis.comparing.paired`).
     """
 
@@ -126,6 +127,7 @@ class Findings:
     paired_codecs: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=COLUMNS["codec"]))
     paired_engines: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=COLUMNS["engine"]))
     engines: list[str] = field(default_factory=list)
+    testbeds: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=testbeds.COLUMNS))
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
@@ -204,6 +206,13 @@ def find(
     findings.notes += of_profiles
     findings.remarks += [*([CHANCE] if chance.any() else []), *of_profiles]
     findings.answers += codecs.sentences(in_order, known.stages, manifests)
+    findings.testbeds = testbeds.agreement(trials)
+    of_testbeds = list(testbeds.sentences(findings.testbeds))
+    if findings.testbeds["differ"].any():
+        findings.warnings += of_testbeds
+    else:
+        findings.notes += of_testbeds
+        findings.remarks += of_testbeds
     step("comparing codecs and engines")
     findings.delta_rates = bjontegaard.delta_rates(rows)
     findings.paired_codecs = paired(rivals, "codec")

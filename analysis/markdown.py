@@ -14,6 +14,7 @@ from analysis.points import CONDITION
 from analysis.tables.columns import Framed
 from analysis.tables.front import codecs_table, front_table, overhead_table
 from analysis.tables.overview import overview
+from analysis.tables.testbeds import testbeds_table
 
 MOST_TABLES = 12
 """With more conditions than this there is no table of each: nobody reads so many."""
@@ -31,6 +32,10 @@ def _parts(findings: Findings) -> Iterator[str]:
     shown = worth_showing(findings.front)
     if len(shown):
         yield overview(shown, *asked, simulated=findings.simulated).markdown()
+    beds = testbeds_table(findings.runs, findings.trials, findings.testbeds)
+    if beds is not None:
+        yield "## Testbeds\n"
+        yield beds.markdown()
     for title, lines in (
         ("Take care", findings.warnings),
         ("Backends compared", findings.verdicts),

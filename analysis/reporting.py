@@ -29,6 +29,7 @@ TABLES = {
     "drift.csv": "drifts",
     "prediction.csv": "prediction",
     "delta-rate.csv": "delta_rates",
+    "testbeds.csv": "testbeds",
 }
 """Files, and which of the findings each holds."""
 PAGE = "report.html"
@@ -53,11 +54,11 @@ def report(
 
     `front.csv` `hypervolume.csv` `attainment.csv` `drift.csv`; `overhead.csv`, where something crosses the link;
     `paired.csv`, `paired-codecs.csv`, `paired-engines.csv`, of two backends, codecs, engines or more; `delta-rate.csv`,
-    of two codecs or more that have curves; `report.html` and `report.md`; then `figures/`: LaTeX tables, and each
-    figure as PDF and PNG with its data and caption. Trials that are not `ok` are only counted; a condition with nothing
-    but such trials gets a note instead of figures. The same runs give the same bytes. Whoever interrupts the drawing
-    keeps all the rest, and the next report knows what to remove. before_figures: called when only figures are missing.
-    step: gets what is done next. Raises UserError, OSError.
+    of two codecs or more that have curves; `testbeds.csv`, of two testbeds or more; `report.html` and `report.md`; then
+    `figures/`: LaTeX tables, and each figure as PDF and PNG with its data and caption. Trials that are not `ok` are
+    only counted; a condition with nothing but such trials gets a note instead of figures. The same runs give the same
+    bytes. Whoever interrupts the drawing keeps all the rest, and the next report knows what to remove. before_figures:
+    called when only figures are missing. step: gets what is done next. Raises UserError, OSError.
     """
     meant = folders(runs)
     if out is None and len(meant) > 1:

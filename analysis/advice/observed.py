@@ -26,6 +26,7 @@ from analysis.points import (
 from analysis.prediction.network import Network
 from analysis.standing import stands
 from analysis.statistics.samples import Bools, Floats, Ints
+from analysis.statistics.testbeds import levelled
 from pareto.constants import GOODPUT
 
 _TRIAL = [
@@ -161,7 +162,7 @@ def workloads(
     that changes the results is a workload of its own unless all codecs are one, so that none wins by its losses.
     """
     columns = [*NEEDED, *([SETTLED] if SETTLED in trials else [])]
-    needed = trials.reindex(columns=columns)
+    needed = levelled(trials.reindex(columns=columns))
     if over_codecs:
         needed["codec"] = needed["codec"].astype("str").where(~nothing_crosses(needed), "none")
     else:

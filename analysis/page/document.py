@@ -26,6 +26,7 @@ from analysis.runs.setups import SIMULATED
 from analysis.schema import STATUSES
 from analysis.standing import stands, status_words
 from analysis.tables.columns import UNKNOWN, Column, figure
+from analysis.tables.testbeds import testbeds_table
 from pareto.options import command
 
 ASSETS = Path(__file__).parent
@@ -84,6 +85,7 @@ def html(findings: Findings) -> str:
         **_question(findings),
         **_answer(findings),
         **environments(findings.runs),
+        testbeds=testbeds_table(findings.runs, findings.trials, findings.testbeds),
         **_reproduction(findings),
     )
 

@@ -154,7 +154,8 @@ class Level:
 
 
 def levels(trials: pd.DataFrame, request_variance: float, requests: float) -> list[Level]:
-    """Where the spread of one model's latency in one setup comes from: runs, starts of the workers, rounds, requests.
+    """Where the spread of one model's latency in one setup comes from: runs, testbeds where a run has several, starts
+    of the workers, rounds, requests.
 
     More repetition helps at the level that varies, and at no other. trials: as `analysis.runs.load.load` gives them.
     request_variance: of the logarithms of the latencies in a trial; requests: how many a trial has; NaN without files
@@ -167,20 +168,29 @@ def levels(trials: pd.DataFrame, request_variance: float, requests: float) -> li
     ok = trials[stands(trials, "latency") & (trials["latency_s"] > 0)]
     start = ok["restart"].fillna(0) if "restart" in ok else 0
     ok = ok.assign(log=np.log(ok["latency_s"]), start=start)
-    nested = [ok.groupby(by, observed=True) for by in (CELL, [*CELL, "run"], [*CELL, "run", "start"])]
+    several = "testbed" in ok and ok.groupby("run")["testbed"].nunique().gt(1).any()
+    within = {
+        "runs": ("run", "there is one run"),
+        **({"testbeds": ("testbed", "each run has one")} if several else {}),
+        "starts of the workers": ("start", "in each run the workers were started once"),
+    }
+    by, nested = [*CELL], [ok.groupby(CELL, observed=True)]
+    for column, _ in within.values():
+        by.append(column)
+        nested.append(ok.groupby(by, observed=True))
     squares = [(ok["log"] - groups["log"].transform("mean")).pow(2).sum() for groups in nested]
     sizes = [groups.ngroups for groups in nested]
-    of_round = _ratio(squares[2], len(ok) - sizes[2])
-    of_start = _ratio(squares[1] - squares[2], sizes[2] - sizes[1])
-    of_run = _ratio(squares[0] - squares[1], sizes[1] - sizes[0])
+    of_round = _ratio(squares[-1], len(ok) - sizes[-1])
     result = []
     # A trial's median varies by itself, as its requests do.
     own = float(np.nan_to_num(np.pi / 2 * request_variance / requests))
-    for name, square, below, units, only in (
-        ("runs", of_run, of_round if np.isnan(of_start) else of_start, sizes[1], "there is one run"),
-        ("starts of the workers", of_start, of_round, sizes[2], "in each run the workers were started once"),
-        ("rounds", of_round, own, len(ok), "no cell was measured twice by the same workers"),
-    ):
+    each = [("rounds", of_round, own, len(ok), "no cell was measured twice by the same workers")]
+    below = of_round
+    for place, (name, (_, only)) in reversed([*enumerate(within.items())]):
+        square = _ratio(squares[place] - squares[place + 1], sizes[place + 1] - sizes[place])
+        each.append((name, square, below, sizes[place + 1], only))
+        below = below if np.isnan(square) else square
+    for name, square, below, units, only in reversed(each):
         if np.isnan(square):
             result.append(Level(name, np.nan, only))
         elif np.isnan(below):

@@ -45,7 +45,7 @@ COLUMNS = [
 LEVELLED = [*(name for name in MEDIANS if name.endswith(("_s", "_ips"))), *ENERGIES, *ACTIVES]
 """The columns whose figures `levelled` brings to one level."""
 NOTABLE = 0.05
-"""A difference between testbeds as large as this, which would not have been seen, is worth a word."""
+"""Where rounds would hide a difference between testbeds as large as this, it is not said that they agree."""
 _AHEAD = r"(?:^| )prefetch=\d+$"
 _TINY = 1e-18
 """A variance: of figures that vary by less than a billionth."""
@@ -262,9 +262,12 @@ def _agreeing(known: pd.DataFrame) -> str:
     ends = known[["low_percent", "high_percent"]].abs().max(axis=1)
     worst, most = known.loc[ends.idxmax()], known["difference_percent"].abs().max()
     where = f"{worst['measure']}, {worst['model']} at {worst['netem']}"
-    fits = "a difference of" if ends.max() > 100 * NOTABLE else "no more than"
-    beyond = "would not have been seen" if ends.max() > 100 * NOTABLE else "is to be expected"
+    if ends.max() > 100 * NOTABLE:
+        return (
+            f"whether testbeds agree is known roughly: their rounds explain what {names} differ by, {most:.1f} % or "
+            f"less, and would hide up to {ends.max():.0f} % ({where})"
+        )
     return (
         f"testbeds agree: none of {names} differs from the others by more than {most:.1f} %, which their rounds "
-        f"explain; {fits} {ends.max():.1f} % {beyond} ({where})"
+        f"explain, and {ends.max():.1f} % is the most to be expected ({where})"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,14 @@ import pandas as pd
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
+from analysis import as_json
 from analysis.comparing.paired import paired
+from analysis.findings import Options
 from analysis.fronts.front import front
 from analysis.points import round_of
+from analysis.reporting import report
 from analysis.runs.load import load
+from analysis.statistics.noise import levels
 from analysis.statistics.stability import drifts
 from analysis.statistics.testbeds import agreement, between, levelled, sentences
 from tests.unit.example_run import trials, write
@@ -125,6 +130,36 @@ def test_a_difference_between_testbeds_has_its_size_and_sign(tmp_path: Path) -> 
     for row in slow.to_dict("records"):
         assert row["low_percent"] < row["difference_percent"] < row["high_percent"]
         assert row["spread_low_percent"] < row["spread_percent"] < row["spread_high_percent"]
+
+
+def test_the_spread_between_testbeds_is_a_level_of_its_own(tmp_path: Path) -> None:
+    of = {level.name: level.variance for level in levels(on_testbeds(tmp_path, [1.0, 1.15]), np.nan, np.nan)}
+    assert of["testbeds"] == pytest.approx(np.log(1.15) ** 2 / 2, rel=0.05)
+    assert of["rounds"] < 0.02**2
+    assert np.isnan(of["runs"])
+
+
+def test_a_report_shows_the_testbeds_of_a_run(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
+    on_testbeds(tmp_path, [1.0, 1.14, 1.0], rounds=9)
+    hosts = {"server": {"hostname": "gpu", "cpu": "EPYC", "cuda": "H100"}}
+    sessions = [
+        {
+            "testbed_name": f"lab{number}",
+            "hosts": {"edge": {"hostname": f"pi{number}<b>", "cpu": "A76"}, **hosts},
+        }
+        for number in (1, 2, 3)
+    ]
+    (tmp_path / "manifest.json").write_text(json.dumps({"testbed": "lab1; lab2; lab3", "sessions": sessions}))
+    found = report([tmp_path], options=Options(figures="none"))
+    assert [line for line in found.warnings if line.startswith("testbeds differ: ")]
+    frame = pd.read_csv(tmp_path / "testbeds.csv")
+    assert frame["testbed"].tolist() == ["lab1", "lab2", "lab3"] * 2
+    text = (tmp_path / "report.md").read_text()
+    assert text.partition("## Testbeds")[2].partition("##")[0] == snapshot
+    html = (tmp_path / "report.html").read_text()
+    assert "pi2&lt;b&gt;" in html
+    assert "3 testbeds" in html
+    assert [row["testbed"] for row in as_json.plain(as_json.of_report(found, tmp_path))["testbeds"]]
 
 
 @pytest.mark.parametrize("rounds", [(3, 3), (6, 5, 4, 3), (3,) * 8])
