@@ -28,7 +28,7 @@ def testbeds_table(runs: Sequence[Run], trials: pd.DataFrame, agreement: pd.Data
 
     trials: of `analysis.runs.load`; agreement: of `analysis.statistics.testbeds`.
     """
-    names = sorted(trials["testbed"].unique())
+    names = sorted(trials["testbed"].unique()) if "testbed" in trials else []
     if len(names) < 2:
         return None
     facts = {name: _facts(runs, trials[trials["testbed"] == name], name) for name in names}
