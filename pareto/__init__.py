@@ -10,7 +10,7 @@ CLONE = (_PACKAGE.parent / "pareto.sh").is_file()
 COMMAND = "./pareto.sh" if CLONE else "pareto"
 """How the user starts this program."""
 DATA = _PACKAGE.parent if CLONE else _PACKAGE / "data"
-"""Where netem_profiles/, sweeps/ and requirements-worker.txt are; pyproject.toml puts them into the wheel."""
+"""Where netem_profiles/, sweeps/ and the hosts' requirements are; pyproject.toml puts them into the wheel."""
 RESULTS = DATA / "results" if CLONE else Path("results")
 """Where run folders go unless another place is given."""
 PROFILES = RESULTS / "profiles"

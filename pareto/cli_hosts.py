@@ -61,6 +61,7 @@ def list_(testbed: TestbedFile) -> None:
 def setup(
     testbed: TestbedFile,
     host: Annotated[str, typer.Option(help="Only this one, by its name in the file.")] = "",
+    engine: Annotated[str, typer.Option(help="Install what this engine needs, too: onnx.")] = "",
 ) -> None:
     """Make each host's Python environment, and install what shapes its link. A second time takes a second."""
     from pareto.hosts import inventory, setup, ssh_testbed
@@ -70,8 +71,11 @@ def setup(
         raise UserError(
             f"{testbed} has no host {host}" if host else f"{testbed} has no hosts: {COMMAND} hosts add"
         )
+    if engine not in ("", "onnx"):
+        raise UserError(f"--engine {engine}: onnx alone needs packages of its own (docs/engines.md)")
     ask = _ask if sys.stdin.isatty() else None
-    raise typer.Exit(0 if setup.set_up(hosts, ssh_testbed.connect, say=_say, ask=ask) else 2)
+    good = setup.set_up(hosts, ssh_testbed.connect, say=_say, ask=ask, with_engines=engine != "")
+    raise typer.Exit(0 if good else 2)
 
 
 def doctor(

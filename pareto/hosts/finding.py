@@ -15,6 +15,8 @@ from pareto import COMMAND, DATA
 from pareto.hosts.inventory import HostEntry, Side
 
 REQUIREMENTS = DATA / "requirements-worker.txt"
+OF_ENGINES = DATA / "requirements-onnx.txt"
+"""What engines need that come as packages."""
 PYTHONS = ("python3", *(f"python3.{minor}" for minor in range(14, 9, -1)))
 """The interpreters to look for, in this order."""
 OLDEST_PYTHON = (3, 10)
@@ -92,6 +94,12 @@ class Case:
 def digest() -> str:
     """What `venv/.requirements` holds when everything is installed."""
     return hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()
+
+
+def of_engines(device: str) -> bytes:
+    """The requirements of engines on that device."""
+    wanted = OF_ENGINES.read_bytes()
+    return wanted if device == "cpu" else re.sub(rb"(?m)^onnxruntime==", b"onnxruntime-gpu==", wanted)
 
 
 def _pinned(case: Case) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import re
 import shlex
@@ -16,6 +17,7 @@ from pareto.hosts.finding import PYTHONS, Case, digest
 from pareto.hosts.inventory import HostEntry
 
 Say = Callable[[str], None]
+_OF_ENGINES = ".requirements-onnx"
 _QUIET_S = 10.0
 """After this long without a word the user is told what still goes on."""
 _LOST_S = 60.0
@@ -50,8 +52,10 @@ class ReachedHost:
             raise UserError(outcome.words)
 
 
-def provide(site: ReachedHost) -> None:
-    """See to it that the host's interpreter has the packages. Raises UserError, Unreachable.
+def provide(site: ReachedHost, with_engines: bool = False) -> None:
+    """See to it that the host's interpreter has the packages; with_engines: those of engines, too.
+
+    Raises UserError, Unreachable.
 
     The next call goes on from what was done until then.
     """
@@ -74,6 +78,23 @@ def provide(site: ReachedHost) -> None:
             "index that has CUDA builds (pip_index:) or an interpreter that has one (python:), then run hosts setup "
             "again"
         )
+    if with_engines:
+        _provide_engines(site)
+
+
+def _provide_engines(site: ReachedHost) -> None:
+    wanted = finding.of_engines(site.entry.device)
+    if site.entry.python:
+        lines = (line.partition(b"#")[0].strip().decode() for line in wanted.splitlines())
+        names = dict.fromkeys(re.split("[=;]", line)[0] for line in lines if line)
+        raise UserError(
+            f"{site.entry.python} is an interpreter of your own, into which nothing is installed; do it there: "
+            f"{shlex.quote(site.entry.python)} -m pip install {' '.join(names)}"
+        )
+    stamp = hashlib.sha256(wanted).hexdigest()
+    if site.connection.run(f"cat {shlex.quote(f'{site.venv}/{_OF_ENGINES}')}").out.strip() != stamp:
+        _pip(site, wanted, _OF_ENGINES)
+        site.changed = True
 
 
 def are_there(site: ReachedHost) -> bool:
@@ -107,7 +128,7 @@ def _install(site: ReachedHost) -> None:
         if outcome.status != 0:
             raise UserError(f"no virtual environment there: {outcome.words}")
         site.run(f"printf %s {shlex.quote(site.entry.pip_index)} > {venv}/.index")
-    _pip(site)
+    _pip(site, finding.REQUIREMENTS.read_bytes(), ".requirements")
 
 
 _FIND_PYTHON = f"""
@@ -137,13 +158,14 @@ def _find_python(connection: Connection) -> str:
     raise UserError("no python3 there: sudo apt-get install python3 python3-venv")
 
 
-def _pip(site: ReachedHost) -> None:
+def _pip(site: ReachedHost, requirements: bytes, stamp: str) -> None:
+    """Install these. stamp: the file in the environment that then holds their digest. Raises UserError."""
     venv, index = site.venv, site.entry.pip_index
     there = f"cd {shlex.quote(venv)}"
     # .installing outlives a pip that is killed: nobody knows what it leaves, and the next one begins anew.
     # Not /tmp: where that is in memory, it may be smaller than torch.
-    begin = "rm -f .requirements && mkdir -p .tmp && : > .installing && cat > requirements.txt"
-    site.run(f"{there} && {begin}", io.BytesIO(finding.REQUIREMENTS.read_bytes()))
+    begin = f"rm -f {stamp} && mkdir -p .tmp && : > .installing && cat > requirements.txt"
+    site.run(f"{there} && {begin}", io.BytesIO(requirements))
     tries = [["--index-url", index], ["--extra-index-url", index]] if index else [[]]
     for number, options in enumerate(tries, start=1):
         progress = _Progress(site, "asking for packages")
@@ -151,8 +173,8 @@ def _pip(site: ReachedHost) -> None:
         argv += ["--disable-pip-version-check", "--no-input", "--no-color", "--progress-bar", "off", *options]
         outcome = _watched(site, [*argv, "-r", f"{venv}/requirements.txt"], progress)
         if outcome.status == 0:
-            stamp = f"printf %s {digest()} > .part && mv .part .requirements"
-            site.run(f"{there} && rm -rf .tmp .installing && {stamp}")
+            stamped = f"printf %s {hashlib.sha256(requirements).hexdigest()} > .part && mv .part {stamp}"
+            site.run(f"{there} && rm -rf .tmp .installing && {stamped}")
             return
         lacks = re.match(r"No matching distribution found for (\S+)", progress.error)
         if lacks and number < len(tries) and not progress.unanswered:

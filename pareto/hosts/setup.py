@@ -29,12 +29,17 @@ Connect = Callable[[HostEntry], Connection]
 
 
 def set_up(
-    hosts: Sequence[HostEntry], connect: Connect, *, say: Say, ask: Callable[[str], str] | None
+    hosts: Sequence[HostEntry],
+    connect: Connect,
+    *,
+    say: Say,
+    ask: Callable[[str], str] | None,
+    with_engines: bool = False,
 ) -> bool:
     """Set the hosts up side by side, with the host's name before each line; returns whether all of it is done.
 
     `ask` gets the user's password for sudo there, given a prompt; None where there is no terminal. Passwords come
-    first, so that nobody has to wait for the question.
+    first, so that nobody has to wait for the question. with_engines: what engines need that come as packages, too.
     """
     saying = threading.Lock()
 
@@ -47,7 +52,9 @@ def set_up(
     try:
         for site in sites:
             _contained(site, partial(_provide_helper, site, ask))
-        side_by_side([partial(_contained, site, partial(packages.provide, site)) for site in sites])
+        side_by_side(
+            [partial(_contained, site, partial(packages.provide, site, with_engines)) for site in sites]
+        )
     finally:
         for site in sites:
             site.connection.close()

@@ -94,4 +94,4 @@ def test_the_wheel_has_what_a_clone_has(wheel: Path) -> None:
         f"pareto/data/{name}" if name.startswith(("netem_profiles", "sweeps")) else name for name in expected
     }
     assert moved - names == set()
-    assert "pareto/data/requirements-worker.txt" in names
+    assert {f"pareto/data/requirements-{kind}.txt" for kind in ("worker", "onnx")} <= set(names)

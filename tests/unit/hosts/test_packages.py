@@ -63,11 +63,13 @@ def told(host: ExampleHost) -> list[str]:
     return [line for line in host.lines if not line.startswith("pi: still ")]
 
 
-def set_up(host: ExampleHost, **fields: object) -> bool:
+def set_up(host: ExampleHost, *, engines: bool = False, **fields: object) -> bool:
     """Once; what it says goes to the host's lines, which begin anew."""
     host.lines.clear()
     member = host.member(**fields)
-    return setup.set_up([member], lambda _: ThisMachine(), say=host.lines.append, ask=None)
+    return setup.set_up(
+        [member], lambda _: ThisMachine(), say=host.lines.append, ask=None, with_engines=engines
+    )
 
 
 def installed(host: ExampleHost, name: str) -> str:
@@ -102,6 +104,35 @@ def test_other_requirements_go_into_the_environment_there_is(host: ExampleHost) 
     assert set_up(host)
     assert installed(host, "tiny") == "1.1"
     assert mark.exists()
+
+
+def test_what_engines_need_is_installed_where_it_is_asked_for(
+    host: ExampleHost, monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
+) -> None:
+    wanted = host.home / "requirements-onnx.txt"
+    wanted.write_text("# Of engines.\nonnxruntime==1.0\nonnx==1.0\n")
+    monkeypatch.setattr(finding, "OF_ENGINES", wanted)
+    for name in ("onnxruntime", "onnx"):
+        host.offer(name, "1.0")
+    set_up(host)
+    assert not (host.venv / ".requirements-onnx").exists()
+    assert set_up(host, engines=True)
+    assert (installed(host, "onnx"), installed(host, "tiny")) == ("1.0", "1.0")
+    assert set_up(host, engines=True)
+    assert calls_of_pip(host) == 2, "once each"
+    host.offer("onnx", "1.1")
+    wanted.write_text("onnxruntime==1.0\nonnx==1.1\n")
+    assert set_up(host, engines=True)
+    assert installed(host, "onnx") == "1.1"
+    monkeypatch.setattr(finding, "REQUIREMENTS", REQUIREMENTS)
+    assert not set_up(host, engines=True, python=sys.executable)
+    assert host.lines == snapshot
+
+
+def test_a_gpu_has_another_build_of_onnx_runtime() -> None:
+    lines = {device: finding.of_engines(device).decode() for device in ("cpu", "cuda:0")}
+    assert "onnxruntime-gpu==" in lines["cuda:0"] and "\nonnxruntime==" not in lines["cuda:0"]
+    assert lines["cuda:0"].replace("-gpu==", "==") == lines["cpu"]
 
 
 def test_a_half_made_environment_is_made_anew(host: ExampleHost) -> None:
