@@ -215,19 +215,10 @@ def _late_s(
         return None
     (crossing,) = crossings
     expected_s = crossing.occupied_s[0] / GOODPUT
-    took_s = 8 * crossing.sent_bytes / loaded - _ahead_s(result)
+    took_s = 8 * crossing.sent_bytes / loaded
     if took_s <= _latest_s(expected_s, tolerance):
         return None
     return took_s + _beside_s(crossing), expected_s + _beside_s(crossing)
-
-
-def _ahead_s(result: TrialResult) -> float:
-    """What the edge's stage took less than alone, in seconds.
-
-    A host with a part of a core may overdraw it at the end of a stage, and then waits before it sends.
-    """
-    alone_s, took_s = result.hosts[EDGE].baseline_s, result.compute_s.get(EDGE)
-    return 0.0 if alone_s is None or took_s is None else max(0.0, alone_s - took_s)
 
 
 def _latest_s(expected_s: float, tolerance: Tolerance) -> float:

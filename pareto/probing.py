@@ -21,9 +21,9 @@ BARE_S = 0.5
 BARE_PINGS = 20
 FIRST_BULK_BYTES, MOST_BULK_BYTES = 1 << 18, 32 << 20
 MOST_SETTLING = 5
-CROSSINGS, CROSSINGS_S, MOST_BUSY_S = 8, 15.0, 0.2
+CROSSINGS, CROSSINGS_S = 8, 15.0
 """How often the same bytes cross the idle link, of which the first half opens the congestion windows; fewer times where
-that takes longer; and how long the near host computes before each at the most."""
+that takes longer."""
 
 
 def probed(
@@ -65,13 +65,9 @@ def bare(near: Session) -> probe.Reading:
     return near.ask(Question(out, back, pings=BARE_PINGS), TIMEOUT_S)
 
 
-def crossing_s(near: Session, sent: int, back: int, busy_s: float) -> float:
-    """Seconds in which so many bytes and their answer cross the link now by TCP, while nothing else does.
-
-    busy_s: what the near host computes before it sends, as a stage does: one that may use a part of its core only must
-    then wait for it.
-    """
-    ask = Question(pings=0, message=max(1, sent), answer=max(1, back), busy_s=min(busy_s, MOST_BUSY_S))
+def crossing_s(near: Session, sent: int, back: int) -> float:
+    """Seconds in which so many bytes and their answer cross the link now by TCP, while nothing else does."""
+    ask = Question(pings=0, message=max(1, sent), answer=max(1, back))
     took_s: list[float] = []
     while len(took_s) < CROSSINGS and (len(took_s) < 2 or sum(took_s) < CROSSINGS_S):
         took_s.append(near.ask(ask, TIMEOUT_S).message_s or 0.0)

@@ -13,7 +13,6 @@ from pareto import devices
 from pareto.bounds import Crossing
 from pareto.faults import Samples, crossed_late
 from pareto.hosts.connection import FAULTS
-from pareto.hosts.host import EDGE
 from pareto.hosts.inventory import THIS_MACHINE
 from pareto.hosts.testbed import Link
 from pareto.link import probe
@@ -67,9 +66,9 @@ class AnyWorkers(Protocol):
         self, link: Link, profile: Profile, tolerance: probe.Tolerance
     ) -> tuple[probe.Probed, probe.Span]: ...
 
-    def idle_crossing_s(self, link: Link, crossing: Crossing, busy_s: float) -> float | None:
-        """Seconds in which a request's bytes and its result's cross the link now, while nothing else does; None where
-        that is not measured. busy_s: what the near host computes before."""
+    def idle_crossing_s(self, link: Link, crossing: Crossing) -> float | None:
+        """Seconds in which a request's bytes and its result's cross the link now at the latest, while nothing else
+        does; None where that is not measured."""
         return None
 
     def crossings(
@@ -270,7 +269,7 @@ class Runner:
         idle_s = None
         if isinstance(result, TrialResult) and crossed_late(cell, crossings, result, probes, self.tolerance):
             began = self.now()
-            idle_s = self.workers.idle_crossing_s(links[0][0], crossings[0], result.compute_s.get(EDGE, 0.0))
+            idle_s = self.workers.idle_crossing_s(links[0][0], crossings[0])
             self.tally.probing += self.now() - began
         row = trial_row(
             cell, crossings, result, probes, samples, self.slowed, self.others, self.tolerance, idle_s

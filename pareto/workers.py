@@ -48,6 +48,11 @@ MOST_REQUESTS = 60
 NOT_SHAPED = "none"
 
 
+OVERDRAWN_S = 0.004
+"""What a stage may use of a core beyond its host's share of it, until the kernel looks (every 1/250 s). The host waits
+until that is paid back, and what follows the stage is late."""
+
+
 class Workers(AnyWorkers):
     """A worker on each host of the chain.
 
@@ -177,10 +182,14 @@ class Workers(AnyWorkers):
         asked, is_local = self._question(promised), self._testbed.is_local
         return probed(link.shaper, near, promised, tolerance, asked, is_local=is_local)
 
-    def idle_crossing_s(self, link: Link, crossing: Crossing, busy_s: float) -> float:
-        """Seconds in which a request's bytes and its result's cross the link now. busy_s: of the stage before it."""
+    def idle_crossing_s(self, link: Link, crossing: Crossing) -> float:
+        """Seconds in which a request's bytes and its result's cross the link now, and what a near host with a share of
+        a core may have to wait for that before it sends."""
         near = self._sessions[link.near.role]
-        return crossing_s(near, round(crossing.sent_bytes), crossing.result_bytes, busy_s)
+        share: float = self._testbed.facts.get("hosts", {}).get(link.near.role, {}).get("cpu_share", 1.0)
+        return crossing_s(near, round(crossing.sent_bytes), crossing.result_bytes) + OVERDRAWN_S * (
+            1 / share - 1
+        )
 
     def bare_links(self) -> dict[str, probe.Reading]:
         """Measure the links between real hosts, before anything is emulated on them; by name."""

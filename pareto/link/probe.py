@@ -101,7 +101,6 @@ class Question(Request[Reading], op="probe"):
     wait_s: _Wait = 1.0
     message: _Bytes = 0
     answer: Annotated[int, Bounds(1, 15_000_000_000)] = 1
-    busy_s: _Wait = 0.0
     constant: bool = True
 
     def __post_init__(self) -> None:

@@ -100,7 +100,6 @@ class ProbeClient:
             else:
                 reading = replace(reading, sample=by_udp.sample, sample_back=by_udp.sample_back)
         if question.message:
-            _compute(question.busy_s)
             reading = replace(reading, message_s=self._time_message(question.message, question.answer))
         return reading
 
@@ -152,13 +151,6 @@ class ProbeClient:
         self._sock.sendall(message)
         _sink(self._sock, answer)
         return time.perf_counter() - started
-
-
-def _compute(seconds: float) -> None:
-    """Use the processor for so long: what a host may use of it is then spent, as after a stage."""
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end:
-        pass
 
 
 def _receive(sock: socket.socket) -> tuple[tuple[bytes, int, int], int]:

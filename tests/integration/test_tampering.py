@@ -116,7 +116,7 @@ def measured(
     after()
     crossed, probes, idle_s = workers.crossings(it, [profile]), {link.name: (first, probed())}, None
     if isinstance(told, TrialResult) and crossed_late(it, crossed, told, probes, Tolerance()):
-        idle_s = workers.idle_crossing_s(link, crossed[0], told.compute_s[EDGE])
+        idle_s = workers.idle_crossing_s(link, crossed[0])
     return trial_row(it, crossed, told, probes, idle_s=idle_s)
 
 

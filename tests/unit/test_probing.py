@@ -50,12 +50,10 @@ def test_the_same_bytes_cross_the_idle_link_as_often_as_time_allows(each_s: floa
     """The first crossings open the congestion windows, and do not count."""
     took = iter([9 * each_s if times == 8 else each_s, *[each_s] * 7])
     edge = FarEnd({"probe": lambda request: reading(message_s=next(took))})
-    assert probing.crossing_s(Session("pi", edge), 1_200_000, 2_800_000, 3.0) == each_s
+    assert probing.crossing_s(Session("pi", edge), 1_200_000, 2_800_000) == each_s
     asked = edge.of("probe")
     assert len(asked) == times
-    assert {(each["message"], each["answer"], each["busy_s"]) for each in asked} == {
-        (1_200_000, 2_800_000, 0.2)
-    }
+    assert {(each["message"], each["answer"]) for each in asked} == {(1_200_000, 2_800_000)}
 
 
 @pytest.mark.parametrize(

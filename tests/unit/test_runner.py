@@ -319,8 +319,8 @@ class OverAnIdleLink(StandInWorkers):
 
     idle_s = 0.4
 
-    def idle_crossing_s(self, link: Link, crossing: Crossing, busy_s: float) -> float:
-        self.crossed = [*getattr(self, "crossed", []), (crossing.payload_bytes, busy_s)]
+    def idle_crossing_s(self, link: Link, crossing: Crossing) -> float:
+        self.crossed = [*getattr(self, "crossed", []), crossing.payload_bytes]
         return self.idle_s
 
 
@@ -334,7 +334,7 @@ def test_bytes_that_crossed_late_cross_the_idle_link_again(store: Store, idle_s:
         cast(AnyWorkers, workers), store, {"slow": (slow,)}, Tolerance(), Follower(False), Tally()
     )
     runner.run(Plan((replace(TRIAL, cell=replace(CELL, netem="slow")),), 1))
-    assert workers.crossed == [(100_352, 0.01)]
+    assert workers.crossed == [100_352]
     assert store.rows()[0]["status"] == status, store.rows()[0]["reason"]
 
 

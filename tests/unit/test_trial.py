@@ -657,16 +657,6 @@ def test_requests_that_cross_late_are_held_against_the_same_bytes_over_the_idle_
     assert made["reason"] == snapshot
 
 
-def test_an_edge_that_pays_for_its_stage_while_it_sends_is_no_slow_link() -> None:
-    """Its share of the core was overdrawn when the stage ended: the stage took less than alone, and sending more."""
-    exact = Reading(0.2, 5e6 * GOODPUT, None)
-    probes = {"edge-server": (Probed(exact, ""), Probed(exact, ""))}
-    late = took(0.2 + ON_WIRE_S + 0.02)
-    for alone_s, is_late in ((0.010, True), (0.030, False)):
-        result = result_of({"edge": late | {"baseline_s": alone_s}, "server": USAGE})
-        assert crossed_late(CELL, [CROSSING], result, probes, Tolerance()) is is_late
-
-
 def test_requests_that_cross_as_the_probes_say_are_not_late() -> None:
     exact = Reading(0.2, 5e6 * GOODPUT, None)
     probes = {"edge-server": (Probed(exact, ""), Probed(exact, ""))}

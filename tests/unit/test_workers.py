@@ -15,6 +15,7 @@ import pytest
 from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
+from pareto.bounds import Crossing
 from pareto.hosts.host import EDGE, SERVER, Host, TcpSettings, TestbedError
 from pareto.hosts.session import SessionError, SessionLost
 from pareto.hosts.shaping import Shaper
@@ -372,6 +373,22 @@ def test_a_real_link_that_was_promised_nothing_is_not_judged(bed: Testbed, ends:
         assert workers.probed(link, NONE, Tolerance())[0].fault == ""
         bed.is_local = True
         assert "50 ms" in workers.probed(link, NONE, Tolerance())[0].fault
+
+
+@pytest.mark.parametrize(("share", "at_the_latest_s"), [(None, 0.1), (1.0, 0.1), (0.25, 0.112)])
+def test_a_host_with_a_share_of_a_core_may_wait_for_it_before_it_sends(
+    bed: Testbed, ends: Ends, share: float | None, at_the_latest_s: float
+) -> None:
+    ends.link["message_s"] = 0.1
+    if share is not None:
+        bed.facts["hosts"] = {EDGE: {"cpu_share": share}}
+    with closing(workers_of(bed)) as workers:
+        workers.start()
+        (link,) = workers.links
+        crossing = Crossing(link.name, NONE, 1000, 4000)
+        assert workers.idle_crossing_s(link, crossing) == pytest.approx(at_the_latest_s)
+    asked = ends.worker(EDGE).of("probe")[-1]
+    assert (asked["message"], asked["answer"]) == (1000, 4000)
 
 
 def test_a_trial_has_its_stage_and_tells_what_it_served(bed: Testbed, ends: Ends) -> None:

@@ -137,34 +137,19 @@ def test_a_message_is_timed_until_the_server_has_it_all(
     assert late > SLOW_S
 
 
-def test_a_message_and_its_answer_are_timed_without_what_was_computed_before(
+def test_a_message_has_an_answer_of_so_many_bytes(
     server: ProbeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    computed: list[float] = []
     sunk: list[int] = []
 
     def sink(sock: socket.socket, nbytes: int) -> list[Arrival]:
         sunk.append(nbytes)
         return _sink(sock, nbytes)
 
-    def compute(seconds: float) -> None:
-        computed.append(seconds)
-        time.sleep(SLOW_S)
-
     monkeypatch.setattr(probe, "_sink", sink)
-    monkeypatch.setattr(probe, "_compute", compute)
     client = ProbeClient("127.0.0.1", server.port, "t")
-    took_s = client.measure(Question(message=300_000, answer=2_000_000, busy_s=0.1)).message_s
-    assert took_s is not None
-    assert took_s < SLOW_S
-    assert computed == [0.1]
+    assert client.measure(Question(message=300_000, answer=2_000_000)).message_s
     assert sorted(sunk) == [300_000, 2_000_000]
-
-
-def test_computing_uses_the_processor() -> None:
-    began = time.thread_time()
-    probe._compute(0.02)
-    assert time.thread_time() > began
 
 
 def test_a_peer_that_falls_silent_amid_a_question_is_let_go(
