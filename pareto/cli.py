@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, NoReturn
 import typer
 
 from analysis.escaping import terminal
-from pareto import COMMAND, PROFILES, RESULTS, __version__, cli_help, cli_hosts
+from pareto import COMMAND, PROFILES, RESULTS, __version__, cli_fleet, cli_help, cli_hosts
 from pareto import options as declared
 from pareto.errors import UserError, in_plain_words
 from pareto.hosts.host import SERVED
@@ -103,6 +103,8 @@ OF_DEVICES = (
 )
 NOT_BY_HAND = (
     "testbed",
+    "cluster",
+    "certificates",
     "edge_only",
     "server_only",
     "hosts",
@@ -502,6 +504,7 @@ def transport(
 
 
 app.add_typer(cli_hosts.app, name="hosts", rich_help_panel=OF_HOSTS)
+app.add_typer(cli_fleet.app, name="fleet", rich_help_panel=OF_HOSTS)
 for _command, _example in (
     (cli_hosts.doctor, "doctor --testbed lab.yaml"),
     (cli_hosts.serve, "serve --listen 192.0.2.1 --token-file token"),
@@ -526,7 +529,7 @@ def main() -> int:
     if cli_help.COMPLETE in os.environ:
         cli_help.complete(app)
     arguments = sys.argv[1:]
-    if arguments in ([], ["netem"], ["hosts"], ["bench"]):
+    if arguments in ([], ["netem"], ["hosts"], ["fleet"], ["bench"]):
         arguments.append("--help")
     if arguments[0].startswith("-") and arguments[0] not in ("--help", "-h", "--version"):
         arguments = ["run", *arguments]

@@ -50,6 +50,15 @@ _EXAMPLES = {
     "hosts setup": ("hosts setup --testbed lab.yaml",),
     "doctor": ("doctor", "doctor --testbed lab.yaml"),
     "serve": ("serve --listen 192.0.2.1 --token-file token",),
+    "fleet": (
+        "fleet certificates lab",
+        "fleet scheduler --listen tls://192.0.2.1:8786 --certificates lab",
+        "fleet join --scheduler tls://192.0.2.1:8786 --certificates lab --testbed lab1.yaml",
+        "--model mobilenetv2 --netem wifi --cluster tls://192.0.2.1:8786 --certificates lab",
+    ),
+    "fleet certificates": ("fleet certificates lab",),
+    "fleet scheduler": ("fleet scheduler --listen tls://192.0.2.1:8786 --certificates lab",),
+    "fleet join": ("fleet join --scheduler tls://192.0.2.1:8786 --certificates lab --testbed lab1.yaml",),
     "completion": ("completion bash >> ~/.bashrc",),
 }
 """What is typed after the program's name, by command."""

@@ -18,6 +18,7 @@ from analysis.runs.manifest import FILE as MANIFEST
 from pareto import COMMAND, __version__, dataset_names, profile_files
 from pareto.codecs.registry import is_own
 from pareto.errors import UserError
+from pareto.fleet.testbeds import several
 from pareto.hosts.inventory import SIMULATED, THIS_MACHINE
 from pareto.options import OPTIONS
 from pareto.store import Store, read_manifest
@@ -83,28 +84,40 @@ def utc_now() -> str:
 def check_same(store: Store, sweep: Sweep, models: Records, networks: Networks) -> None:
     """Raises UserError where a run would go on with other models, profiles or hosts than it began with."""
     manifest = store.manifest()
-    if manifest.get("testbed_hosts") != _testbed_hosts(sweep):
+    then, now = manifest.get("testbed_hosts"), _testbed_hosts(sweep)
+    if sweep.fleet and then and now:  # one may be left out meanwhile, and another added
+        then, now = (
+            {name: each for name, each in one.items() if name in then and name in now} for one in (then, now)
+        )
+    if then != now:
         raise UserError(f"{store.folder} was made when {sweep.testbed} said something else: start a new run")
+    if words := difference(manifest, models, networks):
+        raise UserError(f"{store.folder} was made {words}: start a new run")
+
+
+def difference(manifest: Mapping[str, Any], models: Records, networks: Networks) -> str:
+    """What of a manifest's models and profiles is other than these: `with other weights of X`; empty where nothing."""
     for name, model in models.items():
         then, now_made = manifest["models"].get(name, {}), json.loads(json.dumps(model))
         for key, words in _DECIDES.items():
             if then.get(key) != now_made.get(key):
-                raise UserError(f"{store.folder} was made with {words} of {name}: start a new run")
-        _check_own_codecs(store, then.get(_OWN_CODECS) or {}, now_made.get(_OWN_CODECS) or {})
+                return f"with {words} of {name}"
+        if words := _other_codec(then.get(_OWN_CODECS) or {}, now_made.get(_OWN_CODECS) or {}):
+            return words
     for name, record in _profiles(networks).items():
         if manifest["profiles"].get(name) != record:
-            raise UserError(
-                f"{store.folder} was made when profile {name} said something else: start a new run"
-            )
+            return f"when profile {name} said something else"
+    return ""
 
 
-def _check_own_codecs(store: Store, then: Records, now: Records) -> None:
-    """Raises UserError where a user's own codec is another than the run began with."""
+def _other_codec(then: Records, now: Records) -> str:
+    """Which of the user's own codecs is another; empty where none is."""
     for codec in sorted({*then, *now}):
         old, new = then.get(codec, {}), now.get(codec, {})
         for key, words in (*_DECIDES.items(), ("points", "other points")):
             if old.get(key) != new.get(key):
-                raise UserError(f"{store.folder} was made with {words} of codec {codec}: start a new run")
+                return f"with {words} of codec {codec}"
+    return ""
 
 
 def _profiles(networks: Networks) -> dict[str, Any]:
@@ -113,7 +126,12 @@ def _profiles(networks: Networks) -> dict[str, Any]:
 
 
 def _testbed_hosts(sweep: Sweep) -> dict[str, Any] | None:
-    """What of a testbed file decides what is measured; None for a testbed that has no file."""
+    """What of a testbed file decides what is measured; None for a testbed that has no file. Of a fleet, by name."""
+    if sweep.cluster is not None:
+        return None
+    if sweep.fleet:
+        each = {name: _testbed_hosts(sweep.on(testbed)) for name, testbed in sweep.testbeds.items()}
+        return {name: hosts for name, hosts in each.items() if hosts is not None} or None
     if sweep.simulated:
         from pareto import simulated
 
@@ -217,7 +235,9 @@ _OUTSIDE: Mapping[str, Callable[[Any], bool]] = {
     "weights": lambda source: source not in ("seeded", "pretrained"),
     "dataset": dataset_names.runs_code,
     "data_path": lambda path: path is not None,
-    "testbed": lambda name: name not in (THIS_MACHINE, SIMULATED),
+    "testbed": lambda text: any(name not in (THIS_MACHINE, SIMULATED) for name in several(text)),
+    "cluster": lambda address: address is not None,
+    "certificates": lambda path: path is not None,
     "token_file": lambda path: path is not None,
 }
 """Options whose value may name a file or hosts, and whether a value does."""

@@ -243,8 +243,20 @@ _OPTIONS = (
     Option(
         "testbed",
         "Where it runs: local, a file that names SSH hosts, served:ADDRESS, or simulated (simulated:FILE), which "
-        "measures nothing.",
+        "measures nothing. Several at once with commas: lab1.yaml,lab2.yaml,local.",
         "local",
+        group=HOSTS,
+    ),
+    Option(
+        "cluster",
+        "Measure on the testbeds that joined this scheduler (fleet join), such as tls://lab:8786.",
+        metavar="ADDRESS",
+        group=HOSTS,
+    ),
+    Option(
+        "certificates",
+        "With --cluster tls://...: the folder that fleet certificates wrote.",
+        type=Path,
         group=HOSTS,
     ),
     Option("token_file", "With served:ADDRESS: the file that serve wrote there.", type=Path, group=HOSTS),

@@ -19,6 +19,7 @@ from analysis.naming import file_stem
 from pareto import COMMAND, PROFILES, plain_files, plan, reporting, screen, starting
 from pareto.console import Doing
 from pareto.console import console as standard_output
+from pareto.fleet import cluster
 from pareto.hosts.connection import FAULTS
 from pareto.hosts.host import TestbedError
 from pareto.hosts.inventory import SIMULATED, THIS_MACHINE
@@ -26,13 +27,15 @@ from pareto.hosts.testbed import Testbed, require_testbed
 from pareto.manifest import check_same, driver, new_manifest, resume_command, utc_now
 from pareto.model_names import may_be_model
 from pareto.plan import ModelFacts, Plan
-from pareto.runner import Aborted, AnyWorkers, Runner, Tally, link_facts
+from pareto.runner import Aborted, AnyWorkers, Runner, Sink, Tally, Watcher, link_facts
 from pareto.stopping import Stopping
 from pareto.store import Store, StoreError
 from pareto.sweep import Condition, Sweep, links_of, networks_of
 from pareto.workers import Workers
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from analysis.model_profile import ModelProfile
     from analysis.statistics.stability import Certainty
     from pareto import simulated
@@ -58,7 +61,7 @@ def run(
             check_same(store, sweep, job.records, job.networks)
         done = store.done() if store is not None else frozenset()
         planned = plan.make(sweep, job.facts, job.networks, done)
-        cores = len(os.sched_getaffinity(0)) if sweep.testbed == THIS_MACHINE else None
+        cores = len(os.sched_getaffinity(0)) if sweep.testbed == THIS_MACHINE and not sweep.fleet else None
         screen.plan(job.console, sweep, job.facts, job.networks, planned, cores)
         if dry_run:
             return 0
@@ -73,22 +76,36 @@ def run(
 class Job:
     """A sweep with its networks and models, which are prepared, on a testbed or in a simulation."""
 
-    def __init__(self, sweep: Sweep, began: float, *, dry_run: bool, launch: bool = False) -> None:
+    def __init__(
+        self,
+        sweep: Sweep,
+        began: float,
+        *,
+        dry_run: bool,
+        launch: bool = False,
+        console: Console | None = None,
+    ) -> None:
         """launch: a local testbed is built, and its workers begin to start, before the models are prepared, as both
         take seconds; but not for a model that there cannot be, nor where a user's own codec is to be tried first. Other
         hosts are logged in to when the input is known to be good. Raises UserError, TestbedError.
         """
-        self.console = standard_output()
-        self.tally = Tally()
+        self.console = console or standard_output()
+        self.tally = Tally(at_once=len(sweep.testbeds))
         self._began = began
         self._simulation = None
         if sweep.simulated:
             from pareto import simulated
 
-            self._simulation = simulated.Simulation(simulated.load(sweep.testbed), began)
-        elif not dry_run:
-            require_testbed(sweep.testbed, sweep.edge_cpu, sweep.token_file, sweep.alone)
-        self._now = time.monotonic if self._simulation is None else self._simulation.clock
+            first = next(iter(sweep.testbeds.values()))
+            self._simulation = simulated.Simulation(simulated.load(first), began)
+        elif not dry_run and sweep.cluster is None:
+            for testbed in dict.fromkeys(sweep.testbeds.values()):
+                require_testbed(testbed, sweep.edge_cpu, sweep.token_file, sweep.alone)
+        if sweep.fleet and not dry_run:
+            cluster.require()
+        # A fleet's testbeds have clocks of their own.
+        is_real = self._simulation is None or sweep.fleet
+        self._now = time.monotonic if is_real or self._simulation is None else self._simulation.clock
         self._links = links_of(sweep)
         self.networks = networks_of(sweep, self._links)
         self.sweep = sweep
@@ -99,6 +116,7 @@ class Job:
                 launch
                 and not dry_run
                 and sweep.testbed == THIS_MACHINE
+                and not sweep.fleet
                 and all(map(may_be_model, sweep.models))
                 and not any(codec.own for codec in sweep.coding)
             ):
@@ -117,7 +135,7 @@ class Job:
 
     def _launch(self, undo: ExitStack) -> None:
         """Build the testbed and have the workers begin to start. Raises TestbedError."""
-        bed = self._testbed()
+        bed = self.testbed()
         undo.callback(bed.close)
         workers = self._of_testbed(bed)
         undo.callback(workers.close)
@@ -235,6 +253,7 @@ class Job:
             partial(self.console.print, markup=False),
             self._now,
             search,
+            lambda: -(-self.tally.at_once // (len(self.facts) * len(self.networks))),
         )
 
     def run(self, store: Store, planned: Plan, stopping: Stopping, figures: str) -> int:
@@ -278,6 +297,11 @@ class Job:
         self.console.print(f"go on with: {command}", markup=False, soft_wrap=True)
 
     def _measure(self, store: Store, planned: Plan, stopping: Stopping) -> None:
+        if self.sweep.fleet:
+            from pareto.fleet.driver import measure_plan
+
+            measure_plan(self, store, planned, stopping)
+            return
         parts, search = stopping.plans(planned), stopping.search
         # The first is taken before a testbed is built: a run that goes on may have measured enough.
         is_first_search = search is not None and search.lacks_profiles
@@ -285,14 +309,14 @@ class Job:
         if first is None and not is_first_search:
             return
         expected = planned if search is None else first or Plan((), planned.rounds)
-        with ExitStack() as ending, closing(self._testbed()) as bed:
+        with ExitStack() as ending, closing(self.testbed()) as bed:
             session: dict[str, Any] = {
                 "started_at": utc_now(),
                 "driver": driver(),
                 "testbed_name": self.sweep.testbed_name,
                 "testbed": bed.facts,
             }
-            workers = self._workers(bed, len(store.manifest()["sessions"]))
+            workers = self.workers(bed, len(store.manifest()["sessions"]))
             with (
                 closing(workers),
                 screen.Progress(self.console, expected, shares_machine=bed.is_local) as progress,
@@ -315,21 +339,7 @@ class Job:
                 }
                 manifest["sessions"] = [*manifest["sessions"], session]
                 store.write_manifest(manifest)
-                runner = Runner(
-                    workers,
-                    store,
-                    self.networks,
-                    self.sweep.link_tolerance,
-                    progress,
-                    self.tally,
-                    self._now,
-                    self.sweep.slowdown,
-                    self.sweep.others,
-                    self.sweep.seed,
-                    self.sweep.restart_rounds,
-                    store.starts(),
-                    self.sweep.testbed_name,
-                )
+                runner = self.runner(workers, store, progress, self.sweep.testbed_name, store.starts())
                 try:
                     for part in itertools.chain(filter(None, [first]), parts):
                         progress.expect(part)
@@ -341,12 +351,13 @@ class Job:
                     stopping.failed()
                     raise
                 finally:
-                    session |= self._ended(workers, bed) | {"stopping": stopping.record()}
+                    session |= self.ended(workers, bed) | {"stopping": stopping.record()}
                     store.write_manifest(manifest)
             for line in screen.lateness(session["shaping"]):
                 self.console.print(f"attention: {line}", markup=False)
 
-    def _testbed(self) -> Testbed:
+    def testbed(self) -> Testbed:
+        """Open it; where it is launched already, that one. Raises TestbedError."""
         if self._simulation is not None:
             return self._simulation.testbed(self._links + 1)
         if self._opened is not None:
@@ -356,7 +367,8 @@ class Job:
             self.sweep, profiles, lambda line: self.console.print(line, markup=False, highlight=False)
         )
 
-    def _workers(self, bed: Testbed, session: int) -> AnyWorkers:
+    def workers(self, bed: Testbed, session: int) -> AnyWorkers:
+        """Those of a testbed. session: how many the run had before."""
         if self._simulation is None:
             return self._opened[1] if self._opened is not None else self._of_testbed(bed)
         from pareto import simulated
@@ -367,7 +379,28 @@ class Job:
         sweep = self.sweep
         return Workers(bed, self._prepared, sweep.transports, sweep.sample, sweep.tcp)
 
-    def _ended(self, workers: AnyWorkers, bed: Testbed) -> dict[str, Any]:
+    def runner(
+        self, workers: AnyWorkers, store: Sink, watcher: Watcher, testbed: str, starts: int = 0
+    ) -> Runner:
+        """testbed: its name. starts: how often the run's workers have started."""
+        sweep = self.sweep
+        return Runner(
+            workers,
+            store,
+            self.networks,
+            sweep.link_tolerance,
+            watcher,
+            self.tally,
+            self._now,
+            sweep.slowdown,
+            sweep.others,
+            sweep.seed,
+            sweep.restart_rounds,
+            starts,
+            testbed,
+        )
+
+    def ended(self, workers: AnyWorkers, bed: Testbed) -> dict[str, Any]:
         """What the session's record says when it is over, however it ended."""
         tally = self.tally
         return {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from typing import Any, Protocol
@@ -20,7 +20,7 @@ from pareto.link.profile import Profile, seed_of
 from pareto.messages import WrongOutput
 from pareto.options import OTHERS, SLOWED
 from pareto.plan import Plan, Trial, starts_anew
-from pareto.store import Row, Store
+from pareto.store import Row
 from pareto.sweep import Cell
 from pareto.trial import TrialResult, stage_rows, trial_row
 
@@ -31,6 +31,27 @@ MOST_READINGS = 4
 """Readings of a link, of which the last counts: a link that is off is off in each, a hiccup is in one or two."""
 RECENT_S = 2.0
 """A probe after one trial that is no older serves as the probe before the next trial."""
+
+
+class Sink(Protocol):
+    """Where a runner writes: a `Store`, or what sends it to one."""
+
+    @property
+    def run(self) -> str: ...
+
+    def append_trial(self, row: Row) -> None: ...
+
+    def append_stages(self, rows: Iterable[Row]) -> None: ...
+
+    def append_link(self, row: Row) -> None: ...
+
+    def write_requests(
+        self, cell: Cell, number: int, phases: Mapping[str, Mapping[str, list[Any]]]
+    ) -> None: ...
+
+    def write_devices(
+        self, cell: Cell, number: int, series: Mapping[str, Mapping[str, list[Any]]]
+    ) -> None: ...
 
 
 class Aborted(Exception):
@@ -125,13 +146,15 @@ class Tally:
     driver_cpu: float = 0.0
     trials: int = 0
     faulty: list[Row] = field(default_factory=list)
+    at_once: int = 1
+    """How many testbeds measure at the same time."""
     rebuilt: list[Row] = field(default_factory=list)
     """When the testbed was built again, for which trial, and why."""
 
     @property
     def pace(self) -> float:
-        """What trials take, as a multiple of what was foreseen."""
-        return self.wall / self.foreseen if self.foreseen else 1.0
+        """What trials take of the run's time, as a multiple of what was foreseen for each."""
+        return (self.wall / self.foreseen if self.foreseen else 1.0) / self.at_once
 
 
 @dataclass
@@ -145,7 +168,7 @@ class Runner:
     """
 
     workers: AnyWorkers
-    store: Store
+    store: Sink
     networks: Mapping[str, Sequence[Profile]]
     tolerance: probe.Tolerance
     watcher: Watcher

@@ -21,6 +21,7 @@ from pareto import dataset_names
 from pareto.codecs.registry import NONE
 from pareto.console import duration
 from pareto.constants import MOST_ROUNDS
+from pareto.fleet.testbeds import in_words
 from pareto.hosts.host import TcpSettings, chain, gpus_in_words
 from pareto.link.profile import Profile, describe
 from pareto.plan import ModelFacts, Plan, Trial, reach
@@ -75,7 +76,11 @@ def plan(
         table.add_row("decoded ahead", ", ".join(map(str, sweep.prefetch)))
     slow = f", edge at {sweep.edge_cpu:.0%} of a core" if sweep.edge_cpu < 1 else ""
     gpus = gpus_in_words(sweep.device, chain(max(hosts, 2)), sweep.alone)
-    table.add_row("testbed", sweep.testbed + (f", {hosts} hosts" if hosts > 2 else "") + slow + gpus)
+    where = (
+        f"{len(sweep.testbeds)} at once: {in_words(list(sweep.testbeds))}" if sweep.fleet else sweep.testbed
+    )
+    where = f"those that join {sweep.cluster}" if sweep.cluster is not None else where
+    table.add_row("testbed", where + (f", {hosts} hosts" if hosts > 2 else "") + slow + gpus)
     if cores is not None and (held := _held(sweep, models, networks, plan, cores)):
         table.add_row("cores", held)
     if sweep.tcp != TcpSettings():
@@ -95,8 +100,17 @@ def plan(
     if grows:
         table.add_row("then", _ending(sweep))
     least = "at most" if sweep.search and not grows else "at least" if grows else "about"
-    table.add_row("estimate", f"{least} {duration(plan.estimate_s)} of measuring")
+    table.add_row("estimate", f"{least} {duration(plan.estimate_s)} of measuring{_at_once(sweep, plan)}")
     out.print(table)
+
+
+def _at_once(sweep: Sweep, plan: Plan) -> str:
+    """How long that takes on several testbeds: a task is all cells of one (model, network) in one round."""
+    tasks = len({(trial.round, trial.cell.model, trial.cell.netem) for trial in plan.trials})
+    if len(sweep.testbeds) < 2 or not tasks:
+        return ""
+    turns = -(-tasks // len(sweep.testbeds))
+    return f", {duration(plan.estimate_s * turns / tasks)} on all testbeds ({tasks} tasks)"
 
 
 def _input(sweep: Sweep, model: ModelFacts) -> str:
@@ -180,7 +194,7 @@ class Progress(Watcher):
             self._paces.setdefault(group, []).append(row["wall_s"] / trial.estimate_s)
         self._last = _figures(row)
         if row["status"] != "ok":
-            self._out.print(f"{row['status']}: {_named(trial.cell)}, round {trial.round}: {row['reason']}")
+            self._out.print(f"{row['status']}: {named(trial.cell)}, round {trial.round}: {row['reason']}")
         self._print_progress(trial)
 
     def rebuilds(self, reason: str, times: int) -> None:
@@ -196,7 +210,7 @@ class Progress(Watcher):
             self._tenths = tenth
             self._out.print(
                 f"{self._ended}/{len(self._plan.trials)} trials, {duration(self.eta_s)} left; "
-                f"{_named(trial.cell)}: {self._last}"
+                f"{named(trial.cell)}: {self._last}"
             )
 
     @property
@@ -220,7 +234,7 @@ class Progress(Watcher):
             ProgressBar(total=total, completed=self._ended, width=24),
             f"{self._ended}/{total}",
             f"{duration(self.eta_s)} left",
-            Text(_named(self._now.cell) if self._now else "", overflow="ellipsis", no_wrap=True),
+            Text(named(self._now.cell) if self._now else "", overflow="ellipsis", no_wrap=True),
         )
         both = Table.grid()
         if total:
@@ -269,19 +283,24 @@ def summary(out: Console, tally: Tally, wall_s: float, simulated_in_s: float | N
     """Print where the time went, and which trials cannot be trusted. simulated_in_s: how long a simulation took."""
     if not tally.trials:
         return
+    fleet = f" on {tally.at_once} testbeds" if tally.at_once > 1 else ""
+    if simulated_in_s is not None and fleet:
+        wall_s = tally.wall / tally.at_once
     # A simulated host that is lost takes no time.
-    share, probing = (spent_s / wall_s if wall_s else 0.0 for spent_s in (tally.measuring, tally.probing))
+    share, probing = (
+        spent_s / wall_s / tally.at_once if wall_s else 0.0 for spent_s in (tally.measuring, tally.probing)
+    )
     what = f"measuring {share:.0%}, probing the link {probing:.0%}, the rest {1 - share - probing:.0%}"
     if simulated_in_s is None:
         driver = tally.driver_cpu / tally.watching if tally.watching else 0.0
         out.print(
-            f"{tally.trials} trials in {duration(wall_s)}: {what}; "
+            f"{tally.trials} trials in {duration(wall_s)}{fleet}: {what}; "
             f"the driver took {driver:.1%} of a core during trials"
         )
     else:
         out.print(
             f"{tally.trials} simulated trials, made in {simulated_in_s:.1f} s; real ones would take "
-            f"{duration(wall_s)}: {what}"
+            f"{duration(wall_s)}{fleet}: {what}"
         )
     for row in tally.faulty[:LISTED_FAULTS]:
         depths = row["in_flight_asked"], int(row["prefetch_asked"])
@@ -353,7 +372,8 @@ def _tcp(tcp: TcpSettings) -> str:
     return ", ".join(filter(None, settings))
 
 
-def _named(cell: Cell) -> str:
+def named(cell: Cell) -> str:
+    """A cell in words: `mobilenet_v2 7 (features.6) tcp wifi`."""
     apart = _apart(cell.batch_size, cell.in_flight, cell.prefetch, cell.codec, cell.engine)
     return f"{cell.model} {cell.point} ({cell.point_name}) {cell.backend} {cell.netem}{apart}"
 

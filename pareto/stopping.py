@@ -29,7 +29,8 @@ class Stopping:
 
     last: each condition's last planned round. further: the plan of one more round of these conditions, by number. look:
     what is known so far of the front, and which points are not known within that share. began: `now` when the budget
-    began. say: prints a line for the user. search: decides what each round has, in place of the plan.
+    began. say: prints a line for the user. search: decides what each round has, in place of the plan. together: how
+    many rounds are measured at the same time, so that each testbed of a fleet has something to do.
     """
 
     sweep: Sweep
@@ -41,6 +42,7 @@ class Stopping:
     say: Callable[[str], None]
     now: Callable[[], float] = time.monotonic
     search: Searching | None = None
+    together: Callable[[], int] = lambda: 1
 
     def __post_init__(self) -> None:
         self._last = dict(self.last)
@@ -48,7 +50,8 @@ class Stopping:
         self._ended = "interrupted"
 
     def plans(self, planned: Plan) -> Iterator[Plan]:
-        """What to measure next, each asked for when the one before is done: a round, or all of `planned` at once.
+        """What to measure next, each asked for when the one before is done: a round (or as many as are measured
+        together), or all of `planned` at once.
 
         An added round has every cell of the conditions that are not sure: a front is of one condition, and its points
         are compared round by round.
@@ -61,18 +64,31 @@ class Stopping:
             if planned.trials:
                 yield planned
             return
-        for _, trials in itertools.groupby(planned.trials, key=lambda trial: trial.round):
-            part = Plan(tuple(trials), planned.rounds)
+        rounds = [tuple(each) for _, each in itertools.groupby(planned.trials, key=lambda trial: trial.round)]
+        while rounds:
+            count = self.together()
+            part = Plan(tuple(itertools.chain(*rounds[:count])), planned.rounds)
             if not self._fits(part):
                 return
+            rounds = rounds[count:]
             yield part
         while numbers := self._next():
-            part = self.further(numbers)
+            added = [
+                {
+                    condition: number + more
+                    for condition, number in numbers.items()
+                    if number + more <= MOST_ROUNDS
+                }
+                for more in range(self.together())
+            ]
+            parts = [self.further(each) for each in added if each]
+            part = Plan(tuple(itertools.chain(*(each.trials for each in parts))), parts[0].rounds)
             if not self._fits(part):
                 return
-            self._last |= numbers
+            for each in added:
+                self._last |= each
             if self._known is not None:
-                self.say(f"round {max(numbers.values())} is added: {_unsure(self._known)}")
+                self.say(f"{_rounds(max(numbers.values()), len(parts))} added: {_unsure(self._known)}")
             yield part
 
     def _searched(self, search: Searching) -> Iterator[Plan]:
@@ -176,6 +192,11 @@ class Stopping:
     def _end(self, why: str, words: str) -> None:
         self._ended = why
         self.say(words)
+
+
+def _rounds(first: int, count: int) -> str:
+    """`round 7 is`, `rounds 7 to 9 are`."""
+    return f"round {first} is" if count == 1 else f"rounds {first} to {first + count - 1} are"
 
 
 def _unsure(known: Certainty) -> str:

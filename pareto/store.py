@@ -229,7 +229,7 @@ class Store:
 
     def write_requests(self, cell: Cell, number: int, phases: Mapping[str, Mapping[str, list[Any]]]) -> None:
         """Write every request of a trial, in order: requests/<cell>-r<round>.parquet."""
-        self._write_parquet(REQUESTS, cell, number, phases)
+        self.write_content(REQUESTS, cell, number, parquet_of(REQUESTS, phases))
 
     def write_devices(self, cell: Cell, number: int, series: Mapping[str, Mapping[str, list[Any]]]) -> None:
         """Write each host's sensor readings during a trial, host by host, in order: devices/<cell>-r<round>.parquet.
@@ -237,31 +237,14 @@ class Store:
         A column that a host has no sensor for may be left out. Nothing is written if no host has any.
         """
         if series:
-            self._write_parquet(DEVICES, cell, number, series)
+            self.write_content(DEVICES, cell, number, parquet_of(DEVICES, series))
 
-    def _write_parquet(
-        self, table: Table, cell: Cell, number: int, parts: Mapping[str, Mapping[str, list[Any]]]
-    ) -> None:
-        """parts: columns by what is in the table's first column; its second column is in each of them."""
-        import pyarrow as pa
-        from pyarrow import parquet
-
-        types = {Kind.NAME: pa.string(), Kind.WHOLE: pa.int64(), Kind.NUMBERS: pa.list_(pa.float64())}
-        schema = pa.schema([(each.name, types.get(each.kind, pa.float64())) for each in table.described])
-        first, second = table.columns[:2]
-        tables = []
-        for name, columns in parts.items():
-            if unknown := set(columns).difference(table.columns):
-                raise KeyError(f"not a column: {', '.join(sorted(unknown))}")
-            rows = len(columns[second])
-            absent = dict.fromkeys(table.columns, [None] * rows)
-            tables.append(pa.table({**absent, first: [name] * rows, **columns}, schema=schema))
-        content = pa.BufferOutputStream()
-        parquet.write_table(pa.concat_tables(tables), content)
+    def write_content(self, table: Table, cell: Cell, number: int, content: bytes) -> None:
+        """Write a trial's file of requests or devices, whose content is there already (`parquet_of`)."""
         path = self.folder / table.file / f"{trial_name(cell.id, number)}.parquet"
         with plain_files.written(path):
             path.parent.mkdir(exist_ok=True)
-        plain_files.replace(path, content.getvalue(), durable=False)
+        plain_files.replace(path, content, durable=False)
 
     def drop_failed(self) -> None:
         """Remove the rows of failed trials, which are done again: each cell has one row in each round."""
@@ -293,6 +276,29 @@ class Store:
         if len(rows) < len(self._read(name)):
             lines = [columns, *([row[column] for column in columns] for row in rows)]
             plain_files.replace(self.folder / name, _csv(lines))
+
+
+def parquet_of(table: Table, parts: Mapping[str, Mapping[str, list[Any]]]) -> bytes:
+    """The content of a trial's file of requests or devices.
+
+    parts: columns by what is in the table's first column; its second column is in each of them.
+    """
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    types = {Kind.NAME: pa.string(), Kind.WHOLE: pa.int64(), Kind.NUMBERS: pa.list_(pa.float64())}
+    schema = pa.schema([(each.name, types.get(each.kind, pa.float64())) for each in table.described])
+    first, second = table.columns[:2]
+    tables = []
+    for name, columns in parts.items():
+        if unknown := set(columns).difference(table.columns):
+            raise KeyError(f"not a column: {', '.join(sorted(unknown))}")
+        rows = len(columns[second])
+        absent = dict.fromkeys(table.columns, [None] * rows)
+        tables.append(pa.table({**absent, first: [name] * rows, **columns}, schema=schema))
+    content = pa.BufferOutputStream()
+    parquet.write_table(pa.concat_tables(tables), content)
+    return bytes(content.getvalue())
 
 
 def _trial(row: Mapping[str, str]) -> tuple[str, ...]:

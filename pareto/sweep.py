@@ -27,6 +27,7 @@ from pareto.backends import registry
 from pareto.codecs import registry as codec_registry
 from pareto.constants import MOST_IN_FLIGHT
 from pareto.errors import UserError, in_plain_words, one_line
+from pareto.fleet.testbeds import numbered, several
 from pareto.hosts.host import EDGE, MAX_HOSTS, SERVED, SERVER, TcpSettings, chain, devices
 from pareto.hosts.inventory import SIMULATED, THIS_MACHINE
 from pareto.link import units
@@ -183,6 +184,8 @@ class Sweep(BaseModel):
     weights: str = _option("weights")
     seed: int = _option("seed", ge=0, lt=2**63)
     testbed: str = _option("testbed")
+    cluster: str | None = _option("cluster")
+    certificates: Annotated[Path, AfterValidator(_absolute)] | None = _option("certificates")
     token_file: Annotated[Path, AfterValidator(_absolute)] | None = _option("token_file")
     wait: Annotated[float | None, quantity(units.duration_s)] = _option("wait", gt=0, le=MOST_BUDGET_S)
     edge_only: bool = _option("edge_only")
@@ -223,8 +226,23 @@ class Sweep(BaseModel):
         return None if self.restart == NEVER else 1 if self.restart == EACH_ROUND else int(self.restart)
 
     @property
+    def testbeds(self) -> dict[str, str]:
+        """By what rows call it, each testbed that is named: one, unless it is for a fleet. Raises ValueError."""
+        each = several(self.testbed)
+        return dict(zip(numbered(map(testbed_name, each)), each, strict=True))
+
+    @property
+    def fleet(self) -> bool:
+        """Whether it is measured by a fleet: on several testbeds, or on those of a cluster."""
+        return self.cluster is not None or several(self.testbed) != (self.testbed,)
+
+    def on(self, testbed: str) -> Sweep:
+        """The same on one testbed."""
+        return self.model_copy(update={"testbed": testbed, "cluster": None, "certificates": None})
+
+    @property
     def simulated(self) -> bool:
-        return self.testbed.partition(":")[0] == SIMULATED
+        return several(self.testbed)[0].partition(":")[0] == SIMULATED
 
     @property
     def served(self) -> bool:
@@ -382,8 +400,11 @@ def _secured(sweep: Sweep, source: str) -> tuple[str, ...]:
 
 
 def make_sweep(fields: Mapping[str, Any]) -> Sweep:
-    """A sweep from options' names and values, whose values fit together. Raises UserError."""
-    return check_sweep(parse_sweep(fields))
+    """A sweep on one testbed from options' names and values, whose values fit together. Raises UserError."""
+    sweep = check_sweep(parse_sweep(fields))
+    if sweep.fleet:
+        raise UserError(f"--testbed {sweep.testbed}: name one testbed: only a sweep (run) takes several")
+    return sweep
 
 
 _LENGTHENING = ("trials", "until", "budget")
@@ -406,11 +427,15 @@ def requested_sweep(file: Path | None, options: Mapping[str, Any]) -> Sweep:
         fields.get("from") == JPEG and not alone
     ):  # both places to decode, where the whole model is on the server
         fields.setdefault("codec", f"{codec_registry.NONE},{codec_registry.FILE}")
-    return make_sweep(fields)
+    return check_sweep(parse_sweep(fields))
 
 
 def check_sweep(sweep: Sweep) -> Sweep:
     """The sweep, if its values fit together. Raises UserError."""
+    if _of_fleet(sweep):
+        for testbed in dict.fromkeys(sweep.testbeds.values()):
+            check_sweep(sweep.on(testbed))
+        return sweep
     for backend in sweep.backends:
         try:
             registry.parse(backend)
@@ -452,6 +477,40 @@ def check_sweep(sweep: Sweep) -> Sweep:
                     f"{OPTIONS[name].typed} is for the local testbed: leave it out, {sweep.testbed} says what there is"
                 )
     return sweep
+
+
+def _of_fleet(sweep: Sweep) -> bool:
+    """Whether a fleet measures the sweep. Raises UserError for testbeds that are none, or cannot be together."""
+    try:
+        testbeds = sweep.testbeds.values()
+    except ValueError as error:
+        raise UserError(f"--testbed {sweep.testbed}: {error}") from None
+    if not sweep.fleet:
+        if sweep.certificates is not None:
+            raise UserError("--certificates goes with --cluster: leave it out")
+        return False
+    each = [sweep.on(testbed) for testbed in testbeds]
+    if sweep.cluster is not None:
+        from pareto.fleet.cluster import check_address
+
+        check_address("--cluster", sweep.cluster, sweep.certificates)
+        if sweep.testbed not in (THIS_MACHINE, SIMULATED):
+            raise UserError(
+                f"--testbed {sweep.testbed}: a cluster has its own testbeds: leave it out, or say {SIMULATED}"
+            )
+    if sweep.search:
+        raise UserError(
+            "--search decides by the rows so far, on one testbed: leave it out, or name one testbed"
+        )
+    if any(one.served for one in each):
+        raise UserError(f"--testbed {sweep.testbed}: {SERVED}:ADDRESS is measured by itself: leave it out")
+    if len({one.simulated for one in each}) > 1:
+        raise UserError(
+            f"--testbed {sweep.testbed}: a simulated testbed measures nothing: not beside real ones"
+        )
+    if len({links_of(one) for one in each}) > 1:
+        raise UserError(f"--testbed {sweep.testbed}: they have different numbers of hosts: a run has one")
+    return True
 
 
 def _check_source(sweep: Sweep) -> None:
@@ -573,6 +632,8 @@ def links_of(sweep: Sweep) -> int:
     """How many links the sweep's testbed has. Raises TestbedError for a file that names too few hosts."""
     if sweep.alone:
         return 0
+    if sweep.fleet:
+        return links_of(sweep.on(next(iter(sweep.testbeds.values()))))
     if sweep.testbed == THIS_MACHINE or sweep.simulated or sweep.served:
         return (sweep.hosts or 2) - 1
     from pareto.hosts import inventory

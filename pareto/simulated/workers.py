@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import statistics
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -52,16 +53,19 @@ NOTE = "nothing is computed or sent: weights, images, threads and TCP's settings
 
 
 class Clock:
-    """A clock that jumps: what would take seconds takes none. Calling it reads it."""
+    """A clock that jumps: what would take seconds takes none, or a share `real` of them. Calling it reads it."""
 
-    def __init__(self, now_s: float = 0.0) -> None:
+    def __init__(self, now_s: float = 0.0, real: float = 0.0) -> None:
         self._now_s = now_s
+        self._real = real
 
     def __call__(self) -> float:
         return self._now_s
 
     def jump(self, seconds: float) -> None:
         self._now_s += seconds
+        if self._real:
+            time.sleep(self._real * seconds)
 
 
 @dataclass(frozen=True)
@@ -97,7 +101,7 @@ class Simulation:
     def __init__(self, world: World, began: float = 0.0) -> None:
         """`began`: what the clock shows at first."""
         self.world = world
-        self.clock = Clock(began)
+        self.clock = Clock(began, world.real_time)
         self.models: dict[str, Model] = {}
 
     def prepare(self, name: str, sweep: Sweep) -> None:

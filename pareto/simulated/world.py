@@ -96,7 +96,9 @@ class CodecStep(Keys):
 
 
 class World(Keys):
-    """A simulated testbed. loads: by role. codecs: by step. requests: the most of a phase; fewer make studies quick."""
+    """A simulated testbed. loads: by role. codecs: by step. requests: the most of a phase; fewer make studies quick.
+
+    real_time: the share of its time that a simulation really takes, as for trying out a fleet."""
 
     WHAT: ClassVar[str] = "a simulated testbed"
     hosts: dict[str, Speed] = Field(default_factory=dict)
@@ -108,6 +110,7 @@ class World(Keys):
     codecs: dict[str, CodecStep] = Field(default_factory=dict)
     requests: int = Field(default=5000, ge=2, le=5000)
     seed: int = Field(default=0, ge=0)
+    real_time: Share = 0.0
 
     _times: dict[tuple[str, str, int], float] = PrivateAttr(default_factory=dict)
 
@@ -133,7 +136,7 @@ class World(Keys):
     def record(self) -> dict[str, Any]:
         """What decides the figures, for the manifest."""
         times = [[*key, seconds] for key, seconds in sorted(self._times.items())]
-        return {**self.model_dump(mode="json", exclude={"times"}), "times": times}
+        return {**self.model_dump(mode="json", exclude={"times", "real_time"}), "times": times}
 
 
 _USUAL = {EDGE: Speed(gflops=5.0, per_unit=50e-6), SERVER: Speed(gflops=100.0, per_unit=10e-6)}

@@ -1,0 +1,75 @@
+"""The commands about a fleet that is more than one run's: `fleet certificates`, `fleet scheduler`, `fleet join`."""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from analysis.escaping import terminal
+from pareto import cli_help
+from pareto.errors import UserError
+
+Certificates = Annotated[
+    Path | None, typer.Option(help="With tls://: the folder that fleet certificates wrote.")
+]
+app = typer.Typer(
+    cls=cli_help.Group,
+    help="Testbeds on many machines, on which one sweep measures at once (run --cluster).",
+    rich_markup_mode=None,
+)
+
+
+@app.command(cls=cli_help.Command)
+def certificates(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where they go: a folder without any.")],
+) -> None:
+    """Write the certificate that lets a machine into a fleet, which each of its machines gets a copy of."""
+    from pareto.fleet import cluster
+
+    cluster.write_certificates(folder)
+    typer.echo(f"{folder}/: copy it to each machine of the fleet; whoever has it may run code on all of them")
+
+
+@app.command(cls=cli_help.Command)
+def scheduler(
+    listen: Annotated[str, typer.Option(metavar="ADDRESS", help="Where it listens: tls://HOST:PORT.")],
+    certificates: Certificates = None,
+) -> None:
+    """Run the scheduler that testbeds join and sweeps are measured at, until Ctrl-C."""
+    from pareto.fleet import cluster
+
+    cluster.check_address("--listen", listen, certificates)
+    cluster.require()
+    cluster.serve(listen, cluster.pems(certificates) if certificates is not None else {}, _say)
+
+
+@app.command(cls=cli_help.Command)
+def join(
+    scheduler: Annotated[str, typer.Option(metavar="ADDRESS", help="The scheduler: tls://HOST:PORT.")],
+    testbed: Annotated[str, typer.Option(help="local, or a file that names hosts.")] = "local",
+    certificates: Certificates = None,
+) -> None:
+    """Let the sweeps at a scheduler measure on a testbed of this machine's, until Ctrl-C."""
+    from pareto.fleet import cluster, driver, member
+    from pareto.fleet.testbeds import several
+    from pareto.hosts.testbed import require_testbed
+    from pareto.sweep import make_sweep
+
+    cluster.check_address("--scheduler", scheduler, certificates)
+    if several(testbed) != (testbed,):
+        raise UserError(f"--testbed {testbed}: name one testbed, and join once for each")
+    wanted = make_sweep({"model": "any", "testbed": testbed})
+    if wanted.served:
+        raise UserError(f"--testbed {testbed}: it is measured by itself (connect), and joins no fleet")
+    if not wanted.simulated:
+        require_testbed(testbed)
+    pems = cluster.pems(certificates) if certificates is not None else {}
+    member.join(scheduler, pems, testbed, driver.member_name(testbed, platform.node()), _say, stays=True)
+
+
+def _say(text: str) -> None:
+    """A line, at once also into a pipe."""
+    print(terminal(text), flush=True)

@@ -1,0 +1,250 @@
+"""The scheduler of a fleet (dask.distributed): a run's own on this machine, or one that is there; and who is let in.
+
+dask unpickles what comes, so whoever is let in may run code on every member. That is why even a run's own scheduler,
+which listens on loopback alone, speaks only to those that have the run's own certificate, and one beyond loopback only
+to those that have the certificate of `fleet certificates`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import ipaddress
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pareto import COMMAND
+from pareto.errors import UserError
+
+if TYPE_CHECKING:
+    from distributed import Client, Security
+
+REQUIREMENTS = "requirements-fleet.txt"
+MAKE = f"{COMMAND} fleet certificates DIR"
+AUTHORITY, CERTIFICATE, KEY = "authority.pem", "member.pem", "member-key.pem"
+"""The files of `fleet certificates`."""
+LASTS_DAYS = 825
+LOOPBACK = "127.0.0.1"
+PORT = 8786
+"""Where a scheduler listens unless its address says another: dask's own."""
+CONNECT_S = 30
+SETTINGS = {
+    # The driver itself gives a task again: a task that always ends its worker would end one after the other.
+    "distributed.scheduler.allowed-failures": 0,
+    "distributed.scheduler.work-stealing": False,
+    "distributed.comm.timeouts.connect": f"{CONNECT_S}s",
+    # What looks at threads, memory and GPUs now and then would disturb what is measured.
+    "distributed.worker.profile.enabled": False,
+    "distributed.admin.system-monitor.interval": "10s",
+    "distributed.admin.low-level-log-length": 100,
+    "distributed.diagnostics.nvml": False,
+    "distributed.worker.daemon": False,
+}
+_ADDRESS = re.compile(r"(tcp|tls)://(\[[0-9a-fA-F:]+\]|[^\s:/\[\]]+)(?::(\d{1,5}))?")
+
+
+def require() -> None:
+    """Get dask.distributed ready. Raises UserError where it is missing."""
+    if importlib.util.find_spec("distributed") is None:
+        raise UserError(
+            "several testbeds at once need the package distributed: install it by "
+            f".venv/bin/python -m pip install -r {REQUIREMENTS}"
+        )
+    import logging
+
+    import dask
+    import distributed  # noqa: F401  (it sets up its loggers)
+
+    dask.config.set(SETTINGS)
+    for name in list(logging.root.manager.loggerDict):  # what they say is no line for the user
+        if name.partition(".")[0] in ("distributed", "tornado", "bokeh"):
+            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+
+
+def check_address(option: str, address: str, certificates: Path | None) -> None:
+    """Raises UserError for an address of a scheduler that is none, or that anybody may reach."""
+    parts = _ADDRESS.fullmatch(address)
+    if not parts:
+        raise UserError(f"{option} {address}: write it as tls://HOST:{PORT}")
+    if parts[1] == "tls":
+        if certificates is None:
+            raise UserError(f"{option} {address}: it needs --certificates DIR, the folder that {MAKE} wrote")
+        return
+    if certificates is not None:
+        raise UserError(f"{option} {address}: with --certificates it is tls://{parts[2]}:{parts[3] or PORT}")
+    if not _is_loopback(parts[2]):
+        raise UserError(
+            f"{option} {address}: whoever reaches it may run code on every testbed: use tls://, with certificates by "
+            f"{MAKE}"
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def write_certificates(folder: Path) -> None:
+    """Write the one certificate of a fleet, what it is signed by, and its key, which only their owner may read.
+
+    The authority's own key is kept nowhere: for another certificate, all are made anew. Raises UserError.
+    """
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509.oid import NameOID
+
+    def named(name: str) -> x509.Name:
+        return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+    authority, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    now = datetime.now(timezone.utc)
+
+    def signed(subject: str, owner: ec.EllipticCurvePrivateKey, *, is_authority: bool) -> bytes:
+        limits = x509.BasicConstraints(ca=is_authority, path_length=0 if is_authority else None)
+        builder = x509.CertificateBuilder(named("pareto fleet"), named(subject), owner.public_key())
+        made = (
+            builder.serial_number(x509.random_serial_number())
+            .not_valid_before(now - timedelta(hours=1))
+            .not_valid_after(now + timedelta(days=LASTS_DAYS))
+            .add_extension(limits, critical=True)
+            .sign(authority, hashes.SHA256())
+        )
+        return made.public_bytes(serialization.Encoding.PEM)
+
+    texts = {
+        AUTHORITY: signed("pareto fleet", authority, is_authority=True),
+        CERTIFICATE: signed("pareto fleet member", key, is_authority=False),
+        KEY: key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        ),
+    }
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for name, text in texts.items():
+            file = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+            with os.fdopen(file, "wb") as out:
+                out.write(text)
+    except FileExistsError:
+        raise UserError(f"{folder} has certificates already: name another folder, or remove them") from None
+    except OSError as error:
+        raise UserError(f"cannot write certificates to {folder}: {error.strerror}") from None
+
+
+def pems(folder: Path) -> dict[str, str]:
+    """What is in a folder of certificates, by file. Raises UserError."""
+    try:
+        return {name: (folder / name).read_text() for name in (AUTHORITY, CERTIFICATE, KEY)}
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"--certificates {folder}: {error}: {MAKE}") from None
+
+
+def security(texts: dict[str, str]) -> Security:
+    """Who is let in: who has these certificates (`pems`); without them anybody, which is for loopback only."""
+    from distributed import Security
+
+    if not texts:
+        return Security(require_encryption=False)
+    sides = ("client", "scheduler", "worker")
+    return Security(
+        require_encryption=True,
+        tls_ca_file=texts[AUTHORITY],
+        **{f"tls_{side}_cert": texts[CERTIFICATE] for side in sides},
+        **{f"tls_{side}_key": texts[KEY] for side in sides},
+    )
+
+
+def own_pems() -> dict[str, str]:
+    """Certificates of one run, which are in memory only."""
+    from distributed import Security
+
+    made = Security.temporary()
+    return {AUTHORITY: made.tls_ca_file, CERTIFICATE: made.tls_client_cert, KEY: made.tls_client_key}
+
+
+@contextmanager
+def own(texts: dict[str, str]) -> Iterator[Client]:
+    """A client of a scheduler in this process, which ends with it. Raises UserError where it cannot listen."""
+    from distributed import Client, SpecCluster
+
+    # No workers: members are processes of this program, here as elsewhere (`pareto.fleet.member`).
+    scheduler = {"cls": scheduler_class(), "options": _options("tls", LOOPBACK, 0, texts)}
+    with (
+        SpecCluster({}, scheduler, security=security(texts), silence_logs=False) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
+
+
+def _options(protocol: str, host: str, port: int, texts: dict[str, str]) -> dict[str, Any]:
+    return {
+        "protocol": f"{protocol}://",
+        "host": host,
+        "port": port,
+        "security": security(texts),
+        "dashboard": has_dashboard(),
+        "dashboard_address": f"{LOOPBACK}:0",
+    }
+
+
+def scheduler_class() -> Any:
+    """dask's, without its HTTP server where there is no dashboard to show."""
+    from distributed import Scheduler
+
+    return Scheduler if has_dashboard() else without_http(Scheduler)
+
+
+def without_http(server: Any) -> Any:
+    """A class of dask's servers that has no HTTP server, which would answer anybody."""
+    return type(server.__name__, (server,), {"start_http_server": lambda *_, **__: None})
+
+
+def serve(address: str, texts: dict[str, str], say: Callable[[str], None]) -> None:
+    """Be a scheduler until interrupted. Raises UserError where it cannot listen, KeyboardInterrupt."""
+    parts = _ADDRESS.fullmatch(address)
+    assert parts is not None  # noqa: S101  (as checked)
+    options = _options(parts[1], parts[2], int(parts[3] or PORT), texts)
+
+    async def listen() -> None:
+        try:
+            scheduler = await scheduler_class()(**options)
+        except (OSError, ValueError) as error:
+            raise UserError(f"--listen {address}: {error}") from None
+        say(
+            f"listening at {scheduler.address}; a testbed joins by: {COMMAND} fleet join --scheduler {address}"
+        )
+        await scheduler.finished()
+
+    asyncio.run(listen())
+
+
+@contextmanager
+def there(address: str, certificates: Path | None) -> Iterator[Client]:
+    """A client of a scheduler that is there. Raises UserError where it does not answer."""
+    from distributed import Client
+
+    texts = pems(certificates) if certificates is not None else {}
+    try:
+        client = Client(address, security=security(texts), set_as_default=False, timeout=CONNECT_S)
+    except (OSError, TimeoutError, ValueError) as error:
+        raise UserError(f"no scheduler answers at {address}: {COMMAND} fleet scheduler ({error})") from None
+    with client:
+        yield client
+
+
+def has_dashboard() -> bool:
+    return importlib.util.find_spec("bokeh") is not None
+
+
+def dashboard(client: Client) -> str:
+    """The address of the scheduler's dashboard; empty where it has none."""
+    return str(client.dashboard_link or "") if has_dashboard() else ""

@@ -1,0 +1,462 @@
+"""A member of a fleet: a process that holds one testbed open, and measures on it the tasks that a driver hands out.
+
+`python -m pareto.fleet.member` is what a driver starts for each of its testbeds, and tells by a line of JSON on stdin
+what to join; it ends with its stdin. `fleet join` is the same by hand, for a scheduler that is there. The testbed is
+opened, measured on and put back in the process's main thread, where an interruption arrives, as in an ordinary run;
+dask's worker speaks to the scheduler in another. When the scheduler is gone, the main thread is interrupted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass, field
+from typing import IO, TYPE_CHECKING, Any, cast
+
+from analysis.schema import DEVICES, REQUESTS
+from pareto.errors import UserError, one_line
+from pareto.fleet import cluster
+from pareto.fleet.testbeds import MOST_TESTBEDS
+from pareto.hosts.connection import FAULTS
+from pareto.hosts.host import TestbedError
+from pareto.plan import Plan, Trial
+from pareto.runner import Aborted, Runner, Watcher
+from pareto.store import Row, parquet_of
+from pareto.sweep import Cell, Sweep
+
+if TYPE_CHECKING:
+    from distributed import Worker
+
+RESOURCE = "testbed"
+IDLE_S = 60.0
+"""A testbed for which a driver has nothing more to do is put back after this: others may want its hosts."""
+RETRY_S = 5.0
+"""How often a member by hand looks for a scheduler that is gone."""
+JOIN_S = 60.0
+"""Until a scheduler that is there has let a member in."""
+Send = Callable[[dict[str, Any]], None]
+"""Takes what the driver is to hear at once: `trial` (all that it has of one), or `say` (a line for the user)."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """A task: trials of one (model, network) in one round, and the sweep that they are of.
+
+    session: names the driver's, and where it listens. testbed: what rows call it. sweep: as in a manifest. then: the
+    manifest, whose models and profiles the member's own must equal. rounds: of `Plan`. number: how many sessions the
+    run had before. code: of the driver's program, by digest.
+    """
+
+    session: str
+    run: str
+    testbed: str
+    sweep: Mapping[str, Any]
+    then: Mapping[str, Any]
+    trials: tuple[Trial, ...]
+    rounds: int
+    number: int
+    code: str
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a task. record: of the session so far, for the manifest. out: why the testbed can do no more."""
+
+    trials: list[dict[str, Any]] = field(default_factory=list)
+    record: dict[str, Any] | None = None
+    out: str = ""
+
+
+class Sink:
+    """What a trial has, kept until its row comes, and sent as one: as a `Store`, for a `Runner`."""
+
+    def __init__(self, run: str, opened: str, send: Send) -> None:
+        self.run = run
+        self._opened = opened
+        self._send = send
+        self._clear()
+
+    def _clear(self) -> None:
+        self._links: list[Row] = []
+        self._stages: list[Row] = []
+        self._requests = self._devices = b""
+
+    def append_link(self, row: Row) -> None:
+        self._links.append(plain(row))
+
+    def append_stages(self, rows: Iterable[Row]) -> None:
+        self._stages = [plain(row) for row in rows]
+
+    def write_requests(self, cell: Cell, number: int, phases: Mapping[str, Mapping[str, list[Any]]]) -> None:
+        self._requests = parquet_of(REQUESTS, phases)
+
+    def write_devices(self, cell: Cell, number: int, series: Mapping[str, Mapping[str, list[Any]]]) -> None:
+        self._devices = parquet_of(DEVICES, series) if series else b""
+
+    def append_trial(self, row: Row) -> None:
+        """Send the trial with all that it has."""
+        self._send(
+            {
+                "opened": self._opened,
+                "row": plain(row),
+                "stages": self._stages,
+                "links": self._links,
+                "requests": self._requests,
+                "devices": self._devices,
+            }
+        )
+        self._clear()
+
+
+def plain(row: Row) -> Row:
+    """The row with Python's own numbers: dask's messages have no others."""
+    return {name: value.item() if hasattr(value, "item") else value for name, value in row.items()}
+
+
+class _Said(Watcher):
+    def __init__(self, send: Send) -> None:
+        self._send = send
+
+    def rebuilds(self, reason: str, times: int) -> None:
+        self._send({"say": f"{reason}: it is built again, and the trial done again"})
+
+
+class _Lines(io.TextIOBase):
+    """A file that sends each line."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._begun = ""
+
+    def write(self, text: str) -> int:
+        *lines, self._begun = (self._begun + text).split("\n")
+        for line in filter(None, map(str.strip, lines)):
+            self._send({"say": line})
+        return len(text)
+
+
+class Held:
+    """A testbed that is open for a driver's session, with its workers. Raises UserError, TestbedError."""
+
+    def __init__(self, testbed: str, order: Order, send: Send) -> None:
+        from rich.console import Console
+
+        from pareto.hosts import shipping
+        from pareto.manifest import difference, driver, utc_now
+        from pareto.run import Job
+        from pareto.starting import started
+
+        if order.code != shipping.code()[1]:
+            raise UserError(
+                "it has another version of this program than the driver: install the same on both"
+            )
+        wanted = Sweep.model_validate(dict(order.sweep))
+        if wanted.simulated != wanted.on(testbed).simulated:
+            kind = "simulated" if wanted.simulated else "real"
+            raise UserError(f"--testbed {testbed}, and this run is on {kind} ones")
+        self.order = order
+        out = Console(
+            file=cast(IO[str], _Lines(send)), width=10_000, highlight=False, emoji=False, markup=False
+        )
+        with ExitStack() as undo:
+            sweep = wanted.on(testbed)
+            self._job = job = undo.enter_context(
+                closing(Job(sweep, 0.0, dry_run=False, launch=True, console=out))
+            )
+            if words := difference(order.then, job.records, job.networks):
+                raise UserError(f"the driver's run was made {words}")
+            self._bed = bed = undo.enter_context(closing(job.testbed()))
+            self._workers = workers = undo.enter_context(closing(job.workers(bed, order.number)))
+            self.record: dict[str, Any] = {
+                "started_at": utc_now(),
+                "driver": driver(),
+                "testbed_name": order.testbed,
+                "label": bed.label,
+                "testbed": bed.facts,
+                **started(out, workers, bed, job.sweep, job.networks, lambda words: None),
+            }
+            self._runner: Runner | None = None
+            self._undo = undo.pop_all()
+
+    def close(self) -> None:
+        """Put the testbed back."""
+        self._undo.close()
+
+    def run(self, trials: Sequence[Trial], order: Order, send: Send, wanted: Callable[[], bool]) -> str:
+        """Measure the trials as long as they are wanted; returns why the testbed can do no more, if so."""
+        job = self._job
+        sink, watcher = Sink(order.run, self.record["started_at"], send), _Said(send)
+        if self._runner is None:
+            self._runner = job.runner(self._workers, sink, watcher, order.testbed)
+        self._runner.store, self._runner.watcher = sink, watcher
+        try:
+            for trial in trials:
+                if not wanted():
+                    break
+                self._runner.run(Plan((trial,), order.rounds))
+        except (Aborted, TestbedError) as error:
+            return str(error)
+        finally:
+            self.record |= job.ended(self._workers, self._bed)
+        return ""
+
+
+class Member:
+    """Holds a testbed; `work` is its main thread's."""
+
+    def __init__(self, testbed: str, say: Callable[[str], None]) -> None:
+        self._testbed = testbed
+        self._say = say
+        self._orders: queue.SimpleQueue[tuple[Order | None, Any, Future[Outcome]]] = queue.SimpleQueue()
+        self._held: Held | None = None
+
+    def ask(self, order: Order | None, context: Any = None) -> Outcome:
+        """In a thread of dask's: have the main thread do a task; None: put the testbed back."""
+        done: Future[Outcome] = Future()
+        self._orders.put((order, context, done))
+        return done.result()
+
+    def work(self) -> None:
+        """Do what is wanted until the thread is interrupted. Raises KeyboardInterrupt."""
+        pending: Future[Outcome] | None = None
+        try:
+            while True:
+                try:
+                    order, context, pending = self._orders.get(timeout=IDLE_S if self._held else None)
+                except queue.Empty:
+                    self._close()
+                    continue
+                try:
+                    outcome = Outcome() if order is None else self._measured(order, *context)
+                except Exception as error:  # the driver is to hear of it, and the testbed is put back
+                    outcome = Outcome(
+                        out=f"a fault in pareto itself: {type(error).__name__}: {one_line(error)}"
+                    )
+                if order is None or outcome.out:
+                    self._close()
+                pending.set_result(outcome)
+                pending = None
+        finally:
+            self._close()
+            if pending is not None:
+                pending.set_exception(RuntimeError("the member ends"))
+
+    def _measured(self, order: Order, send: Send, wanted: Callable[[], bool]) -> Outcome:
+        if self._held is not None and self._held.order.session != order.session:
+            self._close()
+        kept: list[dict[str, Any]] = []
+
+        def both(message: dict[str, Any]) -> None:
+            if "row" in message:
+                kept.append(message)
+            send(message)
+
+        try:
+            if self._held is None:
+                self._say(f"measuring for {order.run} as {order.testbed}")
+                self._held = Held(self._testbed, order, both)
+            out = self._held.run(order.trials, order, both, wanted)
+        except (UserError, TestbedError, *FAULTS) as error:
+            return Outcome(kept, None, one_line(error))
+        return Outcome(kept, self._held.record, out)
+
+    def _close(self) -> None:
+        if self._held is not None:
+            held, self._held = self._held, None
+            held.close()
+            self._say("put back")
+
+
+_member: Member | None = None
+"""The one of this process."""
+
+
+def measure(order: Order) -> Outcome:
+    """What dask runs in a worker's process."""
+    from distributed import get_worker
+
+    assert _member is not None  # noqa: S101
+    worker = get_worker()
+    key = worker.get_current_task()
+
+    def send(message: dict[str, Any]) -> None:
+        worker.log_event(order.session, {"key": str(key), **message})
+
+    def wanted() -> bool:
+        """Whether the driver is there still: without it, dask drops the task."""
+        task = worker.state.tasks.get(key)
+        return task is not None and task.state == "executing"
+
+    return _member.ask(order, (send, wanted))
+
+
+def release(session: str) -> None:
+    """What dask runs in a worker's process when a driver needs its testbed no more."""
+    assert _member is not None  # noqa: S101
+    _member.ask(None)
+
+
+def join(
+    scheduler: str,
+    pems: dict[str, str],
+    testbed: str,
+    name: str,
+    say: Callable[[str], None],
+    *,
+    stays: bool,
+    scratch: str = "",
+) -> None:
+    """Measure for the drivers at a scheduler, until interrupted, or until it is gone; `stays`: then wait for it.
+
+    Raises UserError where no scheduler answers at first, KeyboardInterrupt.
+    """
+    global _member
+    cluster.require()
+    has_joined = False
+    while True:
+        _member = Member(testbed, say)
+        link = _Link(scheduler, pems, name, scratch)
+        try:
+            link.start()
+        except (OSError, TimeoutError, ValueError) as error:
+            if not has_joined:
+                raise UserError(
+                    f"no scheduler lets this member in at {scheduler}: {one_line(error)}"
+                ) from None
+            time.sleep(RETRY_S)
+            continue
+        if not has_joined or stays:
+            say(f"joined {scheduler} as {link.name}")
+        has_joined = True
+        try:
+            _member.work()
+        except KeyboardInterrupt:
+            if not link.is_broken or not stays:
+                raise
+            say(f"the scheduler is gone: waiting for {scheduler}")
+        finally:
+            link.close()
+
+
+class _Link:
+    """A worker of dask's, in a thread of its own; when it ends by itself, the main thread is interrupted."""
+
+    def __init__(self, scheduler: str, pems: dict[str, str], name: str, scratch: str) -> None:
+        self.name = name
+        self.is_broken = False
+        self._scheduler = scheduler
+        self._pems = pems
+        self._scratch = scratch
+        self._ends = False
+        self._joined: Future[None] = Future()
+        self._loop = asyncio.new_event_loop()
+        self._worker: Worker | None = None
+        self._thread = threading.Thread(target=self._run, name="scheduler", daemon=True)
+
+    def start(self) -> None:
+        """Raises OSError, TimeoutError, ValueError."""
+        self._thread.start()
+        self._joined.result(JOIN_S)
+
+    def close(self) -> None:
+        """Leave the scheduler."""
+        self._ends = True
+        if self._worker is not None and not self.is_broken:
+            with suppress(RuntimeError, TimeoutError):
+                leaving = self._worker.close(timeout=1, executor_wait=False, reason="leaves")
+                asyncio.run_coroutine_threadsafe(leaving, self._loop).result(RETRY_S)
+        self._thread.join(RETRY_S)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_until_complete(self._serve())
+        except BaseException as error:
+            if not self._joined.done():
+                self._joined.set_exception(error if isinstance(error, Exception) else OSError(str(error)))
+                return
+        if not self._ends:
+            self.is_broken = True
+            os.kill(os.getpid(), signal.SIGINT)
+
+    async def _serve(self) -> None:
+        from distributed import Worker
+
+        options: dict[str, Any] = {
+            "nthreads": 1,
+            "resources": {RESOURCE: 1},
+            "security": cluster.security(self._pems),
+            "memory_limit": 0,
+            "dashboard": False,
+            "heartbeat_interval": "1s",
+            **({"local_directory": self._scratch} if self._scratch else {}),
+        }
+        base, number = self.name, 1
+        while True:
+            try:
+                worker = await cluster.without_http(Worker)(
+                    self._scheduler, name=self.name, death_timeout=JOIN_S, **options
+                )
+                break
+            except ValueError as error:
+                if "name taken" not in str(error) or number == MOST_TESTBEDS:
+                    raise
+                number += 1
+                self.name = f"{base}-{number}"
+        self._worker = worker
+        self._joined.set_result(None)
+        await worker.finished()
+
+
+def main() -> int:
+    """A member that a driver starts: a line on stdin says what to join; its end is the member's."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    start = json.loads(sys.stdin.readline())
+    sys.argv[1:] = start["command"]  # what others see who find the testbed's hosts in use
+    if cores := start["cores"]:
+        os.sched_setaffinity(0, cores)
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, interrupt)
+
+    def end_with_stdin() -> None:
+        sys.stdin.read()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=end_with_stdin, name="stdin", daemon=True).start()
+    try:
+        join(
+            start["scheduler"],
+            start["pems"],
+            start["testbed"],
+            start["name"],
+            lambda line: None,
+            stays=False,
+            scratch=start["scratch"],
+        )
+    except KeyboardInterrupt:
+        return 130
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    # Tasks name `pareto.fleet.member`: the member is to be that module's.
+    from pareto.fleet import member
+
+    sys.exit(member.main())

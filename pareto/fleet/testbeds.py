@@ -1,0 +1,58 @@
+"""Which testbeds a fleet has, as `--testbed` names them, and what each is called in the rows."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Container, Iterable, Sequence
+from itertools import count
+from pathlib import Path
+
+from pareto.hosts.inventory import SIMULATED, THIS_MACHINE
+
+MOST_TESTBEDS = 256
+_TIMES = re.compile(r"(.+)\*([1-9][0-9]{0,5})")
+
+
+def several(text: str) -> tuple[str, ...]:
+    """The testbeds that `--testbed` names: `a.yaml,local`, or `simulated:w.yaml*32` for as many of a kind.
+
+    Raises ValueError.
+    """
+    if not re.search(r"[,*]", text) or Path(text).is_file():
+        return (text,)
+    testbeds: list[str] = []
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        times = _TIMES.fullmatch(part)
+        if times and not Path(part).is_file():
+            testbeds += [times[1]] * min(int(times[2]), MOST_TESTBEDS + 1)
+        else:
+            testbeds.append(part)
+    if not testbeds:
+        raise ValueError("name at least one testbed")
+    if len(testbeds) > MOST_TESTBEDS:
+        raise ValueError(f"{MOST_TESTBEDS} testbeds at the most")
+    files = [part for part in testbeds if part.partition(":")[0] not in (THIS_MACHINE, SIMULATED)]
+    if twice := next((part for part, times in Counter(files).items() if times > 1), None):
+        raise ValueError(f"{twice} is there twice, and its hosts are held by one at a time: name each once")
+    return tuple(testbeds)
+
+
+def numbered(names: Iterable[str]) -> list[str]:
+    """The names, each with a number where another has it: `local`, `local-2`."""
+    taken: list[str] = []
+    for name in names:
+        taken.append(free(name, taken))
+    return taken
+
+
+def free(name: str, taken: Container[str]) -> str:
+    """The name, or the first with a number that is not taken."""
+    candidates = (name if number == 1 else f"{name}-{number}" for number in count(1))
+    return next(candidate for candidate in candidates if candidate not in taken)
+
+
+def in_words(names: Sequence[str]) -> str:
+    """`local, lab1 and 3 more`."""
+    shown = ", ".join(names[:3])
+    return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"

@@ -1,0 +1,160 @@
+"""Whole sweeps on several simulated testbeds at once: real dask, real processes."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("distributed")
+
+from pareto.fleet import cluster
+from tests.program import command, descendants, ended, pareto, wait_until
+from tests.unit.simulated.worlds import MODEL
+
+SWEEP = (*("--model", MODEL, "--points", "3,5", "--only", "--figures", "none"), "--backend", "tcp")
+Rows = list[dict[str, str]]
+ELSEWHERE = ("run", "testbed", "restart", "started_at")
+START_S = 120.0
+
+
+def world(folder: Path, text: str = "") -> str:
+    """A file of a simulated testbed of slow hosts."""
+    path = folder / "w.yaml"
+    path.write_text(f"hosts: {{edge: {{gflops: 0.02}}, server: {{gflops: 0.2}}}}\nrequests: 20\n{text}")
+    return f"simulated:{path}"
+
+
+def read(run: Path, table: str = "trials") -> Rows:
+    with (run / f"{table}.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def figures(rows: Rows) -> list[tuple[str, ...]]:
+    """What was measured, wherever and whenever."""
+    return sorted(tuple(value for name, value in row.items() if name not in ELSEWHERE) for row in rows)
+
+
+def test_a_fleet_measures_what_one_testbed_measures_and_each_trial_once(tmp_path: Path) -> None:
+    testbed, options = world(tmp_path), (*SWEEP, "--netem", "10ms-50mbit,wifi", "--trials", "3")
+    alone = command(*options, "--testbed", testbed, "--out", str(tmp_path / "alone"))
+    fleet = command(*options, "--testbed", f"{testbed}*2", "--out", str(tmp_path / "fleet"))
+    assert (alone.code, fleet.code) == (0, 0), fleet
+    ((one,), (run,)) = ((tmp_path / name).iterdir() for name in ("alone", "fleet"))
+    rows = read(run)
+    assert len(rows) == 2 * 2 * 3
+    assert figures(rows) == figures(read(one))
+    assert sorted(path.name for path in (run / "requests").iterdir()) == sorted(
+        path.name for path in (one / "requests").iterdir()
+    )
+    assert len(read(run, "stages")) == len(read(one, "stages"))
+    assert {row["testbed"] for row in (*rows, *read(run, "stages"), *read(run, "link"))} <= {
+        *("simulated", "simulated-2")
+    }
+    tasks = Counter((row["round"], row["netem"], row["testbed"]) for row in rows)
+    assert set(tasks.values()) == {2}, tasks
+    sessions = json.loads((run / "manifest.json").read_text())["sessions"]
+    assert {row["testbed"] for row in rows} == {session["testbed_name"] for session in sessions}
+    assert len({row["restart"] for row in rows}) == len(sessions)
+
+
+def test_a_testbed_that_fails_is_taken_out_and_the_others_do_its_trials(tmp_path: Path) -> None:
+    good, bad = world(tmp_path), tmp_path / "bad.yaml"
+    bad.write_text("faults: {lost: server}")
+    done = command(
+        *(*SWEEP, "--netem", "wifi", "--trials", "4", "--out", str(tmp_path / "out")),
+        *("--testbed", f"{good},simulated:{bad}"),
+    )
+    assert done.code == 0, done
+    (line,) = (line for line in done.out.splitlines() if "taken out" in line)
+    assert "simulated-2" in line
+    assert "server" in line
+    rows = read(next((tmp_path / "out").iterdir()))
+    assert Counter((row["point"], row["round"]) for row in rows) == {
+        (point, str(number)): 1 for point in "35" for number in range(1, 5)
+    }
+    assert {row["status"] for row in rows} == {"ok"}
+
+
+def test_where_no_testbed_is_left_the_run_ends_and_goes_on_later(tmp_path: Path) -> None:
+    testbed = world(tmp_path, "faults: {lost: server, after: 3}")
+    out = tmp_path / "out"
+    first = command(
+        *(*SWEEP, "--netem", "wifi", "--trials", "8", "--out", str(out), "--testbed", f"{testbed}*2")
+    )
+    assert first.code == 1
+    assert "no testbed is left" in first.out
+    assert "go on with" in first.out
+    (run,) = out.iterdir()
+    kept = [row for row in read(run) if row["status"] == "ok"]
+    assert kept
+    again = command("--resume", str(run), *SWEEP[:2], "--testbed", f"{world(tmp_path, '')}*2")
+    assert again.code == 2  # another world
+    mended = command(
+        "--resume",
+        str(run),
+        *SWEEP[:2],
+        "--testbed",
+        f"{world(tmp_path, 'faults: {lost: server, after: 3}')}*2",
+    )
+    rows = read(run)
+    assert mended.code == 1
+    assert rows[: len(kept)] == kept
+    assert max(Counter((row["point"], row["round"]) for row in rows).values()) == 1
+
+
+def test_one_joins_by_hand_and_a_driver_that_is_killed_leaves_it_free(tmp_path: Path) -> None:
+    folder, testbed = tmp_path / "certificates", world(tmp_path, "real_time: 20%")
+    assert command("fleet", "certificates", str(folder)).code == 0
+    certified = ("--certificates", str(folder))
+    scheduler = pareto("fleet", "scheduler", "--listen", "tls://127.0.0.1:0", *certified)
+    assert scheduler.stdout is not None
+    address = scheduler.stdout.readline().split()[2].rstrip(";")
+    member = pareto("fleet", "join", "--scheduler", address, *certified, "--testbed", testbed)
+    assert member.stdout is not None
+    assert "joined" in member.stdout.readline()
+    out = tmp_path / "out"
+    sweep = (*SWEEP, "--netem", "wifi", "--trials", "4", "--out", str(out))
+    at = ("--cluster", address, *certified)
+    driver = pareto(*sweep, *at, "--testbed", "simulated")
+    assert "measuring for" in member.stdout.readline(), driver.communicate()
+    assert wait_until(lambda: any(read(run) for run in out.iterdir()), START_S)
+    driver.kill()
+    driver.communicate()
+    (run,) = out.iterdir()
+    again = command("--resume", str(run), *SWEEP[:2], *at)
+    assert again.code == 0, again
+    assert "put back" in member.stdout.readline()
+    rows = read(run)
+    assert Counter((row["point"], row["round"]) for row in rows) == {
+        (point, str(number)): 1 for point in "35" for number in range(1, 5)
+    }
+    assert {row["testbed"] for row in rows} == {"simulated"}
+    for process in (member, scheduler):
+        process.terminate()
+        assert "Traceback" not in "".join(process.communicate(timeout=30))
+
+
+def test_without_dask_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    done = command(*SWEEP, "--testbed", "simulated*2", "--out", str(tmp_path))
+    assert done.code == 2
+    assert cluster.REQUIREMENTS in done.err
+    assert not list(tmp_path.iterdir())
+
+
+def test_members_end_with_a_driver_that_is_killed(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    testbed = world(tmp_path, "real_time: 50%")
+    driver = pareto(
+        *SWEEP, "--netem", "wifi", "--trials", "8", "--out", str(out), "--testbed", f"{testbed}*2"
+    )
+    assert wait_until(lambda: out.is_dir() and any(read(run) for run in out.iterdir()), START_S)
+    members = descendants(driver.pid, "pareto.fleet.member")
+    assert len(members) == 2
+    driver.kill()
+    driver.communicate()
+    assert ended(members)

@@ -1,0 +1,80 @@
+"""What `--testbed` and `--cluster` name, what rows call it, and what cannot be a fleet."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from pareto.errors import UserError
+from pareto.fleet.processes import shares
+from pareto.fleet.testbeds import MOST_TESTBEDS, free, in_words, several
+from pareto.sweep import Sweep, make_sweep, requested_sweep
+from tests.unit.simulated.worlds import MODEL
+
+
+def sweep(**options: str) -> Sweep:
+    return requested_sweep(None, {"model": MODEL, **options})
+
+
+def test_several_testbeds_each_have_a_name_of_their_own() -> None:
+    assert several("local") == ("local",)
+    assert several("lab.yaml, local,simulated:w.yaml*2") == (
+        *("lab.yaml", "local"),
+        *("simulated:w.yaml", "simulated:w.yaml"),
+    )
+    assert sweep(testbed="simulated*3").testbeds == {
+        "simulated": "simulated",
+        "simulated-2": "simulated",
+        "simulated-3": "simulated",
+    }
+    assert sweep(testbed="local").testbeds == {"local": "local"}
+    assert not sweep(testbed="local").fleet
+    assert sweep(testbed="simulated*1").fleet
+    assert free("lab", {"lab", "lab-2"}) == "lab-3"
+    assert in_words(["a", "b", "c", "d", "e"]) == "a, b, c and 2 more"
+
+
+def test_a_file_may_have_any_name(tmp_path: Path) -> None:
+    file = tmp_path / "a,b*2"
+    file.touch()
+    assert several(str(file)) == (str(file),)
+
+
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [
+        ({"testbed": f"simulated*{MOST_TESTBEDS + 1}"}, f"{MOST_TESTBEDS}"),
+        ({"testbed": ","}, "at least one"),
+        ({"testbed": "lab.yaml,lab.yaml"}, "lab.yaml is there twice"),
+        ({"testbed": "simulated,local"}, "simulated"),
+        ({"testbed": "local,served:192.0.2.1"}, "served"),
+        ({"testbed": "simulated*2", "search": "yes"}, "--search"),
+        ({"certificates": "there"}, "--cluster"),
+        ({"cluster": "lab"}, "tls://HOST"),
+        ({"cluster": "tls://lab"}, "--certificates"),
+        ({"cluster": "tcp://192.0.2.1:8786"}, "fleet certificates"),
+        ({"cluster": "tcp://localhost:1", "certificates": "there"}, "tls://localhost:1"),
+        ({"cluster": "tcp://127.0.0.1:1", "testbed": "lab.yaml"}, "leave it out"),
+    ],
+)
+def test_what_cannot_be_a_fleet_is_one_line(options: dict[str, str], names: str) -> None:
+    with pytest.raises(UserError, match=re.escape(names)) as refused:
+        sweep(**options)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_command_that_is_no_sweep_takes_one_testbed() -> None:
+    with pytest.raises(UserError, match="name one testbed"):
+        make_sweep({"model": MODEL, "testbed": "simulated*2"})
+
+
+def test_local_testbeds_have_cores_apart_where_there_are_enough(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    two = sweep(testbed="local,local")
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2, 3, 4, 5})
+    assert shares(two, tmp_path) == {"local": [0, 1, 2], "local-2": [3, 4, 5]}
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2})
+    assert shares(two, tmp_path) == {}
