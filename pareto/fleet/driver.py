@@ -42,6 +42,7 @@ LOOK_S = 0.5
 """How often the driver looks who is there."""
 MOST_LOSSES = 3
 """A testbed whose member is lost so often in a row, without a trial in between, is taken out."""
+MOST_TRIES = 3
 WAIT_S = 3600.0
 """How long a cluster may be without any testbed before the run ends."""
 RELEASE_S, GATHER_S = 30.0, 60.0
@@ -57,6 +58,8 @@ class Task:
     trials: tuple[Trial, ...]
     failed: dict[tuple[Cell, int], dict[str, Any]] = field(default_factory=dict)
     """What came of trials that failed: written when nobody is to do them again."""
+    tries: int = 1
+    """How many testbeds it was given to; a task of which all fails is given to another."""
     began: float = 0.0
     came: int = 0
 
@@ -272,7 +275,7 @@ class Driver:
             return
         left = tuple(trial for trial in task.trials if (trial.cell, trial.round) not in self._done)
         if left:
-            self._add(Task(task.number, left, task.failed))
+            self._add(Task(task.number, left, task.failed, task.tries))
 
     def _take_out(self, testbed: Testbed, why: str) -> None:
         testbed.out = why
@@ -387,6 +390,12 @@ class Driver:
             self._write_manifest()
         if outcome.out:
             self._take_out(testbed, outcome.out)
+            return
+        others = any(each.address and not each.out for each in self._testbeds.values() if each is not testbed)
+        if len(task.failed) == len(task.trials) and others and task.tries < MOST_TRIES:
+            task.failed.clear()
+            task.tries += 1
+            self._give_back(testbed)
             return
         for key, message in list(task.failed.items()):
             self._write(

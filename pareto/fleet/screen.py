@@ -87,7 +87,8 @@ class Board:
         if self._began_s is None:
             return "0 rows a minute"
         minutes = max(time.monotonic() - self._began_s, 1e-3) / 60
-        return f"{self._ended / minutes:.3g} rows a minute"
+        rate = self._ended / minutes
+        return f"{rate:,.0f} rows a minute" if rate >= 100 else f"{rate:.3g} rows a minute"
 
     def _eta(self) -> str:
         """When all will be done, by what trials took so far and how many testbeds are at work."""
