@@ -67,9 +67,9 @@ by_uv() {
     }
 }
 
-# What requirements*.txt and the interpreter are now; .venv is made again when it was made from something else.
+# What requirements are now; .venv is made again when it was made from something else.
 wanted() {
-    cat "$root"/requirements*.txt | sha256sum
+    cat "$root"/requirements-{digits,worker,yolo}.txt "$root/requirements.txt" | sha256sum
 }
 
 make_venv() {
@@ -131,6 +131,8 @@ if [ "${1:-}" = test ]; then
             echo "pareto: no YOLO to be had: its tests are skipped" >&2
         by_pip install -qq --no-deps -r "$root/requirements-digits.txt" ||
             echo "pareto: no scikit-learn to be had: the tests of sweeps/digits are skipped" >&2
+        by_pip install -qq -r "$root/requirements-fleet.txt" ||
+            echo "pareto: no dask to be had: the tests of fleets are skipped" >&2
         "$venv/bin/ruff" check
         "$venv/bin/ruff" format --check
         "$venv/bin/mypy"

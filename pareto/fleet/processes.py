@@ -58,8 +58,8 @@ class Processes:
         root = str(Path(pareto.__file__).parent.parent)
         path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH", ""))))
         errors = tempfile.TemporaryFile()  # noqa: SIM115  (its last line says why it ended)
-        process = subprocess.Popen(
-            [sys.executable, "-m", "pareto.fleet.member"],
+        process = subprocess.Popen(  # noqa: S603  (this program)
+            [sys.executable, "-m", "pareto.fleet.member", name],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=errors,
