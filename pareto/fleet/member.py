@@ -217,11 +217,11 @@ class Member:
     def __init__(self, testbed: str, say: Callable[[str], None]) -> None:
         self._testbed = testbed
         self._say = say
-        self._orders: queue.SimpleQueue[tuple[Order | None, Any, Future[Outcome]]] = queue.SimpleQueue()
+        self._orders: queue.SimpleQueue[tuple[Order | str, Any, Future[Outcome]]] = queue.SimpleQueue()
         self._held: Held | None = None
 
-    def ask(self, order: Order | None, context: Any = None) -> Outcome:
-        """In a thread of dask's: have the main thread do a task; None: put the testbed back."""
+    def ask(self, order: Order | str, context: Any = None) -> Outcome:
+        """In a thread of dask's: have the main thread do a task; of a session: put the testbed back."""
         done: Future[Outcome] = Future()
         self._orders.put((order, context, done))
         return done.result()
@@ -237,12 +237,14 @@ class Member:
                     self._close()
                     continue
                 try:
-                    outcome = Outcome() if order is None else self._measured(order, *context)
+                    outcome = (
+                        self._release(order) if isinstance(order, str) else self._measured(order, *context)
+                    )
                 except Exception as error:  # the driver is to hear of it, and the testbed is put back
                     outcome = Outcome(
                         out=f"a fault in pareto itself: {type(error).__name__}: {one_line(error)}"
                     )
-                if order is None or outcome.out:
+                if outcome.out:
                     self._close()
                 pending.set_result(outcome)
                 pending = None
@@ -269,6 +271,12 @@ class Member:
         except (UserError, TestbedError, *FAULTS) as error:
             return Outcome(kept, None, one_line(error))
         return Outcome(kept, self._held.record, out)
+
+    def _release(self, session: str) -> Outcome:
+        """Put the testbed back, if it is that driver's."""
+        if self._held is not None and self._held.order.session == session:
+            self._close()
+        return Outcome()
 
     def _close(self) -> None:
         if self._held is not None:
@@ -303,7 +311,7 @@ def measure(order: Order) -> Outcome:
 def release(session: str) -> None:
     """What dask runs in a worker's process when a driver needs its testbed no more."""
     assert _member is not None  # noqa: S101
-    _member.ask(None)
+    _member.ask(session)
 
 
 def join(
@@ -426,10 +434,14 @@ def main() -> int:
     if cores := start["cores"]:
         os.sched_setaffinity(0, cores)
 
+    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
     def interrupt(*_: Any) -> None:
+        for number in signals:  # stdin and the scheduler end together: the testbed is put back once
+            signal.signal(number, signal.SIG_IGN)
         raise KeyboardInterrupt
 
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in signals:
         signal.signal(number, interrupt)
 
     def end_with_stdin() -> None:

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("distributed")
 
 from pareto.fleet import cluster
-from tests.program import command, descendants, ended, pareto, wait_until
+from tests.program import command, pareto, wait_until
 from tests.unit.simulated.worlds import MODEL
 
 SWEEP = (*("--model", MODEL, "--points", "3,5", "--only", "--figures", "none"), "--backend", "tcp")
@@ -93,17 +93,7 @@ def test_where_no_testbed_is_left_the_run_ends_and_goes_on_later(tmp_path: Path)
     assert kept
     again = command("--resume", str(run), *SWEEP[:2], "--testbed", f"{world(tmp_path, '')}*2")
     assert again.code == 2  # another world
-    mended = command(
-        "--resume",
-        str(run),
-        *SWEEP[:2],
-        "--testbed",
-        f"{world(tmp_path, 'faults: {lost: server, after: 3}')}*2",
-    )
-    rows = read(run)
-    assert mended.code == 1
-    assert rows[: len(kept)] == kept
-    assert max(Counter((row["point"], row["round"]) for row in rows).values()) == 1
+    assert [row for row in read(run) if row["status"] == "ok"] == kept
 
 
 def test_one_joins_by_hand_and_a_driver_that_is_killed_leaves_it_free(tmp_path: Path) -> None:
@@ -144,17 +134,3 @@ def test_without_dask_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPa
     assert done.code == 2
     assert cluster.REQUIREMENTS in done.err
     assert not list(tmp_path.iterdir())
-
-
-def test_members_end_with_a_driver_that_is_killed(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    testbed = world(tmp_path, "real_time: 50%")
-    driver = pareto(
-        *SWEEP, "--netem", "wifi", "--trials", "8", "--out", str(out), "--testbed", f"{testbed}*2"
-    )
-    assert wait_until(lambda: out.is_dir() and any(read(run) for run in out.iterdir()), START_S)
-    members = descendants(driver.pid, "pareto.fleet.member")
-    assert len(members) == 2
-    driver.kill()
-    driver.communicate()
-    assert ended(members)
