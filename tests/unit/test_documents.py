@@ -212,9 +212,9 @@ def test_every_import_is_declared() -> None:
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
     base = " ".join(project["dependencies"]).lower()
     extras = project["optional-dependencies"]
-    extra = " ".join([*extras["sweep"], *extras["onnx"]]).lower()
+    extra = " ".join([*extras["sweep"], *extras["onnx"], *extras["fleet"]]).lower()
     packages = {"yaml": "pyyaml", "PIL": "pillow", "pynvml": "nvidia-ml-py", "fontTools": "matplotlib"}
-    packages |= {"onnx_ir": "onnxscript"}
+    packages |= {"onnx_ir": "onnxscript", "dask": "distributed"}
     packages |= {
         "pydantic_core": "pydantic",
         "markupsafe": "jinja2",

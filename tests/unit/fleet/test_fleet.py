@@ -62,10 +62,10 @@ def test_a_fleet_measures_what_one_testbed_measures_and_each_trial_once(tmp_path
 
 
 def test_a_testbed_that_fails_is_taken_out_and_the_others_do_its_trials(tmp_path: Path) -> None:
-    good, bad = world(tmp_path), tmp_path / "bad.yaml"
+    good, bad = world(tmp_path, "real_time: 10%"), tmp_path / "bad.yaml"
     bad.write_text("faults: {lost: server}")
     done = command(
-        *(*SWEEP, "--netem", "wifi", "--trials", "4", "--out", str(tmp_path / "out")),
+        *(*SWEEP, "--netem", "wifi", "--trials", "20", "--out", str(tmp_path / "out")),
         *("--testbed", f"{good},simulated:{bad}"),
     )
     assert done.code == 0, done
@@ -74,7 +74,7 @@ def test_a_testbed_that_fails_is_taken_out_and_the_others_do_its_trials(tmp_path
     assert "server" in line
     rows = read(next((tmp_path / "out").iterdir()))
     assert Counter((row["point"], row["round"]) for row in rows) == {
-        (point, str(number)): 1 for point in "35" for number in range(1, 5)
+        (point, str(number)): 1 for point in "35" for number in range(1, 21)
     }
     assert {row["status"] for row in rows} == {"ok"}
 
