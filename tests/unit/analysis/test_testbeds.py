@@ -15,7 +15,9 @@ from syrupy.assertion import SnapshotAssertion
 from analysis import as_json
 from analysis.comparing.paired import paired
 from analysis.findings import Options
+from analysis.fronts.draws import prepared
 from analysis.fronts.front import front
+from analysis.fronts.objectives import DEFAULT
 from analysis.points import round_of
 from analysis.reporting import report
 from analysis.runs.load import load
@@ -71,7 +73,13 @@ def test_a_slower_testbed_moves_no_point_and_widens_no_interval(tmp_path: Path) 
     assert (width.dropna() < 1.3 * usual.dropna() + 0.005).all()
     columns = ["latency_difference_percent", "latency_low_percent", "latency_high_percent"]
     np.testing.assert_allclose(paired(apart)[columns], paired(alike)[columns], atol=1e-6)
-    assert not drifts(apart)["drifts"].any()
+
+
+def test_a_change_of_testbed_is_no_drift(tmp_path: Path) -> None:
+    rows = trials(rounds=8, noise=0.01)
+    for row in (row for row in rows if row["round"] >= 4):
+        row |= {"testbed": "slow", "latency_s": 1.15 * row["latency_s"]}
+    assert drifts(load(write(tmp_path, rows)))["change_percent"].abs().max() < 5
 
 
 def test_figures_stay_as_they_are_on_one_testbed_and_on_equal_ones(tmp_path: Path) -> None:
@@ -98,9 +106,10 @@ def test_what_a_testbed_does_to_some_cells_alone_makes_the_front_less_sure(tmp_p
     factor = np.exp(away[pd.factorize(frame["point"])[0]] * there)
     frame["latency_s"] *= factor
     frame["throughput_ips"] /= factor
-    sure = front(frame.assign(testbed="lab1"))["probability_all"]
-    unsure = front(frame)["probability_all"]
-    assert unsure.where(unsure.notna(), 0.5).sub(0.5).abs().sum() < sure.sub(0.5).abs().sum()
+    (sure,) = prepared(frame.assign(testbed="lab1"), DEFAULT, "").draws
+    (unsure,) = prepared(frame, DEFAULT, "").draws
+    assert sure.floor.max() < 0.003
+    assert unsure.floor == pytest.approx([0.06 / 2] * 2, rel=0.4), "of the mean of two, of which one is away"
 
 
 def test_whether_testbeds_agree_is_tested_and_told(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
