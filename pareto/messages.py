@@ -697,6 +697,13 @@ class GetLease(Request[Lease], op="lease"):
     """Who measures on the host, and who waits for it."""
 
 
+@dataclass
+class GetCarrierLosses(Request[Count], op="carrier"):
+    """How often a network interface has lost its carrier so far, as when a cable is pulled."""
+
+    interface: str
+
+
 # Both ends
 
 

@@ -236,6 +236,7 @@ class Workers(AnyWorkers):
         edge, *others = self._sessions
         alone = self._recent(cell) or self._baselines(split)
         self._sessions.ask_all(dict.fromkeys(others, messages.GetUsage()), LOAD_TIMEOUT_S)
+        self._testbed.watch()
         watch = self._testbed.watch_strangers
         strangers = watch() if watch is not None else None
         own = self._testbed.remotes[edge].host
@@ -256,6 +257,7 @@ class Workers(AnyWorkers):
         def meanwhile() -> None:
             for role in others:
                 self._sessions[role].check()
+            self._testbed.check()
             if sampled is not None:
                 sampled(self._devices.latest() if self._devices is not None else {})
 
@@ -266,6 +268,7 @@ class Workers(AnyWorkers):
             for role in others:  # the edge knows only that a peer is gone
                 self._sessions[role].ask(messages.GetUsage(), ANSWER_TIMEOUT_S)
             raise
+        self._testbed.check(every_s=0.0)
         if isinstance(report, messages.WrongOutput):
             return report
         self._proven.add(cell)

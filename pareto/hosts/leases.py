@@ -12,14 +12,14 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 from pareto.console import duration
 from pareto.hosts.connection import FAULTS
 from pareto.hosts.host import TestbedError
 from pareto.hosts.session import Heartbeat, Session, SessionError, SessionLost
 from pareto.hosts.testbed import Remote
-from pareto.messages import GetLease, Holder, TakeLease
+from pareto.messages import GetCarrierLosses, GetLease, Holder, TakeLease
 from pareto.worker.lease import HOST, Queue
 
 POLL_S = 1.0
@@ -49,6 +49,32 @@ class HostLeases:
         # One after the other, and all drivers in the same order: no two wait for each other.
         for role in sorted(hosts, key=lambda role: hosts[role]):
             self._waited(role, deadline)
+
+    def watch_links(self) -> Callable[[], str]:
+        """Returns a function: which host has lost its data link since now, if only for a moment; empty where none has.
+
+        Both raise FAULTS but for a host that is slow to answer: whether that is lost, its connection says.
+        """
+        before = self._carrier_losses()
+
+        def cut_off() -> str:
+            for role, count in self._carrier_losses().items():
+                if count > before.get(role, count):
+                    host = self._remotes[role].host
+                    return f"{host.name}: {host.data_interface} lost its carrier"
+            return ""
+
+        return cut_off
+
+    def _carrier_losses(self) -> dict[str, int]:
+        """By role, of the hosts that answer in time."""
+        losses = {}
+        for role, session in self._held.items():
+            with suppress(TimeoutError):
+                losses[role] = session.ask(
+                    GetCarrierLosses(self._remotes[role].host.data_interface), ANSWER_S
+                )
+        return losses
 
     def close(self) -> None:
         """Give all of them back."""

@@ -233,5 +233,13 @@ def open_served(
         links = (Link(near, far, Shaper()),)
         leases = held(remotes, heartbeat, wait_s, say, undo)
         return Testbed(
-            remotes, links, heartbeat, label, facts, is_local=False, undo=undo.pop_all(), hold=leases.take
+            remotes,
+            links,
+            heartbeat,
+            label,
+            facts,
+            is_local=False,
+            undo=undo.pop_all(),
+            hold=leases.take,
+            watch_links=leases.watch_links,
         )

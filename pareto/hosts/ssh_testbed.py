@@ -102,7 +102,15 @@ def open_ssh_testbed(
         )
         facts = _facts(hosts, links, shaped=shaped)
         return Testbed(
-            remotes, links, heartbeat, label, facts, is_local=False, undo=undo.pop_all(), hold=leases.take
+            remotes,
+            links,
+            heartbeat,
+            label,
+            facts,
+            is_local=False,
+            undo=undo.pop_all(),
+            hold=leases.take,
+            watch_links=leases.watch_links,
         )
 
 

@@ -24,6 +24,8 @@ from pareto.link.profile import Profile
 RETURN_TIMEOUT_S = 60.0
 """How long a host that is lost is waited for: a small device needs most of a minute to boot."""
 RETRY_S = 1.0
+CHECK_S = 5.0
+"""How often hosts are asked, while one measures, whether they have their data link."""
 
 
 class Remote:
@@ -122,12 +124,30 @@ class Testbed:
     how many percent of the hosts' cores they have taken since."""
     hold: Callable[[], None] = lambda: None
     """Holds for this driver what it does not hold (any more). Raises TestbedError where another driver has it."""
+    watch_links: Callable[[], Callable[[], str]] = lambda: str
+    """Begins to watch the hosts' data links; what it returns says which was lost since, empty where none was. Both
+    raise FAULTS."""
+    _cut_off: Callable[[], str] = str
+    _checked_s: float = 0.0
+    _loss: str = ""
 
     __test__ = False  # not a test, whatever pytest makes of the name
 
     def lost(self) -> str:
         """What has happened to it, after a fault; empty where all its parts are there. Takes up to some seconds."""
-        return next(filter(None, (remote.loss() for remote in self.remotes.values())), "")
+        return next(filter(None, (remote.loss() for remote in self.remotes.values())), self._loss)
+
+    def watch(self) -> None:
+        """From now on `check` notices a data link that is lost, if only for a moment. Raises FAULTS."""
+        self._loss, self._cut_off, self._checked_s = "", self.watch_links(), time.monotonic()
+
+    def check(self, every_s: float = CHECK_S) -> None:
+        """Raise Unreachable where a data link was lost; looks at most once in that time. Raises FAULTS."""
+        if time.monotonic() < self._checked_s + every_s:
+            return
+        self._loss, self._checked_s = self._cut_off(), time.monotonic()
+        if self._loss:
+            raise Unreachable(self._loss)
 
     def revive(self) -> None:
         """Log in again where a host was lost, waiting for it. Raises Unreachable."""
@@ -147,6 +167,7 @@ class Testbed:
             self.hold()
         except TestbedError as error:
             raise Unreachable(str(error)) from error
+        self._loss = ""
         for link in self.links:
             link.shaper.revive()
 

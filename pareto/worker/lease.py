@@ -4,6 +4,8 @@ Who wants a host takes a ticket of its queue, a file that all users may write. T
 byte n, which the kernel removes with the process, however that ends; the lease is that of the lowest ticket. So whoever
 waits is served in the order of coming. What the file says of a ticket is its taker's word, and only shown. A driver may
 reach one machine in two roles: tickets of the same key stand in nobody's way.
+
+It also says whether the host was cut off from its data link: it has nothing else to do while the host is measured on.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from pathlib import Path
 
 from pareto import messages
 from pareto.jsonlines import serve
-from pareto.messages import MAX_S, GetLease, Holder, Lease, TakeLease
+from pareto.messages import MAX_S, GetCarrierLosses, GetLease, Holder, Lease, TakeLease
 from pareto.validation import read
 
 FOLDERS = (Path("/run/lock"), Path("/tmp"))  # noqa: S108  (all users must find it: see `_opened`)
@@ -142,6 +144,14 @@ def _opened(name: str) -> int:
     return fd
 
 
+def carrier_losses(interface: str, sysfs: Path = Path("/sys")) -> int:
+    """How often the kernel saw an interface lose its carrier; 0 where it does not count that."""
+    try:
+        return int((sysfs / "class/net" / Path(interface).name / "carrier_down_count").read_text())
+    except (OSError, ValueError):
+        return 0
+
+
 def _origin() -> str:
     """From where the taker has logged in."""
     return os.environ.get("SSH_CONNECTION", "").partition(" ")[0] or "this machine"
@@ -156,6 +166,7 @@ def main() -> None:
     answers: messages.Answers = {
         TakeLease: lambda take: Lease(host, queue.ahead(take.key, take.who, take.run)),
         GetLease: lambda _: Lease(host, queue.holders()),
+        GetCarrierLosses: lambda of: carrier_losses(of.interface),
     }
     serve(messages.handlers(answers))
 

@@ -59,6 +59,8 @@ class Bench:
     supported: bool = True
     ahead: list[dict[str, Any]] = field(default_factory=list)
     """Other drivers that have the hosts."""
+    carrier_losses: dict[str, int] = field(default_factory=dict)
+    """By interface."""
 
     def connect(self, member: HostEntry, keys: Keyring | None = None) -> Connection:
         return self.connections.setdefault(member.name, Hosts())
@@ -69,7 +71,10 @@ class Bench:
 
     def start(self, remote: Remote, module: str) -> Session:
         assert module == "pareto.worker.lease"
-        answers = dict.fromkeys(("take", "lease"), lambda _: {"host": remote.host.name, "ahead": self.ahead})
+        answers: dict[str, Callable[[dict[str, Any]], Any]] = dict.fromkeys(
+            ("take", "lease"), lambda _: {"host": remote.host.name, "ahead": self.ahead}
+        )
+        answers["carrier"] = lambda request: self.carrier_losses.get(request["interface"], 0)
         return Session(remote.host.name, FarEnd(answers))
 
     def start_privileged(self, remote: Remote, *, as_root: bool) -> Session:
@@ -342,3 +347,15 @@ def test_a_host_that_another_driver_took_meanwhile_stays_refused(bench: Bench) -
         for _ in range(2):
             with pytest.raises(TestbedError, match="ann@lab measures there"):
                 bed.hold()
+
+
+def test_a_data_link_that_is_lost_for_a_moment_is_noticed(bench: Bench) -> None:
+    bench.carrier_losses["eth0"] = 2  # earlier: setting the interface up
+    with closing(ssh_testbed.open_ssh_testbed(bench.file, shaped=False)) as bed:
+        bed.watch()
+        bed.check(every_s=0.0)
+        bench.carrier_losses["eth0"] += 1
+        with pytest.raises(Unreachable, match="pi: eth0 lost its carrier"):
+            bed.check(every_s=0.0)
+        bed.watch()
+        bed.check(every_s=0.0)

@@ -113,6 +113,25 @@ def test_a_host_that_is_cut_off_from_the_data_link_is_waited_for(lost: Lost, clo
     assert shaper.at_s == [pytest.approx(20.0)]
 
 
+def test_a_data_link_that_was_lost_for_a_moment_is_noticed_until_the_testbed_is_revived(
+    lost: Lost, clock: Clock
+) -> None:
+    bed, *_ = lost
+    said = [""]
+    bed.watch_links = lambda: lambda: said[-1]
+    bed.watch()
+    said.append("gpu: eth0 lost its carrier")
+    bed.check()  # it has looked a moment ago
+    clock.now_s += testbed_module.CHECK_S
+    with pytest.raises(Unreachable, match="gpu: eth0 lost its carrier"):
+        bed.check()
+    assert bed.lost() == "gpu: eth0 lost its carrier"
+    bed.revive()
+    assert bed.lost() == ""
+    with pytest.raises(Unreachable):
+        bed.check(every_s=0.0)
+
+
 def test_a_host_that_stays_away_is_given_up(lost: Lost, clock: Clock) -> None:
     bed, edge, _, shaper = lost
     edge.back_s = float("inf")

@@ -14,7 +14,8 @@ import pytest
 
 from pareto.hosts.connection import PipeWire
 from pareto.hosts.session import Session, SessionLost
-from pareto.messages import GetLease, TakeLease
+from pareto.messages import GetCarrierLosses, GetLease, TakeLease
+from pareto.worker.lease import carrier_losses
 from tests import REPOSITORY
 
 PROGRAM = """
@@ -68,6 +69,14 @@ def test_a_host_is_held_by_one_and_the_others_wait_in_the_order_of_coming(driver
     assert driver("dan").ahead() == ["ann", "cem"]
     ann.session.close()
     assert cem.ahead() == []
+
+
+def test_it_counts_how_often_an_interface_lost_its_carrier(tmp_path: Path, driver: Drivers) -> None:
+    assert driver("ann").session.ask(GetCarrierLosses("no-such")) == 0
+    (folder := tmp_path / "class/net/eth0").mkdir(parents=True)
+    (folder / "carrier_down_count").write_text("3\n")
+    assert carrier_losses("eth0", tmp_path) == 3
+    assert carrier_losses("../eth0", tmp_path) == 3, "a name is no path"
 
 
 def test_a_driver_that_is_killed_holds_nothing(driver: Drivers) -> None:
