@@ -698,8 +698,8 @@ class GetLease(Request[Lease], op="lease"):
 
 
 @dataclass
-class GetCarrierLosses(Request[Count], op="carrier"):
-    """How often a network interface has lost its carrier so far, as when a cable is pulled."""
+class GetCarrierLosses(Request[Count | None], op="carrier"):
+    """How often a network interface has lost its carrier so far, as when a cable is pulled; None: it has none now."""
 
     interface: str
 

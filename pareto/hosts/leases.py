@@ -51,7 +51,8 @@ class HostLeases:
             self._waited(role, deadline)
 
     def watch_links(self) -> Callable[[], str]:
-        """Returns a function: which host has lost its data link since now, if only for a moment; empty where none has.
+        """Returns a function: which host has lost its data link since now, if only for a moment, or has none;
+        empty where all have theirs.
 
         Both raise FAULTS but for a host that is slow to answer: whether that is lost, its connection says.
         """
@@ -59,16 +60,16 @@ class HostLeases:
 
         def cut_off() -> str:
             for role, count in self._carrier_losses().items():
-                if count > before.get(role, count):
+                if count is None or count != before.get(role, count):
                     host = self._remotes[role].host
                     return f"{host.name}: {host.data_interface} lost its carrier"
             return ""
 
         return cut_off
 
-    def _carrier_losses(self) -> dict[str, int]:
+    def _carrier_losses(self) -> dict[str, int | None]:
         """By role, of the hosts that answer in time."""
-        losses = {}
+        losses: dict[str, int | None] = {}
         for role, session in self._held.items():
             with suppress(TimeoutError):
                 losses[role] = session.ask(

@@ -75,8 +75,11 @@ def test_it_counts_how_often_an_interface_lost_its_carrier(tmp_path: Path, drive
     assert driver("ann").session.ask(GetCarrierLosses("no-such")) == 0
     (folder := tmp_path / "class/net/eth0").mkdir(parents=True)
     (folder / "carrier_down_count").write_text("3\n")
+    (folder / "carrier").write_text("1\n")
     assert carrier_losses("eth0", tmp_path) == 3
     assert carrier_losses("../eth0", tmp_path) == 3, "a name is no path"
+    (folder / "carrier").write_text("0\n")
+    assert carrier_losses("eth0", tmp_path) is None
 
 
 def test_a_driver_that_is_killed_holds_nothing(driver: Drivers) -> None:
