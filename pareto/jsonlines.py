@@ -1,7 +1,8 @@
 """The control protocol's far end: one JSON object a line on stdin and stdout. The program ends with its stdin.
 
 A request is ``{"id": 7, "op": "apply", ...}``; its reply is ``{"id": 7, "ok": true, "result": ...}`` or
-``{"id": 7, "ok": false, "error": "..."}``. ``{"op": "ping"}`` keeps the program alive and gets no reply. What is no
+``{"id": 7, "ok": false, "error": "..."}``. Before the reply there may be lines ``{"so_far": ...}``, of the request that
+is being answered (`send_so_far`). ``{"op": "ping"}`` keeps the program alive and gets no reply. What is no
 such line ends the program, as end of file does.
 
 Every program the driver starts on a host speaks this: worker, link helper, relay, testbed. It travels to the
@@ -53,7 +54,8 @@ def serve(
     raised; only a program that is killed does not get there.
     """
     requests: queue.SimpleQueue[tuple[dict[str, Any], int]] = queue.SimpleQueue()
-    replies = _private_stdout()
+    global _replies
+    replies = _replies = _private_stdout()
     ending = threading.Lock()
     taken_bytes = answered_bytes = 0
 
@@ -166,6 +168,16 @@ def _private_stdout() -> int:
     replies = os.dup(1)
     os.dup2(2, 1)
     return replies
+
+
+_replies: int | None = None
+"""Where `serve` writes; None in a program that does not serve."""
+
+
+def send_so_far(report: object) -> None:
+    """Report how far the request is that is being answered. Its handler has not returned yet: lines do not mix."""
+    if _replies is not None:
+        write_all(_replies, json.dumps({"so_far": report}, default=plain).encode() + b"\n")
 
 
 def write_all(fd: int, data: bytes) -> None:

@@ -572,7 +572,7 @@ class RunTrial(Request[TrialReport | WrongOutput], op="trial"):
 
     in_flight: requests of the throughput phase; None: as many as keep the slowest step busy. transfer_s: what the
     slowest link needs at least for a payload or a result. prefetch: how many requests to decode ahead in the throughput
-    phase, if the edge decodes.
+    phase, if the edge decodes. is_watched: whether to report `Progress` meanwhile.
     """
 
     split: Split
@@ -584,6 +584,15 @@ class RunTrial(Request[TrialReport | WrongOutput], op="trial"):
     transfer_s: Seconds
     in_flight: Positive | None
     prefetch: Prefetch = 0
+    is_watched: bool = False
+
+
+@dataclass
+class Progress:
+    """Before a trial's report: the phase that runs, and how many of its requests are done."""
+
+    phase: Annotated[str, Bounds(1, 20)]
+    requests: Annotated[int, Bounds(0, MAX_REQUESTS)]
 
 
 # The monitor

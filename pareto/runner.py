@@ -17,7 +17,7 @@ from pareto.hosts.inventory import THIS_MACHINE
 from pareto.hosts.testbed import Link
 from pareto.link import probe
 from pareto.link.profile import Profile, seed_of
-from pareto.messages import WrongOutput
+from pareto.messages import Progress, WrongOutput
 from pareto.options import OTHERS, SLOWED
 from pareto.plan import Plan, Trial, starts_anew
 from pareto.store import Row
@@ -100,7 +100,7 @@ class AnyWorkers(Protocol):
         self,
         trial: Trial,
         network: Sequence[Profile],
-        sampled: Callable[[dict[str, Any]], None] | None = None,
+        sampled: Callable[[dict[str, Any], Progress | None], None] | None = None,
     ) -> TrialResult | WrongOutput: ...
 
     def samples(self) -> dict[str, devices.Series]:
@@ -122,7 +122,10 @@ class Watcher:
     is_live = False
     """Whether it shows the devices' sensors while a trial runs."""
 
-    def sampled(self, latest: dict[str, dict[str, Any]]) -> None: ...
+    def doing(self, words: str) -> None:
+        """What the trial that was started waits for."""
+
+    def sampled(self, latest: dict[str, dict[str, Any]], progress: Progress | None) -> None: ...
 
     def started(self, trial: Trial) -> None: ...
 
@@ -260,6 +263,7 @@ class Runner:
         """Probe the links, run the trial, probe them again, and store the details. Raises FAULTS."""
         cell, network = trial.cell, self.networks[trial.cell.netem]
         self._is_there = False
+        self.watcher.doing("making the hosts ready")
         self.workers.ready(cell, network)
         self._is_there = True
         if cell.netem != self._shaped:
@@ -275,6 +279,7 @@ class Runner:
                 link.shaper.restart(profile.offset_s + plan.part(trial.round) * profile.period_s)
         link_seed = self._seed_links(trial, links)
         begun = [link.shaper.state() for link, _ in links]
+        self.watcher.doing("loading the stages, measuring them alone")
         sampled = self.watcher.sampled if self.watcher.is_live else None
         began, worked = self.now(), time.process_time()
         result = self.workers.trial(trial, network, sampled)
@@ -338,6 +343,7 @@ class Runner:
         return probed
 
     def _read_link(self, trial: Trial, link: Link, profile: Profile, when: str) -> probe.Probed:
+        self.watcher.doing(f"probing the link {when}")
         began = self.now()
         probed, span = self.workers.probed(link, profile, self.tolerance)
         ended = self.now()

@@ -24,6 +24,7 @@ from pareto.constants import MOST_ROUNDS
 from pareto.fleet.testbeds import in_words
 from pareto.hosts.host import TcpSettings, chain, gpus_in_words
 from pareto.link.profile import Profile, describe
+from pareto.messages import Progress as TrialProgress
 from pareto.plan import ModelFacts, Plan, Trial, reach
 from pareto.runner import MAX_REBUILDS, Tally, Watcher
 from pareto.store import Row
@@ -130,6 +131,7 @@ class Progress(Watcher):
         self._ended = 0
         self._paces: dict[tuple[object, ...], list[float]] = {}
         self._now: Trial | None = None
+        self._phase = ""
         self._began = 0.0
         self._last = self._sensors = ""
         self._doing = "starting"
@@ -159,6 +161,7 @@ class Progress(Watcher):
         """Take in what is planned, before the first trial."""
         self._plan = plan
         self._left = {(trial.cell, trial.round): trial for trial in plan.trials}
+        self._eta_s: float | None = None
 
     def expect(self, part: Plan) -> None:
         """Take in what is measured next, which may be more than was planned. In a log, an added round has no lines."""
@@ -166,6 +169,7 @@ class Progress(Watcher):
         if added:
             self._plan = Plan(self._plan.trials + added, self._plan.rounds)
             self._left |= {(trial.cell, trial.round): trial for trial in added}
+            self._eta_s = None
             self._tenths = 10
 
     def shows(self, words: str) -> None:
@@ -175,14 +179,19 @@ class Progress(Watcher):
             self._live.refresh()
 
     def started(self, trial: Trial) -> None:
-        self._now, self._began = trial, time.monotonic()
+        self._now, self._began, self._phase = trial, time.monotonic(), ""
+        self._refresh()
+
+    def doing(self, words: str) -> None:
+        self._phase = words
         self._refresh()
 
     def _refresh(self) -> None:
         if self.is_live and not self._wakes:
             self._live.refresh()
 
-    def sampled(self, latest: dict[str, dict[str, Any]]) -> None:
+    def sampled(self, latest: dict[str, dict[str, Any]], progress: TrialProgress | None) -> None:
+        self._phase = "measuring" if progress is None else f"{progress.phase}, {_counted(progress.requests)}"
         shown = {role: _sensed(sample) for role, sample in latest.items()}
         self._sensors = "; ".join(f"{role} {words}" for role, words in shown.items() if words)
         self._refresh()
@@ -190,6 +199,7 @@ class Progress(Watcher):
     def finished(self, trial: Trial, row: Row) -> None:
         self._ended += 1
         self._left.pop((trial.cell, trial.round), None)
+        self._eta_s = None
         for group in _groups(trial):
             self._paces.setdefault(group, []).append(row["wall_s"] / trial.estimate_s)
         self._last = _figures(row)
@@ -216,7 +226,9 @@ class Progress(Watcher):
     @property
     def eta_s(self) -> float:
         """Seconds that are left, by what trials took so far: those of a cell, else those most like it."""
-        return sum(map(self._foreseen_s, self._left.values()))
+        if self._eta_s is None:  # not for each drawing: of thousands of trials it takes a while
+            self._eta_s = sum(map(self._foreseen_s, self._left.values()))
+        return self._eta_s
 
     def _foreseen_s(self, trial: Trial) -> float:
         cell, *groups = _groups(trial)
@@ -241,11 +253,16 @@ class Progress(Watcher):
             both.add_row(head)
         if self._now:
             gone_s, whole_s = time.monotonic() - self._began, self._foreseen_s(self._now)
-            both.add_row(f"this trial: {gone_s:.0f} s of about {duration(whole_s)}")
+            phase = f"; {self._phase}" if self._phase else ""
+            both.add_row(f"this trial: {gone_s:.0f} s of about {duration(whole_s)}{phase}")
         both.add_row(f"last: {self._last}" if self._last else self._doing)
         if self._sensors:
             both.add_row(Text(self._sensors, overflow="ellipsis", no_wrap=True))
         return both
+
+
+def _counted(requests: int) -> str:
+    return f"{requests} request{'' if requests == 1 else 's'} done"
 
 
 def _builds(trial: Trial) -> bool:

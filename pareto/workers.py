@@ -21,7 +21,7 @@ from pareto.hosts.together import on_each
 from pareto.jsonlines import plain
 from pareto.link import probe
 from pareto.link.profile import Profile
-from pareto.messages import Split
+from pareto.messages import Progress, Split
 from pareto.plan import Trial, crossings
 from pareto.probing import bare, crossing_s, own_profile, probed, settle
 from pareto.run_keys import run_keys
@@ -216,9 +216,11 @@ class Workers(AnyWorkers):
         self,
         trial: Trial,
         network: Sequence[Profile],
-        sampled: Callable[[dict[str, Any]], None] | None = None,
+        sampled: Callable[[dict[str, Any], Progress | None], None] | None = None,
     ) -> TrialResult | messages.WrongOutput:
-        """Run one trial. `sampled` gets the devices' latest samples meanwhile, about once a second."""
+        """Run one trial. `sampled` gets the devices' latest samples meanwhile, about once a second, and how far the
+        trial is, where it takes long.
+        """
         cell = trial.cell
         split = Split(cell.cuts, cell.batch_size, cell.transport, cell.codec, cell.engine)
         interfaces = {link.near.role: link.near.interface for link in self.links}
@@ -251,6 +253,7 @@ class Workers(AnyWorkers):
                 transfer_s=max((crossing.usual_s for crossing in self.crossings(cell, network)), default=0.0),
                 in_flight=None if cell.in_flight == AUTO else int(cell.in_flight),
                 prefetch=cell.prefetch,
+                is_watched=sampled is not None,
             )
         )
 
@@ -259,7 +262,8 @@ class Workers(AnyWorkers):
                 self._sessions[role].check()
             self._testbed.check()
             if sampled is not None:
-                sampled(self._devices.latest() if self._devices is not None else {})
+                latest = self._devices.latest() if self._devices is not None else {}
+                sampled(latest, self._sessions[edge].progress)
 
         timeout_s = 60.0 + 10.0 * trial.estimate_s + MOST_REQUESTS * compute_s
         try:

@@ -13,12 +13,13 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from analysis.escaping import short, terminal
 from pareto.jsonlines import plain
-from pareto.messages import Request
+from pareto.messages import Progress, Request
 from pareto.validation import read
 
 HEARTBEAT_S = 5.0
@@ -74,6 +75,8 @@ class Session:
         self._unanswered: dict[int, tuple[str, Any]] = {}
         """By number, of each request that has no reply yet: its operation, and the type of its report."""
         self._replies: dict[int, tuple[str, Any, dict[str, Any]]] = {}
+        self.progress: Progress | None = None
+        """What the program last reported of the request that it is answering."""
         self._writing = threading.Lock()
         self._loss: SessionLost | None = None
 
@@ -97,16 +100,18 @@ class Session:
         self, pending: Pending[R], timeout_s: float = 30.0, meanwhile: Callable[[], None] | None = None
     ) -> R:
         """The report on a request that was sent; `meanwhile` is called about once a second until it is there."""
-        deadline = time.monotonic() + timeout_s
+        now = time.monotonic()
+        deadline, next_s = now + timeout_s, now + MEANWHILE_S
         while pending.number not in self._replies:
             self.check()
-            if meanwhile is None or deadline - time.monotonic() < MEANWHILE_S:
+            if meanwhile is None or deadline < next_s:
                 self._read(deadline)
                 continue
-            try:
-                self._read(time.monotonic() + MEANWHILE_S)
-            except TimeoutError:
+            with suppress(TimeoutError):
+                self._read(next_s)
+            if time.monotonic() >= next_s and pending.number not in self._replies:
                 meanwhile()
+                next_s = time.monotonic() + MEANWHILE_S
         op, kind, reply = self._replies.pop(pending.number)
         if not reply["ok"]:
             raise SessionError(f"{self.name}: {short(reply['error'], MOST_WORDS)}")
@@ -118,6 +123,7 @@ class Session:
 
     def _send(self, op: str, kind: Any, fields: Mapping[str, Any]) -> Pending[Any]:
         number = next(self._ids)
+        self.progress = None
         self._unanswered[number] = op, kind
         self._write({"id": number, "op": op, **fields})
         return Pending(number)
@@ -160,6 +166,9 @@ class Session:
         try:
             for line in lines:
                 number, reply = _parsed(line)
+                if number is None:
+                    self.progress = read(Progress, reply)
+                    continue
                 if number not in self._unanswered:
                     raise ValueError(f"a reply to no request: {_excerpt(line)}")
                 self._replies[number] = (*self._unanswered.pop(number), reply)
@@ -176,8 +185,10 @@ class Session:
         return SessionLost(f"{self.name} ended" + (f": {short(words[-1], MOST_WORDS)}" if words else ""))
 
 
-def _parsed(line: bytes) -> tuple[int, dict[str, Any]]:
-    """A reply and the number of its request. Raises ValueError, in one line."""
+def _parsed(line: bytes) -> tuple[int | None, dict[str, Any]]:
+    """A reply and the number of its request; without a number, a report before the reply. Raises ValueError, in one
+    line.
+    """
     if len(line) > MOST_LINE_BYTES:
         raise ValueError(f"a line of {len(line)} bytes, at most {MOST_LINE_BYTES >> 20} MB are one")
     try:
@@ -188,6 +199,8 @@ def _parsed(line: bytes) -> tuple[int, dict[str, Any]]:
         case {"id": int(number), "ok": True, "result": _} | {"id": int(number), "ok": False, "error": str()}:
             if not isinstance(number, bool):
                 return number, reply
+        case {"so_far": dict(report)}:
+            return None, report
     raise ValueError(_excerpt(line))
 
 

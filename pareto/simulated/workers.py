@@ -27,7 +27,7 @@ from pareto.hosts.shaping import LinkState, Shaper
 from pareto.hosts.testbed import Link, Testbed
 from pareto.link import probe
 from pareto.link.profile import Profile
-from pareto.messages import Coded, TrialReport, Usage, WrongOutput
+from pareto.messages import Coded, Progress, TrialReport, Usage, WrongOutput
 from pareto.plan import OVERHEAD_S, ModelFacts, Trial, crossings
 from pareto.prepare import recipe
 from pareto.runner import AnyWorkers
@@ -225,7 +225,7 @@ class Workers(AnyWorkers):
         self,
         trial: Trial,
         network: Sequence[Profile],
-        sampled: Callable[[dict[str, Any]], None] | None = None,
+        sampled: Callable[[dict[str, Any], Progress | None], None] | None = None,
     ) -> TrialResult | WrongOutput:
         cell, world = trial.cell, self._world
         draws = self._draws("trial", cell.id, trial.round)

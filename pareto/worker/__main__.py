@@ -21,7 +21,7 @@ from pareto.backends.base import BackendError, Client, Layout, Server, Tensors, 
 from pareto.codecs import own
 from pareto.codecs import registry as codecs
 from pareto.errors import UserError
-from pareto.jsonlines import Refused, serve
+from pareto.jsonlines import Refused, send_so_far, serve
 from pareto.link.probe import Question, Reading
 from pareto.messages import Split
 from pareto.validation import read
@@ -226,7 +226,10 @@ class Worker:
         here = codec and codec.for_cut(split.cuts[0])
         eye = self._camera() if data.files else None
         by = engines.parse(split.engine).lossy(split.cuts, _last(model))
-        return trial.run(onward or NoLink(), self._device, resident.stage, data, request, here, eye, by)
+        so_far = send_so_far if request.is_watched else None
+        return trial.run(
+            onward or NoLink(), self._device, resident.stage, data, request, here, eye, by, so_far
+        )
 
     def probe(self, question: Question) -> Reading:
         if self._probe is None:

@@ -61,6 +61,9 @@ class Sample:
         return self.finished_s - self.started_s
 
 
+def _unseen(requests: int) -> None: ...
+
+
 @dataclass(frozen=True)
 class Phase:
     origin_s: float
@@ -103,10 +106,12 @@ def latency(
     length: Length,
     encode: Compute | None = None,
     decode: Compute | None = None,
+    seen: Callable[[int], None] = _unseen,
 ) -> Phase:
     """Measure requests one after another, each from the input being ready to the result being there.
 
-    encode: what is done to a payload before it is sent. decode: what is done to an input first.
+    encode: what is done to a payload before it is sent. decode: what is done to an input first. seen: gets the number
+    of requests that are done, before each and not in its time.
     """
     samples: list[Sample] = []
     outputs = _Outputs()
@@ -114,6 +119,7 @@ def latency(
     while len(samples) < MAX_LATENCY_REQUESTS:
         if len(samples) >= length.requests and time.perf_counter() - origin >= length.seconds:
             break
+        seen(len(samples))
         number = len(samples)
         which = number % len(inputs)
         payload, edge = _computed(compute, encode, _taken(decode, inputs[which]))
@@ -144,6 +150,7 @@ def throughput(
     encode: Compute | None = None,
     decode: Compute | None = None,
     prefetch: int = 0,
+    seen: Callable[[int], None] = _unseen,
 ) -> Phase:
     """Measure with `depth` requests in flight: this thread computes, one sends, one receives.
 
@@ -151,6 +158,7 @@ def throughput(
     is that of the steady state: the requests that fill the steps, and those that drain them, come on top. A payload is
     encoded by the thread that computes, while the one before it is sent. So is an input decoded; or, with `prefetch`,
     by a thread of its own, so many requests ahead at most: a request begins there, and is in flight once it is taken.
+    seen: gets the number of requests that are done, when one is.
     """
     foreseen = min(MAX_THROUGHPUT_REQUESTS, math.ceil(length.seconds / pace_s))
     least, wanted = (
@@ -164,6 +172,7 @@ def throughput(
     samples: list[Sample] = []
     outputs = _Outputs()
     faults: list[Exception] = []
+    seen(0)
     origin = time.perf_counter()
 
     def fail(error: Exception) -> None:
@@ -190,6 +199,7 @@ def throughput(
                 check_order(reply, number)
                 samples.append(_sample(origin, at_edge[number], finished, serialize_s, reply))
                 permits.release()
+                seen(len(samples))
                 outputs.add(number % len(inputs), reply.tensors)
         except Exception as error:
             fail(error)

@@ -6,7 +6,8 @@ import functools
 import itertools
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from torch import Tensor
 from pareto.backends.base import Client, Tensors, batches, nbytes
 from pareto.codecs.registry import NONE, Codec
 from pareto.jsonlines import Refused
-from pareto.messages import Coded, Length, Phases, Requests, RunTrial, TrialReport, WrongOutput
+from pareto.messages import Coded, Length, Phases, Progress, Requests, RunTrial, TrialReport, WrongOutput
 from pareto.worker import connections, host, phases
 from pareto.worker.device import Device
 from pareto.worker.phases import Phase, Sample
@@ -29,6 +30,12 @@ if TYPE_CHECKING:
 
 LEVELS_SHARE = 0.1
 """Of what a codec changes in the results, so much may differ between two kinds of processors."""
+
+
+WATCHED_S = 2.0
+"""A trial says nothing so long: most are over by then, and none of these is disturbed."""
+PROGRESS_S = 1.0
+"""Between two reports of how far a phase is."""
 
 
 @dataclass(frozen=True)
@@ -92,11 +99,14 @@ def run(
     codec: Codec | None = None,
     camera: Camera | None = None,
     by: Engine = EXACT,
+    so_far: Callable[[Progress], None] | None = None,
 ) -> TrialReport | WrongOutput:
     """Run a trial's two phases; nothing is timed if the warm-up's results are not the whole model's.
 
-    camera: reads the data's files, if it has any. by: what of the hosts' engines changes results.
+    camera: reads the data's files, if it has any. by: what of the hosts' engines changes results. so_far: gets how far
+    a trial is that takes long.
     """
+    tells = functools.partial(_tells, so_far, time.perf_counter() + WATCHED_S)
     expected = data.expected(codec, request.split.cuts, by)
     compute = functools.partial(device.run, stage)
     peak = host.PeakMemory()
@@ -115,17 +125,28 @@ def run(
     payload_bytes = 0 if alone else nbytes(payload)
     if encode is not None:
         encode(payload)
-    warm = phases.latency(client, compute, inputs, Length(request.warmup_requests, 0.0), encode, decode)
+    warm = phases.latency(
+        client, compute, inputs, Length(request.warmup_requests, 0.0), encode, decode, tells("warming up")
+    )
     error = _error([warm], expected)
     if not error <= tolerance:
         return WrongOutput(error, tolerance)
     device.forget()
     before = host.counters(request.interface)
-    lone = phases.latency(client, compute, inputs, request.latency, encode, decode)
+    lone = phases.latency(client, compute, inputs, request.latency, encode, decode, tells("latency"))
     prefetch = request.prefetch if decode is not None else 0
     depth, pace_s = pace(lone, request.transfer_s, request.in_flight, ahead=prefetch > 0)
     many = phases.throughput(
-        client, compute, inputs, request.throughput, pace_s, depth, encode, decode, prefetch
+        client,
+        compute,
+        inputs,
+        request.throughput,
+        pace_s,
+        depth,
+        encode,
+        decode,
+        prefetch,
+        tells("throughput"),
     )
     after = host.counters(request.interface)
     # Looked at where nothing is timed: the retransmissions are those of the warm-up's few requests, too.
@@ -146,6 +167,22 @@ def run(
         measured_s=after.clock_s - before.clock_s,
         tcp=tcp,
     )
+
+
+def _tells(so_far: Callable[[Progress], None] | None, from_s: float, phase: str) -> Callable[[int], None]:
+    """What reports a phase's requests: its beginning, then once in `PROGRESS_S` at most; nothing before `from_s`."""
+    if so_far is None:
+        return lambda requests: None
+    due_s = from_s
+
+    def seen(requests: int) -> None:
+        nonlocal due_s
+        now = time.perf_counter()
+        if now >= due_s:
+            due_s = now + PROGRESS_S
+            so_far(Progress(phase, requests))
+
+    return seen
 
 
 def pace(lone: Phase, transfer_s: float, in_flight: int | None, *, ahead: bool = False) -> tuple[int, float]:

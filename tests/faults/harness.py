@@ -13,9 +13,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from analysis.schema import STATUSES
+from pareto import runner
 from pareto.link.probe import Tolerance
 from pareto.plan import Effort, Plan, Trial
 from pareto.prepare import Prepared, canonical, prepare
@@ -56,17 +56,11 @@ class Struck:
         return self.noticed_at_s - self.at_s
 
 
-class Watcher:
-    """Notes when the run speaks of a fault. A `runner.Watcher`."""
-
-    is_live = False
+class Watcher(runner.Watcher):
+    """Notes when the run speaks of a fault."""
 
     def __init__(self) -> None:
         self.struck = Struck()
-
-    def sampled(self, latest: dict[str, dict[str, Any]]) -> None: ...
-
-    def started(self, trial: Trial) -> None: ...
 
     def finished(self, trial: Trial, row: Row) -> None:
         if row["status"] != "ok":

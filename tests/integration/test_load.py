@@ -21,7 +21,7 @@ from pareto.options import SLOWED
 from pareto.plan import Effort, Plan, Trial
 from pareto.prepare import Prepared, canonical, prepare
 from pareto.profile_files import load
-from pareto.runner import Runner, Tally
+from pareto.runner import Runner, Tally, Watcher
 from pareto.store import Store
 from pareto.sweep import Cell, make_sweep
 from pareto.workers import Workers
@@ -55,18 +55,6 @@ def workers(bed: Testbed, prepared: Prepared) -> Iterator[Workers]:
     with closing(Workers(bed, {MODEL: prepared}, ("tcp",), sample_s=0.05)) as workers:
         workers.start()
         yield workers
-
-
-class Watcher:
-    is_live = False
-
-    def sampled(self, latest: object) -> None: ...
-
-    def started(self, trial: Trial) -> None: ...
-
-    def finished(self, trial: Trial, row: object) -> None: ...
-
-    def rebuilds(self, reason: str, times: int) -> None: ...
 
 
 def measured(

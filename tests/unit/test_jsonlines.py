@@ -15,15 +15,20 @@ from syrupy.assertion import SnapshotAssertion
 from pareto.hosts.connection import PipeWire
 from pareto.hosts.session import Session, SessionError, SessionLost
 from pareto.jsonlines import MAX_WAITING_BYTES
+from pareto.messages import Progress
 from tests import REPOSITORY
 
 PROGRAM = """
 import os, sys, threading
-from pareto.jsonlines import Refused, serve
+from pareto.jsonlines import Refused, send_so_far, serve
 
 def double(request):
     print("noise on stdout")
     return 2 * request["value"]
+
+def work(request):
+    send_so_far({"phase": "warming up", "requests": 1})
+    return "done"
 
 def refuse(request):
     raise Refused("not today")
@@ -43,7 +48,7 @@ def hang(request):
 def end():
     open(sys.argv[1], "w").write("ended")
 
-ops = {"double": double, "refuse": refuse, "fail": fail, "die": die, "leave": leave, "hang": hang}
+ops = {"double": double, "work": work, "refuse": refuse, "fail": fail, "die": die, "leave": leave, "hang": hang}
 serve(ops, at_end=end, silence_limit_s=float(sys.argv[2]))
 """
 
@@ -65,6 +70,12 @@ Started = tuple[Session, subprocess.Popen[bytes], Path]
 
 def test_answers_whatever_libraries_print(program: Started) -> None:
     assert program[0].request("double", value=21) == 42
+
+
+def test_a_program_reports_how_far_it_is_before_its_answer(program: Started) -> None:
+    session = program[0]
+    assert session.request("work") == "done"
+    assert session.progress == Progress("warming up", 1)
 
 
 def test_answers_may_be_awaited_in_any_order(program: Started) -> None:

@@ -15,7 +15,7 @@ from rich.table import Table
 from syrupy.assertion import SnapshotAssertion
 
 from pareto import cli, console, plan, profile_files, screen
-from pareto.messages import SensorSample
+from pareto.messages import Progress, SensorSample
 from pareto.plan import ModelFacts, Plan, Trial
 from pareto.runner import Tally
 from pareto.sweep import make_sweep, profiles
@@ -289,7 +289,7 @@ def drawn(out: Console, samples: list[dict[str, dict[str, float | None]]]) -> li
     with screen.Progress(out, made()) as progress:
         assert progress.is_live
         for latest in samples:
-            progress.sampled(latest)
+            progress.sampled(latest, None)
     assert isinstance(out.file, io.StringIO)
     *_, last = out.file.getvalue().rpartition("0/72")[1:]
     return [line.rstrip() for line in re.sub(r"\x1b\[[?0-9;]*[A-Za-z]|\r", "", last).splitlines()]
@@ -339,10 +339,12 @@ def test_where_hosts_share_the_machine_it_is_drawn_only_when_the_driver_is_awake
             assert f"{number}/72" in out.file.getvalue()
             new = set(threading.enumerate()) - others
             assert not [it for it in new if type(it).__name__ == "_RefreshThread"]
-            progress.sampled({"edge": {**dict.fromkeys(FIELDS), "cpu_percent": 42.0}})
+            progress.sampled(
+                {"edge": {**dict.fromkeys(FIELDS), "cpu_percent": 42.0}}, Progress("throughput", 3)
+            )
             drawn = out.file.getvalue()[drawn_before:]
             assert "edge 42% CPU" in drawn
-            assert re.search(r"this trial: \d+ s of about ", drawn)
+            assert re.search(r"this trial: \d+ s of about .*; throughput, 3 requests done", drawn)
             row = {"status": "ok", "wall_s": 1.0, "latency_s": 0.25, "throughput_ips": 4.0, "reason": ""}
             progress.finished(trial, row)
     assert out.file.getvalue().count("1/72") >= 1
@@ -369,7 +371,7 @@ def test_what_is_left_is_learnt_from_the_trials_of_the_same_cells(out: Console) 
 def test_a_log_shows_no_sensors(out: Console) -> None:
     with screen.Progress(out, made()) as progress:
         assert not progress.is_live
-        progress.sampled({"edge": {"cpu_percent": 99.0}})
+        progress.sampled({"edge": {"cpu_percent": 99.0}}, None)
     assert isinstance(out.file, io.StringIO)
     assert out.file.getvalue() == ""
 

@@ -12,7 +12,7 @@ import pytest
 from pareto.hosts import session
 from pareto.hosts.connection import PipeWire
 from pareto.hosts.session import Session, SessionError, SessionLost
-from pareto.messages import WarmUp, WrongOutput
+from pareto.messages import Progress, WarmUp, WrongOutput
 from tests.unit.reported import TRIAL_REQUEST
 
 CEILING_S = 60.0
@@ -76,12 +76,28 @@ def reply(number: int, result: object) -> bytes:
     return json.dumps({"id": number, "ok": True, "result": result}).encode() + b"\n"
 
 
+def so_far(phase: str, requests: int) -> bytes:
+    return json.dumps({"so_far": {"phase": phase, "requests": requests}}).encode() + b"\n"
+
+
 def test_meanwhile_is_called_each_second_until_the_answer_is_there(clock: Clock) -> None:
     called: list[float] = []
     asked = Session("pi", Awaited(clock, [(4.5, reply(1, "done"))]))
     number = asked.send("trial")
     assert asked.report(number, 60.0, lambda: called.append(clock.now_s - 1000)) == "done"
     assert called == [1.0, 2.0, 3.0, 4.0]
+
+
+def test_what_a_program_reports_before_its_answer_puts_nothing_off(clock: Clock) -> None:
+    """Meanwhile is called each second, however often the program reports; of the next request nothing is known."""
+    seen: list[tuple[float, Progress | None]] = []
+    lines = [(0.7 * turn, so_far("throughput", turn)) for turn in range(1, 6)]
+    asked = Session("pi", Awaited(clock, [*lines, (3.9, reply(1, "done"))]))
+    number = asked.send("trial")
+    assert asked.report(number, 60.0, lambda: seen.append((clock.now_s - 1000, asked.progress))) == "done"
+    assert seen == [(pytest.approx(at), Progress("throughput", int(at / 0.7))) for at in (1.0, 2.0, 3.0)]
+    asked.send("usage")
+    assert asked.progress is None
 
 
 def test_an_answer_that_is_there_needs_nothing_meanwhile(clock: Clock) -> None:
@@ -200,6 +216,8 @@ NONSENSE = {
     "no result": b'{"id": 1, "ok": true}\n',
     "an error that is no text": b'{"id": 1, "ok": false, "error": {}}\n',
     "a number that no host can count to": b'{"id": 1, "ok": true, "result": ' + b"9" * 5000 + b"}\n",
+    "an impossible count": so_far("latency", -1),
+    "a long phase": so_far("latency " * 9, 1),
     "codes": b"\x1b]0;mine\x07\x1b[2J" + b"x" * 200_000 + b"\n",
 }
 

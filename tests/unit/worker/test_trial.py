@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -15,7 +15,7 @@ from pareto.backends.base import Client, Layout, Tensors, layout
 from pareto.backends.tcp import TcpClient, TcpServer
 from pareto.codecs.registry import Codec, parse
 from pareto.jsonlines import Refused
-from pareto.messages import Length, RunTrial, Split, WrongOutput
+from pareto.messages import Length, Progress, RunTrial, Split, WrongOutput
 from pareto.worker import phases, trial
 from pareto.worker.device import Device
 from pareto.worker.phases import Phase, Sample
@@ -39,6 +39,7 @@ def run(
     transfer_s: float = 0.001,
     in_flight: int | None = None,
     codec: Codec | None = None,
+    so_far: Callable[[Progress], None] | None = None,
 ) -> Any:
     request = RunTrial(
         split=Split((0,), 2, "tcp"),
@@ -50,7 +51,7 @@ def run(
         interface="lo",
         peer="127.0.0.1",
     )
-    return trial.run(client, Device(), Stage(None), data, request, codec)
+    return trial.run(client, Device(), Stage(None), data, request, codec, so_far=so_far)
 
 
 def data(references: tuple[Tensors, ...] | None = None) -> Data:
@@ -93,6 +94,27 @@ def test_every_result_is_compared_and_counted(server: TcpServer) -> None:
     report = run(connected(server, 3), data(references))
     assert report.result_bytes == 3 * report.payload_bytes == 3 * LOGITS[0].nbytes
     assert report.max_abs_error == 0.0
+
+
+def test_only_a_trial_that_takes_long_reports_how_far_it_is(
+    server: TcpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Progress] = []
+    run(connected(server, 1), data(), so_far=told.append)
+    assert told == []
+    monkeypatch.setattr(trial, "WATCHED_S", 0.0)
+    run(connected(server, 1), data(), so_far=told.append)
+    assert [(each.phase, each.requests) for each in told] == [
+        ("warming up", 0),
+        ("latency", 0),
+        ("throughput", 0),
+    ]
+    told.clear()
+    monkeypatch.setattr(trial, "PROGRESS_S", 0.0)
+    run(connected(server, 1), data(), requests=3, so_far=told.append)
+    assert [each.requests for each in told if each.phase == "latency"] == [0, 1, 2]
+    throughput = [each.requests for each in told if each.phase == "throughput"]
+    assert throughput == list(range(len(throughput)))
 
 
 @pytest.mark.parametrize("wrong", [1, 2])
