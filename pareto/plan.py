@@ -9,11 +9,12 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, field, replace
 
 from pareto import bounds, warming
+from pareto.backends import registry
 from pareto.codecs.registry import NONE
-from pareto.constants import MOST_IN_FLIGHT
 from pareto.errors import UserError
 from pareto.link import probe
 from pareto.link.profile import Profile
+from pareto.pacing import in_bursts, in_flight
 from pareto.stage_builds import StageBuilds
 from pareto.sweep import ALONG, AUTO, Cell, Condition, Sweep
 
@@ -41,9 +42,12 @@ QUICK = Effort(latency=(1, 0.3), throughput=(1, 0.3))
 WARMUP_S, LONG_S = 0.1, 0.2
 """How long requests warm up what they pass, and how long a request is that is not repeated for that. A trial's first
 request takes 2 to 5 % more than the later ones, the second none (docs/measuring.md)."""
-RESTART_S = 4.0
-"""Until fresh workers are ready to be warmed up: programs start, load the model, connect, the links are shaped. On the
-local testbed MobileNetV2's took 3.1 to 3.9 s."""
+RESTART_S, LOAD_S = 4.0, 0.9
+"""Until fresh workers have loaded a model, and until those that are there have: on the local testbed MobileNetV2's took
+3.1 to 3.9 s, and 0.6 to 0.9 s."""
+CONNECT_TRIPS, JOIN_TRIPS = 6, 22
+"""Round trips until connections are open over a link, and until rpc's agents have met over it: 1.22 and 4.49 s of
+200 ms."""
 MAX_WARMUP_REQUESTS = 20
 
 
@@ -99,14 +103,14 @@ class ModelFacts:
 @dataclass(frozen=True)
 class Trial:
     """A cell to measure in a round. Foreseen: latency_s of a request, estimate_s of the trial with its probes, and of
-    that building_s, until the hosts' engines have built their stages."""
+    that waiting_s, until the hosts are ready: with the model, connections that are warm, and stages that are built."""
 
     cell: Cell
     round: int
     latency_s: float
     estimate_s: float
     effort: Effort
-    building_s: float = 0.0
+    waiting_s: float = 0.0
 
     def warmup_requests(self, proven: bool, compute_s: float = 0.0) -> int:
         """Requests before the clock starts: one to prove a cell's output, and what warms up.
@@ -276,35 +280,56 @@ def starts_anew(every: int | None, number: int) -> bool:
 
 
 def _with_waits(
-    sweep: Sweep, trials: Sequence[Trial], networks: Mapping[str, Sequence[Profile]], builds: StageBuilds
+    sweep: Sweep,
+    trials: Sequence[Trial],
+    networks: Mapping[str, Sequence[Profile]],
+    builds: StageBuilds,
+    *,
+    fresh: bool,
 ) -> tuple[Trial, ...]:
-    """The trials with what they wait for: the first of those on one network for the connections that are opened over
-    it, the first of a round for fresh workers, where it needs them (the first round's are there already), and each for
-    its stages to be built.
+    """The trials with what they wait for: the first of those of one model for that, of those on one network for the
+    connections that are opened over it, the first of a round for fresh workers, where it needs them (the first round's
+    are there already), and each for its stages to be built. fresh: as of `StageBuilds`; else the workers have the only
+    model, and connections over the only network.
     """
+    first_loads, first_opens = fresh or len(sweep.models) > 1, fresh or len(networks) > 1
     made: list[Trial] = []
     was: Trial | None = None
     for trial in trials:
         is_anew = trial.round != (was.round if was else 1) and starts_anew(sweep.restart_rounds, trial.round)
-        wait_s = RESTART_S if is_anew else 0.0
+        wait_s = 0.0
         if is_anew:
             builds.forget()
-        if is_anew or was is None or was.cell.netem != trial.cell.netem:
-            wait_s += _warm_s(sweep, networks[trial.cell.netem])
+            wait_s = RESTART_S
+        elif first_loads if was is None else was.cell.model != trial.cell.model:
+            wait_s = LOAD_S
+        if is_anew or (first_opens if was is None else was.cell.netem != trial.cell.netem):
+            wait_s += _open_s(sweep, networks[trial.cell.netem])
         was = trial
-        building_s = builds.wait_s(trial.cell)
-        made.append(replace(trial, estimate_s=trial.estimate_s + wait_s + building_s, building_s=building_s))
+        wait_s += builds.wait_s(trial.cell)
+        made.append(replace(trial, estimate_s=trial.estimate_s + wait_s, waiting_s=wait_s))
     return tuple(made)
 
 
-def _warm_s(sweep: Sweep, network: Sequence[Profile]) -> float:
-    """How long it takes until the connections of each backend are warm."""
-    rates_bps = [profile.typical.edge_to_server.rate_bps or math.inf for profile in network]
-    bulks_s = [
-        warming.foreseen_s(rate_bps * probe.GOODPUT, profile.rtt_s)
-        for rate_bps, profile in zip(rates_bps, network, strict=True)
-    ]
-    return len(sweep.transports) * sum(bulks_s)
+def _open_s(sweep: Sweep, network: Sequence[Profile]) -> float:
+    """How long it takes until the connections of each backend are open and warm, and the links were probed twice: until
+    that settles, and before the trial.
+    """
+    agents = [bool(registry.parse(name).agent) for name in sweep.transports]
+    trips = CONNECT_TRIPS + JOIN_TRIPS * any(agents)
+    return sum(
+        trips * profile.rtt_s
+        + 2 * probe.duration_s(profile)
+        + sum(
+            warming.foreseen_s(
+                (profile.typical.edge_to_server.rate_bps or math.inf) * probe.GOODPUT,
+                profile.rtt_s,
+                agent=agent,
+            )
+            for agent in agents
+        )
+        for profile in network
+    )
 
 
 def last_rounds(
@@ -374,7 +399,7 @@ def _rounds(
     ]
     last = {name: len(model.points) - 1 for name, model in models.items()}
     builds = StageBuilds(last, sweep.edge_cpu, fresh=fresh)
-    return Plan(_with_waits(sweep, trials, networks, builds), sweep.trials)
+    return Plan(_with_waits(sweep, trials, networks, builds, fresh=fresh), sweep.trials)
 
 
 def _order(
@@ -428,15 +453,18 @@ def _trial(
     steps_s = hosts_s + [crossing.usual_s for crossing in crossed]
     latency_s = sum(hosts_s) + sum(crossing.usual_s + crossing.profile.rtt_s for crossing in crossed)
     effort = QUICK if sweep.quick else THOROUGH
-    depth = MOST_IN_FLIGHT if cell.in_flight == AUTO else int(cell.in_flight)
-    pace_s = max(*steps_s, latency_s / depth)
-    phases_s = _phase_s(effort.latency, latency_s) + _phase_s(effort.throughput, pace_s)
+    slowest_s = max(steps_s)
+    depth = in_flight(latency_s, slowest_s) if cell.in_flight == AUTO else int(cell.in_flight)
+    pace_s = max(slowest_s, latency_s / depth)
+    lone = max(effort.latency[0], math.ceil(effort.latency[1] / latency_s))
+    _, many = in_bursts(*effort.throughput, pace_s, depth)
+    phases_s = lone * latency_s + latency_s + (many - 1) * pace_s
     probing_s = sum(probe.duration_s(profile) for profile in network)
     # Fresh workers prove each cell's output by a request; later they warm up only where requests are short.
     warming_s = latency_s * _warming(latency_s)
     if starts_anew(sweep.restart_rounds, number):
         warming_s = max(warming_s, latency_s)
-    around_s = warming_s + _fill_and_drain_s(cell, latency_s, pace_s) + probing_s + OVERHEAD_S
+    around_s = warming_s + probing_s + OVERHEAD_S
     return Trial(cell, number, latency_s, phases_s + around_s, effort)
 
 
@@ -458,14 +486,3 @@ def _warming(request_s: float) -> int:
     if request_s > LONG_S:
         return 0
     return max(1, min(MAX_WARMUP_REQUESTS, int(WARMUP_S / max(request_s, 1e-6))))
-
-
-def _fill_and_drain_s(cell: Cell, latency_s: float, pace_s: float) -> float:
-    """How long the pipeline fills before it is in steady state, and drains after the last request has begun."""
-    depth = 2 if cell.in_flight == AUTO else int(cell.in_flight)
-    return latency_s + max(latency_s, depth * pace_s)
-
-
-def _phase_s(length: tuple[int, float], request_s: float) -> float:
-    requests, seconds = length
-    return max(requests * request_s, seconds)

@@ -34,8 +34,9 @@ from pareto.worker.sensors.raspberry import throttled_words
 from partitions.engines.registry import EAGER
 
 REDRAW_HZ = 1.0
-BUILDING_S = 1.0
-"""A trial that waits for so long has a stage built; to load one that was built takes less."""
+WAITING_S = 1.0
+"""A trial that waits for so long is the first on a network, or has a stage built; to load one that was built takes
+less."""
 LISTED_FAULTS = 10
 
 
@@ -265,18 +266,13 @@ def _counted(requests: int) -> str:
     return f"{requests} request{'' if requests == 1 else 's'} done"
 
 
-def _builds(trial: Trial) -> bool:
-    """Whether a trial waits for a stage to be built."""
-    return trial.building_s >= BUILDING_S
-
-
 def _groups(trial: Trial) -> tuple[tuple[object, ...], ...]:
-    """What trials have in common that are off by the same share: the cell, what is like it, all. Those that wait for
-    stages to be built are apart from the others.
+    """What trials have in common that are off by the same share: the cell, what is like it, all. Those that wait long
+    for their hosts are apart from the others.
     """
-    cell, builds = trial.cell, _builds(trial)
-    like = (cell.model, cell.netem, builds)
-    return (cell.id, builds), (*like, cell.transport, cell.engine), like, (builds,), ()
+    cell, waits = trial.cell, trial.waiting_s >= WAITING_S
+    like = (cell.model, cell.netem, waits)
+    return (cell.id, waits), (*like, cell.transport, cell.engine), like, (waits,), ()
 
 
 def on_one_core(roles: Sequence[str]) -> str:

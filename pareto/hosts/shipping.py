@@ -21,6 +21,7 @@ _TRAVELS = (
     "pareto/errors.py",
     "pareto/jsonlines.py",
     "pareto/messages.py",
+    "pareto/pacing.py",
     "pareto/validation.py",
     "pareto/worker",
     "pareto/backends",

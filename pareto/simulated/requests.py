@@ -13,8 +13,9 @@ import numpy as np
 from pareto.bounds import Crossing
 from pareto.link.probe import GOODPUT, Span, delay_range_s
 from pareto.link.profile import Direction
+from pareto.pacing import MAX_LATENCY_REQUESTS, in_bursts
 from pareto.simulated.world import Floats, LinkTruth, World
-from pareto.worker.phases import MAX_LATENCY_REQUESTS, MAX_THROUGHPUT_REQUESTS, Phase, Sample
+from pareto.worker.phases import Phase, Sample
 
 Length = tuple[int, float]
 """Requests and seconds that a phase takes at the least."""
@@ -109,8 +110,7 @@ class Path:
 
     def in_flight(self, length: Length, depth: int, pace_s: float, origin_s: float) -> Phase:
         """The requests of a throughput phase with `depth` in flight, as many as `phases.throughput` makes."""
-        foreseen = min(MAX_THROUGHPUT_REQUESTS, self.most, math.ceil(length[1] / pace_s))
-        count = depth * math.ceil(max(length[0], foreseen) / depth) + 1 + depth
+        _, count = in_bursts(length[0], min(length[1], self.most * pace_s), pace_s, depth)
         factors, worked, delays = self._drawn(count)
         steps = [*itertools.chain(*zip(worked, self.out, strict=False)), worked[-1], *reversed(self.back)]
         if not self.out:

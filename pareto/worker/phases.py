@@ -6,7 +6,6 @@ Every time is from this host's monotonic clock; what the later hosts say are dur
 from __future__ import annotations
 
 import itertools
-import math
 import queue
 import threading
 import time
@@ -17,13 +16,11 @@ from dataclasses import dataclass
 import torch
 
 from pareto.backends.base import Client, Reply, Tensors, check_order, layout, nbytes
-from pareto.constants import MOST_IN_FLIGHT
 from pareto.messages import Length, Window
+from pareto.pacing import MAX_LATENCY_REQUESTS, in_bursts
 
 Compute = Callable[[Tensors], Tensors]
 
-MAX_LATENCY_REQUESTS = 2_000
-MAX_THROUGHPUT_REQUESTS = 5_000
 P95_REQUESTS = 130
 """Samples needed before a 95th percentile may be stated at 99 % confidence."""
 OVERTIME = 4.0
@@ -132,14 +129,6 @@ def latency(
     return Phase(origin, samples, outputs.kept)
 
 
-def in_flight(latency_s: float, slowest_s: float) -> int:
-    """Requests to keep in flight so that the slowest step never waits (Little's law, with a quarter to spare).
-
-    A latency is computing, transfers and the link's delay: so this covers bandwidth x delay too.
-    """
-    return max(2, min(MOST_IN_FLIGHT, math.ceil(1.25 * latency_s / slowest_s)))
-
-
 def throughput(
     client: Client,
     compute: Compute,
@@ -160,11 +149,7 @@ def throughput(
     by a thread of its own, so many requests ahead at most: a request begins there, and is in flight once it is taken.
     seen: gets the number of requests that are done, when one is.
     """
-    foreseen = min(MAX_THROUGHPUT_REQUESTS, math.ceil(length.seconds / pace_s))
-    least, wanted = (
-        depth * math.ceil(requests / depth) + 1 + depth + prefetch  # whole bursts, see `steady`
-        for requests in (length.requests, max(length.requests, foreseen))
-    )
+    least, wanted = in_bursts(length.requests, length.seconds, pace_s, depth, prefetch)
     permits = threading.Semaphore(depth)
     to_send: queue.SimpleQueue[tuple[int, Tensors] | None] = queue.SimpleQueue()
     sent: queue.SimpleQueue[tuple[int, float] | None] = queue.SimpleQueue()

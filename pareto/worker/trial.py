@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from pareto import pacing
 from pareto.backends.base import Client, Tensors, batches, nbytes
 from pareto.codecs.registry import NONE, Codec
 from pareto.jsonlines import Refused
@@ -197,7 +198,7 @@ def pace(lone: Phase, transfer_s: float, in_flight: int | None, *, ahead: bool =
     ]
     busy_s, latency_s = map(statistics.median, zip(*rests_s, strict=True))
     slowest_s = max(statistics.median(decodes_s), busy_s, *_per_stage(lone), transfer_s)
-    depth = in_flight or phases.in_flight(latency_s, slowest_s)
+    depth = in_flight or pacing.in_flight(latency_s, slowest_s)
     return depth, max(slowest_s, latency_s / depth)
 
 

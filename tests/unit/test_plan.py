@@ -166,7 +166,7 @@ def test_only_links_before_the_last_point_are_crossed() -> None:
 def test_phases_follow_the_link() -> None:
     """A cell lasts as long as its least requests need, and never under the phases' seconds."""
     wanted = sweep(model="a", netem="none,200ms-5mbit", backend="tcp", trials=1)
-    estimate = {(t.cell.netem, *t.cell.cuts): t.estimate_s for t in make(wanted).trials}
+    estimate = {(t.cell.netem, *t.cell.cuts): t.estimate_s - t.waiting_s for t in make(wanted).trials}
     transfer_s = 600_000 * 8 / 5e6
     least = plan.THOROUGH.latency[0] * (transfer_s + 0.2) + plan.THOROUGH.throughput[0] * transfer_s
     assert estimate["200ms-5mbit", 0] > least
@@ -190,13 +190,13 @@ def test_warm_up_proves_each_cell_and_costs_a_slow_link_nothing_more(
     assert trial.warmup_requests(proven, compute_s=0.21) == (not proven)
 
 
-def test_the_default_run_fits_into_a_quarter_of_an_hour() -> None:
+def test_the_default_run_takes_less_than_twenty_minutes() -> None:
     """MobileNetV2's payloads, of images as bytes, at 200 ms and 5 Mbit/s: the job the project is known by."""
     kib = [147, 1568, 784, 294, 294, *[98] * 3, *[49] * 4, *[73.5] * 3, *[30.625] * 3, 61.25, 245, 5, 0]
     points = tuple((str(i), int(size * 1024)) for i, size in enumerate(kib))
     models = {"m": ModelFacts(points, 0.03, splits=tuple((i,) for i in range(len(kib))))}
     networks = {"200ms-5mbit": [profile_files.load("200ms-5mbit")]}
-    for options, limit_s in (({}, 15 * 60), ({"quick": True, "trials": 1}, 4 * 60 - 30)):
+    for options, limit_s in (({}, 20 * 60), ({"quick": True, "trials": 1}, 4 * 60 - 30)):
         wanted = make_sweep({"model": "m", "netem": "200ms-5mbit", **options})
         assert plan.make(wanted, models, networks).estimate_s < limit_s
 
@@ -243,21 +243,22 @@ def test_what_a_local_testbeds_cores_leave_of_a_throughput() -> None:
 
 def test_fresh_workers_cost_their_start_in_each_round_that_has_them() -> None:
     never, each, second = (
-        make(sweep(netem="none", trials=4, restart=when)).estimate_s for when in ("never", "round", "2")
+        make(sweep(model="a", netem="none", trials=4, restart=when)).estimate_s
+        for when in ("never", "round", "2")
     )
     assert each - never > 2.9 * plan.RESTART_S
     assert second - never == pytest.approx(plan.RESTART_S, rel=0.5)
 
 
 def test_on_a_long_link_fresh_workers_wait_until_their_connections_are_warm() -> None:
-    """By three bulks of 1.4 s for each backend, at 200 ms and 5 Mbit/s."""
+    """As it was measured at 200 ms and 5 Mbit/s: connecting and three bulks of each backend; agents meet slowly."""
 
     def wait_s(netem: str, backend: str) -> float:
-        return plan._warm_s(sweep(netem=netem, backend=backend), [profile_files.load(netem)])
+        return plan._open_s(sweep(netem=netem, backend=backend), [profile_files.load(netem)])
 
-    assert wait_s("none", "tcp,rpc") == 0
-    assert wait_s("200ms-5mbit", "tcp") == pytest.approx(4.2, abs=0.3)
-    assert wait_s("200ms-5mbit", "tcp,rpc") == pytest.approx(8.4, abs=0.6)
+    assert wait_s("none", "tcp,rpc") < 0.5
+    assert wait_s("200ms-5mbit", "tcp") == pytest.approx(1.22 + 4.67 + 2 * 0.36, rel=0.05)
+    assert wait_s("200ms-5mbit", "tcp,rpc") == pytest.approx(1.22 + 4.49 + 4.67 + 7.03 + 2 * 0.36, rel=0.05)
 
 
 def test_connections_are_warmed_each_time_the_network_changes() -> None:
@@ -265,9 +266,12 @@ def test_connections_are_warmed_each_time_the_network_changes() -> None:
         make(sweep(netem=netem, backend="tcp", trials=4)).estimate_s
         for netem in ("200ms-5mbit", "none", "200ms-5mbit,none")
     )
-    changes = (both - one - other) / 4.2
+    opening_s = plan._open_s(sweep(backend="tcp"), [profile_files.load("200ms-5mbit")])
+    changes = (both - one - other) / opening_s
     assert changes >= 2, "alone it is warmed once; beside another network in nearly every round"
-    assert changes == pytest.approx(round(changes), abs=0.05)
+    assert changes == pytest.approx(round(changes), abs=0.3), (
+        "to open those without a link takes a moment, too"
+    )
 
 
 def test_a_slow_edge_makes_trials_longer() -> None:
@@ -319,19 +323,26 @@ def test_a_stage_is_built_once_for_all_backends_and_longer_on_a_slow_edge() -> N
     options = {"model": "m", "engine": "edge=compile", "backend": "tcp,rpc", "trials": 2}
     wanted = make_sweep({**options, "edge_cpu": 0.25})
     made, cost = plan.make(wanted, facts, networks), ENGINES["compile"]
-    waits_s = sorted(trial.building_s for trial in made.trials)
-    assert waits_s == [cost.again_s / 0.25] * 6 + [cost.build_s / 0.25] * 2
-    (_, early), (_, late) = [(trial.building_s, trial) for trial in made.trials if trial.cell.cuts == (1,)][
-        :2
-    ]
-    assert (early.round, early.building_s, late.building_s) == (1, cost.build_s / 0.25, cost.again_s / 0.25)
+    new_s, again_s = cost.build_s / 0.25, cost.again_s / 0.25
+
+    def builds_s(planned: Plan) -> list[float]:
+        """What trials wait for stages: the first of a network, and of fresh workers, wait for others things as well."""
+        return [
+            new_s if trial.waiting_s >= new_s else min(trial.waiting_s, again_s) for trial in planned.trials
+        ]
+
+    assert sorted(builds_s(made)) == [again_s] * 6 + [new_s] * 2
+    early, late, *_ = [trial for trial in made.trials if trial.cell.cuts == (1,)]
+    assert early.round == 1
+    assert early.waiting_s >= new_s
+    assert late.waiting_s == again_s
     begun = frozenset((trial.cell, 1) for trial in made.trials)
     again = plan.make(wanted, facts, networks, begun)
-    assert sum(trial.building_s >= cost.build_s for trial in again.trials) == 2, "the workers are fresh"
-    anew = plan.make(make_sweep({**options, "restart": "round"}), facts, networks)
-    assert [trial.building_s for trial in anew.trials].count(cost.build_s) == 4
+    assert builds_s(again).count(new_s) == 2, "the workers are fresh"
+    anew = plan.make(make_sweep({**options, "edge_cpu": 0.25, "restart": "round"}), facts, networks)
+    assert builds_s(anew).count(new_s) == 4
     added = plan.further(wanted, facts, networks, {made.trials[0].cell.condition: 3})
-    assert {trial.building_s for trial in added.trials} == {cost.again_s / 0.25}
+    assert set(builds_s(added)) == {again_s}
 
 
 def test_pictures_are_cells_where_nothing_but_the_input_crosses() -> None:

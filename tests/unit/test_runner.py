@@ -21,9 +21,18 @@ from pareto.hosts.shaping import LinkState, Shaper
 from pareto.hosts.testbed import Link
 from pareto.link.probe import GOODPUT, STILL, Probed, Reading, Sample, Tolerance
 from pareto.link.profile import Direction, Profile
-from pareto.messages import WrongOutput
+from pareto.messages import Progress, WrongOutput
 from pareto.plan import QUICK, ModelFacts, Plan, Trial, crossings
-from pareto.runner import MAX_FAILURES_IN_A_ROW, MAX_REBUILDS, Aborted, AnyWorkers, Runner, Tally, link_row
+from pareto.runner import (
+    MAX_FAILURES_IN_A_ROW,
+    MAX_REBUILDS,
+    Aborted,
+    AnyWorkers,
+    Runner,
+    Tally,
+    Watcher,
+    link_row,
+)
 from pareto.store import Row, Store
 from pareto.sweep import Cell, profiles
 from tests.unit.reported import result_of
@@ -75,7 +84,7 @@ class StandInWorkers:
         if self.faults:
             raise self.faults.pop(0)
         if sampled is not None:
-            sampled(LATEST)
+            sampled(LATEST, None)
         if isinstance(self.report, WrongOutput):
             return self.report
         return result_of({"edge": self.report, **self.others()})
@@ -94,7 +103,7 @@ class StandInWorkers:
 
 
 @dataclass
-class Follower:
+class Follower(Watcher):
     is_live: bool
     seen: list[Any] = field(default_factory=list)
     rows: list[Row] = field(default_factory=list)
@@ -103,10 +112,8 @@ class Follower:
     def rebuilds(self, reason: str, times: int) -> None:
         self.rebuilt.append((reason, times))
 
-    def sampled(self, latest: dict[str, dict[str, Any]]) -> None:
+    def sampled(self, latest: dict[str, dict[str, Any]], progress: Progress | None) -> None:
         self.seen.append(latest)
-
-    def started(self, trial: Trial) -> None: ...
 
     def finished(self, trial: Trial, row: Row) -> None:
         self.rows.append(row)

@@ -231,7 +231,7 @@ def test_a_log_gets_a_line_for_each_tenth_and_each_fault(out: Console, snapshot:
 
 def test_the_time_left_tells_trials_that_wait_for_a_build_from_others(out: Console) -> None:
     todo = made()
-    builds = [replace(trial, building_s=9.0) for trial in todo.trials[:2]]
+    builds = [replace(trial, waiting_s=9.0) for trial in todo.trials[:2]]
     todo = replace(todo, trials=(*builds, *todo.trials[2:]))
     with screen.Progress(out, todo) as progress:
         for trial, factor in zip(todo.trials[:3], (3, 3, 1), strict=False):

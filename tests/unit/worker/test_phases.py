@@ -423,15 +423,6 @@ def test_both_clocks_of_this_host_are_one() -> None:
     assert abs(time.perf_counter() - time.monotonic()) < 1.0
 
 
-@pytest.mark.parametrize(
-    ("latency_s", "slowest_s", "depth"),
-    [(2.92, 2.68, 2), (0.4, 0.168, 3), (0.23, 0.015, 20), (0.02, 0.02, 2), (10.0, 0.001, 64)],
-)
-def test_in_flight_covers_the_round_trip(latency_s: float, slowest_s: float, depth: int) -> None:
-    assert phases.in_flight(latency_s, slowest_s) == depth
-    assert depth == 64 or depth * slowest_s >= latency_s
-
-
 def test_a_payload_is_encoded_while_the_one_before_it_is_sent() -> None:
     encoded = [threading.Event() for _ in range(4)]
     overlapped = []

@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 import torch
 
+from pareto import pacing
 from pareto.backends.base import Client, Layout, Tensors, layout
 from pareto.backends.tcp import TcpClient, TcpServer
 from pareto.codecs.registry import Codec, parse
 from pareto.jsonlines import Refused
 from pareto.messages import Length, Progress, RunTrial, Split, WrongOutput
-from pareto.worker import phases, trial
+from pareto.worker import trial
 from pareto.worker.device import Device
 from pareto.worker.phases import Phase, Sample
 from pareto.worker.served import Coding
@@ -159,7 +160,7 @@ def test_a_trial_keeps_as_many_in_flight_as_its_pace_asks_for(
 ) -> None:
     report = run(connected(server, 1, stage_s), data(), transfer_s=transfer_s)
     slowest_s = max(report.edge_s, *report.stages_s, transfer_s)
-    assert report.in_flight == phases.in_flight(report.latency_s, slowest_s)
+    assert report.in_flight == pacing.in_flight(report.latency_s, slowest_s)
 
 
 def test_how_many_are_in_flight_may_be_asked_for(server: TcpServer) -> None:

@@ -1,0 +1,35 @@
+"""How many requests a phase makes, and how many are in flight: what is measured so, planned so, and simulated so.
+
+Travels to the hosts.
+"""
+
+from __future__ import annotations
+
+import math
+
+from pareto.constants import MOST_IN_FLIGHT
+
+MAX_LATENCY_REQUESTS = 2_000
+MAX_THROUGHPUT_REQUESTS = 5_000
+
+
+def in_flight(latency_s: float, slowest_s: float) -> int:
+    """Requests to keep in flight so that the slowest step never waits (Little's law, with a quarter to spare).
+
+    A latency is computing, transfers and the link's delay: so this covers bandwidth x delay too.
+    """
+    return max(2, min(MOST_IN_FLIGHT, math.ceil(1.25 * latency_s / slowest_s)))
+
+
+def in_bursts(requests: int, seconds: float, pace_s: float, depth: int, prefetch: int = 0) -> tuple[int, int]:
+    """The least number of requests in a throughput phase, and how many are made if their pace is as foreseen.
+
+    requests, seconds: how long steady state is at the least. pace_s: from one completion to the next. The requests come
+    in whole bursts of `depth` (`worker.phases.steady` says why); those that fill the steps come on top.
+    """
+    foreseen = min(MAX_THROUGHPUT_REQUESTS, math.ceil(seconds / pace_s))
+    least, wanted = (
+        depth * math.ceil(number / depth) + 1 + depth + prefetch
+        for number in (requests, max(requests, foreseen))
+    )
+    return least, wanted

@@ -1,0 +1,30 @@
+"""How many requests there are, in flight and in a phase."""
+
+from __future__ import annotations
+
+import pytest
+
+from pareto import pacing
+
+
+@pytest.mark.parametrize(
+    ("latency_s", "slowest_s", "depth"),
+    [(2.92, 2.68, 2), (0.4, 0.168, 3), (0.23, 0.015, 20), (0.02, 0.02, 2), (10.0, 0.001, 64)],
+)
+def test_in_flight_covers_the_round_trip(latency_s: float, slowest_s: float, depth: int) -> None:
+    assert pacing.in_flight(latency_s, slowest_s) == depth
+    assert depth == 64 or depth * slowest_s >= latency_s
+
+
+@pytest.mark.parametrize(
+    ("length", "pace_s", "depth", "made"),
+    [
+        ((1, 0.5), 0.1, 2, (2 + 3, 6 + 3)),
+        ((1, 0.5), 2.0, 3, (3 + 4, 3 + 4)),
+        ((4, 0.0), 0.1, 3, (6 + 4, 6 + 4)),
+    ],
+)
+def test_steady_state_is_whole_bursts_beside_those_that_fill_the_steps(
+    length: tuple[int, float], pace_s: float, depth: int, made: tuple[int, int]
+) -> None:
+    assert pacing.in_bursts(*length, pace_s, depth) == made
