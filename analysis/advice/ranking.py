@@ -169,8 +169,9 @@ def ranking(
     is given.
 
     With `profile`, the name of one that is this network, the figures are those measured there, of the points measured
-    there, and crossovers are predicted from a model scaled to them; with a profile and no network (a link that changes,
-    a chain) there are none. input_type: dtypes of the inputs, for the words. settled: places
+    there. Crossovers are those of the predictions, as the map of networks has them, where these put the same point
+    first here; else of a model scaled to what was measured. With a profile and no network (a link that changes, a
+    chain) there are none. input_type: dtypes of the inputs, for the words. settled: places
     (`analysis.wording.place`) that are known to be worse, and need no trial to compare with. tried: all trials that
     were made here, valid or not: of a point without a valid one its bound says whether it could be better. Where one
     could, no probability of being the best holds.
@@ -215,7 +216,11 @@ def ranking(
     switches: list[Crossover] = []
     if network is not None:
         measured = [observed.networks[name] for name in observed.profiles]
-        switches = crossovers(central, by_round, blocks.present[:, kept], network, objective, measured)
+        elsewhere = tuple(model.only(kept) for model in ensemble.predicted)
+        foreseen = elsewhere[0].cost(objective, **conditions)
+        if _points(central)[np.argmin(costs)] != _points(central)[np.nanargmin(foreseen)]:
+            elsewhere = central, by_round
+        switches = crossovers(*elsewhere, blocks.present[:, kept], network, objective, measured)
     choices = tuple(by_cell[cell] for cell in ranked)
     best_rounds = int(rounds[kept][ranked[0]])
     unsure = ""
@@ -338,8 +343,7 @@ def crossovers(
     rounds' own crossovers.
     """
     result = []
-    # The same point with another codec is another choice: which is better hangs on the network.
-    points = (central.cells["codec"].astype("str") + " " + central.cells["point"].astype("str")).to_numpy()
+    points = _points(central)
     for along, field, ends in (("rate", "rate_bps", RATES_BPS), ("delay", "delay_s", DELAYS_S)):
         here = min(max(getattr(network, field), ends[0]), ends[1])
         span = [getattr(each, field) for each in measured]
@@ -353,6 +357,11 @@ def crossovers(
             extrapolated = not min(span, default=math.inf) <= at <= max(span, default=-math.inf)
             result.append(Crossover(along, upwards, at, after, low, high, extrapolated))
     return result
+
+
+def _points(predictor: Predictor) -> npt.NDArray[Any]:
+    """Each cell's codec and point. With another codec it is another choice: which is better hangs on the network."""
+    return (predictor.cells["codec"].astype("str") + " " + predictor.cells["point"].astype("str")).to_numpy()
 
 
 def _cost(predictor: Predictor, network: Network, field: str, objective: str) -> Cost:

@@ -135,6 +135,18 @@ def test_a_measured_network_is_not_predicted():
     assert "measured" not in sentence(elsewhere)
 
 
+def test_crossovers_are_those_of_the_map_whether_the_network_was_measured_or_not():
+    rows = world.trials()
+    rows.loc[(rows["netem"] == "fast") & (rows["point"] == "1"), "latency_s"] -= 0.0003
+    link = world.PROFILES["fast"]
+    measured = asked(link, rows).ranking
+    predicted = asked(replace(link, rate_bps=1.0001 * link.rate_bps), rows).ranking
+    assert (measured.profile, predicted.profile) == ("fast", "")
+    assert len(measured.crossovers) > 1
+    for one, other in zip(measured.crossovers, predicted.crossovers, strict=True):
+        assert one.at == pytest.approx(other.at, rel=1e-3)
+
+
 def test_a_constraint_is_on_the_figures_of_that_network():
     of_rpc = asked(FAST_LINK, where="backend == rpc").ranking.best
     assert (of_rpc.point, of_rpc.backend) == ("0", "rpc")
