@@ -80,7 +80,7 @@ def report(
     findings.files.append(files.write(out / TEXT, markdown.written(findings)))
     folder = out / "figures"
     if each:
-        findings.files += _latex(findings, folder, options.widths)
+        findings.files += _latex(findings, folder, options.widths, options.look.columns)
     _write_made(out, findings.files)
     if before_figures is not None:
         before_figures(findings)
@@ -107,13 +107,15 @@ def _each(findings: Findings, options: Options) -> bool:
     return each
 
 
-def _latex(findings: Findings, folder: Path, widths: Sequence[str]) -> list[Path]:
-    """Write the LaTeX tables of each condition, at each width; returns their paths."""
+def _latex(
+    findings: Findings, folder: Path, widths: Sequence[str], columns: Sequence[str] = ()
+) -> list[Path]:
+    """Write the LaTeX tables of each condition, at each width; returns their paths. columns: as of `front_latex`."""
     written = []
     made = origin(run.manifest for run in findings.runs)
     for name, rows, pairs in latex_rows(findings):
         for width in widths:
-            front = latex.front_latex(rows, made, width=width)
+            front = latex.front_latex(rows, made, width=width, chosen=columns)
             for kind, table in (("front", front), ("paired", latex.paired_latex(pairs, made, width=width))):
                 if table:
                     written.append(latex.save(kind, name, table, folder, width))

@@ -181,8 +181,19 @@ def _run(
     raise typer.Exit(run_sweep(wanted, out, folder, dry_run=dry_run, began=BEGAN, figures=figures))
 
 
+def _given(context: typer.Context) -> set[str]:
+    """The options that were typed."""
+    typed = {
+        option.opts[0]: context.get_parameter_source(option.name or "")
+        for option in context.command.params
+        if option.param_type_name == "option"
+    }
+    return {name for name, source in typed.items() if source is not None and source.name == "COMMANDLINE"}
+
+
 @app.command(cls=cli_help.Command, rich_help_panel=CONCLUDE)
 def report(
+    context: typer.Context,
     runs: Runs,
     objectives: Objectives = DEFAULT_OBJECTIVES,
     where: Where = "",
@@ -227,6 +238,15 @@ def report(
         typer.Option(help="Where it is written.  [the run's folder; results/joined-... for several]"),
     ] = None,
     json: Json = False,
+    columns: Annotated[
+        str,
+        typer.Option(
+            help="Columns of the LaTeX tables of fronts, with commas, in their order: backend, point, latency, "
+            "latency-interval, latency-eff, images, images-interval, images-eff, energy, sure, bound-by.  [those that "
+            "have room]",
+            show_default=False,
+        ),
+    ] = "",
 ) -> None:
     """Make the tables, figures and report.html of runs from their folders alone; several runs are joined."""
     from analysis.figures.look import Look
@@ -234,7 +254,9 @@ def report(
     from pareto import reporting
     from pareto.console import console
 
-    look = Look.checked(formats, title, font, style)
+    if methods and (others := _given(context) - {"--methods"}):
+        raise UserError(f"--methods prints words and nothing else: leave {', '.join(sorted(others))} out")
+    look = Look.checked(formats, title, font, style, columns)
     options = Options.checked(objectives.split(","), where, width, figures, profile or (), uncertainty, look)
     screen = console(aside=json)
     folders = reporting.run_folders(screen, runs, RESULTS)

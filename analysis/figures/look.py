@@ -1,4 +1,4 @@
-"""What a user may choose of the look of pictures: formats, titles, font, a style file. Without matplotlib."""
+"""What a user may choose of the look of pictures and tables for a paper. Without matplotlib."""
 
 from __future__ import annotations
 
@@ -17,23 +17,30 @@ TITLES = ("auto", "none")
 @dataclass(frozen=True)
 class Look:
     """formats: of the files of each picture. titles: whether a picture has one; a paper has its caption. font: the name
-    of an installed family; empty: the one that comes with matplotlib. style: a file of matplotlib's settings.
+    of an installed family; empty: the one that comes with matplotlib. style: a file of matplotlib's settings. columns:
+    of the LaTeX tables of fronts; none: those that have room.
     """
 
     formats: tuple[str, ...] = ("pdf", "png")
     titles: bool = True
     font: str = ""
     style: Path | None = None
+    columns: tuple[str, ...] = ()
 
     @classmethod
-    def checked(cls, formats: str, title: str, font: str, style: Path | None) -> Look:
+    def checked(cls, formats: str, title: str, font: str, style: Path | None, columns: str = "") -> Look:
         """Return the look that the texts of the command line name. Raises UserError."""
         wanted = tuple(dict.fromkeys(name.strip() for name in formats.split(",") if name.strip()))
         if not wanted or not set(wanted) <= set(FORMATS):
             raise UserError(f"--format {formats}: with commas, of {', '.join(FORMATS)}")
         if title not in TITLES:
             raise UserError(f"--title {title}: one of {', '.join(TITLES)}")
-        look = cls(wanted, title == "auto", font.strip(), style)
+        heads = tuple(name.strip() for name in columns.split(",") if name.strip())
+        if heads:
+            from analysis.tables.latex import check_columns
+
+            check_columns(heads)
+        look = cls(wanted, title == "auto", font.strip(), style, heads)
         if look.font or look.style or "pgf" in wanted:
             from analysis.figures.style import check_look  # imports matplotlib, which takes a second
 

@@ -17,7 +17,7 @@ from analysis.fronts.quality import in_words, is_none
 from analysis.naming import backend_name, backends, condition_title, count, time_unit
 from analysis.page.best_map import Maps
 from analysis.points import CONDITION, NONE, SETTLED, hosts, short_step, struck_off
-from analysis.tables.columns import UNKNOWN, Column, by_backend, figures, number, spans
+from analysis.tables.columns import UNKNOWN, Column, by_backend, figures, number, spans, sureness
 from analysis.tables.front import overhead_columns
 
 MOST_CELLS = 4000
@@ -39,6 +39,7 @@ PLANE = {"latency", "throughput"}
 _ALL, _OWN, _DOMINATED, _INFEASIBLE = "all", "own", UNKNOWN, "ruled out"
 _LATENCY, _THROUGHPUT, _POINT = "latency", "throughput", "point"
 """Under which heads a point's figures stand beside it in the chart."""
+_SURE = {"probability", "probability_all"}
 _TIME, _IPS = "time", "images/s"
 """Units whose scale and decimals depend on the rows."""
 _FIGURES: tuple[tuple[str, str, str, float, int, str, str], ...] = (
@@ -75,8 +76,8 @@ _FIGURES: tuple[tuple[str, str, str, float, int, str, str], ...] = (
     ("rounds", "rounds", "", 1, 0, "rounds", _POINT),
     ("left out", "left_out", "", 1, 0, "trials left out", _POINT),
     ("outliers", "outliers", "", 1, 0, "outliers", _POINT),
-    ("p", "probability", "", 1, 2, "p, own front", _POINT),
-    ("p, all", "probability_all", "", 1, 2, "p, front of all", _POINT),
+    ("sure", "probability", "%", 1, 0, "sure of its own front", _POINT),
+    ("sure, all", "probability_all", "%", 1, 0, "sure of the front of all", _POINT),
     ("ties", "ties", "", 1, 0, "ties", _POINT),
 )
 """A point's figures: head; column, or the two ends of an interval; unit, scale, decimals; and what it is called beside
@@ -226,6 +227,9 @@ def _figures(rows: pd.DataFrame) -> Iterator[Column]:
         elif unit == _IPS:
             decimals = _decimals(rows["throughput_ips"])
         values = [rows[name].astype(float) * scale for name in (column, *high)]
+        if column in _SURE:
+            yield Column(head, list(map(sureness, values[0])), unit, "number", detail, group)
+            continue
         cells = spans(values[0], values[1], decimals) if high else figures(values[0], decimals)
         yield Column(head, cells, unit.format(devices=devices), "number", detail, group)
 

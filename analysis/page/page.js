@@ -14,7 +14,7 @@ function made(name, properties = {}, ...inside) {
 
 const SORT_KEYS = {
   text: (text) => text.toLowerCase(),
-  number: (text) => parseFloat(text),
+  number: (text) => parseFloat(text.replace(/^[<>]/, "")),
   point: (text) => text.split("+").reduce((sum, cut) => sum * 1e4 + Number(cut), 0),
 };
 

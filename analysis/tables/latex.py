@@ -24,9 +24,24 @@ from analysis.naming import (
 )
 from analysis.points import hosts, short_step
 from analysis.tables.columns import by_backend, once, starts
+from pareto.errors import UserError
 
 WIDTHS_PT = {"column": 229.5, PAGE: 345.0}
 """What a table may take of the text's width: a column of `article` with two columns, and its text with one (10 pt)."""
+FRONT_COLUMNS = (
+    *(
+        "backend",
+        "point",
+        "latency",
+        "latency-interval",
+        "latency-eff",
+        "images",
+        "images-interval",
+        "images-eff",
+    ),
+    *("energy", "sure", "bound-by"),
+)
+"""Names of the columns of a front's table, for those who choose some."""
 UNKNOWN = "--"
 _95 = r"95\,\%"
 _GAP_PT = 3.0
@@ -66,13 +81,22 @@ class Column:
     number: bool = False
 
 
-def front_latex(rows: pd.DataFrame, testbed: str = "", *, width: str = PAGE) -> str:
+def check_columns(names: Sequence[str]) -> None:
+    """Raises UserError for what is no column of a front's table."""
+    if unknown := [name for name in names if name not in FRONT_COLUMNS]:
+        raise UserError(f"--columns {unknown[0]}: no column; there are {', '.join(FRONT_COLUMNS)}")
+
+
+def front_latex(
+    rows: pd.DataFrame, testbed: str = "", *, width: str = PAGE, chosen: Sequence[str] = ()
+) -> str:
     """Return the points on the front of each backend, under one condition, from rows of `analysis.front`.
 
     A `table` with caption and label, as wide as `WIDTHS_PT` says; a comment names the columns that have no room. Units
     are in its head; what was not measured at all has no column, what is not known of one point is a dash. Empty text
-    if there is no point on a front.
+    if there is no point on a front. chosen: of `FRONT_COLUMNS`, in this order, however wide the table becomes.
     """
+    check_columns(chosen)
     front = rows[rows["on_backend_front"]]
     if front.empty:
         return ""
@@ -102,7 +126,13 @@ def front_latex(rows: pd.DataFrame, testbed: str = "", *, width: str = PAGE) -> 
         _number("Sure", r"\%", probabilities, 1),
         Column("Bound by", steps, "", 7),
     ]
-    columns, lacking = fitting(columns, WIDTHS_PT[width])
+    if chosen:
+        by_name = dict(zip(FRONT_COLUMNS, columns, strict=True))
+        columns, lacking = _known([by_name[name] for name in dict.fromkeys(chosen)]), []
+        if not columns:
+            return ""
+    else:
+        columns, lacking = fitting(columns, WIDTHS_PT[width])
     heads = {column.head for column in columns}
     above_idle = ", above idle" if which == energy.ACTIVE else ""
     sentences = {
@@ -168,7 +198,7 @@ def paired_latex(paired: pd.DataFrame, testbed: str = "", *, width: str = PAGE) 
 
 def fitting(columns: Sequence[Column], most_pt: float) -> tuple[list[Column], list[Column]]:
     """Return the known columns that fit into a width, by their rank, in their order; and those that do not."""
-    known = [column for column in columns if any(cell not in ("", UNKNOWN) for cell in column.cells)]
+    known = _known(columns)
     kept: list[int] = []
     room = most_pt + 2 * _GAP_PT
     for place in sorted(range(len(known)), key=lambda place: known[place].rank):
@@ -179,6 +209,11 @@ def fitting(columns: Sequence[Column], most_pt: float) -> tuple[list[Column], li
     return [known[place] for place in sorted(kept)], [
         column for place, column in enumerate(known) if place not in kept
     ]
+
+
+def _known(columns: Sequence[Column]) -> list[Column]:
+    """Return the columns with a known cell."""
+    return [column for column in columns if any(cell not in ("", UNKNOWN) for cell in column.cells)]
 
 
 def escaped(text: object) -> str:

@@ -19,6 +19,7 @@ from analysis.findings import Findings
 from analysis.naming import cell_names
 from analysis.page import comparison
 from analysis.runs.load import Run
+from analysis.tables.columns import sureness
 from tests.integration.browser import CHROMIUM, Page, browser
 from tests.integration.contrast import worst_contrast
 from tests.less_than_root import needs_networks
@@ -123,7 +124,7 @@ def test_hover_names_the_point_and_its_times(tab: Page, report: Path, found: Fin
     assert "payload 5.1 kB" in told
     assert "rounds 7" in told
     assert "trials left out 0" in told
-    assert f"p, own front {row['probability']:.2f}" in told
+    assert f"sure of its own front {sureness(row['probability'])} %" in told
     tab.hover("h1")
     assert tab.js("document.querySelector('#panel .detail').hidden")
 

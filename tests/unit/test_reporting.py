@@ -64,6 +64,9 @@ def test_methods_are_all_that_is_printed_and_nothing_is_written(tmp_path: Path) 
     assert "6 rounds" in done.out
     assert "@software{pareto," in done.out
     assert sorted(tmp_path.rglob("*")) == before
+    done = command("report", str(run), "--methods", "--where", "latency_s < 1", "--json")
+    assert (done.code, done.out) == (2, "")
+    assert "leave --json, --where out" in done.err
 
 
 def test_whoever_interrupts_the_drawing_has_the_answers_and_all_tables(

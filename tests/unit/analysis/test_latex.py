@@ -18,6 +18,7 @@ from analysis.fronts.front import front
 from analysis.methods import made
 from analysis.runs.load import load
 from analysis.tables.latex import WIDTHS_PT, Column, escaped, fitting, front_latex, paired_latex, save
+from pareto.errors import UserError
 from tests.unit import example_chain, example_run
 
 NASTY = r"a_b&c%d$e#f{g}h~i^j\k<l>m|n…o"
@@ -182,6 +183,16 @@ def test_a_column_is_narrower_and_says_what_it_lacks(tmp_path: Path) -> None:
     assert len(check(column)[0]) < len(check(page)[0])
     assert check(column)[0][:3] == ["Backend", "Point", "Latency"]
     assert re.search(r"^% No room for: .*95", column, re.MULTILINE)
+
+
+def test_columns_may_be_chosen_and_stand_in_that_order(tmp_path: Path) -> None:
+    rows = front(trials(tmp_path, rounds=7), resamples=50)
+    chosen = ("point", "images", "bound-by", "latency")
+    table = front_latex(rows, width="column", chosen=chosen)
+    assert check(table)[0] == ["Point", "Images", "Bound by", "Latency"]
+    assert "No room" not in table
+    with pytest.raises(UserError, match="--columns speed: no column; there are backend, point, "):
+        front_latex(rows, chosen=("point", "speed"))
 
 
 def test_captions_name_the_version_and_the_settings(tmp_path: Path) -> None:
