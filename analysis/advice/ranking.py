@@ -216,11 +216,12 @@ def ranking(
     switches: list[Crossover] = []
     if network is not None:
         measured = [observed.networks[name] for name in observed.profiles]
-        elsewhere = tuple(model.only(kept) for model in ensemble.predicted)
-        foreseen = elsewhere[0].cost(objective, **conditions)
-        if _points(central)[np.argmin(costs)] != _points(central)[np.nanargmin(foreseen)]:
-            elsewhere = central, by_round
-        switches = crossovers(*elsewhere, blocks.present[:, kept], network, objective, measured)
+        model, model_by_round = (each.only(kept) for each in ensemble.predicted)
+        foreseen = np.nan_to_num(model.cost(objective, **conditions), nan=np.inf)
+        if _points(central)[np.argmin(costs)] != _points(central)[np.argmin(foreseen)]:
+            model, model_by_round = central, by_round
+        present_there = blocks.present[:, kept]
+        switches = crossovers(model, model_by_round, present_there, network, objective, measured)
     choices = tuple(by_cell[cell] for cell in ranked)
     best_rounds = int(rounds[kept][ranked[0]])
     unsure = ""
@@ -361,7 +362,8 @@ def crossovers(
 
 def _points(predictor: Predictor) -> npt.NDArray[Any]:
     """Each cell's codec and point. With another codec it is another choice: which is better hangs on the network."""
-    return (predictor.cells["codec"].astype("str") + " " + predictor.cells["point"].astype("str")).to_numpy()
+    names = predictor.cells["codec"].astype("str") + " " + predictor.cells["point"].astype("str")
+    return np.asarray(names)
 
 
 def _cost(predictor: Predictor, network: Network, field: str, objective: str) -> Cost:

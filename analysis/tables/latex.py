@@ -128,7 +128,7 @@ def front_latex(
     ]
     if chosen:
         by_name = dict(zip(FRONT_COLUMNS, columns, strict=True))
-        columns, lacking = _known([by_name[name] for name in dict.fromkeys(chosen)]), []
+        columns, lacking = _known([by_name[name] for name in dict.fromkeys(chosen)]), list[Column]()
         if not columns:
             return ""
     else:
