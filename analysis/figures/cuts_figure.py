@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
+from matplotlib.patches import Patch, Rectangle
 from matplotlib.path import Path
 from matplotlib.patheffects import withStroke
 from matplotlib.textpath import TextPath
@@ -43,7 +44,7 @@ def cuts_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
     columns = min(len(drawn), 2) if width == "page" else 1
     lines = -(-len(drawn) // columns)
     cell_in = _cell_in(rows, width)
-    height_in = 0.45 + (0.45 if width == "column" else 0) + (cell_in * len(first_cuts) + 0.55) * lines
+    height_in = 0.1 + (0.45 if width == "column" else 0) + (cell_in * len(first_cuts) + 0.55) * lines
     with style.blank(width, height_in, rows) as figure:
         panels = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False).ravel()
         measured = rows["throughput_ips"].dropna()
@@ -53,7 +54,9 @@ def cuts_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
         for axes in panels[len(drawn) :]:
             axes.set_axis_off()
         _bar(figure, list(panels), norm, beside=width == "page")
-        style.figure_title(figure, f"Throughput, and what bounds it, by cuts: {subject(rows.iloc[0])}")
+        title = f"Throughput, and what bounds it, by cuts: {subject(rows.iloc[0])}"
+        entries = [_entry(*meaning) for meaning in _meanings(rows, lettered=_lettered(72 * cell_in))]
+        style.grow(figure, style.figure_head(figure, title, entries))
     return figure
 
 
@@ -62,7 +65,12 @@ def cuts_drawing(rows: pd.DataFrame, conditions: str) -> Drawing:
     text = caption(
         "Throughput of every pair of cuts, and the step of the chain that sets its bound there",
         conditions,
-        *_key(rows, lettered=any(_lettered(72 * _cell_in(rows, width)) for width in WIDTHS_IN)),
+        *(
+            f"{mark or 'Framed'}: {meaning}"
+            for mark, meaning in _meanings(
+                rows, lettered=any(_lettered(72 * _cell_in(rows, width)) for width in WIDTHS_IN)
+            )
+        ),
     )
     data = rows[[*POINT, "throughput_ips", "bound_by", "on_backend_front"]]
     return Drawing("cuts", lambda width: cuts_figure(rows, width=width), data, text)
@@ -133,11 +141,10 @@ def _draw(
 
 def _write(axes: Axes, text: str, places: list[tuple[int, int]], colour: str, size_pt: float) -> None:
     """Draw the same letter at many places, as a marker: hundreds of texts would take seconds."""
-    path = TextPath((0, 0), text, size=size_pt)
-    centred = path.vertices - (path.vertices.min(axis=0) + path.vertices.max(axis=0)) / 2
+    path = _centred(text, size_pt)
     x, y = zip(*places, strict=True)
     axes.plot(
-        x, y, linestyle="", marker=Path(centred, path.codes), markersize=2 * np.abs(centred).max(), color=colour,
+        x, y, linestyle="", marker=path, markersize=2 * np.abs(path.vertices).max(), color=colour,
         markeredgewidth=0, label=text,
     )  # fmt: skip
 
@@ -150,13 +157,26 @@ def _letter(step: str) -> str:
     return f"{link_number(near)}{'←' if rest.endswith('back') else ''}"
 
 
-def _key(rows: pd.DataFrame, *, lettered: bool) -> Iterator[str]:
-    """Yield what each mark in the figure means."""
-    yield "Framed: on the backend's front"
+def _meanings(rows: pd.DataFrame, *, lettered: bool) -> Iterator[tuple[str, str]]:
+    """Yield each mark in the figure, and what it means; the frame's mark is empty text."""
+    yield "", "on the backend's front"
     bounds = set(rows.loc[rows["rounds"] > 0, "bound_by"]) - {""}
     if lettered and bounds:
         steps = [role for role in hosts(rows["point"].iloc[0]) if role in bounds]
         steps += sorted(step for step in bounds if "-" in step)
-        yield f"Bound by: {', '.join(f'{_letter(step)} {step}' for step in steps)}"
+        yield from ((_letter(step), f"bound by {step}") for step in steps)
     if rows["throughput_ips"].isna().any():
-        yield "\N{MULTIPLICATION SIGN}: no valid trial"
+        yield "\N{MULTIPLICATION SIGN}", "no valid trial"
+
+
+def _entry(mark: str, meaning: str) -> Artist:
+    """Return a legend's entry."""
+    if not mark:
+        return Patch(fill=False, edgecolor=FRONT_COLOUR, linewidth=1.4, label=meaning)
+    path = _centred(mark, 7)
+    return style.entry(meaning, marker=path, markersize=2 * np.abs(path.vertices).max(), color="black", mew=0)
+
+
+def _centred(text: str, size_pt: float) -> Path:
+    path = TextPath((0, 0), text, size=size_pt)
+    return Path(path.vertices - (path.vertices.min(axis=0) + path.vertices.max(axis=0)) / 2, path.codes)
