@@ -62,7 +62,7 @@ def require() -> None:
 
     dask.config.set(SETTINGS)
     for name in list(logging.root.manager.loggerDict):  # what they say is no line for the user
-        if name.partition(".")[0] in ("distributed", "tornado", "bokeh"):
+        if name.partition(".")[0] in ("asyncio", "distributed", "tornado", "bokeh"):
             logging.getLogger(name).setLevel(logging.CRITICAL + 1)
 
 

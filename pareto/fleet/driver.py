@@ -45,7 +45,7 @@ MOST_LOSSES = 3
 MOST_TRIES = 3
 WAIT_S = 3600.0
 """How long a cluster may be without any testbed before the run ends."""
-RELEASE_S, GATHER_S = 30.0, 60.0
+RELEASE_S, GATHER_S = 30.0, 10.0
 Group = tuple[str, str]
 """Model and network."""
 

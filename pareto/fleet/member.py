@@ -13,6 +13,7 @@ import io
 import json
 import os
 import queue
+import shutil
 import signal
 import sys
 import threading
@@ -21,6 +22,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
 from analysis.schema import DEVICES, REQUESTS
@@ -449,7 +451,11 @@ def main() -> int:
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=end_with_stdin, name="stdin", daemon=True).start()
+    scratch = Path(
+        start["scratch"], start["name"]
+    )  # the driver's, which may be killed: so each removes its own
     try:
+        scratch.mkdir(parents=True, exist_ok=True)
         join(
             start["scheduler"],
             start["pems"],
@@ -457,13 +463,17 @@ def main() -> int:
             start["name"],
             lambda line: None,
             stays=False,
-            scratch=start["scratch"],
+            scratch=str(scratch),
         )
     except KeyboardInterrupt:
         return 130
     except UserError as error:
         print(error, file=sys.stderr)
         return 2
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+        with suppress(OSError):  # the last one's
+            scratch.parent.rmdir()
     return 0
 
 

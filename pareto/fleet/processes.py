@@ -34,7 +34,7 @@ class Processes:
         self._pems = dict(pems)
         self._running: dict[str, tuple[subprocess.Popen[bytes], IO[bytes]]] = {}
         self._stopped: list[subprocess.Popen[bytes]] = []
-        self._scratch = tempfile.TemporaryDirectory(prefix="pareto-fleet-")
+        self._scratch = tempfile.TemporaryDirectory(prefix="pareto-fleet-", ignore_cleanup_errors=True)
 
     def __enter__(self) -> Processes:
         for name in self.names:
