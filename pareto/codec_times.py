@@ -13,8 +13,8 @@ from analysis.model_profile import CodecTimes
 from pareto.backends.base import BYTES, Layout
 from pareto.codecs import registry
 from pareto.codecs.registry import Codec
-from pareto.messages import CodecRuns
 from pareto.prepare import Artifact
+from pareto.profile_messages import CodecRuns
 from partitions import scratch
 from partitions.model import Outline
 

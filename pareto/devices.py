@@ -1,6 +1,6 @@
 """The monitors of a run, one beside each worker, and what a device's samples say about a trial.
 
-A series maps each field of `messages.SensorSample` to its values in the order of time, None where not measured. A
+A series maps each field of `host_messages.SensorSample` to its values in the order of time, None where not measured. A
 window is (from, to) on the clock of its `at_s`.
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from pareto import messages
+from pareto import host_messages
 from pareto.hosts.session import Programs
 from pareto.hosts.testbed import Testbed
 from pareto.jsonlines import plain
@@ -54,7 +54,7 @@ class Devices:
         count = Counter(gpus.values())
         self._sharing = frozenset(role for role, gpu in gpus.items() if gpu is not None and count[gpu] > 1)
         for role, worker in workers.items():
-            watch = messages.BeginSampling(worker.pid, self._interval_s, gpus.get(role))
+            watch = host_messages.BeginSampling(worker.pid, self._interval_s, gpus.get(role))
             sensors = self._sessions[role].ask(watch, START_TIMEOUT_S)
             self._sensors[role] = {
                 field: source for field, source in sensors.items() if self._measures(role, field)
@@ -66,7 +66,7 @@ class Devices:
     def facts(self) -> dict[str, dict[str, Any]]:
         """By role, the sensor that each figure is from, and the power in watts while nothing is computed."""
         measuring = [role for role, sensors in self._sensors.items() if not _ENERGY.isdisjoint(sensors)]
-        idle = dict.fromkeys(measuring, messages.MeasureIdle(IDLE_S))
+        idle = dict.fromkeys(measuring, host_messages.MeasureIdle(IDLE_S))
         self.idle_power_w = self._sessions.ask_all(idle, START_TIMEOUT_S)
         return {
             role: {"sensors": sensors, "idle_power_w": self.idle_power_w.get(role)}
@@ -77,7 +77,7 @@ class Devices:
         """The newest sample of each host."""
         return {
             role: {field: value for field, value in plain(sample).items() if self._measures(role, field)}
-            for role, sample in self._ask_all(messages.GetLatestSample()).items()
+            for role, sample in self._ask_all(host_messages.GetLatestSample()).items()
             if sample is not None
         }
 
@@ -88,12 +88,12 @@ class Devices:
                 field: values if self._measures(role, field) else [None] * len(values)
                 for field, values in columns.items()
             }
-            for role, columns in self._ask_all(messages.CollectSamples()).items()
+            for role, columns in self._ask_all(host_messages.CollectSamples()).items()
         }
 
     def cost(self) -> dict[str, dict[str, Any]]:
         """By role, what sampling itself took."""
-        return {role: plain(cost) for role, cost in self._ask_all(messages.GetSamplingCost()).items()}
+        return {role: plain(cost) for role, cost in self._ask_all(host_messages.GetSamplingCost()).items()}
 
     def _ask_all(self, request: Request[R]) -> dict[str, R]:
         """By role, the monitors' reports, requested at the same time."""

@@ -1,4 +1,7 @@
-"""Everything that the driver, the workers and the monitors say to each other, declared once: names, types and bounds.
+"""What the driver and the workers say to each other, declared once: names, types and bounds.
+
+`pareto.profile_messages` has what they say for a model profile, `pareto.host_messages` what a host's monitor and what
+keeps its lease say.
 
 A request is a dataclass; its class names the operation and the type of its report. The driver asks by
 `hosts.session.Session.ask`, a program answers through `handlers`. Each end reads what the other sends by
@@ -18,21 +21,15 @@ from typing import Annotated, Any, ClassVar, Generic, TypeVar, get_args
 
 from pareto.constants import MOST_IN_FLIGHT
 from pareto.jsonlines import Handler, Refused
-from pareto.validation import Bounds, ColumnsOf, read
+from pareto.validation import Bounds, read
 
 MAX_S = 86_400.0
 """Seconds. Beyond a day, what a peer reports as a duration is nonsense."""
 MAX_STAGES = 7
 """Later stages that a request can pass: a chain has eight hosts at most."""
 MAX_REQUESTS = 10_000
-MOST_FILE_BYTES = 64 << 20
 """Requests of a phase: twice as many as a trial makes."""
-MAX_UNIT_RUNS = 300
-"""Runs in which units are timed."""
-MAX_UNITS = 2000
-"""Units of a model."""
-MAX_CODED = 100_000
-"""Points, each with each codec."""
+MOST_FILE_BYTES = 64 << 20
 
 
 Finite = Annotated[float, Bounds(-1e15, 1e15)]
@@ -308,99 +305,6 @@ class MeasureBaseline(Request[Duration | None], op="baseline"):
     position: Count
 
 
-# The worker: a model profile
-
-
-@dataclass
-class UnitRuns:
-    """What the units of a stage took, in seconds.
-
-    units_s: of each run with marks, each unit. whole_s: of each run without, all of them. outside_s: what the same run
-    took besides. peak_bytes: memory in use, of each unit; None: not known. window: `window_runs` runs without a pause.
-    paused_s: of each run without marks after a pause, as if it had waited for the network.
-    """
-
-    units_s: Annotated[list[Annotated[list[Seconds], Bounds(1, MAX_UNITS)]], Bounds(6, MAX_UNIT_RUNS)]
-    whole_s: Annotated[list[Duration], Bounds(6, MAX_UNIT_RUNS)]
-    outside_s: Annotated[list[Seconds], Bounds(1, MAX_UNIT_RUNS)]
-    peak_bytes: list[Count] | None
-    window: Window | None
-    window_runs: Count
-    paused_s: Annotated[list[Duration], Bounds(0, MAX_UNIT_RUNS)] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        units = {len(run) for run in self.units_s}
-        if len(units) > 1 or (self.peak_bytes is not None and {len(self.peak_bytes)} != units):
-            raise ValueError("its runs have different numbers of units")
-
-
-@dataclass
-class TimeUnits(Request[UnitRuns], op="units"):
-    """Hold the whole model, and time its units, in a batch of noise; the stage that was held is gone.
-
-    cpu: the share of a core that this host gets: units' times are processor time over it, where it is less than 1.
-    runs, seconds: at least so many, and so long; not over `most_s`. steady_s: for how long to run without a pause
-    afterwards, for the sensors.
-    """
-
-    batch_size: Positive
-    cpu: Share
-    runs: Positive
-    seconds: Seconds
-    most_s: Seconds
-    steady_s: Seconds
-
-
-@dataclass
-class Roofline:
-    """What a device reaches at best, a second: floating-point operations; bytes that it reads and writes."""
-
-    flops: Rate
-    bytes_s: Rate
-
-
-@dataclass
-class MeasureRoofline(Request[Roofline], op="roofline"):
-    """What this device reaches at best, in a product of matrices and in a copy. cpu: as in `TimeUnits`."""
-
-    cpu: Share
-
-
-@dataclass
-class CodecRuns:
-    """What codecs did to the payloads of some batches: for each point and codec of a request, in order, a figure a run.
-
-    payload_bytes: of one batch, at each. encode_s, decode_s: seconds of runs after other work, as in a trial;
-    encode_again_s, decode_again_s: right after such a run. Decoding is empty where it was not wanted. wire_bytes: of
-    what was encoded.
-    """
-
-    payload_bytes: Annotated[list[Count], Bounds(0, MAX_CODED)]
-    encode_s: list[Annotated[list[Seconds], Bounds(1, MAX_UNIT_RUNS)]]
-    encode_again_s: list[Annotated[list[Seconds], Bounds(1, MAX_UNIT_RUNS)]]
-    decode_s: list[Annotated[list[Seconds], Bounds(0, MAX_UNIT_RUNS)]]
-    decode_again_s: list[Annotated[list[Seconds], Bounds(0, MAX_UNIT_RUNS)]]
-    wire_bytes: list[Annotated[list[Count], Bounds(1, MAX_UNIT_RUNS)]]
-
-    def __post_init__(self) -> None:
-        if len({len(column) for column in vars(self).values()}) > 1:
-            raise ValueError("its columns have different lengths")
-
-
-@dataclass
-class TimeCodecs(Request[CodecRuns], op="codecs"):
-    """Encode, and decode if wanted, what crosses a link at points of the model; the stage that was held is gone.
-
-    coded: points, each with a codec. data: a file with the `inputs` of some batches. decodes: whether a host before
-    this one sends to it. cpu: as in `TimeUnits`.
-    """
-
-    coded: list[tuple[Count, str]]
-    data: str
-    decodes: bool
-    cpu: Share
-
-
 # The worker: a trial
 
 
@@ -593,124 +497,6 @@ class Progress:
 
     phase: Annotated[str, Bounds(1, 20)]
     requests: Annotated[int, Bounds(0, MAX_REQUESTS)]
-
-
-# The monitor
-
-
-@dataclass
-class BeginSampling(Request[dict[str, str]], op="begin"):
-    """Watch a process and sample every `interval_s`, anew if it did already; by field, where its figure comes from.
-
-    gpu: a GPU's UUID.
-    """
-
-    pid: int
-    interval_s: Duration
-    gpu: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class SensorSample:
-    """One reading of every sensor.
-
-    at_s: on the host's `time.monotonic`. cpu_percent: of one core since the previous sample. energy_j: since the
-    first sample. throttled: the bits of `vcgencmd get_throttled`. What follows gpu_clock_hz is counted by the kernel,
-    in seconds since some fixed time, as `sensors.processor.WatchedProcess` has it.
-    """
-
-    at_s: Finite
-    cpu_percent: Finite | None = None
-    rss_bytes: Count | None = None
-    temperature_c: Finite | None = None
-    frequency_hz: Finite | None = None
-    throttled: Count | None = None
-    energy_j: Finite | None = None
-    power_w: Finite | None = None
-    gpu_percent: Finite | None = None
-    gpu_memory_bytes: Count | None = None
-    gpu_clock_hz: Finite | None = None
-    busy_s: Finite | None = None
-    others_s: Finite | None = None
-    steal_s: Finite | None = None
-    waited_s: Finite | None = None
-    throttled_s: Finite | None = None
-
-
-@dataclass
-class GetLatestSample(Request[SensorSample | None], op="latest"):
-    """The newest sample; None before the first."""
-
-
-Columns = Annotated[dict[str, list[Any]], ColumnsOf(SensorSample)]
-
-
-@dataclass
-class CollectSamples(Request[Columns], op="collect"):
-    """The samples since the last such request, and the last one of that, a column for each field."""
-
-
-@dataclass
-class MeasureIdle(Request[Finite | None], op="idle"):
-    """The mean power over so many seconds, in watts; None: a source did not answer, or two samples were not taken."""
-
-    seconds: Seconds
-
-
-@dataclass
-class SamplingCost:
-    """What sampling itself takes. late_p99_s: by how much 99 % of the samples are at most late."""
-
-    cpu_percent: Percent
-    samples: Count
-    late_p99_s: Seconds | None
-
-
-@dataclass
-class GetSamplingCost(Request[SamplingCost], op="cost"):
-    """What the monitor takes since `BeginSampling`."""
-
-
-# The lease of a host
-
-
-@dataclass
-class Holder:
-    """Who measures on a host, or waits for it. origin: from where; run: what for, in words. By the host's clock."""
-
-    who: str
-    origin: str
-    run: str
-    since_s: Seconds
-
-
-@dataclass
-class Lease:
-    """ahead: who comes first, the one that measures at the front."""
-
-    host: str
-    ahead: list[Holder]
-
-
-@dataclass
-class TakeLease(Request[Lease], op="take"):
-    """Wait for the host, in the order of coming. key: the same for all roles of one testbed."""
-
-    key: str
-    who: str
-    run: str
-
-
-@dataclass
-class GetLease(Request[Lease], op="lease"):
-    """Who measures on the host, and who waits for it."""
-
-
-@dataclass
-class GetCarrierLosses(Request[Count | None], op="carrier"):
-    """How often a network interface has lost its carrier so far, as when a cable is pulled; None: it has none now."""
-
-    interface: str
 
 
 # Both ends

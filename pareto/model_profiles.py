@@ -33,9 +33,9 @@ from pareto.hosts.testbed import Testbed, require_testbed
 from pareto.link.probe import Reading
 from pareto.link.profile import Direction, Profile
 from pareto.manifest import utc_now
-from pareto.messages import TimeCodecs, TimeUnits, UnitRuns
 from pareto.plain_files import written
 from pareto.prepare import Prepared, canonical, prepare, recipe
+from pareto.profile_messages import TimeCodecs, TimeUnits, UnitRuns
 from pareto.sending import Meter
 from pareto.starting import testbed_of
 from pareto.sweep import NOT_PROFILED, Sweep, links_of

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pareto import messages
+from pareto import messages, profile_messages
 from pareto.backends import registry
 from pareto.bounds import Crossing
 from pareto.codec_work import without_codecs
@@ -302,14 +302,16 @@ class Workers(AnyWorkers):
             report, hosts, percent, self._prepared[cell.model].quality(cell), self._testbed.is_local
         )
 
-    def unit_runs(self, model: str, role: str, request: messages.TimeUnits) -> messages.UnitRuns:
+    def unit_runs(
+        self, model: str, role: str, request: profile_messages.TimeUnits
+    ) -> profile_messages.UnitRuns:
         """What the units of a model take on one host, while the others have nothing to do."""
         self._load(model, whole=True)
         return self._sessions[role].ask(request, LOAD_TIMEOUT_S + request.most_s + request.steady_s)
 
     def codec_runs(
-        self, model: str, role: str, request: messages.TimeCodecs, examples: Artifact
-    ) -> messages.CodecRuns:
+        self, model: str, role: str, request: profile_messages.TimeCodecs, examples: Artifact
+    ) -> profile_messages.CodecRuns:
         """What codecs take on one host, of payloads that it makes of these `inputs`."""
         self._load(model, whole=True)
         data = self._testbed.remotes[role].ship(examples.path, f"{examples.digest}.safetensors")
@@ -317,9 +319,9 @@ class Workers(AnyWorkers):
             replace(request, data=data), LOAD_TIMEOUT_S + CODED_TIMEOUT_S * len(request.coded)
         )
 
-    def roofline(self, role: str, cpu: float) -> messages.Roofline:
+    def roofline(self, role: str, cpu: float) -> profile_messages.Roofline:
         """What a host's device reaches at best. cpu: the share of a core that it gets."""
-        return self._sessions[role].ask(messages.MeasureRoofline(cpu), LOAD_TIMEOUT_S)
+        return self._sessions[role].ask(profile_messages.MeasureRoofline(cpu), LOAD_TIMEOUT_S)
 
     def samples(self) -> dict[str, Series]:
         """By role, the sensors' samples since the last call."""

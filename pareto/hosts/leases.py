@@ -15,11 +15,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 
 from pareto.console import duration
+from pareto.host_messages import GetCarrierLosses, GetLease, Holder, TakeLease
 from pareto.hosts.connection import FAULTS
 from pareto.hosts.host import TestbedError
 from pareto.hosts.session import Heartbeat, Session, SessionError, SessionLost
 from pareto.hosts.testbed import Remote
-from pareto.messages import GetCarrierLosses, GetLease, Holder, TakeLease
 from pareto.worker.lease import HOST, Queue
 
 POLL_S = 1.0

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from safetensors.torch import load_file
 
-from pareto import messages
+from pareto import messages, profile_messages
 from pareto.backends import registry, wire
 from pareto.backends.base import BackendError, Client, Layout, Server, Tensors, batches, fingerprint
 from pareto.codecs import own
@@ -187,7 +187,7 @@ class Worker:
         self._device.forget()
         return seconds
 
-    def units(self, request: messages.TimeUnits) -> messages.UnitRuns:
+    def units(self, request: profile_messages.TimeUnits) -> profile_messages.UnitRuns:
         model, resident = self._loaded()
         self._hold(resident, 0, _last(model))
         gc.collect()
@@ -198,7 +198,7 @@ class Worker:
             self._device.forget()
             gc.collect()  # the marked stages: graphs and their modules refer to each other
 
-    def coded(self, request: messages.TimeCodecs) -> messages.CodecRuns:
+    def coded(self, request: profile_messages.TimeCodecs) -> profile_messages.CodecRuns:
         _, resident = self._loaded()
         known = {text: self._codec(text) for text in dict.fromkeys(text for _, text in request.coded)}
         self._hold(resident, 0, 0)
@@ -213,7 +213,7 @@ class Worker:
             self._device.forget()
             gc.collect()
 
-    def roofline(self, request: messages.MeasureRoofline) -> messages.Roofline:
+    def roofline(self, request: profile_messages.MeasureRoofline) -> profile_messages.Roofline:
         return units.roofline(self._device, request.cpu)
 
     def trial(self, request: messages.RunTrial) -> messages.TrialReport | messages.WrongOutput:
@@ -420,9 +420,9 @@ def answers(worker: Worker) -> messages.Answers:
         messages.WarmUp: worker.warm,
         messages.LoadStage: worker.stage,
         messages.MeasureBaseline: worker.baseline,
-        messages.TimeUnits: worker.units,
-        messages.TimeCodecs: worker.coded,
-        messages.MeasureRoofline: worker.roofline,
+        profile_messages.TimeUnits: worker.units,
+        profile_messages.TimeCodecs: worker.coded,
+        profile_messages.MeasureRoofline: worker.roofline,
         messages.RunTrial: worker.trial,
         messages.GetUsage: worker.usage,
         Question: worker.probe,

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from pareto.backends.base import Tensors, layout, nbytes
 from pareto.codecs.registry import NONE, Codec
-from pareto.messages import CodecRuns, TimeCodecs
+from pareto.profile_messages import CodecRuns, TimeCodecs
 from pareto.worker.device import Device
 from partitions.model import ResidentStage
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pareto import messages
+from pareto import messages, profile_messages
 from pareto.jsonlines import Refused
 from pareto.messages import Request
 from partitions.user_file import is_reference
@@ -55,5 +55,5 @@ def _files(request: Request[Any]) -> Iterator[tuple[str, str]]:
                 yield name, DATA
             for codec in request.codecs:
                 yield codec.file, CODE
-        case messages.TimeCodecs():
+        case profile_messages.TimeCodecs():
             yield request.data, DATA

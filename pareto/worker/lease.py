@@ -22,8 +22,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from pareto import messages
+from pareto.host_messages import GetCarrierLosses, GetLease, Holder, Lease, TakeLease
 from pareto.jsonlines import serve
-from pareto.messages import MAX_S, GetCarrierLosses, GetLease, Holder, Lease, TakeLease
+from pareto.messages import MAX_S
 from pareto.validation import read
 
 FOLDERS = (Path("/run/lock"), Path("/tmp"))  # noqa: S108  (all users must find it: see `_opened`)

@@ -19,9 +19,9 @@ from typing import Any
 
 import psutil
 
-from pareto import messages
+from pareto import host_messages, messages
+from pareto.host_messages import SensorSample
 from pareto.jsonlines import Refused, serve
-from pareto.messages import SensorSample
 from pareto.worker.sensors import nvml, processor, raspberry
 from pareto.worker.sensors.energy import Gauge, Meter, rapl_meters
 
@@ -118,13 +118,13 @@ class Sampler:
             self._samples = deque(collected[-1:], maxlen=self._samples.maxlen)
             return collected
 
-    def cost(self) -> messages.SamplingCost:
+    def cost(self) -> host_messages.SamplingCost:
         """What sampling takes since its beginning."""
         cpu_s, lasted_s = _own_cpu_s() - self._own_cpu_s, time.monotonic() - self._begun_s
         with self._lock:
             late, taken = sorted(self._late_s), self._taken
         late_p99_s = late[math.ceil(0.99 * len(late)) - 1] if late else None
-        return messages.SamplingCost(cpu_s / lasted_s * 100, taken, late_p99_s)
+        return host_messages.SamplingCost(cpu_s / lasted_s * 100, taken, late_p99_s)
 
     def _sample(self) -> None:
         with self._taking:
@@ -156,7 +156,7 @@ class Monitor:
         self._sysfs = sysfs
         self._sampler: Sampler | None = None
 
-    def begin(self, request: messages.BeginSampling) -> dict[str, str]:
+    def begin(self, request: host_messages.BeginSampling) -> dict[str, str]:
         self.stop()
         try:
             instruments = Instruments(request.pid, request.gpu, self._sysfs)
@@ -165,21 +165,21 @@ class Monitor:
         self._sampler = Sampler(instruments.sample, request.interval_s)
         return instruments.sensors
 
-    def latest(self, request: messages.GetLatestSample) -> SensorSample | None:
+    def latest(self, request: host_messages.GetLatestSample) -> SensorSample | None:
         return self._sampler.latest() if self._sampler is not None else None
 
-    def collect(self, request: messages.CollectSamples) -> dict[str, list[Any]]:
+    def collect(self, request: host_messages.CollectSamples) -> dict[str, list[Any]]:
         samples = self._begun().collect()
         names = [field.name for field in fields(SensorSample)]
         return {name: [getattr(sample, name) for sample in samples] for name in names}
 
-    def idle(self, request: messages.MeasureIdle) -> float | None:
+    def idle(self, request: host_messages.MeasureIdle) -> float | None:
         sampler = self._begun()
         from_s = time.monotonic()
         time.sleep(request.seconds)
         return _mean_power_w([sample for sample in sampler.waiting() if sample.at_s >= from_s])
 
-    def cost(self, request: messages.GetSamplingCost) -> messages.SamplingCost:
+    def cost(self, request: host_messages.GetSamplingCost) -> host_messages.SamplingCost:
         return self._begun().cost()
 
     def stop(self) -> None:
@@ -218,11 +218,11 @@ def main() -> None:
     arguments.add_argument("--sysfs", type=Path, default=Path("/"), help=argparse.SUPPRESS)
     monitor = Monitor(arguments.parse_args().sysfs)
     answers: messages.Answers = {
-        messages.BeginSampling: monitor.begin,
-        messages.GetLatestSample: monitor.latest,
-        messages.CollectSamples: monitor.collect,
-        messages.MeasureIdle: monitor.idle,
-        messages.GetSamplingCost: monitor.cost,
+        host_messages.BeginSampling: monitor.begin,
+        host_messages.GetLatestSample: monitor.latest,
+        host_messages.CollectSamples: monitor.collect,
+        host_messages.MeasureIdle: monitor.idle,
+        host_messages.GetSamplingCost: monitor.cost,
     }
     serve(messages.handlers(answers), at_end=monitor.stop)
 

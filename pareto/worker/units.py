@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from pareto.backends.base import Layout, Tensors
-from pareto.messages import MAX_UNIT_RUNS, Roofline, TimeUnits, UnitRuns
+from pareto.profile_messages import MAX_UNIT_RUNS, Roofline, TimeUnits, UnitRuns
 from pareto.worker.device import Device, refused_out_of_memory
 from pareto.worker.served import Waits
 from partitions.model import ResidentStage

@@ -12,8 +12,8 @@ from safetensors.torch import load_file, save_file
 from pareto import codec_times
 from pareto.codecs.registry import parse_all
 from pareto.hosts.host import SERVER
-from pareto.messages import CodecRuns
 from pareto.prepare import Artifact, recipe
+from pareto.profile_messages import CodecRuns
 from partitions import model as partitioned
 from partitions import registry
 from partitions.model import Outline

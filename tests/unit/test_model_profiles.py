@@ -25,9 +25,9 @@ from pareto.hosts.session import SessionLost
 from pareto.hosts.testbed import Testbed
 from pareto.link.probe import Reading
 from pareto.link.profile import Profile
-from pareto.messages import Roofline, TimeUnits, UnitRuns
 from pareto.model_profiles import USUAL, Kept, age, difference, folder_of, on_testbed, unit_times
 from pareto.prepare import Prepared, recipe
+from pareto.profile_messages import Roofline, TimeUnits, UnitRuns
 from pareto.sending import Meter
 from pareto.sweep import Sweep
 from pareto.workers import Workers

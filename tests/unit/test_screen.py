@@ -15,7 +15,8 @@ from rich.table import Table
 from syrupy.assertion import SnapshotAssertion
 
 from pareto import cli, console, plan, profile_files, screen
-from pareto.messages import Progress, SensorSample
+from pareto.host_messages import SensorSample
+from pareto.messages import Progress
 from pareto.plan import ModelFacts, Plan, Trial
 from pareto.runner import Tally
 from pareto.sweep import make_sweep, profiles

@@ -16,6 +16,7 @@ from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
 from pareto.bounds import Crossing
+from pareto.host_messages import SensorSample
 from pareto.hosts.host import EDGE, SERVER, Host, TcpSettings, TestbedError
 from pareto.hosts.session import SessionError, SessionLost
 from pareto.hosts.shaping import Shaper
@@ -23,9 +24,9 @@ from pareto.hosts.testbed import Testbed
 from pareto.jsonlines import Refused, plain
 from pareto.link.probe import Reading, Tolerance
 from pareto.link.profile import Direction, Profile
-from pareto.messages import SensorSample, TimeCodecs, TimeUnits
 from pareto.plan import QUICK, ModelFacts, Trial
 from pareto.prepare import Artifact, Prepared
+from pareto.profile_messages import TimeCodecs, TimeUnits
 from pareto.sending import Meter
 from pareto.sweep import Cell
 from pareto.trial import HostReport, TrialResult

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from pareto import messages
+from pareto import host_messages
 from pareto.errors import UserError
 from pareto.hosts import channel, received, serving, shipping
 from pareto.hosts.channel import Put
@@ -87,7 +87,7 @@ def named(content: bytes) -> str:
 
 def watching(session: Session) -> None:
     """Ask the monitor something, so that it runs."""
-    session.ask(messages.BeginSampling(os.getpid(), 0.05, None), CEILING_S)
+    session.ask(host_messages.BeginSampling(os.getpid(), 0.05, None), CEILING_S)
 
 
 def monitors() -> int:
@@ -143,7 +143,7 @@ def test_whoever_serves_ends_everything_when_it_ends(bench: Bench) -> None:
     bench.serving.close()
     assert monitors() == 0
     with pytest.raises(SessionLost):
-        session.ask(messages.GetLatestSample(), CEILING_S)
+        session.ask(host_messages.GetLatestSample(), CEILING_S)
 
 
 def test_who_gets_in(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,7 +283,7 @@ def test_what_a_program_says_at_its_end_is_heard(bench: Bench) -> None:
     (child,) = descendants(os.getpid(), MONITOR)
     child.kill()
     with pytest.raises(SessionLost, match="killed by signal 9"):
-        session.ask(messages.GetLatestSample(), CEILING_S)
+        session.ask(host_messages.GetLatestSample(), CEILING_S)
 
 
 def test_a_testbed_by_hand(serve: Serve, undo: ExitStack, tmp_path: Path) -> None:

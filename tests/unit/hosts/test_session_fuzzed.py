@@ -20,20 +20,17 @@ import pytest
 from analysis.escaping import terminal
 from pareto import devices, probing
 from pareto.bounds import Crossing
+from pareto.host_messages import CollectSamples, GetLatestSample, MeasureIdle, SensorSample
 from pareto.hosts.session import Session, SessionError, SessionLost
 from pareto.jsonlines import plain
 from pareto.link.probe import OWN, Probed, Question, Reading, Tolerance, judge
 from pareto.link.profile import Direction, Profile
 from pareto.messages import (
-    CollectSamples,
     GetFacts,
-    GetLatestSample,
     GetUsage,
     LoadStage,
-    MeasureIdle,
     Request,
     RunTrial,
-    SensorSample,
     Split,
     TrialReport,
     Usage,

@@ -13,7 +13,8 @@ from safetensors.torch import save_file
 
 from pareto.codecs import registry
 from pareto.jsonlines import Refused, plain
-from pareto.messages import CodecRuns, LoadModel, TimeCodecs
+from pareto.messages import LoadModel
+from pareto.profile_messages import CodecRuns, TimeCodecs
 from pareto.validation import read
 from pareto.worker import codings, device
 from pareto.worker.__main__ import Worker, answers

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from pareto import messages
+from pareto import messages, profile_messages
 from pareto.jsonlines import Refused
 from pareto.messages import Request
 from pareto.worker.__main__ import Worker, answers
@@ -26,7 +26,7 @@ TAKEN: list[Request[Any]] = [
     LOAD,
     replace(LOAD, recipe={"name": "net.build", "file": f"{HERE}/b.py"}, codecs=[CODEC]),
     replace(LOAD, data=[f"{HERE}/d.safetensors"]),
-    messages.TimeCodecs([], f"{HERE}/d.safetensors", decodes=True, cpu=1.0),
+    profile_messages.TimeCodecs([], f"{HERE}/d.safetensors", decodes=True, cpu=1.0),
     messages.Listen("192.0.2.1", "token"),
     messages.GetFacts(),
 ]
@@ -41,7 +41,7 @@ REFUSED: list[Request[Any]] = [
     replace(LOAD, recipe={"name": "/home/me/net.py:build", "file": ""}),
     replace(LOAD, codecs=[replace(CODEC, file="/home/me/c.py")]),
     replace(LOAD, codecs=[replace(CODEC, weights="/c.safetensors")]),
-    messages.TimeCodecs([], "/d.safetensors", decodes=True, cpu=1.0),
+    profile_messages.TimeCodecs([], "/d.safetensors", decodes=True, cpu=1.0),
     messages.Listen("0.0.0.0", "token"),  # noqa: S104
     messages.Connect("192.0.2.9", "token", {}, []),
     messages.OpenRendezvous("192.0.2.1"),

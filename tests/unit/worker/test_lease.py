@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from pareto.host_messages import GetCarrierLosses, GetLease, TakeLease
 from pareto.hosts.connection import PipeWire
 from pareto.hosts.session import Session, SessionLost
-from pareto.messages import GetCarrierLosses, GetLease, TakeLease
 from pareto.worker.lease import carrier_losses
 from tests import REPOSITORY
 

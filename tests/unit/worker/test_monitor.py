@@ -16,8 +16,8 @@ import psutil
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from pareto import messages
-from pareto.messages import SensorSample
+from pareto import host_messages
+from pareto.host_messages import SensorSample
 from pareto.validation import read
 from pareto.worker.monitor import Sampler
 from tests import REPOSITORY
@@ -371,9 +371,13 @@ def test_sampling_that_has_failed_does_not_look_like_none() -> None:
 def test_all_that_it_reports_is_declared(monitor: Program, bare_monitor: Program) -> None:
     """The driver takes nothing else (`pareto.messages`)."""
     for program in (monitor, bare_monitor):
-        read(messages.GetLatestSample.report, program.result("latest"))
+        read(host_messages.GetLatestSample.report, program.result("latest"))
         begun = program.result("begin", pid=os.getpid(), interval_s=INTERVAL_S, gpu=None)
-        read(messages.BeginSampling.report, begun)
-        read(messages.MeasureIdle.report, program.result("idle", seconds=3 * INTERVAL_S))
-        for kind in (messages.GetLatestSample, messages.CollectSamples, messages.GetSamplingCost):
+        read(host_messages.BeginSampling.report, begun)
+        read(host_messages.MeasureIdle.report, program.result("idle", seconds=3 * INTERVAL_S))
+        for kind in (
+            host_messages.GetLatestSample,
+            host_messages.CollectSamples,
+            host_messages.GetSamplingCost,
+        ):
             read(kind.report, program.result(kind.op))

@@ -15,14 +15,8 @@ import pytest
 import torch
 
 from pareto.jsonlines import Refused, plain
-from pareto.messages import (
-    LoadModel,
-    LoadStage,
-    MeasureRoofline,
-    Split,
-    TimeUnits,
-    UnitRuns,
-)
+from pareto.messages import LoadModel, LoadStage, Split
+from pareto.profile_messages import MeasureRoofline, TimeUnits, UnitRuns
 from pareto.validation import read
 from pareto.worker import device, units
 from pareto.worker.__main__ import Worker, answers

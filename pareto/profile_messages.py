@@ -1,0 +1,106 @@
+"""What the driver asks of a worker for a model profile, and what it reports: `pareto.messages` has the rules."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from pareto.messages import Count, Duration, Positive, Rate, Request, Seconds, Share, Window
+from pareto.validation import Bounds
+
+MAX_UNIT_RUNS = 300
+"""Runs in which units are timed."""
+MAX_UNITS = 2000
+"""Units of a model."""
+MAX_CODED = 100_000
+"""Points, each with each codec."""
+
+
+@dataclass
+class UnitRuns:
+    """What the units of a stage took, in seconds.
+
+    units_s: of each run with marks, each unit. whole_s: of each run without, all of them. outside_s: what the same run
+    took besides. peak_bytes: memory in use, of each unit; None: not known. window: `window_runs` runs without a pause.
+    paused_s: of each run without marks after a pause, as if it had waited for the network.
+    """
+
+    units_s: Annotated[list[Annotated[list[Seconds], Bounds(1, MAX_UNITS)]], Bounds(6, MAX_UNIT_RUNS)]
+    whole_s: Annotated[list[Duration], Bounds(6, MAX_UNIT_RUNS)]
+    outside_s: Annotated[list[Seconds], Bounds(1, MAX_UNIT_RUNS)]
+    peak_bytes: list[Count] | None
+    window: Window | None
+    window_runs: Count
+    paused_s: Annotated[list[Duration], Bounds(0, MAX_UNIT_RUNS)] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        units = {len(run) for run in self.units_s}
+        if len(units) > 1 or (self.peak_bytes is not None and {len(self.peak_bytes)} != units):
+            raise ValueError("its runs have different numbers of units")
+
+
+@dataclass
+class TimeUnits(Request[UnitRuns], op="units"):
+    """Hold the whole model, and time its units, in a batch of noise; the stage that was held is gone.
+
+    cpu: the share of a core that this host gets: units' times are processor time over it, where it is less than 1.
+    runs, seconds: at least so many, and so long; not over `most_s`. steady_s: for how long to run without a pause
+    afterwards, for the sensors.
+    """
+
+    batch_size: Positive
+    cpu: Share
+    runs: Positive
+    seconds: Seconds
+    most_s: Seconds
+    steady_s: Seconds
+
+
+@dataclass
+class Roofline:
+    """What a device reaches at best, a second: floating-point operations; bytes that it reads and writes."""
+
+    flops: Rate
+    bytes_s: Rate
+
+
+@dataclass
+class MeasureRoofline(Request[Roofline], op="roofline"):
+    """What this device reaches at best, in a product of matrices and in a copy. cpu: as in `TimeUnits`."""
+
+    cpu: Share
+
+
+@dataclass
+class CodecRuns:
+    """What codecs did to the payloads of some batches: for each point and codec of a request, in order, a figure a run.
+
+    payload_bytes: of one batch, at each. encode_s, decode_s: seconds of runs after other work, as in a trial;
+    encode_again_s, decode_again_s: right after such a run. Decoding is empty where it was not wanted. wire_bytes: of
+    what was encoded.
+    """
+
+    payload_bytes: Annotated[list[Count], Bounds(0, MAX_CODED)]
+    encode_s: list[Annotated[list[Seconds], Bounds(1, MAX_UNIT_RUNS)]]
+    encode_again_s: list[Annotated[list[Seconds], Bounds(1, MAX_UNIT_RUNS)]]
+    decode_s: list[Annotated[list[Seconds], Bounds(0, MAX_UNIT_RUNS)]]
+    decode_again_s: list[Annotated[list[Seconds], Bounds(0, MAX_UNIT_RUNS)]]
+    wire_bytes: list[Annotated[list[Count], Bounds(1, MAX_UNIT_RUNS)]]
+
+    def __post_init__(self) -> None:
+        if len({len(column) for column in vars(self).values()}) > 1:
+            raise ValueError("its columns have different lengths")
+
+
+@dataclass
+class TimeCodecs(Request[CodecRuns], op="codecs"):
+    """Encode, and decode if wanted, what crosses a link at points of the model; the stage that was held is gone.
+
+    coded: points, each with a codec. data: a file with the `inputs` of some batches. decodes: whether a host before
+    this one sends to it. cpu: as in `TimeUnits`.
+    """
+
+    coded: list[tuple[Count, str]]
+    data: str
+    decodes: bool
+    cpu: Share
