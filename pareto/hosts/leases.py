@@ -155,7 +155,8 @@ def hold_cores(cores: Sequence[int], wait_s: float, say: Say) -> Callable[[], No
             if wait_s:
                 raise TestbedError(f"{which} of this machine: {words}; wait longer with {_WAIT}")
             say(
-                f"attention: {which} of this machine: {words}: each run disturbs the other; {_WAIT} waits for it"
+                f"attention: {which} of this machine: {words}: each run disturbs the other, so that its trials may not "
+                f"count; {_WAIT} waits for it"
             )
         return undo.pop_all().close
 
