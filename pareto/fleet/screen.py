@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 from pareto.console import duration
 from pareto.plan import Plan, Trial
@@ -100,9 +101,11 @@ class Board:
 
     def _draw(self) -> Table:
         table = Table.grid(padding=(0, 2, 0, 0))
-        for testbed in self._testbeds:
-            table.add_row(testbed.name, _doing(testbed), f"{testbed.trials} rows")
+        # First: where there are more testbeds than lines, the last of them are cut off.
         table.add_row("all", f"{self._ended}/{self._total} trials", f"{self._rate()}{self._eta()}")
+        for testbed in self._testbeds:
+            doing = Text(_doing(testbed), overflow="ellipsis", no_wrap=True)
+            table.add_row(testbed.name, doing, f"{testbed.trials} rows")
         return table
 
 

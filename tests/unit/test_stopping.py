@@ -43,11 +43,13 @@ class Session:
     pace: float = 1.0
     done: frozenset[tuple[Cell, int]] = frozenset()
     time_s: float = 0.0
+    testbeds: int = 1
+    """So many trials are measured at the same time, and as many rounds."""
     said: list[str] = field(default_factory=list)
     parts: list[Plan] = field(default_factory=list)
 
     def run(self, most: int = 1000) -> Stopping:
-        looks, tally = iter(self.looks), Tally()
+        looks, tally = iter(self.looks), Tally(at_once=self.testbeds)
         networks = {name: NETWORKS[name] for name in self.sweep.netems}
         stopping = Stopping(
             self.sweep,
@@ -58,6 +60,7 @@ class Session:
             0.0,
             self.said.append,
             lambda: self.time_s,
+            together=lambda: self.testbeds,
         )
         for part in itertools.islice(
             stopping.plans(plan.make(self.sweep, MODELS, networks, self.done)), most
@@ -67,7 +70,7 @@ class Session:
                 tally.trials += 1
                 tally.foreseen += trial.estimate_s
                 tally.wall += trial.estimate_s * self.pace
-                self.time_s += trial.estimate_s * self.pace
+                self.time_s += trial.estimate_s * self.pace / self.testbeds
         return stopping
 
     @property
@@ -92,6 +95,18 @@ def test_without_either_the_plan_is_all() -> None:
     nothing = Session(wanted(), done=everything)
     nothing.run()
     assert nothing.parts == []
+
+
+def test_a_fleet_measures_several_rounds_at_once_and_its_budget_is_wall_time() -> None:
+    session = Session(wanted(until="5%", trials=4), [knows(A, B), knows()], testbeds=3)
+    session.run()
+    assert session.numbers == [[1, 2, 3], [4], [5, 6, 7]]
+    assert session.said[0].startswith("rounds 5 to 7 are added")
+    limited = wanted(budget=f"{2.5 * round_s(wanted())}s")
+    alone, fleet = Session(limited), Session(limited, testbeds=4)
+    alone.run()
+    fleet.run()
+    assert (max(alone.numbers)[-1], max(fleet.numbers)[-1]) == (2, 10)
 
 
 def test_rounds_are_added_until_all_is_sure(snapshot: SnapshotAssertion) -> None:
