@@ -69,7 +69,7 @@ by_uv() {
 
 # What requirements are now; .venv is made again when it was made from something else.
 wanted() {
-    cat "$root"/requirements-{digits,worker,yolo}.txt "$root/requirements.txt" | sha256sum
+    cat "$root"/requirements-{digits,onnx,worker,yolo}.txt "$root/requirements.txt" | sha256sum
 }
 
 make_venv() {

@@ -17,6 +17,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from pareto.bounds import Crossing
 from pareto.host_messages import SensorSample
+from pareto.hosts import session
 from pareto.hosts.host import EDGE, SERVER, Host, TcpSettings, TestbedError
 from pareto.hosts.session import SessionError, SessionLost
 from pareto.hosts.shaping import Shaper
@@ -396,7 +397,7 @@ def test_a_trial_has_its_stage_and_tells_what_it_served(bed: Testbed, ends: Ends
     ends.report = TRIAL
     with closing(workers_of(bed)) as workers:
         workers.start()
-        first_result = measured(workers, Trial(CELL, 1, 1.0, 1.0, QUICK), [NONE], lambda latest: None)
+        first_result = measured(workers, Trial(CELL, 1, 1.0, 1.0, QUICK), [NONE], lambda *latest: None)
         assert (first_result.quality["agreement"], first_result.quality["agreement_images"]) == (1.0, 8)
         again = measured(workers, Trial(CELL, 2, 1.0, 1.0, QUICK), [NONE])
     assert first_result == again
@@ -544,13 +545,21 @@ def test_a_server_that_a_heartbeat_misses_ends_the_trial(bed: Testbed, ends: End
             workers.trial(Trial(CELL, 1, 0.1, 1.0, QUICK), [NONE])
 
 
-def test_while_a_trial_runs_the_sensors_are_shown(bed: Testbed, ends: Ends) -> None:
-    ends.late = 2
+def test_while_a_trial_runs_the_sensors_are_shown(
+    bed: Testbed, ends: Ends, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "MEANWHILE_S", 0.001)
+    ends.late = 10**6
     shown: list[dict[str, Any]] = []
+
+    def sampled(latest: dict[str, Any], progress: object) -> None:
+        shown.append(latest)
+        ends.worker(EDGE).late = 10**6 if len(shown) < 2 else 0
+
     trial = Trial(CELL, 1, 0.1, 1.0, QUICK)
     with closing(workers_of(bed)) as workers:
         workers.start()
-        workers.trial(trial, [NONE], shown.append)
+        workers.trial(trial, [NONE], sampled)
     assert shown == [{role: plain(SensorSample(1.0, energy_j=3.0)) for role in HOSTS}] * 2
 
 
@@ -563,13 +572,16 @@ def test_a_trial_knows_the_idle_power_that_the_energies_are_to_be_judged_by(bed:
     assert {role: host.idle_power_w for role, host in result.hosts.items()} == {EDGE: 2.5, SERVER: None}
 
 
-def test_a_monitor_lost_while_a_trial_runs_ends_it(bed: Testbed, ends: Ends) -> None:
-    ends.late = 1
+def test_a_monitor_lost_while_a_trial_runs_ends_it(
+    bed: Testbed, ends: Ends, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "MEANWHILE_S", 0.001)
+    ends.late = 10**6
     with closing(workers_of(bed)) as workers:
         workers.start()
         ends.monitor(EDGE).dead = True
         with pytest.raises(SessionLost, match=r"^pi "):
-            workers.trial(Trial(CELL, 1, 0.1, 1.0, QUICK), [NONE], lambda latest: None)
+            workers.trial(Trial(CELL, 1, 0.1, 1.0, QUICK), [NONE], lambda *latest: None)
 
 
 def test_a_real_link_without_emulation_is_held_to_itself_before_the_run(bed: Testbed, ends: Ends) -> None:
