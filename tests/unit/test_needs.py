@@ -141,7 +141,7 @@ def test_packages_are_installed_by_uv_or_else_by_pip(
 def clone(folder: Path) -> None:
     """What of a clone is needed before anything is installed."""
     for file in (
-        *("pareto.sh", "requirements.txt", "requirements-worker.txt", "requirements-onnx.txt"),
+        *("pareto.sh", *(path.name for path in REPOSITORY.glob("requirements*.txt"))),
         *("pareto/__init__.py", "pareto/needs.py"),
     ):
         (folder / file).parent.mkdir(exist_ok=True)

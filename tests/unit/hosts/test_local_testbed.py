@@ -67,7 +67,7 @@ def test_the_entry_says_what_is_wrong_with_the_python_it_was_given(
     tmp_path: Path, snapshot: SnapshotAssertion
 ) -> None:
     """A copy without .venv, so that it must look for an interpreter."""
-    for name in ("pareto.sh", "requirements.txt", "requirements-worker.txt", "requirements-onnx.txt"):
+    for name in ("pareto.sh", *(path.name for path in REPOSITORY.glob("requirements*.txt"))):
         shutil.copy(REPOSITORY / name, tmp_path)
     old = tmp_path / "python2"
     old.write_text('#!/bin/sh\n[ "$1" = --version ] && echo Python 2.7.18\nexit 1\n')
