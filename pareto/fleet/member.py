@@ -13,16 +13,15 @@ import io
 import json
 import os
 import queue
-import shutil
 import signal
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
 from analysis.schema import DEVICES, REQUESTS
@@ -324,7 +323,6 @@ def join(
     say: Callable[[str], None],
     *,
     stays: bool,
-    scratch: str = "",
 ) -> None:
     """Measure for the drivers at a scheduler, until interrupted, or until it is gone; `stays`: then wait for it.
 
@@ -335,7 +333,7 @@ def join(
     has_joined = False
     while True:
         _member = Member(testbed, say)
-        link = _Link(scheduler, pems, name, scratch)
+        link = _Link(scheduler, pems, name)
         try:
             link.start()
         except (OSError, TimeoutError, ValueError) as error:
@@ -361,12 +359,11 @@ def join(
 class _Link:
     """A worker of dask's, in a thread of its own; when it ends by itself, the main thread is interrupted."""
 
-    def __init__(self, scheduler: str, pems: dict[str, str], name: str, scratch: str) -> None:
+    def __init__(self, scheduler: str, pems: dict[str, str], name: str) -> None:
         self.name = name
         self.is_broken = False
         self._scheduler = scheduler
         self._pems = pems
-        self._scratch = scratch
         self._ends = False
         self._joined: Future[None] = Future()
         self._loop = asyncio.new_event_loop()
@@ -409,14 +406,20 @@ class _Link:
             "memory_limit": 0,
             "dashboard": False,
             "heartbeat_interval": "1s",
-            **({"local_directory": self._scratch} if self._scratch else {}),
         }
         base, number = self.name, 1
         while True:
             try:
-                worker = await cluster.without_http(Worker)(
-                    self._scheduler, name=self.name, death_timeout=JOIN_S, **options
-                )
+                # It makes a folder for data that it swaps out, which a member never does: a kill is to leave none.
+                with tempfile.TemporaryDirectory(prefix="pareto-member-") as folder:
+                    worker = cluster.without_http(Worker)(
+                        self._scheduler,
+                        name=self.name,
+                        death_timeout=JOIN_S,
+                        local_directory=folder,
+                        **options,
+                    )
+                await worker
                 break
             except ValueError as error:
                 if "name taken" not in str(error) or number == MOST_TESTBEDS:
@@ -451,11 +454,7 @@ def main() -> int:
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=end_with_stdin, name="stdin", daemon=True).start()
-    scratch = Path(
-        start["scratch"], start["name"]
-    )  # the driver's, which may be killed: so each removes its own
     try:
-        scratch.mkdir(parents=True, exist_ok=True)
         join(
             start["scheduler"],
             start["pems"],
@@ -463,17 +462,12 @@ def main() -> int:
             start["name"],
             lambda line: None,
             stays=False,
-            scratch=str(scratch),
         )
     except KeyboardInterrupt:
         return 130
     except UserError as error:
         print(error, file=sys.stderr)
         return 2
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-        with suppress(OSError):  # the last one's
-            scratch.parent.rmdir()
     return 0
 
 

@@ -34,7 +34,6 @@ class Processes:
         self._pems = dict(pems)
         self._running: dict[str, tuple[subprocess.Popen[bytes], IO[bytes]]] = {}
         self._stopped: list[subprocess.Popen[bytes]] = []
-        self._scratch = tempfile.TemporaryDirectory(prefix="pareto-fleet-", ignore_cleanup_errors=True)
 
     def __enter__(self) -> Processes:
         for name in self.names:
@@ -51,7 +50,6 @@ class Processes:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-        self._scratch.cleanup()
 
     def start(self, name: str) -> None:
         """Start the member of a testbed."""
@@ -74,7 +72,6 @@ class Processes:
             "name": name,
             "cores": self._cores.get(name, []),
             "command": sys.argv[1:],
-            "scratch": self._scratch.name,
         }
         assert process.stdin is not None  # noqa: S101
         with suppress(BrokenPipeError):

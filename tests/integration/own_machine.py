@@ -38,7 +38,8 @@ def left_clean() -> Iterator[None]:
     with own_machine():
         yield
         wait_until(lambda: not left_behind())
-        assert left_behind() == set(), dict(processes())
+        left = left_behind()
+        assert left == set(), (left, dict(processes()))
 
 
 @contextmanager

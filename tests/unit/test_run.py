@@ -71,7 +71,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
 def test_workers_begin_to_start_before_the_models_are_prepared(opened: Opened) -> None:
     job = run.Job(LOCAL, 0.0, dry_run=False, launch=True)
     assert opened.done == ["open", "launch", "prepare"]
-    assert job._workers(job._testbed(), 0) is job._workers(job._testbed(), 0), "they are those of the run"
+    assert job.workers(job.testbed(), 0) is job.workers(job.testbed(), 0), "they are those of the run"
     assert opened.done.count("open") == 1
     job.close()
     assert opened.done[3:] == ["workers closed", "bed closed"]
