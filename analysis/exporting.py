@@ -25,6 +25,7 @@ from analysis import files
 from analysis.escaping import short, spreadsheet
 from analysis.findings import Findings
 from analysis.naming import cell_title
+from analysis.points import CELL
 from analysis.runs.manifest import leaves, section
 from analysis.schema import LINKS, STAGES, TRIALS
 from pareto.errors import UserError
@@ -43,17 +44,6 @@ LONGEST_PARAMETER = 500
 MOST_IN_BATCH = 100
 """Parameters that an MLflow server takes at once."""
 _MEANINGS = {"trials": TRIALS, "stages": STAGES, "links": LINKS}
-_CELL = (
-    "model",
-    "netem",
-    "batch_size",
-    "codec",
-    "in_flight_asked",
-    "setup",
-    "backend",
-    "point",
-    "point_name",
-)
 
 
 @dataclass(frozen=True)
@@ -221,9 +211,10 @@ def _settings(findings: Findings) -> dict[str, str]:
 
 def _rows(findings: Findings) -> Iterator[tuple[str, dict[str, str], dict[str, float]]]:
     """Yield the title of each row of the front, the columns of its cell, and its figures."""
-    figures = findings.front.select_dtypes(["number", "bool"]).columns.difference(_CELL)
+    keys = [*CELL, "point_name"]
+    figures = findings.front.select_dtypes(["number", "bool"]).columns.difference(keys)
     for row in findings.front.to_dict("records"):
-        cell = {name: short(str(row[name]), LONGEST_PARAMETER) for name in _CELL if str(row.get(name, ""))}
+        cell = {name: short(str(row[name]), LONGEST_PARAMETER) for name in keys if str(row.get(name, ""))}
         known = {str(name): float(row[name]) for name in figures if pd.notna(row[name])}
         yield short(cell_title(row), 200), cell, known
 

@@ -17,6 +17,7 @@ from analysis.points import (
     CONDITION,
     SETTLED,
     STANDS_FOR,
+    TRIAL,
     in_every_codec,
     nothing_crosses,
     order,
@@ -29,19 +30,6 @@ from analysis.statistics.samples import Bools, Floats, Ints
 from analysis.statistics.testbeds import levelled
 from pareto.constants import GOODPUT
 
-_TRIAL = [
-    "run",
-    "testbed",
-    "model",
-    "netem",
-    "batch_size",
-    "codec",
-    "in_flight_asked",
-    "setup",
-    "backend",
-    "point",
-    "round",
-]
 WORKLOAD = [name for name in CONDITION if name != "netem"]
 """What is the same for all points that advice chooses from; the network is what it is about."""
 OVER_CODECS = [name for name in WORKLOAD if name != "codec"]
@@ -70,7 +58,8 @@ NEEDED = list(
         (
             "status",
             "point_name",
-            *_TRIAL,
+            "testbed",
+            *TRIAL,
             "engine",
             WORK,
             STANDS_FOR,
@@ -198,7 +187,7 @@ def observe(trials: pd.DataFrame, stages: pd.DataFrame, networks: Mapping[str, N
         ok[name] = ok[name].astype(object).fillna("").astype("str")
     stages, ok = pooled(stages, ok), pooled(ok)
     # Keys may be categories, which take no new value.
-    texts = [*(name for name in _TRIAL if name not in ("batch_size", "round")), "setup", "point_name"]
+    texts = ["testbed", "point_name", *(name for name in TRIAL if name not in ("batch_size", "round"))]
     ok = ok.astype({name: "str" for name in texts if ok[name].dtype != "str"})
     crosses = ok["payload_bytes"] > 0
     # Without a codec what crosses is the payload; so it is taken to be where it was not measured.
@@ -245,7 +234,7 @@ def _slowest(ok: pd.DataFrame, stages: pd.DataFrame) -> pd.Series:
     """The time of the slowest stage of each trial, the better of both phases."""
     if stages.empty:
         return ok[["edge_s", "server_s"]].max(axis=1)
-    keys = [name for name in _TRIAL if name in stages]
+    keys = [name for name in ("testbed", *TRIAL) if name in stages]
     best = stages.groupby(keys, observed=True)["best_s"].max().rename("best").reset_index()
     # The stages are those of the codec that was measured.
     measured = ok.assign(codec=ok[AT_WORK]) if AT_WORK in ok else ok

@@ -16,7 +16,7 @@ from analysis import files
 from analysis.engines import EAGER, engines
 from analysis.model_profile import ModelProfile
 from analysis.naming import cell_title, condition_title, count, transport
-from analysis.points import CELL, cuts
+from analysis.points import CELL, CONDITION, cuts
 from analysis.prediction import forecast
 from analysis.prediction.forecast import Slack
 from analysis.prediction.network import Network, networks
@@ -222,8 +222,7 @@ def _slack(manifests: Sequence[Mapping[str, Any]]) -> Slack:
 
 def sentences(frame: pd.DataFrame) -> Iterator[str]:
     """How far off a profile's forecasts were, a line for each condition."""
-    keys = ["model", "netem", "batch_size", "codec", "in_flight_asked", "setup"]
-    for _, rows in frame.groupby(keys, sort=False, dropna=False):
+    for _, rows in frame.groupby(CONDITION, sort=False, dropna=False):
         parts = []
         for objective in OBJECTIVES:
             errors = Errors.of(rows[f"{objective}_off"].to_numpy(dtype=np.float64))

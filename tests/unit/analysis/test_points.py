@@ -17,7 +17,16 @@ from analysis.comparing.paired import paired
 from analysis.findings import Options
 from analysis.fronts.front import front
 from analysis.fronts.indicators import attainment, hypervolumes
-from analysis.points import AT_WORK, controls, each_once, in_every_codec, pooled, short_step, undivided
+from analysis.points import (
+    AT_WORK,
+    TRIAL,
+    controls,
+    each_once,
+    in_every_codec,
+    pooled,
+    short_step,
+    undivided,
+)
 from analysis.reporting import report
 from analysis.runs.load import load
 from analysis.statistics.stability import certainty
@@ -199,20 +208,7 @@ def test_stages_are_pooled_like_their_trials(tmp_path: Path) -> None:
     rows, staged = example_chain.trials(example_chain.splits(1, (21,)))
     run = example_chain.write(tmp_path, rows, staged)
     raw = load(run)
-    stages = raw[
-        [
-            "run",
-            "model",
-            "point",
-            "backend",
-            "netem",
-            "batch_size",
-            "codec",
-            "in_flight_asked",
-            "setup",
-            "round",
-        ]
-    ]
+    stages = raw[TRIAL]
     made = pooled(stages.assign(position=0, host="edge", compute_s=np.arange(len(stages)) / 7), raw)
     assert made["backend"].tolist() == [""] * raw["round"].nunique()
     assert made["compute_s"].sum() == pytest.approx((np.arange(len(stages)) / 7).sum() / 2)
