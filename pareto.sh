@@ -141,6 +141,9 @@ if [ "${1:-}" = test ]; then
 fi
 if [ "${1:-}" = site ]; then
     cd "$root"
+    if [ "${2:-}" = --pictures ]; then
+        exec "$venv/bin/python" docs/site.py "${@:2}"
+    fi
     find_python
     [ -x build/mkdocs/bin/python ] || "$python" -m venv build/mkdocs
     build/mkdocs/bin/python -m pip install -qq --disable-pip-version-check -r docs/requirements.txt ||

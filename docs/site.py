@@ -1,7 +1,8 @@
-"""Collects the site's pages for MkDocs: `./pareto.sh site` runs it, with the folder that they go to.
+"""Collects the site's pages for MkDocs: `./pareto.sh site` runs it, with the folder that they go to. With `--pictures
+RUN...` it draws the pictures of docs/figures anew.
 
 The pages lie as in the repository, so that their links lead where they lead there. Two are made: a gallery of the
-figures that `report` draws of results/example, and the Python API from its docstrings.
+figures that `report` draws, and the Python API from its docstrings.
 """
 
 from __future__ import annotations
@@ -11,10 +12,17 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import analysis
+from analysis.figures.drawing import save
+from analysis.figures.kinds import drawings
+from analysis.figures.look import Look, drawn_as
 from analysis.figures.shown import KINDS
+from analysis.findings import Options, find
+from tests.unit import example_codecs, example_engines, example_run
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 COPIED = (
@@ -26,6 +34,12 @@ COPIED = (
     "results/example/README.md",
 )
 EXAMPLE = "results/example"
+SIMULATED = (
+    "--netem wifi --codec none,fp16,int8 --points 0,4,9,15,21",
+    "--netem wifi+lte --hosts 3 --points 0,3,7,12,17,21",
+    "--netem wifi --search",
+)
+"""What is simulated for the kinds of figures that the example has nothing for."""
 LINK = re.compile(r"\[([^\]]*)\]\(([^)\s#]+)(#[^)\s]*)?\)")
 
 
@@ -57,34 +71,54 @@ def for_the_site(text: str, page: Path) -> str:
 
 
 def gallery(pages: Path) -> str:
-    """Draw the figures of the example into the pages; return the page that shows one of each kind with its caption."""
-    report = pages / "gallery"
-    command = [sys.executable, "-m", "pareto", "report", EXAMPLE, "--figures", "all", "--out", str(report)]
-    subprocess.run(command, cwd=REPOSITORY, check=True, stdout=subprocess.DEVNULL)  # noqa: S603
-    pictures = sorted((report / "figures").glob("*.png"))
-    shown, lacking = [], []
-    for kind in KINDS:
-        of_kind = [path for path in pictures if kind_of(path.stem) == kind]
-        if not of_kind:
-            lacking.append(kind)
-            continue
-        caption = of_kind[0].with_suffix(".txt").read_text().strip()
-        shown.append(f"## {kind}\n\n![{kind}](gallery/figures/{of_kind[0].name})\n\n{caption}\n")
-    for path in (*report.glob("*.*"), *(report / "figures").iterdir()):
-        if path not in pictures:
-            path.unlink()
+    """Draw a figure of each kind into the pages; return the page that shows them with their captions."""
+    shown: dict[str, str] = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        for run, words in runs(Path(scratch)):
+            for drawing in drawings(find([run], Options()), each=True):
+                if drawing.kind not in shown:
+                    with drawn_as(Look(formats=("png",))):
+                        picture, *beside = save(drawing, pages / "gallery")
+                    for path in beside:
+                        path.unlink()
+                    image = f"![{drawing.kind}](gallery/{picture.name})"
+                    shown[drawing.kind] = f"## {drawing.kind}\n\n{image}\n\n{drawing.caption}\n\n{words}\n"
+    if lacking := [kind for kind in KINDS if kind not in shown]:
+        raise SystemExit(f"docs/site.py: no run of the gallery has {', '.join(lacking)}")
     return (
-        "# Gallery\n\n"
-        f"What `./pareto.sh report {EXAMPLE} --figures all` draws, with the captions that it writes: one figure of "
-        f"each kind. [How to read them](docs/figures.md).\n\n{''.join(shown)}\n"
-        f"The example has nothing to show in `{'`, `'.join(lacking)}`: these need several codecs or engines, three "
-        "hosts, a model profile, or devices that measure their energy.\n"
+        "# Gallery\n\nA figure of each kind that `./pareto.sh report` draws, with the caption that it writes. "
+        f"[How to read them](docs/figures.md).\n\n{''.join(shown[kind] + chr(10) for kind in KINDS)}"
     )
 
 
-def kind_of(stem: str) -> str:
-    """Return the kind of figure that a file's name begins with: of two that fit, the longer one."""
-    return max((kind for kind in KINDS if f"{stem}-".startswith(f"{kind}-")), key=len, default="")
+def runs(scratch: Path) -> Iterator[tuple[Path, str]]:
+    """Yield folders of results, and what each is in Markdown: measured first, then simulated, then made up."""
+    yield REPOSITORY / EXAMPLE, f"Of the [example run]({EXAMPLE}/README.md)."
+    for number, options in enumerate(SIMULATED):
+        out = scratch / str(number)
+        sweep = ["--model", "mobilenetv2", "--testbed", "simulated", *options.split()]
+        command = [sys.executable, "-m", "pareto", "run", *sweep, "--figures", "none", "--out", str(out)]
+        subprocess.run(command, cwd=REPOSITORY, check=True, stdout=subprocess.DEVNULL)  # noqa: S603
+        (run,) = out.iterdir()
+        yield run, f"[Simulated](docs/simulated.md): `./pareto.sh {' '.join(sweep)}`"
+    frames = {"codecs": example_codecs.trials(), "engines": example_engines.trials()}
+    made_up = {"energy": example_run.with_energy(example_run.trials())}
+    for name, frame in frames.items():
+        made_up[name] = frame.drop(columns="setup").astype(object).fillna("").to_dict("records")
+    for name, rows in made_up.items():
+        run = example_run.write(scratch / name, rows, testbed="none: made-up numbers")
+        yield run, "Of made-up numbers, to show what it looks like."
+
+
+def redraw(pictures: Path, runs: Sequence[Path]) -> list[Path]:
+    """Draw those pictures of a folder anew that a report of these runs draws; return them."""
+    drawn = []
+    with drawn_as(Look(formats=("png",))), tempfile.TemporaryDirectory() as scratch:
+        for drawing in drawings(find(list(runs), Options()), each=True):
+            if (there := pictures / f"{drawing.stem()}.png").is_file():
+                picture, *_ = save(drawing, Path(scratch))
+                drawn.append(Path(shutil.copyfile(picture, there)))
+    return drawn
 
 
 def api() -> str:
@@ -104,4 +138,10 @@ def as_markdown(documented: object) -> str:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]).resolve())
+    if sys.argv[1] == "--pictures":
+        for path in redraw(
+            REPOSITORY / "docs" / "figures", [Path(run) for run in sys.argv[2:] or (EXAMPLE,)]
+        ):
+            print(path)
+    else:
+        main(Path(sys.argv[1]).resolve())

@@ -21,6 +21,7 @@ import typer
 from pareto.__main__ import SWEEP
 from pareto.cli import app
 from tests import REPOSITORY
+from tests.unit import example_run
 from tests.unit.analysis.test_forecast import profile
 
 PAGES = sorted(
@@ -181,8 +182,16 @@ def test_links_to_what_the_site_lacks_are_words(tmp_path: Path) -> None:
         site["for_the_site"](text, tmp_path / "page.md") == "[a](there.md#part) b [c](https://example.org/x)"
     )
     assert "\n## load\n" in site["api"]()
-    names = ("front-a-b", "fronts-a", "paired-codecs-a", "link-asked")
-    assert [site["kind_of"](name) for name in names] == ["front", "fronts", "paired-codecs", "link-asked"]
+
+
+def test_the_pictures_of_the_pages_are_drawn_anew(tmp_path: Path) -> None:
+    site = runpy.run_path(str(REPOSITORY / "docs" / "site.py"))
+    run = example_run.write(tmp_path / "run", example_run.trials(rounds=1)[::8])
+    names = ["bound-mobilenetv2-200ms-5mbit.png", "bound-another-run.png"]
+    for name in names:
+        (tmp_path / name).touch()
+    assert [path.name for path in site["redraw"](tmp_path, [run])] == names[:1]
+    assert [bool((tmp_path / name).stat().st_size) for name in names] == [True, False]
 
 
 def test_the_front_page_is_short() -> None:
