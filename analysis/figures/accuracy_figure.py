@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from analysis.figures import style
+from analysis.figures import heads, style
 from analysis.figures.axes import end_at_all
 from analysis.figures.drawing import POINT, Drawing, caption
 from analysis.figures.labels import UP_LEFT, UP_RIGHT, settle
 from analysis.figures.style import Series, entry
-from analysis.figures.three import COLUMN_LABELS, HOLLOW, MARKER_PT, Panel, grid
+from analysis.figures.three import COLUMN_LABELS, MARKER_PT, Panel, fills, grid
 from analysis.fronts import quality
 from analysis.naming import subject, time_unit
 from analysis.points import NONE, each_once
@@ -81,7 +79,7 @@ def accuracy_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
         for panel in panels:
             panel.draw(drawn)
         title = f"Latency, throughput and {quality.name_of(measured)}: {subject(rows.iloc[0])}"
-        style.grow(figure, style.figure_head(figure, title, _legend(drawn, measured)))
+        heads.grow(figure, heads.figure_head(figure, title, _legend(drawn, measured)))
         end_at_all(figure, by_latency.yaxis, by_throughput.xaxis)
         settle(figure)
         for panel in panels:
@@ -94,8 +92,4 @@ def _legend(drawn: list[Series], measured: pd.DataFrame) -> list[Line2D]:
     entries = [
         entry(f"{one.label}: {quality.span(one.rows['accuracy'])}", **one.mark(MARKER_PT)) for one in drawn
     ]
-    for on_front, words in ((True, "on the front over all codecs"), (False, "dominated")):
-        if measured[FRONT].astype(bool).eq(on_front).any():
-            look: dict[str, Any] = {"markerfacecolor": "0.35"} if on_front else dict(HOLLOW)
-            entries.append(entry(words, marker="o", color="0.35", markersize=MARKER_PT, **look))
-    return entries
+    return [*entries, *fills(measured[FRONT], "on the front over all codecs")]

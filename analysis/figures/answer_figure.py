@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.figures import style
+from analysis.figures import heads, style
 from analysis.figures.axes import fit_axis
 from analysis.figures.drawing import Drawing, caption
 from analysis.figures.style import LEVEL_COLOURS, LINES, MARKERS, entry
@@ -112,7 +112,7 @@ def answer_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
             )
             for one in drawn
         ]
-        style.head(axes, f"Cost of an answer: {subject(rows.iloc[0])}", entries)
+        heads.head(axes, f"Cost of an answer: {subject(rows.iloc[0])}", entries)
     return figure
 
 

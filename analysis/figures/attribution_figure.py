@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.transforms import ScaledTranslation
 
-from analysis.figures import style
+from analysis.figures import heads, style
 from analysis.figures.axes import label_points
 from analysis.figures.drawing import POINT, Drawing, caption
 from analysis.figures.style import Series, entry
@@ -56,7 +56,7 @@ def attribution_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
     shown, _ = _selected(rows)
     with style.blank(width, 2.9 if width == "page" else 2.3, rows) as figure:
         title = f"Latency by part: {subject(rows.iloc[0])}"
-        style.grow(figure, draw_attribution(figure.add_subplot(), shown, title))
+        heads.grow(figure, draw_attribution(figure.add_subplot(), shown, title))
     return figure
 
 
@@ -80,7 +80,7 @@ def draw_attribution(axes: Axes, rows: pd.DataFrame, title: str) -> float:
     entries = dict(zip(labels, handles, strict=True))
     shown = [*(part.label for part in parts), _BOUND, _BEST, _ABSENT]
     marks = [entry(one.label, **one.mark(_MARK_PT)) for one in crossing]
-    return style.head(
+    return heads.head(
         axes,
         title,
         [*(marks if len(crossing) > 1 else []), *(entries[label] for label in shown if label in entries)],

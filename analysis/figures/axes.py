@@ -105,7 +105,7 @@ def label_points(axes: Axes, points: pd.Series) -> None:
 
     Where the numbers do not fit either, every second, fifth, ... point has one.
     """
-    room = 0.6 + max(6 - len(points), 0) / 2  # few points need not be wide
+    room = 0.6 + max(5 - len(points), 0) / 4  # the bars of few points need not be wide
     axes.set_xlim(-room, len(points) - 1 + room)
     axes.set_xlabel("partition point")
     size_pt = FontProperties(size=rcParams["xtick.labelsize"]).get_size_in_points()

@@ -17,7 +17,7 @@ from analysis.advice import predict
 from analysis.advice.best import CLOSE, OTHER, SAME, best
 from analysis.advice.observed import NEEDED, OVER_CODECS, WORKLOAD, observe, workloads
 from analysis.advice.predict import Predictor, best_on_grid
-from analysis.figures import style
+from analysis.figures import heads, style
 from analysis.figures.areas import (
     FINENESS,
     Cell,
@@ -246,7 +246,7 @@ def best_map_figure(
         ]
         if fades:
             entries.append(Patch(facecolor="0.96", label="faded: too close to call", **_THIN))
-        style.figure_head(figure, f"Best partition point by network: {rows['model'].iloc[0]}", entries)
+        heads.figure_head(figure, f"Best partition point by network: {rows['model'].iloc[0]}", entries)
         settle(figure)
         for axes, here, dots in marks:
             _name_dots(axes, here, dots, _DOT_PT[width])

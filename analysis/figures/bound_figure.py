@@ -12,7 +12,7 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from analysis.figures import style
+from analysis.figures import heads, style
 from analysis.figures.axes import MANY, in_order, label_points, places
 from analysis.figures.drawing import POINT, Drawing, caption
 from analysis.figures.style import entry
@@ -53,7 +53,7 @@ def bound_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
             _draw(axes, rows, measure)
         label_points(panels[-1], in_order(rows))
         title = f"Share of the bound: {subject(rows.iloc[0])}"
-        style.grow(figure, style.head(panels[0], title, _legend(rows, shown)))
+        heads.grow(figure, heads.head(panels[0], title, _legend(rows, shown)))
     return figure
 
 
@@ -62,7 +62,7 @@ def draw_bound(axes: Axes, rows: pd.DataFrame, measure: Measure) -> None:
     _draw(axes, rows, measure)
     label_points(axes, in_order(rows))
     title = f"{measure.name.capitalize()}, share of the bound: {subject(rows.iloc[0])}"
-    style.head(axes, title, _legend(rows, [measure]))
+    heads.head(axes, title, _legend(rows, [measure]))
 
 
 def bound_drawing(rows: pd.DataFrame, conditions: str) -> Drawing | None:
@@ -119,7 +119,7 @@ def _draw(axes: Axes, rows: pd.DataFrame, measure: Measure) -> None:
     size = MARKER_PT if len(points) <= MANY else 0.5 * MARKER_PT
     crossing = [one for one in drawn if one.label != style.NEUTRAL]
     for number, one in enumerate(drawn):
-        aside = 0.5 * (number - (len(crossing) - 1) / 2) / len(crossing) if one in crossing else 0.0
+        aside = 0.7 * (number - (len(crossing) - 1) / 2) / len(crossing) if one in crossing else 0.0
         x = places(one.rows, points) + aside
         axes.plot(x, share[one.rows.index], **one.mark(size), zorder=3)
         ringed = beyond(one.rows, measure)

@@ -17,7 +17,7 @@ from matplotlib.path import Path
 from matplotlib.patheffects import withStroke
 from matplotlib.textpath import TextPath
 
-from analysis.figures import style
+from analysis.figures import heads, style
 from analysis.figures.axes import mark_decades
 from analysis.figures.drawing import POINT, WIDTHS_IN, Drawing, caption
 from analysis.figures.marks import is_logarithmic
@@ -29,7 +29,7 @@ COLOUR_MAP = "cividis"
 """Readable without colours and by the colour-blind: only lightness and blue against yellow."""
 LETTER_SHARE = 0.68
 """The size of a cell's letter as a share of the cell's side. A letter smaller than `SMALL_PT` is left out."""
-FRONT_COLOUR = "#d55e00"
+FRONT_COLOUR = "black"
 
 
 def cuts_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
@@ -56,7 +56,7 @@ def cuts_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
         _bar(figure, list(panels), norm, beside=width == "page")
         title = f"Throughput, and what bounds it, by cuts: {subject(rows.iloc[0])}"
         entries = [_entry(*meaning) for meaning in _meanings(rows, lettered=_lettered(72 * cell_in))]
-        style.grow(figure, style.figure_head(figure, title, entries))
+        heads.grow(figure, heads.figure_head(figure, title, entries))
     return figure
 
 
@@ -96,6 +96,8 @@ def _bar(figure: Figure, panels: list[Axes], norm: Normalize, *, beside: bool) -
     where = "right" if beside else "bottom"
     bar = figure.colorbar(ScalarMappable(norm, COLOUR_MAP), ax=panels, location=where, **look)
     bar.set_label("throughput (images/s)")
+    if bar.solids is not None:  # neither is this an image
+        bar.solids.set_rasterized(False)
     if isinstance(norm, LogNorm):
         mark_decades(bar.ax, "y" if beside else "x")
 
@@ -123,13 +125,18 @@ def _draw(
             dark = not missing and float(norm(grid[y, x])) < 0.55
             written.setdefault((text, "white" if dark else "black"), []).append((x, y))
         if row["on_backend_front"]:
-            # White around it: the colour alone is a grey like the cells' when printed without colours.
+            # White around it: it shows on dark cells, too.
             frame = Rectangle((x - 0.5, y - 0.5), 1, 1, fill=False, edgecolor=FRONT_COLOUR, linewidth=1.4)
-            frame.set(zorder=3, path_effects=[withStroke(linewidth=2.8, foreground="white")])
+            frame.set(zorder=3, clip_on=False, path_effects=[withStroke(linewidth=2.8, foreground="white")])
             axes.add_patch(frame)
     for (text, colour), places in written.items():
         _write(axes, text, places, colour, min(LETTER_SHARE * cell_pt, 7.5))
-    axes.imshow(grid, cmap=COLOUR_MAP, norm=norm, aspect="equal", interpolation="nearest")
+    # Not an image, which pgf does not hold.
+    edges = np.arange(len(second_cuts) + 1) - 0.5, np.arange(len(first_cuts) + 1) - 0.5
+    axes.pcolormesh(
+        *edges, np.ma.masked_invalid(grid), cmap=COLOUR_MAP, norm=norm, edgecolor="face", linewidth=0.1
+    )
+    axes.set(aspect="equal", ylim=(len(first_cuts) - 0.5, -0.5))
     axes.set_title(one.label, loc="left", fontsize=8)
     for axis, numbers in ((axes.xaxis, second_cuts), (axes.yaxis, first_cuts)):
         step = -(-len(numbers) // 22)

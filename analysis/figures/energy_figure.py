@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 import pandas as pd
@@ -12,11 +11,11 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 
-from analysis.figures import style
+from analysis.figures import heads, style
 from analysis.figures.drawing import POINT, Drawing, caption
 from analysis.figures.labels import DOWN_LEFT, UP_LEFT, settle
-from analysis.figures.style import Series, entry
-from analysis.figures.three import COLUMN_LABELS, HOLLOW, MARKER_PT, Panel, grid
+from analysis.figures.style import entry
+from analysis.figures.three import COLUMN_LABELS, MARKER_PT, Panel, fills, grid
 from analysis.fronts import energy
 from analysis.naming import subject, time_unit
 from analysis.statistics.samples import Floats
@@ -40,8 +39,8 @@ def energy_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
     unit, scale = time_unit(float(measured["latency_s"].max()))
     measured = measured.assign(latency=measured["latency_s"] * scale)
     drawn = list(style.scattered(measured))
-    with style.blank(width, 5.1 if width == "page" else 3.7, rows) as figure:
-        plane, by_throughput, by_latency, legend = grid(figure, measured, "energy_j", energies, unit)
+    with style.blank(width, 4.6 if width == "page" else 3.3, rows) as figure:
+        plane, by_throughput, by_latency, free = grid(figure, measured, "energy_j", energies, unit)
         logarithmic = by_latency.get_yscale() == "log"
         diameter, shown = _diameters(measured["energy_j"], logarithmic=logarithmic)
         panels = [
@@ -53,8 +52,11 @@ def energy_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
         ]
         for panel in panels:
             panel.draw(drawn)
-        style.figure_title(figure, f"Latency, throughput and energy: {subject(rows.iloc[0])}")
-        _legends(legend, drawn, shown, diameter(shown))
+        _sizes(free, shown, diameter(shown))
+        entries = [entry(one.label, **one.mark(MARKER_PT)) for one in drawn]
+        entries += fills(measured[FRONT], "on the three-way front")
+        title = f"Latency, throughput and energy: {subject(rows.iloc[0])}"
+        heads.grow(figure, heads.figure_head(figure, title, entries))
         settle(figure)
         for panel in panels:
             panel.number(drawn, COLUMN_LABELS if width == "column" else None)
@@ -88,17 +90,9 @@ def _diameters(energy_j: pd.Series, *, logarithmic: bool) -> tuple[Callable[[pd.
     return diameter, pd.Series(share.inverse(np.array([0, 0.5, 1]))).drop_duplicates()
 
 
-def _legends(axes: Axes, drawn: Sequence[Series], energies: pd.Series, diameters: Floats) -> None:
-    """Draw the legend of the backends, and below it that of the markers' sizes."""
+def _sizes(axes: Axes, energies: pd.Series, diameters: Floats) -> None:
+    """Draw the legend of the markers' sizes."""
     axes.set_axis_off()
-    entries = []
-    for one in drawn:
-        for on_front, text in ((True, "three-way front"), (False, "dominated")):
-            if one.rows["on_energy_front"].eq(on_front).any():
-                look: dict[str, Any] = {"markerfacecolor": one.colour} if on_front else dict(HOLLOW)
-                look |= {"marker": one.marker, "color": one.colour, "markersize": MARKER_PT}
-                entries.append(entry(f"{one.label}, {text}", **look))
-    axes.add_artist(axes.legend(handles=entries, loc="lower left", bbox_to_anchor=(0, 0.5)))
     entries = [
         entry(
             f"{energy_j:.2g} J per image", marker="o", color="0.35", markerfacecolor="none", markersize=size
@@ -106,4 +100,4 @@ def _legends(axes: Axes, drawn: Sequence[Series], energies: pd.Series, diameters
         for energy_j, size in zip(energies, diameters, strict=True)
     ]
     title = {"title": "Marker size, upper left", "title_fontsize": rcParams["legend.fontsize"]}
-    axes.legend(handles=entries, loc="upper left", bbox_to_anchor=(0, 0.46), alignment="left", **title)
+    axes.legend(handles=entries, loc="center left", alignment="left", **title)

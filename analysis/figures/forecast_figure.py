@@ -8,11 +8,11 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.figures import style
+from analysis.figures import heads, style
 from analysis.figures.axes import fit_axis
 from analysis.figures.drawing import Drawing, caption
 from analysis.figures.labels import Label, place_labels, settle
-from analysis.figures.style import COLOURS, MARKERS, entry, evenly
+from analysis.figures.style import LEVEL_COLOURS, MARKERS, entry, evenly
 from analysis.fronts.indicators import staircase
 from analysis.naming import time_unit
 from analysis.prediction.forecast import NONE
@@ -21,7 +21,7 @@ from analysis.tables.predicted import title
 
 LABELLED = 16
 """The most splits of a front that are labelled."""
-_LOOKS = dict(zip((FRONT, *RULES), zip(COLOURS, MARKERS, strict=True), strict=False))
+_LOOKS = dict(zip((FRONT, *RULES), zip(LEVEL_COLOURS, MARKERS, strict=False), strict=False))
 
 
 def forecast_drawing(rows: pd.DataFrame, testbed: str, splits: int) -> Drawing:
@@ -51,7 +51,7 @@ def forecast_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
             right=axes.get_xlim()[1],
             bottom=axes.get_ylim()[0],
         )
-        axes.plot(*stairs, color=COLOURS[0], linewidth=1.1, zorder=2)
+        axes.plot(*stairs, color=_LOOKS[FRONT][0], linewidth=1.1, zorder=2)
         for by, own in rows.groupby("chosen_by", sort=False):
             look = _look(str(by))
             axes.errorbar(
@@ -64,7 +64,7 @@ def forecast_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
         axes.set_ylabel("throughput (images/s)")
         entries = [entry("predicted front", **_look(FRONT) | {"linestyle": "-"})]
         entries += [entry(rule, **_look(rule)) for rule in RULES]
-        style.grow(figure, style.head(axes, f"Predicted: {title(rows.iloc[0])}", entries))
+        heads.grow(figure, heads.head(axes, f"Predicted: {title(rows.iloc[0])}", entries))
         settle(figure)
         shown = evenly(list(front.to_dict("records")), LABELLED)
         place_labels(
@@ -74,7 +74,7 @@ def forecast_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
                     row["latency_s"] * scale,
                     row["throughput_ips"],
                     str(row["point"]),
-                    COLOURS[0],
+                    _LOOKS[FRONT][0],
                     0.75 * np.pi,
                 )
                 for row in shown

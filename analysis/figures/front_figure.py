@@ -14,12 +14,13 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from analysis.figures import style
+from analysis.figures import heads, style
 from analysis.figures.axes import fit_axis
 from analysis.figures.drawing import POINT, WIDTHS_IN, Drawing, caption
 from analysis.figures.labels import settle
 from analysis.figures.marks import SURE, is_logarithmic, states
 from analysis.figures.plane import OBJECTIVES, Plane, banded, extent, in_plane, known
+from analysis.figures.style import entry
 from analysis.fronts.quality import in_words
 from analysis.naming import cell_name, in_flight, subject, time_unit
 from analysis.points import NONE
@@ -58,7 +59,7 @@ def front_figure(
     """Draw the points of one model, profile and batch size, from rows of `analysis.front`, as `draw_front` does."""
     with style.blank(width, _HEIGHT_IN[width], rows) as figure:
         plane, head_in = _draw(figure.add_subplot(), rows, attainment, uncertainty)
-        style.grow(figure, head_in)
+        heads.grow(figure, head_in)
         settle(figure)
         plane.label(COLUMN_LABELS if width == "column" else None)
     return figure
@@ -89,21 +90,15 @@ def _draw(
     """Draw all but the labels. Returns the plane, and the height of the head (inches)."""
     plane = Plane(axes, _measured(rows))
     plane.draw(attainment, uncertainty)
+    entries = plane.legend()
     if len(bounds := _bounds(rows)):
-        axes.plot(
-            bounds["least_latency_s"] * plane.scale,
-            bounds["most_throughput_ips"],
-            linestyle="none",
-            marker="|",
-            markersize=_BOUND_PT,
-            color="0.5",
-            zorder=1.5,
-            scalex=False,
-            scaley=False,
-        )
+        tick: dict[str, Any] = {"linestyle": "none", "marker": "|", "markersize": _BOUND_PT, "color": "0.5"}
+        x, y = bounds["least_latency_s"] * plane.scale, bounds["most_throughput_ips"]
+        axes.plot(x, y, **tick, zorder=1.5, scalex=False, scaley=False)
+        entries.append(entry("bound of one struck off", **tick))
     axes.set_xlabel(f"latency ({plane.unit})")
     axes.set_ylabel("throughput (images/s)")
-    return plane, style.head(axes, f"Latency and throughput: {subject(rows.iloc[0])}", plane.legend())
+    return plane, heads.head(axes, f"Latency and throughput: {subject(rows.iloc[0])}", entries)
 
 
 def front_drawing(
@@ -162,7 +157,7 @@ def fronts_figure(
         for axes in grid.ravel()[max(len(planes) - columns, 0) : len(planes)]:
             axes.set_xlabel(f"latency ({whole.unit})")
         title = f"Fronts of {rows['model'].iloc[0]} across profiles"
-        style.grow(figure, style.figure_head(figure, title, whole.legend()))
+        heads.grow(figure, heads.figure_head(figure, title, whole.legend()))
         settle(figure)
         for plane in planes:
             plane.label(LABELS[width])

@@ -15,7 +15,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from analysis.costs import bands
-from analysis.figures import style
+from analysis.figures import heads, style
 from analysis.figures.drawing import Drawing, caption
 from analysis.figures.style import ALARM, LEVEL_COLOURS, SMALL_PT, entry
 from analysis.naming import count
@@ -109,7 +109,7 @@ def link_asked_figure(data: pd.DataFrame, width: str = "page") -> Figure:
             axes.xaxis.set_major_locator(MaxNLocator(2 if width == "column" else 5, integer=True))
         figure.supxlabel("probe of the run, in order", fontsize=SMALL_PT + 0.5)
         figure.align_ylabels()
-        style.figure_head(figure, "Link as asked and as measured", _legend(data))
+        heads.figure_head(figure, "Link as asked and as measured", _legend(data))
     return figure
 
 

@@ -16,7 +16,7 @@ from matplotlib.lines import Line2D
 
 from analysis.comparing.paired import ALL, KEYS, MIN_BLOCKS, What, compared
 from analysis.engines import EAGER, engines, without_engine
-from analysis.figures import style
+from analysis.figures import heads, style
 from analysis.figures.axes import MANY, STRIP_PT, in_order, label_points, places, strip
 from analysis.figures.drawing import Drawing, caption, conditions
 from analysis.figures.style import (
@@ -138,7 +138,7 @@ def paired_figure(data: pd.DataFrame, counted: pd.DataFrame, *, width: str = "pa
         for axes, measure, factor in ((above, latency, scale), (below, THROUGHPUT, 1.0)):
             axes.axhline(0, color="0.25", linewidth=0.8, zorder=1.5)
             for place, pair in enumerate(pairs):
-                shift = 0.5 * (place - (len(pairs) - 1) / 2) / len(pairs)
+                shift = 0.7 * (place - (len(pairs) - 1) / 2) / len(pairs)
                 _draw(axes, pair, places(pair.rows, points) + shift, measure, factor)
             axes.grid(True, axis="y")
             axes.margins(y=0.08)
@@ -160,8 +160,8 @@ def paired_figure(data: pd.DataFrame, counted: pd.DataFrame, *, width: str = "pa
         what, base = "Engines" if is_engine else "Codecs", codec_name(first["first"])
         several = f"{what} against {base}" if of_base else "Backends against each other"
         versus = several if len(pairs) > 1 else f"{first['other']} against {base}"
-        head_in = style.head(above, f"{versus}: {subject(first)}", _legend(data, pairs), strip_pt)
-        style.grow(figure, max(0.0, head_in - _HEAD_IN))
+        head_in = heads.head(above, f"{versus}: {subject(first)}", _legend(data, pairs), strip_pt)
+        heads.grow(figure, max(0.0, head_in - _HEAD_IN))
     return figure
 
 

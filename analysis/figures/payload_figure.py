@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from analysis.figures import style
+from analysis.figures import heads, style
 from analysis.figures.axes import (
     MANY,
     fit_axis,
@@ -99,7 +99,7 @@ def payload_figure(data: pd.DataFrame, rows: pd.DataFrame, *, width: str = "page
         title = f"Payload and compute by point: {first['model']}"
         entries = dict(zip(*reversed(above.get_legend_handles_labels()), strict=True))
         last = [label for label in (_INPUT, _NOTHING) if label in entries]
-        style.head(
+        heads.head(
             above,
             title,
             [entries[label] for label in (*(name for name in entries if name not in last), *last)],
@@ -249,7 +249,7 @@ def partitions_figure(rows: pd.DataFrame, inputs: Mapping[str, int], text: str) 
         points = pd.Series(list(rows["point_name"]), index=list(rows["point"]))
         label_points(below, points)
         title = f"What crosses at each point: {rows['model'].iloc[0]}"
-        style.head(above, title, above.get_legend_handles_labels()[0])
+        heads.head(above, title, above.get_legend_handles_labels()[0])
         figure.supxlabel(
             textwrap.fill(text, 136), x=0.01, ha="left", fontsize=7, color="0.25", linespacing=1.3
         )

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from analysis.figures import style
+from analysis.figures import heads, style
 from analysis.figures.axes import MANY, fit_axis, in_order, label_points, places, strip
 from analysis.figures.drawing import Drawing, caption, conditions
 from analysis.figures.style import NEUTRAL, Series, entry
@@ -69,7 +69,7 @@ def pipelining_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
         label_points(axes, points)
         title = f"Pipelined against sequential: {subject(rows.iloc[0])}"
         marks = [entry(one.label, **one.mark(4.2)) for one in drawn if len(crossing) > 1]
-        style.grow(figure, style.head(axes, title, [*marks, *_legend()], strip_pt))
+        heads.grow(figure, heads.head(axes, title, [*marks, *_legend()], strip_pt))
     return figure
 
 

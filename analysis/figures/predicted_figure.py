@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from analysis.figures import style
+from analysis.figures import heads, style
 from analysis.figures.axes import fit_axis
 from analysis.figures.drawing import Drawing, caption
 from analysis.figures.labels import Label, place_labels, settle
@@ -66,7 +66,7 @@ def predicted_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
             entry(f"{percent(OFF)} off", color="0.45", linewidth=0.8, linestyle="--"),
         ]
         title = f"Measured against predicted: {subject(rows.iloc[0])}"
-        style.grow(figure, style.figure_head(figure, title, entries))
+        heads.grow(figure, heads.figure_head(figure, title, entries))
         settle(figure)
         for axes, objective in zip(panels, OBJECTIVES, strict=True):
             _label(axes, _scaled(rows, objective)[0], objective)

@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from analysis.figures import style
+from analysis.figures import heads, style
 from analysis.figures.axes import end_at_all, fit_axis
 from analysis.figures.drawing import Drawing, caption
 from analysis.figures.labels import UP_LEFT, Label, place_labels, settle
@@ -113,7 +113,7 @@ def rate_quality_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
                 for row in own.sort_values("undominated", ascending=False, kind="stable").to_dict("records")
             ]
         title = f"What bytes buy: {data['model'].iloc[0]}"
-        style.grow(figure, style.head(axes, title, entries))
+        heads.grow(figure, heads.head(axes, title, entries))
         end_at_all(figure, axes.yaxis)
         settle(figure)
         place_labels(

@@ -1,4 +1,4 @@
-"""What every figure shares: widths, fonts, colours, markers, axes, legend, footnote, and how it is written to disk."""
+"""What every figure shares: widths, fonts, colours, markers, looks, footnote, and how it is written to disk."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import difflib
 import functools
 import io
 import logging
-import re
 import shutil
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,14 +16,11 @@ from typing import Any, TypeVar
 import matplotlib
 import pandas as pd
 from fontTools import subset
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager
-from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
-from matplotlib.transforms import ScaledTranslation
 
 from analysis import files
 from analysis.figures.drawing import WIDTHS_IN, left_out
@@ -38,7 +34,7 @@ T = TypeVar("T")
 
 # Mostly of the "colorblind" palette of seaborn 0.13, so that its colours do not cost its import. One colour says one
 # thing in every figure.
-COLOURS = ("#0173b2", "#de8f05", "#d55e00", "#56b4e9", "#ca9161", "#949494", "#332288", "#882255")
+COLOURS = ("#0173b2", "#de8f05", "#56b4e9", "#ca9161", "#949494", "#332288", "#882255", "#999933")
 """Colours of backends: most have two."""
 HOST_COLOURS = {"edge": "#029e73", "server": "#cc78bc"}
 """Colours of the first and the last host."""
@@ -46,8 +42,8 @@ ALARM = "#d55e00"
 """The colour of what is off, or otherwise than predicted."""
 STAGE_COLOURS = ("#ca9161", "#56b4e9", "#ece133", "#fbafe4")
 """Colours of the hosts between them."""
-LEVEL_COLOURS = ("#332288", "#882255", "#56b4e9", "#999933", "#d55e00", "#44aa99", "#949494", "#dd77aa")
-"""Colours of codecs and engines: neither a backend's nor a host's. Mostly Paul Tol's "muted"."""
+LEVEL_COLOURS = ("#332288", "#882255", "#56b4e9", "#999933", "#661100", "#44aa99", "#949494", "#dd77aa")
+"""Colours of codecs, engines, rules and runs: neither a backend's nor a host's. Mostly Paul Tol's "muted"."""
 STAGE_HATCHES = ("\\\\\\\\", "oo", "++", "----", "||||", "**")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p", "*", "h", ">", "d")
 LINES: tuple[Any, ...] = (
@@ -75,6 +71,7 @@ _RC: dict[Any, Any] = {
     "ytick.major.width": 0.6,
     "legend.fontsize": 7.5,
     "legend.frameon": False,
+    "legend.handlelength": 2.6,  # dashes show beside a mark
     "hatch.linewidth": 0.4,
     "text.parse_math": False,  # a name may have dollars in it
     "pdf.fonttype": 42,  # TrueType, embedded: publishers refuse type 3
@@ -85,6 +82,8 @@ _RC: dict[Any, Any] = {
 }
 _OURS = {"text.parse_math", "text.usetex", "svg.hashsalt", "savefig.bbox", "figure.figsize", "backend"}
 """What a style file cannot change: names are no formulas, and a figure is as wide as it is printed."""
+_TEX = ("xelatex", "lualatex", "pdflatex")
+"""What can measure texts for pgf, best first."""
 _COLUMN_RC: dict[Any, Any] = {
     "font.size": 7,
     "axes.titlesize": 7.5,
@@ -114,13 +113,17 @@ def check_look(wanted: Look) -> None:
     if wanted.font and wanted.font not in (names := {font.name for font in fontManager.ttflist}):
         near = ", ".join(difflib.get_close_matches(wanted.font, names, 3) or sorted(names)[:5])
         raise UserError(f"--font {wanted.font}: no such font is installed; there is {near}")
-    _of_user(wanted)
-    program = str(matplotlib.rcParams["pgf.texsystem"])
+    program = _tex(wanted)
     if "pgf" in wanted.formats and shutil.which(program) is None:
         raise UserError(
             f"--format pgf: needs {program}, which measures its texts and is not installed; "
             "install a LaTeX that has it, or take pdf"
         )
+
+
+def _tex(wanted: Look) -> str:
+    """Return the program that measures texts for pgf: that of the user's style file, or the best that is installed."""
+    return str(_of_user(wanted).get("pgf.texsystem") or next(filter(shutil.which, _TEX), _TEX[0]))
 
 
 @functools.cache
@@ -318,101 +321,6 @@ def root(axes: Axes) -> Figure:
     return figure
 
 
-def head(axes: Axes, title: str, entries: Sequence[Artist], above_pt: float = 0) -> float:
-    """Write a title and under it a legend, above the axes and what stands there (`above_pt`), where they hide nothing.
-
-    Both are folded to the width of the axes; in a figure with one column of axes, to what is right of their left edge.
-    Returns their height (inches), for `grow`.
-    """
-    figure, spec = root(axes), axes.get_subplotspec()
-    room = axes.bbox.width
-    if spec is not None and spec.get_gridspec().ncols == 1:
-        taken = axes.yaxis.get_tightbbox()
-        room = figure.bbox.width - (taken.width if taken else 0) - _PAD_PT * figure.dpi / 72
-    above = ScaledTranslation(0, above_pt / 72, figure.dpi_scale_trans)
-    corner = {"bbox_to_anchor": (-0.01, 1.0), "bbox_transform": axes.transAxes + above}
-    legend_pt = 0.0
-    if entries:
-        make = functools.partial(axes.legend, handles=entries, loc="lower left", **corner)
-        legend = _folded(make, len(entries), room)
-        legend_pt = legend.get_window_extent().height * 72 / figure.dpi
-        # The title above it reserves its height; its width would be taken from the axes, though there is room.
-        legend.set_in_layout(False)
-    if not chosen().titles:
-        # The legend is above the layout: an empty title keeps its height free.
-        axes.set_title(" ", loc="left", fontsize=1, pad=2 + legend_pt + above_pt)
-        return (2 + legend_pt + above_pt) / 72
-    shown = axes.set_title(wrapped(title, room * 72 / figure.dpi), loc="left", pad=4 + legend_pt + above_pt)
-    return shown.get_window_extent().height / figure.dpi + (4 + legend_pt + above_pt) / 72
-
-
-def figure_head(figure: Figure, title: str, entries: Sequence[Artist]) -> float:
-    """Write title and legend above a figure with several columns of axes. Returns their height (inches)."""
-    if not chosen().titles:
-        title = ""
-        if not entries:
-            return 0.0
-    room = figure.bbox.width - _PAD_PT * figure.dpi / 72
-    make = functools.partial(
-        figure.legend,
-        handles=entries,
-        loc="outside upper left",
-        title=wrapped(title, room * 72 / figure.dpi) or None,
-        title_fontproperties={"weight": "bold", "size": matplotlib.rcParams["axes.titlesize"]},
-        alignment="left",
-    )
-    return _folded(make, len(entries), room, figure.legends).get_window_extent().height / figure.dpi
-
-
-def figure_title(figure: Figure, text: str) -> None:
-    """Write a title above a figure whose legends stand elsewhere."""
-    if chosen().titles:
-        size = matplotlib.rcParams["axes.titlesize"]
-        folded = wrapped(text, 72 * float(figure.get_figwidth()))
-        figure.suptitle(folded, x=0.01, ha="left", fontsize=size, fontweight="bold")
-
-
-def grow(figure: Figure, height_in: float) -> None:
-    """Make room for a head, so that it takes nothing from the axes."""
-    width_in, before_in = figure.get_size_inches()
-    figure.set_size_inches(width_in, before_in + height_in)
-
-
-_PAD_PT = 16.0
-"""The margins left and right of a figure, together."""
-_PRINTED = 1.04
-"""How much wider letters may be in print than on the screen's grid, on which they are measured."""
-_LETTER_EM = 0.64
-"""The mean width of a bold letter."""
-_BREAKS = re.compile(r"(?<=[\s_+:.-])(?=\S)")
-"""Where a line may end: names of models, profiles and backends have no spaces."""
-
-
-def wrapped(text: str, room_pt: float, size_pt: float | None = None) -> str:
-    """Return a text, bold and of the titles' size by default, in lines of at most `room_pt`."""
-    letter_pt = _LETTER_EM * (size_pt or float(matplotlib.rcParams["axes.titlesize"]))
-    most = max(int(room_pt / letter_pt), 12)
-    lines = [""]
-    for part in _BREAKS.split(text):
-        if len((lines[-1] + part).rstrip()) > most and lines[-1]:
-            lines.append("")
-        lines[-1] += part
-    return "\n".join(line.rstrip() for line in lines)
-
-
-def _folded(
-    make: Callable[..., Legend], entries: int, room: float, made: list[Legend] | None = None
-) -> Legend:
-    """Return a legend of as many columns as fit the room (pixels). Those that did not fit are removed from `made`."""
-    for columns in range(max(entries, 1), 0, -1):
-        legend = make(ncols=columns, borderaxespad=0.2, columnspacing=1.4, handletextpad=0.5)
-        if columns == 1 or _PRINTED * legend.get_window_extent().width <= room:
-            break
-        if made is not None:
-            made.remove(legend)
-    return legend
-
-
 @contextmanager
 def _plain_fonts() -> Iterator[None]:
     """Embed fonts without their tables of ligatures and kerning: a PDF places each glyph by itself, and reading these
@@ -430,9 +338,28 @@ def save(figure: Figure, stem: Path, formats: Sequence[str] = USUAL.formats) -> 
     """Write `<stem>.<format>` in each format, the same bytes for the same figure."""
     written = []
     for name in formats:
-        made = io.BytesIO()
-        dated: dict[str, Any] = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}
         with styled(), _plain_fonts():
-            figure.savefig(made, format=name, **({"metadata": dated[name]} if name in dated else {}))
-        written.append(files.write(stem.with_name(f"{stem.name}.{name}"), made.getvalue()))
+            made = _pgf(figure) if name == "pgf" else _saved(figure, name)
+        written.append(files.write(stem.with_name(f"{stem.name}.{name}"), made))
     return written
+
+
+def _saved(figure: Figure, name: str) -> bytes:
+    dated: dict[str, Any] = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}
+    made = io.BytesIO()
+    figure.savefig(made, format=name, **({"metadata": dated[name]} if name in dated else {}))
+    return made.getvalue()
+
+
+def _pgf(figure: Figure) -> bytes:
+    from matplotlib.backends.backend_pgf import LatexError
+
+    program = _tex(chosen())
+    try:
+        with matplotlib.rc_context({"pgf.texsystem": program}):
+            return _saved(figure, "pgf")
+    except (LatexError, BrokenPipeError) as error:
+        said = [line for line in getattr(error, "latex_output", "").splitlines() if line.startswith("!")]
+        raise UserError(
+            f"--format pgf: {program}, which measures its texts, ended: {''.join(said[:1]) or 'no reason given'}"
+        ) from None

@@ -14,12 +14,12 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from analysis.figures import style
+from analysis.figures import heads, style
 from analysis.figures.axes import fit_axis
 from analysis.figures.drawing import Drawing, caption
 from analysis.figures.style import LINES, entry
 from analysis.naming import place, subject, time_unit
-from analysis.points import CELL, NONE
+from analysis.points import CELL, NO_CODEC, NONE
 from analysis.runs.requests import QUANTILES, file_prefix, latencies_s, request_files
 from analysis.standing import stands
 from analysis.statistics.samples import Floats, needed
@@ -68,7 +68,7 @@ def chosen_points(rows: pd.DataFrame) -> pd.DataFrame:
     """Return for each backend and codec the row of the lowest latency and that of the highest throughput."""
     wanted = rows[rows["on_backend_front"].astype(bool)]
     groups = wanted.groupby(["backend", "codec"], dropna=False, observed=True)
-    ordered = sorted(groups, key=lambda group: place(str(group[0][0])))
+    ordered = sorted(groups, key=lambda group: (place(str(group[0][0])), group[0][1] != NO_CODEC))
     best = [
         group.loc[[group["latency_s"].idxmin(), group["throughput_ips"].idxmax()]] for _, group in ordered
     ]
@@ -158,9 +158,9 @@ def tail_figure(data: pd.DataFrame, rows: pd.DataFrame, *, width: str = "page") 
                     entries.setdefault(named, entry(named, marker=marker, markersize=_MARKER_PT, **look))
             _axes(axes, shown["latency_s"] * scale, f"latency, {phase} ({unit})")
         for axes in panels if width == "column" else panels[:1]:
-            axes.set_ylabel("share of requests that take longer")
+            axes.set_ylabel("share of requests" + ("\n" if width == "column" else " ") + "that take longer")
         title = f"The latency's tail: {subject(rows.iloc[0])}"
-        style.grow(figure, style.figure_head(figure, title, list(entries.values())))
+        heads.grow(figure, heads.figure_head(figure, title, list(entries.values())))
     return figure
 
 

@@ -9,11 +9,12 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from analysis.figures import style
 from analysis.figures.axes import fit_axis
 from analysis.figures.labels import DOWN_LEFT, UP_LEFT, UP_RIGHT, Label, place_labels
-from analysis.figures.style import Series
+from analysis.figures.style import Series, entry
 from analysis.statistics.samples import Floats
 
 MARKER_PT = 4.5
@@ -50,6 +51,16 @@ def grid(
     fit_axis(by_latency, "y", rows[third], shares=shares)
     fit_axis(by_throughput, "x", rows[third], shares=shares)
     return plane, by_throughput, by_latency, free
+
+
+def fills(on_front: pd.Series, words: str) -> list[Line2D]:
+    """Return entries of a legend: a filled mark is on the front, in these words; a hollow one is dominated."""
+    looks: dict[str, dict[str, Any]] = {words: {"markerfacecolor": "0.35"}, "dominated": HOLLOW}
+    return [
+        entry(text, marker="o", color="0.35", markersize=MARKER_PT, **look)
+        for (text, look), is_on in zip(looks.items(), (True, False), strict=True)
+        if on_front.astype(bool).eq(is_on).any()
+    ]
 
 
 class Panel:

@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from analysis.figures import style
+from analysis.figures import heads, style
 from analysis.figures.axes import label_points, mark_decades
 from analysis.figures.marks import is_logarithmic
 from analysis.figures.style import MARKERS, stage_look
@@ -32,7 +32,7 @@ def units_figure(profile: ModelProfile, *, width: str = "page") -> Figure:
         units = pd.Series(list(profile.units), index=range(1, len(profile.units) + 1))
         label_points(panels[-1], units)
         panels[-1].set_xlabel("unit")
-        style.figure_head(
+        heads.figure_head(
             figure, f"Time of each unit: {profile.model}", panels[0].get_legend_handles_labels()[0]
         )
     return figure
@@ -53,7 +53,7 @@ def roofline_figure(profile: ModelProfile, *, width: str = "page") -> Figure:
             _roof(axes, profile, role)
         for axes in panels[len(roles) :]:
             axes.set_axis_off()
-        style.figure_head(
+        heads.figure_head(
             figure,
             f"Units under the roof of each device: {profile.model}",
             panels[0].get_legend_handles_labels()[0],

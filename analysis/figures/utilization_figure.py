@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from analysis.costs import steps
-from analysis.figures import style
+from analysis.figures import heads, style
 from analysis.figures.drawing import Drawing, caption
 from analysis.figures.style import SMALL_PT, Series
 from analysis.naming import subject
@@ -47,9 +47,9 @@ def utilization_figure(rows: pd.DataFrame, stages: pd.DataFrame, *, width: str =
         most = max(len(shown[one.label]) for one in drawn)
         for axes, one in zip(panels, drawn, strict=True):
             _draw(axes, one, shown[one.label], every, lines)
-            axes.set_xlim(0, max(most, 2 if width == "column" else 3))
+            axes.set_xlim(0, max(most, 1 if width == "column" else 2))
         title = f"Busy and idle along the chain: {subject(rows.iloc[0])}"
-        style.grow(figure, style.head(panels[0], title, _legend(), 28))
+        heads.grow(figure, heads.head(panels[0], title, _legend(), 28))
     return figure
 
 
@@ -124,11 +124,11 @@ def _draw(axes: Axes, one: Series, points: pd.DataFrame, every: pd.DataFrame, li
         for line, step in enumerate(lines):
             if step in of_point.index:
                 _bar(axes, column, line, of_point.loc[step], bounds=step == row["bound_by"])
-    heads = [
+    texts = [
         f"point {row['point']}\n{_figure(row['throughput_ips'])} images/s" for _, row in points.iterrows()
     ]
     axes.xaxis.tick_top()
-    axes.set_xticks([column + _LENGTH / 2 for column in range(len(heads))], heads)
+    axes.set_xticks([column + _LENGTH / 2 for column in range(len(texts))], texts)
     axes.set_yticks(range(len(lines)), [_named(step) for step in lines])
     axes.set_ylim(len(lines) - 0.5, -0.5)
     axes.tick_params(length=0)

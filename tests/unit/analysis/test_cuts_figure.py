@@ -26,7 +26,7 @@ def test_the_map_of_two_cuts(snapshot: SnapshotAssertion) -> None:
     figure = drawn(cuts_figure(rows.assign(on_front=False)))
     axes = figure.axes[0]
     tcp = rows[rows["backend"] != "rpc"].set_index("point")
-    grid = axes.images[0].get_array()
+    grid = axes.collections[0].get_array()
     texts = {(y, x): line.get_label() for line in axes.lines for x, y in line.get_xydata().astype(int)}
     letters = {"edge": "E", "middle1": "M", "edge-middle1 out": "1"}
     for y, first in enumerate(SOME):

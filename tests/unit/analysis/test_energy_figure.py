@@ -42,6 +42,7 @@ def test_the_energy_is_that_above_idle_where_it_is_known(tmp_path: Path, width: 
     assert ["idle" in label for of_figure in labels for label in of_figure] == [False, False, True, True]
     drawn_j = np.concatenate([marks.get_offsets()[:, 1] for marks in above.axes[2].collections])
     assert set(np.round(drawn_j, 6)) == {0.5, 0.75}
+    assert drawn.outside(drawn.rendered(above)) == []
 
 
 @pytest.mark.parametrize("conditions", [1, 2])

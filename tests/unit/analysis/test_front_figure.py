@@ -370,3 +370,9 @@ def test_batch_sizes_have_panels_of_their_own(snapshot: SnapshotAssertion) -> No
         ]
     )
     assert [title for title, _ in panels(rows)] == snapshot
+
+
+def test_a_tick_at_the_bound_of_a_point_that_was_struck_off_is_explained() -> None:
+    struck = crafted(least_latency_s=[np.nan, np.nan, np.nan, 0.03], most_throughput_ips=[np.nan] * 3 + [8.0])
+    entries = [drawn.legend(front_figure(rows)) for rows in (crafted(), struck)]
+    assert len(set(entries[1]) - set(entries[0])) == 1

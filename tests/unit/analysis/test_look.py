@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,10 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from analysis import figures
-from analysis.figures.drawing import save_all
+from analysis.figures.drawing import save, save_all
+from analysis.figures.heads import figure_head, head
 from analysis.figures.look import Look, drawn_as
-from analysis.figures.style import blank, figure_head, head
+from analysis.figures.style import blank
 from analysis.reporting import is_ours
 from pareto.errors import UserError
 from tests.unit import drawn
@@ -96,10 +98,28 @@ def test_bad_input_is_one_line(tmp_path: Path, given: dict[str, str | None], wor
     assert "\n" not in str(refused.value)
 
 
-def test_pgf_without_latex_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pgf_without_latex_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     with pytest.raises(UserError, match=r"--format pgf: needs \w+"):
         Look.checked("pgf", "auto", "", None)
+    line = "! LaTeX Error: File `fontspec.sty' not found."
+    (tmp_path / "xelatex").write_text(f'#!/bin/sh\ncat >/dev/null\ncat <<"END"\n{line}\nEND\nexit 1\n')
+    (tmp_path / "xelatex").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
+    with drawn_as(Look.checked("pgf", "auto", "", None)), pytest.raises(UserError) as refused:
+        save(drawing(), tmp_path)
+    assert "xelatex" in str(refused.value)
+    assert str(refused.value).endswith(line)
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs pdflatex")
+def test_pgf_is_measured_by_the_tex_of_a_style_file(tmp_path: Path) -> None:
+    style = tmp_path / "own.mplstyle"
+    style.write_text("pgf.texsystem: pdflatex\n")
+    with drawn_as(Look.checked("pgf", "auto", "", style)):
+        (made, *_) = save(drawing(), tmp_path)
+    assert made.name == "front-my-net-200ms-5mbit.pgf"
+    assert r"\begin{pgfpicture}" in made.read_text()
 
 
 def test_a_figure_saved_in_a_notebook_has_truetype_fonts() -> None:

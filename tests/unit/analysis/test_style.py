@@ -1,6 +1,8 @@
-"""What all figures share: widths, heads, legends, axes, looks."""
+"""What all figures share: widths, colours, marks, looks."""
 
 from __future__ import annotations
+
+import re
 
 import matplotlib
 import pandas as pd
@@ -9,20 +11,20 @@ from matplotlib.lines import Line2D
 from matplotlib.text import Text
 
 from analysis.figures.drawing import WIDTHS_IN
+from analysis.figures.heads import head
 from analysis.figures.style import (
+    ALARM,
     SMALL_PT,
     blank,
     codec_looks,
     evenly,
-    figure_head,
-    grow,
-    head,
+    looks,
     series,
     stage_look,
     styled,
-    wrapped,
 )
 from pareto.errors import UserError
+from tests import REPOSITORY
 from tests.unit.analysis.test_drawing import rows
 
 
@@ -47,38 +49,6 @@ def test_settings_of_the_caller_come_back() -> None:
     with styled("column"):
         assert matplotlib.rcParams["font.size"] == 7
     assert (matplotlib.rcParams["font.size"], matplotlib.rcParams["legend.frameon"]) == before
-
-
-LONG = "efficientnet_v2_large_with_a_head_of_my_own at congested-cafe-wifi+very-slow-lte-uplink"
-
-
-def test_a_long_title_is_folded_between_parts_of_names() -> None:
-    lines = wrapped(LONG, 150, size_pt=7.5).split("\n")
-    assert max(map(len, lines)) <= 150 / (0.64 * 7.5)
-    assert "".join(lines).replace(" ", "") == LONG.replace(" ", "")
-    assert all(line.endswith(("_", "-", "+", "at", "own", "uplink")) for line in lines), lines
-
-
-@pytest.mark.parametrize("width", WIDTHS_IN)
-@pytest.mark.parametrize("panels", [1, 2])
-def test_title_and_legend_stay_within_the_figure(width: str, panels: int) -> None:
-    entries = [Line2D([], [], label=f"backend:{'x' * (5 * number)}") for number in range(6)]
-    with blank(width, 1.5) as figure:
-        axes = figure.subplots(1, panels, squeeze=False)[0]
-        axes[0].set_ylabel("throughput\n(images/s)")
-        grow(figure, figure_head(figure, LONG, entries) if panels > 1 else head(axes[0], LONG, entries))
-    figure.draw_without_rendering()
-    legend = figure.legends[0] if panels > 1 else axes[0].get_legend()
-    assert len(legend.get_texts()) == 6
-    boxes = [legend.get_window_extent(), *([axes[0].title.get_window_extent()] if panels == 1 else [])]
-    boxes += [] if panels > 1 else [axes[0]._left_title.get_window_extent()]
-    for box in boxes:
-        assert figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1 and box.y1 <= figure.bbox.y1 + 1
-        assert all(box.y0 >= each.bbox.y1 - 1 for each in axes)
-    # The head takes nothing from the axes.
-    assert axes[0].bbox.height / figure.dpi > 0.8
-    assert axes[0].bbox.width * panels / figure.dpi > 0.6 * WIDTHS_IN[width]
-    assert len(figure.legends) <= 1, "those that did not fit are gone"
 
 
 def test_a_backend_looks_the_same_in_every_panel() -> None:
@@ -113,15 +83,6 @@ def test_a_codec_has_its_colour_in_every_figure_and_its_mark_with_the_first_back
         assert len(set(column)) == 8
 
 
-@pytest.mark.parametrize("letters", [60, 98, 102])
-def test_a_wide_legend_does_not_narrow_the_axes(letters: int) -> None:
-    with blank("page", 2) as figure:
-        axes = figure.add_subplot()
-        head(axes, "A title", [Line2D([], [], label="x" * letters)])
-    figure.draw_without_rendering()
-    assert axes.bbox.x1 > 0.98 * figure.bbox.x1
-
-
 def test_evenly() -> None:
     assert evenly([1, 2, 3], 3) == [1, 2, 3]
     assert evenly(range(9), 3) == [0, 4, 8]
@@ -131,7 +92,21 @@ def test_evenly() -> None:
 
 def test_a_colour_says_one_thing() -> None:
     of_hosts = {stage_look(role)[0] for role in ("edge", "server")}
-    backends = rows(backend=["tcp", "rpc"], on_fronts_of="", on_backend_front=True)
-    of_backends = {one.colour for one in series(backends)}
-    of_codecs = {look.colour for look in codec_looks(rows(codec=["none", "int8"])).values()}
-    assert len(of_hosts | of_backends | of_codecs) == 6
+    backends = ["tcp", "rpc", "tcp:2", "tcp:4"]
+    many = pd.concat([rows(backend=name, on_fronts_of="", on_backend_front=True) for name in backends])
+    of_backends = {one.colour for one in series(many)}
+    assert len(of_hosts | {ALARM} | of_backends) == 3 + len(backends)
+    codecs = ["none", "fp16", "int8", "int8+zstd:3", "jpeg:90", "lz4", "uint4", "zstd:3"]
+    of_codecs = {look.colour for look in looks(codecs, ["none"]).values()}
+    first_two = {one.colour for one in series(many[many["backend"].isin(["tcp", "rpc"])])}
+    assert len(of_hosts | {ALARM} | first_two | of_codecs) == 5 + len(codecs)
+
+
+@pytest.mark.parametrize("scheme", [0, 1])
+def test_no_backend_has_a_hosts_colour_on_the_page(scheme: int) -> None:
+    style = (REPOSITORY / "analysis" / "page" / "page.css").read_text()
+    colours = {
+        name: re.findall(rf"--{name}: (#\w+);", style)[scheme]
+        for name in (*(f"s{number}" for number in range(7)), "edge", "middle", "server")
+    }
+    assert len(set(colours.values())) == len(colours)

@@ -10,13 +10,13 @@ import pandas as pd
 import pytest
 
 from analysis import figures
-from analysis.figures.tail_figure import ALONE, LOADED, tail_data, tail_drawing
+from analysis.figures.tail_figure import ALONE, LOADED, chosen_points, tail_data, tail_drawing
 from analysis.fronts.front import front
 from analysis.runs.load import load
 from pareto.errors import UserError
 from pareto.store import Store
 from pareto.sweep import Cell
-from tests.unit import drawn
+from tests.unit import drawn, example_codecs
 from tests.unit.analysis.test_requests import phase
 from tests.unit.example_run import trials, write
 
@@ -85,3 +85,9 @@ def test_a_file_that_cannot_be_read_costs_this_figure_alone(
     rows: pd.DataFrame = front(measured, resamples=20)
     assert tail_drawing(rows, measured, [run], "") is None
     assert "not a file of requests" in caplog.text
+
+
+def test_no_codec_comes_first() -> None:
+    rows = front(example_codecs.trials(rounds=1, codecs=("fp16", "none", "int8")))
+    chosen = chosen_points(rows[rows["backend"] != ""])
+    assert chosen["codec"].unique().tolist() == ["none", "fp16", "int8"]
