@@ -8,12 +8,12 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
 from analysis.escaping import terminal
-from pareto import COMMAND, PROFILES, RESULTS, __version__, cli_fleet, cli_help, cli_hosts
+from pareto import COMMAND, PROFILES, RESULTS, __version__, cli_fleet, cli_help, cli_hosts, cli_reports
 from pareto import options as declared
 from pareto.errors import UserError, in_plain_words
 from pareto.hosts.host import SERVED
@@ -46,48 +46,6 @@ def _options(version: Annotated[bool, typer.Option("--version", help="Print the 
         raise typer.Exit
 
 
-Out = Annotated[
-    Path,
-    typer.Option(help="Where run folders go.  [results]", rich_help_panel=declared.RESULTS),
-]
-SweepFile = Annotated[Path | None, typer.Argument(help="A sweep file; options override it.")]
-Resume = Annotated[
-    Path | None,
-    typer.Option(
-        help="A run's folder: do only what is missing.",
-        rich_help_panel=declared.EFFORT,
-        autocompletion=cli_help.runs,
-    ),
-]
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Print only the plan.", rich_help_panel=declared.EFFORT)
-]
-Runs = Annotated[
-    list[Path],
-    typer.Argument(metavar="RUN...", help="Folders of runs.", autocompletion=cli_help.runs),
-]
-Objectives = Annotated[
-    str,
-    typer.Option(
-        help="Objectives, with commas: latency, throughput, p95, energy, payload, wire, accuracy, edge-memory, "
-        "edge-time."
-    ),
-]
-Where = Annotated[
-    str, typer.Option(help='Only points that satisfy this: "latency_s < 0.5 and edge_s < 50ms".')
-]
-Figures = Annotated[
-    Literal["auto", "all", "none"],
-    typer.Option(
-        help="Which figures; auto leaves out those of single conditions if there are many conditions.",
-        metavar="auto|all|none",
-        rich_help_panel=declared.RESULTS,
-    ),
-]
-Json = Annotated[
-    bool, typer.Option("--json", help="Print one JSON object instead of words and tables (docs/json.md).")
-]
-DEFAULT_OBJECTIVES = "latency,throughput"
 OF_POINTS = ("granularity", "live_tensors", "fold", "input")
 OF_DEVICES = (
     "batch_size",
@@ -120,49 +78,29 @@ OF_THE_LINK = ("hosts", "tolerance", "rtt_tolerance", "rtt_floor", "shape_at")
 @app.command(cls=cli_help.Command, rich_help_panel=MEASURE)
 @cli_help.takes(*OPTIONS)
 def run(
-    sweep: SweepFile = None,
+    sweep: Annotated[Path | None, typer.Argument(help="A sweep file; options override it.")] = None,
     *,
-    out: Out = RESULTS,
-    resume: Resume = None,
-    dry_run: DryRun = False,
-    figures: Figures = "auto",
+    out: Annotated[
+        Path, typer.Option(help="Where run folders go.  [results]", rich_help_panel=declared.RESULTS)
+    ] = RESULTS,
+    resume: Annotated[
+        Path | None,
+        typer.Option(
+            help="A run's folder: do only what is missing.",
+            rich_help_panel=declared.EFFORT,
+            autocompletion=cli_help.runs,
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print only the plan.", rich_help_panel=declared.EFFORT)
+    ] = False,
+    figures: cli_reports.Figures = "auto",
     **options: Any,
 ) -> None:
     """Sweep models over partition points, backends and network profiles."""
-    _run(sweep, options, out, resume, dry_run=dry_run, figures=figures)
-
-
-@app.command(cls=cli_help.Command, rich_help_panel=MEASURE)
-@cli_help.takes(*(name for name in OPTIONS if name not in NOT_BY_HAND))
-def connect(
-    address: Annotated[
-        str, typer.Argument(metavar="ADDRESS[:PORT]", help="Where serve listens: on the server.")
-    ],
-    sweep: SweepFile = None,
-    *,
-    out: Out = RESULTS,
-    resume: Resume = None,
-    dry_run: DryRun = False,
-    figures: Figures = "auto",
-    **options: Any,
-) -> None:
-    """Sweep between this machine, the edge, and one that runs serve: without SSH, the link as it is."""
-    options["testbed"] = f"{SERVED}:{address}"
-    _run(sweep, options, out, resume, dry_run=dry_run, figures=figures)
-
-
-def _run(
-    sweep: Path | None,
-    options: dict[str, Any],
-    out: Path,
-    resume: Path | None,
-    *,
-    dry_run: bool,
-    figures: str,
-) -> NoReturn:
     folder = None
     if resume is None:
-        from pareto.sweep import requested_sweep
+        from pareto.checked_sweep import requested_sweep
 
         wanted = requested_sweep(sweep, options)
     else:
@@ -181,178 +119,20 @@ def _run(
     raise typer.Exit(run_sweep(wanted, out, folder, dry_run=dry_run, began=BEGAN, figures=figures))
 
 
-def _given(context: typer.Context) -> set[str]:
-    """The options that were typed."""
-    typed = {
-        option.opts[0]: context.get_parameter_source(option.name or "")
-        for option in context.command.params
-        if option.param_type_name == "option"
-    }
-    return {name for name, source in typed.items() if source is not None and source.name == "COMMANDLINE"}
-
-
-@app.command(cls=cli_help.Command, rich_help_panel=CONCLUDE)
-def report(
-    context: typer.Context,
-    runs: Runs,
-    objectives: Objectives = DEFAULT_OBJECTIVES,
-    where: Where = "",
-    width: Annotated[
-        str, typer.Option(help="Width of the figures: page, column (of a two-column paper), or both.")
-    ] = "page",
-    figures: Figures = "auto",
-    uncertainty: Annotated[
-        str,
-        typer.Option(
-            metavar="none|box|band",
-            help="What fronts show beside how sure a mark is: the points' 95 % intervals, or a band.",
-        ),
-    ] = "none",
-    formats: Annotated[
-        str, typer.Option("--format", help="Formats of the figures, with commas: pdf, png, svg, pgf.")
-    ] = "pdf,png",
-    title: Annotated[str, typer.Option(metavar="auto|none", help="Whether figures have a title.")] = "auto",
-    font: Annotated[str, typer.Option(help="An installed font for the figures.", show_default=False)] = "",
-    style: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A file of matplotlib's settings for the figures.")
-    ] = None,
-    profile: Annotated[
-        list[Path] | None,
-        typer.Option(
-            help="A folder of a model profile: its predictions are compared with what was measured."
-        ),
-    ] = None,
-    export: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Write all tables to a file, too: .sqlite, .duckdb, .xlsx, trials alone .parquet; or "
-            "mlflow[:EXPERIMENT].",
-            metavar="FILE",
-        ),
-    ] = None,
-    methods: Annotated[
-        bool, typer.Option("--methods", help="Print only how the runs were made, in words for a paper.")
-    ] = False,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Where it is written.  [the run's folder; results/joined-... for several]"),
-    ] = None,
-    json: Json = False,
-    columns: Annotated[
-        str,
-        typer.Option(
-            help="Columns of the LaTeX tables of fronts, with commas, in their order: backend, point, latency, "
-            "latency-interval, latency-eff, images, images-interval, images-eff, energy, sure, bound-by.  [those that "
-            "have room]",
-            show_default=False,
-        ),
-    ] = "",
-) -> None:
-    """Make the tables, figures and report.html of runs from their folders alone; several runs are joined."""
-    from analysis.figures.look import Look
-    from analysis.findings import Options
-    from pareto import reporting
-    from pareto.console import console
-
-    if methods and (others := _given(context) - {"--methods"}):
-        raise UserError(f"--methods prints words and nothing else: leave {', '.join(sorted(others))} out")
-    look = Look.checked(formats, title, font, style, columns)
-    options = Options.checked(objectives.split(","), where, width, figures, profile or (), uncertainty, look)
-    screen = console(aside=json)
-    folders = reporting.run_folders(screen, runs, RESULTS)
-    if methods:
-        reporting.methods(screen, folders)
-        return
-    from analysis.exporting import targets
-
-    reporting.show(screen, folders, options, out, exports=targets(export or []), json=json)
-
-
-@app.command(cls=cli_help.Command, rich_help_panel=CONCLUDE)
-def compare(
-    first: Annotated[Path, typer.Argument(metavar="A", help="A run's folder.")],
-    second: Annotated[
-        Path,
-        typer.Argument(
-            metavar="B",
-            help="The folder of the run to compare with it, or published results: a file of sweeps/published/.",
-        ),
+@app.command(cls=cli_help.Command, rich_help_panel=MEASURE)
+@cli_help.takes(*(name for name in OPTIONS if name not in NOT_BY_HAND), like=run)
+def connect(
+    address: Annotated[
+        str, typer.Argument(metavar="ADDRESS[:PORT]", help="Where serve listens: on the server.")
     ],
-    objectives: Objectives = DEFAULT_OBJECTIVES,
-    where: Where = "",
-    out: Annotated[Path | None, typer.Option(help="Where it is written.  [results/compare-A-B]")] = None,
-    json: Json = False,
+    **as_run: Any,
 ) -> None:
-    """Compare two runs over what both have: differences, how sure they are, what enters or leaves the front.
-
-    Of published results: whether their conclusions hold in the run.
-    """
-    from pareto import published, reporting
-    from pareto.console import console
-
-    screen = console(aside=json)
-    if second.suffix in published.SUFFIXES:
-        if where or objectives != DEFAULT_OBJECTIVES:
-            raise UserError(
-                f"--objectives and --where are of two runs: {second} says itself what it compares"
-            )
-        if json:
-            raise UserError(f"--json is for two runs: leave it out with {second}")
-        (folder,) = reporting.run_folders(screen, [first], RESULTS)
-        published.compare(screen, folder, second, out or RESULTS)
-        return
-    folders = [reporting.run_folders(screen, [run], RESULTS)[0] for run in (first, second)]
-    names = tuple(part.strip() for part in objectives.split(","))
-    reporting.compare(screen, folders[0], folders[1], names, where, out or RESULTS, json=json)
+    """Sweep between this machine, the edge, and one that runs serve: without SSH, the link as it is."""
+    run(**as_run, testbed=f"{SERVED}:{address}")
 
 
-@app.command(cls=cli_help.Command, rich_help_panel=CONCLUDE)
-def advise(
-    runs: Annotated[
-        list[Path] | None, typer.Argument(metavar="[RUN]...", help="Folders of runs.", show_default=False)
-    ] = None,
-    *,
-    latency: Annotated[
-        str, typer.Option("--latency", "--delay", help="Your network's one-way delay, such as 80ms.")
-    ],
-    rate: Annotated[str, typer.Option(help="Its rate from edge to server, such as 20mbit.")],
-    latency_back: Annotated[str, typer.Option(help="The delay from server to edge.")] = "0ms",
-    rate_back: Annotated[str, typer.Option(help="The rate from server to edge.  [not limited]")] = "",
-    best: Annotated[
-        str, typer.Option("--for", help="What counts as best: latency or throughput.")
-    ] = "latency",
-    where: Where = "",
-    model: Annotated[str, typer.Option(help="Which model, if the runs have several.")] = "",
-    profile: Annotated[
-        Path | None,
-        typer.Option(
-            help="A folder of a model profile: choose among all splits by it; runs, if any, test it."
-        ),
-    ] = None,
-    batch_size: Annotated[
-        int | None, typer.Option(help="With --profile: images per request.  [the profile's least]")
-    ] = None,
-    json: Json = False,
-) -> None:
-    """Name the point to use in your network, the next best, how sure that is, and where another is better."""
-    from pareto import reporting
-    from pareto.console import console
-
-    network = reporting.network(latency, rate, latency_back, rate_back)
-    screen = console(aside=json)
-    if not runs and profile is None:
-        raise UserError("give the folders of runs, such as results/<run>, or a model profile (--profile)")
-    folders = reporting.run_folders(screen, runs, RESULTS) if runs else []
-    if profile is None:
-        if batch_size is not None:
-            raise UserError(
-                "--batch-size goes with --profile; of runs choose one by --where, as in batch_size == 8"
-            )
-        reporting.advise(screen, folders, network, best, where, model, json=json)
-        return
-    if model:
-        raise UserError("--model is for runs: a model profile is of one model")
-    reporting.advise_by_profile(screen, profile, folders, network, best, batch_size, where, json=json)
+for _report in (cli_reports.report, cli_reports.compare, cli_reports.advise):
+    app.command(cls=cli_help.Command, rich_help_panel=CONCLUDE)(_report)
 
 
 @app.command(cls=cli_help.Command, rich_help_panel=FORESEE)
@@ -370,11 +150,11 @@ def partitions(
         Path | None, typer.Option(help="A Markdown file whose table of models to update.")
     ] = None,
     out: Annotated[Path, typer.Option(help="Where figures go.", show_default="results")] = RESULTS,
-    json: Json = False,
+    json: cli_reports.Json = False,
     **options: Any,
 ) -> None:
     """Show what is inside a model: what crosses at each point, and what computes on either side of it."""
-    from pareto.sweep import make_sweep
+    from pareto.checked_sweep import make_sweep
 
     wanted = make_sweep({"model": models, **options})
     from pareto import partitioning
@@ -403,7 +183,7 @@ def profile(
     **options: Any,
 ) -> None:
     """Time each unit of a model on each device of a testbed, and what each backend adds on each link."""
-    from pareto.sweep import make_sweep
+    from pareto.checked_sweep import make_sweep
 
     wanted = make_sweep({"model": models, **options})
     from pareto import profiling
@@ -422,11 +202,11 @@ def predict(
     out: Annotated[
         Path, typer.Option(help="Where figures go, and model profiles are kept.", show_default="results")
     ] = RESULTS,
-    json: Json = False,
+    json: cli_reports.Json = False,
     **options: Any,
 ) -> None:
     """Predict the front among all splits of a model, from times of its units: no trial is run."""
-    from pareto.sweep import make_sweep
+    from pareto.checked_sweep import make_sweep
 
     wanted = make_sweep({"model": models, **options})
     from pareto import predicting
@@ -468,7 +248,8 @@ def netem_check(
 ) -> None:
     """Put profiles on the link and measure it: what each asks for against what it gives, with a picture."""
     from pareto.link import units
-    from pareto.sweep import make_sweep, networks_to_check
+    from pareto.checked_sweep import make_sweep
+    from pareto.networks import networks_to_check
 
     wanted = make_sweep({"model": "any", "netem": ",".join(profiles), "testbed": testbed, **options})
     try:

@@ -56,7 +56,7 @@ def join(
     from pareto.fleet import cluster, driver, member
     from pareto.fleet.testbeds import several
     from pareto.hosts.testbed import require_testbed
-    from pareto.sweep import make_sweep
+    from pareto.checked_sweep import make_sweep
 
     cluster.check_address("--scheduler", scheduler, certificates)
     if several(testbed) != (testbed,):

@@ -122,8 +122,11 @@ class Group(TyperGroup):
         _write_examples(ctx, formatter)
 
 
-def takes(*names: str) -> Callable[[Function], Function]:
-    """A decorator: the command has these options of a sweep too, and gets as keywords those that the user types."""
+def takes(*names: str, like: Callable[..., None] | None = None) -> Callable[[Function], Function]:
+    """A decorator: the command has these options of a sweep too, and gets as keywords those that the user types.
+
+    like: a command so decorated, whose own arguments and options it has, too.
+    """
 
     def declare(command: Function) -> Function:
         @functools.wraps(command)
@@ -136,8 +139,10 @@ def takes(*names: str) -> Callable[[Function], Function]:
             command(**typed)
 
         own = inspect.signature(command, eval_str=True)
+        others = inspect.signature(like.__wrapped__, eval_str=True) if like else None  # type: ignore[attr-defined]
+        declared = [*own.parameters.values(), *(others.parameters.values() if others else ())]
         ahead, after = [
-            [each for each in own.parameters.values() if each.kind is kind]
+            [each for each in declared if each.kind is kind]
             for kind in (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
         ]
         shared = [_parameter(OPTIONS[name]) for name in names]

@@ -19,7 +19,7 @@ from pareto.hosts.host import EDGE
 from pareto.link.probe import GOODPUT, OWN, Probed, Reading, Tolerance, judge
 from pareto.link.units import show_rate
 from pareto.messages import TrialReport, WrongOutput
-from pareto.sweep import Cell
+from pareto.cell import Cell
 
 if TYPE_CHECKING:
     from pareto.trial import TrialResult

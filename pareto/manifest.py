@@ -22,7 +22,9 @@ from pareto.fleet.testbeds import several
 from pareto.hosts.inventory import SIMULATED, THIS_MACHINE
 from pareto.options import OPTIONS
 from pareto.store import Store, read_manifest
-from pareto.sweep import ALONG, Networks, Sweep, check_sweep, coding, parse_sweep
+from pareto.checked_sweep import check_sweep
+from pareto.networks import ALONG, Networks
+from pareto.sweep import Sweep, coding, parse_sweep
 
 Records = Mapping[str, dict[str, Any]]
 """By model, what is recorded of it."""

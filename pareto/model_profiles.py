@@ -38,7 +38,9 @@ from pareto.prepare import Prepared, canonical, prepare, recipe
 from pareto.profile_messages import TimeCodecs, TimeUnits, UnitRuns
 from pareto.sending import Meter
 from pareto.starting import testbed_of
-from pareto.sweep import NOT_PROFILED, Sweep, links_of
+from pareto.checked_sweep import NOT_PROFILED
+from pareto.networks import links_of
+from pareto.sweep import Sweep
 from pareto.workers import NOT_SHAPED, Workers
 from partitions import costs, registry
 from partitions import model as partitioned

@@ -16,7 +16,9 @@ from pareto.link import probe
 from pareto.link.profile import Profile
 from pareto.pacing import in_bursts, in_flight
 from pareto.stage_builds import StageBuilds
-from pareto.sweep import ALONG, AUTO, Cell, Condition, Sweep
+from pareto.cell import Cell, Condition
+from pareto.networks import ALONG
+from pareto.sweep import AUTO, Sweep
 
 OVERHEAD_S = 0.17
 """Baselines, control messages, checking results, writing rows: a trial's share that is neither phase nor probe."""

@@ -18,7 +18,8 @@ from pareto.link.profile import Direction, Profile
 from pareto.model_profiles import make_or_reuse
 from pareto.prepare import canonical
 from pareto.store import StoreError
-from pareto.sweep import Networks, Sweep, links_of, networks_of
+from pareto.networks import Networks, links_of, networks_of
+from pareto.sweep import Sweep
 
 PREDICTIONS = "predictions"
 """The folder of the figures, beside those of runs."""

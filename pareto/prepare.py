@@ -26,7 +26,8 @@ from pareto.codecs.registry import FILE, Codec, Own, parse
 from pareto.errors import UserError, one_line
 from pareto.plan import ModelFacts
 from pareto.splits import Split
-from pareto.sweep import AUTO, JPEG, Cell, Sweep
+from pareto.cell import Cell
+from pareto.sweep import AUTO, JPEG, Sweep
 from pareto.yaml_file import Keys, YamlFile
 from partitions import allocator, proof, registry, scratch, shards, weights
 from partitions import model as partitioned

@@ -30,7 +30,9 @@ from pareto.plan import ModelFacts, Plan
 from pareto.runner import Aborted, AnyWorkers, Runner, Sink, Tally, Watcher, link_facts
 from pareto.stopping import Stopping
 from pareto.store import Store, StoreError
-from pareto.sweep import Condition, Sweep, links_of, networks_of
+from pareto.cell import Condition
+from pareto.networks import links_of, networks_of
+from pareto.sweep import Sweep
 from pareto.workers import Workers
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from pareto.messages import Progress, WrongOutput
 from pareto.options import OTHERS, SLOWED
 from pareto.plan import Plan, Trial, starts_anew
 from pareto.store import Row
-from pareto.sweep import Cell
+from pareto.cell import Cell
 from pareto.trial import TrialResult, stage_rows, trial_row
 
 MAX_FAILURES_IN_A_ROW = 5

@@ -28,7 +28,8 @@ from pareto.messages import Progress as TrialProgress
 from pareto.plan import ModelFacts, Plan, Trial, reach
 from pareto.runner import MAX_REBUILDS, Tally, Watcher
 from pareto.store import Row
-from pareto.sweep import AUTO, Cell, Sweep
+from pareto.cell import Cell
+from pareto.sweep import AUTO, Sweep
 from pareto.trial import REACHED
 from pareto.worker.sensors.raspberry import throttled_words
 from partitions.engines.registry import EAGER

@@ -22,7 +22,9 @@ from pareto.plan import ModelFacts, Plan
 from pareto.search import Decision, Search, gaps
 from pareto.store import Row, Store
 from pareto.strikes import PHYSICS, Prospects, losses
-from pareto.sweep import Cell, Condition, Networks, Sweep
+from pareto.cell import Cell, Condition
+from pareto.networks import Networks
+from pareto.sweep import Sweep
 
 Group = tuple[str, str, int, str]
 """What is the same for all cells that are searched together: a condition but for the codec; a search has one engine."""

@@ -7,7 +7,8 @@ import math
 from collections.abc import Collection, Sequence
 
 from pareto.errors import UserError
-from pareto.sweep import ALONG, Sweep
+from pareto.networks import ALONG
+from pareto.sweep import Sweep
 from partitions.points import Point, select
 
 Split = tuple[int, ...]

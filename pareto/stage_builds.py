@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 
-from pareto.sweep import Cell
+from pareto.cell import Cell
 from partitions.engines import registry as engines
 
 

@@ -19,7 +19,9 @@ from pareto.link.profile import Profile
 from pareto.probing import in_words, prospects
 from pareto.runner import AnyWorkers
 from pareto.sending import Meter
-from pareto.sweep import SERVED_AT, Networks, Sweep
+from pareto.checked_sweep import SERVED_AT
+from pareto.networks import Networks
+from pareto.sweep import Sweep
 from pareto.workers import Workers
 from partitions.engines import registry as engines
 

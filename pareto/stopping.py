@@ -13,7 +13,8 @@ from pareto.console import duration
 from pareto.constants import MOST_ROUNDS
 from pareto.plan import Plan
 from pareto.runner import Tally
-from pareto.sweep import Condition, Sweep
+from pareto.cell import Condition
+from pareto.sweep import Sweep
 
 if TYPE_CHECKING:
     from analysis.statistics.stability import Certainty

@@ -28,7 +28,8 @@ from analysis.schema import CELL, DEVICES, LINKS, REQUESTS, STAGES, STRUCK, TRIA
 from pareto import plain_files
 from pareto.errors import in_plain_words
 from pareto.plain_files import StoreError as StoreError
-from pareto.sweep import ALONG, Cell
+from pareto.cell import Cell
+from pareto.networks import ALONG
 
 MOST_TABLE_BYTES = 1 << 30
 MOST_LETTERS = 2000

@@ -1,15 +1,13 @@
-"""A sweep as the user wants it, and its cells: checked before anything heavy is loaded."""
+"""A sweep as the user wants it: the values that each option takes, checked before anything heavy is loaded."""
 
 from __future__ import annotations
 
 import functools
 import reprlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-import yaml
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -21,19 +19,16 @@ from pydantic import (
 )
 
 from analysis.runs.manifest import testbed_name
-from analysis.schema import cell_name
-from pareto import DATA, dataset_names, profile_files
+from pareto import dataset_names
 from pareto.backends import registry
 from pareto.codecs import registry as codec_registry
-from pareto.constants import MOST_IN_FLIGHT
-from pareto.errors import UserError, in_plain_words, one_line
+from pareto.errors import UserError, in_plain_words
 from pareto.fleet.testbeds import numbered, several
-from pareto.hosts.host import EDGE, MAX_HOSTS, SERVED, SERVER, TcpSettings, chain, devices
-from pareto.hosts.inventory import SIMULATED, THIS_MACHINE
+from pareto.hosts.host import EDGE, MAX_HOSTS, SERVED, SERVER, TcpSettings
+from pareto.hosts.inventory import SIMULATED
 from pareto.link import units
 from pareto.link.probe import Tolerance
-from pareto.link.profile import Profile
-from pareto.options import OPTIONS, QUICK_TRIALS
+from pareto.options import OPTIONS
 from pareto.yaml_file import quantity
 from partitions.engines import registry as engine_registry
 
@@ -42,31 +37,14 @@ MOST_IMAGES = 100_000
 MOST_LISTED = 1000
 """Of anything that is listed with commas."""
 MOST_BUDGET_S = 31 * 24 * 3600
-OF_LOCAL_TESTBED = ("edge_cpu", "threads", "device", "hosts", "initial_window", "slow_start_after_idle")
-"""Options of the local testbed. A testbed file says these things of its hosts itself."""
-SERVED_AT = "the server's address"
-NOT_PROFILED = "a model profile needs programs on the server that serve does not start"
 AUTO: Final = "auto"
 """The harness chooses. Requests in flight: as many as the slowest step needs to be busy always. Input: uint8 where the
 model takes images (`pareto.prepare.recipe`)."""
 NEVER, EACH_ROUND = "never", "round"
 """When workers are started anew; or a number of rounds."""
 JPEG = "jpeg"
-NOT_ALONE = (
-    "netem",
-    "points",
-    "codec",
-    "search",
-    "hosts",
-    "congestion",
-    "initial_window",
-    "slow_start_after_idle",
-)
-"""Options that say nothing of a single host."""
 WITHOUT_LINK = ("tcp",)
 """The backends that stand in the rows of a single host: its last point has the same figures whichever it is."""
-ALONG = "+"
-"""Joins what belongs to one link after another: `wifi+lte`, `3+7`."""
 
 
 def _listed(value: Any) -> Any:
@@ -115,20 +93,15 @@ def _each_once(values: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(dict.fromkeys(values))
 
 
-def _codecs(values: tuple[str, ...]) -> tuple[str, ...]:
-    """The codecs by their canonical names, each once. Raises ValueError."""
-    return tuple(codec.typed for codec in coding(values))
-
-
 @functools.cache
 def coding(texts: tuple[str, ...]) -> tuple[codec_registry.Codec, ...]:
     """The codecs of these texts. Raises ValueError."""
     return codec_registry.parse_all(texts)
 
 
-def _engines(values: tuple[str, ...]) -> tuple[str, ...]:
-    """The engines by their canonical names, each once. Raises ValueError."""
-    return engine_registry.listed(values)
+def _codecs(values: tuple[str, ...]) -> tuple[str, ...]:
+    """The codecs by their canonical names, each once. Raises ValueError."""
+    return tuple(codec.typed for codec in coding(values))
 
 
 _SHOWN = reprlib.Repr()
@@ -172,7 +145,7 @@ class Sweep(BaseModel):
     codecs: Annotated[tuple[str, ...], BeforeValidator(_listed), AfterValidator(_codecs), _SOME] = _option(
         "codec"
     )
-    engines: Annotated[tuple[str, ...], BeforeValidator(_listed), AfterValidator(_engines), _SOME] = _option(
+    engines: Annotated[tuple[str, ...], BeforeValidator(_listed), AfterValidator(engine_registry.listed), _SOME] = _option(
         "engine"
     )
     depths: Annotated[tuple[str, ...], BeforeValidator(_depths), AfterValidator(_each_once), _SOME] = _option(
@@ -274,103 +247,19 @@ class Sweep(BaseModel):
         return TcpSettings(self.congestion, slow_start_after_idle=self.slow_start_after_idle, **window)
 
 
-Networks = Mapping[str, Sequence[Profile]]
-"""By name, the profile of each link."""
-Condition = tuple[str, str, int, str, str, str, int]
-"""What is the same for all points that are compared: model, network, batch size, codec, engine, requests in flight, and
-those decoded ahead."""
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One combination to measure. cuts: for each link, how many units run before it.
-
-    codec: what is at work there. prefetch: requests that the edge is to decode ahead. stands_for: the codecs of the
-    sweep that come to the same there (`Codec.at`).
-    """
-
-    model: str
-    cuts: tuple[int, ...]
-    point_name: str
-    backend: str
-    netem: str
-    batch_size: int
-    codec: str = "none"
-    engine: str = engine_registry.EAGER
-    in_flight: str = AUTO
-    prefetch: int = 0
-    stands_for: tuple[str, ...] = field(default=(), compare=False)
-
-    @property
-    def point(self) -> str:
-        """The cuts as trials.csv has them: `7`, or `3+7` in a chain of three hosts."""
-        return "+".join(map(str, self.cuts))
-
-    @property
-    def condition(self) -> Condition:
-        return self._condition(self.codec)
-
-    @property
-    def conditions(self) -> tuple[Condition, ...]:
-        """Those in which it competes: one for each codec that it stands for."""
-        codecs = self.stands_for or (self.codec,)
-        return tuple(map(self._condition, codecs))
-
-    def _condition(self, codec: str) -> Condition:
-        return (
-            self.model,
-            self.netem,
-            self.batch_size,
-            codec,
-            self.engine,
-            self.in_flight,
-            self.prefetch,
-        )
-
-    @property
-    def transport(self) -> str:
-        """The backend without its label: `tcp:4` of `tcp:4:a`."""
-        return registry.parse(self.backend).transport
-
-    @property
-    def secure(self) -> str:
-        """How it encrypts: `none`, `tls`, `aes-gcm`."""
-        return registry.parse(self.backend).secure
-
-    @property
-    def agent(self) -> str:
-        """The rpc agent that the cell needs, as `registry.BackendName.agent`."""
-        return registry.parse(self.backend).agent
-
-    @property
-    def id(self) -> str:
-        """What the names of its files begin with."""
-        return cell_name(
-            self.model,
-            self.cuts,
-            self.backend,
-            self.netem,
-            self.batch_size,
-            self.in_flight,
-            self.codec,
-            self.engine,
-            self.prefetch,
-        )
-
-
 def parse_sweep(fields: Mapping[str, Any], source: str = "") -> Sweep:
     """A sweep from options' names and values, each of which is one that the option takes.
 
     `secure` is written out: the backends are those that encrypt so. source: of the values, for messages; empty for the
     command line. Raises UserError.
     """
+    where = f"{source}: " if source else ""
     try:
         sweep = Sweep.model_validate(fields)
     except ValidationError as error:
-        raise UserError(_first_fault(error, source)) from None
+        raise UserError(where + _first_fault(error, of_file=bool(source))) from None
     if sweep.alone:
         if sweep.backends not in (OPTIONS["backend"].default, WITHOUT_LINK) or sweep.secure != ("none",):
-            where = f"{source}: " if source else ""
             raise UserError(
                 f"{where}--{sweep.alone}-only: nothing crosses a link: leave --backend and --secure out"
             )
@@ -378,11 +267,11 @@ def parse_sweep(fields: Mapping[str, Any], source: str = "") -> Sweep:
     in_the_clear = OPTIONS["secure"].default
     if sweep.secure == in_the_clear:
         return sweep
-    return sweep.model_copy(update={"backends": _secured(sweep, source), "secure": in_the_clear})
+    return sweep.model_copy(update={"backends": _secured(sweep, where), "secure": in_the_clear})
 
 
-def _secured(sweep: Sweep, source: str) -> tuple[str, ...]:
-    """The backends, each in every way to encrypt that the sweep names. Raises UserError."""
+def _secured(sweep: Sweep, where: str) -> tuple[str, ...]:
+    """The backends, each in every way to encrypt that the sweep names. Raises UserError, which begins with `where`."""
     made: list[str] = []
     for backend in sweep.backends:
         faults, before = [], len(made)
@@ -393,309 +282,19 @@ def _secured(sweep: Sweep, source: str) -> tuple[str, ...]:
                 faults.append(fault)
             except ValueError as error:
                 name = "--secure" if secure not in registry.SECURE else "--backend"
-                raise UserError(f"{f'{source}: ' if source else ''}{name}: {error}") from None
+                raise UserError(f"{where}{name}: {error}") from None
         if len(made) == before:  # what can only go in the clear goes so once, if that is wanted at all
-            raise UserError(f"{f'{source}: ' if source else ''}--secure: {faults[0]}")
+            raise UserError(f"{where}--secure: {faults[0]}")
     return _each_once(tuple(made))
 
 
-def make_sweep(fields: Mapping[str, Any]) -> Sweep:
-    """A sweep on one testbed from options' names and values, whose values fit together. Raises UserError."""
-    sweep = check_sweep(parse_sweep(fields))
-    if sweep.fleet:
-        raise UserError(f"--testbed {sweep.testbed}: name one testbed: only a sweep (run) takes several")
-    return sweep
-
-
-_LENGTHENING = ("trials", "until", "budget")
-"""What a file says of how long to measure."""
-
-
-def requested_sweep(file: Path | None, options: Mapping[str, Any]) -> Sweep:
-    """The sweep of a file, if there is one, with the options that the user typed over it. Raises UserError."""
-    fields: dict[str, Any] = {}
-    if file is not None:
-        fields = read_file(file)
-        parse_sweep({"model": "any", **fields}, str(file))  # so that a fault in the file is reported as such
-    if options.get("quick"):  # a first look, whatever the file takes its time for
-        fields = {name: value for name, value in fields.items() if name not in _LENGTHENING}
-    fields |= options
-    if fields.get("quick") and fields.get("until") is None:  # before as many rounds as usual nothing is sure
-        fields.setdefault("trials", QUICK_TRIALS)
-    alone = fields.get("edge_only") or fields.get("server_only")
-    if (
-        fields.get("from") == JPEG and not alone
-    ):  # both places to decode, where the whole model is on the server
-        fields.setdefault("codec", f"{codec_registry.NONE},{codec_registry.FILE}")
-    return check_sweep(parse_sweep(fields))
-
-
-def check_sweep(sweep: Sweep) -> Sweep:
-    """The sweep, if its values fit together. Raises UserError."""
-    if _of_fleet(sweep):
-        for testbed in dict.fromkeys(sweep.testbeds.values()):
-            check_sweep(sweep.on(testbed))
-        return sweep
-    for backend in sweep.backends:
-        try:
-            registry.parse(backend)
-        except ValueError as error:
-            raise UserError(f"--backend: {error}") from None
-    for depth in sweep.depths:
-        if depth != AUTO and not (depth.isdecimal() and 1 <= int(depth) <= MOST_IN_FLIGHT):
-            raise UserError(f"--in-flight {depth}: {AUTO}, or a number from 1 to {MOST_IN_FLIGHT}")
-    for ahead in sweep.prefetch:
-        if not 0 <= ahead <= MOST_IN_FLIGHT:
-            raise UserError(f"--prefetch {ahead}: a number from 0 to {MOST_IN_FLIGHT}")
-    _check_codecs(sweep)
-    _check_engines(sweep)
-    for name in sweep.netems:
-        profiles(name)
-    if not all(1 <= size <= MOST_IMAGES for size in sweep.batch_sizes):
-        raise UserError(f"--batch-size counts images: 1 to {MOST_IMAGES}")
-    needs_path = sweep.dataset in dataset_names.IN_PATH
-    if needs_path != (sweep.data_path is not None) and not dataset_names.runs_code(sweep.dataset):
-        raise UserError(
-            "--data-path says where a data set lies: give it with --dataset cifar10 or --dataset folder, or for a data "
-            "set of your own, and only then"
-        )
-    _check_source(sweep)
-    if (in_file := dataset_names.own(sweep.dataset)) and not in_file.file.is_file():
-        raise UserError(f"--dataset {sweep.dataset}: there is no file {in_file.file}")
-    _check_served(sweep)
-    _check_alone(sweep)
-    if sweep.device != OPTIONS["device"].default and sweep.testbed == THIS_MACHINE:
-        devices(sweep.device, chain(sweep.hosts or 2))
-    elif sweep.device != OPTIONS["device"].default and sweep.simulated:
-        raise UserError(f"--device {sweep.device}: a simulated testbed computes nothing: leave it out")
-    if sweep.testbed != THIS_MACHINE and not sweep.simulated:
-        for name in OF_LOCAL_TESTBED:
-            if name == "threads" and sweep.served:  # the edge's
-                continue
-            if getattr(sweep, name) != OPTIONS[name].default:
-                raise UserError(
-                    f"{OPTIONS[name].typed} is for the local testbed: leave it out, {sweep.testbed} says what there is"
-                )
-    return sweep
-
-
-def _of_fleet(sweep: Sweep) -> bool:
-    """Whether a fleet measures the sweep. Raises UserError for testbeds that are none, or cannot be together."""
-    try:
-        testbeds = sweep.testbeds.values()
-    except ValueError as error:
-        raise UserError(f"--testbed {sweep.testbed}: {error}") from None
-    if not sweep.fleet:
-        if sweep.certificates is not None:
-            raise UserError("--certificates goes with --cluster: leave it out")
-        return False
-    each = [sweep.on(testbed) for testbed in testbeds]
-    if sweep.cluster is not None:
-        from pareto.fleet.cluster import check_address
-
-        check_address("--cluster", sweep.cluster, sweep.certificates)
-        if sweep.testbed not in (THIS_MACHINE, SIMULATED):
-            raise UserError(
-                f"--testbed {sweep.testbed}: a cluster has its own testbeds: leave it out, or say {SIMULATED}"
-            )
-    if sweep.search:
-        raise UserError(
-            "--search decides by the rows so far, on one testbed: leave it out, or name one testbed"
-        )
-    if any(one.served for one in each):
-        raise UserError(f"--testbed {sweep.testbed}: {SERVED}:ADDRESS is measured by itself: leave it out")
-    if len({one.simulated for one in each}) > 1:
-        raise UserError(
-            f"--testbed {sweep.testbed}: a simulated testbed measures nothing: not beside real ones"
-        )
-    if len({links_of(one) for one in each}) > 1:
-        raise UserError(f"--testbed {sweep.testbed}: they have different numbers of hosts: a run has one")
-    return True
-
-
-def _check_source(sweep: Sweep) -> None:
-    """Raises UserError for requests that cannot begin with files."""
-    file = next((codec.text for codec in sweep.coding if codec.file), None)
-    if sweep.source != JPEG:
-        if file:
-            raise UserError(f"--codec {file} sends the camera's files: give it with --from {JPEG} only")
-        if any(sweep.prefetch):
-            typed = OPTIONS["prefetch"].written(sweep.prefetch)
-            raise UserError(
-                f"--prefetch {typed}: nothing is decoded on the edge: give it with --from {JPEG} only"
-            )
-        return
-    if sweep.dataset != dataset_names.FOLDER:
-        raise UserError(f"--from {JPEG} needs files of a camera: give --dataset folder and --data-path")
-    if sweep.input == "float32":
-        raise UserError(f"--from {JPEG} decodes to bytes: leave out --input float32")
-    for where, is_used in (("--search", sweep.search), (f"--testbed {sweep.testbed}", sweep.simulated)):
-        if is_used:
-            raise UserError(
-                f"--from {JPEG} cannot be given with {where}, which does not know what decoding takes"
-            )
-    if file and links_of(sweep) > 1:
-        raise UserError(f"--codec {file} is for two hosts: with --from {JPEG} on a chain give --codec none")
-
-
-def _check_codecs(sweep: Sweep) -> None:
-    """Raises UserError for codecs that cannot be used here."""
-    if sweep.codecs == (codec_registry.NONE,):
-        return
-    for codec in sweep.coding:
-        if missing := codec.missing:
-            raise UserError(f"--codec {codec.text} needs the package {missing}: install requirements.txt")
-        if codec.own is None:
-            continue
-        if not Path(codec.own.file).is_file():
-            raise UserError(f"--codec {codec.typed}: there is no file {codec.own.file}")
-        if sweep.simulated:
-            raise UserError(
-                f"--codec {codec.typed}: a simulated testbed computes nothing, so a codec of your own cannot be known: "
-                "leave it out"
-            )
-
-
-def _check_served(sweep: Sweep) -> None:
-    """Raises UserError for what cannot be had of a host that serves."""
-    if not sweep.served:
-        if sweep.token_file is not None:
-            raise UserError("--token-file is for connect ADDRESS, or --testbed served:ADDRESS: leave it out")
-        return
-    if sweep.token_file is None:
-        raise UserError(
-            f"--testbed {sweep.testbed}: a sweep by hand needs --token-file, the file that serve wrote"
-        )
-    from pareto.hosts.serving import place
-
-    place(sweep.testbed.partition(":")[2], SERVED_AT)
-    if sweep.search:
-        raise UserError(f"--search: {NOT_PROFILED}: leave it out")
-    for name in sweep.netems:
-        if any(profile.shaped for profile in profiles(name)):
-            raise UserError(f"--netem {name}: a link by hand is probed, and not shaped: leave it out")
-
-
-def _check_alone(sweep: Sweep) -> None:
-    """Raises UserError for what a single host has no use for."""
-    if not sweep.alone:
-        return
-    only = f"--{sweep.alone}-only"
-    if sweep.edge_only and sweep.server_only:
-        raise UserError(
-            "--edge-only and --server-only: give one of them, and then the other in a run of its own"
-        )
-    if sweep.simulated or sweep.served:
-        raise UserError(f"{only} needs a host that computes by itself: --testbed local, or a file of hosts")
-    for name in NOT_ALONE:
-        if getattr(sweep, OPTIONS[name].field) != OPTIONS[name].default:
-            raise UserError(f"{only}: nothing crosses a link: leave {OPTIONS[name].typed} out")
-
-
-def _check_engines(sweep: Sweep) -> None:
-    """Raises UserError for engines that cannot be used here."""
-    if sweep.engines == OPTIONS["engine"].default:
-        return
-    for where, is_used in (("--search", sweep.search), (f"--testbed {sweep.testbed}", sweep.simulated)):
-        if is_used:
-            raise UserError(
-                f"--engine cannot be given with {where}, which forecasts by what units take in eager: leave one out"
-            )
-    engine_registry.check_lossy(sweep.engines)
-    named = {role: text for text in sweep.engines for role in engine_registry.parse(text).by_role}
-    if named:
-        hosts = links_of(sweep) + 1
-        roles = [engine_registry.role(position, hosts) for position in range(hosts)]
-        for role, text in named.items():
-            if role not in roles:
-                raise UserError(f"--engine {text}: the testbed has no {role}: it has {', '.join(roles)}")
-
-
-def profiles(netem: str, links: int | None = None) -> tuple[Profile, ...]:
-    """The profile of each link: `wifi+lte` names them in order; a single one is for every link.
-
-    links: how many there are; None where that is not known yet. Raises UserError, also for another number of profiles.
-    """
-    names = [netem] if Path(netem).exists() else netem.split(ALONG)
-    loaded = tuple(profile_files.load(name) for name in names)
-    if links is None or len(loaded) == links:
-        return loaded
-    if len(loaded) > 1:
-        several = f"{links} link{'s' if links > 1 else ''}"
-        raise UserError(
-            f"--netem {netem} names {len(loaded)} profiles for {several}: name one a link, or one for all"
-        )
-    return loaded * links
-
-
-def links_of(sweep: Sweep) -> int:
-    """How many links the sweep's testbed has. Raises TestbedError for a file that names too few hosts."""
-    if sweep.alone:
-        return 0
-    if sweep.fleet:
-        return links_of(sweep.on(next(iter(sweep.testbeds.values()))))
-    if sweep.testbed == THIS_MACHINE or sweep.simulated or sweep.served:
-        return (sweep.hosts or 2) - 1
-    from pareto.hosts import inventory
-
-    return len(inventory.load(Path(sweep.testbed)).roles) - 1
-
-
-def networks_of(sweep: Sweep, links: int) -> Networks:
-    """The sweep's networks. A network is named after its profile, or after its links' profiles in order (`wifi+lte`).
-
-    Raises UserError where two profiles have one name.
-    """
-    if sweep.alone:  # a name of its own: it is never compared with what a network slows
-        return {f"{sweep.alone}-only": ()}
-    networks: dict[str, tuple[Profile, ...]] = {}
-    known: dict[str, Profile] = {}
-    for netem in sweep.netems:
-        network = profiles(netem, links)
-        for profile in network:
-            if known.setdefault(profile.name, profile) != profile:
-                raise UserError(
-                    f"--netem {netem}: another profile is called {profile.name} too; rename one's file"
-                )
-        names = [profile.name for profile in network]
-        networks[names[0] if len(set(names)) == 1 else ALONG.join(names)] = network
-    return networks
-
-
-def networks_to_check(sweep: Sweep) -> list[tuple[Profile, ...]]:
-    """Each network's profiles, one a link. Without `hosts`, the local testbed has as many links as the longest needs.
-
-    Raises UserError, TestbedError.
-    """
-    if sweep.testbed == THIS_MACHINE and sweep.hosts is None:
-        links = max(len(profiles(name)) for name in sweep.netems)
-    else:
-        links = links_of(sweep)
-    return [profiles(name, links) for name in sweep.netems]
-
-
-def read_file(path: Path) -> dict[str, Any]:
-    """The options that a sweep file gives; `sweeps/...` is found from every folder. Raises UserError."""
-    shipped = DATA / path
-    try:
-        fields = yaml.safe_load((shipped if shipped.is_file() and not path.exists() else path).read_text())
-    except OSError as error:
-        raise UserError(f"cannot read the sweep {path}: {error.strerror}") from None
-    except yaml.YAMLError as error:
-        raise UserError(f"{path} is not YAML: {one_line(error)}") from None
-    if not isinstance(fields, dict):
-        raise UserError(f"{path} must map options to values, as in `model: [mobilenetv2]`")
-    return fields
-
-
-def _first_fault(error: ValidationError, source: str) -> str:
+def _first_fault(error: ValidationError, *, of_file: bool) -> str:
     fault = error.errors()[0]
     option = str(fault["loc"][0]) if fault["loc"] else ""
-    where = f"{source}: " if source else ""
     if fault["type"] == "extra_forbidden":
-        return f"{where}unknown key {option!r}: use {', '.join(OPTIONS)}"
-    name = option if source or option not in OPTIONS else OPTIONS[option].typed
+        return f"unknown key {option!r}: use {', '.join(OPTIONS)}"
+    name = option if of_file or option not in OPTIONS else OPTIONS[option].typed
     if fault["type"] == "missing":
-        return f"{where}{name} is missing: say which model to sweep, as in --model mobilenetv2"
+        return f"{name} is missing: say which model to sweep, as in --model mobilenetv2"
     words = in_plain_words(fault["msg"])
-    return f"{where}{name} {_SHOWN.repr(fault['input'])}: {words[0].lower()}{words[1:]}"
+    return f"{name} {_SHOWN.repr(fault['input'])}: {words[0].lower()}{words[1:]}"

@@ -29,7 +29,7 @@ from pareto.link.probe import Tolerance
 from pareto.messages import TrialReport, Usage, WrongOutput
 from pareto.options import OTHERS, SLOWED
 from pareto.store import Row
-from pareto.sweep import Cell
+from pareto.cell import Cell
 
 FULL, REACHED = 90.0, 0.9
 """A core is full from so many percent on; a throughput of so much of its bound was not held up by that."""

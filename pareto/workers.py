@@ -27,7 +27,8 @@ from pareto.probing import bare, crossing_s, own_profile, probed, settle
 from pareto.run_keys import run_keys
 from pareto.runner import RECENT_S, AnyWorkers
 from pareto.sending import Meter, Sender
-from pareto.sweep import AUTO, Cell
+from pareto.cell import Cell
+from pareto.sweep import AUTO
 from pareto.trial import HostReport, TrialResult
 from pareto.warming import warm
 from partitions.engines.registry import EAGER

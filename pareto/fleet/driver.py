@@ -30,7 +30,7 @@ from pareto.hosts import shipping
 from pareto.plan import Plan, Trial
 from pareto.runner import Aborted
 from pareto.store import Row, Store
-from pareto.sweep import Cell
+from pareto.cell import Cell
 
 if TYPE_CHECKING:
     from distributed import Client, Future

@@ -33,7 +33,8 @@ from pareto.hosts.host import TestbedError
 from pareto.plan import Plan, Trial
 from pareto.runner import Aborted, Runner, Watcher
 from pareto.store import Row, parquet_of
-from pareto.sweep import Cell, Sweep
+from pareto.cell import Cell
+from pareto.sweep import Sweep
 
 if TYPE_CHECKING:
     from distributed import Worker

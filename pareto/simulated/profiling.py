@@ -18,7 +18,8 @@ from pareto.prepare import recipe
 from pareto.simulated import codecs
 from pareto.simulated.workers import BACKEND_S, Simulation
 from pareto.simulated.world import World
-from pareto.sweep import Sweep, links_of
+from pareto.networks import links_of
+from pareto.sweep import Sweep
 from partitions import costs
 from partitions import model as partitioned
 

@@ -14,7 +14,9 @@ from pareto.runner import Runner, Tally, Watcher
 from pareto.simulated.workers import Simulation, Workers
 from pareto.simulated.world import World
 from pareto.store import Row, Store
-from pareto.sweep import Cell, Sweep, links_of, profiles
+from pareto.cell import Cell
+from pareto.networks import links_of, profiles
+from pareto.sweep import Sweep
 from partitions import model as partitioned
 
 

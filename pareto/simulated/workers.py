@@ -34,7 +34,8 @@ from pareto.runner import AnyWorkers
 from pareto.simulated import codecs
 from pareto.simulated.requests import Path, Work
 from pareto.simulated.world import World
-from pareto.sweep import AUTO, Cell, Sweep
+from pareto.cell import Cell
+from pareto.sweep import AUTO, Sweep
 from pareto.trial import HostReport, TrialResult
 from pareto.worker import phases, served
 from pareto.worker.phases import Phase

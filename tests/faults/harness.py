@@ -22,7 +22,8 @@ from pareto.prepare import Prepared, canonical, prepare
 from pareto.profile_files import load
 from pareto.runner import AnyWorkers, Runner, Tally
 from pareto.store import Row, Store
-from pareto.sweep import Cell, make_sweep
+from pareto.cell import Cell
+from pareto.checked_sweep import make_sweep
 from partitions import registry
 from tests.faults.table import AGAIN, FAILED, INVALID, Fault
 

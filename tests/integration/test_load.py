@@ -23,7 +23,8 @@ from pareto.prepare import Prepared, canonical, prepare
 from pareto.profile_files import load
 from pareto.runner import Runner, Tally, Watcher
 from pareto.store import Store
-from pareto.sweep import Cell, make_sweep
+from pareto.cell import Cell
+from pareto.checked_sweep import make_sweep
 from pareto.workers import Workers
 from tests.less_than_root import needs_networks
 

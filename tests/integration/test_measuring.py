@@ -21,7 +21,8 @@ from pareto.messages import LoadModel
 from pareto.plan import Effort, Trial
 from pareto.prepare import Prepared, canonical, prepare
 from pareto.profile_files import load
-from pareto.sweep import Cell, make_sweep
+from pareto.cell import Cell
+from pareto.checked_sweep import make_sweep
 from pareto.trial import TrialResult, stage_rows, trial_row
 from pareto.workers import Workers
 from tests.integration.relay_net import settled

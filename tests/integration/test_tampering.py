@@ -25,7 +25,8 @@ from pareto.plan import Effort, Trial
 from pareto.prepare import Prepared, canonical, prepare
 from pareto.profile_files import load
 from pareto.runner import MOST_READINGS
-from pareto.sweep import Cell, make_sweep
+from pareto.cell import Cell
+from pareto.checked_sweep import make_sweep
 from pareto.trial import TrialResult, trial_row
 from pareto.workers import LOAD_TIMEOUT_S, Workers
 from tests.less_than_root import needs_networks

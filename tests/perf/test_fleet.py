@@ -17,7 +17,8 @@ pytest.importorskip("distributed")
 
 from pareto import plan
 from pareto.plan import ModelFacts
-from pareto.sweep import make_sweep, networks_of
+from pareto.checked_sweep import make_sweep
+from pareto.networks import networks_of
 from tests.program import pareto
 from tests.unit.simulated.worlds import MODEL
 

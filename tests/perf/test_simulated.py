@@ -12,7 +12,8 @@ import pytest
 from pareto import run
 from pareto.simulated import World
 from pareto.simulated.study import rows
-from pareto.sweep import Sweep, make_sweep
+from pareto.checked_sweep import make_sweep
+from pareto.sweep import Sweep
 
 pytestmark = pytest.mark.perf
 

@@ -11,7 +11,8 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from pareto.prepare import canonical, prepare
-from pareto.sweep import Sweep, requested_sweep
+from pareto.checked_sweep import requested_sweep
+from pareto.sweep import Sweep
 from tests import digits
 from tests.digits import needs_digits
 from tests.program import command

@@ -16,7 +16,9 @@ from analysis.schema import TRIALS
 from pareto.errors import UserError
 from pareto.manifest import _testbed_hosts, check_same, new_manifest, resumed_sweep
 from pareto.store import Store
-from pareto.sweep import Sweep, make_sweep, networks_of, parse_sweep
+from pareto.checked_sweep import make_sweep
+from pareto.networks import networks_of
+from pareto.sweep import Sweep, parse_sweep
 from partitions import registry
 from tests.program import Ended, command
 from tests.unit.own_codecs import simple, written
@@ -457,3 +459,73 @@ def test_a_users_own_codec_may_have_moved(tmp_path: Path) -> None:
     for other in (f"{file}:Own+zstd", f"none,{file}:Other+zstd", f"none,{file}:Own"):
         with pytest.raises(UserError, match="codec was"):
             resumed_sweep(tmp_path, {"codec": other})
+
+
+def test_a_run_may_go_on_for_longer_than_it_was_to(tmp_path: Path) -> None:
+    begun = make_sweep({"model": "alexnet", "until": "5%"})
+    (tmp_path / "manifest.json").write_text(json.dumps({"sweep": begun.model_dump(mode="json")}))
+    assert resumed_sweep(tmp_path, {}) == begun
+    wanted = resumed_sweep(tmp_path, {"until": "2%", "budget": "1h"})
+    assert wanted == begun.model_copy(update={"until": 0.02, "budget": 3600})
+    assert wanted.trials == begun.trials == 6
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("congestion", "cubic"),
+        ("initial_window", 10),
+        ("slow_start_after_idle", True),
+        ("backend", "tcp:a,tcp:c"),
+    ],
+)
+def test_a_run_goes_on_with_the_tcp_and_the_names_it_began_with(
+    tmp_path: Path, option: str, value: Any, snapshot: SnapshotAssertion
+) -> None:
+    begun = make_sweep({"model": "alexnet", "congestion": "bbr", "backend": "tcp:a,tcp:b"})
+    (tmp_path / "manifest.json").write_text(json.dumps({"sweep": begun.model_dump(mode="json")}))
+    assert resumed_sweep(tmp_path, {"congestion": "bbr"}) == begun
+    with pytest.raises(UserError) as refused:
+        resumed_sweep(tmp_path, {option: value})
+    line = str(refused.value)
+    assert option in line
+    assert str(value) in line
+    assert line == snapshot
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [({}, "--model"), ({"model": "gone.py:build"}, "gone.py"), ({"model": "nonexistent"}, "nonexistent")],
+    ids=["not given", "gone", "unknown"],
+)
+def test_a_run_that_cannot_go_on_is_one_line(
+    tmp_path: Path, options: dict[str, Any], named: str, snapshot: SnapshotAssertion
+) -> None:
+    model = tmp_path / "gone.py:build"
+    begun = make_sweep({"model": str(model), "dataset": "folder", "data_path": tmp_path})
+    recorded = {"sweep": begun.model_dump(mode="json")}
+    (tmp_path / "manifest.json").write_text(json.dumps(recorded))
+    with pytest.raises(UserError) as refused:
+        resumed_sweep(tmp_path, {**options, "data_path": tmp_path})
+    line = str(refused.value).replace(str(Path.cwd()), "HERE")
+    assert named in line
+    assert "\n" not in line
+    assert line.partition(": did you mean")[0] == snapshot  # what is like it depends on other tests' models
+
+
+def test_images_may_be_named_again_when_a_run_goes_on(tmp_path: Path) -> None:
+    begun = make_sweep({"model": "alexnet", "dataset": "folder", "data_path": tmp_path})
+    (tmp_path / "manifest.json").write_text(json.dumps({"sweep": begun.model_dump(mode="json")}))
+    assert resumed_sweep(tmp_path, {"data_path": tmp_path}) == begun
+    with pytest.raises(UserError, match=r"dataset .* folder.* cifar10"):
+        resumed_sweep(tmp_path, {"dataset": "cifar10", "data_path": tmp_path})
+
+
+def test_what_makes_a_data_set_is_named_again_when_a_run_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "data.py").write_text("")
+    dataset = f"{tmp_path / 'data.py'}:make"
+    begun = make_sweep({"model": "alexnet", "dataset": dataset})
+    (tmp_path / "manifest.json").write_text(json.dumps({"sweep": begun.model_dump(mode="json")}))
+    with pytest.raises(UserError, match="--dataset"):
+        resumed_sweep(tmp_path, {})
+    assert resumed_sweep(tmp_path, {"dataset": dataset}) == begun

@@ -12,7 +12,8 @@ from pareto.cli import app
 from pareto.hosts.host import TcpSettings
 from pareto.link.probe import Tolerance
 from pareto.options import FIELDS, OPTIONS, REQUIRED, command
-from pareto.sweep import Sweep, make_sweep, requested_sweep
+from pareto.checked_sweep import make_sweep, requested_sweep
+from pareto.sweep import Sweep
 
 
 def test_every_field_of_a_sweep_is_an_option_and_the_other_way_round() -> None:

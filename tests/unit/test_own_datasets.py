@@ -17,7 +17,8 @@ from pareto.datasets import open_named
 from pareto.errors import UserError
 from pareto.feed import image, own_inputs
 from pareto.prepare import canonical, prepare
-from pareto.sweep import Sweep, make_sweep
+from pareto.checked_sweep import make_sweep
+from pareto.sweep import Sweep
 from partitions import registry
 from partitions.graph import Input
 from tests import REPOSITORY

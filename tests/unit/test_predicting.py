@@ -14,7 +14,7 @@ from pareto.link.probe import Tolerance
 from pareto.link.profile import Bucket, Direction, Profile
 from pareto.link.trace import Step, Trace
 from pareto.predicting import doubts, networks, slack
-from pareto.sweep import profiles
+from pareto.networks import profiles
 from tests.program import command
 
 BACK = Direction(delay_s=0.02)

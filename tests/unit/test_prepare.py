@@ -13,7 +13,8 @@ from torch import Tensor
 
 from pareto.errors import UserError
 from pareto.prepare import Prepared, canonical, prepare
-from pareto.sweep import Sweep, make_sweep
+from pareto.checked_sweep import make_sweep
+from pareto.sweep import Sweep
 from partitions import registry, weights
 from partitions.torchvision_models import models
 from partitions.tracing import normalized

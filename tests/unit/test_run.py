@@ -14,7 +14,8 @@ from pareto import run, starting
 from pareto.errors import UserError
 from pareto.hosts.host import TestbedError
 from pareto.hosts.session import SessionLost
-from pareto.sweep import Sweep, make_sweep
+from pareto.checked_sweep import make_sweep
+from pareto.sweep import Sweep
 from tests.unit.two_hosts import lab_sweep
 
 

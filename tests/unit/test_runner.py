@@ -34,7 +34,8 @@ from pareto.runner import (
     link_row,
 )
 from pareto.store import Row, Store
-from pareto.sweep import Cell, profiles
+from pareto.cell import Cell
+from pareto.networks import profiles
 from tests.unit.reported import result_of
 from tests.unit.test_trial import SENSED, USAGE, WINDOWS, report
 

@@ -19,7 +19,8 @@ from pareto.host_messages import SensorSample
 from pareto.messages import Progress
 from pareto.plan import ModelFacts, Plan, Trial
 from pareto.runner import Tally
-from pareto.sweep import make_sweep, profiles
+from pareto.checked_sweep import make_sweep
+from pareto.networks import profiles
 
 FACTS = {
     "mobilenet_v2": ModelFacts(

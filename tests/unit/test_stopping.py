@@ -17,7 +17,9 @@ from pareto.constants import MOST_ROUNDS
 from pareto.plan import ModelFacts, Plan
 from pareto.runner import Tally
 from pareto.stopping import Stopping
-from pareto.sweep import Cell, Condition, Sweep, make_sweep
+from pareto.cell import Cell, Condition
+from pareto.checked_sweep import make_sweep
+from pareto.sweep import Sweep
 
 NETEMS = ("none", "20ms-20mbit")
 MODELS = {

@@ -14,7 +14,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from analysis.schema import LINKS, STAGES, TRIALS
 from pareto.store import Store, StoreError
-from pareto.sweep import Cell
+from pareto.cell import Cell
 from tests import REPOSITORY
 
 CELL = Cell("mobilenet_v2", (7,), "features.6", "tcp", "none", 1)

@@ -18,7 +18,7 @@ from pareto.link.profile import Direction, Profile
 from pareto.messages import Coded, WrongOutput
 from pareto.options import SLOWED
 from pareto.probing import own_profile
-from pareto.sweep import Cell
+from pareto.cell import Cell
 from pareto.trial import TrialResult, stage_rows, trial_row
 from tests.unit.reported import result_of
 

@@ -29,7 +29,7 @@ from pareto.plan import QUICK, ModelFacts, Trial
 from pareto.prepare import Artifact, Prepared
 from pareto.profile_messages import TimeCodecs, TimeUnits
 from pareto.sending import Meter
-from pareto.sweep import Cell
+from pareto.cell import Cell
 from pareto.trial import HostReport, TrialResult
 from pareto.workers import Workers
 from partitions.quality import Quality

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pareto.sweep import Sweep, make_sweep
+from pareto.checked_sweep import make_sweep
+from pareto.sweep import Sweep
 
 LAB = """\
 hosts:

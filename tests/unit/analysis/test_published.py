@@ -10,7 +10,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from analysis.comparing.published import ABSENT, FAILS, HOLDS, SAME, UNSURE, Beside, Published, beside
 from pareto.published import read
-from pareto.sweep import requested_sweep
+from pareto.checked_sweep import requested_sweep
 from tests import REPOSITORY
 from tests.program import command
 from tests.unit.example_run import trials, write

@@ -14,7 +14,7 @@ from analysis.runs.requests import COLUMNS, request_latencies
 from analysis.statistics.samples import needed
 from pareto.errors import UserError
 from pareto.store import Store
-from pareto.sweep import Cell
+from pareto.cell import Cell
 from tests.unit.example_run import write
 
 CELLS = [

@@ -15,7 +15,7 @@ from analysis.fronts.front import front
 from analysis.runs.load import load
 from pareto.errors import UserError
 from pareto.store import Store
-from pareto.sweep import Cell
+from pareto.cell import Cell
 from tests.unit import drawn, example_codecs
 from tests.unit.analysis.test_requests import phase
 from tests.unit.example_run import trials, write

@@ -9,7 +9,7 @@ from rich.console import Console
 from pareto.fleet.driver import Task, Testbed
 from pareto.fleet.screen import Board
 from pareto.plan import QUICK, Plan, Trial
-from pareto.sweep import Cell
+from pareto.cell import Cell
 
 TRIALS = tuple(
     Trial(Cell("m", (point,), "mid", "tcp", "wifi", 1), number, 0.1, 2.0, QUICK)

@@ -39,7 +39,7 @@ from pareto.messages import (
 from pareto.runner import link_row
 from pareto.screen import _sensed
 from pareto.store import Store
-from pareto.sweep import Cell
+from pareto.cell import Cell
 from pareto.trial import HostReport, TrialResult, stage_rows, trial_row
 from pareto.validation import read
 from tests.unit.reported import READING, SERIES, TRIAL, TRIAL_REQUEST, USAGE, facts

@@ -13,7 +13,9 @@ from pareto.prepare import canonical
 from pareto.simulated import Simulation, World
 from pareto.simulated.profiling import model_profile
 from pareto.simulated.study import rows
-from pareto.sweep import Sweep, make_sweep, profiles
+from pareto.checked_sweep import make_sweep
+from pareto.networks import profiles
+from pareto.sweep import Sweep
 
 STEADY = {"noise": {"request": 0, "trial": 0, "round": 0}}
 

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from pareto.simulated import World
-from pareto.sweep import Sweep, make_sweep
+from pareto.checked_sweep import make_sweep
+from pareto.sweep import Sweep
 
 MODEL = f"{Path(__file__).with_name('net.py')}:small"
 POINTS = 8

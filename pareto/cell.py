@@ -1,0 +1,91 @@
+"""A cell: one combination of what a sweep compares, which is measured once a round."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from analysis.schema import cell_name
+from pareto.backends import registry
+from pareto.sweep import AUTO
+from partitions.engines import registry as engine_registry
+
+Condition = tuple[str, str, int, str, str, str, int]
+"""What is the same for all points that are compared: model, network, batch size, codec, engine, requests in flight, and
+those decoded ahead."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One combination to measure. cuts: for each link, how many units run before it.
+
+    codec: what is at work there. prefetch: requests that the edge is to decode ahead. stands_for: the codecs of the
+    sweep that come to the same there (`Codec.at`).
+    """
+
+    model: str
+    cuts: tuple[int, ...]
+    point_name: str
+    backend: str
+    netem: str
+    batch_size: int
+    codec: str = "none"
+    engine: str = engine_registry.EAGER
+    in_flight: str = AUTO
+    prefetch: int = 0
+    stands_for: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def point(self) -> str:
+        """The cuts as trials.csv has them: `7`, or `3+7` in a chain of three hosts."""
+        return "+".join(map(str, self.cuts))
+
+    @property
+    def condition(self) -> Condition:
+        return self._condition(self.codec)
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """Those in which it competes: one for each codec that it stands for."""
+        codecs = self.stands_for or (self.codec,)
+        return tuple(map(self._condition, codecs))
+
+    def _condition(self, codec: str) -> Condition:
+        return (
+            self.model,
+            self.netem,
+            self.batch_size,
+            codec,
+            self.engine,
+            self.in_flight,
+            self.prefetch,
+        )
+
+    @property
+    def transport(self) -> str:
+        """The backend without its label: `tcp:4` of `tcp:4:a`."""
+        return registry.parse(self.backend).transport
+
+    @property
+    def secure(self) -> str:
+        """How it encrypts: `none`, `tls`, `aes-gcm`."""
+        return registry.parse(self.backend).secure
+
+    @property
+    def agent(self) -> str:
+        """The rpc agent that the cell needs, as `registry.BackendName.agent`."""
+        return registry.parse(self.backend).agent
+
+    @property
+    def id(self) -> str:
+        """What the names of its files begin with."""
+        return cell_name(
+            self.model,
+            self.cuts,
+            self.backend,
+            self.netem,
+            self.batch_size,
+            self.in_flight,
+            self.codec,
+            self.engine,
+            self.prefetch,
+        )
