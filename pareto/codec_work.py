@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from pareto.messages import Coded, Requests, TrialReport, Usage
+from pareto.trial_messages import Coded, Requests, TrialReport, Usage
 from pareto.store import Row
 
 PACKET_BYTES, MORE_SENT, MORE_A_REQUEST_BYTES, MORE_BYTES = 1600, 1.1, 4096, 64 << 10

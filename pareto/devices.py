@@ -18,7 +18,8 @@ from pareto import host_messages
 from pareto.hosts.session import Programs
 from pareto.hosts.testbed import Testbed
 from pareto.jsonlines import plain
-from pareto.messages import Facts, R, Request, Usage, Window
+from pareto.messages import Facts, R, Request, Window
+from pareto.trial_messages import Usage
 from pareto.worker.sensors.raspberry import NOW, SINCE_BOOT, throttled_words
 
 START_TIMEOUT_S = 60.0

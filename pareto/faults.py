@@ -18,7 +18,7 @@ from pareto.codec_work import sent_bytes, too_many_bytes
 from pareto.hosts.host import EDGE
 from pareto.link.probe import GOODPUT, OWN, Probed, Reading, Tolerance, judge
 from pareto.link.units import show_rate
-from pareto.messages import TrialReport, WrongOutput
+from pareto.trial_messages import TrialReport, WrongOutput
 from pareto.cell import Cell
 
 if TYPE_CHECKING:

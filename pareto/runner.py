@@ -17,7 +17,7 @@ from pareto.hosts.inventory import THIS_MACHINE
 from pareto.hosts.testbed import Link
 from pareto.link import probe
 from pareto.link.profile import Profile, seed_of
-from pareto.messages import Progress, WrongOutput
+from pareto.trial_messages import Progress, WrongOutput
 from pareto.options import OTHERS, SLOWED
 from pareto.plan import Plan, Trial, starts_anew
 from pareto.store import Row

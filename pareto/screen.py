@@ -24,7 +24,7 @@ from pareto.constants import MOST_ROUNDS
 from pareto.fleet.testbeds import in_words
 from pareto.hosts.host import TcpSettings, chain, gpus_in_words
 from pareto.link.profile import Profile, describe
-from pareto.messages import Progress as TrialProgress
+from pareto.trial_messages import Progress as TrialProgress
 from pareto.plan import ModelFacts, Plan, Trial, reach
 from pareto.runner import MAX_REBUILDS, Tally, Watcher
 from pareto.store import Row

@@ -26,7 +26,7 @@ from pareto.faults import (
 from pareto.hosts.host import EDGE, ROLES, SERVER
 from pareto.jsonlines import plain
 from pareto.link.probe import Tolerance
-from pareto.messages import TrialReport, Usage, WrongOutput
+from pareto.trial_messages import TrialReport, Usage, WrongOutput
 from pareto.options import OTHERS, SLOWED
 from pareto.store import Row
 from pareto.cell import Cell

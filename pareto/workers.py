@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pareto import messages, profile_messages
+from pareto import messages, profile_messages, trial_messages
 from pareto.backends import registry
 from pareto.bounds import Crossing
 from pareto.codec_work import without_codecs
@@ -21,7 +21,8 @@ from pareto.hosts.together import on_each
 from pareto.jsonlines import plain
 from pareto.link import probe
 from pareto.link.profile import Profile
-from pareto.messages import Progress, Split
+from pareto.messages import Split
+from pareto.trial_messages import Progress
 from pareto.plan import Trial, crossings
 from pareto.probing import bare, crossing_s, own_profile, probed, settle
 from pareto.run_keys import run_keys
@@ -218,7 +219,7 @@ class Workers(AnyWorkers):
         trial: Trial,
         network: Sequence[Profile],
         sampled: Callable[[dict[str, Any], Progress | None], None] | None = None,
-    ) -> TrialResult | messages.WrongOutput:
+    ) -> TrialResult | trial_messages.WrongOutput:
         """Run one trial. `sampled` gets the devices' latest samples meanwhile, about once a second, and how far the
         trial is, where it takes long.
         """
@@ -238,19 +239,19 @@ class Workers(AnyWorkers):
         compute_s = sum(stage.run_s for stage in staged.values())  # there; the plan's is the driver's own
         edge, *others = self._sessions
         alone = self._recent(cell) or self._baselines(split)
-        self._sessions.ask_all(dict.fromkeys(others, messages.GetUsage()), LOAD_TIMEOUT_S)
+        self._sessions.ask_all(dict.fromkeys(others, trial_messages.GetUsage()), LOAD_TIMEOUT_S)
         self._testbed.watch()
         watch = self._testbed.watch_strangers
         strangers = watch() if watch is not None else None
         own = self._testbed.remotes[edge].host
         pending = self._sessions[edge].post(
-            messages.RunTrial(
+            trial_messages.RunTrial(
                 split=split,
                 interface=interfaces.get(EDGE, own.data_interface),
                 peer=self.links[0].far.address if self.links else own.data_address,
                 warmup_requests=trial.warmup_requests(cell in self._proven, compute_s),
-                latency=messages.Length(*trial.effort.latency),
-                throughput=messages.Length(*trial.effort.throughput),
+                latency=trial_messages.Length(*trial.effort.latency),
+                throughput=trial_messages.Length(*trial.effort.throughput),
                 transfer_s=max((crossing.usual_s for crossing in self.crossings(cell, network)), default=0.0),
                 in_flight=None if cell.in_flight == AUTO else int(cell.in_flight),
                 prefetch=cell.prefetch,
@@ -271,14 +272,14 @@ class Workers(AnyWorkers):
             report = self._sessions[edge].report(pending, timeout_s, meanwhile)
         except SessionError:
             for role in others:  # the edge knows only that a peer is gone
-                self._sessions[role].ask(messages.GetUsage(), ANSWER_TIMEOUT_S)
+                self._sessions[role].ask(trial_messages.GetUsage(), ANSWER_TIMEOUT_S)
             raise
         self._testbed.check(every_s=0.0)
-        if isinstance(report, messages.WrongOutput):
+        if isinstance(report, trial_messages.WrongOutput):
             return report
         self._proven.add(cell)
         requests = len(report.requests.throughput.started_s)
-        served = messages.GetUsage(
+        served = trial_messages.GetUsage(
             requests,
             1 + report.throughput_window_requests,
             0 if report.coded is None else len(report.requests.latency.started_s) + requests,

@@ -19,7 +19,8 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from analysis.escaping import short, terminal
 from pareto.jsonlines import plain
-from pareto.messages import Progress, Request
+from pareto.messages import Request
+from pareto.trial_messages import Progress
 from pareto.validation import read
 
 HEARTBEAT_S = 5.0

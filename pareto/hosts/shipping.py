@@ -23,6 +23,7 @@ _TRAVELS = (
     "pareto/host_messages.py",
     "pareto/messages.py",
     "pareto/profile_messages.py",
+    "pareto/trial_messages.py",
     "pareto/pacing.py",
     "pareto/validation.py",
     "pareto/worker",

@@ -27,7 +27,7 @@ from pareto.hosts.shaping import LinkState, Shaper
 from pareto.hosts.testbed import Link, Testbed
 from pareto.link import probe
 from pareto.link.profile import Profile
-from pareto.messages import Coded, Progress, TrialReport, Usage, WrongOutput
+from pareto.trial_messages import Coded, Progress, TrialReport, Usage, WrongOutput
 from pareto.plan import OVERHEAD_S, ModelFacts, Trial, crossings
 from pareto.prepare import recipe
 from pareto.runner import AnyWorkers

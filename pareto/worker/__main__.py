@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from safetensors.torch import load_file
 
-from pareto import messages, profile_messages
+from pareto import messages, profile_messages, trial_messages
 from pareto.backends import registry, wire
 from pareto.backends.base import BackendError, Client, Layout, Server, Tensors, batches, fingerprint
 from pareto.codecs import own
@@ -216,7 +216,7 @@ class Worker:
     def roofline(self, request: profile_messages.MeasureRoofline) -> profile_messages.Roofline:
         return units.roofline(self._device, request.cpu)
 
-    def trial(self, request: messages.RunTrial) -> messages.TrialReport | messages.WrongOutput:
+    def trial(self, request: trial_messages.RunTrial) -> trial_messages.TrialReport | trial_messages.WrongOutput:
         split = request.split
         model, resident = self._loaded()
         if self._staged != split:
@@ -236,12 +236,12 @@ class Worker:
             raise Refused("not connected")
         return self._probe.measure(question)
 
-    def usage(self, request: messages.GetUsage) -> messages.Usage:
+    def usage(self, request: trial_messages.GetUsage) -> trial_messages.Usage:
         clock, cpu = self._since
         self._since = (time.perf_counter(), time.process_time())
         last = self._runs.last(request.requests, request.steady)
         traffic = self._traffic()
-        return messages.Usage(
+        return trial_messages.Usage(
             cpu_percent=100 * (self._since[1] - cpu) / (self._since[0] - clock),
             rss_bytes=host.resident_bytes(),
             peak_rss_bytes=self._peak.nbytes(),
@@ -423,8 +423,8 @@ def answers(worker: Worker) -> messages.Answers:
         profile_messages.TimeUnits: worker.units,
         profile_messages.TimeCodecs: worker.coded,
         profile_messages.MeasureRoofline: worker.roofline,
-        messages.RunTrial: worker.trial,
-        messages.GetUsage: worker.usage,
+        trial_messages.RunTrial: worker.trial,
+        trial_messages.GetUsage: worker.usage,
         Question: worker.probe,
     }
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pareto.jsonlines import Refused
-from pareto.messages import TcpConnection
+from pareto.trial_messages import TcpConnection
 
 _INFO_BYTES = 512
 _ESTABLISHED = 1

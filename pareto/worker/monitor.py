@@ -1,7 +1,7 @@
 """`python -m pareto.worker.monitor`: samples this device while a worker runs. It needs no torch.
 
 A process of its own, so that sampling never holds the lock of the worker's interpreter. Its requests and the fields of
-a sample are declared in `pareto.messages`.
+a sample are declared in `pareto.host_messages`.
 """
 
 from __future__ import annotations

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 import torch
 
 from pareto.backends.base import Client, Reply, Tensors, check_order, layout, nbytes
-from pareto.messages import Length, Window
+from pareto.messages import Window
+from pareto.trial_messages import Length
 from pareto.pacing import MAX_LATENCY_REQUESTS, in_bursts
 
 Compute = Callable[[Tensors], Tensors]

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from pareto.backends.base import Layout, Tensors, nbytes
 from pareto.codecs.registry import Codec
-from pareto.messages import Coded, Window
+from pareto.messages import Window
+from pareto.trial_messages import Coded
 from pareto.pacing import MAX_THROUGHPUT_REQUESTS
 from pareto.worker.device import Device
 from pareto.worker.sensors.processor import throttled_s, throttling

@@ -12,7 +12,7 @@ from pyroute2 import netns
 from pareto.constants import GOODPUT
 from pareto.jsonlines import plain
 from pareto.link.probe import Question
-from pareto.messages import GetUsage
+from pareto.trial_messages import GetUsage
 from pareto.worker.datagrams import PAYLOAD_SHARE
 from tests.integration.relay_net import SERVER, Net, Relay, prompt, settled
 from tests.less_than_root import needs_networks

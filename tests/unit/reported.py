@@ -6,18 +6,8 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from pareto.messages import (
-    Cuda,
-    Facts,
-    Length,
-    Phases,
-    Requests,
-    RunTrial,
-    Split,
-    TcpConnection,
-    TrialReport,
-    Usage,
-)
+from pareto.messages import Cuda, Facts, Split
+from pareto.trial_messages import Length, Phases, Requests, RunTrial, TcpConnection, TrialReport, Usage
 from pareto.trial import HostReport, TrialResult
 
 TRIAL: dict[str, Any] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pareto.codec_work import CodecWork, too_many_bytes
-from pareto.messages import Coded
+from pareto.trial_messages import Coded
 from tests.unit.reported import result_of
 from tests.unit.test_trial import USAGE, report
 

@@ -20,7 +20,7 @@ from pareto.hosts.connection import PipeWire
 from pareto.hosts.host import EDGE, SERVER
 from pareto.hosts.session import SessionError
 from pareto.hosts.testbed import Testbed
-from pareto.messages import Usage
+from pareto.trial_messages import Usage
 from tests import REPOSITORY
 from tests.unit.far_end import HOSTS, FarEnd, StandIn, bed_of
 from tests.unit.reported import facts

@@ -15,7 +15,7 @@ from syrupy.assertion import SnapshotAssertion
 from pareto.hosts.connection import PipeWire
 from pareto.hosts.session import Session, SessionError, SessionLost
 from pareto.jsonlines import MAX_WAITING_BYTES
-from pareto.messages import Progress
+from pareto.trial_messages import Progress
 from tests import REPOSITORY
 
 PROGRAM = """

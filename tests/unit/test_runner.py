@@ -21,7 +21,7 @@ from pareto.hosts.shaping import LinkState, Shaper
 from pareto.hosts.testbed import Link
 from pareto.link.probe import GOODPUT, STILL, Probed, Reading, Sample, Tolerance
 from pareto.link.profile import Direction, Profile
-from pareto.messages import Progress, WrongOutput
+from pareto.trial_messages import Progress, WrongOutput
 from pareto.plan import QUICK, ModelFacts, Plan, Trial, crossings
 from pareto.runner import (
     MAX_FAILURES_IN_A_ROW,

@@ -16,7 +16,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from pareto import cli, console, plan, profile_files, screen
 from pareto.host_messages import SensorSample
-from pareto.messages import Progress
+from pareto.trial_messages import Progress
 from pareto.plan import ModelFacts, Plan, Trial
 from pareto.runner import Tally
 from pareto.checked_sweep import make_sweep

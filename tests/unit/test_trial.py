@@ -15,7 +15,7 @@ from pareto.codec_work import without_codecs
 from pareto.faults import crossed_late
 from pareto.link.probe import GOODPUT, OWN, Probed, Reading, Tolerance, judge
 from pareto.link.profile import Direction, Profile
-from pareto.messages import Coded, WrongOutput
+from pareto.trial_messages import Coded, WrongOutput
 from pareto.options import SLOWED
 from pareto.probing import own_profile
 from pareto.cell import Cell

@@ -12,7 +12,8 @@ import pytest
 from pareto.hosts import session
 from pareto.hosts.connection import PipeWire
 from pareto.hosts.session import Session, SessionError, SessionLost
-from pareto.messages import Progress, WarmUp, WrongOutput
+from pareto.messages import WarmUp
+from pareto.trial_messages import Progress, WrongOutput
 from tests.unit.reported import TRIAL_REQUEST
 
 CEILING_S = 60.0

@@ -25,17 +25,8 @@ from pareto.hosts.session import Session, SessionError, SessionLost
 from pareto.jsonlines import plain
 from pareto.link.probe import OWN, Probed, Question, Reading, Tolerance, judge
 from pareto.link.profile import Direction, Profile
-from pareto.messages import (
-    GetFacts,
-    GetUsage,
-    LoadStage,
-    Request,
-    RunTrial,
-    Split,
-    TrialReport,
-    Usage,
-    WarmUp,
-)
+from pareto.messages import GetFacts, LoadStage, Request, Split, WarmUp
+from pareto.trial_messages import GetUsage, RunTrial, TrialReport, Usage
 from pareto.runner import link_row
 from pareto.screen import _sensed
 from pareto.store import Store

@@ -206,6 +206,7 @@ def test_only_what_workers_need_travels(folder: Path) -> None:
         "messages.py",
         "pacing.py",
         "profile_messages.py",
+        "trial_messages.py",
         "validation.py",
         "worker",
         "backends",

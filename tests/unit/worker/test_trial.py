@@ -16,7 +16,8 @@ from pareto.backends.base import Client, Layout, Tensors, layout
 from pareto.backends.tcp import TcpClient, TcpServer
 from pareto.codecs.registry import Codec, parse
 from pareto.jsonlines import Refused
-from pareto.messages import Length, Progress, RunTrial, Split, WrongOutput
+from pareto.messages import Split
+from pareto.trial_messages import Length, Progress, RunTrial, WrongOutput
 from pareto.worker import trial
 from pareto.worker.device import Device
 from pareto.worker.phases import Phase, Sample

@@ -30,23 +30,8 @@ from pareto.codecs.registry import parse
 from pareto.errors import UserError
 from pareto.jsonlines import Refused, plain
 from pareto.link.probe import Question
-from pareto.messages import (
-    Connect,
-    GetFacts,
-    GetUsage,
-    Length,
-    Listen,
-    LoadModel,
-    LoadStage,
-    MeasureBaseline,
-    OwnCodec,
-    RunTrial,
-    Split,
-    StageLoaded,
-    TrialReport,
-    WarmUp,
-    WrongOutput,
-)
+from pareto.messages import Connect, GetFacts, Listen, LoadModel, LoadStage, MeasureBaseline, OwnCodec, Split, StageLoaded, WarmUp
+from pareto.trial_messages import GetUsage, Length, RunTrial, TrialReport, WrongOutput
 from pareto.validation import read
 from pareto.worker import device, host
 from pareto.worker.__main__ import Worker, _answering, _layout, answers
