@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import platform
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
@@ -20,6 +20,8 @@ from pareto.codecs.registry import is_own
 from pareto.errors import UserError
 from pareto.fleet.testbeds import several
 from pareto.hosts.inventory import SIMULATED, THIS_MACHINE
+from pareto.hosts.testbed import Link
+from pareto.link.profile import Profile
 from pareto.options import OPTIONS
 from pareto.store import Store, read_manifest
 from pareto.checked_sweep import check_sweep
@@ -75,6 +77,19 @@ def driver() -> dict[str, Any]:
         "kernel": platform.release(),
         "python": platform.python_version(),
         "packages": {name: version(name) for name in _PACKAGES},
+    }
+
+
+def link_facts(
+    networks: Mapping[str, Sequence[Profile]], links: Sequence[Link], shaped: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
+    """For the manifest: by network and link, the profile as asked, and what the shaper read back."""
+    return {
+        name: {
+            link.name: {**profile.record(), "in_force": shaped.get(name, {}).get(link.name)}
+            for link, profile in zip(links, network, strict=True)
+        }
+        for name, network in networks.items()
     }
 
 

@@ -24,10 +24,10 @@ from pareto.hosts.connection import FAULTS
 from pareto.hosts.host import TestbedError
 from pareto.hosts.inventory import SIMULATED, THIS_MACHINE
 from pareto.hosts.testbed import Testbed, require_testbed
-from pareto.manifest import check_same, driver, new_manifest, resume_command, utc_now
+from pareto.manifest import check_same, driver, link_facts, new_manifest, resume_command, utc_now
 from pareto.model_names import may_be_model
 from pareto.plan import ModelFacts, Plan
-from pareto.runner import Aborted, AnyWorkers, Runner, Sink, Tally, Watcher, link_facts
+from pareto.runner import Aborted, AnyWorkers, Runner, Sink, Tally, Watcher
 from pareto.stopping import Stopping
 from pareto.store import Store, StoreError
 from pareto.cell import Condition

@@ -22,7 +22,7 @@ from pareto.options import OTHERS, SLOWED
 from pareto.plan import Plan, Trial, starts_anew
 from pareto.store import Row
 from pareto.cell import Cell
-from pareto.trial import TrialResult, stage_rows, trial_row
+from pareto.trial import TrialResult, link_row, stage_rows, trial_row
 
 MAX_FAILURES_IN_A_ROW = 5
 MAX_REBUILDS = 3
@@ -395,39 +395,6 @@ class Runner:
     def _date(self) -> str:
         began, then = self._began
         return (began + timedelta(seconds=self.now() - then)).isoformat(timespec="milliseconds")
-
-
-def link_row(profile: Profile, reading: probe.Reading, span: probe.Span) -> Row:
-    """The columns of link.csv for what was asked of a link (the mean, where it changes) and measured."""
-    out, back = profile.typical.directions
-    samples = reading.sample, reading.sample_back
-    return {
-        "asked_rtt_s": profile.rtt_s,
-        "asked_rate_bps": out.rate_bps,
-        "asked_rate_back_bps": back.rate_bps,
-        "rtt_s": reading.rtt_s,
-        "rate_bps": reading.rate_bps,
-        "rate_back_bps": reading.rate_back_bps,
-        "asked_loss": probe.missing_share(out) if samples[0] else None,
-        "asked_loss_back": probe.missing_share(back) if samples[1] else None,
-        "datagrams": sum(sample.sent for sample in samples if sample) or None,
-        "loss": samples[0].lost / samples[0].sent if samples[0] else None,
-        "loss_back": samples[1].lost / samples[1].sent if samples[1] else None,
-        "position_s": span[0] if profile.period_s is not None else None,
-    }
-
-
-def link_facts(
-    networks: Mapping[str, Sequence[Profile]], links: Sequence[Link], shaped: Mapping[str, Mapping[str, Any]]
-) -> dict[str, Any]:
-    """For the manifest: by network and link, the profile as asked, and what the shaper read back."""
-    return {
-        name: {
-            link.name: {**profile.record(), "in_force": shaped.get(name, {}).get(link.name)}
-            for link, profile in zip(links, network, strict=True)
-        }
-        for name, network in networks.items()
-    }
 
 
 def _id(trial: Trial) -> str:

@@ -25,7 +25,9 @@ from pareto.faults import (
 )
 from pareto.hosts.host import EDGE, ROLES, SERVER
 from pareto.jsonlines import plain
+from pareto.link import probe
 from pareto.link.probe import Tolerance
+from pareto.link.profile import Profile
 from pareto.trial_messages import TrialReport, Usage, WrongOutput
 from pareto.options import OTHERS, SLOWED
 from pareto.store import Row
@@ -306,6 +308,26 @@ def trial_row(
         **{f"{role}_{name}": value for role in ROLES for name, value in loads.get(role, {}).items()},
         "strangers_percent": result.strangers_percent,
         "full_cores": _full_cores(loads, report.throughput_ips / bound_ips),
+    }
+
+
+def link_row(profile: Profile, reading: probe.Reading, span: probe.Span) -> Row:
+    """The columns of link.csv for what was asked of a link (the mean, where it changes) and measured."""
+    out, back = profile.typical.directions
+    samples = reading.sample, reading.sample_back
+    return {
+        "asked_rtt_s": profile.rtt_s,
+        "asked_rate_bps": out.rate_bps,
+        "asked_rate_back_bps": back.rate_bps,
+        "rtt_s": reading.rtt_s,
+        "rate_bps": reading.rate_bps,
+        "rate_back_bps": reading.rate_back_bps,
+        "asked_loss": probe.missing_share(out) if samples[0] else None,
+        "asked_loss_back": probe.missing_share(back) if samples[1] else None,
+        "datagrams": sum(sample.sent for sample in samples if sample) or None,
+        "loss": samples[0].lost / samples[0].sent if samples[0] else None,
+        "loss_back": samples[1].lost / samples[1].sent if samples[1] else None,
+        "position_s": span[0] if profile.period_s is not None else None,
     }
 
 

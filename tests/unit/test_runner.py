@@ -31,11 +31,11 @@ from pareto.runner import (
     Runner,
     Tally,
     Watcher,
-    link_row,
 )
 from pareto.store import Row, Store
 from pareto.cell import Cell
 from pareto.networks import profiles
+from pareto.trial import link_row
 from tests.unit.reported import result_of
 from tests.unit.test_trial import SENSED, USAGE, WINDOWS, report
 

@@ -27,11 +27,10 @@ from pareto.link.probe import OWN, Probed, Question, Reading, Tolerance, judge
 from pareto.link.profile import Direction, Profile
 from pareto.messages import GetFacts, LoadStage, Request, Split, WarmUp
 from pareto.trial_messages import GetUsage, RunTrial, TrialReport, Usage
-from pareto.runner import link_row
 from pareto.screen import _sensed
 from pareto.store import Store
 from pareto.cell import Cell
-from pareto.trial import HostReport, TrialResult, stage_rows, trial_row
+from pareto.trial import HostReport, TrialResult, link_row, stage_rows, trial_row
 from pareto.validation import read
 from tests.unit.reported import READING, SERIES, TRIAL, TRIAL_REQUEST, USAGE, facts
 
