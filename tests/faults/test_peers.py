@@ -22,7 +22,7 @@ from pareto.hosts.host import EDGE, SERVER, Host
 from pareto.hosts.shipping import Parcel
 from pareto.messages import Connect, Loaded, LoadModel, handlers
 from pareto.worker import device
-from pareto.worker.__main__ import Worker, answers
+from pareto.worker.worker import Worker, answers
 from pareto.workers import Workers
 from tests.faults import hostile
 from tests.faults.harness import Harness, Struck, once, tiny_model

@@ -7,7 +7,7 @@ from typing import Any
 from pareto import jsonlines
 from pareto.messages import handlers
 from pareto.worker import connections, device
-from pareto.worker.__main__ import Worker, answers
+from pareto.worker.worker import Worker, answers
 
 
 class WatchedWorker(Worker):

@@ -17,7 +17,7 @@ from pareto.messages import LoadModel
 from pareto.profile_messages import CodecRuns, TimeCodecs
 from pareto.validation import read
 from pareto.worker import codings, device
-from pareto.worker.__main__ import Worker, answers
+from pareto.worker.worker import Worker, answers
 from partitions import weights
 from partitions.recipe import Recipe
 from tests.unit.small_models import small

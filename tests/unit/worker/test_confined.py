@@ -12,7 +12,7 @@ from syrupy.assertion import SnapshotAssertion
 from pareto import messages, profile_messages
 from pareto.jsonlines import Refused
 from pareto.messages import Request
-from pareto.worker.__main__ import Worker, answers
+from pareto.worker.worker import Worker, answers
 from pareto.worker.confined import Confinement
 from pareto.worker.device import named
 

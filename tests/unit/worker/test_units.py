@@ -19,7 +19,7 @@ from pareto.messages import LoadModel, LoadStage, Split
 from pareto.profile_messages import MeasureRoofline, TimeUnits, UnitRuns
 from pareto.validation import read
 from pareto.worker import device, units
-from pareto.worker.__main__ import Worker, answers
+from pareto.worker.worker import Worker, answers
 from partitions import model as partitioned
 from partitions import weights
 from partitions.recipe import Recipe

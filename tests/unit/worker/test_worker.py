@@ -34,7 +34,8 @@ from pareto.messages import Connect, GetFacts, Listen, LoadModel, LoadStage, Mea
 from pareto.trial_messages import GetUsage, Length, RunTrial, TrialReport, WrongOutput
 from pareto.validation import read
 from pareto.worker import device, host
-from pareto.worker.__main__ import Worker, _answering, _layout, answers
+from pareto.worker.__main__ import _answering
+from pareto.worker.worker import Worker, _layout, answers
 from partitions import allocator, proof, registry, weights
 from partitions import model as partitioned
 from partitions.engines import registry as engines
