@@ -1,15 +1,16 @@
-"""The points of one workload in one network, ranked; how sure it is, and from what rate or delay on another is best."""
+"""The points of one workload in one network, ranked, and how sure it is."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from analysis.advice.crossovers import Crossover, crossovers
 from analysis.advice.observed import CELL, KEPT, MIN_ROUNDS
 from analysis.advice.predict import Ensemble, Predictor
 from analysis.advice.rivals import Rival, Tried, sentence
@@ -18,7 +19,7 @@ from analysis.fronts.where import Where
 from analysis.naming import count
 from analysis.prediction.network import Network
 from analysis.statistics import posterior
-from analysis.statistics.samples import Bools, Floats, interval
+from analysis.statistics.samples import Bools, Floats
 from analysis.statistics.significance import median_intervals
 from analysis.wording import EDGE, SERVER, doing, duration, order, place, sent
 from pareto.errors import UserError
@@ -29,16 +30,6 @@ NAMED = 3
 """Points that are named where none is likely the best."""
 EVEN = 0.5
 """If they have less probability together, naming them would say nothing."""
-RATES_BPS = (1e4, 1e11)
-DELAYS_S = (1e-5, 2.0)
-"""No crossover is looked for beyond these ranges: no network is there."""
-STEPS = 401
-"""Places looked at from one end of a range to the other, in equal ratios; a crossover between two is then found to
-rounding. A point that is best between two of them only is not seen."""
-_TINY = 1e-9
-"""Costs closer than this share are the same."""
-
-Cost = Callable[[Floats], Floats]
 
 
 @dataclass(frozen=True)
@@ -82,24 +73,6 @@ class Choice:
     def figure(self, objective: str) -> str:
         """Latency or throughput in words: `41 ms`, `38 images/s`."""
         return duration(self.latency_s) if objective == "latency" else f"{self.throughput_ips:.3g} images/s"
-
-
-@dataclass(frozen=True)
-class Crossover:
-    """From `at` on (s of `delay`, or bit/s of `rate`, out), up or down from the wanted network, `cell` is best.
-
-    `low`, `high`: 95 % interval, NaN where there is none: too few rounds (`analysis.statistics.samples.interval`), or
-    too many of them have no such crossover. `cell`: row of the predictor's cells. `extrapolated`: beyond what the
-    measured profiles span.
-    """
-
-    along: str
-    upwards: bool
-    at: float
-    cell: int
-    low: float
-    high: float
-    extrapolated: bool
 
 
 @dataclass(frozen=True)
@@ -327,88 +300,3 @@ def _choices(
             central.cells.to_dict("records"), np.transpose([*figures, shares]), strict=True
         )
     )
-
-
-def crossovers(
-    central: Predictor,
-    by_round: Predictor,
-    present: Bools,
-    network: Network,
-    objective: str,
-    measured: Sequence[Network],
-) -> list[Crossover]:
-    """Crossovers to another point: the nearest on each side, along the rate at this delay, then along the delay.
-
-    `by_round`: the same cells from each round alone; `present`: rounds x cells, which of these were measured.
-    `measured`: the networks of the profiles. The way back stays as it is. The interval is that of the median of the
-    rounds' own crossovers.
-    """
-    result = []
-    points = _points(central)
-    for along, field, ends in (("rate", "rate_bps", RATES_BPS), ("delay", "delay_s", DELAYS_S)):
-        here = min(max(getattr(network, field), ends[0]), ends[1])
-        span = [getattr(each, field) for each in measured]
-        for upwards, end in ((True, ends[1]), (False, ends[0])):
-            switch = _switch(_cost(central, network, field, objective), points, here, end)
-            if switch is None:
-                continue
-            at, before, after = switch
-            pair = _cost(by_round.only(np.array([before, after])), network, field, objective)
-            low, high = _crossover_interval(pair, present[:, before] & present[:, after], at, ends, upwards)
-            extrapolated = not min(span, default=math.inf) <= at <= max(span, default=-math.inf)
-            result.append(Crossover(along, upwards, at, after, low, high, extrapolated))
-    return result
-
-
-def _points(predictor: Predictor) -> npt.NDArray[Any]:
-    """Each cell's codec and point. With another codec it is another choice: which is better hangs on the network."""
-    names = predictor.cells["codec"].astype("str") + " " + predictor.cells["point"].astype("str")
-    return np.asarray(names)
-
-
-def _cost(predictor: Predictor, network: Network, field: str, objective: str) -> Cost:
-    """The costs by values of one field, which end in an axis of length 1 for a resampled predictor."""
-    return lambda values: predictor.cost(objective, **vars(network) | {field: values})
-
-
-def _switch(cost: Cost, points: npt.NDArray[Any], here: float, end: float) -> tuple[float, int, int] | None:
-    """Where the point that is best `here` is first beaten on the way to `end`: place, its cell, the better one."""
-    best = int(np.argmin(cost(np.array([here]))[0]))
-    # The same point over another backend is no other point: which backend is better does not hang on the network.
-    mine = points == points[best]
-    if mine.all():
-        return None
-
-    def beaten(costs: Floats) -> Bools:
-        return np.asarray(costs[..., ~mine].min(axis=-1) < costs[..., mine].min(axis=-1) * (1 - _TINY))
-
-    places = np.geomspace(here, end, STEPS)
-    after = np.flatnonzero(beaten(cost(places)))
-    if not len(after) or after[0] == 0:
-        return None
-    near, far = map(float, places[after[0] - 1 : after[0] + 1])
-    while not math.isclose(near, far, rel_tol=1e-9):
-        middle = math.sqrt(near * far)
-        near, far = (near, middle) if beaten(cost(np.array([middle])))[0] else (middle, far)
-    return far, best, int(np.argmin(np.where(mine, np.inf, cost(np.array([far]))[0])))
-
-
-def _crossover_interval(
-    pair: Cost, kept: Bools, at: float, ends: tuple[float, float], upwards: bool
-) -> tuple[float, float]:
-    """The interval of where the second of two cells becomes better, in each round at the place nearest to `at`."""
-    places = np.geomspace(*ends, STEPS)[:: 1 if upwards else -1]
-    costs = pair(places[:, None])[:, kept]
-    ahead, logs = costs[..., 0] - costs[..., 1], np.log(places)
-    step, number = np.nonzero((ahead[:-1] <= 0) & (ahead[1:] > 0))
-    before, after = ahead[step, number], ahead[step + 1, number]
-    crossed = np.full(ahead[1:].shape, np.nan)
-    crossed[step, number] = logs[step] + (logs[step + 1] - logs[step]) * before / (before - after)
-    # A round without one: the second is better everywhere, so from before the first place on, or nowhere.
-    outside = np.where(ahead[0] > 0, -np.inf, np.inf) * (1 if upwards else -1)
-    off = np.where(np.isnan(crossed), np.inf, np.abs(crossed - math.log(at)))
-    nearest = np.take_along_axis(crossed, off.argmin(axis=0)[None], axis=0)[0]
-    both = interval(np.where(np.isnan(nearest), outside, nearest))
-    if both is None or not np.isfinite(both).all():
-        return math.nan, math.nan
-    return math.exp(both[0]), math.exp(both[1])

@@ -10,7 +10,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from analysis.advice.advise import Advice, sentence
-from analysis.advice.ranking import DELAYS_S, RATES_BPS, Choice
+from analysis.advice.crossovers import DELAYS_S, RATES_BPS
+from analysis.advice.ranking import Choice
 from analysis.naming import ANY_NOTE, backend_name, point_label, time_unit
 from analysis.tables.columns import UNKNOWN, Column, Framed, framed, number, spans, sureness
 from analysis.wording import EDGE, SERVER, duration, interval, percent, rate

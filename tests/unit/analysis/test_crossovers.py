@@ -1,0 +1,147 @@
+"""From where on another point is better, against the closed form of a known model."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from analysis.advice.crossovers import RATES_BPS, Crossover, crossovers
+from analysis.advice.observed import MEASURES, Observed, observe
+from analysis.advice.predict import predictor
+from analysis.prediction.network import Network
+from pareto.constants import GOODPUT
+from tests.unit import simulated_network as world
+
+NEAR = Network(0.006, 1e6)
+"""Where all on the edge is best, and a faster link would change it."""
+
+
+def observed(**asked: Any) -> Observed:
+    rows = world.trials(**asked)
+    return observe(rows, world.stages(rows), asked.get("profiles") or world.PROFILES)
+
+
+def found_in(of: Observed, network: Network, objective: str = "latency") -> list[Crossover]:
+    by_round = predictor(of, np.arange(len(of.stratum))[:, None])
+    known = list(world.PROFILES.values())
+    return crossovers(predictor(of), by_round, of.present, network, objective, known)
+
+
+def one(found: list[Crossover], along: str, upwards: bool) -> Crossover:
+    (switch,) = (each for each in found if each.along == along and each.upwards == upwards)
+    return switch
+
+
+def gains_s(network: Network) -> Any:
+    """By how much each cut over tcp would beat all on the edge on a link without a limit."""
+    unlimited = replace(network, rate_bps=math.inf)
+    return (world.EDGE_S[-1] - world.latency_s(unlimited, "tcp"))[:-1]
+
+
+def test_the_rate_from_which_a_split_pays_is_that_of_the_closed_form():
+    of = observed(noise=0.0)
+    found = found_in(of, NEAR)
+    rates_bps = 8 * world.PAYLOAD_BYTES[:-1] / GOODPUT / gains_s(NEAR)
+    rates_bps = np.where(rates_bps > 0, rates_bps, np.inf)
+    up = one(found, "rate", True)
+    assert up.at == pytest.approx(rates_bps.min(), rel=1e-6)
+    assert of.cells["point"][up.cell] == str(rates_bps.argmin())
+    assert of.cells["backend"][up.cell] == "tcp"
+    assert not up.extrapolated
+    assert not [each for each in found if each.along == "rate" and not each.upwards]
+
+
+def test_the_delay_up_to_which_a_split_pays_is_that_of_the_closed_form():
+    of = observed(noise=0.0)
+    network = Network(0.2, 100e6)
+    found = found_in(of, network)
+    undelayed = gains_s(replace(network, delay_s=0.0))
+    delays_s = undelayed - 8 * world.PAYLOAD_BYTES[:-1] / GOODPUT / network.rate_bps
+    down = one(found, "delay", False)
+    assert down.at == pytest.approx(delays_s.max(), rel=1e-6)
+    assert of.cells["point"][down.cell] == str(delays_s.argmax())
+    assert not [each for each in found if each.along == "delay" and each.upwards]
+    assert not [each for each in found if each.along == "rate"]
+
+
+def test_throughput_changes_hands_where_the_link_becomes_the_slowest_step():
+    of = observed(noise=0.0)
+    network = Network(0.001, 100e6)
+    found = found_in(of, network, "throughput")
+    # Cut 1 has stages of 10 ms: best while its 150 kB cross quicker than that, and until the image does in 12 ms.
+    best = int(np.argmax(world.throughput_ips(network)))
+    assert best == 1
+    down = one(found, "rate", False)
+    period_s = world.EDGE_S[2]  # what cut 2 takes
+    assert of.cells["point"][down.cell] == "2"
+    assert down.at == pytest.approx(8 * world.PAYLOAD_BYTES[1] / GOODPUT / period_s, rel=1e-6)
+    assert not [each for each in found if each.along == "rate" and each.upwards]
+
+
+def test_beyond_the_measured_profiles_it_is_extrapolated():
+    of = observed(noise=0.0)
+    assert not one(found_in(of, NEAR), "rate", True).extrapolated
+    slower = replace(of, networks={"fast": world.PROFILES["fast"]})
+    known = [world.PROFILES["fast"]]
+    by_round = predictor(slower, np.arange(6)[:, None])
+    found = crossovers(predictor(slower), by_round, of.present, NEAR, "latency", known)
+    assert one(found, "rate", True).extrapolated
+
+
+def test_where_nothing_is_ever_better_nothing_is_found():
+    quick_edge = observed(noise=0.0, edge_s=world.EDGE_S / 100)
+    assert found_in(quick_edge, Network(0.05, 5e6)) == []
+    slow_edge = observed(noise=0.0, edge_s=world.EDGE_S * 1e6)
+    assert found_in(slow_edge, Network(0.001, 1e9)) == []
+
+
+def test_neither_equal_points_nor_backends_take_over_from_each_other():
+    of = observed(noise=0.0)
+    by_round = predictor(of, np.arange(6)[:, None])
+    same = np.zeros(3, dtype=int)
+    twins = replace(predictor(of).only(same), cells=of.cells.iloc[[0, 2, 4]].reset_index(drop=True))
+    assert crossovers(twins, by_round.only(same), of.present, NEAR, "latency", []) == []
+    # rpc is now better from some rate on, which is another backend and no other point.
+    both = np.array([0, 1])
+    central = predictor(of).only(both)
+    central = replace(central, work_s=np.array([0.012, 0.0]), payload_bytes=np.array([600e3, 650e3]))
+    assert central.cells["backend"].tolist() == ["tcp", "rpc"]
+    assert np.argmin(central.latency_s(0.006, 1e6)) != np.argmin(central.latency_s(0.006, 1e9))
+    assert crossovers(central, by_round.only(both), of.present, NEAR, "latency", []) == []
+
+
+def test_intervals_need_six_rounds_and_rounds_that_have_it():
+    assert math.isnan(one(found_in(observed(rounds=5), NEAR), "rate", True).low)
+    up = one(found_in(observed(rounds=6), NEAR), "rate", True)
+    assert RATES_BPS[0] < up.low <= up.at <= up.high < RATES_BPS[1]
+    # At so large a noise some rounds have it nowhere.
+    wild = one(found_in(observed(rounds=6, noise=0.6, seed=3), NEAR), "rate", True)
+    assert math.isnan(wild.low)
+
+
+def test_a_round_without_the_crossover_counts_as_beyond_all_others():
+    for rounds, known in ((7, False), (20, True)):
+        rows = world.trials(rounds=rounds, noise=0.01)
+        never = (rows["round"] == 1) & rows["point"].isin(["0", "1", "2", "3"])
+        rows.loc[never, ["edge_s", "latency_s"]] += 0.2
+        of = observe(rows, world.stages(rows), world.PROFILES)
+        assert math.isnan(one(found_in(of, NEAR), "rate", True).high) != known
+
+
+def test_intervals_cover_the_true_crossover():
+    """Of 100 runs of 8 rounds each."""
+    runs, rounds = 100, 8
+    every = observed(rounds=runs * rounds, noise=0.02, backends=("tcp",))
+    truth = 8 * world.PAYLOAD_BYTES[3] / GOODPUT / gains_s(NEAR)[3]
+    held = []
+    for first in range(0, runs * rounds, rounds):
+        part = slice(first, first + rounds)
+        rows = {name: getattr(every, name)[part] for name in MEASURES}
+        up = one(found_in(replace(every, stratum=every.stratum[part], **rows), NEAR), "rate", True)
+        assert up.cell == 3
+        held.append(up.low <= truth <= up.high)
+    assert np.mean(held) >= 0.89  # of 100, with 95 % each, fewer are one case in a hundred
