@@ -247,8 +247,8 @@ def netem_check(
     **options: Any,
 ) -> None:
     """Put profiles on the link and measure it: what each asks for against what it gives, with a picture."""
-    from pareto.link import units
     from pareto.checked_sweep import make_sweep
+    from pareto.link import units
     from pareto.networks import networks_to_check
 
     wanted = make_sweep({"model": "any", "netem": ",".join(profiles), "testbed": testbed, **options})

@@ -53,10 +53,10 @@ def join(
     certificates: Certificates = None,
 ) -> None:
     """Let the sweeps at a scheduler measure on a testbed of this machine's, until Ctrl-C."""
+    from pareto.checked_sweep import make_sweep
     from pareto.fleet import cluster, driver, member
     from pareto.fleet.testbeds import several
     from pareto.hosts.testbed import require_testbed
-    from pareto.checked_sweep import make_sweep
 
     cluster.check_address("--scheduler", scheduler, certificates)
     if several(testbed) != (testbed,):

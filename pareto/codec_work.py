@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from pareto.trial_messages import Coded, Requests, TrialReport, Usage
 from pareto.store import Row
+from pareto.trial_messages import Coded, Requests, TrialReport, Usage
 
 PACKET_BYTES, MORE_SENT, MORE_A_REQUEST_BYTES, MORE_BYTES = 1600, 1.1, 4096, 64 << 10
 """A codec's bytes on the interface: headers of packets, a backend's own messages, acknowledgements, and the monitor."""

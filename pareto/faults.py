@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 from analysis.schema import status_of
 from pareto import devices
 from pareto.bounds import Crossing
+from pareto.cell import Cell
 from pareto.codec_work import sent_bytes, too_many_bytes
 from pareto.hosts.host import EDGE
 from pareto.link.probe import GOODPUT, OWN, Probed, Reading, Tolerance, judge
 from pareto.link.units import show_rate
 from pareto.trial_messages import TrialReport, WrongOutput
-from pareto.cell import Cell
 
 if TYPE_CHECKING:
     from pareto.trial import TrialResult

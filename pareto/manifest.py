@@ -16,16 +16,16 @@ from typing import Any
 
 from analysis.runs.manifest import FILE as MANIFEST
 from pareto import COMMAND, __version__, dataset_names, profile_files
+from pareto.checked_sweep import check_sweep
 from pareto.codecs.registry import is_own
 from pareto.errors import UserError
 from pareto.fleet.testbeds import several
 from pareto.hosts.inventory import SIMULATED, THIS_MACHINE
 from pareto.hosts.testbed import Link
 from pareto.link.profile import Profile
+from pareto.networks import ALONG, Networks
 from pareto.options import OPTIONS
 from pareto.store import Store, read_manifest
-from pareto.checked_sweep import check_sweep
-from pareto.networks import ALONG, Networks
 from pareto.sweep import Sweep, coding, parse_sweep
 
 Records = Mapping[str, dict[str, Any]]

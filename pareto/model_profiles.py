@@ -24,6 +24,7 @@ from analysis.naming import file_stem
 from analysis.statistics.samples import intervals
 from pareto import PROFILES, codec_times, dataset_names, simulated
 from pareto.backend_costs import added, reading_of
+from pareto.checked_sweep import NOT_PROFILED
 from pareto.console import duration
 from pareto.devices import energy_per_image
 from pareto.errors import UserError
@@ -33,13 +34,12 @@ from pareto.hosts.testbed import Testbed, require_testbed
 from pareto.link.probe import Reading
 from pareto.link.profile import Direction, Profile
 from pareto.manifest import utc_now
+from pareto.networks import links_of
 from pareto.plain_files import written
 from pareto.prepare import Prepared, canonical, prepare, recipe
 from pareto.profile_messages import TimeCodecs, TimeUnits, UnitRuns
 from pareto.sending import Meter
 from pareto.starting import testbed_of
-from pareto.checked_sweep import NOT_PROFILED
-from pareto.networks import links_of
 from pareto.sweep import Sweep
 from pareto.workers import NOT_SHAPED, Workers
 from partitions import costs, registry

@@ -10,14 +10,14 @@ from dataclasses import dataclass, field, replace
 
 from pareto import bounds, warming
 from pareto.backends import registry
+from pareto.cell import Cell, Condition
 from pareto.codecs.registry import NONE
 from pareto.errors import UserError
 from pareto.link import probe
 from pareto.link.profile import Profile
+from pareto.networks import ALONG
 from pareto.pacing import in_bursts, in_flight
 from pareto.stage_builds import StageBuilds
-from pareto.cell import Cell, Condition
-from pareto.networks import ALONG
 from pareto.sweep import AUTO, Sweep
 
 OVERHEAD_S = 0.17

@@ -16,9 +16,9 @@ from pareto import PROFILES
 from pareto.link.probe import Tolerance, delay_range_s
 from pareto.link.profile import Direction, Profile
 from pareto.model_profiles import make_or_reuse
+from pareto.networks import Networks, links_of, networks_of
 from pareto.prepare import canonical
 from pareto.store import StoreError
-from pareto.networks import Networks, links_of, networks_of
 from pareto.sweep import Sweep
 
 PREDICTIONS = "predictions"

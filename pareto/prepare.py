@@ -21,12 +21,12 @@ from torch import Tensor
 import partitions
 from pareto import coding, feed, messages
 from pareto.backends.base import BackendError, Tensors, batches
+from pareto.cell import Cell
 from pareto.codecs import own
 from pareto.codecs.registry import FILE, Codec, Own, parse
 from pareto.errors import UserError, one_line
 from pareto.plan import ModelFacts
 from pareto.splits import Split
-from pareto.cell import Cell
 from pareto.sweep import AUTO, JPEG, Sweep
 from pareto.yaml_file import Keys, YamlFile
 from partitions import allocator, proof, registry, scratch, shards, weights

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.naming import file_stem
 from pareto import COMMAND, PROFILES, plain_files, plan, reporting, screen, starting
+from pareto.cell import Condition
 from pareto.console import Doing
 from pareto.console import console as standard_output
 from pareto.fleet import cluster
@@ -26,12 +27,11 @@ from pareto.hosts.inventory import SIMULATED, THIS_MACHINE
 from pareto.hosts.testbed import Testbed, require_testbed
 from pareto.manifest import check_same, driver, link_facts, new_manifest, resume_command, utc_now
 from pareto.model_names import may_be_model
+from pareto.networks import links_of, networks_of
 from pareto.plan import ModelFacts, Plan
 from pareto.runner import Aborted, AnyWorkers, Runner, Sink, Tally, Watcher
 from pareto.stopping import Stopping
 from pareto.store import Store, StoreError
-from pareto.cell import Condition
-from pareto.networks import links_of, networks_of
 from pareto.sweep import Sweep
 from pareto.workers import Workers
 

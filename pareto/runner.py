@@ -11,18 +11,18 @@ from typing import Any, Protocol
 from analysis.schema import BETWEEN, trial_name
 from pareto import devices
 from pareto.bounds import Crossing
+from pareto.cell import Cell
 from pareto.faults import Samples, crossed_late
 from pareto.hosts.connection import FAULTS
 from pareto.hosts.inventory import THIS_MACHINE
 from pareto.hosts.testbed import Link
 from pareto.link import probe
 from pareto.link.profile import Profile, seed_of
-from pareto.trial_messages import Progress, WrongOutput
 from pareto.options import OTHERS, SLOWED
 from pareto.plan import Plan, Trial, starts_anew
 from pareto.store import Row
-from pareto.cell import Cell
 from pareto.trial import TrialResult, link_row, stage_rows, trial_row
+from pareto.trial_messages import Progress, WrongOutput
 
 MAX_FAILURES_IN_A_ROW = 5
 MAX_REBUILDS = 3

@@ -18,19 +18,19 @@ from rich.text import Text
 
 from analysis.schema import LATENCY_ONLY, THROUGHPUT_ONLY
 from pareto import dataset_names
+from pareto.cell import Cell
 from pareto.codecs.registry import NONE
 from pareto.console import duration
 from pareto.constants import MOST_ROUNDS
 from pareto.fleet.testbeds import in_words
 from pareto.hosts.host import TcpSettings, chain, gpus_in_words
 from pareto.link.profile import Profile, describe
-from pareto.trial_messages import Progress as TrialProgress
 from pareto.plan import ModelFacts, Plan, Trial, reach
 from pareto.runner import MAX_REBUILDS, Tally, Watcher
 from pareto.store import Row
-from pareto.cell import Cell
 from pareto.sweep import AUTO, Sweep
 from pareto.trial import REACHED
+from pareto.trial_messages import Progress as TrialProgress
 from pareto.worker.sensors.raspberry import throttled_words
 from partitions.engines.registry import EAGER
 

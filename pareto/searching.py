@@ -16,14 +16,14 @@ from analysis.prediction import forecast
 from analysis.schema import STANDS
 from analysis.statistics.samples import Bools, Floats
 from pareto import plan, predicting
+from pareto.cell import Cell, Condition
 from pareto.codecs.registry import NONE
 from pareto.console import duration
+from pareto.networks import Networks
 from pareto.plan import ModelFacts, Plan
 from pareto.search import Decision, Search, gaps
 from pareto.store import Row, Store
 from pareto.strikes import PHYSICS, Prospects, losses
-from pareto.cell import Cell, Condition
-from pareto.networks import Networks
 from pareto.sweep import Sweep
 
 Group = tuple[str, str, int, str]

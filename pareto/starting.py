@@ -10,17 +10,17 @@ from rich.console import Console
 
 from pareto import screen
 from pareto.backends import registry
+from pareto.checked_sweep import SERVED_AT
 from pareto.errors import UserError
 from pareto.hosts.connection import FAULTS
 from pareto.hosts.host import TestbedError, to_stderr
 from pareto.hosts.leases import Say
 from pareto.hosts.testbed import Testbed, open_testbed
 from pareto.link.profile import Profile
+from pareto.networks import Networks
 from pareto.probing import in_words, prospects
 from pareto.runner import AnyWorkers
 from pareto.sending import Meter
-from pareto.checked_sweep import SERVED_AT
-from pareto.networks import Networks
 from pareto.sweep import Sweep
 from pareto.workers import Workers
 from partitions.engines import registry as engines

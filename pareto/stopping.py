@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pareto.cell import Condition
 from pareto.console import duration
 from pareto.constants import MOST_ROUNDS
 from pareto.plan import Plan
 from pareto.runner import Tally
-from pareto.cell import Condition
 from pareto.sweep import Sweep
 
 if TYPE_CHECKING:

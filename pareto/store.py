@@ -26,10 +26,10 @@ from analysis.runs.manifest import FILE as MANIFEST
 from analysis.runs.manifest import read_json
 from analysis.schema import CELL, DEVICES, LINKS, REQUESTS, STAGES, STRUCK, TRIALS, Kind, Table, trial_name
 from pareto import plain_files
-from pareto.errors import in_plain_words
-from pareto.plain_files import StoreError as StoreError
 from pareto.cell import Cell
+from pareto.errors import in_plain_words
 from pareto.networks import ALONG
+from pareto.plain_files import StoreError as StoreError
 
 MOST_TABLE_BYTES = 1 << 30
 MOST_LETTERS = 2000

@@ -145,9 +145,9 @@ class Sweep(BaseModel):
     codecs: Annotated[tuple[str, ...], BeforeValidator(_listed), AfterValidator(_codecs), _SOME] = _option(
         "codec"
     )
-    engines: Annotated[tuple[str, ...], BeforeValidator(_listed), AfterValidator(engine_registry.listed), _SOME] = _option(
-        "engine"
-    )
+    engines: Annotated[
+        tuple[str, ...], BeforeValidator(_listed), AfterValidator(engine_registry.listed), _SOME
+    ] = _option("engine")
     depths: Annotated[tuple[str, ...], BeforeValidator(_depths), AfterValidator(_each_once), _SOME] = _option(
         "in_flight"
     )

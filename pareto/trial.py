@@ -12,6 +12,7 @@ from typing import Any
 from analysis.schema import TRIALS
 from pareto import bounds, devices
 from pareto.bounds import Crossing
+from pareto.cell import Cell
 from pareto.codec_work import CodecWork
 from pareto.faults import (
     Fault,
@@ -28,10 +29,9 @@ from pareto.jsonlines import plain
 from pareto.link import probe
 from pareto.link.probe import Tolerance
 from pareto.link.profile import Profile
-from pareto.trial_messages import TrialReport, Usage, WrongOutput
 from pareto.options import OTHERS, SLOWED
 from pareto.store import Row
-from pareto.cell import Cell
+from pareto.trial_messages import TrialReport, Usage, WrongOutput
 
 FULL, REACHED = 90.0, 0.9
 """A core is full from so many percent on; a throughput of so much of its bound was not held up by that."""

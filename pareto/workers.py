@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pareto import messages, profile_messages, trial_messages
 from pareto.backends import registry
 from pareto.bounds import Crossing
+from pareto.cell import Cell
 from pareto.codec_work import without_codecs
 from pareto.devices import Devices, Series
 from pareto.hosts.host import EDGE, SERVER, TcpSettings, TestbedError
@@ -22,15 +23,14 @@ from pareto.jsonlines import plain
 from pareto.link import probe
 from pareto.link.profile import Profile
 from pareto.messages import Split
-from pareto.trial_messages import Progress
 from pareto.plan import Trial, crossings
 from pareto.probing import bare, crossing_s, own_profile, probed, settle
 from pareto.run_keys import run_keys
 from pareto.runner import RECENT_S, AnyWorkers
 from pareto.sending import Meter, Sender
-from pareto.cell import Cell
 from pareto.sweep import AUTO
 from pareto.trial import HostReport, TrialResult
+from pareto.trial_messages import Progress
 from pareto.warming import warm
 from partitions.engines.registry import EAGER
 

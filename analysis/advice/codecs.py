@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from analysis.advice.crossovers import RATES_BPS, STEPS
 from analysis.advice.observed import observe, workloads
 from analysis.advice.predict import Ensemble, Predictor, advisable
-from analysis.advice.crossovers import RATES_BPS, STEPS
 from analysis.fronts.quality import SAME_OUTPUT, WORDS, is_none, span
 from analysis.naming import in_flight
 from analysis.points import STANDS_FOR

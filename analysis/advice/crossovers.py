@@ -59,7 +59,7 @@ def crossovers(
     rounds' own crossovers.
     """
     result = []
-    points = _points(central)
+    points = named_points(central)
     for along, field, ends in (("rate", "rate_bps", RATES_BPS), ("delay", "delay_s", DELAYS_S)):
         here = min(max(getattr(network, field), ends[0]), ends[1])
         span = [getattr(each, field) for each in measured]
@@ -75,7 +75,7 @@ def crossovers(
     return result
 
 
-def _points(predictor: Predictor) -> npt.NDArray[Any]:
+def named_points(predictor: Predictor) -> npt.NDArray[Any]:
     """Each cell's codec and point. With another codec it is another choice: which is better hangs on the network."""
     names = predictor.cells["codec"].astype("str") + " " + predictor.cells["point"].astype("str")
     return np.asarray(names)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from analysis.advice.crossovers import Crossover, crossovers
+from analysis.advice.crossovers import Crossover, crossovers, named_points
 from analysis.advice.observed import CELL, KEPT, MIN_ROUNDS
 from analysis.advice.predict import Ensemble, Predictor
 from analysis.advice.rivals import Rival, Tried, sentence
@@ -191,7 +191,7 @@ def ranking(
         measured = [observed.networks[name] for name in observed.profiles]
         model, model_by_round = (each.only(kept) for each in ensemble.predicted)
         foreseen = np.nan_to_num(model.cost(objective, **conditions), nan=np.inf)
-        if _points(central)[np.argmin(costs)] != _points(central)[np.argmin(foreseen)]:
+        if named_points(central)[np.argmin(costs)] != named_points(central)[np.argmin(foreseen)]:
             model, model_by_round = central, by_round
         present_there = blocks.present[:, kept]
         switches = crossovers(model, model_by_round, present_there, network, objective, measured)

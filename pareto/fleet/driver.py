@@ -20,6 +20,7 @@ from uuid import uuid4
 
 from analysis.runs.manifest import testbed_name
 from analysis.schema import DEVICES, REQUESTS
+from pareto.cell import Cell
 from pareto.console import duration
 from pareto.fleet import cluster
 from pareto.fleet.member import RESOURCE, Order, measure, release
@@ -30,7 +31,6 @@ from pareto.hosts import shipping
 from pareto.plan import Plan, Trial
 from pareto.runner import Aborted
 from pareto.store import Row, Store
-from pareto.cell import Cell
 
 if TYPE_CHECKING:
     from distributed import Client, Future

@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any, cast
 
 from analysis.schema import DEVICES, REQUESTS
+from pareto.cell import Cell
 from pareto.errors import UserError, one_line
 from pareto.fleet import cluster
 from pareto.fleet.testbeds import MOST_TESTBEDS
@@ -33,7 +34,6 @@ from pareto.hosts.host import TestbedError
 from pareto.plan import Plan, Trial
 from pareto.runner import Aborted, Runner, Watcher
 from pareto.store import Row, parquet_of
-from pareto.cell import Cell
 from pareto.sweep import Sweep
 
 if TYPE_CHECKING:

@@ -14,11 +14,11 @@ from pareto.backends import registry
 from pareto.hosts.host import EDGE, chain
 from pareto.hosts.inventory import SIMULATED
 from pareto.model_profiles import of_outline
+from pareto.networks import links_of
 from pareto.prepare import recipe
 from pareto.simulated import codecs
 from pareto.simulated.workers import BACKEND_S, Simulation
 from pareto.simulated.world import World
-from pareto.networks import links_of
 from pareto.sweep import Sweep
 from partitions import costs
 from partitions import model as partitioned

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from pareto import plan, splits
+from pareto.cell import Cell
 from pareto.hosts.inventory import SIMULATED
+from pareto.networks import links_of, profiles
 from pareto.prepare import canonical, recipe
 from pareto.runner import Runner, Tally, Watcher
 from pareto.simulated.workers import Simulation, Workers
 from pareto.simulated.world import World
 from pareto.store import Row, Store
-from pareto.cell import Cell
-from pareto.networks import links_of, profiles
 from pareto.sweep import Sweep
 from partitions import model as partitioned
 

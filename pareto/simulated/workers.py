@@ -17,6 +17,7 @@ import numpy as np
 
 from pareto.backends import registry
 from pareto.bounds import Crossing
+from pareto.cell import Cell
 from pareto.codec_work import without_codecs
 from pareto.codecs.registry import NONE
 from pareto.hosts.connection import Unreachable
@@ -27,16 +28,15 @@ from pareto.hosts.shaping import LinkState, Shaper
 from pareto.hosts.testbed import Link, Testbed
 from pareto.link import probe
 from pareto.link.profile import Profile
-from pareto.trial_messages import Coded, Progress, TrialReport, Usage, WrongOutput
 from pareto.plan import OVERHEAD_S, ModelFacts, Trial, crossings
 from pareto.prepare import recipe
 from pareto.runner import AnyWorkers
 from pareto.simulated import codecs
 from pareto.simulated.requests import Path, Work
 from pareto.simulated.world import World
-from pareto.cell import Cell
 from pareto.sweep import AUTO, Sweep
 from pareto.trial import HostReport, TrialResult
+from pareto.trial_messages import Coded, Progress, TrialReport, Usage, WrongOutput
 from pareto.worker import phases, served
 from pareto.worker.phases import Phase
 from pareto.worker.trial import figures, pace

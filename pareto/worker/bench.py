@@ -19,7 +19,25 @@ import torch
 
 from pareto.backends import registry
 from pareto.jsonlines import Refused, serve
-from pareto.messages import MAX_REQUESTS, NO_KEYS, Answers, Connect, Count, Difference, Duration, Facts, GetFacts, JoinAgents, Keys, OpenRendezvous, Port, Positive, Request, Seconds, handlers
+from pareto.messages import (
+    MAX_REQUESTS,
+    NO_KEYS,
+    Answers,
+    Connect,
+    Count,
+    Difference,
+    Duration,
+    Facts,
+    GetFacts,
+    JoinAgents,
+    Keys,
+    OpenRendezvous,
+    Port,
+    Positive,
+    Request,
+    Seconds,
+    handlers,
+)
 from pareto.validation import Bounds
 from pareto.worker import host
 from pareto.worker.device import Device

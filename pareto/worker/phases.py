@@ -17,8 +17,8 @@ import torch
 
 from pareto.backends.base import Client, Reply, Tensors, check_order, layout, nbytes
 from pareto.messages import Window
-from pareto.trial_messages import Length
 from pareto.pacing import MAX_LATENCY_REQUESTS, in_bursts
+from pareto.trial_messages import Length
 
 Compute = Callable[[Tensors], Tensors]
 

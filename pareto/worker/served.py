@@ -15,8 +15,8 @@ from pathlib import Path
 from pareto.backends.base import Layout, Tensors, nbytes
 from pareto.codecs.registry import Codec
 from pareto.messages import Window
-from pareto.trial_messages import Coded
 from pareto.pacing import MAX_THROUGHPUT_REQUESTS
+from pareto.trial_messages import Coded
 from pareto.worker.device import Device
 from pareto.worker.sensors.processor import throttled_s, throttling
 from partitions.model import ResidentStage

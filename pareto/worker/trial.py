@@ -17,7 +17,16 @@ from pareto import pacing
 from pareto.backends.base import Client, Tensors, batches, nbytes
 from pareto.codecs.registry import NONE, Codec
 from pareto.jsonlines import Refused
-from pareto.trial_messages import Coded, Length, Phases, Progress, Requests, RunTrial, TrialReport, WrongOutput
+from pareto.trial_messages import (
+    Coded,
+    Length,
+    Phases,
+    Progress,
+    Requests,
+    RunTrial,
+    TrialReport,
+    WrongOutput,
+)
 from pareto.worker import connections, host, phases
 from pareto.worker.device import Device
 from pareto.worker.phases import Phase, Sample

@@ -23,13 +23,13 @@ from pareto.jsonlines import Refused, send_so_far
 from pareto.link.probe import Question, Reading
 from pareto.messages import Split
 from pareto.validation import read
-from pareto.worker import codings, connections, device, host, trial, units
+from pareto.worker import codings, connections, host, trial, units
 from pareto.worker.device import Device, refused_out_of_memory
 from pareto.worker.phases import NoLink
 from pareto.worker.probe import ProbeClient, ProbeServer
 from pareto.worker.served import NO_REQUEST, Coding, Runs, ServedStage, baseline_s
-from partitions import weights
 from partitions import model as partitioned
+from partitions import weights
 from partitions.engines import registry as engines
 from partitions.engines.base import Builder, EngineError, Ranges
 from partitions.graph import TensorSpec
@@ -213,7 +213,9 @@ class Worker:
     def roofline(self, request: profile_messages.MeasureRoofline) -> profile_messages.Roofline:
         return units.roofline(self._device, request.cpu)
 
-    def trial(self, request: trial_messages.RunTrial) -> trial_messages.TrialReport | trial_messages.WrongOutput:
+    def trial(
+        self, request: trial_messages.RunTrial
+    ) -> trial_messages.TrialReport | trial_messages.WrongOutput:
         split = request.split
         model, resident = self._loaded()
         if self._staged != split:

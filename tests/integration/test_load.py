@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from analysis.findings import Options, find
+from pareto.cell import Cell
+from pareto.checked_sweep import make_sweep
 from pareto.hosts.host import EDGE, SERVER
 from pareto.hosts.local_testbed import open_local
 from pareto.hosts.testbed import Testbed
@@ -23,8 +25,6 @@ from pareto.prepare import Prepared, canonical, prepare
 from pareto.profile_files import load
 from pareto.runner import Runner, Tally, Watcher
 from pareto.store import Store
-from pareto.cell import Cell
-from pareto.checked_sweep import make_sweep
 from pareto.workers import Workers
 from tests.less_than_root import needs_networks
 

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from pareto import plan
+from pareto.cell import Cell
+from pareto.checked_sweep import make_sweep
 from pareto.hosts.host import EDGE, MIDDLE, SERVER
 from pareto.hosts.local_testbed import open_local
 from pareto.hosts.session import SessionError
@@ -21,8 +23,6 @@ from pareto.messages import LoadModel
 from pareto.plan import Effort, Trial
 from pareto.prepare import Prepared, canonical, prepare
 from pareto.profile_files import load
-from pareto.cell import Cell
-from pareto.checked_sweep import make_sweep
 from pareto.trial import TrialResult, stage_rows, trial_row
 from pareto.workers import Workers
 from tests.integration.relay_net import settled

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from pareto.cell import Cell
+from pareto.checked_sweep import make_sweep
 from pareto.faults import crossed_late
 from pareto.hosts.host import EDGE, SERVER
 from pareto.hosts.local_testbed import open_local
@@ -25,8 +27,6 @@ from pareto.plan import Effort, Trial
 from pareto.prepare import Prepared, canonical, prepare
 from pareto.profile_files import load
 from pareto.runner import MOST_READINGS
-from pareto.cell import Cell
-from pareto.checked_sweep import make_sweep
 from pareto.trial import TrialResult, trial_row
 from pareto.workers import LOAD_TIMEOUT_S, Workers
 from tests.less_than_root import needs_networks

@@ -16,9 +16,9 @@ import pytest
 pytest.importorskip("distributed")
 
 from pareto import plan
-from pareto.plan import ModelFacts
 from pareto.checked_sweep import make_sweep
 from pareto.networks import networks_of
+from pareto.plan import ModelFacts
 from tests.program import pareto
 from tests.unit.simulated.worlds import MODEL
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from pareto import run
+from pareto.checked_sweep import make_sweep
 from pareto.simulated import World
 from pareto.simulated.study import rows
-from pareto.checked_sweep import make_sweep
 from pareto.sweep import Sweep
 
 pytestmark = pytest.mark.perf

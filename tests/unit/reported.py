@@ -7,8 +7,8 @@ from dataclasses import fields
 from typing import Any
 
 from pareto.messages import Cuda, Facts, Split
-from pareto.trial_messages import Length, Phases, Requests, RunTrial, TcpConnection, TrialReport, Usage
 from pareto.trial import HostReport, TrialResult
+from pareto.trial_messages import Length, Phases, Requests, RunTrial, TcpConnection, TrialReport, Usage
 
 TRIAL: dict[str, Any] = {
     "latency_s": 0.01304,

@@ -10,8 +10,8 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file
 
-from pareto.prepare import canonical, prepare
 from pareto.checked_sweep import requested_sweep
+from pareto.prepare import canonical, prepare
 from pareto.sweep import Sweep
 from tests import digits
 from tests.digits import needs_digits

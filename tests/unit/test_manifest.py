@@ -13,11 +13,11 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from analysis.schema import TRIALS
+from pareto.checked_sweep import make_sweep
 from pareto.errors import UserError
 from pareto.manifest import _testbed_hosts, check_same, new_manifest, resumed_sweep
-from pareto.store import Store
-from pareto.checked_sweep import make_sweep
 from pareto.networks import networks_of
+from pareto.store import Store
 from pareto.sweep import Sweep, parse_sweep
 from partitions import registry
 from tests.program import Ended, command

@@ -13,8 +13,8 @@ from syrupy.assertion import SnapshotAssertion
 from pareto.host_messages import CollectSamples
 from pareto.jsonlines import plain
 from pareto.messages import GetFacts
-from pareto.trial_messages import GetUsage, RunTrial, WrongOutput
 from pareto.profile_messages import TimeCodecs, TimeUnits
+from pareto.trial_messages import GetUsage, RunTrial, WrongOutput
 from pareto.validation import read
 from tests.unit.reported import CODEC_RUNS, SERIES, TRIAL, UNIT_RUNS, USAGE, facts
 

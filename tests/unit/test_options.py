@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import typer
 
+from pareto.checked_sweep import make_sweep, requested_sweep
 from pareto.cli import app
 from pareto.hosts.host import TcpSettings
 from pareto.link.probe import Tolerance
 from pareto.options import FIELDS, OPTIONS, REQUIRED, command
-from pareto.checked_sweep import make_sweep, requested_sweep
 from pareto.sweep import Sweep
 
 

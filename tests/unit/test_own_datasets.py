@@ -12,12 +12,12 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from pareto import dataset_names
+from pareto.checked_sweep import make_sweep
 from pareto.codecs.camera import Crop
 from pareto.datasets import open_named
 from pareto.errors import UserError
 from pareto.feed import image, own_inputs
 from pareto.prepare import canonical, prepare
-from pareto.checked_sweep import make_sweep
 from pareto.sweep import Sweep
 from partitions import registry
 from partitions.graph import Input

@@ -11,8 +11,8 @@ from rich.console import Console
 
 from analysis.figures.payload_figure import partitions_figure
 from pareto import partitioning
-from pareto.errors import UserError
 from pareto.checked_sweep import make_sweep
+from pareto.errors import UserError
 from partitions import costs, proof, registry
 from partitions import model as partitioned
 from partitions.recipe import Cuts, Recipe

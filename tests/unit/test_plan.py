@@ -13,12 +13,12 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from pareto import plan, profile_files
+from pareto.cell import Cell
+from pareto.checked_sweep import make_sweep
 from pareto.errors import UserError
 from pareto.link import probe
 from pareto.link.profile import Direction, Profile
 from pareto.plan import ModelFacts, Plan
-from pareto.cell import Cell
-from pareto.checked_sweep import make_sweep
 from pareto.sweep import Sweep
 from partitions.engines.registry import ENGINES
 from tests.unit.own_codecs import simple, written

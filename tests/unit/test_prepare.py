@@ -11,9 +11,9 @@ from PIL import Image
 from safetensors.torch import load_file
 from torch import Tensor
 
+from pareto.checked_sweep import make_sweep
 from pareto.errors import UserError
 from pareto.prepare import Prepared, canonical, prepare
-from pareto.checked_sweep import make_sweep
 from pareto.sweep import Sweep
 from partitions import registry, weights
 from partitions.torchvision_models import models

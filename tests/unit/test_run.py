@@ -11,10 +11,10 @@ from unittest.mock import Mock
 import pytest
 
 from pareto import run, starting
+from pareto.checked_sweep import make_sweep
 from pareto.errors import UserError
 from pareto.hosts.host import TestbedError
 from pareto.hosts.session import SessionLost
-from pareto.checked_sweep import make_sweep
 from pareto.sweep import Sweep
 from tests.unit.two_hosts import lab_sweep
 

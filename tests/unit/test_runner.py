@@ -14,6 +14,7 @@ from pyarrow import parquet
 from syrupy.assertion import SnapshotAssertion
 
 from pareto.bounds import Crossing
+from pareto.cell import Cell
 from pareto.hosts.connection import Unreachable
 from pareto.hosts.host import End
 from pareto.hosts.session import SessionLost
@@ -21,7 +22,7 @@ from pareto.hosts.shaping import LinkState, Shaper
 from pareto.hosts.testbed import Link
 from pareto.link.probe import GOODPUT, STILL, Probed, Reading, Sample, Tolerance
 from pareto.link.profile import Direction, Profile
-from pareto.trial_messages import Progress, WrongOutput
+from pareto.networks import profiles
 from pareto.plan import QUICK, ModelFacts, Plan, Trial, crossings
 from pareto.runner import (
     MAX_FAILURES_IN_A_ROW,
@@ -33,9 +34,8 @@ from pareto.runner import (
     Watcher,
 )
 from pareto.store import Row, Store
-from pareto.cell import Cell
-from pareto.networks import profiles
 from pareto.trial import link_row
+from pareto.trial_messages import Progress, WrongOutput
 from tests.unit.reported import result_of
 from tests.unit.test_trial import SENSED, USAGE, WINDOWS, report
 

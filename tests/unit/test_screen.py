@@ -15,12 +15,12 @@ from rich.table import Table
 from syrupy.assertion import SnapshotAssertion
 
 from pareto import cli, console, plan, profile_files, screen
+from pareto.checked_sweep import make_sweep
 from pareto.host_messages import SensorSample
-from pareto.trial_messages import Progress
+from pareto.networks import profiles
 from pareto.plan import ModelFacts, Plan, Trial
 from pareto.runner import Tally
-from pareto.checked_sweep import make_sweep
-from pareto.networks import profiles
+from pareto.trial_messages import Progress
 
 FACTS = {
     "mobilenet_v2": ModelFacts(

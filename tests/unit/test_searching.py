@@ -15,12 +15,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from pareto.checked_sweep import make_sweep
 from pareto.hosts.host import TestbedError
+from pareto.networks import networks_of
 from pareto.plan import ModelFacts
 from pareto.run import Job
 from pareto.searching import Searching, Trials
-from pareto.checked_sweep import make_sweep
-from pareto.networks import networks_of
 from pareto.sweep import Sweep
 from tests.program import command
 from tests.unit.simulated.worlds import MODEL, POINTS

@@ -13,12 +13,12 @@ from syrupy.assertion import SnapshotAssertion
 
 from analysis.statistics.stability import Certainty
 from pareto import plan, profile_files
+from pareto.cell import Cell, Condition
+from pareto.checked_sweep import make_sweep
 from pareto.constants import MOST_ROUNDS
 from pareto.plan import ModelFacts, Plan
 from pareto.runner import Tally
 from pareto.stopping import Stopping
-from pareto.cell import Cell, Condition
-from pareto.checked_sweep import make_sweep
 from pareto.sweep import Sweep
 
 NETEMS = ("none", "20ms-20mbit")

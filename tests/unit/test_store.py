@@ -13,8 +13,8 @@ from pyarrow import parquet
 from syrupy.assertion import SnapshotAssertion
 
 from analysis.schema import LINKS, STAGES, TRIALS
-from pareto.store import Store, StoreError
 from pareto.cell import Cell
+from pareto.store import Store, StoreError
 from tests import REPOSITORY
 
 CELL = Cell("mobilenet_v2", (7,), "features.6", "tcp", "none", 1)

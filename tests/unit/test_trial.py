@@ -11,15 +11,15 @@ from syrupy.assertion import SnapshotAssertion
 
 from analysis.schema import TRIALS
 from pareto.bounds import Crossing
+from pareto.cell import Cell
 from pareto.codec_work import without_codecs
 from pareto.faults import crossed_late
 from pareto.link.probe import GOODPUT, OWN, Probed, Reading, Tolerance, judge
 from pareto.link.profile import Direction, Profile
-from pareto.trial_messages import Coded, WrongOutput
 from pareto.options import SLOWED
 from pareto.probing import own_profile
-from pareto.cell import Cell
 from pareto.trial import TrialResult, stage_rows, trial_row
+from pareto.trial_messages import Coded, WrongOutput
 from tests.unit.reported import result_of
 
 PROFILE = Profile("200ms-5mbit", Direction(0.2, 5e6), Direction(0.0, None))

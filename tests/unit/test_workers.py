@@ -16,6 +16,7 @@ from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
 from pareto.bounds import Crossing
+from pareto.cell import Cell
 from pareto.host_messages import SensorSample
 from pareto.hosts import session
 from pareto.hosts.host import EDGE, SERVER, Host, TcpSettings, TestbedError
@@ -29,7 +30,6 @@ from pareto.plan import QUICK, ModelFacts, Trial
 from pareto.prepare import Artifact, Prepared
 from pareto.profile_messages import TimeCodecs, TimeUnits
 from pareto.sending import Meter
-from pareto.cell import Cell
 from pareto.trial import HostReport, TrialResult
 from pareto.workers import Workers
 from partitions.quality import Quality

@@ -9,8 +9,8 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from analysis.comparing.published import ABSENT, FAILS, HOLDS, SAME, UNSURE, Beside, Published, beside
-from pareto.published import read
 from pareto.checked_sweep import requested_sweep
+from pareto.published import read
 from tests import REPOSITORY
 from tests.program import command
 from tests.unit.example_run import trials, write

@@ -12,9 +12,9 @@ import pytest
 from analysis.runs.load import load
 from analysis.runs.requests import COLUMNS, request_latencies
 from analysis.statistics.samples import needed
+from pareto.cell import Cell
 from pareto.errors import UserError
 from pareto.store import Store
-from pareto.cell import Cell
 from tests.unit.example_run import write
 
 CELLS = [

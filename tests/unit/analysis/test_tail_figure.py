@@ -13,9 +13,9 @@ from analysis import figures
 from analysis.figures.tail_figure import ALONE, LOADED, chosen_points, tail_data, tail_drawing
 from analysis.fronts.front import front
 from analysis.runs.load import load
+from pareto.cell import Cell
 from pareto.errors import UserError
 from pareto.store import Store
-from pareto.cell import Cell
 from tests.unit import drawn, example_codecs
 from tests.unit.analysis.test_requests import phase
 from tests.unit.example_run import trials, write

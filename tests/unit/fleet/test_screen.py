@@ -6,10 +6,10 @@ import io
 
 from rich.console import Console
 
+from pareto.cell import Cell
 from pareto.fleet.driver import Task, Testbed
 from pareto.fleet.screen import Board
 from pareto.plan import QUICK, Plan, Trial
-from pareto.cell import Cell
 
 TRIALS = tuple(
     Trial(Cell("m", (point,), "mid", "tcp", "wifi", 1), number, 0.1, 2.0, QUICK)

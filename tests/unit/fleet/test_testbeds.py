@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from pareto.checked_sweep import make_sweep, requested_sweep
 from pareto.errors import UserError
 from pareto.fleet.processes import shares
 from pareto.fleet.testbeds import MOST_TESTBEDS, free, in_words, several
-from pareto.checked_sweep import make_sweep, requested_sweep
 from pareto.sweep import Sweep
 from tests.unit.simulated.worlds import MODEL
 

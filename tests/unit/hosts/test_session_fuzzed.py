@@ -20,17 +20,17 @@ import pytest
 from analysis.escaping import terminal
 from pareto import devices, probing
 from pareto.bounds import Crossing
+from pareto.cell import Cell
 from pareto.host_messages import CollectSamples, GetLatestSample, MeasureIdle, SensorSample
 from pareto.hosts.session import Session, SessionError, SessionLost
 from pareto.jsonlines import plain
 from pareto.link.probe import OWN, Probed, Question, Reading, Tolerance, judge
 from pareto.link.profile import Direction, Profile
 from pareto.messages import GetFacts, LoadStage, Request, Split, WarmUp
-from pareto.trial_messages import GetUsage, RunTrial, TrialReport, Usage
 from pareto.screen import _sensed
 from pareto.store import Store
-from pareto.cell import Cell
 from pareto.trial import HostReport, TrialResult, link_row, stage_rows, trial_row
+from pareto.trial_messages import GetUsage, RunTrial, TrialReport, Usage
 from pareto.validation import read
 from tests.unit.reported import READING, SERIES, TRIAL, TRIAL_REQUEST, USAGE, facts
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from analysis.prediction import forecast
+from pareto.checked_sweep import make_sweep
+from pareto.networks import profiles
 from pareto.predicting import networks, slack
 from pareto.prepare import canonical
 from pareto.simulated import Simulation, World
 from pareto.simulated.profiling import model_profile
 from pareto.simulated.study import rows
-from pareto.checked_sweep import make_sweep
-from pareto.networks import profiles
 from pareto.sweep import Sweep
 
 STEADY = {"noise": {"request": 0, "trial": 0, "round": 0}}

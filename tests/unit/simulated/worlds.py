@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pareto.simulated import World
 from pareto.checked_sweep import make_sweep
+from pareto.simulated import World
 from pareto.sweep import Sweep
 
 MODEL = f"{Path(__file__).with_name('net.py')}:small"

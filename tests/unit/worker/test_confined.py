@@ -12,9 +12,9 @@ from syrupy.assertion import SnapshotAssertion
 from pareto import messages, profile_messages
 from pareto.jsonlines import Refused
 from pareto.messages import Request
-from pareto.worker.worker import Worker, answers
 from pareto.worker.confined import Confinement
 from pareto.worker.device import named
+from pareto.worker.worker import Worker, answers
 
 HERE = Path("/served")
 WITHIN = Confinement(HERE, "192.0.2.1", rpc=False)

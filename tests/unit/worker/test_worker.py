@@ -30,7 +30,18 @@ from pareto.codecs.registry import parse
 from pareto.errors import UserError
 from pareto.jsonlines import Refused, plain
 from pareto.link.probe import Question
-from pareto.messages import Connect, GetFacts, Listen, LoadModel, LoadStage, MeasureBaseline, OwnCodec, Split, StageLoaded, WarmUp
+from pareto.messages import (
+    Connect,
+    GetFacts,
+    Listen,
+    LoadModel,
+    LoadStage,
+    MeasureBaseline,
+    OwnCodec,
+    Split,
+    StageLoaded,
+    WarmUp,
+)
 from pareto.trial_messages import GetUsage, Length, RunTrial, TrialReport, WrongOutput
 from pareto.validation import read
 from pareto.worker import device, host
