@@ -205,7 +205,7 @@ TRIALS = table(
     number: strangers_percent
         local testbed: share of the hosts' cores that programs outside of this run took during the trial. Over
         20 (`--others`) it is `invalid`.
-        Empty with `--edge-cpu`, and on real hosts, where `others_percent` has it
+        Empty on real hosts, where `others_percent` has it
     name: full_cores
         hosts whose `core_percent` is at least 90 while the throughput is under 90 % of its bound: neither a
         stage alone nor the link limits it, but everything together that these cores have to do. Empty: none,

@@ -208,8 +208,7 @@ def open_local(
             undo=undo.pop_all(),
             builder=builder.session,
             build=build,
-            # Under a quota the kernel's ticks do not tell (`pareto.devices`).
-            watch_strangers=partial(cpu.watch_strangers, cores) if edge_cpu == 1 else None,
+            watch_strangers=partial(cpu.watch_strangers, cores),
         )
 
 

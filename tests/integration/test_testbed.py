@@ -104,6 +104,7 @@ def test_each_host_has_its_own_core_and_the_edge_its_quota(bed: Testbed) -> None
     if len(os.sched_getaffinity(0)) > 1:
         assert cores[EDGE] != cores[SERVER]
     assert float(run(bed, EDGE, SPIN)) < 0.35
+    assert bed.watch_strangers is not None  # a quota does not hide what other programs take
     # More than the edge's quota, even where others want the core as well.
     assert any(float(run(bed, SERVER, SPIN)) > 0.3 for _ in range(5))
 

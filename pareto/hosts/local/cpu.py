@@ -71,7 +71,7 @@ def siblings(number: int, sysfs: Path) -> set[int]:
 
 @dataclass(frozen=True)
 class CoreTime:
-    """Seconds of some cores that programs have used until `at_s` on this machine's clock: all, and a process tree."""
+    """Seconds of some cores that programs have had until `at_s` on this machine's clock: all of them, and ours."""
 
     at_s: float
     all_s: float
@@ -84,7 +84,11 @@ class CoreTime:
 
 
 def core_time(root: int, which: set[int]) -> CoreTime:
-    """What all programs, and the process `root` with all that it has started, have used of some cores."""
+    """What all programs, and the process `root` with all that it has started, have used of some cores.
+
+    All programs together have had what the cores were not idle. The kernel counts idle time exactly. What runs it
+    samples at its ticks, at which a CPU quota ends turns: a quarter of a core looks like 0.33 to 0.4 of it.
+    """
     ours_s = 0.0
     processes = [psutil.Process(root), *psutil.Process(root).children(recursive=True)]
     for process in processes:
@@ -93,8 +97,9 @@ def core_time(root: int, which: set[int]) -> CoreTime:
                 times = process.cpu_times()
                 # What has ended counts with who has waited for it.
                 ours_s += times.user + times.system + times.children_user + times.children_system
-    counters = cores(Path("/proc/stat").read_text(), which)
-    return CoreTime(time.monotonic(), sum(sum(of[:3]) for of in counters) / os.sysconf("SC_CLK_TCK"), ours_s)
+    counters, at_s = cores(Path("/proc/stat").read_text(), which), time.monotonic()
+    without_s = sum(sum(of[3:8]) for of in counters) / os.sysconf("SC_CLK_TCK")  # idle, interrupts, stolen
+    return CoreTime(at_s, at_s * len(counters) - without_s, ours_s)
 
 
 def watch_strangers(which: Sequence[int]) -> Callable[[], float]:

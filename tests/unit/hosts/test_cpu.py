@@ -96,6 +96,15 @@ def test_a_process_and_all_that_it_starts_are_ours() -> None:
     assert after.all_s - before.all_s >= 0.2
 
 
+def test_what_cores_were_not_idle_is_what_programs_have_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the kernel's ticks say of programs: a quota ends their turns at these."""
+    counted = iter([[[7, 7, 7, 100, 20, 1, 2, 3]] * 2, [[99, 99, 99, 200, 50, 11, 12, 13]] * 2])
+    monkeypatch.setattr(cpu, "cores", lambda *_: next(counted))
+    before, after = (core_time(os.getpid(), {0, 1}) for _ in range(2))
+    without_s = 2 * (100 + 30 + 3 * 10) / os.sysconf("SC_CLK_TCK")
+    assert after.all_s - before.all_s == pytest.approx(2 * (after.at_s - before.at_s) - without_s)
+
+
 class Cgroups:
     """A /proc and a cgroup tree of version 2, of which only some groups are this user's."""
 
