@@ -53,6 +53,8 @@ LINES: tuple[Any, ...] = (
 NEUTRAL, NEUTRAL_COLOUR, NEUTRAL_MARKER = "nothing crosses", "0.3", "<"
 """How points that are of no backend are named and drawn."""
 
+_ARROWS = {"2190": "leftarrow", "2192": "rightarrow", "2196": "nwarrow", "2197": "nearrow", "2199": "swarrow"}
+"""Letters of ours that pdfTeX does not know by itself."""
 _RC: dict[Any, Any] = {
     "font.family": ["DejaVu Sans"],  # comes with matplotlib: the same figure on every machine
     "font.size": 8,
@@ -76,6 +78,10 @@ _RC: dict[Any, Any] = {
     "text.parse_math": False,  # a name may have dollars in it
     "pdf.fonttype": 42,  # TrueType, embedded: publishers refuse type 3
     "ps.fonttype": 42,
+    "pgf.preamble": "".join(
+        rf"\ifdefined\pdftexversion\DeclareUnicodeCharacter{{{code}}}{{\ensuremath{{\{arrow}}}}}\fi"
+        for code, arrow in _ARROWS.items()
+    ),
     "svg.hashsalt": "pareto",  # the same bytes for the same figure
     "figure.dpi": 100,
     "savefig.dpi": 300,
@@ -358,8 +364,9 @@ def _pgf(figure: Figure) -> bytes:
     try:
         with matplotlib.rc_context({"pgf.texsystem": program}):
             return _saved(figure, "pgf")
-    except (LatexError, BrokenPipeError) as error:
-        said = [line for line in getattr(error, "latex_output", "").splitlines() if line.startswith("!")]
+    except (LatexError, ValueError, BrokenPipeError) as error:
+        output = getattr(error, "latex_output", "") or str(error)
+        said = " ".join(output.partition("! ")[2].partition("\n\n")[0].split())
         raise UserError(
-            f"--format pgf: {program}, which measures its texts, ended: {''.join(said[:1]) or 'no reason given'}"
+            f"--format pgf: {program}, which measures its texts, ended: {said or 'no reason given'}"
         ) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -130,9 +131,19 @@ def fronts(findings: Findings) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _answer(row: pd.Series, answers: Sequence[str]) -> int | None:
-    """Return which answer is a condition's, by the title that it begins with; None if there is none."""
-    head = f"{title(row, str(row['netem']))}: "
-    return next((place for place, answer in enumerate(answers) if answer.startswith(head)), None)
+    """Return which answer is a condition's, by the title that it begins with; None if there is none. One that chooses
+    an engine is that of this engine's setup.
+    """
+    netem = str(row["netem"])
+    setup, _, engine = str(row["setup"]).rpartition(" ")
+    of_engines = f"{title({**row, 'setup': setup}, netem)}: "
+    chosen = re.compile(rf" by (\S+=)?{re.escape(engine)}\b" if engine else "$^")
+    for place, answer in enumerate(answers):
+        if answer.startswith(f"{title(row, netem)}: "):
+            return place
+        if answer.startswith(of_engines) and chosen.search(answer):
+            return place
+    return None
 
 
 def _fewer(front: pd.DataFrame) -> tuple[pd.DataFrame, str]:

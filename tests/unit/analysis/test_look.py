@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from analysis import figures
+from analysis.figures import style as style_module
 from analysis.figures.drawing import save, save_all
 from analysis.figures.heads import figure_head, head
 from analysis.figures.look import Look, drawn_as
@@ -109,7 +110,7 @@ def test_pgf_without_latex_is_one_line(tmp_path: Path, monkeypatch: pytest.Monke
     with drawn_as(Look.checked("pgf", "auto", "", None)), pytest.raises(UserError) as refused:
         save(drawing(), tmp_path)
     assert "xelatex" in str(refused.value)
-    assert str(refused.value).endswith(line)
+    assert str(refused.value).endswith(line.removeprefix("! "))
 
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs pdflatex")
@@ -118,8 +119,15 @@ def test_pgf_is_measured_by_the_tex_of_a_style_file(tmp_path: Path) -> None:
     style.write_text("pgf.texsystem: pdflatex\n")
     with drawn_as(Look.checked("pgf", "auto", "", style)):
         (made, *_) = save(drawing(), tmp_path)
+        with blank("column", 1) as arrows, blank("column", 1) as unknown:
+            arrows.text(0.1, 0.5, "50 %, my_net \N{NORTH WEST ARROW}\N{RIGHTWARDS ARROW}\N{MINUS SIGN}1")
+            unknown.text(0.1, 0.5, "\N{SNOWMAN}")
+        style_module.save(arrows, tmp_path / "arrows", ("pgf",))
+        with pytest.raises(UserError, match="U\\+2603") as refused:
+            style_module.save(unknown, tmp_path / "unknown", ("pgf",))
     assert made.name == "front-my-net-200ms-5mbit.pgf"
     assert r"\begin{pgfpicture}" in made.read_text()
+    assert "\n" not in str(refused.value)
 
 
 def test_a_figure_saved_in_a_notebook_has_truetype_fonts() -> None:

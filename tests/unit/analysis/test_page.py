@@ -440,3 +440,22 @@ def test_unreadable_characters_do_no_harm(tmp_path: Path) -> None:
     rows[0] |= {"status": "failed", "reason": "\x1b[31mred\x00 \ufffd  "}
     read(findings(tmp_path, rows, notes=["\udc80"]), tmp_path)
     assert load([write(tmp_path / "again", rows)]).pipe(front).shape[0] == 43
+
+
+@pytest.mark.parametrize(
+    ("setup", "place"),
+    [
+        ("edge_cpu=0.25 onnx", 1),
+        ("edge_cpu=0.25 compile", 2),
+        ("edge_cpu=0.25 eager", None),
+        ("edge_cpu=0.25", 1),
+    ],
+)
+def test_the_answer_that_chooses_an_engine_leads_to_its_setup(setup: str, place: int | None) -> None:
+    told = {"model": "net", "netem": "wifi", "batch_size": 1, "codec": "none", "in_flight_asked": "auto"}
+    answers = [
+        "net at lte, edge_cpu=0.25: send the input by eager: 5 ms",
+        "net at wifi, edge_cpu=0.25: keep everything on the edge by onnx: 6.56 ms",
+        "net at wifi, edge_cpu=0.25: cut at 3 by edge=compile: 7 ms",
+    ]
+    assert page_fronts._answer(pd.Series({**told, "setup": setup}), answers) == place
