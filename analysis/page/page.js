@@ -241,14 +241,21 @@ function selector(name, options, value, change) {
   return select;
 }
 
+function icon(look, ...shapes) {
+  return drawn("svg", { viewBox: "-9 -9 18 18", "aria-hidden": "true" }, drawn("g", { class: `mark ${look}` }, ...shapes));
+}
+
+// A backend's mark and name.
+function named(place) {
+  return [icon(tone(place), ...shape(place, 1)), made("span", { textContent: backends[place] })];
+}
+
 function legend() {
   const list = made("div", { className: "legend" });
   list.setAttribute("role", "group");
   list.setAttribute("aria-label", "backends");
   for (const [place, name] of backends.entries()) {
-    const icon = drawn("svg", { viewBox: "-9 -9 18 18", "aria-hidden": "true" },
-      drawn("g", { class: `mark ${tone(place)}` }, ...shape(place, 1)));
-    const button = made("button", { type: "button" }, icon, made("span", { textContent: name }));
+    const button = made("button", { type: "button" }, ...named(place));
     button.setAttribute("aria-pressed", "true");
     button.addEventListener("click", () => {
       const on = reader.off.delete(name);
@@ -264,10 +271,9 @@ function legend() {
 // What the fills mean, of those that are there.
 function key(marks) {
   const there = new Set(marks.map(({ point }) => point[FILL]));
-  const icon = (fill) => drawn("svg", { viewBox: "-9 -9 18 18", "aria-hidden": "true" },
-    drawn("g", { class: `mark sn${fill ? "" : " dominated"}` }, drawn("path", { d: SHAPES[0], "fill-opacity": fill })));
+  const filled = (fill) => icon(`sn${fill ? "" : " dominated"}`, drawn("path", { d: SHAPES[0], "fill-opacity": fill }));
   return made("p", { className: "key" }, ...states.filter(([, fill]) => there.has(fill))
-    .map(([words, fill]) => made("span", {}, icon(fill), words)));
+    .map(([words, fill]) => made("span", {}, filled(fill), words)));
 }
 
 const networkMaps = maps.map((map) => new NetworkMap(map));
@@ -374,6 +380,7 @@ if (charts.length) {
       known.add(condition.chart.map);
       place.after(alone);
       condition.draw("front");
+      alone.querySelector(".key").prepend(...[...backends.keys()].map((place) => made("span", {}, ...named(place))));
       for (const tab of tabs.reverse()) {
         condition.figure = made("figure", { className: "chart printed" });
         alone.after(condition.figure);

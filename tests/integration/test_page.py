@@ -493,6 +493,7 @@ def test_on_paper_every_condition_has_its_chart(tab: Page, report: Path, tmp_pat
         assert tab.js(f"{MARKS}.length") == 65
         assert tab.js("document.querySelectorAll('.printed .bar').length") == 65
         assert tab.js("document.querySelectorAll('.printed .frame').length") == 1
+        assert {"tcp", "rpc"} <= set(tab.text("figure:has(.key) .key").split("\n"))
         assert tab.js("document.querySelector('#controls').getClientRects().length") == 0
         assert tab.js(
             "[...document.querySelectorAll('td')].every((each) => getComputedStyle(each).position === 'static')"
