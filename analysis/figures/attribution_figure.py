@@ -196,6 +196,8 @@ def _draw(axes: Axes, bars: pd.DataFrame, parts: list[Part], scale: float, point
 
 
 _MARK_PT = 3.6
+MANY_POINTS = 14
+"""With more points a text over the first or the last bar would go beyond the axes."""
 
 
 def _mark_bars(axes: Axes, bars: pd.DataFrame, crossing: Sequence[Series]) -> None:
@@ -217,7 +219,7 @@ def _mark_best(axes: Axes, bar: float, top: float, text: str, points: int) -> No
     axes.annotate("\N{BLACK DOWN-POINTING TRIANGLE}", (bar, top), (0, 7), fontsize=7, ha="center", **place)
     box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 0.6}
     x, side = {0: (-0.5, "left"), points - 1: (points - 0.5, "right")}.get(
-        round(bar) if points > 6 else -1, (bar, "center")
+        round(bar) if points > MANY_POINTS else -1, (bar, "center")
     )
     axes.annotate(text, (x, top), (0, 15), fontsize=6.5, fontweight="bold", bbox=box, ha=side, **place)
     axes.plot([], [], "v", color="black", markersize=4.5, label=_BEST)

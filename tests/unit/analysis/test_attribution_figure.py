@@ -18,6 +18,7 @@ from analysis.figures.attribution_figure import (
 )
 from analysis.fronts.front import front
 from analysis.points import order
+from tests.unit import drawn as drawn_texts
 from tests.unit import example_chain
 from tests.unit.drawn import sentences
 from tests.unit.example_codecs import trials as codecs
@@ -69,6 +70,16 @@ def test_backends_stand_side_by_side_and_the_lowest_latency_is_marked() -> None:
     assert text.get_text() == f"{1e3 * best['latency_s']:.3g}"
     marks = [line for line in axes.lines if set(np.asarray(line.get_ydata()).tolist()) == {0}]
     assert [(line.get_marker(), len(line.get_xdata())) for line in marks] == [("o", 21), ("s", 21)]
+
+
+def test_the_lowest_latency_of_few_points_stands_over_its_arrow() -> None:
+    rows, _ = example_chain.analysed(example_chain.splits(1, (0, 3, 6, 9, 12, 15, 21)))
+    (axes,) = drawn(
+        attribution_figure(rows.assign(latency_s=rows["latency_s"].where(rows["point"] != "21", 1e-3)))
+    ).axes
+    arrow, text = axes.texts
+    assert (text.xy[0], text.get_ha()) == (arrow.xy[0], "center")
+    assert drawn_texts.outside(axes.figure) == []
 
 
 def test_of_many_splits_those_that_matter_are_drawn(snapshot: SnapshotAssertion) -> None:
