@@ -318,7 +318,7 @@ def _foreign_load(result: TrialResult, samples: Samples, allowed: float) -> Iter
         share = None if result.strangers_percent is None else result.strangers_percent / 100
         if share is not None and share > allowed:
             yield Fault(
-                f"other programs than this run's used {share:.0%} of the hosts' cores, allowed {allowed:.0%}"
+                f"other programs than this run's used {share:.1%} of the hosts' cores, allowed {allowed:.0%}"
             )
         return
     for role in result.compute_s:
@@ -333,7 +333,7 @@ def _foreign_load(result: TrialResult, samples: Samples, allowed: float) -> Iter
         ]
         if not all(spared):
             yield Fault(
-                f"on the {role}, other programs used {share:.0%} of the cores that its worker may use, "
+                f"on the {role}, other programs used {share:.1%} of the cores that its worker may use, "
                 f"allowed {allowed:.0%}",
                 *spared,
             )

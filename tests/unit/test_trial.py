@@ -306,7 +306,7 @@ def test_other_programs_on_a_host_spoil_the_figures_of_the_phases_that_they_dist
     whole = (latency + throughput) / 2
     assert made["server_others_percent"] == pytest.approx(100 * whole)
     if status != "ok":
-        assert made["reason"].startswith(f"on the server, other programs used {whole:.0%} of the cores")
+        assert made["reason"].startswith(f"on the server, other programs used {whole:.1%} of the cores")
         assert loaded(latency, throughput, others=0.5)["status"] == "ok"
 
 
