@@ -78,10 +78,13 @@ OF_THE_LINK = ("hosts", "tolerance", "rtt_tolerance", "rtt_floor", "shape_at")
 @app.command(cls=cli_help.Command, rich_help_panel=MEASURE)
 @cli_help.takes(*OPTIONS)
 def run(
-    sweep: Annotated[Path | None, typer.Argument(help="A sweep file; options override it.")] = None,
+    sweep: Annotated[
+        Path | None, typer.Argument(metavar="SWEEP", help="A sweep file; options override it.")
+    ] = None,
     *,
     out: Annotated[
-        Path, typer.Option(help="Where run folders go.  [results]", rich_help_panel=declared.RESULTS)
+        Path,
+        typer.Option(help="Where run folders go.", show_default="results", rich_help_panel=declared.RESULTS),
     ] = RESULTS,
     resume: Annotated[
         Path | None,
@@ -238,7 +241,7 @@ def netem_list() -> None:
 @cli_help.takes(*OF_THE_LINK)
 def netem_check(
     profiles: Annotated[
-        list[str], typer.Argument(metavar="PROFILE...", help="Files, or names such as 80ms-20mbit.")
+        list[str], typer.Argument(metavar="PROFILE", help="Files, or names such as 80ms-20mbit.")
     ],
     *,
     testbed: cli_hosts.Testbed = "local",

@@ -6,6 +6,7 @@ import functools
 import inspect
 import keyword
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, NoReturn, TypeVar, cast
@@ -87,13 +88,31 @@ class Command(TyperCommand):
                 head = (
                     "Arguments" if is_argument else getattr(parameter, "rich_help_panel", None) or "Options"
                 )
-                heads.setdefault(head, []).append(record)
+                name, words = record
+                heads.setdefault(head, []).append((_plain_name(name, is_argument), _plain_default(words)))
         for head in sorted(heads, key=_HEADS.index):
             with formatter.section(head):
                 formatter.write_dl(heads[head])
 
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """The pieces of the usage line, without braces around what must be given."""
+        return [
+            piece.translate({ord("{"): None, ord("}"): None}) for piece in super().collect_usage_pieces(ctx)
+        ]
+
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         _write_examples(ctx, formatter)
+
+
+def _plain_name(name: str, is_argument: bool) -> str:
+    """What is typed, and of an option the kind of its value: `<path>` for each of a list of paths, too."""
+    kind = "" if is_argument else r"<\1>"
+    return re.sub(r" ?<(?:list\[)?(\w+)[^>]*>", f" {kind}", name).rstrip().replace("<Path>", "<path>")
+
+
+def _plain_default(words: str) -> str:
+    """The help with its default as all options have it: `[results]`."""
+    return re.sub(r"\[default: \(?(.*?)\)?(; [^]]*)?\]$", r"[\1]", words)
 
 
 class Group(TyperGroup):
@@ -101,9 +120,7 @@ class Group(TyperGroup):
 
     def format_usage(self, ctx: Any, formatter: Any) -> None:
         if ctx.parent is None:
-            formatter.write_usage(
-                COMMAND, "--model MODEL [--netem NETWORK] [OPTIONS]   the main job: a sweep"
-            )
+            formatter.write_usage(COMMAND, "--model MODEL [--netem NETWORK] [OPTIONS]   a sweep")
             formatter.write_usage(COMMAND, "COMMAND [OPTIONS]", "       ")
         else:
             super().format_usage(ctx, formatter)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -13,7 +13,7 @@ from pareto.errors import UserError
 
 Runs = Annotated[
     list[Path],
-    typer.Argument(metavar="RUN...", help="Folders of runs.", autocompletion=cli_help.runs),
+    typer.Argument(metavar="RUN", help="Folders of runs.", autocompletion=cli_help.runs),
 ]
 Objectives = Annotated[
     str,
@@ -25,14 +25,18 @@ Objectives = Annotated[
 Where = Annotated[
     str, typer.Option(help='Only points that satisfy this: "latency_s < 0.5 and edge_s < 50ms".')
 ]
-Figures = Annotated[
-    Literal["auto", "all", "none"],
-    typer.Option(
+Which = Literal["auto", "all", "none"]
+
+
+def _which_figures(head: str | None) -> Any:
+    return typer.Option(
         help="Which figures; auto leaves out those of single conditions if there are many conditions.",
         metavar="auto|all|none",
-        rich_help_panel=declared.RESULTS,
-    ),
-]
+        rich_help_panel=head,
+    )
+
+
+Figures = Annotated[Which, _which_figures(declared.RESULTS)]
 Json = Annotated[
     bool, typer.Option("--json", help="Print one JSON object instead of words and tables (docs/json.md).")
 ]
@@ -57,7 +61,7 @@ def report(
     width: Annotated[
         str, typer.Option(help="Width of the figures: page, column (of a two-column paper), or both.")
     ] = "page",
-    figures: Figures = "auto",
+    figures: Annotated[Which, _which_figures(None)] = "auto",
     uncertainty: Annotated[
         str,
         typer.Option(
@@ -73,6 +77,15 @@ def report(
     style: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A file of matplotlib's settings for the figures.")
     ] = None,
+    columns: Annotated[
+        str,
+        typer.Option(
+            help="Columns of the LaTeX tables of fronts, with commas, in their order: backend, point, latency, "
+            "latency-interval, latency-eff, images, images-interval, images-eff, energy, sure, bound-by.  [those that "
+            "have room]",
+            show_default=False,
+        ),
+    ] = "",
     profile: Annotated[
         list[Path] | None,
         typer.Option(
@@ -95,15 +108,6 @@ def report(
         typer.Option(help="Where it is written.  [the run's folder; results/joined-... for several]"),
     ] = None,
     json: Json = False,
-    columns: Annotated[
-        str,
-        typer.Option(
-            help="Columns of the LaTeX tables of fronts, with commas, in their order: backend, point, latency, "
-            "latency-interval, latency-eff, images, images-interval, images-eff, energy, sure, bound-by.  [those that "
-            "have room]",
-            show_default=False,
-        ),
-    ] = "",
 ) -> None:
     """Make the tables, figures and report.html of runs from their folders alone; several runs are joined."""
     from analysis.figures.look import Look
@@ -164,7 +168,7 @@ def compare(
 
 def advise(
     runs: Annotated[
-        list[Path] | None, typer.Argument(metavar="[RUN]...", help="Folders of runs.", show_default=False)
+        list[Path] | None, typer.Argument(metavar="RUN", help="Folders of runs.", show_default=False)
     ] = None,
     *,
     latency: Annotated[

@@ -199,8 +199,8 @@ _OPTIONS = (
     Option("batch_sizes", "Images per request, with commas: 1,8.", (1,), name="batch_size"),
     Option(
         "codecs",
-        "What is done to payloads to send less, with commas: none, int8, uint4, zstd, lz4, blosc2, int8+lz4, or your "
-        "own b.py:MyCodec.",
+        "What is done to payloads to send less, with commas: none, fp16, int8, uint4, zstd, lz4, blosc2, int8+lz4, "
+        "jpeg:90, or your own b.py:MyCodec.",
         ("none",),
         name="codec",
     ),
@@ -243,7 +243,7 @@ _OPTIONS = (
     Option(
         "testbed",
         "Where it runs: local, a file that names SSH hosts, served:ADDRESS, or simulated (simulated:FILE), which "
-        "measures nothing. Several at once with commas: lab1.yaml,lab2.yaml,local.",
+        "measures nothing. A sweep takes several, with commas: lab1.yaml,lab2.yaml,local.",
         "local",
         group=HOSTS,
     ),

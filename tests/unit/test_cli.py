@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -195,6 +196,8 @@ def test_help_is_whole_and_in_groups() -> None:
         assert (done.code, done.err) == (0, "")
         assert max(map(len, done.out.split("Example")[0].splitlines())) <= 80
         assert f"\n  {COMMAND} " in done.out.split("Example")[1]
+        # Defaults stand in brackets by themselves, and no word is one of Python's.
+        assert not re.search(r"default:|list\[|range>|Path|[{}]|\[\(", done.out.split("Example")[0])
     heads = [
         line for line in command("run", "--help").out.splitlines() if line.endswith(":") and line[0] != " "
     ]
