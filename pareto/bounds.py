@@ -74,13 +74,16 @@ class Crossing:
         return self._transfers_s(None)
 
     @property
+    def usual_ways_s(self) -> tuple[float, float]:
+        """What a request needs for the way out, and its result for the way back, at TCP's goodput: to foresee, not to
+        bound."""
+        out, back = self.profile.typical.directions
+        return _usual_s(out, self.sent_bytes), _usual_s(back, self.result_bytes)
+
+    @property
     def usual_s(self) -> float:
-        """What the slower direction needs for one request at TCP's goodput: to foresee, not to bound."""
-        sizes = zip(self.profile.typical.directions, (self.sent_bytes, self.result_bytes), strict=True)
-        return (
-            max(8 * nbytes / direction.rate_bps if direction.rate_bps else 0.0 for direction, nbytes in sizes)
-            / GOODPUT
-        )
+        """What the slower of these takes: the link's share of the pace of many requests."""
+        return max(self.usual_ways_s)
 
     def _transfers_s(self, bucket: Bucket | None) -> tuple[float, float]:
         out, back = self.profile.directions
@@ -88,6 +91,10 @@ class Crossing:
             _least_transfer_s(out, self.sent_bytes, self.seen, bucket),
             _least_transfer_s(back, self.result_bytes, self.seen, bucket),
         )
+
+
+def _usual_s(direction: Direction, nbytes: float) -> float:
+    return 8 * nbytes / direction.rate_bps / GOODPUT if direction.rate_bps else 0.0
 
 
 def latency_s(work_s: float, crossings: Sequence[Crossing]) -> float:

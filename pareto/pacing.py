@@ -1,4 +1,5 @@
-"""How many requests a phase makes, and how many are in flight: what is measured so, planned so, and simulated so.
+"""How many requests a phase makes, how many are in flight, and how often a stage runs by itself: what is measured so,
+planned so, and simulated so.
 
 Travels to the hosts.
 """
@@ -6,11 +7,16 @@ Travels to the hosts.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from pareto.constants import MOST_IN_FLIGHT
 
 MAX_LATENCY_REQUESTS = 2_000
 MAX_THROUGHPUT_REQUESTS = 5_000
+BASELINE_RUNS, BASELINE_S = 2, 0.03
+"""A baseline has as many runs and lasts as long, but for a stage so slow that it would take longer than
+`BASELINE_MOST_S`."""
+BASELINE_MOST_S = 0.5
 
 
 def in_flight(latency_s: float, slowest_s: float) -> int:
@@ -33,3 +39,15 @@ def in_bursts(requests: int, seconds: float, pace_s: float, depth: int, prefetch
         for number in (requests, max(requests, foreseen))
     )
     return least, wanted
+
+
+def alone_s(stages_s: Sequence[float]) -> float:
+    """How long a trial runs stages by themselves: each host's once when it gets it, all at the same time, the edge's
+    for a first payload, and each in turn for its baseline, before the phases and after. stages_s: what a run takes.
+    """
+    baselines_s = [
+        stage_s if stage_s > BASELINE_MOST_S else max(BASELINE_S, BASELINE_RUNS * stage_s)
+        for stage_s in stages_s
+        if stage_s > 0
+    ]
+    return max(stages_s) + stages_s[0] + 2 * sum(baselines_s)

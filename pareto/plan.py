@@ -8,20 +8,20 @@ import random
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from pareto import bounds, warming
-from pareto.backends import registry
+from pareto import bounds
 from pareto.cell import Cell, Condition
 from pareto.codecs.registry import NONE
 from pareto.errors import UserError
 from pareto.link import probe
 from pareto.link.profile import Profile
 from pareto.networks import ALONG
-from pareto.pacing import in_bursts, in_flight
-from pareto.stage_builds import StageBuilds
+from pareto.pacing import alone_s, in_bursts, in_flight
 from pareto.sweep import AUTO, Sweep
+from pareto.waits import Waits, slowed, starts_anew
 
-OVERHEAD_S = 0.17
-"""Baselines, control messages, checking results, writing rows: a trial's share that is neither phase nor probe."""
+OVERHEAD_S = 0.08
+"""Control messages, changing stages, checking results, writing rows: what of a trial is neither phase nor probe nor a
+stage that runs by itself."""
 SENDING_S = 0.0017
 """What a request costs a host's core beyond its stage, for each link: threads, queues, sockets. At most points
 of the example it was 1.7 to 1.9 ms of the edge's processor time."""
@@ -44,13 +44,9 @@ QUICK = Effort(latency=(1, 0.3), throughput=(1, 0.3))
 WARMUP_S, LONG_S = 0.1, 0.2
 """How long requests warm up what they pass, and how long a request is that is not repeated for that. A trial's first
 request takes 2 to 5 % more than the later ones, the second none (docs/measuring.md)."""
-RESTART_S, LOAD_S = 4.0, 0.9
-"""Until fresh workers have loaded a model, and until those that are there have: on the local testbed MobileNetV2's took
-3.1 to 3.9 s, and 0.6 to 0.9 s."""
-CONNECT_TRIPS, JOIN_TRIPS = 6, 22
-"""Round trips until connections are open over a link, and until rpc's agents have met over it: 1.22 and 4.49 s of
-200 ms."""
 MAX_WARMUP_REQUESTS = 20
+USUAL_NODES = 150
+"""Of a model's graph: MobileNetV2 has 153."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +73,7 @@ class ModelFacts:
     codec_s: Mapping[str, tuple[tuple[float, float], ...]] = field(default_factory=dict)
     accuracy: Mapping[tuple[int, str, tuple[int, ...]], float] = field(default_factory=dict)
     dtypes: tuple[tuple[str, ...], ...] = ()
+    nodes: tuple[int, ...] = ()
     unfit: Mapping[str, frozenset[int]] = field(default_factory=dict)
 
     def crossing(self, cuts: Sequence[int]) -> frozenset[str]:
@@ -113,6 +110,10 @@ class Trial:
     estimate_s: float
     effort: Effort
     waiting_s: float = 0.0
+
+    def after(self, waiting_s: float) -> Trial:
+        """The same, of which it first waits so long."""
+        return replace(self, estimate_s=self.estimate_s + waiting_s, waiting_s=waiting_s)
 
     def warmup_requests(self, proven: bool, compute_s: float = 0.0) -> int:
         """Requests before the clock starts: one to prove a cell's output, and what warms up.
@@ -276,64 +277,6 @@ def make(
     return _rounds(sweep, models, networks, numbers, is_due, fresh=True)
 
 
-def starts_anew(every: int | None, number: int) -> bool:
-    """Whether a round begins with fresh workers. every: how many rounds share them; None: all do."""
-    return number == 1 or (every is not None and (number - 1) % every == 0)
-
-
-def _with_waits(
-    sweep: Sweep,
-    trials: Sequence[Trial],
-    networks: Mapping[str, Sequence[Profile]],
-    builds: StageBuilds,
-    *,
-    fresh: bool,
-) -> tuple[Trial, ...]:
-    """The trials with what they wait for: the first of those of one model for that, of those on one network for the
-    connections that are opened over it, the first of a round for fresh workers, where it needs them (the first round's
-    are there already), and each for its stages to be built. fresh: as of `StageBuilds`; else the workers have the only
-    model, and connections over the only network.
-    """
-    first_loads, first_opens = fresh or len(sweep.models) > 1, fresh or len(networks) > 1
-    made: list[Trial] = []
-    was: Trial | None = None
-    for trial in trials:
-        is_anew = trial.round != (was.round if was else 1) and starts_anew(sweep.restart_rounds, trial.round)
-        wait_s = 0.0
-        if is_anew:
-            builds.forget()
-            wait_s = RESTART_S
-        elif first_loads if was is None else was.cell.model != trial.cell.model:
-            wait_s = LOAD_S
-        if is_anew or (first_opens if was is None else was.cell.netem != trial.cell.netem):
-            wait_s += _open_s(sweep, networks[trial.cell.netem])
-        was = trial
-        wait_s += builds.wait_s(trial.cell)
-        made.append(replace(trial, estimate_s=trial.estimate_s + wait_s, waiting_s=wait_s))
-    return tuple(made)
-
-
-def _open_s(sweep: Sweep, network: Sequence[Profile]) -> float:
-    """How long it takes until the connections of each backend are open and warm, and the links were probed twice: until
-    that settles, and before the trial.
-    """
-    agents = [bool(registry.parse(name).agent) for name in sweep.transports]
-    trips = CONNECT_TRIPS + JOIN_TRIPS * any(agents)
-    return sum(
-        trips * profile.rtt_s
-        + 2 * probe.duration_s(profile)
-        + sum(
-            warming.foreseen_s(
-                (profile.typical.edge_to_server.rate_bps or math.inf) * probe.GOODPUT,
-                profile.rtt_s,
-                agent=agent,
-            )
-            for agent in agents
-        )
-        for profile in network
-    )
-
-
 def last_rounds(
     sweep: Sweep,
     models: Mapping[str, ModelFacts],
@@ -392,16 +335,16 @@ def _rounds(
     *,
     fresh: bool = False,
 ) -> Plan:
-    """The cells that are due in each of these rounds, in the round's order. fresh: as of `StageBuilds`."""
+    """The cells that are due in each of these rounds, in the round's order. fresh: as of `Waits`."""
     trials = [
         _trial(cell, number, sweep, models, networks)
         for number in numbers
         for cell in _order(sweep, models, networks, number)
         if is_due(cell, number)
     ]
-    last = {name: len(model.points) - 1 for name, model in models.items()}
-    builds = StageBuilds(last, sweep.edge_cpu, fresh=fresh)
-    return Plan(_with_waits(sweep, trials, networks, builds, fresh=fresh), sweep.trials)
+    nodes = {name: model.nodes or _evenly(len(model.points)) for name, model in models.items()}
+    waits = Waits(sweep, nodes, networks, fresh=fresh)
+    return Plan(tuple(trial.after(waits.before_s(trial.cell, trial.round)) for trial in trials), sweep.trials)
 
 
 def _order(
@@ -451,9 +394,9 @@ def _trial(
     model, network = models[cell.model], networks[cell.netem]
     crossed = crossings(cell, model, network, [""] * len(network))
     hosts_s = _hosts_s(cell, model)
-    hosts_s[0] /= sweep.edge_cpu
+    hosts_s[0] *= slowed(sweep.edge_cpu)
     steps_s = hosts_s + [crossing.usual_s for crossing in crossed]
-    latency_s = sum(hosts_s) + sum(crossing.usual_s + crossing.profile.rtt_s for crossing in crossed)
+    latency_s = sum(hosts_s) + sum(sum(each.usual_ways_s) + each.profile.rtt_s for each in crossed)
     effort = QUICK if sweep.quick else THOROUGH
     slowest_s = max(steps_s)
     depth = in_flight(latency_s, slowest_s) if cell.in_flight == AUTO else int(cell.in_flight)
@@ -466,7 +409,7 @@ def _trial(
     warming_s = latency_s * _warming(latency_s)
     if starts_anew(sweep.restart_rounds, number):
         warming_s = max(warming_s, latency_s)
-    around_s = warming_s + probing_s + OVERHEAD_S
+    around_s = warming_s + probing_s + alone_s(hosts_s) + OVERHEAD_S
     return Trial(cell, number, latency_s, phases_s + around_s, effort)
 
 
@@ -481,6 +424,11 @@ def _hosts_s(cell: Cell, model: ModelFacts) -> list[float]:
         for host, seconds in enumerate(model.coding_s(cut, cell.codec), start=link):
             hosts_s[host] += cell.batch_size * seconds
     return hosts_s
+
+
+def _evenly(points: int) -> tuple[int, ...]:
+    """The nodes before each point of a usual model."""
+    return tuple(round(USUAL_NODES * point / max(1, points - 1)) for point in range(points))
 
 
 def _warming(request_s: float) -> int:

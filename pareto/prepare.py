@@ -277,6 +277,7 @@ def _prepare(
             codec_s=codec_s,
             accuracy=accuracy,
             dtypes=tuple(tuple(spec.dtype for spec in point.payload) for point in model.points),
+            nodes=model.nodes,
             unfit=_unfit(codecs, len(model.points) - 1),
         ),
         {

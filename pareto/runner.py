@@ -19,10 +19,11 @@ from pareto.hosts.testbed import Link
 from pareto.link import probe
 from pareto.link.profile import Profile, seed_of
 from pareto.options import OTHERS, SLOWED
-from pareto.plan import Plan, Trial, starts_anew
+from pareto.plan import Plan, Trial
 from pareto.store import Row
 from pareto.trial import TrialResult, link_row, stage_rows, trial_row
 from pareto.trial_messages import Progress, WrongOutput
+from pareto.waits import starts_anew
 
 MAX_FAILURES_IN_A_ROW = 5
 MAX_REBUILDS = 3

@@ -58,6 +58,13 @@ class Outline:
         """'torch.fx', 'torch.export' or 'chain'."""
         return self.traced.traced_by
 
+    @property
+    def nodes(self) -> tuple[int, ...]:
+        """How many operators of the graph lie before each point."""
+        operators = [node.name for node in self.traced.nodes if node.op.startswith("call_")]
+        places = {name: place for place, name in enumerate(operators, start=1)}
+        return (*(places.get(point.after, 0) for point in self.points[:-1]), len(operators))
+
     def paths(self, start: int, end: int) -> set[str]:
         """The parameters and buffers of the units from point `start` to point `end`. Raises ValueError as `cut`."""
         return stage.paths(self.traced, *self._nodes(start, end))

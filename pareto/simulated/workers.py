@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from pareto import pacing
 from pareto.backends import registry
 from pareto.bounds import Crossing
 from pareto.cell import Cell
@@ -114,7 +115,7 @@ class Simulation:
         outline = partitioned.outline(how)
         flops = tuple(cost.flops for cost in costs.of_units(outline))
         points = tuple((point.name, point.payload_bytes) for point in outline.points)
-        whole_s = sum(self.world.unit_times_s(EDGE, outline.name, flops)) / sweep.edge_cpu
+        whole_s = sum(self.world.unit_times_s(EDGE, outline.name, flops))
         result_bytes = sum(spec.nbytes for spec in outline.results)
         facts = ModelFacts(
             points,
@@ -253,7 +254,7 @@ class Workers(AnyWorkers):
         many = path.in_flight(trial.effort.throughput, depth, pace_s, self._clock())
         self._clock.jump(many.samples[-1].finished_s)
         result = self._result(cell, crossed, path, lone, many, began, [work.compute_s for work in alone])
-        self._clock.jump(OVERHEAD_S)
+        self._clock.jump(pacing.alone_s([work.compute_s for work in alone]) + OVERHEAD_S)
         return result
 
     def _result(

@@ -15,7 +15,7 @@ from pathlib import Path
 from pareto.backends.base import Layout, Tensors, nbytes
 from pareto.codecs.registry import Codec
 from pareto.messages import Window
-from pareto.pacing import MAX_THROUGHPUT_REQUESTS
+from pareto.pacing import BASELINE_MOST_S, BASELINE_RUNS, BASELINE_S, MAX_THROUGHPUT_REQUESTS
 from pareto.trial_messages import Coded
 from pareto.worker.device import Device
 from pareto.worker.sensors.processor import throttled_s, throttling
@@ -23,9 +23,6 @@ from partitions.model import ResidentStage
 
 NO_REQUEST = b""
 """A fingerprint that no request has: they have 8 bytes."""
-LEAST_RUNS, LEAST_S = 2, 0.03
-"""A baseline has as many runs and lasts as long, but for a stage so slow that it would take longer than `MOST_S`."""
-MOST_S = 0.5
 STEADY_S = 0.25
 """Shorter stretches of steady work say little: a CPU quota is spent in bursts, and one quick run is no pace."""
 
@@ -139,8 +136,8 @@ def baseline_s(run: Callable[[], object]) -> float:
     """Mean seconds of a run, without the time that it waited for a core."""
     waits, runs = Waits(), 0
     began, waited = waits.clock()
-    while (elapsed := time.perf_counter() - began) < LEAST_S or runs < LEAST_RUNS:
-        if runs and elapsed > MOST_S:
+    while (elapsed := time.perf_counter() - began) < BASELINE_S or runs < BASELINE_RUNS:
+        if runs and elapsed > BASELINE_MOST_S:
             break
         run()
         runs += 1

@@ -28,3 +28,15 @@ def test_steady_state_is_whole_bursts_beside_those_that_fill_the_steps(
     length: tuple[int, float], pace_s: float, depth: int, made: tuple[int, int]
 ) -> None:
     assert pacing.in_bursts(*length, pace_s, depth) == made
+
+
+@pytest.mark.parametrize(
+    ("stages_s", "alone_s"),
+    [
+        ((0.2, 0.001), 0.2 + 0.2 + 2 * (2 * 0.2 + 0.03)),
+        ((0.001, 0.2), 0.2 + 0.001 + 2 * (0.03 + 2 * 0.2)),
+        ((0.6, 0.0), 0.6 + 0.6 + 2 * 0.6),
+    ],
+)
+def test_what_a_trial_takes_for_stages_by_themselves(stages_s: tuple[float, ...], alone_s: float) -> None:
+    assert pacing.alone_s(stages_s) == pytest.approx(alone_s)
