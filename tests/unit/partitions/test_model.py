@@ -1,6 +1,7 @@
 """Whole models: a split computes what the whole does, and each stage holds its own weights and no others."""
 
 from contextlib import ExitStack
+from itertools import pairwise
 
 import pytest
 import torch
@@ -165,6 +166,16 @@ def test_describe_and_load_agree(load):
     assert (model.points, model.input_shape, model.graph_digest) == described
     assert model.name == f"mobilenet_v2_{SIZE}_pixels"
     assert not any(tensor.is_meta or tensor.requires_grad for tensor in model.state.values())
+
+
+def test_each_unit_has_as_many_operators_as_its_stage(load):
+    model = load("resnet18")
+    units = list(pairwise(range(len(model.points))))
+    operators = [
+        sum(node.op.startswith("call_") for node in model.stage(*unit).body.graph.nodes) for unit in units
+    ]
+    assert [end - start for start, end in pairwise(model.nodes)] == operators
+    assert model.nodes[0] == 0
 
 
 def test_loaded_tensors_lie_at_aligned_addresses(load):
