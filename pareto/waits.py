@@ -113,7 +113,7 @@ class Waits:
             core_s = entry.again_s
             if self._built is not None and stage not in self._built:
                 is_first = (name, position) not in self._started
-                core_s += entry.node_s * (nodes[end] - nodes[start]) + entry.first_s * is_first
+                core_s = entry.stage_s + entry.node_s * (nodes[end] - nodes[start]) + entry.first_s * is_first
                 self._built.add(stage)
                 self._started.add((name, position))
             builds_s.append(core_s * (self._slowed if position == 0 else 1.0))

@@ -58,9 +58,9 @@ def test_fresh_workers_load_and_connect_anew() -> None:
 def test_a_stage_is_built_once_by_what_is_in_it_and_the_engine_starts_once_on_a_host(engine: str) -> None:
     of, cost = waiting(sweep(engine=engine)), ENGINES[engine]
     of.before_s(cell(1), 1)
-    assert of.before_s(cell(1, engine), 1) == pytest.approx(cost.first_s + 20 * cost.node_s + cost.again_s)
-    assert of.before_s(cell(2, engine), 1) == pytest.approx(30 * cost.node_s + cost.again_s)
-    assert of.before_s(cell(2, engine, batch_size=8), 1) == pytest.approx(30 * cost.node_s + cost.again_s)
+    assert of.before_s(cell(1, engine), 1) == pytest.approx(cost.first_s + cost.stage_s + 20 * cost.node_s)
+    assert of.before_s(cell(2, engine), 1) == pytest.approx(cost.stage_s + 30 * cost.node_s)
+    assert of.before_s(cell(2, engine, batch_size=8), 1) == pytest.approx(cost.stage_s + 30 * cost.node_s)
     assert of.before_s(cell(1, engine), 2) == pytest.approx(cost.again_s)
     later = waiting(sweep(engine=engine), fresh=False)
     assert later.before_s(cell(1, engine), 3) == pytest.approx(cost.again_s), "it was built before"
@@ -72,9 +72,9 @@ def test_the_slowest_host_is_waited_for_and_that_is_a_slow_edge() -> None:
     of = waiting(sweep(engine="edge=compile,edge=onnx,server=compile", edge_cpu=0.25))
     of.before_s(cell(1), 1)
     assert of.before_s(cell(1, edge), 1) == pytest.approx(
-        slow * (cost.first_s + 20 * cost.node_s + cost.again_s)
+        slow * (cost.first_s + cost.stage_s + 20 * cost.node_s)
     )
-    assert of.before_s(cell(1, server), 1) == pytest.approx(cost.first_s + 10 * cost.node_s + cost.again_s)
+    assert of.before_s(cell(1, server), 1) == pytest.approx(cost.first_s + cost.stage_s + 10 * cost.node_s)
 
 
 def test_fresh_workers_build_anew() -> None:
