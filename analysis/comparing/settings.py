@@ -11,6 +11,7 @@ from typing import Any
 from analysis.engines import EAGER
 from analysis.runs.manifest import leaves, section, sessions, within
 from analysis.runs.setups import NOT_RECORDED, NOT_SET
+from pareto.options import FIELDS
 
 DOUBTFUL = "attention: "
 _SHOWN_ELSEWHERE = frozenset(
@@ -56,7 +57,7 @@ def differences(
     The runs are called A and B. Lines that begin with `DOUBTFUL` come first: something else was measured, with other
     weights, another graph, other cuts under a point's number, another profile under the same name, another testbed or
     processor. A manifest that is missing is named as such; what only one of them records of a model, a host or the
-    driver is no difference.
+    driver is no difference, nor is an option that one of them does not have and the other leaves at its default.
     """
     if missing := [name for name, manifest in (("A", first), ("B", other)) if not manifest]:
         return [
@@ -80,9 +81,16 @@ def differences(
     one, two = (_text(sweep.get("engines") or [EAGER]) for sweep in sweeps)
     lines.append((False, "--engine", f"{one} in A, {two} in B" if one != two else ""))
     for key in dict.fromkeys(chain(*sweeps)):
+        if key in _SHOWN_ELSEWHERE:
+            continue
         one, two = (_text(sweep[key]) if key in sweep else NOT_RECORDED for sweep in sweeps)
-        if key not in _SHOWN_ELSEWHERE and one != two:
-            lines.append((False, f"--{key.replace('_', '-')}", f"{one} in A, {two} in B"))
+        option = FIELDS.get(key)
+        # A version that does not have an option does what it does by default.
+        usual = {NOT_RECORDED, _text(option.default)} if option is not None else set()
+        if one != two and {one, two} != usual:
+            lines.append(
+                (False, option.typed if option is not None else f"--{key}", f"{one} in A, {two} in B")
+            )
     lines.append((False, "pareto", _differs(both, "pareto")))
     for key, values in _changed(both, "driver"):
         lines.append((False, "driver", f"{key.removeprefix('packages.')} {values}"))
