@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from pareto import profile_files, waits
-from pareto.sweep import Cell, Sweep, make_sweep
+from pareto.cell import Cell
+from pareto.checked_sweep import make_sweep
+from pareto.sweep import Sweep
 from pareto.waits import Waits
 from partitions.engines.registry import ENGINES
 
