@@ -26,15 +26,6 @@ _ROOM = pytest.StashKey[ExitStack]()
 
 
 @pytest.fixture(scope="module")
-def quick_collections() -> Iterator[None]:
-    """A trial collects garbage before it measures: not among all that other tests have imported."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
-
-
-@pytest.fixture(scope="module")
 def one_thread() -> Iterator[None]:
     """Torch computes with one thread: several would wait for each other where other programs run."""
     import torch  # not for the tests that need none of it
@@ -94,6 +85,17 @@ def pytest_unconfigure(config: pytest.Config) -> None:
             lock.unlink()
         folder.rmdir()
         del os.environ["PARETO_TEST_LOCKS"]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Those marked `long` come first: the last ones that a worker has left are short."""
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
+
+
+def pytest_collection_finish() -> None:
+    """What is imported by now, and the tests themselves, stay: no collection of garbage need look through them."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -23,10 +23,11 @@ from tests.program import LENIENT, descendants, ended, pareto, wait_until
 
 pytestmark = [
     pytest.mark.integration,
+    pytest.mark.long,
     needs_networks,
 ]
 FAULTS = DRIVER
-ROUNDS = 6
+ROUNDS = 4
 SWEEP = (
     "--model",
     f"{NET}:build",

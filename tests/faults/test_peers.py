@@ -30,8 +30,6 @@ from tests.faults.hostile import REPLY, REQUEST, WELCOME, Armed, Proxy, Reset, S
 from tests.faults.table import PEERS, SEALED, Fault
 from tests.unit.far_end import StandIn, bed_of
 
-pytestmark = pytest.mark.usefixtures("quick_collections")
-
 FAULTS = PEERS
 WHAT = {"a request": REQUEST, "a reply": REPLY, "a handshake": WELCOME}
 KIND, VERSION, NUMBER, FINGERPRINT, STAGES = 6, 4, 8, 16, 24

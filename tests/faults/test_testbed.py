@@ -29,6 +29,7 @@ from tests.program import descendants, ended, python_programs, wait_until
 
 pytestmark = [
     pytest.mark.integration,
+    pytest.mark.long,
     needs_networks,
 ]
 FAULTS = (*TESTBED, *WORKERS)

@@ -15,6 +15,7 @@ from tests.program import command, pareto, python_programs, wait_until
 
 pytestmark = [
     pytest.mark.integration,
+    pytest.mark.long,
     needs_networks,
     pytest.mark.usefixtures("nothing_left"),
 ]

@@ -18,6 +18,7 @@ from tests.program import descendants, ended, started
 
 pytestmark = [
     pytest.mark.integration,
+    pytest.mark.long,
     needs_networks,
     pytest.mark.usefixtures("nothing_left"),
 ]

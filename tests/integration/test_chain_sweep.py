@@ -17,6 +17,7 @@ from tests.program import LENIENT, pareto
 
 pytestmark = [
     pytest.mark.integration,
+    pytest.mark.long,
     needs_networks,
     pytest.mark.usefixtures("nothing_left"),
 ]

@@ -33,6 +33,7 @@ from tests.program import (
 
 pytestmark = [
     pytest.mark.integration,
+    pytest.mark.long,
     needs_networks,
     pytest.mark.usefixtures("nothing_left"),
 ]

@@ -18,6 +18,7 @@ from tests.unit.simulated.worlds import MODEL, POINTS
 
 pytestmark = [
     pytest.mark.integration,
+    pytest.mark.long,
     needs_networks,
     pytest.mark.usefixtures("nothing_left"),
 ]

@@ -23,6 +23,7 @@ from tests.unit.own_codecs import LEARNED, written
 
 pytestmark = [
     pytest.mark.integration,
+    pytest.mark.long,
     needs_networks,
     pytest.mark.usefixtures("nothing_left"),
 ]
@@ -195,8 +196,8 @@ def resumed(tmp_path_factory: pytest.TempPathFactory) -> Resumed:
         "round",
     )
     settings = ("--congestion", "reno", "--initial-window", "20", "--slow-start-after-idle")
-    process = pareto(*job, "--backend", "tcp:a,rpc,tcp:b", *settings, *LENIENT, "--out", str(out))
-    assert wait_until(lambda: len(rows_in(out)) > 3, 240)
+    process = pareto(*job, "--backend", "tcp:a,tcp:b", *settings, *LENIENT, "--out", str(out))
+    assert wait_until(lambda: len(rows_in(out)) > 2, 240)
     family = descendants(process.pid)
     assert len(family) > 5
     process.kill()
@@ -210,13 +211,13 @@ def resumed(tmp_path_factory: pytest.TempPathFactory) -> Resumed:
 
 
 def test_a_killed_run_resumes_with_each_trial_once(resumed: Resumed) -> None:
-    assert 3 < len(resumed.kept) < 6
+    assert len(resumed.kept) == 3
     assert resumed.rows[: len(resumed.kept)] == resumed.kept
     assert all(map(sound, resumed.rows))
     assert Counter((row["backend"], row["round"]) for row in resumed.rows) == {
-        (backend, number): 1 for backend in ("tcp:a", "rpc", "tcp:b") for number in "12"
+        (backend, number): 1 for backend in ("tcp:a", "tcp:b") for number in "12"
     }
-    assert len(list((resumed.run / "requests").iterdir())) == 6
+    assert len(list((resumed.run / "requests").iterdir())) == 4
 
 
 def test_each_round_begins_with_fresh_workers(resumed: Resumed) -> None:
@@ -241,9 +242,8 @@ def test_what_tcp_did(resumed: Resumed) -> None:
         assert float(row["tcp_rtt_s"]) > 0
         assert int(row["tcp_cwnd_packets"]) > 0
         assert float(row["tcp_delivery_rate_bps"]) > 1e6
-    # Many connections together may overflow the queue, and so may one where the relay had to wait for a core.
-    alone = [int(row["tcp_retransmits"]) for row in resumed.rows if row["backend"] != "rpc"]
-    assert statistics.median(alone) <= PROBES
+    # The queue may overflow where the relay had to wait for a core.
+    assert statistics.median(int(row["tcp_retransmits"]) for row in resumed.rows) <= PROBES
     # Where a host had to wait for a core, acknowledgements come in a heap, and one rate or another is theirs.
     assert statistics.median(float(row["tcp_delivery_rate_bps"]) for row in resumed.rows) < 51e6
     for session in json.loads((resumed.run / "manifest.json").read_text())["sessions"]:

@@ -156,7 +156,7 @@ def test_a_budget_is_of_the_time_that_trials_would_take(tmp_path: Path, job: tup
         "--testbed",
         "simulated",
         "--budget",
-        "3min",
+        "80s",
         "--points",
         "0,7",
         "--only",
@@ -167,7 +167,7 @@ def test_a_budget_is_of_the_time_that_trials_would_take(tmp_path: Path, job: tup
     (session,) = json.loads((only_run(tmp_path) / "manifest.json").read_text())["sessions"]
     assert session["stopping"]["ended"] == "budget"
     spent_s = sum(float(row["wall_s"]) for row in read(tmp_path))
-    assert 2.5 * 60 < spent_s <= 3 * 60
+    assert 60 < spent_s <= 80
 
 
 def test_simulated_trials_are_never_joined_with_real_ones(tmp_path: Path, job: tuple[str, ...]) -> None:

@@ -205,7 +205,7 @@ def test_profiles_are_learnt_once() -> None:
 def grown(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """A search at two networks to which rounds were added until it was sure, and what it printed."""
     folder = tmp_path_factory.mktemp("grown")
-    done = command(*JOB, *NOISY, "--out", str(folder / "out"), "--until", "3%", *world(folder))
+    done = command(*JOB, *NOISY, "--out", str(folder / "out"), "--until", "4%", *world(folder))
     assert done.code == 0, done.err
     return folder, done.out
 

@@ -63,14 +63,15 @@ def test_a_run_of_several_codecs_says_what_each_costs_and_where_it_pays(tmp_path
     found = find([run], Options(objectives=("latency", "throughput", "wire")))
     assert sum("codec int8: agreement of 200 images 98.5 %" in line for line in found.codecs) == 1
     assert sum("; int8 may pay from" in line for line in found.answers) == 2
-    kinds = [("-".join((drawing.kind, *drawing.name))) for drawing in drawings(found, each=True)]
+    made = list(drawings(found, each=True))
+    kinds = [("-".join((drawing.kind, *drawing.name))) for drawing in made]
     assert {
         "accuracy-small-slow",
         "rate-quality-small",
         "best-map-small-codecs",
         "best-map-small-int8",
     } <= set(kinds)
-    (drawn,) = (each for each in drawings(found, each=True) if each.name == ("small", "codecs"))
+    (drawn,) = (each for each in made if each.name == ("small", "codecs"))
     # By the images fp16 costs nothing; int8 and uint4 do, and were not admitted.
     measured = drawn.data[drawn.data["what"] == "measured"]
     assert set(measured["backend"]) == {"tcp fp16"}

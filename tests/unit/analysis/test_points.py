@@ -185,7 +185,7 @@ def test_in_a_chain_it_is_where_no_link_is_crossed(tmp_path: Path) -> None:
 
 
 def test_all_say_the_same_of_it(tmp_path: Path) -> None:
-    rows = trials(rounds=6, noise=0.1)
+    rows = [row for row in trials(rounds=6, noise=0.1) if row["point"] in (0, 7, 14, 20, 21)]
     found = report(write(tmp_path / "run", rows), tmp_path / "out", Options())
     (one,) = last(found.front).to_dict("records")
     shown = f"{1e3 * one['latency_s']:.2f}"

@@ -26,8 +26,6 @@ from pareto.worker.trial import Data
 from partitions import proof
 from partitions.stage import Stage
 
-pytestmark = pytest.mark.usefixtures("quick_collections")
-
 CLASSES = 5
 LOGITS = [torch.eye(CLASSES)[[0, 1]], torch.eye(CLASSES)[[2, 3]]]
 """Two inputs of two images; the edge's stage passes them on, and the whole model does nothing else."""

@@ -61,8 +61,6 @@ from tests.unit.own_codecs import ENTROPY, LEARNED, written
 from tests.unit.small_models import small
 
 MODEL = "squeezenet1_1_64_pixels"
-pytestmark = pytest.mark.usefixtures("quick_collections")
-
 RECIPE = Recipe(MODEL)
 LAST = 12
 CODED = [(0, 0), (2, 6), (3, LAST)]
