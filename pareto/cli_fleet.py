@@ -54,8 +54,8 @@ def join(
 ) -> None:
     """Let the sweeps at a scheduler measure on a testbed of this machine's, until Ctrl-C."""
     from pareto.checked_sweep import make_sweep
-    from pareto.fleet import cluster, driver, member
-    from pareto.fleet.testbeds import several
+    from pareto.fleet import cluster, member
+    from pareto.fleet.testbeds import member_name, several
     from pareto.hosts.testbed import require_testbed
 
     cluster.check_address("--scheduler", scheduler, certificates)
@@ -67,7 +67,7 @@ def join(
     if not wanted.simulated:
         require_testbed(testbed)
     pems = cluster.pems(certificates) if certificates is not None else {}
-    member.join(scheduler, pems, testbed, driver.member_name(testbed, platform.node()), _say, stays=True)
+    member.join(scheduler, pems, testbed, member_name(testbed, platform.node()), _say, stays=True)
 
 
 def _say(text: str) -> None:

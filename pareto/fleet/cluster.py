@@ -1,4 +1,5 @@
-"""The scheduler of a fleet (dask.distributed): a run's own on this machine, or one that is there; and who is let in.
+"""dask.distributed in a fleet: its scheduler, a run's own or one that is there, a driver's client, a member's worker;
+and who is let in.
 
 dask unpickles what comes, so whoever is let in may run code on every member. That is why even a run's own scheduler,
 which listens on loopback alone, speaks only to those that have the run's own certificate, and one beyond loopback only
@@ -12,17 +13,24 @@ import importlib.util
 import ipaddress
 import os
 import re
+import signal
+import sys
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta, timezone
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pareto import COMMAND
 from pareto.errors import UserError
+from pareto.fleet.testbeds import MOST_TESTBEDS
+from partitions import scratch
 
 if TYPE_CHECKING:
-    from distributed import Client, Security
+    from distributed import Client, Security, Worker
 
 REQUIREMENTS = "requirements-fleet.txt"
 MAKE = f"{COMMAND} fleet certificates DIR"
@@ -32,7 +40,13 @@ LASTS_DAYS = 825
 LOOPBACK = "127.0.0.1"
 PORT = 8786
 """Where a scheduler listens unless its address says another: dask's own."""
-CONNECT_S = 30
+RESOURCE = "testbed"
+"""What a worker has one of that is a member, and a task needs."""
+LOST = signal.SIGUSR1
+"""Interrupts the main thread when the scheduler is gone: SIGINT is ignored by what a script starts beside itself."""
+CONNECT_S, LEAVE_S = 30, 5.0
+JOIN_S = 60.0
+"""Until a scheduler that is there has let a member in."""
 SETTINGS = {
     # The driver itself gives a task again: a task that always ends its worker would end one after the other.
     "distributed.scheduler.allowed-failures": 0,
@@ -154,13 +168,21 @@ def security(texts: dict[str, str]) -> Security:
 
     if not texts:
         return Security(require_encryption=False)
+    certificate = _in_memory(texts[CERTIFICATE] + texts[KEY])
     sides = ("client", "scheduler", "worker")
     return Security(
         require_encryption=True,
         tls_ca_file=texts[AUTHORITY],
-        **{f"tls_{side}_cert": texts[CERTIFICATE] for side in sides},
-        **{f"tls_{side}_key": texts[KEY] for side in sides},
+        **{f"tls_{side}_{what}": certificate for side in sides for what in ("cert", "key")},
     )
+
+
+@cache
+def _in_memory(text: str) -> str:
+    """A path at which this process alone reads a text: dask would write a key to a file, which a kill leaves there."""
+    fd = os.memfd_create("certificate")
+    os.write(fd, text.encode())
+    return f"/proc/self/fd/{fd}"
 
 
 def own_pems() -> dict[str, str]:
@@ -174,10 +196,10 @@ def own_pems() -> dict[str, str]:
 @contextmanager
 def own(texts: dict[str, str]) -> Iterator[Client]:
     """A client of a scheduler in this process, which ends with it. Raises UserError where it cannot listen."""
-    from distributed import Client, SpecCluster
+    from distributed import Client, Scheduler, SpecCluster
 
     # No workers: members are processes of this program, here as elsewhere (`pareto.fleet.member`).
-    scheduler = {"cls": scheduler_class(), "options": _options("tls", LOOPBACK, 0, texts)}
+    scheduler = {"cls": bare(Scheduler), "options": _options("tls", LOOPBACK, 0, texts)}
     with (
         SpecCluster({}, scheduler, security=security(texts), silence_logs=False) as cluster,
         Client(cluster, set_as_default=False) as client,
@@ -196,27 +218,44 @@ def _options(protocol: str, host: str, port: int, texts: dict[str, str]) -> dict
     }
 
 
-def scheduler_class() -> Any:
-    """dask's, without its HTTP server where there is no dashboard to show."""
-    from distributed import Scheduler
+def bare(server: Any) -> Any:
+    """A class of dask's servers without what a fleet has no use for: the HTTP server, which would answer anybody, where
+    there is no dashboard to show, and the folder for data that is swapped out, which a kill would leave.
+    """
 
-    return Scheduler if has_dashboard() else without_http(Scheduler)
+    def begin(self: Any, *arguments: Any, **options: Any) -> None:
+        with scratch.folder() as folder:
+            server.__init__(self, *arguments, local_directory=str(folder), **options)
+            self._workdir.release()
+        sys.path.remove(self.local_directory)  # else whoever makes it again could put modules there
+
+    without = {} if has_dashboard() and server.__name__ == "Scheduler" else {"start_http_server": _nothing}
+    return type(server.__name__, (server,), {"__init__": begin, **without})
 
 
-def without_http(server: Any) -> Any:
-    """A class of dask's servers that has no HTTP server, which would answer anybody."""
-    return type(server.__name__, (server,), {"start_http_server": lambda *_, **__: None})
+async def _started(server: Any) -> Any:
+    """One of dask's servers, when it is ready. Raises OSError, TimeoutError, ValueError."""
+    try:
+        return await server
+    except RuntimeError as error:  # in which dask wraps what is wrong
+        raise error.__cause__ or error from None
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    return
 
 
 def serve(address: str, texts: dict[str, str], say: Callable[[str], None]) -> None:
     """Be a scheduler until interrupted. Raises UserError where it cannot listen, KeyboardInterrupt."""
+    from distributed import Scheduler
+
     parts = _ADDRESS.fullmatch(address)
     assert parts is not None  # noqa: S101  (as checked)
     options = _options(parts[1], parts[2], int(parts[3] or PORT), texts)
 
     async def listen() -> None:
         try:
-            scheduler = await scheduler_class()(**options)
+            scheduler = await _started(bare(Scheduler)(**options))
         except (OSError, ValueError) as error:
             raise UserError(f"--listen {address}: {error}") from None
         say(
@@ -227,18 +266,15 @@ def serve(address: str, texts: dict[str, str], say: Callable[[str], None]) -> No
     asyncio.run(listen())
 
 
-@contextmanager
-def there(address: str, certificates: Path | None) -> Iterator[Client]:
+def client(address: str, certificates: Path | None) -> Client:
     """A client of a scheduler that is there. Raises UserError where it does not answer."""
     from distributed import Client
 
     texts = pems(certificates) if certificates is not None else {}
     try:
-        client = Client(address, security=security(texts), set_as_default=False, timeout=CONNECT_S)
+        return Client(address, security=security(texts), set_as_default=False, timeout=CONNECT_S)
     except (OSError, TimeoutError, ValueError) as error:
         raise UserError(f"no scheduler answers at {address}: {COMMAND} fleet scheduler ({error})") from None
-    with client:
-        yield client
 
 
 def has_dashboard() -> bool:
@@ -248,3 +284,80 @@ def has_dashboard() -> bool:
 def dashboard(client: Client) -> str:
     """The address of the scheduler's dashboard; empty where it has none."""
     return str(client.dashboard_link or "") if has_dashboard() else ""
+
+
+class Joined:
+    """A member's worker at a scheduler, in a thread of its own; when it ends by itself, the main thread is interrupted.
+
+    is_back: whether it had this name there before, which then is not another's.
+    """
+
+    def __init__(self, scheduler: str, texts: dict[str, str], name: str, *, is_back: bool) -> None:
+        self.name = name
+        self.is_broken = False
+        self._scheduler = scheduler
+        self._texts = texts
+        self._most_names = 1 if is_back else MOST_TESTBEDS
+        self._ends = False
+        self._is_in: Future[None] = Future()
+        self._loop = asyncio.new_event_loop()
+        self._worker: Worker | None = None
+        self._thread = threading.Thread(target=self._run, name="scheduler", daemon=True)
+
+    def start(self) -> None:
+        """Raises OSError, TimeoutError, ValueError where the scheduler does not let it in."""
+        self._thread.start()
+        self._is_in.result()
+
+    def close(self) -> None:
+        """Leave the scheduler."""
+        self._ends = True
+        if self._worker is not None and not self.is_broken:
+            with suppress(RuntimeError, TimeoutError):
+                leaving = self._worker.close(timeout=1, executor_wait=False, reason="leaves")
+                asyncio.run_coroutine_threadsafe(leaving, self._loop).result(LEAVE_S)
+        self._thread.join(LEAVE_S)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_until_complete(self._serve())
+        except BaseException as error:
+            if not self._is_in.done():
+                self._is_in.set_exception(error if isinstance(error, Exception) else OSError(str(error)))
+                return
+        if not self._ends:
+            self.is_broken = True
+            os.kill(os.getpid(), LOST)
+
+    async def _serve(self) -> None:
+        from distributed import Worker
+        from distributed.comm import connect, get_address_host
+        from distributed.utils import get_ip
+
+        ip = get_ip(get_address_host(self._scheduler))
+        options: dict[str, Any] = {
+            "host": f"[{ip}]" if ":" in ip else ip,  # else it listens on all addresses
+            "nthreads": 1,
+            "resources": {RESOURCE: 1},
+            "security": security(self._texts),
+            "memory_limit": 0,
+            "dashboard": False,
+            "heartbeat_interval": "1s",
+            "death_timeout": JOIN_S,
+        }
+        # A worker itself would try for a minute where the certificate is another's.
+        arguments = options["security"].get_connection_args("worker")
+        await (await connect(self._scheduler, timeout=CONNECT_S, **arguments)).close()
+        base = self.name
+        for number in range(1, self._most_names + 1):
+            try:
+                worker = await _started(bare(Worker)(self._scheduler, name=self.name, **options))
+                break
+            except ValueError as error:
+                if "name taken" not in str(error) or number == self._most_names:
+                    raise
+                self.name = f"{base}-{number + 1}"
+        self._worker = worker
+        self._is_in.set_result(None)
+        await worker.finished()

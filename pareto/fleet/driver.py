@@ -11,22 +11,24 @@ from __future__ import annotations
 
 import queue
 import time
-from collections import Counter, deque
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from functools import partial
 from itertools import count, groupby
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from analysis.runs.manifest import testbed_name
 from analysis.schema import DEVICES, REQUESTS
 from pareto.cell import Cell
 from pareto.console import duration
+from pareto.errors import UserError, one_line
 from pareto.fleet import cluster
-from pareto.fleet.member import RESOURCE, Order, measure, release
+from pareto.fleet.cluster import RESOURCE
+from pareto.fleet.member import Order, measure, release
 from pareto.fleet.processes import Processes
 from pareto.fleet.screen import Board
-from pareto.fleet.testbeds import free
+from pareto.fleet.testbeds import Group, Task, Testbed, called, free
 from pareto.hosts import shipping
 from pareto.plan import Plan, Trial
 from pareto.runner import Aborted
@@ -44,51 +46,8 @@ MOST_LOSSES = 3
 """A testbed whose member is lost so often in a row, without a trial in between, is taken out."""
 MOST_TRIES = 3
 WAIT_S = 3600.0
-"""How long a cluster may be without any testbed before the run ends."""
+"""How long a cluster may be without any testbed, or be gone, before the run ends."""
 RELEASE_S, GATHER_S = 30.0, 10.0
-Group = tuple[str, str]
-"""Model and network."""
-
-
-@dataclass
-class Task:
-    """number: of those with the same trials still to do, the first comes first."""
-
-    number: int
-    trials: tuple[Trial, ...]
-    failed: dict[tuple[Cell, int], dict[str, Any]] = field(default_factory=dict)
-    """What came of trials that failed: written when nobody is to do them again."""
-    tries: int = 1
-    """How many testbeds it was given to; a task of which all fails is given to another."""
-    began: float = 0.0
-    came: int = 0
-
-    @property
-    def group(self) -> Group:
-        return self.trials[0].cell.model, self.trials[0].cell.netem
-
-    @property
-    def round(self) -> int:
-        return self.trials[0].round
-
-
-@dataclass
-class Testbed:
-    """A testbed of the fleet. name: in the rows. member: its worker's name at the scheduler."""
-
-    name: str
-    member: str
-    address: str = ""
-    """Its worker's; empty while it is lost."""
-    task: Task | None = None
-    future: Future | None = None
-    seen: Counter[Group] = field(default_factory=Counter)
-    losses: int = 0
-    trials: int = 0
-    out: str = ""
-    """Why it is in the fleet no more."""
-
-    __test__ = False
 
 
 def measure_plan(job: Job, store: Store, planned: Plan, stopping: Stopping) -> None:
@@ -103,8 +62,8 @@ def measure_plan(job: Job, store: Store, planned: Plan, stopping: Stopping) -> N
         return
     sweep = job.sweep
     if sweep.cluster is not None:
-        with cluster.there(sweep.cluster, sweep.certificates) as client:
-            Driver(job, store, planned, client, None).run(first, parts, stopping)
+        client = cluster.client(sweep.cluster, sweep.certificates)
+        Driver(job, store, planned, client, None).run(first, parts, stopping)
         return
     pems = cluster.own_pems()
     with cluster.own(pems) as client, Processes(sweep, client.scheduler.address, pems) as processes:
@@ -121,7 +80,8 @@ class Driver:
         self._client = client
         self._processes = processes
         self._session = f"pareto-{uuid4().hex}"
-        self._inbox: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        """What is to be done about what came, by the thread that writes."""
         self._testbeds: dict[str, Testbed] = {}
         """By their members' names."""
         self._pending: dict[Group, deque[Task]] = {}
@@ -129,11 +89,14 @@ class Driver:
         self._done = set(store.done())
         self._starts: dict[tuple[str, str, int], int] = {}
         self._started = store.starts()
+        self._scheduler: str | None = None
+        """The identity of the one that is listened to."""
         self._records: dict[tuple[str, str], dict[str, Any]] = {}
         """The sessions' records, by testbed and when each began."""
         self._manifest = store.manifest()
         self._said: set[str] = set()
-        self._alone_since = time.monotonic()
+        self._lacks = ""
+        self._lacks_since = time.monotonic()
         self.board = Board(job.console, planned, cluster.dashboard(client))
         known = [(each.get("member"), each.get("testbed_name")) for each in self._manifest["sessions"]]
         self._names = {member: name for member, name in known if member and name}
@@ -144,7 +107,7 @@ class Driver:
 
     def run(self, first: Plan, parts: Iterator[Plan], stopping: Stopping) -> None:
         """Measure these parts of the plan, each when the one before is done. Raises Aborted, StoreError."""
-        self._client.subscribe_topic(self._session, lambda event: self._inbox.put(("event", event[1])))
+        self._listen()
         self._store.drop_failed()
         self._write_manifest()
         try:
@@ -174,14 +137,8 @@ class Driver:
                 self.board.show(self._testbeds.values())
             self._hand_out(part.rounds)
             self._check_any_left()
-            try:
-                kind, message = self._inbox.get(timeout=LOOK_S)
-            except queue.Empty:
-                continue
-            if kind == "event":
-                self._hear(message)
-            else:
-                self._finish(*message)
+            with suppress(queue.Empty):
+                self._inbox.get(timeout=LOOK_S)()
 
     def _add(self, task: Task) -> None:
         """To what is to be handed out, in its place."""
@@ -205,7 +162,17 @@ class Driver:
             testbed.seen[group] += 1
             future = self._client.submit(
                 measure,
-                self._order(testbed, task, rounds),
+                Order(
+                    self._session,
+                    self._store.run,
+                    testbed.name,
+                    self._job.sweep.model_dump(mode="json"),
+                    {key: self._manifest[key] for key in ("models", "profiles")},
+                    task.trials,
+                    rounds,
+                    len(self._manifest["sessions"]),
+                    shipping.code()[1],
+                ),
                 key=f"{self._session}-{task.number}-{uuid4().hex[:8]}",
                 workers=[testbed.address],
                 resources={RESOURCE: 1},
@@ -213,25 +180,38 @@ class Driver:
                 retries=0,
             )
             testbed.future = future
-            future.add_done_callback(lambda done: self._inbox.put(("done", (done, None))))
-
-    def _order(self, testbed: Testbed, task: Task, rounds: int) -> Order:
-        return Order(
-            self._session,
-            self._store.run,
-            testbed.name,
-            self._job.sweep.model_dump(mode="json"),
-            {key: self._manifest[key] for key in ("models", "profiles")},
-            task.trials,
-            rounds,
-            len(self._manifest["sessions"]),
-            shipping.code()[1],
-        )
+            future.add_done_callback(lambda done: self._inbox.put(partial(self._finish, done)))
 
     # Who is there
 
+    def _listen(self) -> None:
+        """Take in what members say, at the scheduler that is there now."""
+        self._scheduler = self._client.scheduler_info().get("id")
+        self._client.subscribe_topic(
+            self._session, lambda event: self._inbox.put(partial(self._hear, event[1]))
+        )
+
+    def _reach(self) -> None:
+        """Be at the scheduler, by a new client where it was gone: it knows nothing of this driver. Raises Aborted."""
+        client, sweep = self._client, self._job.sweep
+        if client.status == "running" and client.scheduler_info().get("id") == self._scheduler:
+            return
+        for testbed in self._testbeds.values():
+            self._lose(testbed)
+        with suppress(OSError, RuntimeError, TimeoutError):
+            client.close(timeout=1)
+        assert sweep.cluster is not None  # noqa: S101
+        while True:
+            self._check_patience("scheduler")
+            with suppress(UserError):
+                self._client = cluster.client(sweep.cluster, sweep.certificates)
+                break
+        self._listen()
+
     def _look(self) -> None:
-        """See who has come and gone."""
+        """See who has come and gone. Raises Aborted."""
+        if self._processes is None:
+            self._reach()
         workers: Mapping[str, Mapping[str, Any]] = self._client.scheduler_info()["workers"]
         here = {
             str(worker["name"]): address
@@ -239,14 +219,17 @@ class Driver:
             if RESOURCE in worker.get("resources", {})
         }
         for member in here.keys() - self._testbeds.keys():
-            name = self._names.setdefault(member, free(_base(member), set(self._names.values())))
+            name = self._names.setdefault(member, free(called(member), set(self._names.values())))
             self._testbeds[member] = Testbed(name, member)
         for testbed in self._testbeds.values():
             address = here.get(testbed.member, "")
-            if address != testbed.address:
-                if testbed.address:
-                    self._lose(testbed)
-                testbed.address = address
+            if address == testbed.address:
+                continue
+            self._lose(testbed)
+            testbed.address = address
+            if address and testbed.is_lost:
+                self.board.say(f"{testbed.name}: there again")
+                testbed.is_lost = False
         if self._processes is not None:
             for name, why in self._processes.renew():
                 testbed = self._testbeds[name]
@@ -259,11 +242,13 @@ class Driver:
                     self._processes.start(name)
 
     def _lose(self, testbed: Testbed) -> None:
-        """Its worker is gone: what it has not done is given out again."""
+        """Its worker is gone, if it had one: what it has not done is given out again."""
+        if testbed.address and not testbed.out:
+            testbed.is_lost = True
+            given = "; what it had not done is given out again" if testbed.task is not None else ""
+            self.board.say(f"{testbed.name}: lost{given}")
         testbed.address = ""
-        if testbed.task is not None:
-            self._say(f"{testbed.name}: lost; what it had not done is given out again")
-            self._give_back(testbed)
+        self._give_back(testbed)
 
     def _give_back(self, testbed: Testbed) -> None:
         """What a testbed has not done of its task, failed trials included, is to be done by another."""
@@ -279,57 +264,57 @@ class Driver:
 
     def _take_out(self, testbed: Testbed, why: str) -> None:
         testbed.out = why
-        self._say(f"attention: {testbed.name} is taken out of the fleet: {why}")
+        self.board.say(f"attention: {testbed.name} is taken out of the fleet: {why}")
         self._give_back(testbed)
         if self._processes is not None:
             self._processes.stop(testbed.name)
 
     def _check_any_left(self) -> None:
         """Raises Aborted when nobody is left who could measure."""
-        if any(each.address and not each.out for each in self._testbeds.values()):
-            self._alone_since = time.monotonic()
-            return
-        if self._processes is not None:
-            if all(each.out for each in self._testbeds.values()):
-                self._write_failed()
-                raise Aborted(
-                    "no testbed is left: "
-                    + "; ".join(f"{each.name}: {each.out}" for each in self._testbeds.values())
-                )
-            return
-        limit_s = self._job.sweep.wait or WAIT_S
-        self._say(f"no testbed is at {self._job.sweep.cluster}: waiting {duration(limit_s)} for one")
-        if time.monotonic() - self._alone_since > limit_s:
+        testbeds = self._testbeds.values()
+        if any(each.address and not each.out for each in testbeds):
+            self._lacks, self._lacks_since = "", time.monotonic()
+        elif self._processes is None:
+            self._check_patience("testbed")
+        elif all(each.out for each in testbeds):
             self._write_failed()
-            raise Aborted(f"for {duration(limit_s)} no testbed was at {self._job.sweep.cluster}")
+            raise Aborted("no testbed is left: " + "; ".join(f"{each.name}: {each.out}" for each in testbeds))
+
+    def _check_patience(self, lacks: str) -> None:
+        """lacks: what is not at the cluster. Raises Aborted when that has been so for too long."""
+        limit_s, where = self._job.sweep.wait or WAIT_S, self._job.sweep.cluster
+        if lacks != self._lacks:
+            self.board.say(f"no {lacks} is at {where}: waiting {duration(limit_s)} for one")
+            self._lacks = lacks
+        if time.monotonic() - self._lacks_since > limit_s:
+            self._write_failed()
+            raise Aborted(f"for {duration(limit_s)} no {lacks} was at {where}")
 
     # What comes
 
     def _hear(self, message: dict[str, Any]) -> None:
         """What a member says while it measures."""
-        testbed = next(
-            (each for each in self._testbeds.values() if each.future and each.future.key == message["key"]),
-            None,
-        )
-        if "say" in message:
-            if testbed is not None:
-                self._say(str(message["say"]), testbed.name)
-        elif testbed is not None:  # else it comes late, and another does the trial
-            self._take(testbed, message)
+        for testbed in self._testbeds.values():  # none, where it comes late: another does the trial then
+            if testbed.future is not None and testbed.future.key == message["key"]:
+                if "say" in message:
+                    self._say(str(message["say"]), testbed.name)
+                elif "record" in message:
+                    self._keep(testbed, message["record"])
+                else:
+                    self._take(testbed, message)
 
     def _take(self, testbed: Testbed, message: dict[str, Any]) -> None:
         """Write what a trial has, unless it is there. What failed waits: another may be to do it again."""
-        task, row = testbed.task, message["row"]
+        task = testbed.task
         assert task is not None  # noqa: S101
-        trial = next((each for each in task.trials if _names(each, row)), None)
-        if trial is None or (trial.cell, trial.round) in self._done:
+        trial = task.trials[message["place"]]
+        if (trial.cell, trial.round) in self._done:
             return
-        if row["status"] == "failed":
-            if (trial.cell, trial.round) not in task.failed:
-                task.came += 1
-            task.failed[trial.cell, trial.round] = message
+        if message["row"]["status"] == "failed":
+            task.came += trial not in task.failed
+            task.failed[trial] = message
             return
-        task.failed.pop((trial.cell, trial.round), None)
+        task.failed.pop(trial, None)
         testbed.losses = 0
         self._write(testbed, trial, message)
 
@@ -359,35 +344,27 @@ class Driver:
     def _start(self, testbed: Testbed, opened: str, row: Row) -> int:
         """Which start of workers, among all of the run's, a row was measured after. opened: when the testbed was."""
         own = testbed.name, opened, int(row["restart"])
-        if own not in self._starts:
-            self._started += 1
-            self._starts[own] = self._started
-        return self._starts[own]
+        return self._starts.setdefault(own, self._started + len(self._starts) + 1)
 
-    def _finish(self, future: Future, _: None) -> None:
+    def _finish(self, future: Future) -> None:
         """A task is over, whichever way."""
         testbed = next((each for each in self._testbeds.values() if each.future is future), None)
         if testbed is None or testbed.task is None:
             return
-        if future.status != "finished":
-            if future.status == "error" and not _is_loss(future):
-                self._take_out(testbed, _first_line(future.exception()))
-            else:
-                self._lose(testbed)
+        if future.status == "error" and not _is_loss(future):
+            self._take_out(testbed, one_line(future.exception() or RuntimeError())[:200])
             return
-        try:
-            outcome, task = future.result(timeout=GATHER_S), testbed.task
-        except Exception:  # its worker went just before it handed it over
+        outcome, task = None, testbed.task
+        if future.status == "finished":
+            with suppress(Exception):  # its worker may go just before it hands it over
+                outcome = future.result(timeout=GATHER_S)
+        if outcome is None:
             self._lose(testbed)
             return
         for message in outcome.trials:  # what was said meanwhile may have been lost
             self._take(testbed, message)
         if outcome.record is not None:
-            self._records[testbed.name, outcome.record["started_at"]] = {
-                **outcome.record,
-                "member": testbed.member,
-            }
-            self._write_manifest()
+            self._keep(testbed, outcome.record)
         if outcome.out:
             self._take_out(testbed, outcome.out)
             return
@@ -395,26 +372,27 @@ class Driver:
         if len(task.failed) == len(task.trials) and others and task.tries < MOST_TRIES:
             task.failed.clear()
             task.tries += 1
-            self._give_back(testbed)
-            return
-        for key, message in list(task.failed.items()):
-            self._write(
-                testbed, next(each for each in task.trials if (each.cell, each.round) == key), message
-            )
-            del task.failed[key]
-        self.board.task_done(testbed, task)
+        else:
+            self._write_failed_of(task)
+            self.board.task_done(testbed, task)
         self._give_back(testbed)
+
+    def _keep(self, testbed: Testbed, record: dict[str, Any]) -> None:
+        """Write a session's record, as it is so far."""
+        self._records[testbed.name, record["started_at"]] = {**record, "member": testbed.member}
+        self._write_manifest()
 
     def _write_failed(self) -> None:
         """The rows of what failed, and what nobody is left to do again."""
         for tasks in self._pending.values():
             for task in tasks:
-                for trial in task.trials:
-                    if message := task.failed.pop((trial.cell, trial.round), None):
-                        name = message["row"]["testbed"]
-                        testbed = next(each for each in self._testbeds.values() if each.name == name)
-                        self._write(testbed, trial, message)
-                        self._done.discard((trial.cell, trial.round))
+                self._write_failed_of(task)
+
+    def _write_failed_of(self, task: Task) -> None:
+        for trial, message in task.failed.items():
+            name = message["row"]["testbed"]
+            self._write(next(each for each in self._testbeds.values() if each.name == name), trial, message)
+        task.failed.clear()
 
     # The end
 
@@ -425,21 +403,24 @@ class Driver:
                 testbed.future.release()
         if self._processes is not None:
             return  # they end with the driver's interest in them
-        idle = [each for each in self._testbeds.values() if each.address and each.task is None]
-        released = [
-            self._client.submit(
-                release,
-                self._session,
-                key=f"{self._session}-release-{each.name}",
-                workers=[each.address],
-                resources={RESOURCE: 1},
-                pure=False,
-            )
-            for each in idle
-        ]
-        deadline = time.monotonic() + RELEASE_S
-        while not all(each.done() for each in released) and time.monotonic() < deadline:
-            time.sleep(LOOK_S / 10)
+        if self._client.status == "running":
+            idle = [each for each in self._testbeds.values() if each.address and each.task is None]
+            released = [
+                self._client.submit(
+                    release,
+                    self._session,
+                    key=f"{self._session}-release-{each.name}",
+                    workers=[each.address],
+                    resources={RESOURCE: 1},
+                    pure=False,
+                )
+                for each in idle
+            ]
+            deadline = time.monotonic() + RELEASE_S
+            while not all(each.done() for each in released) and time.monotonic() < deadline:
+                time.sleep(LOOK_S / 10)
+        with suppress(OSError, RuntimeError, TimeoutError):
+            self._client.close(timeout=1)
 
     def _write_manifest(self, ended: Mapping[str, Any] | None = None) -> None:
         """The sessions' records as they are now. ended: what each says of the driver's own end."""
@@ -454,41 +435,14 @@ class Driver:
         for name in ("measuring", "probing", "watching", "driver_cpu"):
             setattr(tally, name, sum(record.get(f"{name}_s", 0.0) for record in records))
 
-    def _say(self, line: str, testbed: str = "") -> None:
-        """Print a line once; what several testbeds say, for the first."""
+    def _say(self, line: str, testbed: str) -> None:
+        """Print a line of a testbed's once; what several say, for the first."""
         if line not in self._said:
             self._said.add(line)
-            self.board.say(f"{testbed}: {line}" if testbed else line)
-
-
-def _base(member: str) -> str:
-    """What the testbed of a member by hand is called: `lab1` of `lab1@host-2`."""
-    return member.partition("@")[0]
-
-
-def member_name(testbed: str, host: str) -> str:
-    """What a member by hand is called at the scheduler."""
-    return f"{testbed_name(testbed)}@{host}"
-
-
-def _names(trial: Trial, row: Row) -> bool:
-    """Whether a row is of a trial."""
-    cell = trial.cell
-    return (trial.round, cell.point, cell.backend, cell.batch_size, cell.codec, cell.engine) == (
-        row["round"],
-        row["point"],
-        row["backend"],
-        row["batch_size"],
-        row["codec"],
-        row["engine"],
-    ) and (cell.in_flight, str(cell.prefetch)) == (row["in_flight_asked"], row["prefetch_asked"])
+            self.board.say(f"{testbed}: {line}")
 
 
 def _is_loss(future: Future) -> bool:
     from distributed.scheduler import KilledWorker
 
     return isinstance(future.exception(), KilledWorker)
-
-
-def _first_line(error: BaseException | None) -> str:
-    return " ".join(str(error).split())[:200] or type(error).__name__

@@ -8,27 +8,24 @@ dask's worker speaks to the scheduler in another. When the scheduler is gone, th
 
 from __future__ import annotations
 
-import asyncio
 import io
 import json
 import os
 import queue
 import signal
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
-from typing import IO, TYPE_CHECKING, Any, cast
+from typing import IO, Any, cast
 
 from analysis.schema import DEVICES, REQUESTS
 from pareto.cell import Cell
 from pareto.errors import UserError, one_line
 from pareto.fleet import cluster
-from pareto.fleet.testbeds import MOST_TESTBEDS
 from pareto.hosts.connection import FAULTS
 from pareto.hosts.host import TestbedError
 from pareto.plan import Plan, Trial
@@ -36,18 +33,12 @@ from pareto.runner import Aborted, Runner, Watcher
 from pareto.store import Row, parquet_of
 from pareto.sweep import Sweep
 
-if TYPE_CHECKING:
-    from distributed import Worker
-
-RESOURCE = "testbed"
 IDLE_S = 60.0
 """A testbed for which a driver has nothing more to do is put back after this: others may want its hosts."""
 RETRY_S = 5.0
 """How often a member by hand looks for a scheduler that is gone."""
-JOIN_S = 60.0
-"""Until a scheduler that is there has let a member in."""
 Send = Callable[[dict[str, Any]], None]
-"""Takes what the driver is to hear at once: `trial` (all that it has of one), or `say` (a line for the user)."""
+"""Takes what the driver is to hear at once: what a trial has, the session's `record`, or a line to `say`."""
 
 
 @dataclass(frozen=True)
@@ -80,10 +71,14 @@ class Outcome:
 
 
 class Sink:
-    """What a trial has, kept until its row comes, and sent as one: as a `Store`, for a `Runner`."""
+    """What a trial has, kept until its row comes, and sent as one: as a `Store`, for a `Runner`.
+
+    place: of the trial in its task.
+    """
 
     def __init__(self, run: str, opened: str, send: Send) -> None:
         self.run = run
+        self.place = 0
         self._opened = opened
         self._send = send
         self._clear()
@@ -109,6 +104,7 @@ class Sink:
         """Send the trial with all that it has."""
         self._send(
             {
+                "place": self.place,
                 "opened": self._opened,
                 "row": plain(row),
                 "stages": self._stages,
@@ -202,7 +198,7 @@ class Held:
             self._runner = job.runner(self._workers, sink, watcher, order.testbed)
         self._runner.store, self._runner.watcher = sink, watcher
         try:
-            for trial in trials:
+            for sink.place, trial in enumerate(trials):
                 if not wanted():
                     break
                 self._runner.run(Plan((trial,), order.rounds))
@@ -269,6 +265,7 @@ class Member:
             if self._held is None:
                 self._say(f"measuring for {order.run} as {order.testbed}")
                 self._held = Held(self._testbed, order, both)
+                send({"record": self._held.record})
             out = self._held.run(order.trials, order, both, wanted)
         except (UserError, TestbedError, *FAULTS) as error:
             return Outcome(kept, None, one_line(error))
@@ -331,105 +328,31 @@ def join(
     """
     global _member
     cluster.require()
-    has_joined = False
+    if stays:
+        signal.signal(cluster.LOST, signal.default_int_handler)
+    joined_as = ""
     while True:
         _member = Member(testbed, say)
-        link = _Link(scheduler, pems, name)
+        joined = cluster.Joined(scheduler, pems, joined_as or name, is_back=bool(joined_as))
         try:
-            link.start()
+            joined.start()
         except (OSError, TimeoutError, ValueError) as error:
-            if not has_joined:
+            if not joined_as:
                 raise UserError(
                     f"no scheduler lets this member in at {scheduler}: {one_line(error)}"
                 ) from None
             time.sleep(RETRY_S)
             continue
-        if not has_joined or stays:
-            say(f"joined {scheduler} as {link.name}")
-        has_joined = True
+        joined_as = joined.name
+        say(f"joined {scheduler} as {joined_as}")
         try:
             _member.work()
         except KeyboardInterrupt:
-            if not link.is_broken or not stays:
+            if not joined.is_broken or not stays:
                 raise
             say(f"the scheduler is gone: waiting for {scheduler}")
         finally:
-            link.close()
-
-
-class _Link:
-    """A worker of dask's, in a thread of its own; when it ends by itself, the main thread is interrupted."""
-
-    def __init__(self, scheduler: str, pems: dict[str, str], name: str) -> None:
-        self.name = name
-        self.is_broken = False
-        self._scheduler = scheduler
-        self._pems = pems
-        self._ends = False
-        self._joined: Future[None] = Future()
-        self._loop = asyncio.new_event_loop()
-        self._worker: Worker | None = None
-        self._thread = threading.Thread(target=self._run, name="scheduler", daemon=True)
-
-    def start(self) -> None:
-        """Raises OSError, TimeoutError, ValueError."""
-        self._thread.start()
-        self._joined.result(JOIN_S)
-
-    def close(self) -> None:
-        """Leave the scheduler."""
-        self._ends = True
-        if self._worker is not None and not self.is_broken:
-            with suppress(RuntimeError, TimeoutError):
-                leaving = self._worker.close(timeout=1, executor_wait=False, reason="leaves")
-                asyncio.run_coroutine_threadsafe(leaving, self._loop).result(RETRY_S)
-        self._thread.join(RETRY_S)
-
-    def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        try:
-            self._loop.run_until_complete(self._serve())
-        except BaseException as error:
-            if not self._joined.done():
-                self._joined.set_exception(error if isinstance(error, Exception) else OSError(str(error)))
-                return
-        if not self._ends:
-            self.is_broken = True
-            os.kill(os.getpid(), signal.SIGINT)
-
-    async def _serve(self) -> None:
-        from distributed import Worker
-
-        options: dict[str, Any] = {
-            "nthreads": 1,
-            "resources": {RESOURCE: 1},
-            "security": cluster.security(self._pems),
-            "memory_limit": 0,
-            "dashboard": False,
-            "heartbeat_interval": "1s",
-        }
-        base, number = self.name, 1
-        while True:
-            try:
-                # It makes a folder for data that it swaps out, which a member never does: a kill is to leave none.
-                with tempfile.TemporaryDirectory(prefix="pareto-member-") as folder:
-                    worker = cluster.without_http(Worker)(
-                        self._scheduler,
-                        name=self.name,
-                        death_timeout=JOIN_S,
-                        local_directory=folder,
-                        **options,
-                    )
-                await worker
-                break
-            except ValueError as error:
-                if "name taken" not in str(error) or number == MOST_TESTBEDS:
-                    raise
-                number += 1
-                self.name = f"{base}-{number}"
-        self._worker = worker
-        self._joined.set_result(None)
-        await worker.finished()
+            joined.close()
 
 
 def main() -> int:
@@ -440,7 +363,7 @@ def main() -> int:
     if cores := start["cores"]:
         os.sched_setaffinity(0, cores)
 
-    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, cluster.LOST)
 
     def interrupt(*_: Any) -> None:
         for number in signals:  # stdin and the scheduler end together: the testbed is put back once
@@ -456,14 +379,8 @@ def main() -> int:
 
     threading.Thread(target=end_with_stdin, name="stdin", daemon=True).start()
     try:
-        join(
-            start["scheduler"],
-            start["pems"],
-            start["testbed"],
-            start["name"],
-            lambda line: None,
-            stays=False,
-        )
+        place = start["scheduler"], start["pems"], start["testbed"], start["name"]
+        join(*place, lambda line: None, stays=False)
     except KeyboardInterrupt:
         return 130
     except UserError as error:

@@ -18,7 +18,7 @@ from pareto.screen import named
 from pareto.store import Row
 
 if TYPE_CHECKING:
-    from pareto.fleet.driver import Task, Testbed
+    from pareto.fleet.testbeds import Task, Testbed
 
 REDRAW_HZ = 2
 
@@ -29,6 +29,7 @@ class Board:
     def __init__(self, out: Console, planned: Plan, dashboard: str) -> None:
         self._out = out
         self._left = {(trial.cell, trial.round): trial.estimate_s for trial in planned.trials}
+        self._left_s = sum(self._left.values())
         self._total = len(self._left)
         self._ended, self._took_s, self._foreseen_s = 0, 0.0, 0.0
         self._began_s: float | None = None
@@ -58,6 +59,7 @@ class Board:
         for trial in part.trials:
             if (trial.cell, trial.round) not in self._left:
                 self._left[trial.cell, trial.round] = trial.estimate_s
+                self._left_s += trial.estimate_s
                 self._total += 1
 
     def show(self, testbeds: Iterable[Testbed]) -> None:
@@ -69,7 +71,9 @@ class Board:
             self._began_s = time.monotonic() - row["wall_s"]
         self._ended += 1
         self._took_s += row["wall_s"]
-        self._foreseen_s += self._left.pop((trial.cell, trial.round), 0.0)
+        foreseen_s = self._left.pop((trial.cell, trial.round), 0.0)
+        self._foreseen_s += foreseen_s
+        self._left_s -= foreseen_s
         if row["status"] != "ok":
             where = f"{named(trial.cell)}, round {trial.round}, on {testbed.name}"
             self._out.print(f"{row['status']}: {where}: {row['reason']}", markup=False)
@@ -97,7 +101,7 @@ class Board:
         if not at_work or not self._left:
             return ""
         pace = self._took_s / self._foreseen_s if self._foreseen_s else 1.0
-        return f", {duration(pace * sum(self._left.values()) / at_work)} left"
+        return f", {duration(pace * self._left_s / at_work)} left"
 
     def _draw(self) -> Table:
         table = Table.grid(padding=(0, 2, 0, 0))
@@ -113,7 +117,7 @@ def _doing(testbed: Testbed) -> str:
     if testbed.out:
         return f"taken out: {testbed.out}"
     if not testbed.address:
-        return "lost" if testbed.trials or testbed.losses else "starting"
+        return "lost" if testbed.is_lost else "starting"
     if (task := testbed.task) is None:
         return "idle"
     model, netem = task.group

@@ -1,16 +1,26 @@
-"""Which testbeds a fleet has, as `--testbed` names them, and what each is called in the rows."""
+"""Which testbeds a fleet has, what each is called in the rows, and what each does now."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
 from collections.abc import Container, Iterable, Sequence
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from analysis.runs.manifest import testbed_name
 from pareto.hosts.inventory import SIMULATED, THIS_MACHINE
 
+if TYPE_CHECKING:
+    from distributed import Future
+
+    from pareto.plan import Trial
+
 MOST_TESTBEDS = 256
+Group = tuple[str, str]
+"""Model and network."""
 _TIMES = re.compile(r"(.+)\*([1-9][0-9]{0,5})")
 
 
@@ -56,3 +66,56 @@ def in_words(names: Sequence[str]) -> str:
     """`local, lab1 and 3 more`."""
     shown = ", ".join(names[:3])
     return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"
+
+
+def member_name(testbed: str, host: str) -> str:
+    """What a member by hand is called at the scheduler."""
+    return f"{testbed_name(testbed)}@{host}"
+
+
+def called(member: str) -> str:
+    """What rows call the testbed of a member by hand: `lab1` of `lab1@host-2`."""
+    return member.partition("@")[0]
+
+
+@dataclass
+class Task:
+    """number: of those with the same trials still to do, the first comes first."""
+
+    number: int
+    trials: tuple[Trial, ...]
+    failed: dict[Trial, dict[str, Any]] = field(default_factory=dict)
+    """What came of trials that failed: written when nobody is to do them again."""
+    tries: int = 1
+    """How many testbeds it was given to; a task of which all fails is given to another."""
+    began: float = 0.0
+    came: int = 0
+
+    @property
+    def group(self) -> Group:
+        return self.trials[0].cell.model, self.trials[0].cell.netem
+
+    @property
+    def round(self) -> int:
+        return self.trials[0].round
+
+
+@dataclass
+class Testbed:
+    """A testbed of the fleet. name: in the rows. member: its worker's name at the scheduler."""
+
+    name: str
+    member: str
+    address: str = ""
+    """Its worker's; empty while it is lost."""
+    task: Task | None = None
+    future: Future | None = None
+    seen: Counter[Group] = field(default_factory=Counter)
+    losses: int = 0
+    trials: int = 0
+    out: str = ""
+    """Why it is in the fleet no more."""
+    is_lost: bool = False
+    """Whether it was there before."""
+
+    __test__ = False

@@ -1,55 +1,108 @@
-"""Members, scheduler and driver of a fleet killed at random moments: each (cell, round) once, none lost."""
+"""Members, schedulers and drivers of fleets killed at random moments: each (cell, round) once, none lost."""
 
 from __future__ import annotations
 
 import csv
+import os
 import random
+import signal
+import socket
+import subprocess
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
 pytest.importorskip("distributed")
 
+from tests import program
 from tests.program import descendants, ended, pareto, wait_until
 from tests.unit.simulated.worlds import MODEL
 
-SWEEP = ("--model", MODEL, "--points", "3,5", "--only", "--backend", "tcp", "--netem", "wifi")
+SWEEP = ("--model", MODEL, "--figures", "none")
+CELLS = ("--points", "3,5", "--only", "--backend", "tcp", "--netem", "wifi")
 WORLD = """
 hosts: {edge: {gflops: 0.02}, server: {gflops: 0.2}}
 requests: 20
 real_time: 20%
 """
-TESTBEDS = 3
-KILLS, MOST_KILLS = 3, 50
+TESTBEDS = 2
+KILLS, MOST_KILLS = 2, 25
 ROUNDS_A_KILL = 5
 START_S = 200.0
 SEED = 7
 
 
-def read(out: Path) -> list[dict[str, str]]:
-    for path in out.glob("*/trials.csv"):
-        with path.open(newline="") as file:
-            return [row for row in csv.DictReader(file) if row["started_at"]]
-    return []
+class Runs:
+    """A sweep that is killed now and then, in a folder."""
+
+    def __init__(self, folder: Path, kills: int) -> None:
+        self.out, self.temporary = folder / "out", folder / "tmp"
+        self.temporary.mkdir()
+        self.world = f"simulated:{folder}/w.yaml"
+        (folder / "w.yaml").write_text(WORLD)
+        self._draws = random.Random(SEED)  # noqa: S311
+        self._kills = kills
+        self._rounds = ROUNDS_A_KILL * kills
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        return pareto(*arguments, environment={**os.environ, "TMPDIR": str(self.temporary)})
+
+    def driver(self, *where: str) -> subprocess.Popen[str]:
+        """It begins, or goes on."""
+        if runs := [*self.out.iterdir()] if self.out.is_dir() else []:
+            return self.start("--resume", str(runs[0]), *SWEEP, *where)
+        trials = ("--trials", str(self._rounds))
+        return self.start(*SWEEP, *CELLS, *where, *trials, "--out", str(self.out))
+
+    def victims(self, kinds: Sequence[str]) -> list[str]:
+        """Whom each kill is of: of all kinds, if there are as many kills."""
+        return [*kinds, *self._draws.choices(kinds, k=self._kills)][: self._kills]
+
+    def rows(self) -> list[dict[str, str]]:
+        for path in self.out.glob("*/trials.csv"):
+            with path.open(newline="") as file:
+                return [row for row in csv.DictReader(file) if row["started_at"]]
+        return []
+
+    def goes_on(self) -> bool:
+        """Whether some more trials come."""
+        enough = min(len(self.rows()) + self._draws.randint(1, 4), 2 * self._rounds)
+        return wait_until(lambda: len(self.rows()) >= enough, START_S)
+
+    def check(self, driver: subprocess.Popen[str]) -> None:
+        said = "".join(driver.communicate(timeout=START_S * 5))
+        assert driver.returncode == 0, said
+        assert "Traceback" not in said
+        found = Counter((row["point"], int(row["round"])) for row in self.rows())
+        assert found == {(point, number): 1 for point in "35" for number in range(1, self._rounds + 1)}
+
+
+def _ignore_ctrl_c() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _joined(member: subprocess.Popen[str]) -> str:
+    """As what it joined, when it has."""
+    assert member.stdout is not None
+    return member.stdout.readline().split()[-1]
+
+
+@pytest.fixture
+def runs(tmp_path: Path, request: pytest.FixtureRequest) -> Runs:
+    is_all = request.config.getoption("--all-faults", default=False)
+    return Runs(tmp_path, MOST_KILLS if is_all else KILLS)
 
 
 @pytest.mark.timeout(3600)
-def test_kills_at_random_moments(tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    kills = MOST_KILLS if request.config.getoption("--all-faults", default=False) else KILLS
-    rounds, out, draws = ROUNDS_A_KILL * kills, tmp_path / "out", random.Random(SEED)  # noqa: S311
-    (tmp_path / "w.yaml").write_text(WORLD)
-    testbed = ("--testbed", f"simulated:{tmp_path}/w.yaml*{TESTBEDS}")
-    begin = (*SWEEP, *testbed, "--trials", str(rounds), "--figures", "none", "--out", str(out))
-    driver = pareto(*begin)
-    victims = Counter[str]()
-    for kill in range(kills):
-        enough = len(read(out)) + draws.randint(1, 4)
-        assert wait_until(lambda: len(read(out)) >= min(enough, 2 * rounds), START_S), driver.communicate()  # noqa: B023
-        kept = read(out)
-        # The driver, which the scheduler is a part of, every third time: it is what takes long.
-        victim = "driver" if kill % 3 == 1 else "member"
-        victims[victim] += 1
+def test_a_driver_and_its_own_members_are_killed(runs: Runs) -> None:
+    testbeds = ("--testbed", f"{runs.world}*{TESTBEDS}")
+    driver = runs.driver(*testbeds)
+    for victim in runs.victims(("member", "driver")):  # the scheduler is a part of the driver
+        assert runs.goes_on(), driver.communicate()
+        kept = runs.rows()
         members = descendants(driver.pid, "pareto.fleet.member")
         if victim == "member":
             of = [each for each in members if each.cmdline()[-1] == kept[-1]["testbed"]]
@@ -58,12 +111,41 @@ def test_kills_at_random_moments(tmp_path: Path, request: pytest.FixtureRequest)
         driver.kill()
         driver.communicate()
         assert ended(members)
-        (run,) = out.iterdir()
-        driver = pareto("--resume", str(run), *SWEEP[:2], *testbed, "--figures", "none")
-        assert read(out)[: len(kept)] == kept
-    said = "".join(driver.communicate(timeout=START_S * 5))
-    assert driver.returncode == 0, said
-    assert "Traceback" not in said
-    found = Counter((row["point"], int(row["round"])) for row in read(out))
-    assert found == {(point, number): 1 for point in "35" for number in range(1, rounds + 1)}
-    assert set(victims) == {"driver", "member"}
+        driver = runs.driver(*testbeds)
+        assert runs.rows()[: len(kept)] == kept
+    runs.check(driver)
+    assert not list(runs.temporary.iterdir())
+
+
+@pytest.mark.timeout(3600)
+def test_a_scheduler_and_those_that_joined_it_are_killed(runs: Runs) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
+    join = ("fleet", "join", "--scheduler", address, "--testbed", runs.world)
+    commands = {
+        "scheduler": ("fleet", "scheduler", "--listen", address),
+        "member": join,
+        "other member": join,
+    }
+    with patch.object(program, "_heed_ctrl_c", _ignore_ctrl_c):  # as what a script starts in the background
+        running = {name: runs.start(*command) for name, command in commands.items()}
+    names = {_joined(running[name]) for name in ("member", "other member")}
+    assert len(names) == 2, names
+    at = ("--cluster", address, "--testbed", "simulated")
+    driver = runs.driver(*at)
+    for victim in runs.victims(("scheduler", "member", "driver")):
+        assert runs.goes_on(), driver.communicate()
+        process = driver if victim == "driver" else running[victim]
+        process.kill()
+        process.communicate()
+        if victim == "driver":
+            driver = runs.driver(*at)
+        else:
+            running[victim] = runs.start(*commands[victim])
+    runs.check(driver)
+    for process in running.values():
+        process.terminate()
+        said = "".join(process.communicate(timeout=START_S))
+        assert "Traceback" not in said
+        assert "Failed" not in said
+    assert not list(runs.temporary.iterdir())

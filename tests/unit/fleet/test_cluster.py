@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import socket
 import ssl
+import sys
+import tempfile
 from pathlib import Path
 
 import psutil
@@ -58,3 +60,30 @@ def test_a_scheduler_takes_those_with_the_certificate_and_nobody_else(tmp_path: 
             if not sock.recv(1):  # in TLS 1.3 the refusal comes with the first message
                 raise ConnectionError
         assert client.submit(lambda: 1, workers=[], pure=False).status == "pending"
+
+
+def test_a_member_listens_where_it_reaches_the_scheduler_and_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.require()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    pems, path = cluster.own_pems(), list(sys.path)
+    with cluster.own(pems) as client:
+        address, before = client.scheduler.address, set(psutil.Process().net_connections("inet"))
+        first, second, back = (
+            cluster.Joined(address, pems, "lab@host", is_back=is_back) for is_back in (False, False, True)
+        )
+        try:
+            first.start()
+            second.start()
+            assert [first.name, second.name] == ["lab@host", "lab@host-2"]
+            with pytest.raises(ValueError, match="name taken"):
+                back.start()
+            now = set(psutil.Process().net_connections("inet")) - before
+            listening = {each.laddr[0] for each in now if each.status == psutil.CONN_LISTEN}
+            assert listening == {cluster.LOOPBACK}
+            assert not list(tmp_path.iterdir())
+            assert sys.path == path
+        finally:
+            first.close()
+            second.close()

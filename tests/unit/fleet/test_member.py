@@ -44,6 +44,7 @@ def test_it_sends_each_trial_whole_and_stops_when_nobody_wants_the_rest(order: O
     (one,) = sent
     assert one["row"]["testbed"] == "simulated-2"
     assert one["row"]["round"] == 1
+    assert one["place"] == 0
     assert len(one["stages"]) == 2
     assert one["links"]
     assert one["requests"].startswith(b"PAR1")

@@ -7,8 +7,8 @@ import io
 from rich.console import Console
 
 from pareto.cell import Cell
-from pareto.fleet.driver import Task, Testbed
 from pareto.fleet.screen import Board
+from pareto.fleet.testbeds import Task, Testbed
 from pareto.plan import QUICK, Plan, Trial
 
 TRIALS = tuple(
@@ -27,7 +27,7 @@ def board(*, is_terminal: bool) -> tuple[Board, io.StringIO]:
 def test_it_shows_what_each_testbed_does_and_how_far_all_is() -> None:
     shown, text = board(is_terminal=True)
     busy = Testbed("lab1", "lab1", "tls://a", Task(0, TRIALS[:3], came=1), trials=1)
-    lost, idle = Testbed("lab2", "lab2", trials=4), Testbed("lab3", "lab3", "tls://b")
+    lost, idle = Testbed("lab2", "lab2", is_lost=True, trials=4), Testbed("lab3", "lab3", "tls://b")
     out = Testbed("lab4", "lab4", out="does not answer " * 9)
     shown.show([busy, lost, idle, out, Testbed("lab5", "lab5")])
     shown.finished(busy, TRIALS[0], {"wall_s": 4.0, "status": "ok"})
