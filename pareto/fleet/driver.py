@@ -45,6 +45,7 @@ LOOK_S = 0.5
 MOST_LOSSES = 3
 """A testbed whose member is lost so often in a row, without a trial in between, is taken out."""
 MOST_TRIES = 3
+"""On how many testbeds, if there are others, a trial is tried that fails."""
 WAIT_S = 3600.0
 """How long a cluster may be without any testbed, or be gone, before the run ends."""
 RELEASE_S, GATHER_S = 30.0, 10.0
@@ -154,8 +155,16 @@ class Driver:
                 return
             if testbed.task is not None or testbed.out or not testbed.address:
                 continue
-            group = min(self._pending, key=lambda one: (testbed.seen[one], self._pending[one][0].number))
-            task = self._pending[group].popleft()
+            firsts = {
+                group: task
+                for group, tasks in self._pending.items()
+                if (task := next((each for each in tasks if self._may_do(testbed, each)), None))
+            }
+            if not firsts:
+                continue
+            group = min(firsts, key=lambda one: (testbed.seen[one], firsts[one].number))
+            task = firsts[group]
+            self._pending[group].remove(task)
             if not self._pending[group]:
                 del self._pending[group]
             testbed.task, task.began, task.came = task, time.monotonic(), 0
@@ -181,6 +190,15 @@ class Driver:
             )
             testbed.future = future
             future.add_done_callback(lambda done: self._inbox.put(partial(self._finish, done)))
+
+    def _may_do(self, testbed: Testbed, task: Task) -> bool:
+        """Whether a testbed is to be given a task: what failed there, only where there is no other."""
+        return testbed.member not in task.tried or not self._is_other(task)
+
+    def _is_other(self, task: Task) -> bool:
+        """Whether a testbed is there on which the task did not fail."""
+        here = (each for each in self._testbeds.values() if each.address and not each.out)
+        return any(each.member not in task.tried for each in here)
 
     # Who is there
 
@@ -260,7 +278,7 @@ class Driver:
             return
         left = tuple(trial for trial in task.trials if (trial.cell, trial.round) not in self._done)
         if left:
-            self._add(Task(task.number, left, task.failed, task.tries))
+            self._add(Task(task.number, left, task.failed, task.tried))
 
     def _take_out(self, testbed: Testbed, why: str) -> None:
         testbed.out = why
@@ -368,11 +386,8 @@ class Driver:
         if outcome.out:
             self._take_out(testbed, outcome.out)
             return
-        others = any(each.address and not each.out for each in self._testbeds.values() if each is not testbed)
-        if len(task.failed) == len(task.trials) and others and task.tries < MOST_TRIES:
-            task.failed.clear()
-            task.tries += 1
-        else:
+        task.tried.add(testbed.member)
+        if not task.failed or len(task.tried) >= MOST_TRIES or not self._is_other(task):
             self._write_failed_of(task)
             self.board.task_done(testbed, task)
         self._give_back(testbed)

@@ -78,7 +78,7 @@ def called(member: str) -> str:
     return member.partition("@")[0]
 
 
-@dataclass
+@dataclass(eq=False)
 class Task:
     """number: of those with the same trials still to do, the first comes first."""
 
@@ -86,8 +86,8 @@ class Task:
     trials: tuple[Trial, ...]
     failed: dict[Trial, dict[str, Any]] = field(default_factory=dict)
     """What came of trials that failed: written when nobody is to do them again."""
-    tries: int = 1
-    """How many testbeds it was given to; a task of which all fails is given to another."""
+    tried: set[str] = field(default_factory=set)
+    """The members that have done it: what failed there, another is to do."""
     began: float = 0.0
     came: int = 0
 

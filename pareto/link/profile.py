@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from dataclasses import fields as fields_of
+from functools import cached_property
 from typing import Annotated, Any
 
 from pareto.constants import QUEUE_BDP, QUEUE_LEAST_BYTES, QUEUE_LEAST_S
@@ -245,7 +246,7 @@ class Profile:
             default=None,
         )
 
-    @property
+    @cached_property
     def typical(self) -> Profile:
         """This profile with its traces' mean delays and rates in place of the traces."""
         out, back = (direction.typical for direction in self.directions)

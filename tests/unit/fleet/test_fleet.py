@@ -63,7 +63,7 @@ def test_a_fleet_measures_what_one_testbed_measures_and_each_trial_once(tmp_path
 
 def test_a_testbed_that_fails_is_taken_out_and_the_others_do_its_trials(tmp_path: Path) -> None:
     good, bad = world(tmp_path, "real_time: 10%"), tmp_path / "bad.yaml"
-    bad.write_text("faults: {lost: server}")
+    bad.write_text("faults: {lost: server, after: 3}")  # in the middle of a task
     done = command(
         *(*SWEEP, "--netem", "wifi", "--trials", "20", "--out", str(tmp_path / "out")),
         *("--testbed", f"{good},simulated:{bad}"),
