@@ -13,7 +13,7 @@ from analysis.fronts.objectives import DEFAULT
 from analysis.fronts.quality import in_words
 from analysis.naming import ANY_NOTE, backend_name, condition_title, count, time_unit
 from analysis.points import CONDITION, NO_CODEC, hosts, short_step, undivided
-from analysis.tables.columns import UNKNOWN, Column, Framed, number, once, sureness
+from analysis.tables.columns import UNKNOWN, Column, Framed, number, starts, sureness
 
 MOST_ROWS = 24
 """Of more measured points only those are shown that are on a front, or that an answer names."""
@@ -98,8 +98,8 @@ def _condition_columns(rows: pd.DataFrame, apart: Sequence[str]) -> list[Column]
     made = []
     for place, name in enumerate(apart):
         # What stands left of it changes too: else a codec would seem to be of the network above.
-        key = rows[list(apart[: place + 1])].astype("str").agg("\t".join, axis=1)
-        begins = [bool(text) for text in once(key)]
+        keys = rows[list(apart[: place + 1])].itertuples(index=False, name=None)
+        begins = starts(pd.Series(["\t".join(map(str, key)) for key in keys], dtype=object))
         cells = [str(value) if begin else "" for value, begin in zip(rows[name], begins, strict=True)]
         made.append(Column(_HEADS[name], cells))
     return made

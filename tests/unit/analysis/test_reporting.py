@@ -235,6 +235,13 @@ def test_a_run_that_failed_throughout_gets_a_note(tmp_path: Path, snapshot: Snap
     assert [*result.verdicts, *result.notes] == snapshot
 
 
+def test_several_networks_on_which_all_failed_are_reported_on(tmp_path: Path) -> None:
+    failed = trials(rounds=1, status="failed", reason="worker exited", latency_s="", throughput_ips="")
+    result = report(write(tmp_path, [*failed, *(row | {"netem": "wifi"} for row in failed)]))
+    assert "report.md" in [path.name for path in result.files]
+    assert not result.front["on_front"].any()
+
+
 def test_no_trial_yet(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     result = report(write(tmp_path, []))
     assert [path.name for path in result.files] == ["front.csv", "report.html", "report.md"]
