@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from analysis.schema import DEVICES, REQUESTS
-from pareto.cell import Cell
 from pareto.console import duration
 from pareto.errors import UserError, one_line
 from pareto.fleet import cluster
