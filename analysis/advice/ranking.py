@@ -238,8 +238,8 @@ def _not_compared(ranked: Ranking, named: Sequence[Choice]) -> str:
     has_cut = any(not choice.place.startswith((EDGE, SERVER)) for choice in named)
     if not (has_cut and ranked.unmeasured):
         return ""
-    have = "have" if len(ranked.unmeasured) > 1 else "has"
-    return f", but {' and '.join(ranked.unmeasured)} {have} no valid trial to compare with"
+    were = "were" if len(ranked.unmeasured) > 1 else "was"
+    return f", but {' and '.join(ranked.unmeasured)} {were} not measured"
 
 
 def _probabilities(

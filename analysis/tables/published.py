@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from analysis import files
-from analysis.comparing.published import ABSENT, SAME, Beside, Published
+from analysis.comparing.published import ABSENT, SAME, UNSURE, Beside, Published
 from analysis.naming import count
 from analysis.statistics.significance import MEASURES
 from analysis.tables.columns import UNKNOWN, Column, figure, framed
@@ -82,7 +82,8 @@ def _conclusion(rows: pd.DataFrame, again: str) -> Iterator[tuple[str, str]]:
             continue
         times = row["times"] if row["times"] >= 1 else 1 / row["times"]
         word = "better" if row["times"] >= 1 else "worse"
-        few = f" (it takes {row['needed']:.0f})" if row["rounds"] < row["needed"] else ""
+        too_few = row["verdict"] == UNSURE and row["rounds"] < row["needed"]
+        few = f" (it takes {row['needed']:.0f})" if too_few else ""
         by = f"{times:.2f} times {word}; better in {row['wins']:.0f} of {count(int(row['rounds']), 'round')}{few}"
         yield row["verdict"], f"{row['condition']}: {better} against {than}: {by}"
 

@@ -238,7 +238,9 @@ def test_what_tcp_did(resumed: Resumed) -> None:
         assert float(row["tcp_rtt_s"]) > 0
         assert int(row["tcp_cwnd_packets"]) > 0
         assert float(row["tcp_delivery_rate_bps"]) > 1e6
-        assert int(row["tcp_retransmits"]) >= 0  # many, where the relay had to wait for a core and its queue overflows
+        assert (
+            int(row["tcp_retransmits"]) >= 0
+        )  # many, where the relay had to wait for a core and its queue overflows
     # Where a host had to wait for a core, acknowledgements come in a heap, and one rate or another is theirs.
     assert statistics.median(float(row["tcp_delivery_rate_bps"]) for row in resumed.rows) < 51e6
     for session in json.loads((resumed.run / "manifest.json").read_text())["sessions"]:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import io
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
 from analysis.comparing.published import ABSENT, FAILS, HOLDS, SAME, UNSURE, Beside, Published, beside
+from analysis.tables.published import published_table
 from pareto.checked_sweep import requested_sweep
 from pareto.published import read
 from tests import REPOSITORY
@@ -19,11 +23,14 @@ EXAMPLE = REPOSITORY / "results" / "example"
 FILES = sorted((REPOSITORY / "sweeps" / "published").glob("*.yaml"))
 
 
-def against(folder: Path, rounds: int, **conclusion: Any) -> Beside:
+def paper(**conclusion: Any) -> Published:
     said = {"says": "tcp is faster", "source": "a paper", "where": "payload_bytes > 0", **conclusion}
     rest = {"title": "t", "link": "l", "sweep": "s", "differs": ["hardware"]}
-    published = Published.model_validate({**rest, "conclusions": [said]})
-    return beside([write(folder / "run", trials(rounds=rounds, noise=0.01))], published)
+    return Published.model_validate({**rest, "conclusions": [said]})
+
+
+def against(folder: Path, rounds: int, **conclusion: Any) -> Beside:
+    return beside([write(folder / "run", trials(rounds=rounds, noise=0.01))], paper(**conclusion))
 
 
 @pytest.mark.parametrize(
@@ -45,6 +52,21 @@ def test_a_conclusion_holds_if_rounds_tell(
         assert row["rounds"] == rounds
         assert (row["times"] > 1) == (verdict == HOLDS)
         assert row["wins"] == (rounds if verdict == HOLDS else 0)
+
+
+@pytest.mark.parametrize(("rounds", "verdict", "says"), [(3, UNSURE, True), (6, HOLDS, False)])
+def test_how_many_rounds_it_takes_is_said_of_what_is_not_sure(
+    tmp_path: Path, rounds: int, verdict: str, says: bool
+) -> None:
+    """Where the conditions of a conclusion differ in rounds, one with too few for the strictest test can be sure."""
+    sides = {"better": "backend == tcp", "than": "backend == rpc"}
+    found = against(tmp_path, rounds, **sides)
+    found = replace(found, conclusions=found.conclusions.assign(needed=7))
+    out = Console(width=200, file=io.StringIO(), record=True)
+    out.print(published_table(paper(**sides), found, "a run", "pareto"))
+    text = out.export_text()
+    assert verdict in text
+    assert ("it takes 7" in text) == says
 
 
 def test_more_throughput_is_better(tmp_path: Path) -> None:
