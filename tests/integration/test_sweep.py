@@ -8,7 +8,6 @@ import json
 import os
 import re
 import signal
-import statistics
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -238,11 +237,10 @@ def test_what_tcp_did(resumed: Resumed) -> None:
         assert float(row["tcp_rtt_s"]) > 0
         assert int(row["tcp_cwnd_packets"]) > 0
         assert float(row["tcp_delivery_rate_bps"]) > 1e6
-        assert (
-            int(row["tcp_retransmits"]) >= 0
-        )  # many, where the relay had to wait for a core and its queue overflows
-    # Where a host had to wait for a core, acknowledgements come in a heap, and one rate or another is theirs.
-    assert statistics.median(float(row["tcp_delivery_rate_bps"]) for row in resumed.rows) < 51e6
+        # Many, where the relay had to wait for a core and its queue overflowed.
+        assert int(row["tcp_retransmits"]) >= 0
+    # Where a host had to wait for a core, acknowledgements come in a heap, and that row's rate is theirs.
+    assert min(float(row["tcp_delivery_rate_bps"]) for row in resumed.rows) < 51e6
     for session in json.loads((resumed.run / "manifest.json").read_text())["sessions"]:
         assert session["testbed"]["congestion_control"] == "reno"
         assert session["testbed"]["initial_window_segments"] == 20
