@@ -195,7 +195,7 @@ def test_the_pictures_of_the_pages_are_drawn_anew(tmp_path: Path) -> None:
 
 
 def test_the_front_page_is_short() -> None:
-    assert len((REPOSITORY / "README.md").read_text().splitlines()) <= 100
+    assert len((REPOSITORY / "README.md").read_text().splitlines()) <= 110
 
 
 def test_what_an_extra_provides_is_what_a_missing_module_names() -> None:
