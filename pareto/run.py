@@ -29,6 +29,7 @@ from pareto.manifest import check_same, driver, link_facts, new_manifest, resume
 from pareto.model_names import may_be_model
 from pareto.networks import links_of, networks_of
 from pareto.plan import ModelFacts, Plan
+from pareto.progress import Progress
 from pareto.runner import Aborted, AnyWorkers, Runner, Sink, Tally, Watcher
 from pareto.stopping import Stopping
 from pareto.store import Store, StoreError
@@ -209,7 +210,7 @@ class Job:
         return {name: store.folder / "profiles" / file_stem(name) for name in self.facts}
 
     def _profile(
-        self, search: Searching, store: Store, bed: Testbed, workers: AnyWorkers, progress: screen.Progress
+        self, search: Searching, store: Store, bed: Testbed, workers: AnyWorkers, progress: Progress
     ) -> dict[str, Any]:
         """Give the search its models' profiles, of this testbed, and keep them in the run's folder; returns their cost.
 
@@ -225,7 +226,7 @@ class Job:
         return {"profiling_s": round(self._now() - began, 3)}
 
     def _model_profiles(
-        self, folder: Path, bed: Testbed, workers: AnyWorkers, progress: screen.Progress
+        self, folder: Path, bed: Testbed, workers: AnyWorkers, progress: Progress
     ) -> dict[str, ModelProfile]:
         """By model, what its units take on the testbed, as kept beneath a folder if that counts.
 
@@ -321,7 +322,7 @@ class Job:
             workers = self.workers(bed, len(store.manifest()["sessions"]))
             with (
                 closing(workers),
-                screen.Progress(self.console, expected, shares_machine=bed.is_local) as progress,
+                Progress(self.console, expected, shares_machine=bed.is_local) as progress,
             ):
                 import pyarrow.parquet  # noqa: F401  (while the workers start, not in the first trial)
 

@@ -1,22 +1,15 @@
-"""What the user sees of a run: its plan, a bar while trials run, where the time went. Fits 80 columns, and a log."""
+"""What the user sees of a run before and after its trials: its plan, and where the time went. Fits 80 columns."""
 
 from __future__ import annotations
 
 import itertools
-import statistics
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
-from types import TracebackType
 from typing import Any
 
 from rich.console import Console
-from rich.live import Live
-from rich.progress_bar import ProgressBar
 from rich.table import Table
-from rich.text import Text
 
-from analysis.schema import LATENCY_ONLY, THROUGHPUT_ONLY
 from pareto import dataset_names
 from pareto.cell import Cell
 from pareto.codecs.registry import NONE
@@ -25,19 +18,12 @@ from pareto.constants import MOST_ROUNDS
 from pareto.fleet.testbeds import in_words
 from pareto.hosts.host import TcpSettings, chain, gpus_in_words
 from pareto.link.profile import Profile, describe
-from pareto.plan import ModelFacts, Plan, Trial, reach
-from pareto.runner import MAX_REBUILDS, Tally, Watcher
-from pareto.store import Row
+from pareto.plan import ModelFacts, Plan, reach
+from pareto.runner import Tally
 from pareto.sweep import AUTO, Sweep
 from pareto.trial import REACHED
-from pareto.trial_messages import Progress as TrialProgress
-from pareto.worker.sensors.raspberry import throttled_words
 from partitions.engines.registry import EAGER
 
-REDRAW_HZ = 1.0
-WAITING_S = 1.0
-"""A trial that waits for so long is the first on a network, or has a stage built; to load one that was built takes
-less."""
 LISTED_FAULTS = 10
 
 
@@ -119,161 +105,6 @@ def _at_once(sweep: Sweep, plan: Plan) -> str:
 def _input(sweep: Sweep, model: ModelFacts) -> str:
     what = "the model's own:" if model.own_inputs else f"{dataset_names.shown(sweep.dataset)} images as"
     return f"{what} {model.input}, {model.points[0][1] / 1e3:.3g} kB each"
-
-
-class Progress(Watcher):
-    """A live line on a terminal, a line for each tenth of the trials in a log."""
-
-    def __init__(self, out: Console, plan: Plan, *, shares_machine: bool = False) -> None:
-        """shares_machine: the hosts that are measured are on this machine, so no thread wakes for the drawing: it is
-        drawn when the driver is awake anyway, to look at its hosts (`sampled`).
-        """
-        self._out = out
-        self.begin(plan)
-        self._ended = 0
-        self._paces: dict[tuple[object, ...], list[float]] = {}
-        self._now: Trial | None = None
-        self._phase = ""
-        self._began = 0.0
-        self._last = self._sensors = ""
-        self._doing = "starting"
-        self.is_live = out.is_terminal
-        self._wakes = self.is_live and not shares_machine
-        self._live = Live(
-            get_renderable=self._draw,
-            console=out,
-            auto_refresh=self._wakes,
-            refresh_per_second=REDRAW_HZ,
-            transient=True,
-        )
-        self._tenths = 0
-
-    def __enter__(self) -> Progress:
-        if self._out.is_terminal:
-            self._live.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._out.is_terminal:
-            self._live.stop()
-
-    def begin(self, plan: Plan) -> None:
-        """Take in what is planned, before the first trial."""
-        self._plan = plan
-        self._left = {(trial.cell, trial.round): trial for trial in plan.trials}
-        self._eta_s: float | None = None
-
-    def expect(self, part: Plan) -> None:
-        """Take in what is measured next, which may be more than was planned. In a log, an added round has no lines."""
-        added = tuple(set(part.trials).difference(self._plan.trials))
-        if added:
-            self._plan = Plan(self._plan.trials + added, self._plan.rounds)
-            self._left |= {(trial.cell, trial.round): trial for trial in added}
-            self._eta_s = None
-            self._tenths = 10
-
-    def shows(self, words: str) -> None:
-        """Say what is done before the first trial."""
-        self._doing = words
-        if self._out.is_terminal:
-            self._live.refresh()
-
-    def started(self, trial: Trial) -> None:
-        self._now, self._began, self._phase = trial, time.monotonic(), ""
-        self._refresh()
-
-    def doing(self, words: str) -> None:
-        self._phase = words
-        self._refresh()
-
-    def _refresh(self) -> None:
-        if self.is_live and not self._wakes:
-            self._live.refresh()
-
-    def sampled(self, latest: dict[str, dict[str, Any]], progress: TrialProgress | None) -> None:
-        self._phase = "measuring" if progress is None else f"{progress.phase}, {_counted(progress.requests)}"
-        shown = {role: _sensed(sample) for role, sample in latest.items()}
-        self._sensors = "; ".join(f"{role} {words}" for role, words in shown.items() if words)
-        self._refresh()
-
-    def finished(self, trial: Trial, row: Row) -> None:
-        self._ended += 1
-        self._left.pop((trial.cell, trial.round), None)
-        self._eta_s = None
-        for group in _groups(trial):
-            self._paces.setdefault(group, []).append(row["wall_s"] / trial.estimate_s)
-        self._last = _figures(row)
-        if row["status"] != "ok":
-            self._out.print(f"{row['status']}: {named(trial.cell)}, round {trial.round}: {row['reason']}")
-        self._print_progress(trial)
-
-    def rebuilds(self, reason: str, times: int) -> None:
-        self._out.print(
-            f"attention: {reason}: the testbed is built or reached again, and the trial done again ({times} of at "
-            f"most {MAX_REBUILDS} times in a row)",
-            markup=False,
-        )
-
-    def _print_progress(self, trial: Trial) -> None:
-        tenth = 10 * self._ended // len(self._plan.trials)
-        if not self._out.is_terminal and tenth > self._tenths:
-            self._tenths = tenth
-            self._out.print(
-                f"{self._ended}/{len(self._plan.trials)} trials, {duration(self.eta_s)} left; "
-                f"{named(trial.cell)}: {self._last}"
-            )
-
-    @property
-    def eta_s(self) -> float:
-        """Seconds that are left, by what trials took so far: those of a cell, else those most like it."""
-        if self._eta_s is None:  # not for each drawing: of thousands of trials it takes a while
-            self._eta_s = sum(map(self._foreseen_s, self._left.values()))
-        return self._eta_s
-
-    def _foreseen_s(self, trial: Trial) -> float:
-        cell, *groups = _groups(trial)
-        if paces := self._paces.get(cell):
-            return trial.estimate_s * statistics.fmean(paces)
-        for group in groups:
-            if paces := self._paces.get(group):  # the median: the first also waits for what is made once
-                return trial.estimate_s * statistics.median(paces)
-        return trial.estimate_s
-
-    def _draw(self) -> Table:
-        total = len(self._plan.trials)
-        head = Table.grid(padding=(0, 1, 0, 0))
-        head.add_row(
-            ProgressBar(total=total, completed=self._ended, width=24),
-            f"{self._ended}/{total}",
-            f"{duration(self.eta_s)} left",
-            Text(named(self._now.cell) if self._now else "", overflow="ellipsis", no_wrap=True),
-        )
-        both = Table.grid()
-        if total:
-            both.add_row(head)
-        if self._now:
-            gone_s, whole_s = time.monotonic() - self._began, self._foreseen_s(self._now)
-            phase = f"; {self._phase}" if self._phase else ""
-            both.add_row(f"this trial: {gone_s:.0f} s of about {duration(whole_s)}{phase}")
-        both.add_row(f"last: {self._last}" if self._last else self._doing)
-        if self._sensors:
-            both.add_row(Text(self._sensors, overflow="ellipsis", no_wrap=True))
-        return both
-
-
-def _counted(requests: int) -> str:
-    return f"{requests} request{'' if requests == 1 else 's'} done"
-
-
-def _groups(trial: Trial) -> tuple[tuple[object, ...], ...]:
-    """What trials have in common that are off by the same share: the cell, what is like it, all. Those that wait long
-    for their hosts are apart from the others.
-    """
-    cell, waits = trial.cell, trial.waiting_s >= WAITING_S
-    like = (cell.model, cell.netem, waits)
-    return (cell.id, waits), (*like, cell.transport, cell.engine), like, (waits,), ()
 
 
 def on_one_core(roles: Sequence[str]) -> str:
@@ -399,31 +230,6 @@ def _apart(batch_size: int, in_flight: str, prefetch: int, codec: str, engine: s
     built = f" {engine}" if engine != EAGER else ""
     ahead = f" p{prefetch}" if prefetch else ""
     return coded + built + batch + (f" d{in_flight}" if in_flight != AUTO else "") + ahead
-
-
-_SENSED = (
-    ("cpu_percent", "{:.0f}% CPU", 1.0),
-    ("rss_bytes", "{:.0f} MB", 1e-6),
-    ("temperature_c", "{:.0f} °C", 1.0),
-    ("frequency_hz", "{:.2f} GHz", 1e-9),
-    ("power_w", "{:.1f} W", 1.0),
-    ("gpu_percent", "{:.0f}% GPU", 1.0),
-)
-
-
-def _sensed(sample: Mapping[str, Any]) -> str:
-    """A device's last sensor readings in words; what it has no sensor for is left out."""
-    words = [
-        text.format(sample[name] * scale) for name, text, scale in _SENSED if sample.get(name) is not None
-    ]
-    return ", ".join([*words, *throttled_words(sample.get("throttled") or 0)])
-
-
-def _figures(row: Row) -> str:
-    if row.get("latency_s") is None:
-        return str(row["status"])
-    latency, throughput = f"{row['latency_s'] * 1e3:.1f} ms", f"{row['throughput_ips']:.2f} images/s"
-    return {LATENCY_ONLY: latency, THROUGHPUT_ONLY: throughput}.get(row["status"], f"{latency}, {throughput}")
 
 
 def _chosen(model: ModelFacts) -> str:

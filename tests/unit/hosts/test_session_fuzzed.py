@@ -27,7 +27,7 @@ from pareto.jsonlines import plain
 from pareto.link.probe import OWN, Probed, Question, Reading, Tolerance, judge
 from pareto.link.profile import Direction, Profile
 from pareto.messages import GetFacts, LoadStage, Request, Split, WarmUp
-from pareto.screen import _sensed
+from pareto.progress import _sensed
 from pareto.store import Store
 from pareto.trial import HostReport, TrialResult, link_row, stage_rows, trial_row
 from pareto.trial_messages import GetUsage, RunTrial, TrialReport, Usage

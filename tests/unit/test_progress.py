@@ -1,0 +1,236 @@
+"""What is seen of a run while it measures."""
+
+from __future__ import annotations
+
+import io
+import re
+import threading
+from dataclasses import fields, replace
+
+import pytest
+from rich.console import Console
+from syrupy.assertion import SnapshotAssertion
+
+from pareto import plan
+from pareto.checked_sweep import make_sweep
+from pareto.host_messages import SensorSample
+from pareto.networks import profiles
+from pareto.plan import Plan, Trial
+from pareto.progress import Progress
+from pareto.trial_messages import Progress as TrialProgress
+from tests.unit.test_screen import FACTS, NETWORKS, SWEEP, made, text
+
+FIELDS = tuple(field.name for field in fields(SensorSample))
+
+
+@pytest.fixture
+def out() -> Console:
+    return Console(file=io.StringIO(), width=80, highlight=False, markup=False)
+
+
+def test_what_is_done_before_the_first_trial_is_shown() -> None:
+    """On a terminal; of a plan that is not known yet there is no bar."""
+    terminal = Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None)
+    with Progress(terminal, Plan((), 3), shares_machine=True) as progress:
+        progress.shows("m on the edge, batch size 1")
+        before = written(terminal)
+        assert "m on the edge, batch size 1" in before
+        assert "left" not in before
+        progress.begin(made())
+        progress.started(made().trials[0])
+        assert f"0/{len(made().trials)}" in written(terminal)
+
+
+def written(terminal: Console) -> str:
+    assert isinstance(terminal.file, io.StringIO)
+    return terminal.file.getvalue()
+
+
+def test_a_round_that_is_added_counts_and_is_told_by_others(out: Console) -> None:
+    todo = made()
+    first, added = (Plan(tuple(t for t in todo.trials if t.round == number), 1) for number in (1, 2))
+    row = {"status": "ok", "reason": "", "latency_s": 0.25, "throughput_ips": 4.0}
+    with Progress(out, first) as progress:
+        for part in (first, added):
+            progress.expect(part)
+            assert progress.eta_s == pytest.approx(part.estimate_s)
+            for trial in part.trials:
+                progress.finished(trial, {**row, "wall_s": trial.estimate_s})
+    assert progress.eta_s == pytest.approx(0, abs=1e-6)
+    shown = text(out)
+    assert shown.count("/24 trials, ") == 10
+    assert "/48 trials" not in shown
+
+
+def test_also_a_session_that_only_adds_rounds_is_told_by_others(out: Console) -> None:
+    added = made()
+    with Progress(out, Plan((), 3)) as progress:
+        progress.expect(added)
+        for trial in added.trials:
+            row = {"status": "ok", "reason": "", "wall_s": 1.0, "latency_s": 0.25, "throughput_ips": 4.0}
+            progress.finished(trial, row)
+    out.print("end")
+    assert text(out) == "end\n"
+
+
+@pytest.mark.parametrize(
+    ("status", "shown"),
+    [("ok", "250.0 ms, 4.00 images/s"), ("latency only", "250.0 ms"), ("throughput only", "4.00 images/s")],
+)
+def test_only_figures_that_can_be_trusted_are_shown(out: Console, status: str, shown: str) -> None:
+    todo = made()
+    row = {"status": status, "reason": "why", "wall_s": 1.0, "latency_s": 0.25, "throughput_ips": 4.0}
+    with Progress(out, todo) as progress:
+        for trial in todo.trials[:8]:
+            progress.finished(trial, row)
+    assert re.search(rf": {shown}$", " ".join(text(out).split()))
+    assert text(out).count(f"{status}: ") == (0 if status == "ok" else 8)
+
+
+def test_a_log_gets_a_line_for_each_tenth_and_each_fault(out: Console, snapshot: SnapshotAssertion) -> None:
+    todo = made()
+    with Progress(out, todo) as progress:
+        for number, trial in enumerate(todo.trials):
+            row = {
+                "status": "ok",
+                "reason": "",
+                "wall_s": 2 * trial.estimate_s,
+                "latency_s": 0.25,
+                "throughput_ips": 4.0,
+            }
+            if number == 30:
+                row |= {
+                    "status": "invalid",
+                    "reason": "link off [before] the trial: RTT 300 ms, asked 200 ms",
+                }
+            progress.started(trial)
+            progress.finished(trial, row)
+            if number == 35:
+                left = sum(t.estimate_s for t in todo.trials[36:])
+                assert progress.eta_s == pytest.approx(2 * left)  # twice as slow as foreseen so far
+    shown = " ".join(text(out).split())
+    assert shown.count("/72 trials, ") == 10
+    assert "link off [before] the trial: RTT 300 ms" in shown
+    assert text(out) == snapshot
+
+
+def test_the_time_left_tells_trials_that_wait_for_a_build_from_others(out: Console) -> None:
+    todo = made()
+    builds = [replace(trial, waiting_s=9.0) for trial in todo.trials[:2]]
+    todo = replace(todo, trials=(*builds, *todo.trials[2:]))
+    with Progress(out, todo) as progress:
+        for trial, factor in zip(todo.trials[:3], (3, 3, 1), strict=False):
+            row = {"status": "ok", "reason": "", "wall_s": factor * trial.estimate_s}
+            progress.started(trial)
+            progress.finished(trial, row)
+        assert progress.eta_s == pytest.approx(sum(trial.estimate_s for trial in todo.trials[3:]))
+
+
+def terminal() -> Console:
+    return Console(
+        file=io.StringIO(), width=80, highlight=False, markup=False, force_terminal=True, color_system=None
+    )
+
+
+def drawn(out: Console, samples: list[dict[str, dict[str, float | None]]]) -> list[str]:
+    """The lines on a terminal while a trial runs, as they are drawn last."""
+    with Progress(out, made()) as progress:
+        assert progress.is_live
+        for latest in samples:
+            progress.sampled(latest, None)
+    assert isinstance(out.file, io.StringIO)
+    *_, last = out.file.getvalue().rpartition("0/72")[1:]
+    return [line.rstrip() for line in re.sub(r"\x1b\[[?0-9;]*[A-Za-z]|\r", "", last).splitlines()]
+
+
+def test_sensors_tell_only_what_there_is(snapshot: SnapshotAssertion) -> None:
+    nothing = dict.fromkeys(FIELDS)
+    edge = {**nothing, "cpu_percent": 99.6, "rss_bytes": 312e6, "temperature_c": 61.4, "throttled": 0x1}
+    server = {**nothing, "frequency_hz": 2.4e9, "power_w": 7.25, "gpu_percent": 0.0, "throttled": None}
+    lines = drawn(terminal(), [{"edge": server, "server": edge}, {"edge": edge, "server": server}])
+    assert lines[1:3] == snapshot
+
+
+def test_a_host_without_sensors_is_not_named() -> None:
+    known = {**dict.fromkeys(FIELDS), "cpu_percent": 3.0}
+    lines = drawn(terminal(), [{"edge": dict.fromkeys(FIELDS), "server": known}])
+    assert lines[2] == "server 3% CPU"
+    lines = drawn(terminal(), [{"edge": dict.fromkeys(FIELDS)}])
+    assert lines[1:] == ["starting"]
+
+
+def test_all_sensors_of_both_hosts_stay_in_one_line(snapshot: SnapshotAssertion) -> None:
+    all_of_them: dict[str, float | None] = {
+        "cpu_percent": 100.0,
+        "rss_bytes": 1234e6,
+        "temperature_c": 61.4,
+        "frequency_hz": 2.4e9,
+        "power_w": 107.25,
+        "gpu_percent": 100.0,
+        "throttled": 0xF,
+    }
+    lines = drawn(terminal(), [{"edge": all_of_them, "server": all_of_them}])
+    assert len(lines) == 3
+    assert lines[2].endswith("…")
+    assert len(lines[2]) <= 80
+    assert lines[2] == snapshot
+
+
+def test_where_hosts_share_the_machine_it_is_drawn_only_when_the_driver_is_awake_anyway() -> None:
+    out, todo = terminal(), made()
+    assert isinstance(out.file, io.StringIO)
+    others = set(threading.enumerate())  # one of an earlier test may still be ending
+    with Progress(out, todo, shares_machine=True) as progress:
+        for number, trial in enumerate(todo.trials[:2]):
+            progress.started(trial)
+            drawn_before = len(out.file.getvalue())
+            assert f"{number}/72" in out.file.getvalue()
+            new = set(threading.enumerate()) - others
+            assert not [it for it in new if type(it).__name__ == "_RefreshThread"]
+            progress.sampled(
+                {"edge": {**dict.fromkeys(FIELDS), "cpu_percent": 42.0}}, TrialProgress("throughput", 3)
+            )
+            drawn = out.file.getvalue()[drawn_before:]
+            assert "edge 42% CPU" in drawn
+            assert re.search(r"this trial: \d+ s of about .*; throughput, 3 requests done", drawn)
+            row = {"status": "ok", "wall_s": 1.0, "latency_s": 0.25, "throughput_ips": 4.0, "reason": ""}
+            progress.finished(trial, row)
+    assert out.file.getvalue().count("1/72") >= 1
+
+
+def test_what_is_left_is_learnt_from_the_trials_of_the_same_cells(out: Console) -> None:
+    """One network takes twice as long as foreseen and the other as long: each by itself, not both by the mean."""
+    first, *others = plan.make(SWEEP, FACTS, NETWORKS).trials
+    slow = first.cell.netem
+    row = {"status": "ok", "reason": "", "latency_s": 0.25, "throughput_ips": 4.0}
+
+    def takes(trial: Trial) -> float:
+        return trial.estimate_s * (2 if trial.cell.netem == slow else 1)
+
+    trials = [first, *others]
+    rounds = [trial for trial in trials if trial.round == 1]
+    left = [trial for trial in trials if trial.round > 1]
+    with Progress(out, Plan(tuple(trials), SWEEP.trials)) as progress:
+        for trial in rounds:
+            progress.finished(trial, {**row, "wall_s": takes(trial)})
+        assert progress.eta_s == pytest.approx(sum(map(takes, left)), rel=0.02)
+
+
+def test_a_log_shows_no_sensors(out: Console) -> None:
+    with Progress(out, made()) as progress:
+        assert not progress.is_live
+        progress.sampled({"edge": {"cpu_percent": 99.0}}, None)
+    assert isinstance(out.file, io.StringIO)
+    assert out.file.getvalue() == ""
+
+
+def test_no_two_cells_have_the_same_line_of_a_fault(out: Console) -> None:
+    factors = {"engine": "eager,onnx", "codec": "none,int8", "batch_size": "1,8", "in_flight": "auto,4"}
+    sweep = make_sweep({"model": "mobilenet_v2", "netem": "wifi", "trials": 1, **factors})
+    todo = plan.make(sweep, FACTS, {"wifi": profiles("wifi", 1)})
+    with Progress(out, todo) as progress:
+        for trial in todo.trials:
+            progress.finished(trial, {"status": "failed", "reason": "why", "wall_s": 1.0})
+    said = re.findall(r"failed: (.*?), round 1: why", " ".join(text(out).split()))
+    assert len(set(said)) == len(todo.trials)
+    assert sum(" onnx" in line for line in said) == len(todo.trials) / 2
