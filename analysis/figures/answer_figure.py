@@ -96,7 +96,8 @@ def answer_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
                 "markersize": MARKER_PT,
                 "linestyle": "",
             }
-            axes.plot(x, y, LINES[one.place % len(LINES)], drawstyle="steps-post", linewidth=1.2, **look)
+            line = LINES[one.place % len(LINES)]
+            axes.plot(x, y, linestyle=line, drawstyle="steps-post", linewidth=1.2, **look)
             axes.plot(x.iloc[-1:], y.iloc[-1:], markerfacecolor="white", **mark)
             known = x >= one.known_s / scale
             axes.plot(x[known][:1], y[known][:1], **mark)

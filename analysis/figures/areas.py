@@ -22,6 +22,8 @@ Cell = tuple[str, str]
 
 FINENESS = (360, 420)
 """How many delays and how many rates are computed."""
+UNDECIDED = "\\\\\\"
+"""The hatch where two points are too close to call."""
 
 
 def areas(
@@ -47,11 +49,13 @@ def undecided(
 
 
 def soften(axes: Axes, where: npt.NDArray[np.bool_]) -> None:
-    """Let areas fade where they are `undecided`, their borders with them."""
+    """Let areas fade where they are `undecided`, their borders with them; hatched, as the palest is nearly white."""
     if where.any():
         height, width = FINENESS
         x, y = np.linspace(0, 1, width), np.linspace(0, 1, height)
         axes.contourf(x, y, where, levels=[0.5, 1.5], colors=["white"], alpha=0.6, zorder=1.4)
+        close = axes.contourf(x, y, where, levels=[0.5, 1.5], colors="none", hatches=[UNDECIDED], zorder=1.5)
+        close.set(edgecolor="0.6", linewidth=0)
 
 
 def cell_name(cell: Cell) -> str:
@@ -100,11 +104,14 @@ def draw_areas(
             )
             area.set(edgecolor="0.55", linewidth=0)
             axes.contour(x, y, inside, levels=[0.5], colors="0.35", linewidths=0.5, zorder=1.2)
-        place = _widest(inside, x, y, dots, step_pt, panel_pt, 3.4 * len(cell_name(cell)))
-        if place is None:
-            small.add(cell)
+        name = cell_name(cell)
+        for angle in (0, 90):
+            if place := _widest(inside, x, y, dots, step_pt, panel_pt, 3.4 * len(name), upright=angle > 0):
+                look: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": SMALL_PT + 0.5}
+                axes.text(*place, name, rotation=angle, zorder=2, **look)
+                break
         else:
-            axes.text(*place, cell_name(cell), ha="center", va="center", fontsize=SMALL_PT + 0.5, zorder=2)
+            small.add(cell)
     return small
 
 
@@ -116,14 +123,19 @@ def _widest(
     step_pt: tuple[float, float],
     panel_pt: tuple[float, float],
     text_pt: float,
+    *,
+    upright: bool,
 ) -> tuple[float, float] | None:
-    """Return where an area is widest, clear of marks and their names; None if a text this long does not fit."""
+    """Return where an area is widest (or, for a text that stands upright, highest), clear of marks and their names;
+    None if a text this long does not fit.
+    """
     free = inside.copy()
     for dot_x, dot_y in dots:
         near_x, near_y = (np.abs(x - dot_x) * panel_pt[0] < 34), (np.abs(y - dot_y) * panel_pt[1] < 20)
         free &= ~(near_y[:, None] & near_x[None, :])
     free[[0, -1], :] = free[:, [0, -1]] = False
-    # Texts are wide: what counts is the room to the left and right.
-    room_pt = ndimage.distance_transform_edt(free, sampling=(2.2 * step_pt[0], step_pt[1]))
+    # Texts are long: what counts is the room before and behind them.
+    along = (1.0, 2.2) if upright else (2.2, 1.0)
+    room_pt = ndimage.distance_transform_edt(free, sampling=(along[0] * step_pt[0], along[1] * step_pt[1]))
     row, column = np.unravel_index(int(np.argmax(room_pt)), room_pt.shape)
     return (x[column], y[row]) if room_pt[row, column] > max(text_pt / 2, 9) else None

@@ -20,6 +20,7 @@ from analysis.advice.predict import Predictor, best_on_grid
 from analysis.figures import heads, style
 from analysis.figures.areas import (
     FINENESS,
+    UNDECIDED,
     Cell,
     areas,
     cell_name,
@@ -190,7 +191,10 @@ def _predictor(
 def _fading(errors: Mapping[str, float]) -> str:
     """Return what it means that areas fade."""
     each = " and ".join(f"{100 * error:.2g} % ({objective})" for objective, error in errors.items())
-    text = "Areas fade where the best of another point is behind by less than predictions are off: "
+    text = (
+        "Areas fade, and have falling lines, where the best of another point is behind by less than predictions "
+        "are off: "
+    )
     return text + each if each else ""
 
 
@@ -245,7 +249,7 @@ def best_map_figure(
             for cell in sorted(unnamed - titled, key=list(colours).index)
         ]
         if fades:
-            entries.append(Patch(facecolor="0.96", label="faded: too close to call", **_THIN))
+            entries.append(Patch(facecolor="0.96", hatch=UNDECIDED, label="too close to call", **_THIN))
         heads.figure_head(figure, f"Best partition point by network: {rows['model'].iloc[0]}", entries)
         settle(figure)
         for axes, here, dots in marks:
@@ -342,7 +346,7 @@ def _sentences(winners: pd.DataFrame, absent: Sequence[str]) -> Iterator[str]:
         yield (
             "Areas: predicted, from the measured stage times of all profiles and what each backend adds, the network "
             "by arithmetic (delays, payload over rate), the way back not shaped. Far from the marks they are "
-            "extrapolated; hatched: a backend other than tcp"
+            "extrapolated; dots or rising lines: a backend other than tcp"
         )
         meanings = {
             SAME: "as measured",

@@ -22,8 +22,9 @@ _PRINTED = 1.04
 """How much wider letters may be in print than on the screen's grid, on which they are measured."""
 _LETTER_EM = 0.64
 """The mean width of a bold letter."""
-_BREAKS = re.compile(r"(?<=[\s_+:.-])(?=\S)")
-"""Where a line may end: names of models, profiles and backends have no spaces."""
+_WORDS = re.compile(r"(?<=\s)(?=\S)")
+_PARTS = re.compile(r"(?<=[_+:.-])(?=\S)")
+"""Where a line may end within a word that is longer than a line: names of models and profiles have no spaces."""
 
 
 def head(axes: Axes, title: str, entries: Sequence[Artist], above_pt: float = 0) -> float:
@@ -83,10 +84,11 @@ def wrapped(text: str, room_pt: float, size_pt: float | None = None) -> str:
     letter_pt = _LETTER_EM * (size_pt or float(matplotlib.rcParams["axes.titlesize"]))
     most = max(int(room_pt / letter_pt), 12)
     lines = [""]
-    for part in _BREAKS.split(text):
-        if len((lines[-1] + part).rstrip()) > most and lines[-1]:
-            lines.append("")
-        lines[-1] += part
+    for word in _WORDS.split(text):
+        for part in [word] if len(word.rstrip()) <= most else _PARTS.split(word):
+            if len((lines[-1] + part).rstrip()) > most and lines[-1]:
+                lines.append("")
+            lines[-1] += part
     return "\n".join(line.rstrip() for line in lines)
 
 

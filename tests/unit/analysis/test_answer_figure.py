@@ -62,6 +62,15 @@ def test_runs_that_are_alike_are_numbered(rows: pd.DataFrame) -> None:
     assert [line.label for line in lines(more)] == ["all cells", "search 1", "search 2"]
 
 
+def test_so_many_runs_have_so_many_kinds_of_lines(rows: pd.DataFrame) -> None:
+    few = rows[rows["run"] == "few"]
+    made = answer_drawing(pd.concat([few.assign(run=f"run {number}") for number in range(6)]), "")
+    assert made is not None
+    (axes,) = made.draw("column").axes
+    steps = [line for line in axes.get_lines() if line.get_drawstyle() == "steps-post"]
+    assert len({str(line._unscaled_dash_pattern) for line in steps}) == 6
+
+
 def test_hardly_any_trials_are_no_figure(rows: pd.DataFrame) -> None:
     assert answer_drawing(rows.head(2), "") is None
     assert answer_drawing(rows.head(0), "") is None

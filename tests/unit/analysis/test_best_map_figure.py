@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from syrupy.assertion import SnapshotAssertion
 
 from analysis.advice.best import CLOSE, SAME, best
 from analysis.advice.predict import best_on_grid
-from analysis.figures.areas import FINENESS, undecided
+from analysis.figures.areas import FINENESS, UNDECIDED, colours_of, draw_areas, undecided
 from analysis.figures.axes import Scale
 from analysis.figures.best_map_figure import best_map_drawing, best_map_drawings, best_map_figure
 from analysis.figures.drawing import Drawing
@@ -90,6 +92,20 @@ def test_areas_lie_where_the_prediction_changes() -> None:
     assert (left, right) == (pytest.approx(border, abs=0.01), 1), "of point 0; no limit is the fastest"
 
 
+def drawn_hatches(axes: Axes) -> set[str]:
+    """Return the hatches of the areas of a panel."""
+    return {hatch for area in axes.collections for hatch in getattr(area, "hatches", []) if hatch}
+
+
+def test_a_name_stands_upright_in_a_narrow_area() -> None:
+    inside = np.zeros(FINENESS, dtype=bool)
+    inside[:, 100:130] = True
+    panel = Figure().add_subplot()
+    cells = {("14", "tcp"): inside, ("0", "tcp"): ~inside}
+    assert draw_areas(panel, cells, colours_of(list(cells)), np.empty((0, 2)), (205.0, 150.0)) == set()
+    assert {text.get_text(): text.get_rotation() for text in panel.texts} == {"14 tcp": 90, "0 tcp": 0}
+
+
 def test_areas_fade_where_the_two_best_are_too_close_to_call(snapshot: SnapshotAssertion) -> None:
     delays, rates = Scale(0.001, 0.1), Scale(HALF / 10, HALF * 10)
     predictor: Any = Foretelling()  # below a rate the second best is 50 % behind, above it 100 %
@@ -102,8 +118,12 @@ def test_areas_fade_where_the_two_best_are_too_close_to_call(snapshot: SnapshotA
     plain = foretold()
     found = best_map_drawing(rows(), NETWORKS, predictor, "two hosts", errors={"latency": 0.6})
     assert found is not None
-    told = [drawn.legend(found.draw("page")), drawn.sentences(found.caption)]
-    before = [drawn.legend(plain.draw("page")), drawn.sentences(plain.caption)]
+    figures = [each.draw("page") for each in (found, plain)]
+    assert [drawn_hatches(figure.axes[0]) for figure in figures] == [{UNDECIDED}, set()]
+    told, before = (
+        [drawn.legend(figure), drawn.sentences(each.caption)]
+        for figure, each in zip(figures, (found, plain), strict=True)
+    )
     assert [
         [text for text in now if text not in then] for now, then in zip(told, before, strict=True)
     ] == snapshot

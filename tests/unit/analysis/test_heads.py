@@ -19,6 +19,13 @@ def test_a_long_title_is_folded_between_parts_of_names() -> None:
     assert all(line.endswith(("_", "-", "+", "at", "own", "uplink")) for line in lines), lines
 
 
+def test_a_name_that_fits_a_line_is_not_broken() -> None:
+    assert wrapped("rpc against tcp: mobilenet_v2 at 10ms-100mbit", 190, size_pt=7.5).split("\n") == [
+        "rpc against tcp: mobilenet_v2 at",
+        "10ms-100mbit",
+    ]
+
+
 @pytest.mark.parametrize("width", WIDTHS_IN)
 @pytest.mark.parametrize("panels", [1, 2])
 def test_title_and_legend_stay_within_the_figure(width: str, panels: int) -> None:
