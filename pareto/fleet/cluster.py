@@ -16,7 +16,7 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta, timezone
@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, Any
 
 from pareto import COMMAND
 from pareto.errors import UserError
-from pareto.fleet.testbeds import MOST_TESTBEDS
 from partitions import scratch
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ RESOURCE = "testbed"
 """What a worker has one of that is a member, and a task needs."""
 LOST = signal.SIGUSR1
 """Interrupts the main thread when the scheduler is gone: SIGINT is ignored by what a script starts beside itself."""
-CONNECT_S, LEAVE_S = 30, 5.0
+CONNECT_S, ANSWER_S, LEAVE_S = 30, 5, 5.0
 JOIN_S = 60.0
 """Until a scheduler that is there has let a member in."""
 SETTINGS = {
@@ -261,6 +260,8 @@ def serve(address: str, texts: dict[str, str], say: Callable[[str], None]) -> No
         say(
             f"listening at {scheduler.address}; a testbed joins by: {COMMAND} fleet join --scheduler {address}"
         )
+        if page := _page(scheduler.identity()):
+            say(f"dask's dashboard: {page}")
         await scheduler.finished()
 
     asyncio.run(listen())
@@ -282,22 +283,30 @@ def has_dashboard() -> bool:
 
 
 def dashboard(client: Client) -> str:
-    """The address of the scheduler's dashboard; empty where it has none."""
-    return str(client.dashboard_link or "") if has_dashboard() else ""
+    """The address of the scheduler's dashboard; empty where it has none, or has it on another machine's loopback."""
+    info = client.scheduler_info()
+    parts = _ADDRESS.fullmatch(info["address"])
+    return _page(info) if parts and _is_loopback(parts[2]) else ""
+
+
+def _page(scheduler: Mapping[str, Any]) -> str:
+    """The address of a dashboard, by what a scheduler says of itself; empty where it has none."""
+    port = scheduler["services"].get("dashboard")
+    return f"http://{LOOPBACK}:{port}/status" if port else ""
 
 
 class Joined:
     """A member's worker at a scheduler, in a thread of its own; when it ends by itself, the main thread is interrupted.
 
-    is_back: whether it had this name there before, which then is not another's.
+    names: what it may be called: it takes the first that nobody else has who is still there.
     """
 
-    def __init__(self, scheduler: str, texts: dict[str, str], name: str, *, is_back: bool) -> None:
-        self.name = name
+    def __init__(self, scheduler: str, texts: dict[str, str], names: Iterable[str]) -> None:
+        self.name = ""
         self.is_broken = False
         self._scheduler = scheduler
         self._texts = texts
-        self._most_names = 1 if is_back else MOST_TESTBEDS
+        self._names = tuple(names)
         self._ends = False
         self._is_in: Future[None] = Future()
         self._loop = asyncio.new_event_loop()
@@ -332,7 +341,7 @@ class Joined:
 
     async def _serve(self) -> None:
         from distributed import Worker
-        from distributed.comm import connect, get_address_host
+        from distributed.comm import get_address_host
         from distributed.utils import get_ip
 
         ip = get_ip(get_address_host(self._scheduler))
@@ -346,18 +355,34 @@ class Joined:
             "heartbeat_interval": "1s",
             "death_timeout": JOIN_S,
         }
-        # A worker itself would try for a minute where the certificate is another's.
-        arguments = options["security"].get_connection_args("worker")
-        await (await connect(self._scheduler, timeout=CONNECT_S, **arguments)).close()
-        base = self.name
-        for number in range(1, self._most_names + 1):
+        while self._worker is None:
+            self.name = await self._free_name(options["security"].get_connection_args("worker"))
             try:
-                worker = await _started(bare(Worker)(self._scheduler, name=self.name, **options))
-                break
+                self._worker = await _started(bare(Worker)(self._scheduler, name=self.name, **options))
             except ValueError as error:
-                if "name taken" not in str(error) or number == self._most_names:
+                if "name taken" not in str(error):  # else another was faster
                     raise
-                self.name = f"{base}-{number + 1}"
-        self._worker = worker
         self._is_in.set_result(None)
-        await worker.finished()
+        await self._worker.finished()
+
+    async def _free_name(self, arguments: dict[str, Any]) -> str:
+        """The first name that nobody has who answers. Raises OSError where the scheduler does not, ValueError.
+
+        Who does not answer has been killed, or its machine has: this member may be the same one, started again before
+        the scheduler noticed. Under another name its testbed would be two.
+        """
+        from distributed.comm import connect
+        from distributed.core import rpc
+
+        async with rpc(self._scheduler, timeout=CONNECT_S, connection_args=arguments) as scheduler:
+            workers = (await scheduler.identity())["workers"]
+            there = {worker["name"]: address for address, worker in workers.items()}
+            for name in self._names:
+                if name not in there:
+                    return name
+                try:
+                    await (await connect(there[name], timeout=ANSWER_S, **arguments)).close()
+                except OSError:
+                    await scheduler.unregister(address=there[name], stimulus_id="back")
+                    return name
+        raise ValueError(f"{self._names[0]} is there already")

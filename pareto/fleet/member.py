@@ -20,12 +20,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import IO, Any, cast
 
 from analysis.schema import DEVICES, REQUESTS
 from pareto.cell import Cell
 from pareto.errors import UserError, one_line
 from pareto.fleet import cluster
+from pareto.fleet.testbeds import MOST_TESTBEDS, with_numbers
 from pareto.hosts.connection import FAULTS
 from pareto.hosts.host import TestbedError
 from pareto.plan import Plan, Trial
@@ -333,7 +335,9 @@ def join(
     joined_as = ""
     while True:
         _member = Member(testbed, say)
-        joined = cluster.Joined(scheduler, pems, joined_as or name, is_back=bool(joined_as))
+        others = islice(with_numbers(name), MOST_TESTBEDS if stays else 0)  # a driver has named its own
+        names = dict.fromkeys((joined_as or name, *others))
+        joined = cluster.Joined(scheduler, pems, names)
         try:
             joined.start()
         except (OSError, TimeoutError, ValueError) as error:

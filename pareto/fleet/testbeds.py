@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -58,8 +58,12 @@ def numbered(names: Iterable[str]) -> list[str]:
 
 def free(name: str, taken: Container[str]) -> str:
     """The name, or the first with a number that is not taken."""
-    candidates = (name if number == 1 else f"{name}-{number}" for number in count(1))
-    return next(candidate for candidate in candidates if candidate not in taken)
+    return next(each for each in with_numbers(name) if each not in taken)
+
+
+def with_numbers(name: str) -> Iterator[str]:
+    """`local`, `local-2`, and so on."""
+    return (name if number == 1 else f"{name}-{number}" for number in count(1))
 
 
 def in_words(names: Sequence[str]) -> str:
@@ -69,12 +73,17 @@ def in_words(names: Sequence[str]) -> str:
 
 
 def member_name(testbed: str, host: str) -> str:
-    """What a member by hand is called at the scheduler."""
-    return f"{testbed_name(testbed)}@{host}"
+    """What a member by hand is called at the scheduler: `local@host`, `lab1@host:/home/me/lab1.yaml`.
+
+    With the file, for members that are started in another order must not swap their names.
+    """
+    file = testbed.removeprefix(f"{SIMULATED}:")
+    where = "" if file in (THIS_MACHINE, SIMULATED) else f":{Path(file).resolve()}"
+    return f"{testbed_name(testbed)}@{host}{where}"
 
 
 def called(member: str) -> str:
-    """What rows call the testbed of a member by hand: `lab1` of `lab1@host-2`."""
+    """What rows call the testbed of a member by hand: `lab1` of `lab1@host:/home/me/lab1.yaml`."""
     return member.partition("@")[0]
 
 

@@ -7,6 +7,7 @@ import ssl
 import sys
 import tempfile
 from pathlib import Path
+from urllib.request import urlopen
 
 import psutil
 import pytest
@@ -44,7 +45,7 @@ def test_a_scheduler_takes_those_with_the_certificate_and_nobody_else(tmp_path: 
             for each in set(psutil.Process().net_connections("inet")) - before
             if each.status == psutil.CONN_LISTEN
         }
-        assert [ip for ip, _ in listening] == [cluster.LOOPBACK]
+        assert {ip for ip, _ in listening} == {cluster.LOOPBACK}
         assert address.startswith("tls://127.0.0.1")
         for texts, at in ((theirs, address), ({}, address.replace("tls", "tcp"))):
             with pytest.raises(OSError):
@@ -62,6 +63,16 @@ def test_a_scheduler_takes_those_with_the_certificate_and_nobody_else(tmp_path: 
         assert client.submit(lambda: 1, workers=[], pure=False).status == "pending"
 
 
+def test_the_dashboard_answers_at_the_address_that_is_shown() -> None:
+    cluster.require()
+    with cluster.own(cluster.own_pems()) as client:
+        shown = cluster.dashboard(client)
+        assert bool(shown) == cluster.has_dashboard()
+        if shown:
+            with urlopen(shown, timeout=30) as answer:  # noqa: S310
+                assert b"<title>Dask" in answer.read()
+
+
 def test_a_member_listens_where_it_reaches_the_scheduler_and_leaves_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -70,15 +81,14 @@ def test_a_member_listens_where_it_reaches_the_scheduler_and_leaves_no_file(
     pems, path = cluster.own_pems(), list(sys.path)
     with cluster.own(pems) as client:
         address, before = client.scheduler.address, set(psutil.Process().net_connections("inet"))
-        first, second, back = (
-            cluster.Joined(address, pems, "lab@host", is_back=is_back) for is_back in (False, False, True)
-        )
+        names = ("lab@host", "lab@host-2")
+        first, second, third = (cluster.Joined(address, pems, names) for _ in range(3))
         try:
             first.start()
             second.start()
-            assert [first.name, second.name] == ["lab@host", "lab@host-2"]
-            with pytest.raises(ValueError, match="name taken"):
-                back.start()
+            assert (first.name, second.name) == names
+            with pytest.raises(ValueError, match="there already"):
+                third.start()
             now = set(psutil.Process().net_connections("inet")) - before
             listening = {each.laddr[0] for each in now if each.status == psutil.CONN_LISTEN}
             assert listening == {cluster.LOOPBACK}

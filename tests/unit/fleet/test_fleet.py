@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import csv
 import json
+import socket
+import subprocess
+import threading
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -96,33 +102,75 @@ def test_where_no_testbed_is_left_the_run_ends_and_goes_on_later(tmp_path: Path)
     assert [row for row in read(run) if row["status"] == "ok"] == kept
 
 
-def test_one_joins_by_hand_and_a_driver_that_is_killed_leaves_it_free(tmp_path: Path) -> None:
+@contextmanager
+def silent(address: str) -> Iterator[str]:
+    """Another address of a server, which never hears that who came this way is gone, as when a machine loses power."""
+    with ExitStack() as undo:
+        host, port = address.removeprefix("tls://").split(":")
+
+        def carry(source: socket.socket, sink: socket.socket) -> None:
+            with suppress(OSError):
+                while data := source.recv(1 << 16):
+                    sink.sendall(data)
+
+        def accept() -> None:
+            with suppress(OSError):
+                while True:
+                    near = undo.enter_context(listener.accept()[0])
+                    far = undo.enter_context(socket.create_connection((host, int(port))))
+                    for ends in ((near, far), (far, near)):
+                        threading.Thread(target=carry, args=ends, daemon=True).start()
+
+        listener = undo.enter_context(socket.create_server(("127.0.0.1", 0)))
+        threading.Thread(target=accept, daemon=True).start()
+        yield f"tls://127.0.0.1:{listener.getsockname()[1]}"
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+def test_one_joins_by_hand_and_is_killed_and_a_driver_that_is_killed_leaves_it_free(tmp_path: Path) -> None:
     folder, testbed = tmp_path / "certificates", world(tmp_path, "real_time: 20%")
     assert command("fleet", "certificates", str(folder)).code == 0
     certified = ("--certificates", str(folder))
     scheduler = pareto("fleet", "scheduler", "--listen", "tls://127.0.0.1:0", *certified)
     assert scheduler.stdout is not None
     address = scheduler.stdout.readline().split()[2].rstrip(";")
-    member = pareto("fleet", "join", "--scheduler", address, *certified, "--testbed", testbed)
-    assert member.stdout is not None
-    assert "joined" in member.stdout.readline()
     out = tmp_path / "out"
-    sweep = (*SWEEP, "--netem", "wifi", "--trials", "4", "--out", str(out))
-    at = ("--cluster", address, *certified)
-    driver = pareto(*sweep, *at, "--testbed", "simulated")
-    assert "measuring for" in member.stdout.readline(), driver.communicate()
-    assert wait_until(lambda: any(read(run) for run in out.iterdir()), START_S)
+
+    def join(there: str) -> tuple[subprocess.Popen[str], IO[str], str]:
+        """A member, what it says next, and the name under which it joined."""
+        member = pareto("fleet", "join", "--scheduler", there, *certified, "--testbed", testbed)
+        assert member.stdout is not None
+        line = member.stdout.readline()
+        assert "joined" in line, member.communicate()
+        return member, member.stdout, line.split()[-1]
+
+    def rows() -> Rows:
+        return [row for run in out.glob("*/trials.csv") for row in read(run.parent)]
+
+    with silent(address) as there:
+        killed, said, name = join(there)
+        sweep = (*SWEEP, "--netem", "wifi", "--trials", "6", "--out", str(out))
+        at = ("--cluster", address, *certified)
+        driver = pareto(*sweep, *at, "--testbed", "simulated")
+        assert "measuring for" in said.readline(), driver.communicate()
+        assert wait_until(rows, START_S)
+        killed.kill()
+        killed.communicate()
+        member, said, same = join(address)
+        assert same == name
+    before = len(rows())
+    assert "measuring for" in said.readline(), driver.communicate()
+    assert wait_until(lambda: len(rows()) > before, START_S)
     driver.kill()
-    driver.communicate()
+    assert "there again" in "".join(driver.communicate())
     (run,) = out.iterdir()
     again = command("--resume", str(run), *SWEEP[:2], *at)
     assert again.code == 0, again
-    assert "put back" in member.stdout.readline()
-    rows = read(run)
-    assert Counter((row["point"], row["round"]) for row in rows) == {
-        (point, str(number)): 1 for point in "35" for number in range(1, 5)
+    assert "put back" in said.readline()
+    assert Counter((row["point"], row["round"]) for row in rows()) == {
+        (point, str(number)): 1 for point in "35" for number in range(1, 7)
     }
-    assert {row["testbed"] for row in rows} == {"simulated"}
+    assert {row["testbed"] for row in rows()} == {"simulated"}
     for process in (member, scheduler):
         process.terminate()
         assert "Traceback" not in "".join(process.communicate(timeout=30))

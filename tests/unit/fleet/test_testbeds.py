@@ -10,7 +10,7 @@ import pytest
 from pareto.checked_sweep import make_sweep, requested_sweep
 from pareto.errors import UserError
 from pareto.fleet.processes import shares
-from pareto.fleet.testbeds import MOST_TESTBEDS, free, in_words, several
+from pareto.fleet.testbeds import MOST_TESTBEDS, called, free, in_words, member_name, several
 from pareto.sweep import Sweep
 from tests.unit.simulated.worlds import MODEL
 
@@ -34,6 +34,11 @@ def test_several_testbeds_each_have_a_name_of_their_own() -> None:
     assert not sweep(testbed="local").fleet
     assert sweep(testbed="simulated*1").fleet
     assert free("lab", {"lab", "lab-2"}) == "lab-3"
+    assert member_name("local", "pi") == "local@pi"
+    assert member_name("simulated:/lab/w.yaml", "pi") == "simulated@pi:/lab/w.yaml"
+    one, other = (member_name(f"/{folder}/lab.yaml", "pi") for folder in "ab")
+    assert one != other
+    assert called(one) == called(other) == "lab"
     assert in_words(["a", "b", "c", "d", "e"]) == "a, b, c and 2 more"
 
 
