@@ -1,37 +1,36 @@
-"""Hands out the tasks of a plan to the testbeds of a fleet, and writes what they measured.
+"""Hands out the tasks of a plan to the testbeds of a fleet, and takes in what they measured.
 
-A task is all cells of one (model, network) in one round: what is compared with each other is measured on one testbed,
-in one hour. The driver itself chooses the next task of a testbed that is idle, of the (model, network) that it has had
-least, so that each testbed sees every cell if the rounds allow; dask could only be told whom a task prefers, and its
-choice would depend on the order of messages. So dask carries tasks and results, and knows who is there; a task whose
-worker is lost, or whose testbed fails, the driver gives to another, without the trials that have come.
+The driver itself chooses the next task of a testbed that is idle (`pareto.fleet.tasks`): dask could only be told whom a
+task prefers, and its choice would depend on the order of messages. So dask carries tasks and results, and knows who is
+there; a task whose worker is lost, or whose testbed fails, the driver gives to another, without the trials that have
+come (`pareto.fleet.results`).
 """
 
 from __future__ import annotations
 
 import queue
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
-from itertools import count, groupby
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from analysis.schema import DEVICES, REQUESTS
 from pareto.console import duration
 from pareto.errors import UserError, one_line
 from pareto.fleet import cluster
 from pareto.fleet.cluster import RESOURCE
 from pareto.fleet.member import Order, measure, release
 from pareto.fleet.processes import Processes
+from pareto.fleet.results import Results
 from pareto.fleet.screen import Board
-from pareto.fleet.testbeds import Group, Task, Testbed, called, free
+from pareto.fleet.tasks import Task, Tasks
+from pareto.fleet.testbeds import Testbed
 from pareto.hosts import shipping
 from pareto.plan import Plan, Trial
 from pareto.runner import Aborted
-from pareto.store import Row, Store
+from pareto.store import Store
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -77,6 +76,7 @@ class Driver:
         """processes: of the members that the driver itself has; None where they join by themselves."""
         self._job = job
         self._store = store
+        self._results = Results(job, store)
         self._client = client
         self._processes = processes
         self._session = f"pareto-{uuid4().hex}"
@@ -84,23 +84,13 @@ class Driver:
         """What is to be done about what came, by the thread that writes."""
         self._testbeds: dict[str, Testbed] = {}
         """By their members' names."""
-        self._pending: dict[Group, deque[Task]] = {}
-        self._numbers = count()
-        self._done = set(store.done())
-        self._starts: dict[tuple[str, str, int], int] = {}
-        self._started = store.starts()
+        self._tasks = Tasks()
         self._scheduler: str | None = None
         """The identity of the one that is listened to."""
-        self._records: dict[tuple[str, str], dict[str, Any]] = {}
-        """The sessions' records, by testbed and when each began."""
-        self._manifest = store.manifest()
         self._said: set[str] = set()
         self._lacks = ""
         self._lacks_since = time.monotonic()
         self.board = Board(job.console, planned, cluster.dashboard(client))
-        known = [(each.get("member"), each.get("testbed_name")) for each in self._manifest["sessions"]]
-        self._names = {member: name for member, name in known if member and name}
-        """What members are called in the rows: as in the run's sessions before."""
         if processes is not None:
             for name in processes.names:
                 self._testbeds[name] = Testbed(name, name)
@@ -109,7 +99,7 @@ class Driver:
         """Measure these parts of the plan, each when the one before is done. Raises Aborted, StoreError."""
         self._listen()
         self._store.drop_failed()
-        self._write_manifest()
+        self._results.write_manifest()
         try:
             with self.board:
                 part: Plan | None = first
@@ -122,15 +112,12 @@ class Driver:
             raise
         finally:
             self._end()
-            self._write_manifest({"stopping": stopping.record()})
+            self._results.write_manifest({"stopping": stopping.record()})
 
     def _measure(self, part: Plan) -> None:
-        for _, trials in groupby(
-            part.trials, key=lambda each: (each.round, each.cell.model, each.cell.netem)
-        ):
-            self._add(Task(next(self._numbers), tuple(trials)))
+        self._tasks.plan(part)
         looked = -LOOK_S
-        while self._pending or any(each.task for each in self._testbeds.values()):
+        while self._tasks or any(each.task for each in self._testbeds.values()):
             if time.monotonic() - looked >= LOOK_S:
                 self._look()
                 looked = time.monotonic()
@@ -140,34 +127,17 @@ class Driver:
             with suppress(queue.Empty):
                 self._inbox.get(timeout=LOOK_S)()
 
-    def _add(self, task: Task) -> None:
-        """To what is to be handed out, in its place."""
-        tasks = self._pending.setdefault(task.group, deque())
-        tasks.append(task)
-        if len(tasks) > 1 and tasks[-2].number > task.number:
-            self._pending[task.group] = deque(sorted(tasks, key=lambda each: each.number))
-
     def _hand_out(self, rounds: int) -> None:
-        """Give every testbed that is idle a task of the (model, network) that it has had least."""
+        """Give every testbed that is idle a task."""
         for testbed in self._testbeds.values():
-            if not self._pending:
+            if not self._tasks:
                 return
-            if testbed.task is not None or testbed.out or not testbed.address:
+            if testbed.task is not None or not testbed.is_here:
                 continue
-            firsts = {
-                group: task
-                for group, tasks in self._pending.items()
-                if (task := next((each for each in tasks if self._may_do(testbed, each)), None))
-            }
-            if not firsts:
+            task = self._tasks.take(testbed, self._here())
+            if task is None:
                 continue
-            group = min(firsts, key=lambda one: (testbed.seen[one], firsts[one].number))
-            task = firsts[group]
-            self._pending[group].remove(task)
-            if not self._pending[group]:
-                del self._pending[group]
             testbed.task, task.began, task.came = task, time.monotonic(), 0
-            testbed.seen[group] += 1
             future = self._client.submit(
                 measure,
                 Order(
@@ -175,10 +145,10 @@ class Driver:
                     self._store.run,
                     testbed.name,
                     self._job.sweep.model_dump(mode="json"),
-                    {key: self._manifest[key] for key in ("models", "profiles")},
+                    {key: self._results.then[key] for key in ("models", "profiles")},
                     task.trials,
                     rounds,
-                    len(self._manifest["sessions"]),
+                    len(self._results.then["sessions"]),
                     shipping.code()[1],
                 ),
                 key=f"{self._session}-{task.number}-{uuid4().hex[:8]}",
@@ -190,16 +160,10 @@ class Driver:
             testbed.future = future
             future.add_done_callback(lambda done: self._inbox.put(partial(self._finish, done)))
 
-    def _may_do(self, testbed: Testbed, task: Task) -> bool:
-        """Whether a testbed is to be given a task: what failed there, only where there is no other."""
-        return testbed.member not in task.tried or not self._is_other(task)
-
-    def _is_other(self, task: Task) -> bool:
-        """Whether a testbed is there on which the task did not fail."""
-        here = (each for each in self._testbeds.values() if each.address and not each.out)
-        return any(each.member not in task.tried for each in here)
-
     # Who is there
+
+    def _here(self) -> list[Testbed]:
+        return [each for each in self._testbeds.values() if each.is_here]
 
     def _listen(self) -> None:
         """Take in what members say, at the scheduler that is there now."""
@@ -236,8 +200,7 @@ class Driver:
             if RESOURCE in worker.get("resources", {})
         }
         for member in here.keys() - self._testbeds.keys():
-            name = self._names.setdefault(member, free(called(member), set(self._names.values())))
-            self._testbeds[member] = Testbed(name, member)
+            self._testbeds[member] = Testbed(self._results.name(member), member)
         for testbed in self._testbeds.values():
             address = here.get(testbed.member, "")
             if address == testbed.address:
@@ -275,9 +238,8 @@ class Driver:
             future.release()
         if task is None:
             return
-        left = tuple(trial for trial in task.trials if (trial.cell, trial.round) not in self._done)
-        if left:
-            self._add(Task(task.number, left, task.failed, task.tried))
+        if left := tuple(trial for trial in task.trials if not self._results.has(trial)):
+            self._tasks.add(replace(task, trials=left))
 
     def _take_out(self, testbed: Testbed, why: str) -> None:
         testbed.out = why
@@ -289,7 +251,7 @@ class Driver:
     def _check_any_left(self) -> None:
         """Raises Aborted when nobody is left who could measure."""
         testbeds = self._testbeds.values()
-        if any(each.address and not each.out for each in testbeds):
+        if self._here():
             self._lacks, self._lacks_since = "", time.monotonic()
         elif self._processes is None:
             self._check_patience("testbed")
@@ -316,7 +278,7 @@ class Driver:
                 if "say" in message:
                     self._say(str(message["say"]), testbed.name)
                 elif "record" in message:
-                    self._keep(testbed, message["record"])
+                    self._results.keep(testbed, message["record"])
                 else:
                     self._take(testbed, message)
 
@@ -325,7 +287,7 @@ class Driver:
         task = testbed.task
         assert task is not None  # noqa: S101
         trial = task.trials[message["place"]]
-        if (trial.cell, trial.round) in self._done:
+        if self._results.has(trial):
             return
         if message["row"]["status"] == "failed":
             task.came += trial not in task.failed
@@ -336,32 +298,11 @@ class Driver:
         self._write(testbed, trial, message)
 
     def _write(self, testbed: Testbed, trial: Trial, message: dict[str, Any]) -> None:
-        row, tally = message["row"], self._job.tally
-        row |= {"run": self._store.run, "restart": self._start(testbed, message["opened"], row)}
-        if message["requests"]:
-            self._store.write_content(REQUESTS, trial.cell, trial.round, message["requests"])
-        if message["devices"]:
-            self._store.write_content(DEVICES, trial.cell, trial.round, message["devices"])
-        for link in message["links"]:
-            self._store.append_link(link)
-        self._store.append_stages(message["stages"])
-        self._store.append_trial(row)
-        self._done.add((trial.cell, trial.round))
-        tally.trials += 1
-        tally.wall += row["wall_s"]
-        tally.foreseen += trial.estimate_s
-        tally.at_once = max(1, sum(1 for each in self._testbeds.values() if each.address and not each.out))
-        if row["status"] != "ok":
-            tally.faulty.append(row)
+        self._results.write(trial, message, len(self._here()))
         testbed.trials += 1
         if testbed.task is not None:
             testbed.task.came += 1
-        self.board.finished(testbed, trial, row)
-
-    def _start(self, testbed: Testbed, opened: str, row: Row) -> int:
-        """Which start of workers, among all of the run's, a row was measured after. opened: when the testbed was."""
-        own = testbed.name, opened, int(row["restart"])
-        return self._starts.setdefault(own, self._started + len(self._starts) + 1)
+        self.board.finished(testbed, trial, message["row"])
 
     def _finish(self, future: Future) -> None:
         """A task is over, whichever way."""
@@ -381,26 +322,20 @@ class Driver:
         for message in outcome.trials:  # what was said meanwhile may have been lost
             self._take(testbed, message)
         if outcome.record is not None:
-            self._keep(testbed, outcome.record)
+            self._results.keep(testbed, outcome.record)
         if outcome.out:
             self._take_out(testbed, outcome.out)
             return
         task.tried.add(testbed.member)
-        if not task.failed or len(task.tried) >= MOST_TRIES or not self._is_other(task):
+        if not task.failed or len(task.tried) >= MOST_TRIES or not task.is_for_another(self._here()):
             self._write_failed_of(task)
             self.board.task_done(testbed, task)
         self._give_back(testbed)
 
-    def _keep(self, testbed: Testbed, record: dict[str, Any]) -> None:
-        """Write a session's record, as it is so far."""
-        self._records[testbed.name, record["started_at"]] = {**record, "member": testbed.member}
-        self._write_manifest()
-
     def _write_failed(self) -> None:
         """The rows of what failed, and what nobody is left to do again."""
-        for tasks in self._pending.values():
-            for task in tasks:
-                self._write_failed_of(task)
+        for task in self._tasks.waiting():
+            self._write_failed_of(task)
 
     def _write_failed_of(self, task: Task) -> None:
         for trial, message in task.failed.items():
@@ -435,19 +370,6 @@ class Driver:
                 time.sleep(LOOK_S / 10)
         with suppress(OSError, RuntimeError, TimeoutError):
             self._client.close(timeout=1)
-
-    def _write_manifest(self, ended: Mapping[str, Any] | None = None) -> None:
-        """The sessions' records as they are now. ended: what each says of the driver's own end."""
-        sweep, tally = self._job.sweep, self._job.tally
-        records = [{**record, **(ended or {})} for record in self._records.values()]
-        manifest = self._manifest | {"sweep": sweep.model_dump(mode="json")}
-        if records:
-            labels = dict.fromkeys(str(record["label"]) for record in records)
-            manifest["testbed"] = f"{'; '.join(labels)}; {len({name for name, _ in self._records})} testbeds"
-        manifest["sessions"] = [*self._manifest["sessions"], *records]
-        self._store.write_manifest(manifest)
-        for name in ("measuring", "probing", "watching", "driver_cpu"):
-            setattr(tally, name, sum(record.get(f"{name}_s", 0.0) for record in records))
 
     def _say(self, line: str, testbed: str) -> None:
         """Print a line of a testbed's once; what several say, for the first."""

@@ -18,7 +18,8 @@ from pareto.screen import named
 from pareto.store import Row
 
 if TYPE_CHECKING:
-    from pareto.fleet.testbeds import Task, Testbed
+    from pareto.fleet.tasks import Task
+    from pareto.fleet.testbeds import Testbed
 
 REDRAW_HZ = 2
 

@@ -8,7 +8,7 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from analysis.runs.manifest import testbed_name
 from pareto.hosts.inventory import SIMULATED, THIS_MACHINE
@@ -16,11 +16,9 @@ from pareto.hosts.inventory import SIMULATED, THIS_MACHINE
 if TYPE_CHECKING:
     from distributed import Future
 
-    from pareto.plan import Trial
+    from pareto.fleet.tasks import Group, Task
 
 MOST_TESTBEDS = 256
-Group = tuple[str, str]
-"""Model and network."""
 _TIMES = re.compile(r"(.+)\*([1-9][0-9]{0,5})")
 
 
@@ -87,28 +85,6 @@ def called(member: str) -> str:
     return member.partition("@")[0]
 
 
-@dataclass(eq=False)
-class Task:
-    """number: of those with the same trials still to do, the first comes first."""
-
-    number: int
-    trials: tuple[Trial, ...]
-    failed: dict[Trial, dict[str, Any]] = field(default_factory=dict)
-    """What came of trials that failed: written when nobody is to do them again."""
-    tried: set[str] = field(default_factory=set)
-    """The members that have done it: what failed there, another is to do."""
-    began: float = 0.0
-    came: int = 0
-
-    @property
-    def group(self) -> Group:
-        return self.trials[0].cell.model, self.trials[0].cell.netem
-
-    @property
-    def round(self) -> int:
-        return self.trials[0].round
-
-
 @dataclass
 class Testbed:
     """A testbed of the fleet. name: in the rows. member: its worker's name at the scheduler."""
@@ -128,3 +104,8 @@ class Testbed:
     """Whether it was there before."""
 
     __test__ = False
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it can be given a task, or has one."""
+        return bool(self.address) and not self.out

@@ -8,7 +8,8 @@ from rich.console import Console
 
 from pareto.cell import Cell
 from pareto.fleet.screen import Board
-from pareto.fleet.testbeds import Task, Testbed
+from pareto.fleet.tasks import Task
+from pareto.fleet.testbeds import Testbed
 from pareto.plan import QUICK, Plan, Trial
 
 TRIALS = tuple(

@@ -1,0 +1,81 @@
+"""What the testbeds of a fleet measured, in the run's folder: each trial once, and a record of each session."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from analysis.schema import DEVICES, REQUESTS
+from pareto.fleet.testbeds import Testbed, called, free
+from pareto.plan import Trial
+from pareto.store import Row, Store
+
+if TYPE_CHECKING:
+    from pareto.run import Job
+
+
+class Results:
+    """then: the manifest as it was before this driver."""
+
+    def __init__(self, job: Job, store: Store) -> None:
+        self.then = store.manifest()
+        self._job = job
+        self._store = store
+        self._done = set(store.done())
+        self._starts: dict[tuple[str, str, int], int] = {}
+        self._started = store.starts()
+        self._records: dict[tuple[str, str], dict[str, Any]] = {}
+        """The sessions' records, by testbed and when each began."""
+        known = [(each.get("member"), each.get("testbed_name")) for each in self.then["sessions"]]
+        self._names: dict[str, str] = {member: name for member, name in known if member and name}
+
+    def name(self, member: str) -> str:
+        """What rows call the testbed of a member by hand: as in the run's sessions before."""
+        return self._names.setdefault(member, free(called(member), set(self._names.values())))
+
+    def has(self, trial: Trial) -> bool:
+        """Whether its row is written."""
+        return (trial.cell, trial.round) in self._done
+
+    def write(self, trial: Trial, message: Mapping[str, Any], at_once: int) -> None:
+        """Write all that a trial has. at_once: how many testbeds are at work."""
+        row, tally = message["row"], self._job.tally
+        row |= {"run": self._store.run, "restart": self._start(message["opened"], row)}
+        if message["requests"]:
+            self._store.write_content(REQUESTS, trial.cell, trial.round, message["requests"])
+        if message["devices"]:
+            self._store.write_content(DEVICES, trial.cell, trial.round, message["devices"])
+        for link in message["links"]:
+            self._store.append_link(link)
+        self._store.append_stages(message["stages"])
+        self._store.append_trial(row)
+        self._done.add((trial.cell, trial.round))
+        tally.trials += 1
+        tally.wall += row["wall_s"]
+        tally.foreseen += trial.estimate_s
+        tally.at_once = max(1, at_once)
+        if row["status"] != "ok":
+            tally.faulty.append(row)
+
+    def _start(self, opened: str, row: Row) -> int:
+        """Which start of workers, among all of the run's, a row was measured after. opened: when its testbed was."""
+        own = row["testbed"], opened, int(row["restart"])
+        return self._starts.setdefault(own, self._started + len(self._starts) + 1)
+
+    def keep(self, testbed: Testbed, record: Mapping[str, Any]) -> None:
+        """Write a session's record, as it is so far."""
+        self._records[testbed.name, record["started_at"]] = {**record, "member": testbed.member}
+        self.write_manifest()
+
+    def write_manifest(self, ended: Mapping[str, Any] | None = None) -> None:
+        """Write the sessions' records as they are now. ended: what each says of the driver's own end."""
+        sweep, tally = self._job.sweep, self._job.tally
+        records = [{**record, **(ended or {})} for record in self._records.values()]
+        manifest = self.then | {"sweep": sweep.model_dump(mode="json")}
+        if records:
+            labels = dict.fromkeys(str(record["label"]) for record in records)
+            manifest["testbed"] = f"{'; '.join(labels)}; {len({name for name, _ in self._records})} testbeds"
+        manifest["sessions"] = [*self.then["sessions"], *records]
+        self._store.write_manifest(manifest)
+        for name in ("measuring", "probing", "watching", "driver_cpu"):
+            setattr(tally, name, sum(record.get(f"{name}_s", 0.0) for record in records))
