@@ -33,7 +33,8 @@ OF_DOCKER = (
     ),
     *("net_bind_service", "sys_chroot", "kill", "audit_write"),
 )
-NOBODY = 65534
+USER = 54321
+"""An ordinary user's number, without an account. 65534 would be whom a user namespace shows as the owner of /."""
 SPIN = """\
 import sys
 from contextlib import closing
@@ -70,16 +71,16 @@ def container(*, user_namespaces: bool = True, more: tuple[str, ...] = ()) -> li
     return ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", forbid, "sh", *as_root]
 
 
-def user(uid: int = NOBODY) -> list[str]:
-    """An ordinary user without a home, a name in the environment, or a right to anything. Root alone may start it."""
+def user() -> list[str]:
+    """An ordinary user without a home, a name, or a right to anything. Root alone may start it."""
     be = [
         *("env", "-u", "USER", "-u", "LOGNAME", "HOME=/nonexistent"),
         *(
             "setpriv",
             "--reuid",
-            str(uid),
+            str(USER),
             "--regid",
-            str(uid),
+            str(USER),
             "--clear-groups",
             "--bounding-set=-all",
             "--inh-caps=-all",
@@ -104,7 +105,7 @@ def _closed(path: Path) -> Path | None:
 
 @contextmanager
 def delegated_cgroup() -> Iterator[list[str]]:
-    """A cgroup that is NOBODY's: the argv prefix that enters it. Nothing may be left in it but the group entered."""
+    """A cgroup that is USER's: the argv prefix that enters it. Nothing may be left in it but the group entered."""
     parent, version = cpu._cpu_controller()
     delegated = parent / "pareto-test-delegated"
     delegated.mkdir()
@@ -116,7 +117,7 @@ def delegated_cgroup() -> Iterator[list[str]]:
         inner.mkdir()
         for group in (delegated, inner):
             for path in (group, group / "cgroup.procs"):
-                os.chown(path, NOBODY, NOBODY)
+                os.chown(path, USER, USER)
         yield ["sh", "-c", f'echo $$ > {inner}/cgroup.procs && exec "$@"', "sh"]
         assert [path.name for path in delegated.iterdir() if path.is_dir()] == ["of-the-user"]
     finally:

@@ -7,6 +7,7 @@ this machine, which the local testbed uses, by the driver itself.
 from __future__ import annotations
 
 import getpass
+import os
 import secrets
 import socket
 import sys
@@ -164,7 +165,7 @@ def hold_cores(cores: Sequence[int], wait_s: float, say: Say) -> Callable[[], No
 def waited(what: str, ahead: Ahead, key: str, deadline: float, say: Say) -> str:
     """Wait for a thing until its turn, or that time; in words who has it still, empty where it is held."""
     said = ""
-    while before := ahead(key, f"{getpass.getuser()}@{socket.gethostname()}", _purpose()):
+    while before := ahead(key, f"{_user()}@{socket.gethostname()}", _purpose()):
         words = f"{what}: {in_words(before)}" if what else in_words(before)
         if time.monotonic() >= deadline:
             return words
@@ -179,6 +180,14 @@ def in_words(ahead: Sequence[Holder]) -> str:
     first, *others = ahead
     waiting = f"; {len(others)} more wait{'s' if len(others) == 1 else ''}" if others else ""
     return f"{first.who} measures there, from {first.origin}, for {duration(first.since_s)} ({first.run}){waiting}"
+
+
+def _user() -> str:
+    """Who runs this: by number where it has no account, as containers are often started."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
 
 
 def _purpose() -> str:

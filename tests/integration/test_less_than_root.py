@@ -17,7 +17,7 @@ import pytest
 from pareto.hosts.local.rights import OWN
 from tests import REPOSITORY
 from tests.less_than_root import (
-    NOBODY,
+    USER,
     container,
     delegated_cgroup,
     needs_networks,
@@ -54,7 +54,7 @@ def folder() -> Iterator[Path]:
     made = Path(tempfile.mkdtemp(dir=os.environ["TMPDIR"]))
     (made / "net.py").write_text(NET)
     for path in (made, made / "net.py"):
-        os.chown(path, NOBODY, NOBODY)
+        os.chown(path, USER, USER)
     yield made
     shutil.rmtree(made)
 
@@ -64,9 +64,7 @@ def remains(folder: Path) -> list[str]:
     return [path.name for path in folder.parent.iterdir() if path.name.startswith("pareto")]
 
 
-@pytest.mark.parametrize(
-    ("who", "uid", "backends"), [(user, NOBODY, ["rpc", "tcp"]), (container, 0, ["tcp"])]
-)
+@pytest.mark.parametrize(("who", "uid", "backends"), [(user, USER, ["rpc", "tcp"]), (container, 0, ["tcp"])])
 def test_a_sweep(who: Callable[[], list[str]], uid: int, backends: list[str], folder: Path) -> None:
     job = ("--model", f"{folder}/net.py:build", "--netem", "10ms-100mbit", "--backend", ",".join(backends))
     few = ("--points", "1", "--only", "--quick", "--figures", "none", "--out", f"{folder}/out")

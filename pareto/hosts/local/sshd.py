@@ -22,6 +22,7 @@ PermitRootLogin prohibit-password
 AllowUsers {users}
 # PAM costs 50 ms a connection, but without it OpenSSH turns locked accounts away, key or not.
 UsePAM {pam}
+StrictModes {strict}
 UseDNS no
 PidFile none
 # Debian's bash reads ~/.bashrc when it thinks sshd started it: 90 ms for each command.
@@ -82,6 +83,8 @@ def start(
             folder=folder,
             users=" ".join(dict.fromkeys(accounts.names)),
             pam="no" if accounts.run_as else "yes" if any(map(_is_locked, accounts.names)) else "no",
+            # In the user's own namespace / is nobody's; the folder of keys is known to be the user's alone.
+            strict="no" if accounts.run_as else "yes",
         )
     )
     # A PID namespace of its own: killing its first process takes every descendant along, those in sessions
