@@ -257,9 +257,8 @@ def serve(address: str, texts: dict[str, str], say: Callable[[str], None]) -> No
             scheduler = await _started(bare(Scheduler)(**options))
         except (OSError, ValueError) as error:
             raise UserError(f"--listen {address}: {error}") from None
-        say(
-            f"listening at {scheduler.address}; a testbed joins by: {COMMAND} fleet join --scheduler {address}"
-        )
+        join = f"{COMMAND} fleet join --scheduler {address}{' --certificates DIR' if texts else ''}"
+        say(f"listening at {scheduler.address}; a testbed joins by: {join}")
         if page := _page(scheduler.identity()):
             say(f"dask's dashboard: {page}")
         await scheduler.finished()
