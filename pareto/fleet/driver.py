@@ -199,8 +199,10 @@ class Driver:
             for address, worker in workers.items()
             if RESOURCE in worker.get("resources", {})
         }
-        for member in here.keys() - self._testbeds.keys():
-            self._testbeds[member] = Testbed(self._results.name(member), member)
+        for member in sorted(here.keys() - self._testbeds.keys()):
+            name = self._results.name(member)
+            self._testbeds[member] = Testbed(name, member)
+            self.board.say(f"{name}: joined as {member}")
         for testbed in self._testbeds.values():
             address = here.get(testbed.member, "")
             if address == testbed.address:

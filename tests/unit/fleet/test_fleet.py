@@ -162,7 +162,9 @@ def test_one_joins_by_hand_and_is_killed_and_a_driver_that_is_killed_leaves_it_f
     assert "measuring for" in said.readline(), driver.communicate()
     assert wait_until(lambda: len(rows()) > before, START_S)
     driver.kill()
-    assert "there again" in "".join(driver.communicate())
+    seen = "".join(driver.communicate())
+    assert f"simulated: joined as {name}" in seen
+    assert "there again" in seen
     (run,) = out.iterdir()
     again = command("--resume", str(run), *SWEEP[:2], *at)
     assert again.code == 0, again
