@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -68,13 +69,21 @@ def read_file(path: Path) -> dict[str, Any]:
     """The options that a sweep file gives; `sweeps/...` is found from every folder. Raises UserError."""
     shipped = DATA / path
     try:
-        fields = yaml.safe_load((shipped if shipped.is_file() and not path.exists() else path).read_text())
+        text = (shipped if shipped.is_file() and not path.exists() else path).read_text(encoding="utf-8")
+        root, fields = yaml.compose(text, Loader=yaml.SafeLoader), yaml.safe_load(text)
     except OSError as error:
         raise UserError(f"cannot read the sweep {path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not text in UTF-8: {one_line(error)}") from None
     except yaml.YAMLError as error:
         raise UserError(f"{path} is not YAML: {one_line(error)}") from None
+    except RecursionError:
+        raise UserError(f"{path} is nested too deep") from None
     if not isinstance(fields, dict):
         raise UserError(f"{path} must map options to values, as in `model: [mobilenetv2]`")
+    keys = Counter(key.value for key, _ in root.value)
+    if twice := next((key for key, times in keys.items() if times > 1), None):
+        raise UserError(f"{path}: key {twice!r} stands there twice: keep one of them")
     return fields
 
 

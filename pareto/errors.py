@@ -18,6 +18,8 @@ _PLAIN = {
     r"\b([Ii]nput|[Ss]tring|[Tt]uple|[Ll]ist) should ": "it should ",
     r"a valid integer(, (unable to parse|got a number)[\w ]*)?": "a whole number",
     r"a valid number(, unable to parse[\w ]*)?": "a number",
+    "a valid tuple": "one value, or a list of them",
+    "a valid string": "text",
     r"a valid boolean(, unable to interpret input)?": "true or false",
     r"greater than or equal to (\S+)": r"\1 or more",
     r"less than or equal to (\S+)": r"\1 or less",

@@ -106,8 +106,8 @@ def compare(a: Runs, b: Runs, objectives: Sequence[str] = DEFAULT, where: str = 
     """
     first, second = _run(a), _run(b)
     made = [manifest(run) for run in (first, second)]
-    setup = _simulated(*(bool(each.get(SIMULATED)) for each in made))
     loaded = [load([run]) for run in (first, second)]
+    setup = _simulated(*(bool(each["setup"].str.startswith(SIMULATED).any()) for each in loaded))
     # Runs of one engine each are compared whatever these are; else each engine is compared with itself.
     by_engine = any(engines(trials).nunique() > 1 for trials in loaded)
     sides: list[pd.DataFrame] = []
@@ -136,6 +136,7 @@ def compare(a: Runs, b: Runs, objectives: Sequence[str] = DEFAULT, where: str = 
         list(_only(two, one, struck_off[0])),
         list(sentences.conclusions(points, fronts)),
         [
+            *([f"differences are of all points; fronts of those where {where}"] if where else []),
             *_on_other_front("AB", struck_off[0], sides[1], objectives, where),
             *_on_other_front("BA", struck_off[1], sides[0], objectives, where),
             *_notes(same[0], same[1]),

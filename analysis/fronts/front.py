@@ -221,15 +221,20 @@ def probabilities(draws: Draws) -> tuple[Floats, Floats]:
     A cell without a backend, as nothing crosses there, is every backend's rival, and has one probability: the latter.
 
     It is the share of draws of what the figures may be in truth (`analysis.statistics.posterior`) in which no point
-    dominates it. NaN for a cell with fewer than `MIN_ROUNDS` rounds; where so few cells and rounds were measured that
-    their noise is not known; and where it is too large for any probability to hold. docs/analysis.md has the table of
-    what was stated and what was so.
+    dominates it. NaN for a cell with fewer than `MIN_ROUNDS` rounds, or without a figure in one of the objectives: in
+    truth it may be on the front. NaN, too, where so few cells and rounds were measured that their noise is not known,
+    and where it is too large for any probability to hold. docs/analysis.md has the table of what was stated and what
+    was so.
     """
     backend = draws.rows["backend"].to_numpy()
     unknown = np.full(len(backend), np.nan)
     if draws.true is None:
         return unknown, unknown
-    values, enough = draws.true.values, draws.rows["rounds"].to_numpy() >= MIN_ROUNDS
+    values = draws.true.values
+    lacking = (
+        draws.rows[[each.column for each in draws.objectives]].isna().any(axis=1) & draws.rows["feasible"]
+    )
+    enough = (draws.rows["rounds"] >= MIN_ROUNDS).to_numpy() & ~lacking.to_numpy()
     overall = draws.true.stated(nondominated_in_each(values, draws.maximise).mean(axis=0))
     within = overall.copy()
     for name in set(backend) - {NONE}:

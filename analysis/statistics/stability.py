@@ -126,7 +126,7 @@ def warnings(front: pd.DataFrame, drifting: pd.DataFrame) -> Iterator[str]:
     once = measured[measured["rounds"] == 1]
     if not once.empty:
         worst = once.loc[once["excluded"].idxmax()]
-        left_out = f", {_left_out(worst)} at {cell_title(worst)}" if worst["excluded"] else ""
+        left_out = f", and at {cell_title(worst)} {_lacking(worst)}" if worst["excluded"] else ""
         yield (
             f"{_points(len(once), len(measured))} measured in one round{left_out}: how steady the figures are is not "
             f"known (to mend: {_rounds_for_interval(worst)})"
@@ -156,25 +156,32 @@ def widest(off: pd.DataFrame) -> tuple[Any, str, float]:
 
 
 def _unsteady(measured: pd.DataFrame) -> Iterator[str]:
-    """A line for the points with an interval, and one for those with the rounds' range alone: they are not mixed."""
-    enough = measured["rounds"] >= LEAST_VALUES
-    several = measured[~enough & (measured["rounds"] > 1)]
-    for rows, ends, which, words in (
+    """A line for the figures with an interval, and one for those with the rounds' range alone: they are not mixed."""
+    has = pd.DataFrame({measure: halves(measured, measure).notna() for measure in MEASURES})
+    for known, ends, which, words in (
         (
-            measured[enough],
+            has,
             ("low", "high"),
-            "" if enough.all() else " with an interval",
+            "" if has.any(axis=1).all() else " with an interval",
             "of its median at 95 %,",
         ),
-        (several, ("least", "most"), " with too few rounds for an interval", "between its"),
+        (
+            ~has[measured["rounds"] > 1],
+            ("least", "most"),
+            " with too few rounds for an interval",
+            "between its",
+        ),
     ):
-        off = pd.DataFrame({measure: halves(rows, measure, *ends) for measure in MEASURES})
+        rows = measured.loc[known.index[known.any(axis=1)]]
+        off = pd.DataFrame(
+            {measure: halves(rows, measure, *ends).where(known[measure]) for measure in MEASURES}
+        )
         unsteady = off[(off > UNSTEADY).any(axis=1)]
         if unsteady.empty:
             continue
         index, measure, size = widest(unsteady)
         worst = rows.loc[index]
-        left_out = f" ({_left_out(worst)})" if worst["excluded"] else ""
+        left_out = f" ({_lacking(worst)})" if worst["excluded"] else ""
         remedy = _rounds_for_interval(worst) if ends[0] == "least" else _rounds_for_steadiness(worst, size)
         yield (
             f"{_points(len(unsteady), len(rows), which)} unsteady, most of all the {measure} of {cell_title(worst)}: "
@@ -233,8 +240,9 @@ def _points(some: int, of: int, such: str = "") -> str:
     return f"{which}{such} {'is' if some == 1 else 'are'}"
 
 
-def _left_out(row: pd.Series) -> str:
-    return f"{count(int(row['excluded']), 'trial')} left out"
+def _lacking(row: pd.Series) -> str:
+    """How many rounds do not count for both figures; one of the two may well count there."""
+    return f"{row['excluded']:.0f} more {'lacks' if row['excluded'] == 1 else 'lack'} a valid latency or throughput"
 
 
 @dataclass(frozen=True)

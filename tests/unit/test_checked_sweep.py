@@ -154,14 +154,18 @@ def test_until_begins_with_the_rounds_that_an_interval_needs(tmp_path: Path) -> 
         ("- alexnet\n", ""),
         ("model: [\n", ""),
         ("model: alexnet\ntrials: many\n", "trials 'many'"),
+        ("model: alexnet\nnetem: wifi\nmodel: resnet18\n", "key 'model'"),
+        ("model: alexnet # caf\xe9\n", "UTF-8"),
+        ("model: alexnet\nengine: {edge: onnx}\n", "engine"),
+        ("[" * 5000, "nested"),
     ],
-    ids=["another key", "a list", "no YAML", "another value"],
+    ids=["another key", "a list", "no YAML", "another value", "twice", "Latin-1", "a mapping", "too deep"],
 )
 def test_a_bad_file_is_named_with_its_fault(
     tmp_path: Path, text: str, named: str, snapshot: SnapshotAssertion
 ) -> None:
     file = tmp_path / "sweep.yaml"
-    file.write_text(text)
+    file.write_text(text, encoding="latin-1")
     with pytest.raises(UserError) as refused:
         requested_sweep(file, {"model": "alexnet"} if "modle" in text else {})
     line = str(refused.value)

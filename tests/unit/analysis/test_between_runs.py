@@ -52,6 +52,12 @@ def test_a_tenth_less_is_found_at_every_point(tmp_path: Path, snapshot: Snapshot
     assert [*found.sentences, *back.sentences] == snapshot
 
 
+def test_a_constraint_is_of_the_fronts_alone_and_a_note_says_so(tmp_path: Path) -> None:
+    found = compared(tmp_path, measured("a", seed=1), measured("b", seed=2), where="latency_s < 1ms")
+    assert len(found.differences) == POINTS
+    assert any("all points" in note and "latency_s < 1ms" in note for note in found.notes)
+
+
 def test_few_points_are_no_headline(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     b = measured("b", seed=2)
     b = [row | {"latency_s": row["latency_s"] * (1.5 if row["point"] == 3 else 1)} for row in b]

@@ -119,7 +119,7 @@ def test_a_point_without_valid_trials_stays_visible_and_off_the_front() -> None:
 def test_nan_in_a_valid_trial_keeps_its_point_off_the_front() -> None:
     rows = front(frame({0: [1] * 3, 1: [2] * 3}, {0: [5] * 3, 1: [np.nan] * 3}))
     assert rows["on_front"].tolist() == [True, False]
-    assert rows["probability"].tolist() == [1, 0]
+    assert rows["probability"].iloc[0] == 1
 
 
 def test_fronts_are_per_backend_and_over_all_of_them() -> None:
@@ -210,7 +210,7 @@ def test_columns_of_trials_that_others_lack_are_empty() -> None:
     rows = front(data, objectives=("latency", "edge-memory"))
     assert rows.loc[0, ["edge_peak_rss_bytes", "latency_p95_s", "top1"]].isna().all()
     assert not rows["on_front"].any(), "not measured is on no front"
-    assert rows["probability"].tolist() == [0]
+    assert rows["probability"].isna().all()
 
 
 def test_everything_failed_and_a_single_point() -> None:
@@ -501,6 +501,16 @@ def test_equal_figures_are_ties_and_missing_ones_are_not() -> None:
     data = simulated(np.ones((1, 6, 3)), np.ones((1, 6, 3)))
     data.loc[data["point"] == "2", "throughput_ips"] = np.nan
     assert ties(front(data)) == {"tcp 0": "tcp 1", "tcp 1": "tcp 0", "tcp 2": ""}
+
+
+def test_of_a_point_without_a_figure_it_is_not_said_that_it_is_surely_off_the_front() -> None:
+    """The fastest of all, but of none of its trials a throughput counts; infeasible points are surely off."""
+    data = simulated(noisy(1, 2, 3, 4, noise=0.01), noisy(4, 2, 3, 4, noise=0.01, seed=1))
+    data.loc[data["point"] == "0", ["status", "throughput_ips"]] = ["latency only", np.nan]
+    rows = front(data, where="latency_s < 3.5")
+    assert not rows["on_front"].iloc[0]
+    assert rows["probability_all"].isna().tolist() == [True, False, False, False]
+    assert rows["probability"].iloc[1:].tolist() == [1, 1, 0]
 
 
 @pytest.mark.parametrize("rounds", [6, 15])

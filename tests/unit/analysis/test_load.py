@@ -16,6 +16,7 @@ import pandas as pd
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
+from analysis.comparing.between_runs import compare
 from analysis.findings import Options, find
 from analysis.points import TRIAL
 from analysis.runs.load import folders, joined, links, load, stages
@@ -195,6 +196,22 @@ def test_rows_of_older_versions_are_of_the_testbed_that_the_sweep_names(
     assert set(load([tmp_path])["testbed"]) == {name}
     written(tmp_path, HEADER + OK)
     assert set(links([tmp_path])["testbed"]) == {name}
+
+
+@pytest.mark.parametrize("testbed", ["simulated", "simulated-2", "simulated@lab"])
+def test_simulated_rows_never_pass_for_measured_ones_where_the_manifest_is_lost(
+    tmp_path: Path, testbed: str
+) -> None:
+    bare = write(tmp_path / "bare", trials(rounds=1, testbed=testbed, run="bare"))
+    (bare / "manifest.json").unlink()
+    assert load([bare])["setup"].str.startswith("simulated").all()
+    assert any("nothing of this was measured" in note for note in joined([bare]).notes)
+    other = write(tmp_path / "other", trials(rounds=1, run="other"))
+    assert compare(bare, other).differences["setup"].eq("A simulated").all()
+    with pytest.raises(UserError, match="not joined"):
+        load([bare, other])
+    (other / "manifest.json").unlink()
+    assert load([other])["setup"].eq("").all()
 
 
 @pytest.mark.parametrize("column", ["model", "point", "backend", "netem", "batch_size", "round", "status"])

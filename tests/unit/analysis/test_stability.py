@@ -109,6 +109,19 @@ def test_a_run_that_lost_rounds_is_not_told_to_measure_as_many_again(snapshot: S
     assert [line, once] == snapshot
 
 
+def test_a_latency_with_an_interval_is_judged_by_it_whatever_its_throughput_lacks(
+    snapshot: SnapshotAssertion,
+) -> None:
+    """Six rounds have a latency, two of them a throughput, too."""
+    of_two: dict[str, Any] = {"rounds": 2, "excluded": 4, "outliers": math.nan}
+    of_two |= {"throughput_low_ips": math.nan, "throughput_high_ips": math.nan}
+    assert said(point(latency=0.04, **of_two)) == [], "its rounds range over twice as much"
+    (line,) = said(point(latency=0.1, **of_two))
+    assert "latency of tcp 7" in line
+    assert "left out" not in line, "they count for the latency"
+    assert line == snapshot
+
+
 def test_of_two_kinds_of_points_each_is_told_as_such(snapshot: SnapshotAssertion) -> None:
     wide, few = said(point(0, latency=0.1), point(7, latency=0.1, rounds=5, outliers=math.nan, **NO_INTERVAL))
     assert "tcp 0" in wide
