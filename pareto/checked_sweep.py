@@ -79,7 +79,7 @@ def read_file(path: Path) -> dict[str, Any]:
         raise UserError(f"{path} is not YAML: {one_line(error)}") from None
     except RecursionError:
         raise UserError(f"{path} is nested too deep") from None
-    if not isinstance(fields, dict):
+    if root is None or not isinstance(fields, dict):
         raise UserError(f"{path} must map options to values, as in `model: [mobilenetv2]`")
     keys = Counter(key.value for key, _ in root.value)
     if twice := next((key for key, times in keys.items() if times > 1), None):

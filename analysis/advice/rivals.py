@@ -89,7 +89,7 @@ class Tried:
 
 
 def sentence(rivals: Sequence[Rival], objective: str = "latency") -> str:
-    """`points 0, 2 and 3 have no valid trial and could be better: their bounds are from 240 ms`; or nothing."""
+    """`points 0, 2 and 3 have no valid latency and could be better: their bounds are from 240 ms`; or nothing."""
     if not rivals:
         return ""
     points = sorted({rival.point for rival in rivals if rival.whole}, key=cuts)
@@ -101,7 +101,7 @@ def sentence(rivals: Sequence[Rival], objective: str = "latency") -> str:
         named = " and ".join(named.rsplit(", ", 1))
     head = ("points " if len(points) > 1 else "point ") if points else ""
     several, is_least = len(names) > 1, objective == "latency"
-    text = f"{head}{named} {'have' if several else 'has'} no valid trial and could be better"
+    text = f"{head}{named} {'have' if several else 'has'} no valid {objective} and could be better"
     known = [rival.bound for rival in rivals if not np.isnan(rival.bound)]
     if not known:
         return text
@@ -123,7 +123,7 @@ def beside(best: pd.DataFrame, trials: pd.DataFrame, where: str = "") -> list[st
 def lacking(
     front: pd.DataFrame, trials: pd.DataFrame, objectives: Sequence[str], where: str
 ) -> Iterator[str]:
-    """At most a line: which cells have no valid trial, and could be on the front of their condition.
+    """At most a line: which cells lack a valid latency or throughput, and could be on the front of their condition.
 
     front: as from `analysis.fronts.front.front`. A cell could not that is dominated at its bounds by a measured one.
     Bounds are of latency and throughput: where there is another objective, they rule out nothing.
@@ -141,6 +141,7 @@ def lacking(
                 where_it_is = f" ({condition_title(cell)})" if len(conditions) > 1 else ""
                 found.append(f"{place(cell)}{where_it_is}")
     if found:
-        points = "a point has" if len(found) == 1 else f"{len(found)} points have"
+        points = "a point lacks" if len(found) == 1 else f"{len(found)} points lack"
         more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
-        yield f"{points} no valid trial and could be on the front: {', '.join(found[:MOST_NAMED])}{more}"
+        named = ", ".join(found[:MOST_NAMED])
+        yield f"{points} a valid latency or throughput and could be on the front: {named}{more}"
