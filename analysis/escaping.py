@@ -1,7 +1,7 @@
-"""Text that somebody else may have written, as it is shown in a terminal or opened by a spreadsheet.
+"""Text that somebody else may have written, as it is shown in a terminal, set by LaTeX or opened by a spreadsheet.
 
-HTML is escaped by the template of `analysis.page`, LaTeX by `analysis.tables.latex`; figures have no mathematics in
-their text (`analysis.figures.style`).
+HTML is escaped by the template of `analysis.page`; figures have no mathematics in their text
+(`analysis.figures.style`).
 """
 
 from __future__ import annotations
@@ -18,6 +18,33 @@ _FORMULA = tuple("=+-@\t\r\uff1d\uff0b\uff0d\uff20")
 """The characters that make a spreadsheet compute a cell; the last four are their wide forms."""
 _UNSEEN = frozenset(("Cc", "Cf", "Cs", "Co", "Zl", "Zp"))
 """Unicode's categories of what moves the cursor, turns the direction of writing, or cannot be encoded at all."""
+
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': "''",
+    "µ": r"$\mu$",
+    "±": r"$\pm$",
+    "…": r"\ldots{}",
+    "\N{EN DASH}": "--",
+    "\N{MINUS SIGN}": "$-$",
+    "\N{MULTIPLICATION SIGN}": r"$\times$",
+    "→": r"$\rightarrow$",
+    "←": r"$\leftarrow$",
+    "▼": r"$\bigtriangledown$",
+    "↖": r"$\nwarrow$",
+    "↗": r"$\nearrow$",
+    "↙": r"$\swarrow$",
+} | {character: f"\\{character}" for character in "&%$#_{}"}
+
+
+def latex(text: str) -> str:
+    """Return the text with a command for every character that LaTeX reads as its own, or has no letter for."""
+    return "".join(_LATEX.get(character, character) for character in text)
 
 
 def terminal(text: str) -> str:

@@ -14,15 +14,19 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import matplotlib
+import numpy as np
 import pandas as pd
 from fontTools import subset
+from matplotlib import hatch
 from matplotlib.axes import Axes
+from matplotlib.backends import backend_pgf
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager
 from matplotlib.lines import Line2D
+from matplotlib.path import Path as MplPath
 
-from analysis import files
+from analysis import escaping, files
 from analysis.figures.drawing import WIDTHS_IN, left_out
 from analysis.figures.look import USUAL, Look, chosen
 from analysis.naming import backends
@@ -53,10 +57,9 @@ LINES: tuple[Any, ...] = (
 NEUTRAL, NEUTRAL_COLOUR, NEUTRAL_MARKER = "nothing crosses", "0.3", "<"
 """How points that are of no backend are named and drawn."""
 
-_ARROWS = {"2190": "leftarrow", "2192": "rightarrow", "2196": "nwarrow", "2197": "nearrow", "2199": "swarrow"}
-"""Letters of ours that pdfTeX does not know by itself."""
 _RC: dict[Any, Any] = {
-    "font.family": ["DejaVu Sans"],  # comes with matplotlib: the same figure on every machine
+    "font.family": ["sans-serif"],  # for pgf that of the document
+    "font.sans-serif": ["DejaVu Sans"],  # comes with matplotlib: the same figure on every machine
     "font.size": 8,
     "axes.titlesize": 9,
     "axes.titleweight": "bold",
@@ -78,10 +81,7 @@ _RC: dict[Any, Any] = {
     "text.parse_math": False,  # a name may have dollars in it
     "pdf.fonttype": 42,  # TrueType, embedded: publishers refuse type 3
     "ps.fonttype": 42,
-    "pgf.preamble": "".join(
-        rf"\ifdefined\pdftexversion\DeclareUnicodeCharacter{{{code}}}{{\ensuremath{{\{arrow}}}}}\fi"
-        for code, arrow in _ARROWS.items()
-    ),
+    "pgf.rcfonts": False,  # texts take the fonts of the document
     "svg.hashsalt": "pareto",  # the same bytes for the same figure
     "figure.dpi": 100,
     "savefig.dpi": 300,
@@ -357,14 +357,41 @@ def _saved(figure: Figure, name: str) -> bytes:
     return made.getvalue()
 
 
-def _pgf(figure: Figure) -> bytes:
-    from matplotlib.backends.backend_pgf import LatexError
+class _Strokes(hatch.SmallFilledCircles):
+    """A hatch of dots as fewer, short strokes: LaTeX takes minutes for as many circles as the bars of a figure have."""
 
+    def __init__(self, pattern: str, density: int) -> None:
+        super().__init__(pattern.replace("....", "..."), density)
+        self.shape_vertices = np.array([[-2.0, 0.0], [2.0, 0.0]])
+        self.shape_codes = np.array([MplPath.MOVETO, MplPath.LINETO], dtype=MplPath.code_type)
+        self.num_vertices = 2 * self.num_shapes
+
+
+@contextmanager
+def _for_latex() -> Iterator[None]:
+    """Let matplotlib draw light hatches, and escape texts: it leaves `_`, `&`, `#` and `$` to packages, or to fail."""
+    escape, hatches = backend_pgf._tex_escape, list(hatch._hatch_types)
+    backend_pgf._tex_escape = escaping.latex
+    hatch._hatch_types[:] = [_Strokes if each is hatch.SmallFilledCircles else each for each in hatches]
+    MplPath.hatch.cache_clear()
+    try:
+        yield
+    finally:
+        backend_pgf._tex_escape, hatch._hatch_types[:] = escape, hatches
+        MplPath.hatch.cache_clear()
+
+
+def _fonts_of(program: str) -> dict[Any, Any]:
+    """Return the settings for a font that the user named, which a document sets by the package fontspec."""
+    return {"pgf.preamble": r"\usepackage{fontspec}"} if chosen().font and "pdf" not in program else {}
+
+
+def _pgf(figure: Figure) -> bytes:
     program = _tex(chosen())
     try:
-        with matplotlib.rc_context({"pgf.texsystem": program}):
+        with matplotlib.rc_context({"pgf.texsystem": program, **_fonts_of(program)}), _for_latex():
             return _saved(figure, "pgf")
-    except (LatexError, ValueError, BrokenPipeError) as error:
+    except (backend_pgf.LatexError, ValueError, BrokenPipeError) as error:
         output = getattr(error, "latex_output", "") or str(error)
         said = " ".join(output.partition("! ")[2].partition("\n\n")[0].split())
         raise UserError(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from analysis import files
+from analysis import escaping, files
 from analysis.comparing.paired import ALL
 from analysis.figures.drawing import PAGE, caption, conditions
 from analysis.fronts import energy
@@ -49,21 +49,6 @@ r"""\tabcolsep: half of what lies between two columns."""
 _EM_PT = {"ijlIft.,:;'()[]|": 2.5, " -": 2.9, "mwMW%": 7.1, "ABCDEFGHKLNOPQRSTUVXYZ": 6.0}
 r"""Widths of characters in \footnotesize (8 pt), rounded up; all others are as wide as a digit."""
 _DIGIT_PT = 4.3
-_ESCAPES = {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    '"': "''",
-    "µ": r"$\mu$",
-    "…": r"\ldots{}",
-    "\N{EN DASH}": "--",
-    "→": r"$\rightarrow$",
-    "←": r"$\leftarrow$",
-    "\N{MULTIPLICATION SIGN}": r"$\times$",
-} | {character: f"\\{character}" for character in "&%$#_{}"}
 
 
 @dataclass(frozen=True)
@@ -218,8 +203,7 @@ def _known(columns: Sequence[Column]) -> list[Column]:
 
 def escaped(text: object) -> str:
     """Return the text escaped for LaTeX; a character that is not ASCII and has no command becomes a question mark."""
-    shown = "".join(_ESCAPES.get(character, character) for character in str(text))
-    return shown.encode("ascii", "replace").decode("ascii")
+    return escaping.latex(str(text)).encode("ascii", "replace").decode("ascii")
 
 
 def save(kind: str, name: Sequence[str], latex: str, folder: Path, width: str = PAGE) -> Path:
@@ -240,6 +224,7 @@ def _table(
         r"  \centering",
         rf"  \caption{{{caption}}}",
         rf"  \label{{tab:{label}}}",
+        r"  \smallskip",
         rf"  \footnotesize\setlength{{\tabcolsep}}{{{_GAP_PT:g}pt}}",
         rf"  \begin{{tabular}}{{@{{}}{''.join(map(_aligned, columns))}@{{}}}}",
         r"    \toprule",

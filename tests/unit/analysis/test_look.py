@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from analysis.figures import style as style_module
 from analysis.figures.drawing import save, save_all
 from analysis.figures.heads import figure_head, head
 from analysis.figures.look import Look, drawn_as
-from analysis.figures.style import blank
+from analysis.figures.style import blank, stage_look
 from analysis.reporting import is_ours
 from pareto.errors import UserError
 from tests.unit import drawn
@@ -128,6 +129,28 @@ def test_pgf_is_measured_by_the_tex_of_a_style_file(tmp_path: Path) -> None:
     assert made.name == "front-my-net-200ms-5mbit.pgf"
     assert r"\begin{pgfpicture}" in made.read_text()
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("program", ["pdflatex", "xelatex"])
+def test_pgf_stands_in_a_document_that_loads_pgf_alone(program: str, tmp_path: Path) -> None:
+    needs = [shutil.which(program), shutil.which("kpsewhich")]
+    if not all(needs) or not subprocess.run(["kpsewhich", "pgf.sty"], capture_output=True).stdout:
+        pytest.skip(f"no {program} with pgf: apt install texlive-latex-recommended texlive-xetex")
+    style = tmp_path / "own.mplstyle"
+    style.write_text(f"pgf.texsystem: {program}\n")
+    with drawn_as(Look.checked("pgf", "auto", "", style)), blank("column", 2) as figure:
+        axes = figure.subplots()
+        axes.bar([0, 1], 5, hatch=stage_look("server")[1])
+        axes.set_title("my_net & 50 % #1 $x {y} ~^ \N{BLACK DOWN-POINTING TRIANGLE} \N{NORTH WEST ARROW} \\")
+        style_module.save(figure, tmp_path / "figure", ("pgf",))
+    paper = (
+        r"\documentclass[twocolumn]{article}\usepackage{pgf}\begin{document}\input{figure.pgf}\end{document}"
+    )
+    (tmp_path / "paper.tex").write_text(paper)
+    command = [program, "-interaction=nonstopmode", "-halt-on-error", "paper.tex"]
+    made = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, errors="replace", timeout=60)
+    assert made.returncode == 0, made.stdout[-2000:]
+    assert "Missing character" not in made.stdout
 
 
 def test_a_figure_saved_in_a_notebook_has_truetype_fonts() -> None:
