@@ -11,7 +11,7 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import matplotlib
 import numpy as np
@@ -370,15 +370,15 @@ class _Strokes(hatch.SmallFilledCircles):
 @contextmanager
 def _for_latex() -> Iterator[None]:
     """Let matplotlib draw light hatches, and escape texts: it leaves `_`, `&`, `#` and `$` to packages, or to fail."""
-    escape, hatches = backend_pgf._tex_escape, list(hatch._hatch_types)
-    backend_pgf._tex_escape = escaping.latex
-    hatch._hatch_types[:] = [_Strokes if each is hatch.SmallFilledCircles else each for each in hatches]
-    MplPath.hatch.cache_clear()
+    pgf, hatches, made = cast(Any, backend_pgf), cast(Any, hatch)._hatch_types, cast(Any, MplPath.hatch)
+    escape, dots = pgf._tex_escape, hatches.index(hatch.SmallFilledCircles)
+    pgf._tex_escape, hatches[dots] = escaping.latex, _Strokes
+    made.cache_clear()
     try:
         yield
     finally:
-        backend_pgf._tex_escape, hatch._hatch_types[:] = escape, hatches
-        MplPath.hatch.cache_clear()
+        pgf._tex_escape, hatches[dots] = escape, hatch.SmallFilledCircles
+        made.cache_clear()
 
 
 def _fonts_of(program: str) -> dict[Any, Any]:
