@@ -18,13 +18,20 @@ import pytest
 pytest.importorskip("distributed")
 
 from pareto.fleet import cluster
-from tests.program import command, pareto, wait_until
+from tests.program import command, end_started, pareto, wait_until
 from tests.unit.simulated.worlds import MODEL
 
 SWEEP = (*("--model", MODEL, "--points", "3,5", "--only", "--figures", "none"), "--backend", "tcp")
 Rows = list[dict[str, str]]
 MEASURED = ("netem", "point", "round", "status", "latency_s", "throughput_ips", "edge_s", "latency_bound_s")
 START_S = 120.0
+
+
+@pytest.fixture(autouse=True)
+def ended() -> Iterator[None]:
+    """A test that fails leaves no program running."""
+    yield
+    end_started()
 
 
 def world(folder: Path, text: str = "") -> str:
