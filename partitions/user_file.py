@@ -142,7 +142,7 @@ def read(file: Path, attribute: str, name: str) -> Entry:
 def _built(file: Path, attribute: str, builder: Callable[[], Any]) -> nn.Module:
     try:
         model = builder()
-    except Exception as error:  # a user's code raises what it likes
+    except (Exception, SystemExit) as error:  # a user's code raises what it likes
         raise UserError(f"{place(file, error)}: {attribute}() fails: {words(error)}") from error
     if not isinstance(model, nn.Module):
         raise UserError(f"{file}: {attribute}() makes no torch.nn.Module but {type(model).__name__}")
@@ -155,7 +155,7 @@ def _trained(file: Path, attribute: str, pretrained: Callable[[], Any]) -> Mappi
         state = pretrained()
     except (OSError, RuntimeError, UserError):  # the weights are not here: the error's words are for the user
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UserError(
             f"{place(file, error)}: the pretrained weights of {attribute} fail: {words(error)}"
         ) from error
@@ -171,7 +171,7 @@ def _inputs(file: Path, make: Callable[[int, int], Any], batch_size: int, seed: 
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             made = make(batch_size, seed)
-    except Exception as error:  # a user's code raises what it likes
+    except (Exception, SystemExit) as error:  # a user's code raises what it likes
         raise UserError(f"{place(file, error)}: {given} fails: {words(error)}") from error
     tensors = made if isinstance(made, Mapping) else made if isinstance(made, tuple | list) else (made,)
     named = dict(tensors) if isinstance(tensors, Mapping) else {str(i): one for i, one in enumerate(tensors)}

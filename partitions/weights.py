@@ -175,7 +175,12 @@ def _from_file(path: Path) -> Mapping[str, Tensor]:
         raise UserError(f"{str(path)!r} is not 'seeded', 'pretrained', or a .safetensors, .pt or .pth file")
     try:
         content: Any = torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, EOFError, RuntimeError, ValueError, pickle.UnpicklingError) as error:
+    except pickle.UnpicklingError as error:  # whose words advise to execute what is in the file
+        raise UserError(
+            f"cannot read weights from {path}: it holds other things than tensors: save it by "
+            "torch.save(model.state_dict(), FILE)"
+        ) from error
+    except (OSError, EOFError, RuntimeError, ValueError) as error:
         raise UserError(f"cannot read weights from {path}: {one_line(error)}") from error
     for key in ("state_dict", "model"):
         if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):

@@ -218,7 +218,7 @@ def test_a_file_that_fails_is_told_in_one_line_and_leaves_nothing(text, place, w
     assert not [name for name in set(sys.modules) - loaded if name.startswith("_pareto")]
 
 
-@pytest.mark.parametrize("body", ["return 5", "return {}['k']"])
+@pytest.mark.parametrize("body", ["return 5", "return {}['k']", "raise SystemExit(0)"])
 def test_a_builder_that_fails_is_told_in_one_line(body, write, snapshot):
     path = write(f"def build():\n    {body}\n")
     name = registry.canonical(f"{path}:build")
@@ -257,6 +257,7 @@ def test_its_own_pretrained_weights_are_used(write, tmp_path):
     [
         'raise FileNotFoundError("net.pth is not here: make it by train.py")',
         'raise KeyError("weight")',
+        "raise SystemExit(0)",
         "return 7",
         'return {"weight": 7}',
         'return {"weight": torch.zeros(1)}',

@@ -232,7 +232,11 @@ def test_a_pickle_of_anything_else_is_refused(tmp_path, snapshot):
 
 def test_code_in_a_pickle_is_not_run(tmp_path):
     torch.save(Evil(), tmp_path / "other.pt")
-    assert "other.pt" in refused(tmp_path / "other.pt", tmp_path)
+    (tmp_path / "text.pth").write_text("no pickle at all")
+    for file in ("other.pt", "text.pth"):
+        line = refused(tmp_path / file, tmp_path)
+        assert file in line
+        assert "weights_only" not in line, "PyTorch's words advise to run it"
 
 
 def test_pretrained_weights_that_cannot_be_had(monkeypatch, tmp_path, snapshot):
