@@ -36,7 +36,7 @@ def run(console: Console, sweep: Sweep, out: Path, *, json: bool = False) -> Non
     from analysis.figures.drawing import save_all
     from analysis.figures.forecast_figure import forecast_drawing
     from analysis.prediction.predicted import predicted, splits_of
-    from analysis.tables.predicted import predicted_table, sentences
+    from analysis.tables.predicted import answers, predicted_table, sentences
 
     sweep = canonical(sweep)
     made = networks_of(sweep, links_of(sweep))
@@ -51,8 +51,10 @@ def run(console: Console, sweep: Sweep, out: Path, *, json: bool = False) -> Non
             if case.codec in lossy:
                 lines.append(f"What {case.codec} costs in accuracy is not predicted.")
             if json:
-                found.append(as_json.of_forecast(rows, lines))
+                found.append(as_json.of_forecast(rows, [*answers(rows), *lines]))
             else:
+                for answer in answers(rows):
+                    console.print(answer, style="bold", markup=False)
                 console.print(predicted_table(rows))
                 for line in lines:
                     console.print(line, markup=False)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import pandas as pd
 
-from analysis.naming import ANY_NOTE, backend_name, in_flight, point_label, time_unit
+from analysis.naming import ANY_NOTE, backend_name, in_flight, time_unit
 from analysis.prediction.forecast import NONE
 from analysis.prediction.predicted import FRONT, RULES, behind
 from analysis.tables.columns import Column, Framed, framed, number
@@ -31,15 +32,19 @@ def predicted_table(rows: pd.DataFrame) -> Framed:
     unit, scale = time_unit(float(shown["latency_s"].max()))
     digits = 3 if unit == "s" else 2
     columns = [
-        Column("by", [str(by) for by in shown["chosen_by"]]),
-        Column("point", [_point(row) for row in shown.to_dict("records")], look={"min_width": 8}),
+        Column("split", [str(by) for by in shown["chosen_by"]], look={"no_wrap": True}),
         Column("backend", [backend_name(backend) for backend in shown["backend"]]),
+        Column("point", [str(point) for point in shown["point"]], kind="point"),
+        Column("name", [str(name) for name in shown["point_name"]], look={"min_width": 8}),
         number("latency", shown["latency_s"] * scale, digits, unit),
         number("±", shown["latency_s"] * shown["latency_error"] * scale, digits, unit),
         number("images", shown["throughput_ips"], 2, "/s"),
         number("±", shown["throughput_ips"] * shown["throughput_error"], 2, "/s"),
     ]
     notes = [
+        "front = no split is better in latency and images/s",
+        "greedy = cuts move from even places as long as that balances the stages",
+        "even = as many units on each host",
         "± = a standard deviation",
         ANY_NOTE if shown["backend"].eq("").any() else "",
         f"{len(places)} of the front's {len(front)} are shown" if places is not None else "",
@@ -50,25 +55,39 @@ def predicted_table(rows: pd.DataFrame) -> Framed:
 
 
 def advice(rows: pd.DataFrame, objective: str) -> str:
-    """What to do for `latency` or `throughput` in a sentence, with its worth beside the whole model on one host."""
+    """What to do for `latency` or `throughput` in a sentence, with its worth beside the whole model on one host.
+
+    A difference that is less than the standard deviation of both figures together is too close to tell.
+    """
     of_latency = objective == "latency"
     front = rows[rows["chosen_by"] == FRONT]
     best = front.iloc[0 if of_latency else -1]
     column = "latency_s" if of_latency else "throughput_ips"
     value = float(best[column])
     spread = value * float(best[f"{objective}_error"])
-    gains = []
+    gains, close = [], []
     for end in (EDGE, SERVER):
-        whole = float(rows.loc[rows["chosen_by"] == end, column].iloc[0])
-        if of_latency and value < whole:
+        row = rows[rows["chosen_by"] == end].iloc[0]
+        whole = float(row[column])
+        if row["point"] == best["point"] or not (value < whole if of_latency else value > whole):
+            continue
+        if abs(value - whole) < math.hypot(spread, whole * float(row[f"{objective}_error"])):
+            close.append(f"too close to {end} to tell")
+        elif of_latency:
             gains.append(f"{percent(1 - value / whole)} less than {end}")
-        elif not of_latency and value > whole:
+        else:
             gains.append(more(value / whole - 1, f"more than {end}", f"as much as {end}"))
     figure = (
         f"{duration(value)} ± {duration(spread)}" if of_latency else f"{value:.3g} ± {spread:.2g} images/s"
     )
-    worth = f", {' and '.join(gains)}" if gains else ""
+    worth = f", {' and '.join([*gains, *close])}" if gains or close else ""
     return f"{title(best)}: {order(best.to_dict())}: {figure}{worth} (predicted)"
+
+
+def answers(rows: pd.DataFrame) -> list[str]:
+    """`advice` for the latency, and for the throughput where that is another split."""
+    points = rows.loc[rows["chosen_by"] == FRONT, ["point", "backend"]].to_numpy().tolist()
+    return [advice(rows, "latency"), *([advice(rows, "throughput")] if points[0] != points[-1] else [])]
 
 
 def title(row: pd.Series) -> str:
@@ -103,10 +122,4 @@ def sentences(rows: pd.DataFrame, splits: int, hosts: int) -> Iterator[str]:
             f"takes {more(longer, 'longer', 'as long')}" if longer else "",
             f"gives {percent(fewer)} fewer images/s" if fewer else "",
         ]
-        yield f"{where}: {' and '.join(filter(None, parts))} than a split of the front."
-
-
-def _point(row: dict[str, object]) -> str:
-    if row["chosen_by"] in (EDGE, SERVER):
-        return str(row["point"])
-    return point_label(str(row["point"]), str(row["point_name"]))
+        yield f"{where}: beside a split of the front it {' and '.join(filter(None, parts))}."

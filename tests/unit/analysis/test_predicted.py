@@ -26,7 +26,7 @@ from analysis.prediction.predicted import (
     predicted,
     splits_of,
 )
-from analysis.tables.predicted import advice, predicted_table, sentences
+from analysis.tables.predicted import advice, answers, predicted_table, sentences
 from analysis.wording import EDGE, SERVER, order
 from pareto.errors import UserError
 from tests.unit.analysis.test_forecast import FAR, UNITS, profile
@@ -137,6 +137,19 @@ def test_the_drawing_has_every_row_and_a_caption(snapshot: SnapshotAssertion) ->
     for width in ("page", "column"):
         (axes,) = drawing.draw(width).axes
         assert axes.get_xlabel().startswith("latency")
+
+
+def test_the_answers_are_two_where_two_splits_are_best_and_say_what_is_too_close_to_tell() -> None:
+    near, far = (predicted(profile(), ["tcp"], case(network)) for network in (NEAR, FAR))
+    assert len(answers(far)) == 1
+    assert [objective in answer for answer in answers(near) for objective in (" ms ", "images/s")] == [
+        *(True, False),
+        *(False, True),
+    ]
+    assert "17 % more than all on the server" not in answers(near)[1]
+    assert "too close to all on the server to tell" in answers(near)[1]
+    sure = near.assign(throughput_error=0.01)
+    assert "17 % more than all on the server" in answers(sure)[1]
 
 
 @pytest.mark.parametrize("objective", ["latency", "throughput"])
