@@ -137,6 +137,8 @@ def _of_user(wanted: Look) -> dict[Any, Any]:
     """Return the settings of a user's font and style file. Raises `UserError`."""
     settings: dict[Any, Any] = {}
     if wanted.style is not None:
+        if wanted.style.exists() and not wanted.style.is_file():  # a device may have no end
+            raise UserError(f"--style {wanted.style}: not a file")
         said: list[str] = []
         listener = logging.Handler()
         listener.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]

@@ -148,6 +148,8 @@ def write_certificates(folder: Path) -> None:
             with os.fdopen(file, "wb") as out:
                 out.write(text)
     except FileExistsError:
+        if not folder.is_dir():
+            raise UserError(f"{folder} is a file: name a folder for the certificates") from None
         raise UserError(f"{folder} has certificates already: name another folder, or remove them") from None
     except OSError as error:
         raise UserError(f"cannot write certificates to {folder}: {error.strerror}") from None

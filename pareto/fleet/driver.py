@@ -256,7 +256,7 @@ class Driver:
         if self._here():
             self._lacks, self._lacks_since = "", time.monotonic()
         elif self._processes is None:
-            self._check_patience("testbed")
+            self._check_patience("other testbed" if any(each.out for each in testbeds) else "testbed")
         elif all(each.out for each in testbeds):
             self._write_failed()
             raise Aborted("no testbed is left: " + "; ".join(f"{each.name}: {each.out}" for each in testbeds))

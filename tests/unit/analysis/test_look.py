@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -98,6 +99,11 @@ def test_bad_input_is_one_line(tmp_path: Path, given: dict[str, str | None], wor
         )
     assert words in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+def test_a_style_is_a_file() -> None:
+    with pytest.raises(UserError, match="not a file"):
+        Look.checked("pdf", "auto", "", Path(os.devnull))
 
 
 def test_pgf_without_latex_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,6 +26,8 @@ def test_certificates_are_their_owners_alone_and_are_never_overwritten(tmp_path:
     assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
     with pytest.raises(UserError, match="already"):
         cluster.write_certificates(folder)
+    with pytest.raises(UserError, match="is a file"):
+        cluster.write_certificates(folder / cluster.KEY)
     with pytest.raises(UserError, match="--certificates"):
         cluster.pems(tmp_path)
 
