@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 from pathlib import Path
 from typing import Annotated
 
@@ -27,9 +26,9 @@ def certificates(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where they go: a folder without any.")],
 ) -> None:
     """Write the certificate that lets a machine into a fleet, which each of its machines gets a copy of."""
-    from pareto.fleet import cluster
+    from pareto.fleet.certificates import write_certificates
 
-    cluster.write_certificates(folder)
+    write_certificates(folder)
     typer.echo(f"{folder}/: copy it to each machine of the fleet; whoever has it may run code on all of them")
 
 
@@ -40,10 +39,11 @@ def scheduler(
 ) -> None:
     """Run the scheduler that testbeds join and sweeps are measured at, until Ctrl-C."""
     from pareto.fleet import cluster
+    from pareto.fleet.certificates import pems
 
     cluster.check_address("--listen", listen, certificates)
     cluster.require()
-    cluster.serve(listen, cluster.pems(certificates) if certificates is not None else {}, _say)
+    cluster.serve(listen, pems(certificates) if certificates is not None else {}, _say)
 
 
 @app.command(cls=cli_help.Command)
@@ -55,19 +55,23 @@ def join(
     """Let the sweeps at a scheduler measure on a testbed of this machine's, until Ctrl-C."""
     from pareto.checked_sweep import make_sweep
     from pareto.fleet import cluster, member
-    from pareto.fleet.testbeds import member_name, several
+    from pareto.fleet.certificates import pems
+    from pareto.fleet.testbeds import member_name, several, spelled_out, this_host
+    from pareto.hosts.host import SERVED
     from pareto.hosts.testbed import require_testbed
 
     cluster.check_address("--scheduler", scheduler, certificates)
-    if several(testbed) != (testbed,):
-        raise UserError(f"--testbed {testbed}: name one testbed, and join once for each")
-    wanted = make_sweep({"model": "any", "testbed": testbed})
-    if wanted.served:
+    try:
+        (testbed,) = several(spelled_out(testbed))
+    except ValueError:
+        raise UserError(f"--testbed {testbed}: name one testbed, and join once for each") from None
+    if testbed.partition(":")[0] == SERVED:
         raise UserError(f"--testbed {testbed}: it is measured by itself (connect), and joins no fleet")
+    wanted = make_sweep({"model": "any", "testbed": testbed})
     if not wanted.simulated:
         require_testbed(testbed)
-    pems = cluster.pems(certificates) if certificates is not None else {}
-    member.join(scheduler, pems, testbed, member_name(testbed, platform.node()), _say, stays=True)
+    texts = pems(certificates) if certificates is not None else {}
+    member.join(scheduler, texts, testbed, member_name(testbed, this_host()), _say, stays=True)
 
 
 def _say(text: str) -> None:

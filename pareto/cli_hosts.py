@@ -53,7 +53,7 @@ def list_(testbed: TestbedFile) -> None:
     """List the hosts of a testbed file, and whether they can be reached."""
     from pareto.hosts import inventory, setup, ssh_testbed
 
-    good = setup.list_hosts(inventory.load(testbed).hosts, ssh_testbed.connect, say=_say)
+    good = setup.list_hosts(inventory.all_hosts(testbed), ssh_testbed.connect, say=_say)
     raise typer.Exit(0 if good else 2)
 
 
@@ -66,7 +66,7 @@ def setup(
     """Make each host's Python environment, and install what shapes its link. A second time takes a second."""
     from pareto.hosts import inventory, setup, ssh_testbed
 
-    hosts = [entry for entry in inventory.load(testbed).hosts if host in ("", entry.name)]
+    hosts = [entry for entry in inventory.all_hosts(testbed) if host in ("", entry.name)]
     if not hosts:
         raise UserError(
             f"{testbed} has no host {host}" if host else f"{testbed} has no hosts: {COMMAND} hosts add"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from pareto import warming
 from pareto.backends import registry
@@ -64,7 +64,7 @@ class Waits:
 
     nodes: by model, how many operators of its graph lie before each point. networks: by name, the profile of each link.
     fresh: whether the workers have neither model nor connections, and have built no stage; else they have the only
-    model, connections over the only network, and all stages.
+    model, connections over the only network, and all stages, or those of the cells that are `done`.
     """
 
     def __init__(
@@ -74,6 +74,7 @@ class Waits:
         networks: Mapping[str, Sequence[Profile]],
         *,
         fresh: bool,
+        done: Iterable[Cell] | None = None,
     ) -> None:
         self._sweep = sweep
         self._nodes = nodes
@@ -84,6 +85,10 @@ class Waits:
         self._netem = next(iter(networks), "") if not fresh and len(networks) == 1 else ""
         self._built: set[tuple[str, int, int, int, int]] | None = set() if fresh else None
         self._started: set[tuple[str, int]] = set()
+        if done is not None:
+            self._built = set()
+            for cell in done:
+                self._builds_s(cell)
 
     def before_s(self, cell: Cell, number: int) -> float:
         """How long the next trial, of this cell in this round, waits. The first round's workers are there."""

@@ -100,6 +100,12 @@ class YamlFile:
         except RecursionError:
             raise error(f"{path}: is nested too deep") from None
 
+    def has(self, key: str) -> bool:
+        """Whether the file says something of this."""
+        return isinstance(self._root, yaml.MappingNode) and any(
+            each.value == key for each, _ in self._root.value
+        )
+
     def read(self, model: type[_Model], example: str) -> _Model:
         """What the file says, as `model`. An empty file is a fault, whose message shows the `example`."""
         if self._root is None:

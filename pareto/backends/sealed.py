@@ -14,7 +14,6 @@ import socket
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import Protocol
 
 from pareto.backends.base import BackendError
 from pareto.backends.handshake import TIMEOUT_S, Place
@@ -27,16 +26,6 @@ READY = b"ok"
 
 class Tampered(BackendError, OSError):
     """What came is not what the other end sent."""
-
-
-class Socket(Protocol):
-    """What is used of a socket, sealed or not."""
-
-    def fileno(self) -> int: ...
-    def recv_into(self, view: memoryview, nbytes: int = 0, flags: int = 0, /) -> int: ...
-    def sendmsg(self, parts: Sequence[memoryview], /) -> int: ...
-    def shutdown(self, how: int, /) -> None: ...
-    def close(self) -> None: ...
 
 
 class Seal(ABC):

@@ -1,10 +1,4 @@
-"""dask.distributed in a fleet: its scheduler, a run's own or one that is there, a driver's client, a member's worker;
-and who is let in.
-
-dask unpickles what comes, so whoever is let in may run code on every member. That is why even a run's own scheduler,
-which listens on loopback alone, speaks only to those that have the run's own certificate, and one beyond loopback only
-to those that have the certificate of `fleet certificates`.
-"""
+"""dask in a fleet: its scheduler, a run's own or one that is there, a driver's client, a member's worker."""
 
 from __future__ import annotations
 
@@ -19,23 +13,18 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from datetime import datetime, timedelta, timezone
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pareto import COMMAND
-from pareto.errors import UserError
+from pareto.errors import UserError, one_line
+from pareto.fleet.certificates import MAKE, pems, security
 from partitions import scratch
 
 if TYPE_CHECKING:
-    from distributed import Client, Security, Worker
+    from distributed import Client, Worker
 
 REQUIREMENTS = "requirements-fleet.txt"
-MAKE = f"{COMMAND} fleet certificates DIR"
-AUTHORITY, CERTIFICATE, KEY = "authority.pem", "member.pem", "member-key.pem"
-"""The files of `fleet certificates`."""
-LASTS_DAYS = 825
 LOOPBACK = "127.0.0.1"
 PORT = 8786
 """Where a scheduler listens unless its address says another: dask's own."""
@@ -82,7 +71,7 @@ def require() -> None:
 def check_address(option: str, address: str, certificates: Path | None) -> None:
     """Raises UserError for an address of a scheduler that is none, or that anybody may reach."""
     parts = _ADDRESS.fullmatch(address)
-    if not parts:
+    if not parts or int(parts[3] or 0) >= 1 << 16:
         raise UserError(f"{option} {address}: write it as tls://HOST:{PORT}")
     if parts[1] == "tls":
         if certificates is None:
@@ -102,96 +91,6 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-def write_certificates(folder: Path) -> None:
-    """Write the one certificate of a fleet, what it is signed by, and its key, which only their owner may read.
-
-    The authority's own key is kept nowhere: for another certificate, all are made anew. Raises UserError.
-    """
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.x509.oid import NameOID
-
-    def named(name: str) -> x509.Name:
-        return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-
-    authority, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
-    now = datetime.now(timezone.utc)
-
-    def signed(subject: str, owner: ec.EllipticCurvePrivateKey, *, is_authority: bool) -> bytes:
-        limits = x509.BasicConstraints(ca=is_authority, path_length=0 if is_authority else None)
-        builder = x509.CertificateBuilder(named("pareto fleet"), named(subject), owner.public_key())
-        made = (
-            builder.serial_number(x509.random_serial_number())
-            .not_valid_before(now - timedelta(hours=1))
-            .not_valid_after(now + timedelta(days=LASTS_DAYS))
-            .add_extension(limits, critical=True)
-            .sign(authority, hashes.SHA256())
-        )
-        return made.public_bytes(serialization.Encoding.PEM)
-
-    texts = {
-        AUTHORITY: signed("pareto fleet", authority, is_authority=True),
-        CERTIFICATE: signed("pareto fleet member", key, is_authority=False),
-        KEY: key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        ),
-    }
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for name, text in texts.items():
-            file = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-            with os.fdopen(file, "wb") as out:
-                out.write(text)
-    except FileExistsError:
-        if not folder.is_dir():
-            raise UserError(f"{folder} is a file: name a folder for the certificates") from None
-        raise UserError(f"{folder} has certificates already: name another folder, or remove them") from None
-    except OSError as error:
-        raise UserError(f"cannot write certificates to {folder}: {error.strerror}") from None
-
-
-def pems(folder: Path) -> dict[str, str]:
-    """What is in a folder of certificates, by file. Raises UserError."""
-    try:
-        return {name: (folder / name).read_text() for name in (AUTHORITY, CERTIFICATE, KEY)}
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"--certificates {folder}: {error}: {MAKE}") from None
-
-
-def security(texts: dict[str, str]) -> Security:
-    """Who is let in: who has these certificates (`pems`); without them anybody, which is for loopback only."""
-    from distributed import Security
-
-    if not texts:
-        return Security(require_encryption=False)
-    certificate = _in_memory(texts[CERTIFICATE] + texts[KEY])
-    sides = ("client", "scheduler", "worker")
-    return Security(
-        require_encryption=True,
-        tls_ca_file=texts[AUTHORITY],
-        **{f"tls_{side}_{what}": certificate for side in sides for what in ("cert", "key")},
-    )
-
-
-@cache
-def _in_memory(text: str) -> str:
-    """A path at which this process alone reads a text: dask would write a key to a file, which a kill leaves there."""
-    fd = os.memfd_create("certificate")
-    os.write(fd, text.encode())
-    return f"/proc/self/fd/{fd}"
-
-
-def own_pems() -> dict[str, str]:
-    """Certificates of one run, which are in memory only."""
-    from distributed import Security
-
-    made = Security.temporary()
-    return {AUTHORITY: made.tls_ca_file, CERTIFICATE: made.tls_client_cert, KEY: made.tls_client_key}
 
 
 @contextmanager
@@ -276,7 +175,22 @@ def client(address: str, certificates: Path | None) -> Client:
     try:
         return Client(address, security=security(texts), set_as_default=False, timeout=CONNECT_S)
     except (OSError, TimeoutError, ValueError) as error:
-        raise UserError(f"no scheduler answers at {address}: {COMMAND} fleet scheduler ({error})") from None
+        raise UserError(
+            f"no scheduler answers at {address}: {COMMAND} fleet scheduler ({why(error)})"
+        ) from None
+
+
+def why(error: BaseException) -> str:
+    """What keeps one from a scheduler, in words."""
+    from distributed.comm import CommClosedError
+    from distributed.comm.core import FatalCommClosedError
+
+    error = error.__cause__ if isinstance(error.__cause__, CommClosedError) else error
+    if isinstance(error, FatalCommClosedError):
+        return "it has other certificates"
+    if isinstance(error, CommClosedError):
+        return "it hangs up: does it take tls:// where this says tcp://, or the other way round?"
+    return one_line(error)
 
 
 def has_dashboard() -> bool:

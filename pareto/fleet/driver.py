@@ -19,7 +19,7 @@ from uuid import uuid4
 
 from pareto.console import duration
 from pareto.errors import UserError, one_line
-from pareto.fleet import cluster
+from pareto.fleet import certificates, cluster
 from pareto.fleet.cluster import RESOURCE
 from pareto.fleet.member import Order, measure, release
 from pareto.fleet.processes import Processes
@@ -64,7 +64,7 @@ def measure_plan(job: Job, store: Store, planned: Plan, stopping: Stopping) -> N
         client = cluster.client(sweep.cluster, sweep.certificates)
         Driver(job, store, planned, client, None).run(first, parts, stopping)
         return
-    pems = cluster.own_pems()
+    pems = certificates.own_pems()
     with cluster.own(pems) as client, Processes(sweep, client.scheduler.address, pems) as processes:
         Driver(job, store, planned, client, processes).run(first, parts, stopping)
 

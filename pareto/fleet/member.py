@@ -8,7 +8,6 @@ dask's worker speaks to the scheduler in another. When the scheduler is gone, th
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import queue
@@ -16,31 +15,31 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import IO, Any, cast
 
-from analysis.schema import DEVICES, REQUESTS
-from pareto.cell import Cell
 from pareto.errors import UserError, one_line
 from pareto.fleet import cluster
+from pareto.fleet.sending import Lines, Said, Send, Sink
 from pareto.fleet.testbeds import MOST_TESTBEDS, with_numbers
 from pareto.hosts.connection import FAULTS
 from pareto.hosts.host import TestbedError
+from pareto.hosts.inventory import THIS_MACHINE
+from pareto.jsonlines import SILENCE_LIMIT_S
 from pareto.plan import Plan, Trial
-from pareto.runner import Aborted, Runner, Watcher
-from pareto.store import Row, parquet_of
+from pareto.runner import Aborted, Runner
 from pareto.sweep import Sweep
 
 IDLE_S = 60.0
 """A testbed for which a driver has nothing more to do is put back after this: others may want its hosts."""
+OWN_LEASE_S = 1.5 * SILENCE_LIMIT_S
+"""A host notices within `SILENCE_LIMIT_S` that whoever held it is gone."""
 RETRY_S = 5.0
 """How often a member by hand looks for a scheduler that is gone."""
-Send = Callable[[dict[str, Any]], None]
-"""Takes what the driver is to hear at once: what a trial has, the session's `record`, or a line to `say`."""
 
 
 @dataclass(frozen=True)
@@ -72,77 +71,11 @@ class Outcome:
     out: str = ""
 
 
-class Sink:
-    """What a trial has, kept until its row comes, and sent as one: as a `Store`, for a `Runner`.
-
-    place: of the trial in its task.
-    """
-
-    def __init__(self, run: str, opened: str, send: Send) -> None:
-        self.run = run
-        self.place = 0
-        self._opened = opened
-        self._send = send
-        self._clear()
-
-    def _clear(self) -> None:
-        self._links: list[Row] = []
-        self._stages: list[Row] = []
-        self._requests = self._devices = b""
-
-    def append_link(self, row: Row) -> None:
-        self._links.append(plain(row))
-
-    def append_stages(self, rows: Iterable[Row]) -> None:
-        self._stages = [plain(row) for row in rows]
-
-    def write_requests(self, cell: Cell, number: int, phases: Mapping[str, Mapping[str, list[Any]]]) -> None:
-        self._requests = parquet_of(REQUESTS, phases)
-
-    def write_devices(self, cell: Cell, number: int, series: Mapping[str, Mapping[str, list[Any]]]) -> None:
-        self._devices = parquet_of(DEVICES, series) if series else b""
-
-    def append_trial(self, row: Row) -> None:
-        """Send the trial with all that it has."""
-        self._send(
-            {
-                "place": self.place,
-                "opened": self._opened,
-                "row": plain(row),
-                "stages": self._stages,
-                "links": self._links,
-                "requests": self._requests,
-                "devices": self._devices,
-            }
-        )
-        self._clear()
-
-
-def plain(row: Row) -> Row:
-    """The row with Python's own numbers: dask's messages have no others."""
-    return {name: value.item() if hasattr(value, "item") else value for name, value in row.items()}
-
-
-class _Said(Watcher):
-    def __init__(self, send: Send) -> None:
-        self._send = send
-
-    def rebuilds(self, reason: str, times: int) -> None:
-        self._send({"say": f"{reason}: it is built again, and the trial done again"})
-
-
-class _Lines(io.TextIOBase):
-    """A file that sends each line."""
-
-    def __init__(self, send: Send) -> None:
-        self._send = send
-        self._begun = ""
-
-    def write(self, text: str) -> int:
-        *lines, self._begun = (self._begun + text).split("\n")
-        for line in filter(None, map(str.strip, lines)):
-            self._send({"say": line})
-        return len(text)
+def patient(sweep: Sweep) -> Sweep:
+    """The sweep, with time for hosts that this member itself holds still: its machine may have lost power just now."""
+    if sweep.testbed == THIS_MACHINE or sweep.simulated:
+        return sweep
+    return sweep.model_copy(update={"wait": max(sweep.wait or 0.0, OWN_LEASE_S)})
 
 
 class Held:
@@ -166,10 +99,10 @@ class Held:
             raise UserError(f"--testbed {testbed}, and this run is on {kind} ones")
         self.order = order
         out = Console(
-            file=cast(IO[str], _Lines(send)), width=10_000, highlight=False, emoji=False, markup=False
+            file=cast(IO[str], Lines(send)), width=10_000, highlight=False, emoji=False, markup=False
         )
         with ExitStack() as undo:
-            sweep = wanted.on(testbed)
+            sweep = patient(wanted.on(testbed))
             self._job = job = undo.enter_context(
                 closing(Job(sweep, 0.0, dry_run=False, launch=True, console=out))
             )
@@ -195,7 +128,7 @@ class Held:
     def run(self, trials: Sequence[Trial], order: Order, send: Send, wanted: Callable[[], bool]) -> str:
         """Measure the trials as long as they are wanted; returns why the testbed can do no more, if so."""
         job = self._job
-        sink, watcher = Sink(order.run, self.record["started_at"], send), _Said(send)
+        sink, watcher = Sink(order.run, self.record["started_at"], send), Said(send)
         if self._runner is None:
             self._runner = job.runner(self._workers, sink, watcher, order.testbed)
         self._runner.store, self._runner.watcher = sink, watcher
@@ -315,6 +248,23 @@ def release(session: str) -> None:
     _member.ask(session)
 
 
+class SchedulerLost(KeyboardInterrupt):
+    """The scheduler is gone: what is open is put back as at an interruption, and the member goes on."""
+
+
+def _lost(*_: Any) -> None:
+    raise SchedulerLost
+
+
+def _is_loss(error: BaseException | None) -> bool:
+    """Whether nothing else interrupted, before or while all was put back."""
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt) and not isinstance(error, SchedulerLost):
+            return False
+        error = error.__context__
+    return True
+
+
 def join(
     scheduler: str,
     pems: dict[str, str],
@@ -331,7 +281,7 @@ def join(
     global _member
     cluster.require()
     if stays:
-        signal.signal(cluster.LOST, signal.default_int_handler)
+        signal.signal(cluster.LOST, _lost)
     joined_as = ""
     while True:
         _member = Member(testbed, say)
@@ -343,7 +293,7 @@ def join(
         except (OSError, TimeoutError, ValueError) as error:
             if not joined_as:
                 raise UserError(
-                    f"no scheduler lets this member in at {scheduler}: {one_line(error)}"
+                    f"no scheduler lets this member in at {scheduler}: {cluster.why(error)}"
                 ) from None
             time.sleep(RETRY_S)
             continue
@@ -351,8 +301,8 @@ def join(
         say(f"joined {scheduler} as {joined_as}")
         try:
             _member.work()
-        except KeyboardInterrupt:
-            if not joined.is_broken or not stays:
+        except KeyboardInterrupt as interruption:
+            if not stays or not _is_loss(interruption):
                 raise
             say(f"the scheduler is gone: waiting for {scheduler}")
         finally:

@@ -97,10 +97,6 @@ class Processes:
                 self.stop(name)
                 yield name, short(said.rpartition("\n")[2])
 
-    @property
-    def pids(self) -> dict[str, int]:
-        return {name: process.pid for name, (process, _) in self._running.items()}
-
 
 def shares(sweep: Sweep, sysfs: Path = Path("/sys")) -> dict[str, list[int]]:
     """By name, the processors that each local testbed of a fleet may use: apart, where there are enough for all.

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+import platform
 import re
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analysis.runs.manifest import testbed_name
+from pareto.hosts import inventory
 from pareto.hosts.inventory import SIMULATED, THIS_MACHINE
 
 if TYPE_CHECKING:
@@ -19,7 +24,18 @@ if TYPE_CHECKING:
     from pareto.fleet.tasks import Group, Task
 
 MOST_TESTBEDS = 256
+MACHINE_MARKS = (Path("/proc/device-tree/serial-number"), Path("/etc/machine-id"))
+"""What a machine alone has: a Pi's serial number, for cards are copied; else what its system was installed with."""
 _TIMES = re.compile(r"(.+)\*([1-9][0-9]{0,5})")
+
+
+def spelled_out(text: str) -> str:
+    """What `--testbed` says, with each testbed of a file that has several: `labs.yaml#lab1,labs.yaml#lab2`."""
+    parts = [text] if Path(text).is_file() else text.split(",")
+    return ",".join(
+        ",".join(f"{part.strip()}#{name}" for name in inventory.names(Path(part.strip()))) or part
+        for part in parts
+    )
 
 
 def several(text: str) -> tuple[str, ...]:
@@ -41,7 +57,8 @@ def several(text: str) -> tuple[str, ...]:
     if len(testbeds) > MOST_TESTBEDS:
         raise ValueError(f"{MOST_TESTBEDS} testbeds at the most")
     files = [part for part in testbeds if part.partition(":")[0] not in (THIS_MACHINE, SIMULATED)]
-    if twice := next((part for part, times in Counter(files).items() if times > 1), None):
+    each = Counter(map(os.path.realpath, files))
+    if twice := next((part for part in files if each[os.path.realpath(part)] > 1), None):
         raise ValueError(f"{twice} is there twice, and its hosts are held by one at a time: name each once")
     return tuple(testbeds)
 
@@ -71,13 +88,22 @@ def in_words(names: Sequence[str]) -> str:
 
 
 def member_name(testbed: str, host: str) -> str:
-    """What a member by hand is called at the scheduler: `local@host`, `lab1@host:/home/me/lab1.yaml`.
+    """What a member by hand is called at the scheduler: `local@host/3f2a91`, `lab1@host/3f2a91:/home/me/lab1.yaml`.
 
-    With the file, for members that are started in another order must not swap their names.
+    With the machine and the file, for members that are started in another order must not swap their names.
     """
     file = testbed.removeprefix(f"{SIMULATED}:")
     where = "" if file in (THIS_MACHINE, SIMULATED) else f":{Path(file).resolve()}"
     return f"{testbed_name(testbed)}@{host}{where}"
+
+
+def this_host(marks: Sequence[Path] = MACHINE_MARKS) -> str:
+    """This machine's name, with what tells it from another of that name, where it knows: many a Pi is `raspberrypi`."""
+    for mark in marks:
+        with suppress(OSError):
+            if text := mark.read_bytes().strip(b"\0\n "):
+                return f"{platform.node()}/{hashlib.sha256(b'pareto ' + text).hexdigest()[:6]}"
+    return platform.node()
 
 
 def called(member: str) -> str:

@@ -1,4 +1,7 @@
-"""A testbed file: which hosts there are, how to reach them, and where they are joined. See docs/real-hardware.md."""
+"""A testbed file: which hosts there are, how to reach them, and where they are joined. See docs/real-hardware.md.
+
+One file may have several testbeds: `labs.yaml#lab1` names one of them.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,10 @@ SIMULATED = "simulated"
 PARTS = (EDGE, MIDDLE, SERVER)
 """What a file says of a host's role."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_TESTBED = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 _OPTION = re.compile(r"[^\s-]\S*")
+_SEVERAL = "testbeds"
+"""The key of a file of several testbeds."""
 
 
 def _is_ipv4(text: str) -> bool:
@@ -118,6 +124,21 @@ class _Testbed(Keys):
     ]
 
 
+def _check_names(testbeds: dict[str, _Testbed]) -> dict[str, _Testbed]:
+    """What rows call them, and commands."""
+    if not testbeds:
+        raise ValueError("testbeds: name at least one")
+    for name in testbeds:
+        if not _TESTBED.fullmatch(name):
+            raise ValueError(f"{name!r}: a testbed's name is letters, digits and dashes")
+    return testbeds
+
+
+class _Testbeds(Keys):
+    WHAT: ClassVar[str] = "a file of several testbeds"
+    testbeds: Annotated[dict[str, _Testbed], AfterValidator(_check_names)]
+
+
 @dataclass(frozen=True)
 class Side:
     """A host's side of a link: its own address there, its interface (empty: the one that has the address), and the
@@ -141,10 +162,9 @@ class Inventory:
         by_part = {part: [host for host in self.hosts if host.role == part] for part in PARTS}
         for part in ROLES:
             if not by_part[part]:
-                raise TestbedError(
-                    f"{self.path}: no host has the role {part}: add one, or {COMMAND} hosts add USER@ADDRESS "
-                    f"--role {part} --testbed {self.path}"
-                )
+                command = f", or {COMMAND} hosts add USER@ADDRESS --role {part} --testbed {self.path}"
+                by = "" if _parts(self.path)[1] else command
+                raise TestbedError(f"{self.path}: no host has the role {part}: add one{by}")
         hosts = [host for part in PARTS for host in by_part[part]]
         return dict(zip(chain(len(hosts)), hosts, strict=True))
 
@@ -169,18 +189,31 @@ class Inventory:
 
 
 def load(path: Path) -> Inventory:
-    """The testbed in a file. Raises TestbedError with the file and the line."""
+    """The testbed in a file, or that one of several (`labs.yaml#lab1`). Raises TestbedError with file and line."""
     if str(path).partition(":")[0] == SIMULATED:
         raise TestbedError(f"--testbed {path}: only sweeps are simulated; name local, or a file of hosts")
     if str(path).partition(":")[0] == SERVED:
         raise TestbedError(
             f"--testbed {path}: only sweeps and profile reach it; name local, or a file of hosts"
         )
-    file = YamlFile(path, "testbed", TestbedError)
-    keys = file.read(_Testbed, f"hosts: and under it a host for each role ({EDGE}, {SERVER})")
+    source, name = _parts(path)
+    file = YamlFile(source, "testbed", TestbedError)
+    place: tuple[str, ...] = ()
+    if name or file.has(_SEVERAL):
+        testbeds = file.read(_Testbeds, _SEVERAL).testbeds
+        if name not in testbeds:
+            one = f"{source}#{next(iter(testbeds))}"
+            raise TestbedError(
+                f"{source} has no testbed {name}: it has {', '.join(testbeds)}"
+                if name
+                else f"{source} has several testbeds: name one, such as {one}"
+            )
+        keys, place = testbeds[name], (_SEVERAL, name)
+    else:
+        keys = file.read(_Testbed, f"hosts: and under it a host for each role ({EDGE}, {SERVER})")
     hosts = tuple(keys.hosts.values())
     for index, host in enumerate(hosts):
-        with file.blaming("hosts", host.name):
+        with file.blaming(*place, "hosts", host.name):
             for other in hosts[:index]:
                 for what, value in _clashes(other, host):
                     raise UserError(f"{other.name} and {host.name} have the same {what} {value}")
@@ -189,12 +222,41 @@ def load(path: Path) -> Inventory:
     return Inventory(path, hosts)
 
 
+def names(path: Path) -> tuple[str, ...]:
+    """What a file of several testbeds calls each; none where it is not one, or cannot be read (`load` says why)."""
+    if not path.is_file():
+        return ()
+    with contextlib.suppress(TestbedError):
+        file = YamlFile(path, "testbed", TestbedError)
+        if file.has(_SEVERAL):
+            return tuple(file.read(_Testbeds, _SEVERAL).testbeds)
+    return ()
+
+
+def all_hosts(path: Path) -> tuple[HostEntry, ...]:
+    """The hosts in a file, of all of its testbeds. Raises TestbedError."""
+    each = [load(path.with_name(f"{path.name}#{name}")) for name in names(path)] or [load(path)]
+    return tuple(dict.fromkeys(host for testbed in each for host in testbed.hosts))
+
+
+def _parts(path: Path) -> tuple[Path, str]:
+    """The file, and the name of one of its testbeds, which is empty for a file of one."""
+    file, sharp, name = str(path).rpartition("#")
+    return (Path(file), name) if sharp and not path.exists() else (path, "")
+
+
 def _clashes(one: HostEntry, other: HostEntry) -> Iterator[tuple[str, str]]:
     """What only one host can have."""
     if one.role == other.role != MIDDLE:
         yield "role", one.role
     for address in {one.data_address, one.next_address} & {other.data_address, other.next_address} - {""}:
         yield "data_address", address
+
+
+def require_one(path: Path) -> None:
+    """Raises TestbedError for a file of several testbeds, to which no host can be added by a command."""
+    if _parts(path)[1] or names(path):
+        raise TestbedError(f"{path}: a file of several testbeds is written by hand, or name a file for each")
 
 
 HEADER = """\

@@ -50,6 +50,7 @@ def add(wanted: HostEntry, testbed: Path, terminal: Terminal, connect: Connect) 
     wanted: what the user says about it; the name may be empty, and addresses that are empty are chosen here.
     connect: logs in to hosts that are in the file already.
     """
+    inventory.require_one(testbed)
     file = inventory.load(testbed) if testbed.exists() else Inventory(testbed, ())
     wanted = _checked(wanted, file)
     try:

@@ -89,12 +89,13 @@ def _state(host: HostEntry, connect: Connect) -> tuple[bool, str]:
     try:
         site = _reach(host, connect, lambda words: None)
         with closing(site.connection):
-            if not (_helper_is_current(site) and packages.are_there(site)):
-                return True, "reachable, not set up"
-            used = leases.used(Remote(_host(site), site.connection))
+            has_packages = packages.are_there(site)
+            state = "set up" if has_packages and _helper_is_current(site) else "not set up"
+            # Links that stay as they are can be measured without the helper.
+            used = leases.used(Remote(_host(site), site.connection)) if has_packages else ""
     except (Unreachable, TestbedError) as error:
         return False, str(error)
-    return True, f"reachable, set up; {used}" if used else "reachable, set up"
+    return True, f"reachable, {state}; {used}" if used else f"reachable, {state}"
 
 
 def _host(site: ReachedHost) -> Host:

@@ -218,11 +218,12 @@ def _interfaces() -> list[dict[str, Any]]:
         {
             "name": name,
             "addresses": [address for owner, address in addresses if owner == name],
-            "wireless": any((_sysfs(name, index) / entry).exists() for entry in ("wireless", "phy80211")),
-            "speed_mbps": _had(partial(_speed, _sysfs(name, index))),
-            **_state(name),
+            "wireless": any((folder / entry).exists() for entry in ("wireless", "phy80211")),
+            "speed_mbps": _had(partial(_speed, folder)),
+            **_state(name, folder),
         }
         for index, name in socket.if_nameindex()
+        for folder in [_sysfs(name, index)]
     ]
 
 
@@ -237,11 +238,13 @@ def _speed(folder: Path) -> int | None:
     return speed if speed > 0 else None
 
 
-def _state(name: str) -> dict[str, bool]:
+def _state(name: str, folder: Path) -> dict[str, bool]:
+    """Whether the interface is up and has a carrier. Its flags follow the carrier up to a second late."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         answer = fcntl.ioctl(any_socket, _SIOCGIFFLAGS, struct.pack("16s24x", name.encode()))
     flags = struct.unpack_from("H", answer, 16)[0]
-    return {"up": bool(flags & _UP), "carrier": bool(flags & _RUNNING)}
+    carrier = _had((folder / "carrier").read_text)
+    return {"up": bool(flags & _UP), "carrier": carrier == "1\n" if carrier else bool(flags & _RUNNING)}
 
 
 def _addresses() -> list[tuple[str, str]]:

@@ -7,7 +7,7 @@ import shutil
 import threading
 from base64 import b64decode
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 
 import pytest
 
@@ -15,6 +15,7 @@ from pareto.hosts import (
     finding,
     inventory,
     known_hosts,
+    leases,
     login,
     pairing,
     privileged,
@@ -26,7 +27,8 @@ from pareto.hosts.host import TestbedError
 from pareto.hosts.inventory import HostEntry
 from pareto.hosts.keys import Keyring
 from pareto.hosts.pairing import Terminal
-from pareto.hosts.session import Session, SessionError
+from pareto.hosts.session import Heartbeat, Session, SessionError
+from pareto.hosts.testbed import Remote
 from tests.lab import Lab, LabHost, open_lab
 from tests.lab.wiring import MANAGEMENT
 from tests.less_than_root import needs_networks
@@ -210,6 +212,16 @@ def test_hosts_are_listed(lab: Lab, lines: list[str]) -> None:
     lines.clear()
     assert setup.list_hosts(inventory.load(lab.testbed()).hosts, opened, say=lines.append)
     assert lines[2].endswith("reachable, not set up")
+    site = setup._reach(inventory.load(lab.testbed()).roles["server"], opened, lines.append)
+    with closing(site.connection), ExitStack() as undo:
+        remote = Remote(setup._host(site), site.connection)
+        heartbeat = Heartbeat()
+        undo.callback(heartbeat.stop)
+        leases.held({"server": remote}, heartbeat, 0.0, lines.append, undo)
+        lines.clear()
+        assert setup.list_hosts(inventory.load(lab.testbed()).hosts, opened, say=lines.append)
+    assert "reachable, not set up; " in lines[2]
+    assert "measures there" in lines[2]
 
 
 def test_the_cable_between_two_hosts_is_found_although_ssh_does_not_use_it(

@@ -15,21 +15,24 @@ import pytest
 pytest.importorskip("distributed")
 
 from pareto.errors import UserError
-from pareto.fleet import cluster
+from pareto.fleet import certificates, cluster
 
 
 def test_certificates_are_their_owners_alone_and_are_never_overwritten(tmp_path: Path) -> None:
     folder = tmp_path / "lab"
-    cluster.write_certificates(folder)
+    certificates.write_certificates(folder)
     files = sorted(path.name for path in folder.iterdir())
-    assert files == sorted((cluster.AUTHORITY, cluster.CERTIFICATE, cluster.KEY))
+    assert files == sorted((certificates.AUTHORITY, certificates.CERTIFICATE, certificates.KEY))
     assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
     with pytest.raises(UserError, match="already"):
-        cluster.write_certificates(folder)
+        certificates.write_certificates(folder)
     with pytest.raises(UserError, match="is a file"):
-        cluster.write_certificates(folder / cluster.KEY)
+        certificates.write_certificates(folder / certificates.KEY)
     with pytest.raises(UserError, match="--certificates"):
-        cluster.pems(tmp_path)
+        certificates.pems(tmp_path)
+    (folder / certificates.AUTHORITY).write_bytes(b"\xff garbage")
+    with pytest.raises(UserError, match=r"authority\.pem is none"):
+        certificates.pems(folder)
 
 
 def test_a_scheduler_takes_those_with_the_certificate_and_nobody_else(tmp_path: Path) -> None:
@@ -37,8 +40,8 @@ def test_a_scheduler_takes_those_with_the_certificate_and_nobody_else(tmp_path: 
     from distributed import Client
 
     for name in ("ours", "theirs"):
-        cluster.write_certificates(tmp_path / name)
-    ours, theirs = (cluster.pems(tmp_path / name) for name in ("ours", "theirs"))
+        certificates.write_certificates(tmp_path / name)
+    ours, theirs = (certificates.pems(tmp_path / name) for name in ("ours", "theirs"))
     before = set(psutil.Process().net_connections("inet"))
     with cluster.own(ours) as client:
         address = client.scheduler.address
@@ -50,8 +53,12 @@ def test_a_scheduler_takes_those_with_the_certificate_and_nobody_else(tmp_path: 
         assert {ip for ip, _ in listening} == {cluster.LOOPBACK}
         assert address.startswith("tls://127.0.0.1")
         for texts, at in ((theirs, address), ({}, address.replace("tls", "tcp"))):
-            with pytest.raises(OSError):
-                Client(at, security=cluster.security(texts), set_as_default=False, timeout=1)
+            with pytest.raises(OSError) as refused:
+                Client(at, security=certificates.security(texts), set_as_default=False, timeout=1)
+            with pytest.raises(OSError) as kept_out:
+                cluster.Joined(at, texts, ["lab@host"]).start()
+            words = "other certificates" if texts else "tls://"
+            assert all(words in cluster.why(each.value) for each in (refused, kept_out))
         host, port = address.removeprefix("tls://").split(":")
         anybody = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         anybody.check_hostname, anybody.verify_mode = False, ssl.CERT_NONE
@@ -67,7 +74,7 @@ def test_a_scheduler_takes_those_with_the_certificate_and_nobody_else(tmp_path: 
 
 def test_the_dashboard_answers_at_the_address_that_is_shown() -> None:
     cluster.require()
-    with cluster.own(cluster.own_pems()) as client:
+    with cluster.own(certificates.own_pems()) as client:
         shown = cluster.dashboard(client)
         assert bool(shown) == cluster.has_dashboard()
         if shown:
@@ -80,7 +87,7 @@ def test_a_member_listens_where_it_reaches_the_scheduler_and_leaves_no_file(
 ) -> None:
     cluster.require()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    pems, path = cluster.own_pems(), list(sys.path)
+    pems, path = certificates.own_pems(), list(sys.path)
     with cluster.own(pems) as client:
         address, before = client.scheduler.address, set(psutil.Process().net_connections("inet"))
         names = ("lab@host", "lab@host-2")

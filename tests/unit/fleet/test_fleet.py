@@ -191,3 +191,16 @@ def test_without_dask_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPa
     assert done.code == 2
     assert cluster.REQUIREMENTS in done.err
     assert not list(tmp_path.iterdir())
+
+
+def test_where_no_testbed_can_be_had_the_input_is_at_fault(tmp_path: Path) -> None:
+    """One file with two testbeds, whose hosts refuse connections."""
+    host = "ssh: 127.0.0.1, port: 1, data_address: 192.0.2"
+    hosts = f"{{hosts: {{pi: {{role: edge, {host}.1}}, gpu: {{role: server, {host}.2}}}}}}"
+    (tmp_path / "labs.yaml").write_text(f"testbeds: {{one: {hosts}, two: {hosts}}}")
+    out = tmp_path / "out"
+    done = command(*SWEEP, "--netem", "none", "--testbed", str(tmp_path / "labs.yaml"), "--out", str(out))
+    assert done.code == 2, done
+    (line,) = done.err.splitlines()
+    assert all(f"{name}: pi" in line for name in ("one", "two"))
+    assert not out.exists()

@@ -10,7 +10,16 @@ import pytest
 from pareto.checked_sweep import make_sweep, requested_sweep
 from pareto.errors import UserError
 from pareto.fleet.processes import shares
-from pareto.fleet.testbeds import MOST_TESTBEDS, called, free, in_words, member_name, several
+from pareto.fleet.testbeds import (
+    MOST_TESTBEDS,
+    called,
+    free,
+    in_words,
+    member_name,
+    several,
+    spelled_out,
+    this_host,
+)
 from pareto.sweep import Sweep
 from tests.unit.simulated.worlds import MODEL
 
@@ -42,10 +51,41 @@ def test_several_testbeds_each_have_a_name_of_their_own() -> None:
     assert in_words(["a", "b", "c", "d", "e"]) == "a, b, c and 2 more"
 
 
+def test_two_machines_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    serial, installed, neither = (tmp_path / name for name in ("serial", "installed", "neither"))
+    serial.write_bytes(b"100000003d1d1c36\0")
+    installed.write_text("3d1219c7c4c5404aaa1f6d2a48adfda4\n")
+    first, copied = this_host((serial, installed)), this_host((neither, installed))
+    assert first == this_host((serial, neither))
+    assert first != copied
+    assert {each.partition("/")[0] for each in (first, copied)} == {this_host((neither,))}
+    assert "1000000" not in first
+    assert called(member_name("local", first)) == "local"
+
+
 def test_a_file_may_have_any_name(tmp_path: Path) -> None:
     file = tmp_path / "a,b*2"
     file.touch()
     assert several(str(file)) == (str(file),)
+
+
+HOSTS = (
+    "pi: {role: edge, ssh: pi, data_address: 10.0.0.1}, gpu: {role: server, ssh: gpu, data_address: 10.0.0.2}"
+)
+
+
+def test_one_file_may_have_several_testbeds(tmp_path: Path) -> None:
+    file = tmp_path / "labs.yaml"
+    file.write_text(f"testbeds: {{one: {{hosts: {{{HOSTS}}}}}, two: {{hosts: {{{HOSTS}}}}}}}")
+    both = {"one": f"{file}#one", "two": f"{file}#two"}
+    assert sweep(testbed=str(file)).testbeds == both
+    assert sweep(testbed=f"local, {file}").testbeds == {"local": "local", **both}
+    assert not sweep(testbed=f"{file}#two").fleet
+    assert sweep(testbed=f"{file}#two").testbed_name == "two"
+    assert spelled_out("nosuch.yaml,local") == "nosuch.yaml,local"
+    with pytest.raises(UserError, match="#one is there twice"):
+        sweep(testbed=f"{file},{file}#one")
+    assert member_name(f"{file}#two", "pi") == f"two@pi:{file}#two"
 
 
 @pytest.mark.parametrize(
@@ -54,12 +94,16 @@ def test_a_file_may_have_any_name(tmp_path: Path) -> None:
         ({"testbed": f"simulated*{MOST_TESTBEDS + 1}"}, f"{MOST_TESTBEDS}"),
         ({"testbed": ","}, "at least one"),
         ({"testbed": "lab.yaml,lab.yaml"}, "lab.yaml is there twice"),
+        ({"testbed": "lab.yaml,./lab.yaml"}, "lab.yaml is there twice"),
         ({"testbed": "simulated,local"}, "simulated"),
         ({"testbed": "local,served:192.0.2.1"}, "served"),
         ({"testbed": "simulated*2", "search": "yes"}, "--search"),
         ({"certificates": "there"}, "--cluster"),
+        ({"certificates": "there", "testbed": "simulated*2"}, "--cluster"),
         ({"cluster": "lab"}, "tls://HOST"),
         ({"cluster": "tls://lab"}, "--certificates"),
+        ({"cluster": "tls://lab", "certificates": "/there"}, "/there: cannot read authority.pem"),
+        ({"cluster": "tcp://127.0.0.1:65536"}, "tls://HOST"),
         ({"cluster": "tcp://192.0.2.1:8786"}, "fleet certificates"),
         ({"cluster": "tcp://localhost:1", "certificates": "there"}, "tls://localhost:1"),
         ({"cluster": "tcp://127.0.0.1:1", "testbed": "lab.yaml"}, "leave it out"),

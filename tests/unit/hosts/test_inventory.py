@@ -149,6 +149,44 @@ def test_a_chain_has_an_end(tmp_path: Path, snapshot: SnapshotAssertion) -> None
     assert str(fault.value) == snapshot
 
 
+def test_one_file_may_have_several_testbeds(tmp_path: Path) -> None:
+    pi = "role: edge, ssh: pi@192.168.7.3, data_address: 192.168.7.3"
+    gpu = "gpu: {role: server, ssh: local, data_address: 192.168.7.1}"
+    each = [
+        f"  {name}: {{hosts: {{{host}: {{{pi}}}, {gpu}}}}}\n" for name, host in (("one", "a"), ("two", "b"))
+    ]
+    path = write(tmp_path, "testbeds:\n" + "".join(each))
+    one, two = (path.with_name(f"{path.name}#{name}") for name in ("one", "two"))
+    assert inventory.names(path) == ("one", "two")
+    assert inventory.names(one) == inventory.names(tmp_path / "nosuch.yaml") == ()
+    assert [inventory.load(each).roles[EDGE].name for each in (one, two)] == ["a", "b"]
+    assert [host.name for host in inventory.all_hosts(path)] == ["a", "gpu", "b"]
+    assert [host.name for host in inventory.all_hosts(one)] == ["a", "gpu"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("lab.yaml", "testbeds: {one: {hosts: {}}}", "lab.yaml has several testbeds: name one, such as "),
+        ("lab.yaml#two", "testbeds: {one: {hosts: {}}}", "has no testbed two: it has one"),
+        ("lab.yaml#one", "testbeds: {one: {hosts: {}}}", "no host has the role edge: add one"),
+        ("lab.yaml#one", "hosts: {}", "lab.yaml:1: 'hosts' is an unknown key"),
+        ("lab.yaml#one", "testbeds: {}", "lab.yaml:1: testbeds: name at least one"),
+        ("lab.yaml#o.e", "testbeds:\n  o.e: {hosts: {}}", "lab.yaml:2: 'o.e': a testbed's name"),
+        ("lab.yaml#one", "testbeds:\n  one:\n    hosts: {a: {role: sever}}", "lab.yaml:3: role 'sever'"),
+    ],
+)
+def test_faults_of_a_file_of_several(tmp_path: Path, name: str, text: str, words: str) -> None:
+    write(tmp_path, text)
+    with pytest.raises(TestbedError) as refused:
+        _ = inventory.load(tmp_path / name).roles
+    assert words in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert "hosts add" not in str(refused.value)
+    with pytest.raises(TestbedError, match="by hand"):
+        inventory.require_one(tmp_path / "lab.yaml#one")
+
+
 @pytest.mark.parametrize("text", ["", "hosts: [pi]", "pi"])
 def test_a_file_of_something_else(tmp_path: Path, text: str, snapshot: SnapshotAssertion) -> None:
     with pytest.raises(TestbedError) as fault:
