@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from analysis.schema import cell_name
 from pareto.backends import registry
@@ -38,6 +39,21 @@ class Cell:
     def point(self) -> str:
         """The cuts as trials.csv has them: `7`, or `3+7` in a chain of three hosts."""
         return "+".join(map(str, self.cuts))
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """The columns that say in every table which cell a row is of."""
+        return {
+            "model": self.model,
+            "point": self.point,
+            "backend": self.backend,
+            "netem": self.netem,
+            "batch_size": self.batch_size,
+            "codec": self.codec,
+            "engine": self.engine,
+            "in_flight_asked": self.in_flight,
+            "prefetch_asked": str(self.prefetch),
+        }
 
     @property
     def condition(self) -> Condition:

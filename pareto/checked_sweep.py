@@ -14,6 +14,7 @@ from pareto.backends import registry
 from pareto.codecs import registry as codec_registry
 from pareto.constants import MOST_IN_FLIGHT
 from pareto.errors import UserError, one_line
+from pareto.fleet.testbeds import spelled_out
 from pareto.hosts.host import SERVED, chain, devices
 from pareto.hosts.inventory import SIMULATED, THIS_MACHINE
 from pareto.networks import links_of, profiles
@@ -42,7 +43,7 @@ _LENGTHENING = ("trials", "until", "budget")
 
 def make_sweep(fields: Mapping[str, Any]) -> Sweep:
     """A sweep on one testbed from options' names and values, whose values fit together. Raises UserError."""
-    sweep = check_sweep(parse_sweep(fields))
+    sweep = check_sweep(parse_requested(fields))
     if sweep.fleet:
         raise UserError(f"--testbed {sweep.testbed}: name one testbed: only a sweep (run) takes several")
     return sweep
@@ -62,7 +63,17 @@ def requested_sweep(file: Path | None, options: Mapping[str, Any]) -> Sweep:
     alone = fields.get("edge_only") or fields.get("server_only")
     if fields.get("from") == JPEG and not alone:  # on either host, where the whole model is on the server
         fields.setdefault("codec", f"{codec_registry.NONE},{codec_registry.FILE}")
-    return check_sweep(parse_sweep(fields))
+    return check_sweep(parse_requested(fields))
+
+
+def parse_requested(fields: Mapping[str, Any]) -> Sweep:
+    """A sweep of what the user says: of a file that has several testbeds, each. Raises UserError.
+
+    What a run's folder says goes through `parse_sweep`, which opens no file.
+    """
+    if isinstance(testbed := fields.get("testbed"), str):
+        fields = {**fields, "testbed": spelled_out(testbed)}
+    return parse_sweep(fields)
 
 
 def read_file(path: Path) -> dict[str, Any]:
@@ -140,15 +151,17 @@ def _of_fleet(sweep: Sweep) -> bool:
         testbeds = sweep.testbeds.values()
     except ValueError as error:
         raise UserError(f"--testbed {sweep.testbed}: {error}") from None
+    if sweep.certificates is not None and sweep.cluster is None:
+        raise UserError("--certificates goes with --cluster: leave it out")
     if not sweep.fleet:
-        if sweep.certificates is not None:
-            raise UserError("--certificates goes with --cluster: leave it out")
         return False
     each = [sweep.on(testbed) for testbed in testbeds]
     if sweep.cluster is not None:
-        from pareto.fleet.cluster import check_address
+        from pareto.fleet import certificates, cluster
 
-        check_address("--cluster", sweep.cluster, sweep.certificates)
+        cluster.check_address("--cluster", sweep.cluster, sweep.certificates)
+        if sweep.certificates is not None:
+            certificates.pems(sweep.certificates)  # so that what is missing is said at once
         if sweep.testbed not in (THIS_MACHINE, SIMULATED):
             raise UserError(
                 f"--testbed {sweep.testbed}: a cluster has its own testbeds: leave it out, or say {SIMULATED}"
@@ -263,13 +276,18 @@ def _check_engines(sweep: Sweep) -> None:
     """Raises UserError for engines that cannot be used here."""
     if sweep.engines == OPTIONS["engine"].default:
         return
-    for where, is_used in (("--search", sweep.search), (f"--testbed {sweep.testbed}", sweep.simulated)):
-        if is_used:
-            raise UserError(
-                f"--engine cannot be given with {where}, which forecasts by what units take in eager: leave one out"
-            )
+    if sweep.simulated:
+        for text in sweep.engines:
+            if engine_registry.parse(text).differs:
+                raise UserError(
+                    f"--engine {text}: a simulated testbed computes nothing, so what an engine changes in the results "
+                    "cannot be known: leave it out"
+                )
     engine_registry.check_lossy(sweep.engines)
     named = {role: text for text in sweep.engines for role in engine_registry.parse(text).by_role}
+    if named and sweep.alone:
+        only, text = f"--{sweep.alone}-only", next(iter(named.values()))
+        raise UserError(f"--engine {text}: {only} has one host: name its engine alone, as in --engine onnx")
     if named:
         hosts = links_of(sweep) + 1
         roles = [engine_registry.role(position, hosts) for position in range(hosts)]

@@ -8,9 +8,11 @@ out here too, over all images of the run.
 
 from __future__ import annotations
 
+import gc
 import itertools
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -66,13 +68,17 @@ def accuracies(
     model: PartitionedModel,
     splits: Sequence[Split],
     codecs: Sequence[Codec],
-) -> dict[tuple[str, Split], float]:
-    """The accuracy at each split with what each codec comes to there, and with none, as far as it is known."""
+    engines: Sequence[Engine] = (EXACT,),
+) -> dict[tuple[str, str, Split], float]:
+    """The accuracy at each split with what each codec comes to there, and with none, by each engine, as far as it is
+    known."""
+    last = len(model.points) - 1
     at_work = {(split, _at_work(model, split, codec)) for split in splits for codec in (Codec(NONE), *codecs)}
     known = {
-        (codec.text, split): qualities[name].accuracy
+        (codec.text, engine.text, split): qualities[name].accuracy
         for split, codec in at_work
-        if (name := quality_name(codec, split)) in qualities
+        for engine in engines
+        if (name := quality_name(codec, split, engine.lossy(split, last))) in qualities
     }
     return {cell: accuracy for cell, accuracy in known.items() if accuracy is not None}
 
@@ -132,42 +138,60 @@ def _expected(
     engines: Sequence[Engine],
 ) -> Expected:
     last, through = len(model.points) - 1, lossy(model, splits, codecs, engines)
-    cuts = sorted({cut for split in splits for cut in split if cut < last}) if through or codecs else []
+    eager = [coded for coded in through if coded[2] == EXACT]
+    built = sorted((coded for coded in through if coded[2] != EXACT), key=lambda coded: coded[0])
+    is_coded = bool(eager) or any(codec.names for codec in codecs)
+    cuts = sorted({cut for split in splits for cut in split if cut < last}) if is_coded else []
     references: dict[str, Tensor] = {}
     compared = {
         name: Comparison(task)
         for name in (NONE, *(codec.coded_name(split, by.text) for split, codec, by in through))
     }
     sizes = _Sizes(model, splits, codecs, cuts)
-    inputs, answers = batches(data, "input"), batches(data, "reference")
+    inputs = batches(data, "input")
+    whole = [Answers.of(tensors, task, places) for tensors in batches(data, "reference")]
+    labels: Sequence[Tensor | None] = list(data["labels"]) if "labels" in data else [None] * len(inputs)
+
+    def keep(coded: Coded, index: int, tensors: Tensors) -> None:
+        """Take down what a batch comes to. tensors: behind the first stage."""
+        split, codec, by = coded
+        results = _rest(stages, tensors, coded, last)
+        name = codec.coded_name(split, by.text)
+        compared[name].add(Answers.of(results, task, places), whole[index], labels[index])
+        for number, tensor in enumerate(results):
+            key = f"{name}.reference{number}"
+            if key not in references:
+                references[key] = torch.empty(len(inputs), *tensor.shape, dtype=tensor.dtype)
+            references[key][index] = tensor
+
     for index, batch in enumerate(inputs):
-        labels = data["labels"][index] if "labels" in data else None
-        whole = Answers.of(answers[index], task, places)
-        compared[NONE].add(whole, whole, labels)
-        if not through and index >= SIZED:
+        compared[NONE].add(whole[index], whole[index], labels[index])
+        if not eager and index >= SIZED:
             continue
         payloads = dict(_payloads(stages, batch, cuts))
         if index < SIZED:
             sizes.add(payloads, len(batch[0]))
-        for split, codec, by in through:
-            hosts = len(split) + 1
-            first = by.at(0, hosts)
-            tensors = payloads.get(split[0]) if first == EAGER else None
-            tensors = stages.run(0, split[0], batch, first) if tensors is None else tensors
-            for position, (cut, end) in enumerate(itertools.pairwise((*split, last)), start=1):
-                if cut < last:
-                    there = codec.for_cut(cut)
-                    tensors = there.decode(there.encode(tensors), layout(tensors)) if codec.names else tensors
-                    tensors = stages.run(cut, end, tensors, by.at(position, hosts))
-            name = codec.coded_name(split, by.text)
-            compared[name].add(Answers.of(tensors, task, places), whole, labels)
-            for number, tensor in enumerate(tensors):
-                key = f"{name}.reference{number}"
-                if key not in references:
-                    references[key] = torch.empty(len(inputs), *tensor.shape, dtype=tensor.dtype)
-                references[key][index] = tensor
+        for coded in eager:
+            keep(coded, index, payloads[coded[0][0]])
+    # Split by split: built stages have weights of their own, which are not to be in memory for all splits at once.
+    for coded in built:
+        split, _, by = coded
+        for index, batch in enumerate(inputs):
+            keep(coded, index, stages.run(0, split[0], batch, by.at(0, len(split) + 1)))
+        stages.let_go(coded)
     qualities = {name: comparison.quality() for name, comparison in compared.items()}
     return Expected(references, qualities, sizes.shares(), sizes.seconds(), stages.ranges)
+
+
+def _rest(stages: _Stages, tensors: Tensors, coded: Coded, last: int) -> Tensors:
+    """The results of a split from what its first stage comes to."""
+    split, codec, by = coded
+    for position, (cut, end) in enumerate(itertools.pairwise((*split, last)), start=1):
+        if cut < last:
+            there = codec.for_cut(cut)
+            tensors = there.decode(there.encode(tensors), layout(tensors)) if codec.names else tensors
+            tensors = stages.run(cut, end, tensors, by.at(position, len(split) + 1))
+    return tensors
 
 
 class _Sizes:
@@ -232,7 +256,10 @@ class _Stages:
         """A point, and what crosses there of these inputs."""
         self._held = held
         self._show = show
-        self._awaited: set[Built] = set()
+        self._awaited: Counter[Built] = Counter()
+        """Stages that are built, and by how many splits, codecs and engines they are still needed."""
+        self._number = 0
+        """How many stages were built."""
         self._made: dict[Built, Stage] = {}
         self._builders: dict[str, Builder] = {}
         self.ranges: dict[Built, Ranges] = {}
@@ -251,16 +278,27 @@ class _Stages:
 
     def expect(self, through: Sequence[Coded]) -> None:
         """Take in with what splits, codecs and engines the stages will be run."""
-        last = len(self._model.points) - 1
-        for split, _, by in through:
-            for position, (start, end) in enumerate(itertools.pairwise((0, *split, last))):
-                if start < end and (engine := by.at(position, len(split) + 1)) != EAGER:
-                    self._awaited.add((engine, start, end))
+        self._awaited = Counter(stage for coded in through for stage in self._built_for(coded))
+
+    def let_go(self, coded: Coded) -> None:
+        """Give back the memory of what was built for it, but for what others still need."""
+        for stage in self._built_for(coded):
+            self._awaited[stage] -= 1
+            if not self._awaited[stage]:
+                del self._made[stage]
+        gc.collect()  # modules refer to themselves
+
+    def _built_for(self, coded: Coded) -> list[Built]:
+        split, _, by = coded
+        ends = itertools.pairwise((0, *split, len(self._model.points) - 1))
+        at = ((by.at(position, len(split) + 1), *between) for position, between in enumerate(ends))
+        return [(engine, start, end) for engine, start, end in at if start < end and engine != EAGER]
 
     def _built(self, engine: str, start: int, end: int, example: Tensors) -> Stage:
         """The stage as an engine builds it, and quantises it by the ranges that its tensors have in eager."""
-        number, name = sum(made != EAGER for made, _, _ in self._made) + 1, self._model.name
-        self._show(f"{name}: building stage {number} of {len(self._awaited)} here, by {engine}")
+        self._number += 1
+        stage_of = f"stage {self._number} of {len(self._awaited)}"
+        self._show(f"{self._model.name}: building {stage_of} here, by {engine}")
         if engine not in self._builders:
             self._builders[engine] = registry.builder(engine, torch.get_num_threads())
             self._held.callback(self._builders[engine].close)

@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.fx.experimental import proxy_tensor
 
 from partitions import scratch
 from partitions.engines.base import EngineError, Ranges, Run, one_example, reason
+from partitions.engines.formats import Shortened
 from partitions.engines.library import Library, weights
 from partitions.engines.registry import cuda_toolkit
 from partitions.stage import Payload, Stage
@@ -44,9 +45,13 @@ OPTIONS = {
 
 
 class Compiler:
-    """Libraries lie in a scratch folder; those that were not used for longest are removed."""
+    """Libraries lie in a scratch folder; those that were not used for longest are removed.
 
-    def __init__(self) -> None:
+    shortened: convolutions and products of matrices are computed in bfloat16.
+    """
+
+    def __init__(self, *, shortened: bool = False) -> None:
+        self._shortened = shortened
         self._held = ExitStack()
         self._folder: Path | None = None
         self._libraries: dict[Hashable, Path] = {}
@@ -56,7 +61,11 @@ class Compiler:
     def build(self, stage: Stage, example: Payload, key: Hashable, ranges: Ranges) -> Run:
         """As `base.Builder` has it."""
         try:
-            library = self._libraries.pop(key, None) or _compiled(stage, one_example(example), self._next())
+            library = self._libraries.pop(key, None)
+            if library is None:
+                assert stage.body is not None  # noqa: S101
+                body = Shortened(stage.body, example) if self._shortened else stage.body
+                library = _compiled(body, one_example(example), self._next())
             self._libraries[key] = library
             loaded = Library(library, str(example[0].device))
         except Exception as error:  # the compiler's own errors have no common type
@@ -98,12 +107,11 @@ class Compiler:
             shutil.rmtree(self._libraries.pop(key).parent)
 
 
-def _compiled(stage: Stage, example: tuple[Tensor, ...], folder: Path) -> Path:
-    """The library of a stage, in that folder."""
-    assert stage.body is not None  # noqa: S101
+def _compiled(body: nn.Module, example: tuple[Tensor, ...], folder: Path) -> Path:
+    """The library of a stage's body, in that folder."""
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that float32 is not shortened, though the GPU could: it is meant so
-        program: Any = torch.export.export(stage.body, example).module()
+        program: Any = torch.export.export(body, example).module()
         built = torch._inductor.aot_compile(
             program, example, options={**OPTIONS, "aot_inductor.output_path": str(folder)}
         )
@@ -120,3 +128,8 @@ def _compiled(stage: Stage, example: tuple[Tensor, ...], folder: Path) -> Path:
 def builder(threads: int) -> Compiler:
     """A compiler for as many threads as torch has here."""
     return Compiler()
+
+
+def bfloat16(threads: int) -> Compiler:
+    """As `builder`, for stages in 16 bits."""
+    return Compiler(shortened=True)

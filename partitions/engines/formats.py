@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Hashable
-from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor, nn
@@ -19,24 +18,40 @@ _SHORTENED = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear)
 """Their weights are kept short: autocast would shorten them in each run."""
 
 
-class ChannelsLast:
-    """Images as convolutions often read them: all channels of a pixel beside each other."""
+class Shortened(nn.Module):
+    """A stage's body under autocast for bfloat16; its results have the dtypes that they have without."""
 
-    def __init__(self) -> None:
+    def __init__(self, body: nn.Module, example: Payload) -> None:
+        super().__init__()
+        self._body = body
+        self._dtypes = [result.dtype for result in body(*example)]
+        self._device = example[0].device.type
+
+    def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        with torch.autocast(self._device, torch.bfloat16, cache_enabled=False):
+            results = self._body(*tensors)
+        return tuple(one.to(dtype) for one, dtype in zip(results, self._dtypes, strict=True))
+
+
+class Reformatter:
+    """Images as convolutions often read them: all channels of a pixel beside each other.
+
+    shortened: products of matrices and convolutions in bfloat16, by autocast; the rest as autocast has it.
+    """
+
+    def __init__(self, *, shortened: bool = False) -> None:
+        self._shortened = shortened
         self._body: nn.Module | None = None
 
     def build(self, stage: Stage, example: Payload, key: Hashable, ranges: Ranges) -> Run:
         """As `base.Builder` has it."""
-        dtypes = [result.dtype for result in stage(example)]
-        device = example[0].device.type
+        assert stage.body is not None  # noqa: S101
         with torch.inference_mode(False):  # tensors made in that mode cannot be changed outside it
             self._body = body = copy.deepcopy(stage.body)
-        assert body is not None  # noqa: S101
+        whole = Shortened(body, example) if self._shortened else body
 
         def run(tensors: Payload) -> Payload:
-            with self._computing(device):
-                results = body(*map(_channels_last, tensors))
-            return tuple(one.to(dtype) for one, dtype in zip(results, dtypes, strict=True))
+            return tuple(whole(*map(_channels_last, tensors)))
 
         try:
             with torch.inference_mode(False):
@@ -56,32 +71,19 @@ class ChannelsLast:
 
     def _change(self, body: nn.Module) -> None:
         body.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-
-    def _computing(self, device: str) -> AbstractContextManager[object]:
-        return nullcontext()
-
-
-class BFloat16(ChannelsLast):
-    """Products of matrices and convolutions in bfloat16, by autocast; the rest as autocast has it."""
-
-    def _change(self, body: nn.Module) -> None:
-        super()._change(body)
         for module in body.modules():
-            if isinstance(module, _SHORTENED):
+            if self._shortened and isinstance(module, _SHORTENED):
                 module.to(torch.bfloat16)
 
-    def _computing(self, device: str) -> AbstractContextManager[object]:
-        return torch.autocast(device, torch.bfloat16, cache_enabled=False)
 
-
-def channels_last(threads: int) -> ChannelsLast:
+def channels_last(threads: int) -> Reformatter:
     """What builds stages for as many threads as torch has here."""
-    return ChannelsLast()
+    return Reformatter()
 
 
-def bfloat16(threads: int) -> BFloat16:
+def bfloat16(threads: int) -> Reformatter:
     """As `channels_last`."""
-    return BFloat16()
+    return Reformatter(shortened=True)
 
 
 def _channels_last(tensor: Tensor) -> Tensor:

@@ -57,6 +57,17 @@ class Entry(NamedTuple):
     capability: tuple[int, int] = (0, 0)
 
 
+_HAS_BFLOAT16 = ("avx512_bf16", "amx_bf16", "bf16")
+_COMPILED = Entry(
+    "partitions.engines.compiled",
+    "torch.compile",
+    compiler=True,
+    first_s=7.0,
+    stage_s=9.0,
+    node_s=0.035,
+    again_s=0.1,
+    on_gpu=True,
+)
 ENGINES = {
     EAGER: Entry(words="PyTorch as it is", on_gpu=True),
     "eager:channels_last": Entry(
@@ -74,19 +85,17 @@ ENGINES = {
         again_s=0.3,
         differs=0.5,
         made_by="bfloat16",
-        flags=("avx512_bf16", "amx_bf16", "bf16"),
+        flags=_HAS_BFLOAT16,
         on_gpu=True,
         capability=(8, 0),
     ),
-    "compile": Entry(
-        "partitions.engines.compiled",
-        "torch.compile",
-        compiler=True,
-        first_s=7.0,
-        stage_s=9.0,
-        node_s=0.035,
-        again_s=0.1,
-        on_gpu=True,
+    "compile": _COMPILED,
+    "compile:bfloat16": _COMPILED._replace(
+        words="torch.compile with 16 bits",
+        differs=0.5,
+        made_by="bfloat16",
+        flags=_HAS_BFLOAT16,
+        capability=(8, 0),
     ),
     "onnx": Entry(
         "partitions.engines.onnx",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -16,10 +17,13 @@ from pareto.splits import Split
 from partitions import model as partitioned
 from partitions import registry, weights
 from partitions.engines import registry as engines
+from partitions.engines.base import Built as BuiltStage
+from partitions.engines.base import Run
 from partitions.engines.registry import EXACT, Engine
 from partitions.model import PartitionedModel
 from partitions.proof import max_error
 from partitions.recipe import Cuts, Recipe
+from partitions.stage import Stage
 
 MODULE = """
 from torch import nn
@@ -121,8 +125,8 @@ def test_what_calibrates_runs_each_unit_once_a_batch_and_what_does_not_runs_none
     payload = {"input0": inputs, "reference0": torch.zeros(3, 2, 7)}
     known = "", None, [engines.parse("server=onnx:int8")]
     coding.expected(model, payload, splits, [parse("none")], *known, show=shown.append)
-    # Once for what crosses at the points, and once for what calibrates, from point to point.
-    firsts = [(0, 2), (2, 4)] * 2 * len(inputs)
+    # What crosses at each split's point, and what calibrates, from point to point.
+    firsts = [(0, 2), (0, 4), (0, 2), (2, 4)] * len(inputs)
     assert sorted(each[:2] for each in runs if each[2] == "eager") == sorted(firsts)
     assert shown == [f"{model.name}: building stage {n} of 2 here, by onnx:int8" for n in (1, 2)]
     runs.clear()
@@ -130,8 +134,27 @@ def test_what_calibrates_runs_each_unit_once_a_batch_and_what_does_not_runs_none
     if not engines.missing("eager:bfloat16"):
         coding.expected(model, payload, splits, [parse("none")], *known)
         assert sorted(each[:2] for each in runs if each[2] == "eager") == sorted(
-            [(0, 2), (2, 4)] * len(inputs)
+            [(0, 2), (0, 4)] * len(inputs)
         )
+
+
+@needs_onnx
+def test_what_is_built_is_in_memory_while_its_splits_are_worked_out(
+    model: PartitionedModel, inputs: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[weakref.ref[BuiltStage]] = []
+    alive: list[int] = []
+
+    class Watched(BuiltStage):
+        def __init__(self, stage: Stage, run: Run) -> None:
+            super().__init__(stage, run)
+            alive.append(sum(other() is not None for other in made))
+            made.append(weakref.ref(self))
+
+    monkeypatch.setattr(coding, "BuiltStage", Watched)
+    chosen = [engines.parse(text) for text in ("edge=onnx:int8", "onnx:int8")]
+    expected(model, inputs, [(4,), (2,)], [parse("none")], engines=chosen)
+    assert alive == [0, 1, 0, 1], "each split's first stage, which both engines have, and then its last"
 
 
 @needs_onnx
@@ -241,8 +264,8 @@ def test_quality_is_of_all_images_and_of_the_split_with_the_codec(
     assert list(coded.wrong) == (through.argmax(1) != labels.flatten()).tolist()
     cells = coding.accuracies(made.qualities, model, [(2,), (last,)], [parse("uint4+zstd"), parse("zstd")])
     assert cells == {
-        ("uint4+zstd:3", (2,)): coded.top1, ("zstd:3", (2,)): whole.top1,
-        ("none", (2,)): whole.top1, ("none", (last,)): whole.top1,
+        ("uint4+zstd:3", "eager", (2,)): coded.top1, ("zstd:3", "eager", (2,)): whole.top1,
+        ("none", "eager", (2,)): whole.top1, ("none", "eager", (last,)): whole.top1,
     }  # fmt: skip
     assert coding.quality_name(parse("uint4+zstd"), (2,)) == "uint4@2"
     assert coding.quality_name(parse("zstd"), (2,)) == coding.quality_name(parse("none"), (last,)) == "none"

@@ -107,6 +107,20 @@ def test_a_library_has_the_weights_in_memory_once_and_lets_others_go_on_while_it
         builder.close()
 
 
+@pytest.mark.skipif(bool(registry.missing("compile:bfloat16")), reason=registry.missing("compile:bfloat16"))
+def test_with_16_bits_the_weights_are_half_as_large_and_results_have_the_dtype_that_they_had() -> None:
+    body, tensors = Wide().eval(), (torch.randn(64, 512),)
+    builder = registry.builder("compile:bfloat16", 1)
+    with torch.inference_mode():
+        (expected,) = body(*tensors)
+        run = builder.build(Stage(body), tensors, "key", {})  # type: ignore[arg-type]
+        (result,) = run(tensors)
+    builder.close()
+    assert run.weights_bytes == pytest.approx(512 * 513 * 2, rel=0.01)
+    assert result.dtype == torch.float32
+    assert proof.TOLERANCE < proof.max_error([result], [expected]) < 0.05
+
+
 def _timed(run: Run, tensors: Payload) -> tuple[float, float]:
     began = time.perf_counter()
     run(tensors)

@@ -18,7 +18,7 @@ from partitions.stage import Payload, Stage
 
 from .stages import images, stages
 
-KEEP_WEIGHTS = {"compile", "onnx:int8"}
+KEEP_WEIGHTS = {"compile", "compile:bfloat16", "onnx:int8"}
 """They keep the weights of a stage in a file."""
 BUILT = [name for name in registry.ENGINES if name != registry.EAGER]
 

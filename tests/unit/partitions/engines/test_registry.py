@@ -90,12 +90,14 @@ def test_what_changes_results_is_worked_out_here_first(monkeypatch: pytest.Monke
         registry.check_lossy(["eager", "edge=onnx:int8"])
 
 
-def test_a_processor_without_short_numbers_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("engine", ["eager", "compile"])
+def test_a_processor_without_short_numbers_is_refused(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = registry.missing(engine)
     monkeypatch.setattr(registry, "processor_flags", lambda: frozenset({"avx2"}))
-    assert "no bfloat16" in registry.missing("eager:bfloat16")
+    assert "no bfloat16" in registry.missing(f"{engine}:bfloat16")
     assert registry.missing("eager:channels_last") == ""
     monkeypatch.setattr(registry, "processor_flags", lambda: frozenset({"bf16"}))
-    assert registry.missing("eager:bfloat16") == ""
+    assert registry.missing(f"{engine}:bfloat16") == usual
 
 
 def test_the_last_of_two_hosts_is_the_server() -> None:

@@ -1,0 +1,26 @@
+"""A stage in int8, as a file."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from .stages import images, stages
+
+onnx = pytest.importorskip("onnx")
+quantised = pytest.importorskip("partitions.engines.quantised")
+
+
+def test_products_of_weights_do_not_saturate_on_a_processor_without_vnni() -> None:
+    """Two products of 8 bits, added in 16: 2 x 255 x 64 is less than 32768, and 2 x 255 x 127 is not."""
+    stage, _ = stages()
+    builder = quantised.builder(1)
+    with torch.inference_mode():
+        builder.build(stage, images(), "key", builder.calibrated(stage, [images()], "key"))
+    arrays = [
+        onnx.numpy_helper.to_array(each) for each in onnx.load(builder._file("key", "int8")).graph.initializer
+    ]
+    builder.close()
+    weights = [array for array in arrays if array.dtype == "int8" and array.ndim > 1]
+    assert weights
+    assert max(2 * 255 * abs(array.astype(int)).max() for array in weights) < 2**15
