@@ -16,7 +16,7 @@ from typing import Any
 
 from analysis.runs.manifest import FILE as MANIFEST
 from pareto import COMMAND, __version__, dataset_names, profile_files
-from pareto.checked_sweep import check_sweep
+from pareto.checked_sweep import check_sweep, parse_requested
 from pareto.codecs.registry import is_own
 from pareto.errors import UserError
 from pareto.fleet.testbeds import several
@@ -185,7 +185,7 @@ def resumed_sweep(folder: Path, options: Mapping[str, Any]) -> Sweep:
             f"{folder} names files or hosts, and what a folder names is neither run nor read: give {which} again, "
             f"as in {resume_command(folder, recorded)}"
         )
-    wanted = parse_sweep({"model": recorded.models, **options})
+    wanted = parse_requested({"model": recorded.models, **options})
     from pareto.prepare import canonical
 
     try:

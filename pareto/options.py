@@ -243,7 +243,7 @@ _OPTIONS = (
     Option(
         "testbed",
         "Where it runs: local, a file that names SSH hosts, served:ADDRESS, or simulated (simulated:FILE), which "
-        "measures nothing. A sweep takes several, with commas: lab1.yaml,lab2.yaml,local.",
+        "measures nothing. A sweep takes several, with commas or in one file: lab1.yaml,lab2.yaml,local.",
         "local",
         group=HOSTS,
     ),

@@ -57,9 +57,9 @@ class ModelFacts:
     cuts to measure, a point for each link. input: dtypes of what it takes. own_inputs: whether its author makes that,
     and it is no image. notes: lines for the user. wire_shares: by codec, of each point's payload the share that it
     sends. codec_s: by codec, what encoding an image's payload at each point takes on this machine, and decoding it.
-    accuracy: by batch size, codec at work and split, as far as it is known beforehand. dtypes: of the tensors that
-    cross at each point; where that is not known, they are taken for floats. unfit: of a user's own codec, the points at
-    which it does not take what crosses.
+    accuracy: by batch size, codec at work, engine and split, as far as it is known beforehand. dtypes: of the tensors
+    that cross at each point; where that is not known, they are taken for floats. unfit: of a user's own codec, the
+    points at which it does not take what crosses.
     """
 
     points: tuple[tuple[str, int], ...]
@@ -71,7 +71,7 @@ class ModelFacts:
     notes: tuple[str, ...] = ()
     wire_shares: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     codec_s: Mapping[str, tuple[tuple[float, float], ...]] = field(default_factory=dict)
-    accuracy: Mapping[tuple[int, str, tuple[int, ...]], float] = field(default_factory=dict)
+    accuracy: Mapping[tuple[int, str, str, tuple[int, ...]], float] = field(default_factory=dict)
     dtypes: tuple[tuple[str, ...], ...] = ()
     nodes: tuple[int, ...] = ()
     unfit: Mapping[str, frozenset[int]] = field(default_factory=dict)
@@ -84,7 +84,7 @@ class ModelFacts:
 
     def accuracy_of(self, cell: Cell) -> float:
         """The accuracy of a cell as far as it is known beforehand; 1 where it is not."""
-        return self.accuracy.get((cell.batch_size, cell.codec, cell.cuts), 1.0)
+        return self.accuracy.get((cell.batch_size, cell.codec, cell.engine, cell.cuts), 1.0)
 
     def coding_s(self, cut: int, codec: str) -> tuple[float, float]:
         """What a codec takes to encode an image's payload at a point, and to decode it, as far as that is known."""
@@ -302,9 +302,10 @@ def some(
     networks: Mapping[str, Sequence[Profile]],
     number: int,
     wanted: Container[Cell],
+    done: Iterable[Cell] | None = None,
 ) -> Plan:
-    """These cells in a round of this number, in that round's order."""
-    return _rounds(sweep, models, networks, [number], lambda cell, _: cell in wanted)
+    """These cells in a round of this number, in that round's order. done: as of `Waits`."""
+    return _rounds(sweep, models, networks, [number], lambda cell, _: cell in wanted, done=done)
 
 
 def further(
@@ -334,8 +335,9 @@ def _rounds(
     is_due: Callable[[Cell, int], bool],
     *,
     fresh: bool = False,
+    done: Iterable[Cell] | None = None,
 ) -> Plan:
-    """The cells that are due in each of these rounds, in the round's order. fresh: as of `Waits`."""
+    """The cells that are due in each of these rounds, in the round's order. fresh, done: as of `Waits`."""
     trials = [
         _trial(cell, number, sweep, models, networks)
         for number in numbers
@@ -343,7 +345,7 @@ def _rounds(
         if is_due(cell, number)
     ]
     nodes = {name: model.nodes or _evenly(len(model.points)) for name, model in models.items()}
-    waits = Waits(sweep, nodes, networks, fresh=fresh)
+    waits = Waits(sweep, nodes, networks, fresh=fresh, done=done)
     return Plan(tuple(trial.after(waits.before_s(trial.cell, trial.round)) for trial in trials), sweep.trials)
 
 

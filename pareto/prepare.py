@@ -219,7 +219,7 @@ def _prepare(
     codecs = own.bound(computed, _cuts(model, splits), sweep.seed)
     shares: Mapping[str, tuple[float, ...]] = {}
     codec_s: Mapping[str, tuple[tuple[float, float], ...]] = {}
-    accuracy: dict[tuple[int, str, Split], float] = {}
+    accuracy: dict[tuple[int, str, str, Split], float] = {}
     file_bytes = 0
     dtypes = f"{JPEG}-decoded {recipe.input}" if sweep.source == JPEG else recipe.input
     built_by = [engines.parse(text) for text in sweep.engines]
@@ -244,7 +244,7 @@ def _prepare(
             raise UserError(f"--engine: {model.name}: {error}") from None
         calibration[batch_size] = expected.ranges
         shares, codec_s, qualities[batch_size] = expected.wire_shares, expected.codec_s, expected.qualities
-        of_size = coding.accuracies(expected.qualities, model, splits, codecs)
+        of_size = coding.accuracies(expected.qualities, model, splits, codecs, built_by)
         accuracy |= {(batch_size, *cell): share for cell, share in of_size.items()}
         tensors.pop("labels", None)
         files = {f"file{number}": file for number, file in enumerate(fed.feed.files(batch_size))}

@@ -248,7 +248,9 @@ def advise(
         return
     manifests = [run.manifest for run in runs.runs]
     frames = runs.trials, runs.stages
-    advised = advice(*frames, manifests, network, objective=best, where=where, model=model)
+    advised = advice(
+        *frames, manifests, network, objective=best, where=where, model=model, struck_off=runs.struck
+    )
     notes = []
     unmeasured = int(runs.struck["how"].eq("physics").sum())
     if unmeasured and not advised.ranking.profile:

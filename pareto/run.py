@@ -270,8 +270,8 @@ class Job:
             self.console.print(f"interrupted: {tally.trials}{of} trials are kept")
             code = 130
         except (Aborted, StoreError, TestbedError) as error:
-            if isinstance(error, TestbedError) and not tally.trials:
-                raise
+            if not isinstance(error, StoreError) and not tally.trials:  # no testbed could be had
+                raise TestbedError(str(error)) from None
             self.console.print(f"error: {error}", markup=False, soft_wrap=True)
             code, writable = 1, not isinstance(error, StoreError)
         except Exception:

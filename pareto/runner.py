@@ -377,18 +377,9 @@ class Runner:
 
     def _named(self, trial: Trial) -> Row:
         """The columns that say which trial a row is of, and where it was measured."""
-        cell = trial.cell
         return {
             "run": self.store.run,
-            "model": cell.model,
-            "point": cell.point,
-            "backend": cell.backend,
-            "netem": cell.netem,
-            "batch_size": cell.batch_size,
-            "codec": cell.codec,
-            "engine": cell.engine,
-            "in_flight_asked": cell.in_flight,
-            "prefetch_asked": str(cell.prefetch),
+            **trial.cell.columns,
             "round": trial.round,
             "testbed": self.testbed,
         }

@@ -10,6 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from analysis.naming import count
 from pareto import dataset_names
 from pareto.cell import Cell
 from pareto.codecs.registry import NONE
@@ -57,6 +58,8 @@ def plan(
         table.add_row("codecs", ", ".join(codec.text for codec in sweep.coding))
         for same in _same_codecs(plan, models):
             table.add_row("", same)
+    if sweep.engines != (EAGER,):
+        table.add_row("engines", ", ".join(sweep.engines))
     if sweep.batch_sizes != (1,):
         table.add_row("batch sizes", ", ".join(map(str, sweep.batch_sizes)))
     if sweep.depths != (AUTO,):
@@ -79,11 +82,11 @@ def plan(
     table.add_row("weights", sweep.weights + (f" (seed {sweep.seed})" if sweep.weights == "seeded" else ""))
     cells, rounds = {trial.cell for trial in plan.trials}, {trial.round for trial in plan.trials}
     grows = sweep.until is not None or sweep.budget is not None
-    which = f"{len(rounds)} of {sweep.trials} rounds{' to begin with' if grows else ''}"
+    which = f"{len(rounds)} of {count(sweep.trials, 'round')}{' to begin with' if grows else ''}"
     if rounds and max(rounds) > sweep.trials:
         which = f"what is left of round{'s' if len(rounds) > 1 else ''} {', '.join(map(str, sorted(rounds)))}"
     most = "up to " if sweep.search else ""
-    table.add_row("trials", f"{most}{len(plan.trials)}: {len(cells)} cells, {which}")
+    table.add_row("trials", f"{most}{len(plan.trials)}: {count(len(cells), 'cell')}, {which}")
     if sweep.search:
         table.add_row("search", "the likeliest cells first; what cannot be on the front is struck off")
     if grows:

@@ -1,6 +1,7 @@
 """A search on a run: what it measures next by the rows on disk, what it has struck off, and that in words.
 
-The cells of all codecs are searched together: a cell where no codec is at work competes on each one's front.
+The cells of all codecs are searched together: a cell where no codec is at work competes on each one's front. Each
+engine is searched by itself.
 """
 
 from __future__ import annotations
@@ -25,9 +26,10 @@ from pareto.search import Decision, Search, gaps
 from pareto.store import Row, Store
 from pareto.strikes import PHYSICS, Prospects, losses
 from pareto.sweep import Sweep
+from partitions.engines.registry import EAGER
 
-Group = tuple[str, str, int, str]
-"""What is the same for all cells that are searched together: a condition but for the codec; a search has one engine."""
+Group = tuple[str, str, int, str, str]
+"""What is the same for all cells that are searched together: a condition but for the codec."""
 OBJECTIVES = {"latency": "latency_s", "throughput": "throughput_ips"}
 NAMED = 3
 """Cells measured below their bounds that are named in a line."""
@@ -90,7 +92,12 @@ class Searching:
             for cell, is_due in zip(self._cells[group], decision.due, strict=True)
             if is_due
         }
-        return plan.some(self._sweep, self._models, self._networks, min(rounds), due)
+        done = [
+            cells[place]
+            for group, cells in self._cells.items()
+            for place in np.unique(np.nonzero(self._tables[group].tried)[1])
+        ]
+        return plan.some(self._sweep, self._models, self._networks, min(rounds), due, done)
 
     def further(self, conditions: Mapping[Condition, int]) -> Plan:
         """A round of what is not struck off in these conditions, each with the number of its own, after `update`.
@@ -177,16 +184,8 @@ class Searching:
                 rows.append(
                     {
                         "run": self._store.run,
-                        "model": cell.model,
-                        "point": cell.point,
+                        **cell.columns,
                         "point_name": cell.point_name,
-                        "backend": cell.backend,
-                        "netem": cell.netem,
-                        "batch_size": cell.batch_size,
-                        "codec": cell.codec,
-                        "engine": cell.engine,
-                        "in_flight_asked": cell.in_flight,
-                        "prefetch_asked": str(cell.prefetch),
                         "round": int(decision.when[number]),
                         "how": decision.strikes.how[number],
                         "latency_s": float(np.exp(at[number, 0])),
@@ -210,8 +209,9 @@ class Searching:
             ]
             if broken:
                 more = f" and {len(broken) - NAMED} more" if len(broken) > NAMED else ""
+                by = f" by {group[3]}" if group[3] != EAGER else ""
                 lines.append(
-                    f"{group[0]} at {group[1]}: {', '.join(broken[:NAMED])}{more} measured better than the "
+                    f"{group[0]} at {group[1]}{by}: {', '.join(broken[:NAMED])}{more} measured better than the "
                     "bound by the model profile: no cell is struck off by physics there; make the profile anew"
                 )
         return lines
@@ -254,8 +254,13 @@ class Searching:
         )
 
     def _foreseen(self, group: Group, cells: Sequence[Cell], profile: ModelProfile | None) -> Prospects:
-        _, netem, batch_size, in_flight = group
-        result = replace(Prospects.unknown(len(cells)), fronts=_fronts(cells), accuracy=self._accuracy(cells))
+        _, netem, batch_size, engine, in_flight = group
+        result = replace(
+            Prospects.unknown(len(cells)),
+            fronts=_fronts(cells),
+            accuracy=self._accuracy(cells),
+            moves=engine == EAGER,
+        )
         if profile is None:
             return result
         usual, best = predicting.networks(self._networks[netem])
@@ -269,7 +274,7 @@ class Searching:
             splits = np.array([cells[number].cuts for number in mine])
             foreseen = forecast.of(
                 profile, splits, usual, transport, batch_size, in_flight,
-                at_best=best, slack=slack, codec=codec,
+                at_best=best, slack=slack, codec=codec, engine=engine,
             )  # fmt: skip
             result.expected[mine] = losses(foreseen.latency_s, foreseen.throughput_ips)
             result.error[mine] = np.stack([foreseen.latency_error, foreseen.throughput_error], axis=1)
@@ -283,8 +288,8 @@ class Searching:
 
 
 def _group(condition: Condition) -> Group:
-    model, netem, batch_size, _, _, in_flight, _ = condition
-    return model, netem, batch_size, in_flight
+    model, netem, batch_size, _, engine, in_flight, _ = condition
+    return model, netem, batch_size, engine, in_flight
 
 
 def _fronts(cells: Sequence[Cell]) -> Bools | None:
@@ -318,7 +323,7 @@ class Trials:
     ) -> Trials:
         place = {(cell.point, cell.backend, cell.codec): number for number, cell in enumerate(cells)}
         key = tuple(map(str, group))
-        names = ("model", "netem", "batch_size", "in_flight_asked")
+        names = ("model", "netem", "batch_size", "engine", "in_flight_asked")
         mine = [
             row
             for row in rows

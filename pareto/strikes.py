@@ -63,7 +63,7 @@ class Prospects:
     known: such a cell is measured as if it were likely, and no physics strikes it off.
 
     fronts: cells x fronts, on which of them a cell may be; None: there is one, for all. accuracy: of each cell, known
-    beforehand; None: of all the same.
+    beforehand; None: of all the same. moves: whether bounds move with the machine's speed: not those of links alone.
     """
 
     expected: Floats
@@ -71,6 +71,7 @@ class Prospects:
     bound: Floats
     fronts: Bools | None = None
     accuracy: Floats | None = None
+    moves: bool = True
 
     @classmethod
     def unknown(cls, cells: int) -> Prospects:
@@ -270,6 +271,8 @@ class Look:
     @cached_property
     def _bounds(self) -> Floats:
         """The bounds, lower where the machine is faster than it was when they were made; never higher."""
+        if not self.prospects.moves:
+            return self.prospects.bound
         moved = self.levels - self.prospects.expected[self.cells]
         known = moved[~np.isnan(moved).any(axis=1)]
         return self.prospects.bound + (np.minimum(0.0, np.median(known, axis=0)) if len(known) else 0.0)

@@ -43,6 +43,7 @@ from pareto.worker.phases import Phase
 from pareto.worker.trial import figures, pace
 from partitions import costs
 from partitions import model as partitioned
+from partitions.engines import registry as engines
 
 BACKEND_S = {"tcp": 0.0001, "rpc": 0.0007}
 """What a backend adds to a request that crosses a link: about what it takes on an unshaped one."""
@@ -353,14 +354,18 @@ class Workers(AnyWorkers):
 
     def _usual_s(self, cell: Cell) -> list[float]:
         """The seconds of each host's units for a batch, without noise."""
-        key = cell.model, cell.cuts, cell.batch_size
+        key = cell.model, cell.cuts, cell.batch_size, cell.engine
         if key not in self._usual:
             model = self._models[cell.model]
             times = {
                 role: self._world.unit_times_s(role, cell.model, model.unit_flops) for role in self._hosts
             }
             spans = zip(times.values(), pairwise((0, *cell.cuts, len(model.unit_flops))), strict=True)
-            edge_s, *later_s = (cell.batch_size * sum(each[first:last]) for each, (first, last) in spans)
+            engine = engines.parse(cell.engine)
+            edge_s, *later_s = (
+                cell.batch_size * sum(each[first:last]) * self._world.engine_share(engine.of(role))
+                for role, (each, (first, last)) in zip(self._hosts, spans, strict=True)
+            )
             self._usual[key] = [edge_s / self._edge_cpu, *later_s]
         return self._usual[key]
 

@@ -96,7 +96,8 @@ class CodecStep(Keys):
 
 
 class World(Keys):
-    """A simulated testbed. loads: by role. codecs: by step. requests: the most of a phase; fewer make studies quick.
+    """A simulated testbed. loads: by role. codecs: by step. engines: the share of its time in
+    eager that a stage takes by each. requests: the most of a phase; fewer make studies quick.
 
     real_time: the share of its time that a simulation really takes, as for trying out a fleet."""
 
@@ -108,6 +109,9 @@ class World(Keys):
     faults: Faults = Faults()
     loads: dict[str, Load] = Field(default_factory=dict)
     codecs: dict[str, CodecStep] = Field(default_factory=dict)
+    engines: dict[str, Annotated[float, quantity(units.share, plain=True), Field(gt=0, le=10)]] = Field(
+        default_factory=dict
+    )
     requests: int = Field(default=5000, ge=2, le=5000)
     seed: int = Field(default=0, ge=0)
     real_time: Share = 0.0
@@ -119,6 +123,10 @@ class World(Keys):
 
     def codec_step(self, name: str) -> CodecStep:
         return self.codecs.get(name) or _USUAL_STEPS.get(name, CodecStep())
+
+    def engine_share(self, name: str) -> float:
+        """The share of its time in eager that a stage takes by an engine."""
+        return self.engines.get(name) or _USUAL_ENGINES.get(name, 1.0)
 
     def unit_times_s(self, role: str, model: str, flops: Iterable[int]) -> list[float]:
         """Seconds of each unit of a model on a host, one image: as the file of times says, else by its FLOPs."""
@@ -151,6 +159,9 @@ _USUAL_STEPS = {
     )
 }
 """About what they do on one core of a server (docs/performance.md)."""
+
+_USUAL_ENGINES = {"compile": 0.5, "onnx": 0.4}
+"""About what MobileNetV2 takes on one core (docs/engines.md)."""
 
 
 def load(name: str) -> World:

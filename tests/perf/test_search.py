@@ -17,6 +17,7 @@ NOISES = (
     *(("single", 0.03, ""), ("common", 0.03, ""), ("single", 0.1, ""), ("common", 0.1, "")),
     *(("single", 0.1, "ties"), ("common", 0.1, "ties"), ("single", 0.1, "drift"), ("common", 0.1, "drift")),
     *(("single", 0.1, "forecast"), ("common", 0.1, "forecast")),
+    *(("single", 0.03, "engine"), ("single", 0.1, "engine"), ("common", 0.1, "engine")),
     *(("tails", 0.1, ""), ("slowed", 0.1, ""), ("cells", 0.1, ""), ("single", 0.3, ""), ("common", 0.3, "")),
 )
 
@@ -36,6 +37,7 @@ def test_the_share_of_true_fronts(
             ties=of == "ties",
             drift=0.3 if of == "drift" else 0.0,
             off=3.0 if of == "forecast" else 1.0,
+            engine=of == "engine",
         )
         for seed in range(REPEATS)
     ]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis.fronts.shared_rounds import nondominated
+from analysis.prediction.forecast import BY_ENGINE
 from analysis.statistics.samples import Bools, Floats, Ints
 from pareto.search import Search
 from pareto.strikes import Prospects, losses
@@ -28,6 +29,9 @@ TIED = 3.0
 """Standard errors of a difference of two medians within which two cells are a tie."""
 SLOWED, SLOWED_BY = 0.05, 1.5
 """How many trials are slowed, and by which factor, where the noise is `slowed`."""
+ENGINE, OF_UNITS = (0.27, 1.26), 0.3
+"""Of another engine than the profile's: between which shares of its time there a host's stages take by it, all equally
+likely on a logarithmic scale; and the standard deviation of that of one unit."""
 CELLS = (0.03, 0.3)
 """Between which sizes the noise of `cells` differs, all equally likely on a logarithmic scale."""
 
@@ -54,20 +58,26 @@ CODECS = ((1.0, 0.0), (0.25, 2e-9), (0.15, 8e-9), (0.7, 20e-9), (0.5, 1e-9))
 class Truth:
     """`levels` and `bound`: cells x 2, as `pareto.strikes.losses`, without what noise adds to the bound.
 
-    fronts: cells x codecs, on which front each may be. accuracy: of each cell.
+    fronts: cells x codecs, on which front each may be. accuracy: of each cell. expected, error: of the forecast, as a
+    profile of another engine has them; otherwise `levels` and 0.
     """
 
     levels: Floats
     bound: Floats
+    expected: Floats
+    error: Floats
     fronts: Bools
     accuracy: Floats
 
 
-def landscape(rng: np.random.Generator, cells: int, *, ties: bool = False, codecs: int = 1) -> Truth:
+def landscape(
+    rng: np.random.Generator, cells: int, *, ties: bool = False, codecs: int = 1, engine: bool = False
+) -> Truth:
     """A model of random units that is cut between two hosts at each point, over two backends, through some codecs.
 
     cells: with each codec. ties: points in fours have the same units before them, so that all their figures are equal.
     The last point has one cell for all codecs. Each codec but the first costs some accuracy, at each point another one.
+    engine: what is measured runs by another engine than what was profiled, so that bounds count the link alone.
     """
     units = cells // 2 - 1
     share = rng.lognormal(0, 0.6, units)
@@ -78,25 +88,40 @@ def landscape(rng: np.random.Generator, cells: int, *, ties: bool = False, codec
         same = np.concatenate([np.arange(1, units) // 4 * 4, [units]])
         edge[1:], nbytes[1:] = edge[same], nbytes[same]
     slower = rng.uniform(4, 30)
+    later = (edge[-1] - edge) / slower
+    if engine:
+        by_engine = np.exp(rng.uniform(*np.log(ENGINE), 2)[:, None] + rng.normal(0, OF_UNITS, (2, units)))
+        then, after = np.pad(np.cumsum(by_engine * np.diff(edge), axis=1), ((0, 0), (1, 0)))
+        profiled, measured = (edge, later), (then, (after[-1] - after) / slower)
+    else:
+        profiled = measured = edge, later
     delay_s, rate = NETWORKS[rng.integers(len(NETWORKS))]
     crosses = nbytes > 0
-    levels, bound, fronts, accuracy = [], [], [], []
+    levels, bound, expected, errors, fronts, accuracy = [], [], [], [], [], []
     for codec, (sent, byte_s) in enumerate(CODECS[:codecs]):
         kept = crosses if codec else np.ones(len(nbytes), dtype=bool)
         line_s, coding_s = 8 * sent * nbytes / rate, byte_s * nbytes
         lost = rng.integers(0, 4, len(nbytes)) / 16 if codec else np.zeros(len(nbytes))
         for over_s in BACKENDS_S:
-            for faster, side in ((0.0, levels), (MARGIN, bound)):
-                stages = (1 - faster) * np.stack(
-                    [edge + coding_s, (edge[-1] - edge) / slower + coding_s / slower]
-                )
+            for faster, side, of in (
+                (0.0, levels, measured),
+                (MARGIN, bound, measured),
+                (0.0, expected, profiled),
+            ):
+                known = 0.0 if engine and faster else 1 - faster
+                stages = known * np.stack([of[0] + coding_s, of[1] + coding_s / slower])
                 adds_s = np.where(crosses, line_s + 2 * delay_s, 0) * (0.98 if faster else 1)
                 latency = stages.sum(axis=0) + adds_s + (0 if faster else over_s * crosses)
                 slowest = np.max([*stages, 0.98 * line_s if faster else line_s, latency / 64], axis=0)
-                side.append(losses(latency, 1 / slowest)[kept])
+                with np.errstate(divide="ignore"):  # a link alone takes nothing where nothing crosses
+                    side.append(losses(latency, 1 / slowest)[kept])
+            # Of the last ones, which are the forecast's.
+            unsure = BY_ENGINE * engine * np.stack(of)
+            longest = np.max([*(stages + unsure), slowest], axis=0)
+            errors.append(np.stack([np.hypot(*unsure) / latency, longest / slowest - 1], axis=1)[kept])
             fronts.append((~crosses[kept, None]) | (np.arange(codecs) == codec))
             accuracy.append(1 - lost[kept])
-    return Truth(*map(np.concatenate, (levels, bound, fronts, accuracy)))
+    return Truth(*map(np.concatenate, (levels, bound, expected, errors, fronts, accuracy)))
 
 
 def repeat(
@@ -109,6 +134,7 @@ def repeat(
     drift: float = 0.0,
     off: float = 1.0,
     codecs: int = 1,
+    engine: bool = False,
 ) -> Result:
     """One search. kind: the noise is a `single` trial's, or `common` to a round, of which its profile has one too.
 
@@ -118,7 +144,7 @@ def repeat(
     far off the forecast is as it says.
     """
     rng = np.random.default_rng([seed, cells])
-    truth = landscape(rng, cells, ties=ties, codecs=codecs)
+    truth = landscape(rng, cells, ties=ties, codecs=codecs, engine=engine)
     levels, count = truth.levels, 2 * ROUNDS
     cells = len(levels)
     common = noise if kind == "common" else 0.0
@@ -135,10 +161,11 @@ def repeat(
         figures += math.log(SLOWED_BY) * (rng.random((count, cells, 1)) < SLOWED)
     then = rng.normal(0, common, 2)
     known = Prospects(
-        levels + then + off * rng.normal(0, FORECAST_ERROR, levels.shape),
-        np.broadcast_to(FORECAST_ERROR, levels.shape),
-        truth.bound + then - FROM_MEDIAN * single,
+        truth.expected + then + off * rng.normal(0, FORECAST_ERROR, levels.shape),
+        np.hypot(FORECAST_ERROR, truth.error),
+        truth.bound if engine else truth.bound + then - FROM_MEDIAN * single,
         *((truth.fronts, truth.accuracy) if codecs > 1 else ()),
+        moves=not engine,
     )
     seen = np.full_like(figures, np.nan)
     search = Search(known, ROUNDS)

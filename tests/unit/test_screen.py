@@ -114,6 +114,21 @@ def test_the_plan_tells_what_was_asked_of_tcp(out: Console, wanted: dict[str, An
 
 
 @pytest.mark.parametrize(
+    ("wanted", "shown"),
+    [
+        ("eager", ""),
+        ("eager,edge=onnx,server=compile", "eager, edge=onnx+server=compile"),
+        ("edge=onnx,edge=compile", "edge=onnx, edge=compile"),
+    ],
+)
+def test_the_plan_tells_the_engines_as_they_were_understood(out: Console, wanted: str, shown: str) -> None:
+    sweep = make_sweep({"model": "mobilenet_v2", "netem": "wifi", "engine": wanted})
+    networks = {"wifi": profiles("wifi", 1)}
+    screen.plan(out, sweep, FACTS, networks, plan.make(sweep, FACTS, networks))
+    assert row_of(text(out), "engines") == shown
+
+
+@pytest.mark.parametrize(
     "wanted",
     [{"until": "5%"}, {"budget": "20min"}, {"until": "2.5%", "budget": "90s"}],
     ids=["until", "budget", "both"],

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from analysis.comparing.between_runs import compare
 from pareto.checked_sweep import make_sweep
 from pareto.hosts.host import TestbedError
 from pareto.networks import networks_of
@@ -22,6 +23,7 @@ from pareto.plan import ModelFacts
 from pareto.run import Job
 from pareto.searching import Searching, Trials
 from pareto.sweep import Sweep
+from partitions.engines.registry import ENGINES as ENTRIES
 from tests.program import command
 from tests.unit.simulated.worlds import MODEL, POINTS
 
@@ -304,7 +306,14 @@ def searching(rows: Rows, sweep: Sweep | None = None) -> Searching:
 
 def test_a_figure_that_stands_is_known_and_the_other_is_not() -> None:
     base = {"model": "m", "netem": "200ms-5mbit", "batch_size": "1", "in_flight_asked": "auto", "wall_s": "1"}
-    base |= {"point": "1", "backend": "tcp", "codec": "none", "latency_s": "2", "throughput_ips": "4"}
+    base |= {
+        "point": "1",
+        "backend": "tcp",
+        "codec": "none",
+        "engine": "eager",
+        "latency_s": "2",
+        "throughput_ips": "4",
+    }
     statuses = ("ok", "latency only", "throughput only", "invalid")
     rows = [{**base, "round": str(number), "status": each} for number, each in enumerate(statuses, 1)]
     made = searching(rows)
@@ -351,24 +360,97 @@ def test_what_strikes_a_cell_off_has_its_codec_or_none_at_work(coded: tuple[Path
         assert (*by, row["codec"]) in of_codec or (*by, "none") in of_codec
 
 
-def test_a_search_over_codecs_goes_on_from_wherever_it_was(coded: tuple[Path, str], tmp_path: Path) -> None:
-    shutil.copytree(coded[0], tmp_path, dirs_exist_ok=True)
-    run, trials = only_run(tmp_path), read(tmp_path, "trials.csv")
+def resumed(whole: Path, tmp_path: Path) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
+    """The trials of a search, and those of its copy that goes on from a third of them."""
+    shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
+    run, before = only_run(tmp_path), read(tmp_path, "trials.csv")
     lines = (run / "trials.csv").read_text().splitlines(keepends=True)
     (run / "trials.csv").write_text("".join(lines[: len(lines) // 3]))
-    named = ("--model", MODEL, "--testbed", f"simulated:{coded[0]}/world.yaml", "--figures", "none")
+    named = ("--model", MODEL, "--testbed", f"simulated:{whole}/world.yaml", "--figures", "none")
     again = command("--resume", str(run), *named)
     assert again.code == 0, again.err
-    assert Counter(
-        (*key(row), row["codec"], row["round"]) for row in read(tmp_path, "trials.csv")
-    ) == Counter((*key(row), row["codec"], row["round"]) for row in trials)
+    return before, read(tmp_path, "trials.csv")
+
+
+def test_a_search_over_codecs_goes_on_from_wherever_it_was(coded: tuple[Path, str], tmp_path: Path) -> None:
+    before, after = resumed(coded[0], tmp_path)
+    assert Counter((*key(row), row["codec"], row["round"]) for row in after) == Counter(
+        (*key(row), row["codec"], row["round"]) for row in before
+    )
+
+
+ENGINES = ("--engine", "eager,onnx,edge=onnx,server=compile")
+
+
+def by_engine(row: dict[str, str]) -> tuple[str, str, str]:
+    return (*key(row), row["engine"])
+
+
+@pytest.fixture(scope="module")
+def of_engines(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A search over engines, and what it printed."""
+    folder = tmp_path_factory.mktemp("engines")
+    done = command(*JOB, *ENGINES, "--trials", "3", *world(folder), "--out", str(folder / "out"))
+    assert done.code == 0, done.err
+    return folder, done.out
+
+
+def test_a_search_over_engines_has_the_front_of_each_of_them(
+    of_engines: tuple[Path, str], tmp_path: Path
+) -> None:
+    folder, out = of_engines
+    job = [word for word in JOB if word != "--search"]
+    every = command(*job, *ENGINES, "--trials", "3", *world(tmp_path), "--out", str(tmp_path / "out"))
+    assert every.code == 0, every.err
+    struck, trials = read(folder, "struck.csv"), read(folder, "trials.csv")
+    cells = set(map(by_engine, read(tmp_path, "trials.csv")))
+    assert set(map(by_engine, trials + struck)) == cells
+    assert f"{len(cells)} cells: " in " ".join(out.split())
+    assert {row["engine"] for row in struck if row["how"] == "physics"} == {row["engine"] for row in trials}
+    for row in struck:
+        assert (row["by_point"], row["by_backend"], row["engine"]) in set(map(by_engine, trials))
+    names = ["point", "backend", "setup"]
+    fronts = [set(best(each)[names].itertuples(index=False, name=None)) for each in (folder, tmp_path)]
+    assert fronts[0] == fronts[1]
+    assert len({setup for *_, setup in fronts[0]}) == 3
+    (note,) = [line for line in compare(only_run(folder), only_run(tmp_path)).notes if "struck off" in line]
+    off = {(row["point"], int(row["payload_bytes"]) and row["backend"], row["engine"]) for row in struck}
+    assert f"A: its search struck off {len(off)} cells" in note
+    assert len(trials) < 0.7 * len(read(tmp_path, "trials.csv"))
+
+
+def test_what_is_struck_off_of_one_engine_counts_of_another(of_engines: tuple[Path, str]) -> None:
+    folder, _ = of_engines
+    struck = set(map(by_engine, read(folder, "struck.csv")))
+    counts = {
+        by_engine(row): sum(by_engine(row) == by_engine(each) for each in read(folder, "trials.csv"))
+        for row in read(folder, "trials.csv")
+        if by_engine(row) not in struck
+    }
+    apart = {cell for cell in counts if any((*cell[:2], engine) in struck for engine in ("eager", "onnx"))}
+    assert apart, "no cell is struck off of one engine alone"
+    front = pd.read_csv(only_run(folder) / "front.csv", keep_default_na=False)
+    settled = {
+        (str(row["point"]), row["backend"], row["setup"].removeprefix("simulated ")): row["settled"]
+        for row in front.to_dict("records")
+    }
+    assert {settled[cell] for cell in apart} == {"measured"}
+
+
+def test_a_search_over_engines_goes_on_from_wherever_it_was(
+    of_engines: tuple[Path, str], tmp_path: Path
+) -> None:
+    before, after = resumed(of_engines[0], tmp_path)
+    assert Counter((*by_engine(row), row["round"]) for row in after) == Counter(
+        (*by_engine(row), row["round"]) for row in before
+    )
 
 
 def test_what_is_less_accurate_strikes_nothing_off() -> None:
     """The driver knows each codec's accuracy at each split before the first trial."""
     sweep = make_sweep({"model": "m", "trials": 2, "search": True, "backend": "tcp", "codec": "none,int8"})
     points = (("input", 9), ("mid", 5), ("late", 5), ("output", 0))
-    accuracy = {(1, "int8", (1,)): 0.5, (1, "int8", (2,)): 0.75}
+    accuracy = {(1, "int8", "eager", (1,)): 0.5, (1, "int8", "eager", (2,)): 0.75}
     facts = {
         "m": ModelFacts(
             points, 0.1, splits=((0,), (1,), (2,), (3,)), accuracy=accuracy,
@@ -428,6 +510,27 @@ def test_what_fails_in_a_session_is_not_due_again_in_it() -> None:
     assert part is not None
     assert {trial.round for trial in part.trials} == {2}
     assert {trial.cell.point for trial in part.trials} == {"0", "1", "2"}
+
+
+def test_stages_that_no_trial_had_yet_take_their_time_to_build() -> None:
+    sweep = make_sweep({"model": "m", "trials": 2, "search": True, "backend": "tcp", "engine": "compile"})
+    rows = [row(point, 1) | {"engine": "compile"} for point in (0, 1)]
+    waits_s = []
+    for known in (rows[:1], rows):
+        search = searching([*known, row(2, 1, "failed", "") | {"engine": "compile"}], sweep)
+        search.update()
+        part = search.part()
+        assert part is not None
+        waits_s.append({trial.cell.point: trial.waiting_s for trial in part.trials})
+    least_s = ENTRIES["compile"].stage_s
+    assert waits_s[0].keys() == {"1", "2"}
+    assert min(waits_s[0].values()) > least_s
+    assert waits_s[1]["2"] > least_s, "of the whole model"
+    whole = searching([*rows, row(2, 1) | {"engine": "compile"}], sweep)
+    whole.update()
+    second = whole.part()
+    assert second is not None
+    assert max(trial.waiting_s for trial in second.trials) < least_s
 
 
 @pytest.mark.parametrize("added", [(0,), (0, 2)])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -155,3 +157,13 @@ def test_one_front_of_all_is_what_there_is_without_codecs() -> None:
     assert one.chance.tolist() == other.chance.tolist()
     assert known.tiers.tolist() == with_one.tiers.tolist()
     assert Search(known, 2).prospects.members[0].tolist() == list(range(6))
+
+
+def test_bounds_of_links_alone_do_not_move_with_the_machine() -> None:
+    """Which is so much faster than forecast, as by another engine, that moved bounds would strike nothing off."""
+    known = of_fronts(*[FIRST] * 6)
+    look = looked_at(known, unmeasured=(2, 3))
+    faster = Look(replace(known, expected=LEVELS + 4), look.measured)
+    assert faster.strikes(np.zeros(6, dtype=bool), 1.0).how[[2, 3]].tolist() == ["", ""]
+    still = Look(replace(known, expected=LEVELS + 4, moves=False), look.measured)
+    assert still.strikes(np.zeros(6, dtype=bool), 1.0).how[[2, 3]].tolist() == [PHYSICS, PHYSICS]

@@ -75,6 +75,22 @@ def test_a_codec_takes_time_on_both_hosts_and_sends_less() -> None:
     assert coded["throughput_ips"] == pytest.approx(1 / (coded["edge_s"] + encode_s), rel=0.01)
 
 
+def test_an_engine_takes_its_share_of_the_time_on_the_hosts_that_have_it() -> None:
+    found = {
+        row["engine"]: row
+        for row in rows(
+            sweep(points="3", engine="eager,onnx,edge=onnx,server=compile"),
+            world(noise=STILL, engines={"onnx": "25%"}),
+        )
+    }
+    eager, onnx, both = found.values()
+    assert list(found) == ["eager", "onnx", "edge=onnx+server=compile"]
+    for role, share in (("edge", 0.25), ("server", 0.25)):
+        assert onnx[f"{role}_s"] == pytest.approx(share * eager[f"{role}_s"])
+    assert both["edge_s"] == onnx["edge_s"]
+    assert both["server_s"] == pytest.approx(0.5 * eager["server_s"]), "as usual"
+
+
 def test_hosts_between_decode_and_encode() -> None:
     wanted = sweep(points="2+4", hosts=3, codec="none,fp16")
     coded, plain = sorted(rows(wanted, world(noise=STILL)), key=lambda row: str(row["codec"]))

@@ -23,6 +23,7 @@ def test_quantities_have_their_units(tmp_path: Path) -> None:
         "noise: {kind: heavy, request: 10%, trial: 0, round: 0.05}\n"
         "link: {rate: 92%, delay: 3ms}\n"
         "faults: {failed: 2%, invalid: 1%, lost: edge, after: 20}\n"
+        "engines: {onnx: 40%}\n"
         "requests: 10\nseed: 7\n"
     )
     found = load(f"simulated:{tmp_path}/world.yaml")
@@ -30,6 +31,7 @@ def test_quantities_have_their_units(tmp_path: Path) -> None:
     assert (found.noise.request, found.noise.trial, found.noise.round) == (0.1, 0.0, 0.05)
     assert (found.link.rate, found.link.delay) == (0.92, 0.003)
     assert (found.faults.failed, found.faults.lost, found.faults.after) == (0.02, "edge", 20)
+    assert (found.engine_share("onnx"), found.engine_share("eager")) == (0.4, 1.0)
     assert (found.requests, found.seed) == (10, 7)
 
 
