@@ -54,7 +54,8 @@ def of_report(findings: Findings, folder: Path) -> dict[str, Any]:
     front = findings.front
     allowed = front[front["feasible"].astype(bool) & front["latency_s"].notna()]
     best = allowed.loc[allowed.groupby(CONDITION, dropna=False)["latency_s"].idxmin()]
-    best = best.assign(could_be_better=beside(best, findings.trials, findings.where))
+    rivals = beside(best, findings.trials, findings.where, findings.networks)
+    best = best.assign(could_be_better=rivals)
     return {
         "runs": [run.folder for run in findings.runs],
         "folder": folder,
@@ -112,6 +113,7 @@ def of_advice(advice: Advice, sentence: str, notes: list[str]) -> dict[str, Any]
             }
             for switch in ranked.crossovers
         ],
+        "better_elsewhere_unsure": sorted(ranked.unsure_along),
         "measured": advice.measured,
         "measured_here": ranked.profile,
         "extrapolated": advice.extrapolated,

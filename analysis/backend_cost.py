@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from scipy.optimize import nnls
 
 from analysis.statistics.samples import Bools, Floats
 from pareto.constants import GOODPUT, QUEUE_LEAST_BYTES
@@ -119,6 +118,8 @@ class BackendCost:
 
 def _line(nbytes: Floats, seconds: Floats, scale_s: Floats | None = None) -> tuple[float, float]:
     """a and b of a + b x bytes by least squares of the errors as shares of `scale_s`, neither below 0."""
+    from scipy.optimize import nnls  # takes long to import, and a run without a profile needs none of it
+
     scale_s = seconds if scale_s is None else scale_s
     terms = np.column_stack([np.ones_like(nbytes), nbytes])
     size = np.array([1.0, max(float(nbytes.max()), 1.0)])  # terms of like size

@@ -12,7 +12,7 @@ import pandas as pd
 from analysis import model_profile
 from analysis.advice import codecs
 from analysis.advice.advise import answers
-from analysis.advice.rivals import lacking
+from analysis.advice.lacking import lacking
 from analysis.comparing import bjontegaard, by_engine
 from analysis.comparing.paired import COLUMNS, paired
 from analysis.comparing.sentences import verdicts
@@ -28,6 +28,7 @@ from analysis.fronts.where import Where
 from analysis.model_profile import ModelProfile
 from analysis.points import competing
 from analysis.prediction import compared
+from analysis.prediction.network import Network, networks
 from analysis.runs.load import Run, Runs, joined, links
 from analysis.runs.manifest import within
 from analysis.runs.setups import SIMULATED
@@ -35,7 +36,7 @@ from analysis.runs.struck import with_struck
 from analysis.standing import sentences, status_words
 from analysis.statistics import host_load, noise, testbeds
 from analysis.statistics.stability import drifts, warnings
-from analysis.wording import place
+from analysis.wording import percent, place
 from pareto.errors import UserError
 
 FIGURE = ["model", "netem", "batch_size", "in_flight_asked", "setup"]
@@ -141,6 +142,11 @@ class Findings:
         return any(within(run.manifest, "sweep", "testbed") == "local" for run in self.runs)
 
     @property
+    def networks(self) -> dict[str, Network]:
+        """The profiles that are one delay and rate, by name."""
+        return networks((run.manifest for run in self.runs), strict=False)
+
+    @property
     def simulated(self) -> bool:
         """Whether the runs are simulated. Simulated runs are never joined with real ones."""
         return any(run.manifest.get(SIMULATED) for run in self.runs)
@@ -161,7 +167,8 @@ def find(
     rivals = competing(trials)
     step("finding the fronts")
     made = fronts(trials, options.objectives, options.where)
-    rows = made.front
+    known_networks = networks((run.manifest for run in known.runs), strict=False)
+    rows, gaps = lacking(made.front, trials, options.objectives, options.where, known_networks)
     step("comparing backends")
     drifting = drifts(rivals)
     findings = Findings(
@@ -191,7 +198,7 @@ def find(
     findings.prediction = compared.compared(compared.of_eager(findings.front, trials), profiles, manifests)
     findings.warnings += [
         *compared.faults(findings.prediction),
-        *lacking(rows, trials, options.objectives, options.where),
+        *gaps,
         *warnings(rows, drifting),
         *host_load.on_one_core(manifests),
         *host_load.beyond(rows, manifests),
@@ -205,7 +212,7 @@ def find(
     ]
     findings.notes += of_profiles
     findings.remarks += [*([CHANCE] if chance.any() else []), *of_profiles]
-    findings.answers += codecs.sentences(in_order, known.stages, manifests)
+    findings.answers += codecs.sentences(in_order, known.stages, manifests, known.struck)
     findings.testbeds = testbeds.agreement(trials)
     of_testbeds = list(testbeds.sentences(findings.testbeds))
     if findings.testbeds["differ"].any():
@@ -295,13 +302,13 @@ def best_points(rows: pd.DataFrame, name: str) -> Iterator[str]:
 
 
 def _held_back(row: pd.Series) -> str:
-    """Return `bound by edge-server out (busiest: edge, 86%)`, or `bound by edge (busy 86%)`."""
+    """Return `bound by edge-server out (busiest: edge, 86 %)`, or `bound by edge (busy 86 %)`."""
     if not row["bound_by"]:
         return "whose throughput is not known"
     if not row.get("busiest"):
         return f"bound by {row['bound_by']}"
     busy = "busy" if row["busiest"] == row["bound_by"] else f"busiest: {row['busiest']},"
-    return f"bound by {row['bound_by']} ({busy} {row['busiest_utilization']:.0%})"
+    return f"bound by {row['bound_by']} ({busy} {percent(row['busiest_utilization'])})"
 
 
 def _placed(row: pd.Series) -> str:

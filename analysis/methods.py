@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from analysis.escaping import short
-from analysis.naming import count
+from analysis.naming import backends, count, family
 from analysis.points import CELL, order
 from analysis.runs.load import Joined, links
 from analysis.runs.manifest import directions, section, sessions, within
@@ -22,6 +22,12 @@ from pareto.options import command
 HOST_FACTS = ("machine", "cpu", "device", "cuda", "governor")
 VERSIONS = {"kernel": "Linux", "python": "Python", "torch": "torch", "torchvision": "torchvision"}
 LOCAL = "local"
+_TRANSPORTS = {"tcp": "raw TCP sockets", "rpc": "PyTorch RPC"}
+_SHAPERS = {
+    "relay": "The links were shaped by a relay, a process in user space.",
+    "netem": "The links were shaped by the kernel's netem.",
+    "none": "The links were not shaped.",
+}
 MOST_NAMED = 12
 """Points, models or profiles that are named; of more, the number."""
 
@@ -79,9 +85,8 @@ def _subject(runs: Joined) -> Iterator[str]:
     if alone:
         yield "One host ran the whole model; nothing was split, and no link was crossed."
         return
-    backends = [backend for backend in trials["backend"].unique() if backend]
-    if backends:
-        yield f"Tensors crossed by {_and(backends)}."
+    if known := [backend for backend in backends(trials) if backend]:
+        yield f"Tensors crossed over {_and(map(_transport, known))}."
     for column, word in (("codec", "codecs"), ("engine", "engines")):
         values = [value for value in trials[column].unique() if value]
         if len(values) > 1 or set(values) - {"none", "eager"}:
@@ -124,11 +129,16 @@ def _place(runs: Joined) -> Iterator[str]:
         yield f"The {role} ran on {', '.join(filter(None, facts))}."
     shapers = _distinct(within(session, "testbed", "shaper") for session in each)
     if shapers:
-        yield f"The links' shaper was {shapers}."
+        yield _SHAPERS.get(shapers, f"The links' shaper was {shapers}.")
     for profile in dict.fromkeys(runs.trials["netem"]):
         for name in str(profile).split("+"):
             if words := _profile(name, manifests):
                 yield words
+
+
+def _transport(backend: str) -> str:
+    words = _TRANSPORTS.get(family(backend), "")
+    return f"{words} ({backend})" if words else backend
 
 
 def _profile(name: str, manifests: Sequence[Mapping[str, Any]]) -> str:

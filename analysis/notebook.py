@@ -47,4 +47,5 @@ def advise(
         objective=objective,
         where=where,
         model=model,
+        struck_off=known.struck,
     )

@@ -235,12 +235,14 @@ def nothing_crosses(rows: pd.DataFrame, trials: pd.DataFrame | None = None) -> p
     nothing = pd.Series(False, index=rows.index)
     if "payload_bytes" not in of:
         return nothing
-    keys = [name for name in _OF_POINT if name in rows and name in of]
-    points = of.loc[of["payload_bytes"] == 0, keys].astype("str").drop_duplicates()
-    if points.empty:
-        return nothing
+    is_empty = of["payload_bytes"] == 0
+    if trials is None:
+        nothing |= is_empty
     # First by the point alone, which leaves few: half a million rows are told apart by several texts.
-    near = rows["point"].isin(points["point"])
-    own = pd.MultiIndex.from_frame(rows.loc[near, keys].astype("str"))
-    nothing[near] = own.isin(pd.MultiIndex.from_frame(points))
+    near = rows["point"].isin(of.loc[is_empty, "point"]) & ~nothing
+    if near.any():
+        keys = [name for name in _OF_POINT if name in rows and name in of]
+        points = of.loc[is_empty, keys].astype("str").drop_duplicates()
+        own = pd.MultiIndex.from_frame(rows.loc[near, keys].astype("str"))
+        nothing[near] = own.isin(pd.MultiIndex.from_frame(points))
     return nothing

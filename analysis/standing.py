@@ -8,16 +8,16 @@ import numpy as np
 import pandas as pd
 
 from analysis.schema import STANDS, STATUSES, status_of
-from analysis.statistics.samples import Floats
+from analysis.statistics.samples import Ints
 
 OF_LATENCY = (
     *("latency_s", "latency_p95_s", "edge_s", "encode_s", "decode_s", "serialize_s", "network_s", "middle_s"),
-    *("server_s", "edge_slowdown", "server_slowdown", "latency_bound_s", "probed_latency_bound_s"),
+    *("server_s", "edge_slowdown", "server_slowdown", "probed_latency_bound_s"),
     *("edge_gpu_s", "server_gpu_s", "loaded_rate_bps", "sequential_ips"),
     *("compute_s", "slowdown"),
 )
 OF_THROUGHPUT = (
-    *("throughput_ips", "throughput_bound_ips", "probed_throughput_bound_ips", "bound_by", "busiest"),
+    *("throughput_ips", "probed_throughput_bound_ips", "bound_by", "busiest"),
     *("busiest_utilization", "loaded_latency_s", "loaded_latency_p95_s", "full_cores"),
     *("edge_core_percent", "server_core_percent"),
     *("utilization", "bubble_s", "core_percent"),
@@ -28,7 +28,9 @@ OF_BOTH = (
 )
 """Energy is of the throughput phase, and whose it is follows from the hosts' times in the latency phase."""
 UNTRUSTED = {"latency": (*OF_LATENCY, *OF_BOTH), "throughput": (*OF_THROUGHPUT, *OF_BOTH)}
-"""The columns of trials and stages that must not be trusted where a figure is not."""
+"""The columns of trials and stages that must not be trusted where a figure is not.
+
+Bounds are not among them: physics bounds the figure of a disturbed trial, too (`analysis.advice.rivals`)."""
 _ANY = frozenset(status for standing in STANDS.values() for status in standing)
 
 
@@ -59,7 +61,7 @@ def trusted(rows: pd.DataFrame, status: pd.Series | None = None) -> pd.DataFrame
     return rows
 
 
-def fewest(latency: Floats, throughput: Floats) -> Floats:
+def fewest(latency: Ints, throughput: Ints) -> Ints:
     """How many rounds both figures have, by how many each has; where one has none, those of the other."""
     return np.where((latency > 0) & (throughput > 0), np.minimum(latency, throughput), latency + throughput)
 

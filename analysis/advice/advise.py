@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from analysis.advice import engines
 from analysis.advice.observed import CELL, WORK, WORKLOAD, Observed, observe, workloads
 from analysis.advice.predict import Ensemble, Validation, advisable, validate
 from analysis.advice.ranking import TOSS_UP, Choice, Ranking, answer, ranking
-from analysis.advice.rivals import Tried
+from analysis.advice.rivals import Tried, with_bytes
 from analysis.engines import without_engine, work_names
+from analysis.fronts.cells import BOUNDS
 from analysis.fronts.quality import LIMITS
 from analysis.fronts.where import Where
 from analysis.naming import in_flight
@@ -24,7 +24,7 @@ from analysis.prediction.network import Network, networks
 from analysis.runs.manifest import input_type
 from analysis.standing import stands
 from analysis.statistics.noise import floors, over_engines
-from analysis.wording import ALONE, EDGE, KEEP, SERVER, interval, more, percent, place, rate
+from analysis.wording import ALONE, EDGE, KEEP, SERVER, interval, more, percent, rate
 from pareto.errors import UserError
 
 MOST = 50
@@ -68,6 +68,7 @@ def advise(
     where: str = "",
     model: str = "",
     seed: int = 0,
+    struck_off: pd.DataFrame | None = None,
 ) -> Advice:
     """The best point in a network, from the frames of `analysis.runs.load` and the manifests of those runs.
 
@@ -76,7 +77,8 @@ def advise(
     edge_peak_rss_bytes, agreement, ...), and on the workload (`batch_size == 8`). `model` may be left out where there
     is one. A constraint on quality (`analysis.fronts.quality.LIMITS`: `agreement >= 0.99`) makes all codecs compete;
     without one, a codec must be chosen among several, so that none wins by its losses. All engines compete
-    (`engine == "onnx"` chooses one), as the results of each are proven. The same input and seed, the same advice.
+    (`engine == "onnx"` chooses one), as the results of each are proven. struck_off: the cells that a search struck off
+    (`analysis.runs.struck`). The same input and seed, the same advice.
 
     Raises `UserError`, one line: no valid trial, a chain of hosts, a model that is not there or none named among
     several, more than one workload that satisfies `where`, or none.
@@ -86,7 +88,7 @@ def advise(
     unfit: list[UserError] = []
     refused: list[UserError] = []
     over_codecs = bool(Where.parse(where).columns & LIMITS)
-    for rows in workloads(of_model(trials, model), over_codecs=over_codecs, over_engines=True):
+    for rows in workloads(of_model(with_bytes(trials), model), over_codecs=over_codecs, over_engines=True):
         try:
             observed = observe(advisable(rows, known), stages, known)
         except UserError as error:
@@ -105,7 +107,13 @@ def advise(
                 model_error=validation.spread(objective),
                 seed=seed,
                 input_type=input_type(manifests, str(observed.cells["model"].iloc[0])),
-                tried=Tried(rows[rows["netem"] == at] if at else _bounded(rows, network), where),
+                tried=Tried(
+                    # Of another network all that is known is what its link takes.
+                    rows[rows["netem"] == at] if at else rows.drop(columns=list(BOUNDS), errors="ignore"),
+                    where,
+                    network,
+                    _struck(struck_off, _workload(rows), at),
+                ),
             )
             results.append((observed, ranked, validation))
         except UserError as error:
@@ -226,17 +234,13 @@ def answers(
     """
     known, floor = networks(manifests, strict=False), over_engines(floors(trials), trials)
     said: list[tuple[pd.Series, str, str]] = []
-    for rows in workloads(trials, over_engines=True):
+    for rows in workloads(with_bytes(trials), over_engines=True):
         if len(said) >= MOST:
             break
         ok = rows[stands(rows, "latency") & rows["latency_s"].notna()]
         ensemble = Ensemble.of(observe(ok, stages, known), floor) if len(ok) else None
         images = input_type(manifests, str(rows["model"].iloc[0]))
-        first = rows.iloc[0]
-        if (rows[WORK] != "").any():
-            first = pd.concat(
-                [first.drop("setup"), pd.Series({"setup": without_engine(rows.head(1)).iloc[0]})]
-            )
+        first = _workload(rows)
         for netem in rows["netem"].unique():
             if ensemble is None or netem not in ensemble.observed.places:
                 said.append((first, netem, "no valid trial"))
@@ -244,7 +248,6 @@ def answers(
             network = None if _is_chain(ensemble.observed) else known.get(netem)
             among = None if front is None else _feasible(front[front["netem"] == netem], rows)
             try:
-                settled = [] if struck_off is None else _places(struck_off, first, netem)
                 ranked = ranking(
                     ensemble,
                     network,
@@ -253,8 +256,9 @@ def answers(
                     netem,
                     among,
                     input_type=images,
-                    settled=settled,
-                    tried=Tried(rows[rows["netem"] == netem], where),
+                    tried=Tried(
+                        rows[rows["netem"] == netem], where, network, _struck(struck_off, first, netem)
+                    ),
                 )
             except UserError as error:
                 said.append((first, netem, str(error)))
@@ -269,20 +273,12 @@ def answers(
     return [*lines, f"and {left} more conditions: report on fewer runs to see them"] if left > 0 else lines
 
 
-def _bounded(rows: pd.DataFrame, network: Network) -> pd.DataFrame:
-    """The trials, with what the link alone bounds in another network: delays, and the bytes at its rates."""
-    out_s, back_s = (
-        8 * rows[name] / rate_bps
-        for name, rate_bps in (("payload_bytes", network.rate_bps), ("result_bytes", network.rate_back_bps))
-    )
-    if "wire_bytes" in rows:
-        out_s = out_s.where(rows["wire_bytes"].isna(), 8 * rows["wire_bytes"] / network.rate_bps)
-    crosses = rows["payload_bytes"] > 0
-    latency_s = (network.delay_s + network.delay_back_s + out_s + back_s).where(crosses, 0.0)
-    return rows.assign(
-        latency_bound_s=latency_s.where(rows["payload_bytes"].notna()),
-        throughput_bound_ips=rows["batch_size"] / np.maximum(out_s, back_s).where(crosses),
-    )
+def _workload(rows: pd.DataFrame) -> pd.Series:
+    """The first of a workload's rows; with several engines its setup is that without them."""
+    first = rows.iloc[0]
+    if (rows[WORK] == "").all():
+        return first
+    return pd.concat([first.drop("setup"), pd.Series({"setup": without_engine(rows.head(1)).iloc[0]})])
 
 
 def _plain_first(codec: str) -> tuple[bool, str]:
@@ -325,10 +321,14 @@ def _left(rows: pd.DataFrame) -> set[tuple[str, ...]]:
     return _cells(left, left[WORK])
 
 
-def _places(struck_off: pd.DataFrame, like: pd.Series, netem: str) -> list[str]:
-    """The places that a search struck off in a condition, in words."""
-    rows = struck_off[(struck_off["netem"] == netem) & (struck_off[WORKLOAD] == like[WORKLOAD]).all(axis=1)]
-    return [place(row) for row in rows.to_dict("records")]
+def _struck(struck_off: pd.DataFrame | None, like: pd.Series, netem: str) -> pd.DataFrame:
+    """What a search struck off of a workload in one network; in all, where that is none of the measured ones."""
+    if struck_off is None:
+        return pd.DataFrame()
+    if like[WORK]:
+        struck_off = struck_off.assign(setup=without_engine(struck_off))
+    of = struck_off[(struck_off[WORKLOAD] == like[WORKLOAD]).all(axis=1)]
+    return of[of["netem"] == netem] if netem else of.assign(how="")  # their bounds are of other networks
 
 
 def _is_chain(observed: Observed) -> bool:
@@ -362,6 +362,8 @@ def _gain(ranked: Ranking) -> str:
 def _elsewhere(ranked: Ranking) -> str:
     """The rates from which on another point pays."""
     parts = []
+    measured = "the points measured here"
+    is_unsure = "rate" in ranked.unsure_along
     for switch in ranked.crossovers:
         if switch.along != "rate":
             continue
@@ -372,8 +374,9 @@ def _elsewhere(ranked: Ranking) -> str:
         span = interval(switch.low, switch.high, rate)
         parts.append(f"{what} {pays} {at}{span}{', extrapolated' if switch.extrapolated else ''}")
     if parts:
-        return f"predicted: {', '.join(parts)}"
+        return f"predicted{f' among {measured}' * is_unsure}: {', '.join(parts)}"
     what = "a split" if _kind(ranked.best) == EDGE else "another point"
+    what = f"another of {measured}" if is_unsure else what
     return f"at this delay no link speed makes {what} faster (predicted)"
 
 

@@ -11,6 +11,7 @@ import pandas as pd
 
 from analysis.advice.advise import of_model
 from analysis.advice.observed import WORKLOAD, workloads
+from analysis.engines import EAGER, engines
 from analysis.fronts.where import Where
 from analysis.model_profile import ModelProfile, read
 from analysis.points import cuts
@@ -38,7 +39,8 @@ def kept(runs: Joined, network: Network, model: str = "", where: str = "") -> Ke
 
     It is chosen by where the runs' points have several cuts, as trials say nothing of other links there; and where a
     search struck cells off without a trial, unless it did so for this very network. None, too, where the trials are of
-    several workloads or went through a codec, or the constraint is on what no profile knows. Raises UserError.
+    several workloads, went through a codec or ran by another engine than eager, or the constraint is on what no profile
+    knows. Raises UserError.
     """
     trials = of_model(runs.trials, model)
     groups = list(workloads(trials))
@@ -49,7 +51,8 @@ def kept(runs: Joined, network: Network, model: str = "", where: str = "") -> Ke
     unmeasured = _unmeasured(runs, trials)
     is_measured = any(each.same(network) for each in networks(manifests, strict=False).values())
     chained = any(len(cuts(point)) > 1 for point in trials["point"].unique())
-    if first["codec"] not in ("", "none") or not (chained or (unmeasured and not is_measured)):
+    plain = first["codec"] in ("", "none") and (engines(trials) == EAGER).all()
+    if not plain or not (chained or (unmeasured and not is_measured)):
         return None
     batch_size = int(first["batch_size"])
     folders = [folder for run in runs.runs for folder in in_run(run.folder)]

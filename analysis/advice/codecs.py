@@ -11,11 +11,11 @@ import numpy as np
 import pandas as pd
 
 from analysis.advice.crossovers import RATES_BPS, STEPS
-from analysis.advice.observed import observe, workloads
+from analysis.advice.observed import OVER_CODECS, observe, workloads
 from analysis.advice.predict import Ensemble, Predictor, advisable
 from analysis.fronts.quality import SAME_OUTPUT, WORDS, is_none, span
 from analysis.naming import in_flight
-from analysis.points import STANDS_FOR
+from analysis.points import NO_CODEC, STANDS_FOR
 from analysis.prediction.network import Network, networks
 from analysis.schema import BETWEEN
 from analysis.statistics.noise import Floors, floors
@@ -50,7 +50,7 @@ def pays(central: Predictor, by_round: Predictor, present: Bools, network: Netwo
     The cells are of several codecs. Against it stand the points without a codec and those where nothing crosses.
     by_round: the same cells from each round alone; present: rounds x cells, which of these were measured.
     """
-    plain = (is_none(central.cells["codec"]) | central.cells["backend"].eq("")).to_numpy()
+    plain = _plain(central.cells).to_numpy()
     if not plain.any():
         return []
     rates = np.geomspace(*RATES_BPS, STEPS)
@@ -118,14 +118,18 @@ def _interval(ahead: Floats, rates: Floats, end: float, *, begins: bool) -> tupl
 
 
 def sentences(
-    trials: pd.DataFrame, stages: pd.DataFrame, manifests: Sequence[Mapping[str, Any]]
+    trials: pd.DataFrame,
+    stages: pd.DataFrame,
+    manifests: Sequence[Mapping[str, Any]],
+    struck_off: pd.DataFrame | None = None,
 ) -> list[str]:
     """A line for each workload and profile of one delay and rate that was measured with several codecs: from what rate
     on each of them pays, at that profile's delay. Takes the frames of `analysis.runs.load` and the runs' manifests.
 
     Predicted from the measured stages, bytes and times to encode, as all advice is. `may`: the rounds do not agree, or
     are too few for an interval; an end without an interval is as unsure. What a codec costs in accuracy is said with
-    it.
+    it. Where points have no valid trial there, or a search struck them off (`analysis.runs.struck`), it is said to be
+    among those measured; of a codec without a valid trial there is nothing to say.
     """
     if trials["codec"].nunique() < 2:
         return []
@@ -133,12 +137,16 @@ def sentences(
     lines: list[str] = []
     for rows in workloads(trials, over_codecs=True):
         if rows["codec"].nunique() > 1:
-            lines += _of_workload(rows, stages, known, floor)
+            lines += _of_workload(rows, stages, known, floor, struck_off)
     return lines[:MOST]
 
 
 def _of_workload(
-    rows: pd.DataFrame, stages: pd.DataFrame, known: Mapping[str, Network], floor: Floors
+    rows: pd.DataFrame,
+    stages: pd.DataFrame,
+    known: Mapping[str, Network],
+    floor: Floors,
+    struck_off: pd.DataFrame | None,
 ) -> Iterator[str]:
     try:
         ensemble = Ensemble.of(observe(advisable(rows, known), stages, known), floor)
@@ -149,12 +157,37 @@ def _of_workload(
         central, by_round = ensemble.measured(netem, network)
         present = ensemble.blocks.at(netem).present
         here = np.flatnonzero((ensemble.observed.at(netem).rounds > 0) & (present.any(axis=0)))
-        made = pays(central.only(here), by_round.only(here), present[:, here], network)
-        head = f"{_title(rows.iloc[0], netem)}, predicted at its delay"
+        measured = central.only(here)
+        if not _plain(measured.cells).any():
+            continue
+        made = pays(measured, by_round.only(here), present[:, here], network)
+        among = ", among the points measured here" if _lacks(measured.cells, rows, struck_off, netem) else ""
+        head = f"{_title(rows.iloc[0], netem)}, predicted at its delay{among}"
         if made:
             yield f"{head}: {'; '.join(_said(each, central.cells) for each in made)}"
-        if none := sorted(_codecs(central.cells) - {each.codec for each in made}):
+        if none := sorted(_codecs(measured.cells) - {each.codec for each in made}):
             yield f"{head}: {', '.join(none)} {'pays' if len(none) == 1 else 'pay'} at no rate"
+
+
+def _plain(cells: pd.DataFrame) -> pd.Series:
+    """Which cells a codec has to beat: those without one, and those where nothing crosses."""
+    plain: pd.Series = is_none(cells["codec"]) | cells["backend"].eq("")
+    return plain
+
+
+def _lacks(cells: pd.DataFrame, rows: pd.DataFrame, struck_off: pd.DataFrame | None, netem: str) -> bool:
+    """Whether the cells lack a point that was tried with a codec in some network, or struck off in this one."""
+    tried = rows[["codec", "point"]]
+    if struck_off is not None and len(struck_off):
+        off = struck_off[(struck_off[OVER_CODECS] == rows.iloc[0][OVER_CODECS]).all(axis=1)]
+        off = off[off["netem"] == netem]
+        codec = off["codec"].where(off["payload_bytes"] > 0, NO_CODEC)
+        tried = pd.concat([tried, off[["point"]].assign(codec=codec)])
+    every, known = (
+        set(each[["codec", "point"]].astype("str").itertuples(index=False, name=None))
+        for each in (tried, cells)
+    )
+    return bool(every - known)
 
 
 def _codecs(cells: pd.DataFrame) -> set[str]:

@@ -17,6 +17,8 @@ from analysis.statistics.samples import Bools, Floats, interval
 RATES_BPS = (1e4, 1e11)
 DELAYS_S = (1e-5, 2.0)
 """No crossover is looked for beyond these ranges: no network is there."""
+RANGES = {"rate": ("rate_bps", RATES_BPS), "delay": ("delay_s", DELAYS_S)}
+"""Along what crossovers are looked for: the field of a network, and its range."""
 STEPS = 401
 """Places looked at from one end of a range to the other, in equal ratios; a crossover between two is then found to
 rounding. A point that is best between two of them only is not seen."""
@@ -60,7 +62,7 @@ def crossovers(
     """
     result = []
     points = named_points(central)
-    for along, field, ends in (("rate", "rate_bps", RATES_BPS), ("delay", "delay_s", DELAYS_S)):
+    for along, (field, ends) in RANGES.items():
         here = min(max(getattr(network, field), ends[0]), ends[1])
         span = [getattr(each, field) for each in measured]
         for upwards, end in ((True, ends[1]), (False, ends[0])):

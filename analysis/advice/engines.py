@@ -45,7 +45,7 @@ def sentence(
                 "",
                 profile,
                 cells if among is None else cells & set(among),
-                tried=Tried(own[own["netem"] == profile], where),
+                tried=Tried(own[own["netem"] == profile], where, network),
             )
         except UserError:
             continue  # no valid trial of it is left

@@ -82,7 +82,8 @@ class Ranking:
     rounds: how many the best has. profile: the measured profile that the figures are of, empty if they are predicted.
     unsure: why no probability is stated, empty where one is. unmeasured: which of `all on the server`
     and `all on the edge` were not tried, so that a cut was not compared with them. rivals: what was tried, has no valid
-    trial, and could be better.
+    trial, and could be better. unsure_along: along what (`rate`, `delay`) crossovers are of the ranked points alone, as
+    what was struck off here, or has no valid trial, could be better somewhere.
     """
 
     choices: tuple[Choice, ...]
@@ -93,6 +94,7 @@ class Ranking:
     unsure: str
     unmeasured: tuple[str, ...] = ()
     rivals: tuple[Rival, ...] = ()
+    unsure_along: frozenset[str] = frozenset()
 
     @property
     def best(self) -> Choice:
@@ -135,7 +137,6 @@ def ranking(
     model_error: float = 0.0,
     seed: int = 0,
     input_type: str = "",
-    settled: Collection[str] = (),
     tried: Tried | None = None,
 ) -> Ranking:
     """All points that satisfy `where` in this network, and are `among` these (`analysis.advice.observed.CELL`), if that
@@ -144,10 +145,9 @@ def ranking(
     With `profile`, the name of one that is this network, the figures are those measured there, of the points measured
     there. Crossovers are those of the predictions, as the map of networks has them, where these put the same point
     first here; else of a model scaled to what was measured. With a profile and no network (a link that changes, a
-    chain) there are none. input_type: dtypes of the inputs, for the words. settled: places
-    (`analysis.wording.place`) that are known to be worse, and need no trial to compare with. tried: all trials that
+    chain) there are none. input_type: dtypes of the inputs, for the words. tried: all trials that
     were made here, valid or not: of a point without a valid one its bound says whether it could be better. Where one
-    could, no probability of being the best holds.
+    could, no probability of being the best holds. What a search struck off here is worse here.
 
     Probabilities are of draws of what each point may take in truth (`analysis.statistics.posterior`): by what each
     round by itself says, by the run's noise floor, and, where it is predicted, by `model_error`, a standard deviation
@@ -187,6 +187,7 @@ def ranking(
     by_cell = _choices(central, by_round, present[:, kept], conditions, shares, input_type)
     ranked = np.argsort(costs, kind="stable")
     switches: list[Crossover] = []
+    unsure_along: frozenset[str] = frozenset()
     if network is not None:
         measured = [observed.networks[name] for name in observed.profiles]
         model, model_by_round = (each.only(kept) for each in ensemble.predicted)
@@ -195,6 +196,7 @@ def ranking(
             model, model_by_round = central, by_round
         present_there = blocks.present[:, kept]
         switches = crossovers(model, model_by_round, present_there, network, objective, measured)
+        unsure_along = tried.unsure_along(model, network, objective) if tried is not None else unsure_along
     choices = tuple(by_cell[cell] for cell in ranked)
     best_rounds = int(rounds[kept][ranked[0]])
     unsure = ""
@@ -202,12 +204,29 @@ def ranking(
         unsure = sentence(rivals, objective)
     elif math.isnan(choices[0].probability):
         unsure = _unsure(best_rounds, model_error)
+    elif choices[0].probability < LIKELY <= (likeliest := max(choices, key=_by_probability)).probability:
+        # Medians over unlike rounds are no comparison.
+        unsure = f"within the rounds that both have {likeliest.place} is better, {likeliest.sureness}"
     elif np.sort(np.nan_to_num(shares))[-NAMED:].sum() < EVEN:
         unsure = "too many come too close to say how sure"
-    places = [*settled, *(place(row) for row in observed.cells[rounds > 0].to_dict("records"))]
-    places += [] if tried is None else [place(row) for row in tried.lost().to_dict("records")]
+    others = [] if tried is None else [tried.lost(), tried.struck]
+    places = [place(row) for rows in (observed.cells[rounds > 0], *others) for row in rows.to_dict("records")]
     unmeasured = tuple(end for end in (SERVER, EDGE) if not any(name.startswith(end) for name in places))
-    return Ranking(choices, by_cell, tuple(switches), profile, best_rounds, unsure, unmeasured, tuple(rivals))
+    return Ranking(
+        choices,
+        by_cell,
+        tuple(switches),
+        profile,
+        best_rounds,
+        unsure,
+        unmeasured,
+        tuple(rivals),
+        unsure_along,
+    )
+
+
+def _by_probability(choice: Choice) -> float:
+    return float(np.nan_to_num(choice.probability))
 
 
 def _unsure(rounds: int, model_error: float) -> str:

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
 
-from analysis.advice.observed import CELL, WORK
-from analysis.fronts.objectives import DEFAULT
+from analysis.advice.crossovers import RANGES, STEPS
+from analysis.advice.observed import CELL, WORK, WORKLOAD
+from analysis.advice.predict import Predictor
+from analysis.fronts.cells import BOUNDS
 from analysis.fronts.where import Where
-from analysis.naming import condition_title
-from analysis.points import CONDITION, NO_CODEC, NONE, competing, cuts, nothing_crosses
+from analysis.points import BUT_CODEC, CONDITION, NO_CODEC, NONE, competing, cuts, nothing_crosses
+from analysis.prediction.formula import Conditions, Payloads, Values, carrying_s, occupied_s
+from analysis.prediction.network import Network
 from analysis.standing import stands
+from analysis.statistics.samples import Floats
 from analysis.wording import duration, place
+from pareto.constants import GOODPUT
 
-FIGURES = {
-    "latency": ("latency_s", "latency_bound_s"),
-    "throughput": ("throughput_ips", "throughput_bound_ips"),
-}
+FIGURES = dict(
+    zip(("latency", "throughput"), ((figure, bound) for bound, figure in BOUNDS.items()), strict=True)
+)
 """What is measured of each objective, and the column of its bound."""
 MOST_NAMED = 3
 
@@ -40,17 +44,21 @@ class Rival:
 @dataclass(frozen=True)
 class Tried:
     """The trials of one condition, valid or not, of several codecs or engines if they compete; columns as in
-    trials.csv. where: a constraint (`analysis.fronts.where`): cells that it rules out are no rivals.
+    trials.csv. where: a constraint (`analysis.fronts.where`): cells that it rules out are no rivals. network: of the
+    condition, where it is one delay and rate. struck: what a search struck off there (`analysis.runs.struck`).
     """
 
     trials: pd.DataFrame
     where: str = ""
+    network: Network | None = None
+    struck: pd.DataFrame = field(default_factory=pd.DataFrame)
 
     def lost(self, objective: str = "latency") -> pd.DataFrame:
         """One row a cell that was tried and has no valid figure of an objective.
 
-        The rows have what is the same for all trials of a cell, the best that its bounds allow, and `whole`: no cell of
-        its point has a figure.
+        The rows have what is the same for all trials of a cell, the best that it can be (its bounds; where no trial
+        got so far as to have any, those of its point over another backend, or of the link alone; what was measured of
+        the other objective, where that is valid), and `whole`: no cell of its point has a figure.
         """
         figure, _ = FIGURES[objective]
         rows = competing(self.trials)
@@ -60,19 +68,71 @@ class Tried:
             codec=rows["codec"].astype("str").where(~alone, NO_CODEC),
             engine=rows.get(WORK, ""),
         )
-        bounds = [bound for _, bound in FIGURES.values()]
-        rows = rows.reindex(columns=[*dict.fromkeys([*rows, *bounds])])
+        (other,) = FIGURES.keys() - {objective}
+        rows = rows.reindex(columns=[*dict.fromkeys([*rows, *BOUNDS])])
         has = stands(rows, objective) & rows[figure].notna()
+        if has.all():
+            return rows.head(0).assign(whole=True)
+        same = [rows[name] for name in CELL if name != "backend"]
+        for bound, best, by_link in zip(BOUNDS, ("min", "max"), self._by_link(rows), strict=True):
+            of_point = rows[bound].groupby(same, observed=True).transform(best)
+            rows[bound] = rows[bound].fillna(of_point).fillna(by_link)
+        measured, bound = FIGURES[other]
+        rows[bound] = rows[measured].where(stands(rows, other)).fillna(rows[bound])
         has_cell = has.groupby([rows[name] for name in CELL], observed=True).transform("any")
         has_point = has.groupby(rows["point"], observed=True).transform("any")
         groups = rows.assign(whole=~has_point)[~has_cell].groupby(CELL, observed=True, sort=False)
-        least, most = (groups[name] for name in bounds)
+        least, most = (groups[name] for name in BOUNDS)
         cells = (
-            groups.first().assign(**dict(zip(bounds, (least.min(), most.max()), strict=True))).reset_index()
+            groups.first().assign(**dict(zip(BOUNDS, (least.min(), most.max()), strict=True))).reset_index()
         )
         # What was measured cannot be trusted: it decides about no constraint.
         unknown = cells.assign(**{name: np.nan for name, _ in FIGURES.values()})
         return cells[~Where.parse(self.where).fails(unknown)]
+
+    def _by_link(self, rows: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
+        """What the link alone bounds, latency and throughput; NaN where the bytes, or the link, are not known."""
+        known = rows["payload_bytes"].notna() if self.network else pd.Series(False, index=rows.index)
+        if self.network is None or not known.any():
+            return (pd.Series(np.nan, index=rows.index),) * 2
+        latency_s, image_s = (link_s(rows, each, **vars(self.network)) for each in FIGURES)
+        with np.errstate(divide="ignore"):
+            throughput_ips = pd.Series(1 / image_s, index=rows.index)
+        return pd.Series(latency_s, index=rows.index).where(known), throughput_ips.where(
+            rows["payload_bytes"] > 0
+        )
+
+    def unsure_along(self, model: Predictor, network: Network, objective: str) -> frozenset[str]:
+        """Along what (`rate`, `delay`) another point than the model's could be best somewhere: one that was struck off
+        in this network, or has no valid figure.
+        """
+        lost = self.lost(objective)
+        struck = self.struck.reindex(
+            columns=["point", "payload_bytes", "codec", "how", "latency_s", "batch_size"]
+        )
+        # What a codec sends there is not known, nor how fast it is where it was struck off by rounds.
+        plain = struck["codec"].isin(["", NO_CODEC])
+        struck = struck.assign(
+            payload_bytes=struck["payload_bytes"].where(plain, 0.0),
+            latency_bound_s=struck["latency_s"].where(struck["how"] == "physics"),
+        )
+        cells = pd.concat([each for each in (lost, struck) if len(each)] or [lost])
+        # Over which backend a point is better does not hang on the network.
+        cells = cells[~cells["point"].isin(model.cells["point"])]
+        if cells.empty:
+            return frozenset()
+        fixed_s = 0.0
+        if objective == "latency":
+            beyond_s = cells["latency_bound_s"].to_numpy(float) - link_s(cells, objective, **vars(network))
+            fixed_s = np.maximum(np.nan_to_num(beyond_s), 0.0)
+        found = set()
+        for along, (column, ends) in RANGES.items():
+            places = np.geomspace(*ends, STEPS)
+            best = model.cost(objective, **vars(network) | {column: places}).min(axis=-1)
+            bounds = fixed_s + link_s(cells, objective, **vars(network) | {column: places})
+            if (bounds < best[:, None]).any():
+                found.add(along)
+        return frozenset(found)
 
     def rivals(self, best: float, objective: str = "latency") -> list[Rival]:
         """The cells without a valid figure of which it is open whether they are better than the best of the others.
@@ -86,6 +146,33 @@ class Tried:
             Rival(str(row["point"]), place(row), bool(row["whole"]), float(row[bound]))
             for row in cells[~worse].to_dict("records")
         ]
+
+
+def with_bytes(trials: pd.DataFrame) -> pd.DataFrame:
+    """The trials, with what crosses at their points where they failed before they knew: the same in every network."""
+    columns = [name for name in ("payload_bytes", "result_bytes", "wire_bytes") if name in trials]
+    if not (lacking := trials[columns].isna()).any(axis=None):
+        return trials
+    same = [name for name in (*BUT_CODEC, "codec", "point") if name in trials and name != "netem"]
+    known = trials.groupby(same, dropna=False, observed=True)[columns].transform("min")
+    return trials.assign(**{name: trials[name].where(~lacking[name], known[name]) for name in columns})
+
+
+def link_s(cells: pd.DataFrame, objective: str, **conditions: Values) -> Floats:
+    """Seconds that the link alone takes of a request, or of an image (throughput): conditions x cells, 0 where the
+    bytes are not known. conditions: those of `Network`.
+    """
+    cells = cells.reindex(columns=["payload_bytes", "wire_bytes", "result_bytes", "batch_size"])
+    out = cells["wire_bytes"].fillna(cells["payload_bytes"]).to_numpy(float)
+    payloads = Payloads(out[:, None], cells["result_bytes"].fillna(0.0).to_numpy(float)[:, None])
+    # Headers do not count: a rate is on the wire.
+    plain = {
+        name: np.asarray(value / GOODPUT if "rate" in name else value)[..., None, None]
+        for name, value in conditions.items()
+    }
+    if objective == "latency":
+        return carrying_s(payloads, Conditions(**plain))
+    return np.asarray(occupied_s(payloads, Conditions(**plain)) / cells["batch_size"].to_numpy(float))
 
 
 def sentence(rivals: Sequence[Rival], objective: str = "latency") -> str:
@@ -110,38 +197,34 @@ def sentence(rivals: Sequence[Rival], objective: str = "latency") -> str:
     return f"{text}: {whose} {bound}"
 
 
-def beside(best: pd.DataFrame, trials: pd.DataFrame, where: str = "") -> list[str]:
+def absent(observed: pd.DataFrame, trials: pd.DataFrame, struck: pd.DataFrame) -> str:
+    """`Points 9 and 21 have no valid trial in any network, and may be better somewhere`; nothing if all have one.
+
+    observed: the cells of a workload that predictions are made of. trials: all that were made of it. struck: what a
+    search struck off (`analysis.runs.struck`).
+    """
+    first = trials[WORKLOAD].head(1).to_dict("records")
+    off = struck[(struck[WORKLOAD] == pd.Series(first[0])).all(axis=1)] if first and len(struck) else struck
+    tried = {*trials["point"].astype("str"), *(off["point"].astype("str") if len(off) else ())}
+    points = sorted(tried - set(observed["point"].astype("str")), key=cuts)
+    if not points:
+        return ""
+    if len(points) == 1:
+        return f"Point {points[0]} has no valid trial in any network, and may be better somewhere"
+    named = f"{', '.join(points[:-1])} and {points[-1]}"
+    return f"Points {named} have no valid trial in any network, and may be better somewhere"
+
+
+def beside(
+    best: pd.DataFrame, trials: pd.DataFrame, where: str = "", networks: Mapping[str, Network] | None = None
+) -> list[str]:
     """`sentence` for each of these rows of a front, which has the least latency of its condition."""
-    tried = dict(iter(trials.groupby(CONDITION, dropna=False, observed=True)))
+    tried = {
+        key: Tried(rows, where, (networks or {}).get(str(key[CONDITION.index("netem")])))
+        for key, rows in with_bytes(trials).groupby(CONDITION, dropna=False, observed=True)
+    }
     return [
-        sentence(Tried(tried[key], where).rivals(latency_s)) if key in tried else ""
+        sentence(tried[key].rivals(latency_s)) if key in tried else ""
         for *key_, latency_s in best[[*CONDITION, "latency_s"]].itertuples(index=False, name=None)
         if (key := tuple(key_))
     ]
-
-
-def lacking(
-    front: pd.DataFrame, trials: pd.DataFrame, objectives: Sequence[str], where: str
-) -> Iterator[str]:
-    """At most a line: which cells lack a valid latency or throughput, and could be on the front of their condition.
-
-    front: as from `analysis.fronts.front.front`. A cell could not that is dominated at its bounds by a measured one.
-    Bounds are of latency and throughput: where there is another objective, they rule out nothing.
-    """
-    found: list[str] = []
-    conditions = front[CONDITION].drop_duplicates()
-    for condition, tried in trials.groupby(CONDITION, dropna=False, observed=True):
-        cells = pd.concat([Tried(tried, where).lost(name) for name in FIGURES]).drop_duplicates(CELL)
-        rows = front[(front[CONDITION] == pd.Series(condition, index=CONDITION)).all(axis=1)]
-        measured = rows[rows["feasible"].astype(bool)][[figure for figure, _ in FIGURES.values()]].dropna()
-        for cell in cells.to_dict("records") if len(measured) else ():
-            (least_s, most_ips) = (cell[bound] for _, bound in FIGURES.values())
-            ahead = (measured["latency_s"] <= least_s) & (measured["throughput_ips"] >= most_ips)
-            if not (ahead.any() and tuple(objectives) == DEFAULT):
-                where_it_is = f" ({condition_title(cell)})" if len(conditions) > 1 else ""
-                found.append(f"{place(cell)}{where_it_is}")
-    if found:
-        points = "a point lacks" if len(found) == 1 else f"{len(found)} points lack"
-        more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
-        named = ", ".join(found[:MOST_NAMED])
-        yield f"{points} a valid latency or throughput and could be on the front: {named}{more}"

@@ -20,7 +20,7 @@ from analysis import standing
 from analysis.comparing import sentences
 from analysis.comparing.changes import changes
 from analysis.comparing.settings import differences as settings_that_differ
-from analysis.engines import EAGER, engines, setup_of
+from analysis.engines import engines, setup_of
 from analysis.fronts.energy import with_middle
 from analysis.fronts.front import front
 from analysis.fronts.objectives import DEFAULT
@@ -118,8 +118,8 @@ def compare(a: Runs, b: Runs, objectives: Sequence[str] = DEFAULT, where: str = 
             trials["setup"] = [setup_of(setup, engine) for engine in engines(trials)]
         needs_stages = "energy" in objectives or "energy" in where
         sides.append(competing(with_middle(trials, stages(run)) if needs_stages else trials))
-        own = setup_of(setup, EAGER) if by_engine else setup
-        struck_off.append(_struck_off(run, own) - _keys(_cells(pooled(sides[-1]))))
+        off = _struck_off(run, setup, by_engine=by_engine)
+        struck_off.append(off - _keys(_cells(pooled(sides[-1]))))
     one, two = (_cells(pooled(trials)) for trials in sides)
     both = _both(one, two)
     if both.empty:
@@ -160,9 +160,10 @@ def _keys(rows: pd.DataFrame) -> Cells:
     return set(_ordered_keys(rows))
 
 
-def _struck_off(run: Path, setup: str) -> Cells:
+def _struck_off(run: Path, setup: str, *, by_engine: bool) -> Cells:
     """The cells that a run's search struck off."""
-    rows = struck([run], Setups()).assign(setup=setup)
+    rows = struck([run], Setups())
+    rows["setup"] = [setup_of(setup, engine) if by_engine else setup for engine in engines(rows)]
     return _keys(rows.assign(backend=rows["backend"].where(rows["payload_bytes"] > 0, NONE)))
 
 
@@ -208,10 +209,9 @@ def differences(first: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
     sides = [trials[stands(trials)] for trials in map(pooled, (first, other))]
     rows = _both(*(_cells(side) for side in sides))
     ones, twos = (_tables(side, rows) for side in sides)
-    rows["first_rounds"], rows["other_rounds"] = (
-        significance.rounds(ones["latency"]),
-        significance.rounds(twos["latency"]),
-    )
+    for name, tables in (("first_rounds", ones), ("other_rounds", twos)):
+        latency, throughput = (significance.rounds(tables[each]) for each in significance.MEASURES)
+        rows[name] = standing.fewest(latency, throughput)
     rows[["latency_difference_s", "latency_low_s", "latency_high_s"]] = np.transpose(
         significance.shifts(ones["latency"], twos["latency"])
     )

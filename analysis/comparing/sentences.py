@@ -52,6 +52,7 @@ def _against_base(rows: pd.DataFrame) -> Iterator[str]:
 
 def _most(points: pd.DataFrame) -> str:
     """At which point they differ most, as the difference of engines hangs on what they run: one at least is needed."""
+    points = points[points["latency_difference_percent"].notna()]
     if len(points) < 2:
         return ""
     row = points.loc[points["latency_difference_percent"].abs().idxmax()]
@@ -81,20 +82,20 @@ def _latency(row: Row) -> str:
     if math.isnan(difference_s):
         return f"no latencies of {first} and {other} in one round that can be trusted"
     share = f"{percentage(abs(row['latency_difference_percent']))} %"
-    span = f"over {count(row['points'], 'point')} x {count(row['rounds'], 'round')}"
+    span = f"{count(row['points'], 'point')} x {count(row['rounds'], 'round')}"
     if row["pairs"] != row["points"] * row["rounds"]:
-        span = f"over {count(row['pairs'], 'pair')} at {count(row['points'], 'point')}"
+        span = f"{count(row['pairs'], 'pair')} at {count(row['points'], 'point')}"
     longer = difference_s >= 0
     floor = " and the noise floor" if row["latency_floor_percent"] else ""
-    interval = f"95 % interval over {row['interval_over']}{floor}"
+    by = f"by the {row['interval_over']}{floor}, {span}"
     taken = f"{ms(abs(difference_s))} ms ({share}) {'longer' if longer else 'shorter'} than {first}"
     if math.isnan(low_s):
-        return f"{other} took {taken} {span}: too few rounds for an interval, may be chance"
+        return f"{other} took {taken} over {span}: too few rounds for an interval, may be chance"
     if low_s <= 0 <= high_s:
         seen = f"no difference seen between {first} and {other}: {ms(difference_s)} ms"
-        return f"{seen}, {interval} {ms(low_s)} to {ms(high_s)} ms, {span}"
+        return f"{seen}, 95 % interval {ms(low_s)} to {ms(high_s)} ms {by}"
     near_s, far_s = (low_s, high_s) if longer else (-high_s, -low_s)
-    return f"{other} takes {taken}, {interval} {ms(near_s)} to {ms(far_s)} ms, {span}"
+    return f"{other} takes {taken}, 95 % interval {ms(near_s)} to {ms(far_s)} ms {by}"
 
 
 def _overhead(row: Row) -> str:
@@ -104,7 +105,7 @@ def _overhead(row: Row) -> str:
     )
     if math.isnan(low_s):
         return ""
-    return f"beyond stages and link {ms(difference_s)} ms, {ms(low_s)} to {ms(high_s)} ms"
+    return f"beyond stages and link {ms(difference_s)} ms ({ms(low_s)} to {ms(high_s)} ms)"
 
 
 def _faster(row: Row) -> str:
@@ -113,12 +114,14 @@ def _faster(row: Row) -> str:
     for who in ("first", "other"):
         if points := row[f"{who}_faster"]:
             sure = row[f"{who}_surely_faster"]
-            at.append(f"{row[who]} at {points}" + (f" ({sure} significantly)" if sure else ""))
+            at.append(
+                f"{row[who]} at {count(points, 'point')}" + (f" ({sure} significantly)" if sure else "")
+            )
     if not at:
         return ""
     text = f"faster by the medians: {', '.join(at)}"
     if row["rounds"] < row["rounds_needed"]:
-        return f"{text}; too few rounds to tell at a single point: needs {row['rounds_needed']}"
+        return f"{text}; to be sure at a single point takes {row['rounds_needed']} rounds"
     return text if row["latency_significant"] else f"{text}, at none significantly"
 
 
@@ -127,20 +130,24 @@ def _throughput(row: Row) -> str:
     if math.isnan(share):
         return ""
     if math.isnan(low):
-        return f"images/s {percentage(share, '+')} %"
+        return _images(row, share)
     sure = [
         f"{row[who]} at {row[f'{who}_surely_more']}"
         for who in ("first", "other")
         if row[f"{who}_surely_more"]
     ]
-    more = f" (significantly more: {', '.join(sure)})" if sure else ""
+    more = f"; significantly more: {', '.join(sure)}" if sure else ""
     if low <= 0 <= high:
         span = f"{percentage(low)} to {percentage(high)} %"
         if not sure:
-            return f"no difference seen in images/s: {percentage(share, '+')} %, {span}"
-        return f"images/s {percentage(share, '+')} %, {span}{more}"
-    span = f"{percentage(low, '+')} to {percentage(high, '+')} %"
-    return f"images/s {percentage(share, '+')} %, {span}{more}"
+            return f"no difference seen in images/s: {percentage(share, '+')} % ({span})"
+        return f"images/s {percentage(share, '+')} % ({span}{more})"
+    near, far = (low, high) if share >= 0 else (-high, -low)
+    return f"{_images(row, share)} ({percentage(near)} to {percentage(far)} %{more})"
+
+
+def _images(row: Row, share: float) -> str:
+    return f"{row['other']} has {percentage(abs(share))} % {'more' if share >= 0 else 'fewer'} images/s"
 
 
 MOST_NAMED = 4
@@ -158,17 +165,18 @@ def conclusions(differences: pd.DataFrame, fronts: pd.DataFrame) -> Iterator[str
 
 
 def _latency_change(rows: pd.DataFrame) -> str:
+    rows = rows[rows["latency_difference_s"].notna()]
+    if rows.empty:
+        return "no point has latencies in both runs that can be trusted"
     sure = rows[rows["latency_significant"]]
     faster, slower = ((sure["latency_difference_s"] * sign > 0).sum() for sign in (-1, 1))
-    middle = rows.loc[
-        rows["latency_difference_s"].notna(), ["latency_difference_s", "latency_difference_percent"]
-    ]
-    share = percentage(middle["latency_difference_percent"].median(), "+")
-    median = f"median {ms(middle['latency_difference_s'].median(), '+')} ms ({share} %)"
+    share = percentage(rows["latency_difference_percent"].median(), "+")
+    median = f"median {ms(rows['latency_difference_s'].median(), '+')} ms ({share} %)"
     median += f" over {count(len(rows), 'point')}"
     if rows["note"].ne("").all():
         return (
-            f"too few rounds to tell, it needs {rows['rounds_needed'].iloc[0]} in each run: latency {median}"
+            f"too few rounds to tell, it takes {rows['rounds_needed'].iloc[0]} in each run; by the medians "
+            f"latency {median.removeprefix('median ')}"
         )
     if faster and slower:
         return f"B is faster at {faster}, slower at {slower} points significantly: {median}"
@@ -182,10 +190,10 @@ def _latency_change(rows: pd.DataFrame) -> str:
 
 
 def _throughput_change(rows: pd.DataFrame) -> str:
-    differences = rows["throughput_difference_percent"].dropna()
-    if differences.empty:
+    rows = rows[rows["throughput_difference_percent"].notna()]
+    if rows.empty:
         return ""
-    text = f"images/s {percentage(differences.median(), '+')} %"
+    text = f"images/s {percentage(rows['throughput_difference_percent'].median(), '+')} %"
     if rows["note"].ne("").all():
         return text
     sure = rows[rows["throughput_significant"]]
@@ -198,7 +206,7 @@ def _throughput_change(rows: pd.DataFrame) -> str:
 def _front_change(row: Mapping[Hashable, Any]) -> str:
     if math.isnan(row["hypervolume_ratio"]):
         return f"front: {row['note']}"
-    text = f"front: hypervolume x {row['hypervolume_ratio']:.3g}"
+    text = f"front: its hypervolume is {row['hypervolume_ratio']:.3g} times that of A"
     if math.isnan(row["ratio_low"]):
         text += f" ({row['note']})"
     else:
@@ -212,5 +220,5 @@ def _front_change(row: Mapping[Hashable, Any]) -> str:
         if named := str(row[change]):
             points = named.split("; ")
             who = ", ".join(points) if len(points) <= MOST_NAMED else count(len(points), "point")
-            text += f"; {who} {words[len(points) > 1]}"
+            text += f"; {who} {words[len(points) > 1]} it"
     return text

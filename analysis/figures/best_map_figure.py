@@ -17,6 +17,7 @@ from analysis.advice import predict
 from analysis.advice.best import CLOSE, OTHER, SAME, best
 from analysis.advice.observed import NEEDED, OVER_CODECS, WORKLOAD, observe, workloads
 from analysis.advice.predict import Predictor, best_on_grid
+from analysis.advice.rivals import absent
 from analysis.figures import heads, style
 from analysis.figures.areas import (
     FINENESS,
@@ -38,7 +39,7 @@ from analysis.findings import Findings
 from analysis.fronts import quality
 from analysis.fronts.where import Where
 from analysis.naming import family, place, transport
-from analysis.points import each_once, in_every_codec
+from analysis.points import NO_CODEC, each_once, in_every_codec
 from analysis.prediction.network import Network, networks
 from analysis.statistics.samples import Floats
 from pareto.errors import UserError
@@ -71,7 +72,7 @@ def best_map_drawings(findings: Findings) -> Iterator[Drawing]:
     for _, rows in findings.front.groupby(WORKLOAD, dropna=False):
         trials = every.merge(rows[WORKLOAD].drop_duplicates())
         runs = set(trials["run"].unique())
-        manifests = [run.manifest for run in findings.runs if run.folder.resolve().name in runs]
+        manifests = [run.manifest for run in findings.runs if runs.intersection(run.names)]
         try:
             known = networks(manifests or [run.manifest for run in findings.runs])
         except UserError:
@@ -81,7 +82,8 @@ def best_map_drawings(findings: Findings) -> Iterator[Drawing]:
         name = [str(rows["model"].iloc[0])]
         for column, letter in (("batch_size", "b"), ("codec", ""), ("in_flight_asked", "d"), ("setup", "")):
             name += [f"{letter}{rows[column].iloc[0]}"] if findings.front[column].nunique() > 1 else []
-        if drawing := best_map_drawing(rows, known, predictor, origin(manifests), errors=errors):
+        none = "" if predictor is None else absent(predictor.cells, trials, findings.struck)
+        if drawing := best_map_drawing(rows, known, predictor, origin(manifests), none, errors=errors):
             yield replace(drawing, name=tuple(part for part in name if part))
 
 
@@ -147,13 +149,13 @@ def best_map_drawing(
     known: Mapping[str, Network],
     predictor: Predictor | None = None,
     testbed: str = "",
-    codecs: str = "",
+    about: str = "",
     errors: Mapping[str, float] | None = None,
 ) -> Drawing | None:
     """Return the map of one model, batch size, codec and depth, over the profiles of one or several runs.
 
     `rows`: of `analysis.fronts.front.front`; `known`: of `analysis.prediction.network.networks`; `predictor`: of
-    `analysis.advice.predict`, for the same. codecs: which compete, in words. errors: of
+    `analysis.advice.predict`, for the same. about: what competes, or what does not, in words. errors: of
     predictions, a standard deviation as a share, by objective. None for a chain, and where fewer than two
     networks are known and nothing is predicted.
     """
@@ -169,7 +171,7 @@ def best_map_drawing(
         "best-map",
         lambda width: best_map_figure(winners, predictor, rows, errors=errors, width=width),
         data,
-        caption(*_sentences(winners, absent), _fading(errors or {}), codecs, conditions(shown, testbed)),
+        caption(*_sentences(winners, absent), _fading(errors or {}), about, conditions(shown, testbed)),
     )
 
 
@@ -250,11 +252,19 @@ def best_map_figure(
         ]
         if fades:
             entries.append(Patch(facecolor="0.96", hatch=UNDECIDED, label="too close to call", **_THIN))
-        heads.figure_head(figure, f"Best partition point by network: {rows['model'].iloc[0]}", entries)
+        heads.figure_head(figure, _title(rows), entries)
         settle(figure)
         for axes, here, dots in marks:
             _name_dots(axes, here, dots, _DOT_PT[width])
     return figure
+
+
+def _title(rows: pd.DataFrame) -> str:
+    codecs = rows["codec"].unique()
+    among = (
+        ", over codecs" if len(codecs) > 1 else f", {codecs[0]}" if codecs[0] not in ("", NO_CODEC) else ""
+    )
+    return f"Best partition point by network: {rows['model'].iloc[0]}{among}"
 
 
 def _scales(winners: pd.DataFrame) -> tuple[Scale, Scale]:
@@ -355,6 +365,6 @@ def _sentences(winners: pd.DataFrame, absent: Sequence[str]) -> Iterator[str]:
         }
         counts = winners["prediction"].value_counts()
         named = [f"{counts[kind]} {words}" for kind, words in meanings.items() if counts.get(kind, 0)]
-        yield f"At the marks themselves the prediction names: {', '.join(named)}"
+        yield f"At the marks themselves the prediction names, of {len(winners)} best points: {', '.join(named)}"
     if absent:
         yield f"Not on the map, as their delay or rate is not one number or TCP does not fill it: {', '.join(absent)}"

@@ -135,15 +135,21 @@ def conditions(rows: pd.DataFrame, testbed: str = "") -> str:
     `rows`: of `analysis.fronts.front.front`; what is not the same in all of them is left to the figure.
     """
     models, profiles = (sorted(map(str, rows[column].unique())) for column in ("model", "netem"))
+    codecs = sorted(map(str, rows["codec"].unique()), key=lambda codec: (codec != "none", codec))
     parts = [
         f"{_several('Model', models)} at {_several('profile', profiles)}",
         _several("batch size", sorted(rows["batch_size"].unique())),
-        _several("codec", [codec for codec in rows["codec"].unique() if codec not in ("", "none")]),
+        _several("codec", [] if set(codecs) <= {"", "none"} else codecs),
         _several("setup", [setup for setup in rows["setup"].unique() if setup]),
         *sorted({text for depth in rows["in_flight_asked"].unique() if (text := in_flight(depth))}),
     ]
     off = struck_off(rows)
     counts = sorted({int(count) for count in rows.loc[~off, "rounds"] if count})
+    alone = (
+        ", but some count for latency or throughput alone"
+        if (rows["excluded"] > rows["left_out"]).any()
+        else ""
+    )
     span = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else str(counts[0] if counts else 0)
     return caption(
         ", ".join(part for part in parts if part),
@@ -152,7 +158,7 @@ def conditions(rows: pd.DataFrame, testbed: str = "") -> str:
         if off.any()
         else "",
         f"Testbed: {testbed}" if testbed else "",
-        left_out(rows) or "No trial was left out",
+        (left_out(rows) or "No trial was left out") + alone,
     )
 
 

@@ -1,4 +1,4 @@
-"""Was the link what was asked? Every probe of a run over what the verdict allows; and one link over time."""
+"""Was the link what was requested? Every probe of a run over what the verdict allows; and one link over time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from matplotlib.ticker import MaxNLocator
 
 from analysis.costs import bands
 from analysis.figures import heads, style
-from analysis.figures.drawing import Drawing, caption
+from analysis.figures.drawing import Drawing, caption, origin
 from analysis.figures.style import ALARM, LEVEL_COLOURS, SMALL_PT, entry
 from analysis.naming import count
 from analysis.runs.load import ONE_LINK
@@ -73,13 +73,13 @@ def link_asked_drawings(links: pd.DataFrame, manifests: Mapping[str, Mapping[str
     for run, probes in links.groupby("run", sort=False):
         manifest = manifests.get(str(run), {})
         data = link_asked_data(probes, manifest)
-        rows = list(data.groupby(_KEY, sort=False).groups)
+        rows = list(data.groupby(_KEY).groups)
         parts = [rows[start : start + MOST_ROWS] for start in range(0, len(rows), MOST_ROWS)]
         for number, part in enumerate(parts, 1):
             shown = data[pd.MultiIndex.from_frame(data[_KEY]).isin(part)].reset_index(drop=True)
             name = [str(run)] if links["run"].nunique() > 1 else []
             name += [str(number)] if len(parts) > 1 else []
-            text = caption(*_sentences(shown, str(manifest.get("testbed") or "")))
+            text = caption(*_sentences(shown, origin([manifest])))
             draw = functools.partial(link_asked_figure, shown)
             made.append(Drawing("link-asked", draw, shown, text, tuple(name)))
     return made
@@ -96,7 +96,7 @@ def link_asked_figure(data: pd.DataFrame, width: str = "page") -> Figure:
     `data`: of `link_asked_data`. To the right the number of the probe; the line is what was asked, the band what the
     verdict allows, a cross what it did not. Above a panel: the median, and how far it is from what was asked.
     """
-    rows = list(data.groupby(_KEY, sort=False))
+    rows = list(data.groupby(_KEY))
     shown = [QUANTITIES[0], *(one for one in QUANTITIES[1:] if data[one.asked].notna().any())]
     with style.blank(width, 0.75 + (1.05 if width == "page" else 1.0) * len(rows)) as figure:
         grid = figure.subplots(len(rows), len(shown), sharex=True, squeeze=False)
@@ -109,7 +109,7 @@ def link_asked_figure(data: pd.DataFrame, width: str = "page") -> Figure:
             axes.xaxis.set_major_locator(MaxNLocator(2 if width == "column" else 5, integer=True))
         figure.supxlabel("probe of the run, in order", fontsize=SMALL_PT + 0.5)
         figure.align_ylabels()
-        heads.figure_head(figure, "Link as asked and as measured", _legend(data))
+        heads.figure_head(figure, "The link as requested and as measured", _legend(data))
     return figure
 
 
@@ -198,7 +198,7 @@ def _middle(read: pd.Series, wanted: pd.Series, quantity: Quantity) -> str:
 def _legend(data: pd.DataFrame) -> list[Any]:
     entries: list[Any] = [
         entry("measured", marker="o", color=_FINE, markersize=3),
-        entry("asked", color="0.35", linewidth=0.9, linestyle="-"),
+        entry("requested", color="0.35", linewidth=0.9, linestyle="-"),
     ]
     if data["rtt_most_s"].notna().any():
         entries.append(Patch(color="0.88", label="tolerance"))
@@ -208,17 +208,17 @@ def _legend(data: pd.DataFrame) -> list[Any]:
 
 
 def _sentences(data: pd.DataFrame, testbed: str) -> Iterator[str]:
-    profiles = list(data["netem"].unique())
+    profiles = sorted(data["netem"].unique())
     off = int((data["verdict"] == "off").sum())
     yield (
-        f"Every probe of the link, asked against measured: {count(len(data), 'probe')} of "
+        f"Every probe of the link, requested against measured: {count(len(data), 'probe')} of "
         f"{count(len(profiles), 'profile')} ({', '.join(profiles)}), "
         + (f"{len(data) - off} ok and {off} off" if off else "all ok")
     )
     yield "A probe is taken before and after a trial; one that is off is taken once more, and the second counts"
     yield (
-        "Rates are payload, asked as measured, from the edge out and back. Above each panel: the median, and at page "
-        "width how far it is from what was asked"
+        "Rates are of payload, from the edge out and back, requested and measured alike. Above each panel: the median, "
+        "and at page width how far it is from what was requested"
     )
     if data["rtt_most_s"].notna().any():
         yield "The band is what the verdict allows: the tolerance, and the profile's jitter"
@@ -228,7 +228,7 @@ def _sentences(data: pd.DataFrame, testbed: str) -> Iterator[str]:
         yield "Where a trace changes the link, the line is its mean, and no band is drawn"
     if len(lossy := data.dropna(subset=["asked_loss", "loss"])):
         lost, wanted = lossy["loss"].mean(), lossy["asked_loss"].mean()
-        yield f"Packets lost out, mean of all samples: {lost:.2%}, asked {wanted:.2%}"
+        yield f"Packets lost out, mean of all samples: {100 * lost:.2f} %, requested {100 * wanted:.2f} %"
     yield f"Testbed: {testbed}" if testbed else ""
 
 
@@ -242,7 +242,7 @@ def link_figure(rows: Mapping[str, Sequence[float | None]], title: str) -> Figur
         above, below = figure.subplots(2, sharex=True)
         least, most = (1e3 * known[f"asked_rtt_{which}_s"] for which in ("least", "most"))
         above.fill_between(at, least, most, color="0.85", linewidth=0)
-        above.plot(at, (least + most) / 2, color="0.5", linewidth=1, label="asked")
+        above.plot(at, (least + most) / 2, color="0.5", linewidth=1, label="requested")
         above.plot(at, 1e3 * known["rtt_s"], "o", color=_FINE, markersize=3, label="measured")
         above.set_ylabel("round trip (ms)")
         above.legend(loc="upper right", ncols=2)
@@ -254,7 +254,7 @@ def link_figure(rows: Mapping[str, Sequence[float | None]], title: str) -> Figur
         if below.lines:
             below.legend(loc="upper right", ncols=2)
         else:
-            below.text(0.5, 0.5, "no rate was asked", transform=below.transAxes, ha="center", color="0.4")
+            below.text(0.5, 0.5, "no rate was requested", transform=below.transAxes, ha="center", color="0.4")
         below.set_ylabel("payload (Mbit/s)")
         below.set_xlabel("time (s)")
         for axes in (above, below):

@@ -280,7 +280,10 @@ def _known(points: pd.DataFrame, measure: Measure) -> list[str]:
 def _counted(trials: pd.DataFrame) -> pd.DataFrame:
     """Return one row a cell, with the number of its valid trials and of the others."""
     ok = stands(trials)
-    counted = trials[CELL].assign(engine=engines(trials), rounds=ok, left_out=~ok, trials=True)
+    both = stands(trials, "latency") & stands(trials, "throughput")
+    counted = trials[CELL].assign(
+        engine=engines(trials), rounds=ok, left_out=~ok, excluded=~both, trials=True
+    )
     return counted.groupby([*CELL, "engine"], dropna=False).sum().reset_index()
 
 

@@ -21,9 +21,10 @@ from analysis.figures.axes import (
     label_points,
     places,
 )
-from analysis.figures.drawing import Drawing, caption, conditions
+from analysis.figures.drawing import Drawing, caption, conditions, origin
 from analysis.figures.style import LEVEL_COLOURS, LINES, MARKERS, CodecLook, codec_looks
 from analysis.fronts.quality import is_none
+from analysis.naming import subject
 from analysis.points import AT_WORK, cuts, hosts
 from analysis.runs.manifest import within
 
@@ -45,8 +46,7 @@ def payload_drawing(
     data = payload_data(rows, stages, manifest)
     if data.empty:
         return None
-    testbed = str((manifest or {}).get("testbed") or "")
-    text = caption(*_sentences(data), conditions(rows, testbed))
+    text = caption(*_sentences(data), conditions(rows, origin([manifest or {}])))
     return Drawing("payload", lambda width: payload_figure(data, rows, width=width), data, text)
 
 
@@ -90,13 +90,12 @@ def payload_figure(data: pd.DataFrame, rows: pd.DataFrame, *, width: str = "page
     `data`: of `payload_data`; `rows`: of the front, for the footnote. A chain has a dot and a line for each link.
     """
     points = in_order(data)
-    first = data.iloc[0]
     with style.blank(width, 3.9 if width == "page" else 3.3, rows) as figure:
         above, below = figure.subplots(2, sharex=True, height_ratios=(3, 2))
         _payloads(above, data, codec_looks(rows))
         _shares(below, data, places(data, points))
         label_points(below, points)
-        title = f"Payload and compute by point: {first['model']}"
+        title = f"Payload and compute by point: {subject(rows.iloc[0])}"
         entries = dict(zip(*reversed(above.get_legend_handles_labels()), strict=True))
         last = [label for label in (_INPUT, _NOTHING) if label in entries]
         heads.head(
@@ -201,13 +200,15 @@ def _shares(axes: Axes, data: pd.DataFrame, x: pd.Series) -> None:
             x, data["flops_share"], color="0.15", linestyle=":", linewidth=1.2, marker="D", markersize=0.7 * size,
             markerfacecolor="white", label="FLOPs on the edge", zorder=2,
         )  # fmt: skip
-    _label_shares(axes, "share of compute", 0.04)
+    _label_shares(axes, "share of compute")
     axes.legend(loc="best")
 
 
-def _label_shares(axes: Axes, label: str, room: float) -> None:
-    axes.set_ylim(-room, 1 + room)
-    axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+def _label_shares(axes: Axes, label: str) -> None:
+    axes.set_ylim(0, 1.04)
+    for line in axes.lines:
+        line.set_clip_on(False)  # marks at 0 and at 100 % are whole
+    axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0, symbol=" %"))
     axes.set_ylabel(label)
     axes.grid(True, axis="y")
 
@@ -286,5 +287,5 @@ def _counted(axes: Axes, rows: pd.DataFrame) -> None:
     for column, label, colour, line in _COUNTED:
         share = rows[column] / max(rows[column].iloc[-1], 1)
         axes.step(x, share, where="post", color=colour, linestyle=line, linewidth=1.2, label=label)
-    _label_shares(axes, "share on the edge", 0.03)
+    _label_shares(axes, "share on the edge")
     axes.legend(loc="upper left")

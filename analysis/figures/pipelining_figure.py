@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +19,8 @@ from analysis.figures.style import NEUTRAL, Series, entry
 from analysis.naming import subject
 from analysis.points import AT_WORK, CELL
 
+_BESIDE = 0.7
+"""The share of a point's room over which its backends and codecs stand side by side."""
 _DRAWN = ["sequential_ips", "throughput_ips", "throughput_bound_ips", "pipeline_gain"]
 _BOUND: dict[str, Any] = {"marker": "_", "color": "black", "markersize": 7, "markeredgewidth": 1.1}
 
@@ -59,11 +62,12 @@ def pipelining_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
         axes = figure.add_subplot()
         at: list[float] = []
         for number, one in enumerate(drawn):
-            aside = 0.7 * (number - (len(crossing) - 1) / 2) / len(crossing) if one in crossing else 0.0
+            aside = _BESIDE * (number - (len(crossing) - 1) / 2) / len(crossing) if one in crossing else 0.0
             _draw(axes, one, points, aside)
             at += list(places(one.rows, points) + aside)
         gains = [_gain(gain) for one in drawn for gain in one.rows["pipeline_gain"]]
-        strip_pt = strip(axes, at, gains, len(points) * max(len(crossing), 1), width)
+        closest = len(crossing) / _BESIDE if len(crossing) > 1 else 1
+        strip_pt = strip(axes, at, gains, math.ceil(len(points) * closest), width)
         axes.set_ylabel("images/s")
         fit_axis(axes, "y", every, room=0.06)
         label_points(axes, points)

@@ -334,22 +334,34 @@ def _plain_fonts() -> Iterator[None]:
     """Embed fonts without their tables of ligatures and kerning: a PDF places each glyph by itself, and reading these
     tables takes a third of the time of a report.
     """
-    usual = subset.Options._drop_tables_default
-    subset.Options._drop_tables_default = [*usual, "GDEF", "GPOS", "GSUB", "kern"]
+    load = subset.load_font
+
+    def plain(*args: Any, **options: Any) -> Any:
+        font = load(*args, **options)
+        for table in {"GDEF", "GPOS", "GSUB", "kern"} & set(font.keys()):
+            del font[table]
+        return font
+
+    subset.load_font = plain
     try:
         yield
     finally:
-        subset.Options._drop_tables_default = usual
+        subset.load_font = load
 
 
 def save(figure: Figure, stem: Path, formats: Sequence[str] = USUAL.formats) -> list[Path]:
-    """Write `<stem>.<format>` in each format, the same bytes for the same figure."""
-    written = []
-    for name in formats:
+    """Write `<stem>.<format>` in each format, the same bytes for the same figure.
+
+    What LaTeX measures has a layout of its own; that of the first of the others is the layout of all of them.
+    """
+    written = {}
+    for name in sorted(formats, key="pgf".__ne__):
         with styled(), _plain_fonts():
             made = _pgf(figure) if name == "pgf" else _saved(figure, name)
-        written.append(files.write(stem.with_name(f"{stem.name}.{name}"), made))
-    return written
+        if name != "pgf":
+            figure.set_layout_engine("none")
+        written[name] = files.write(stem.with_name(f"{stem.name}.{name}"), made)
+    return [written[name] for name in formats]
 
 
 def _saved(figure: Figure, name: str) -> bytes:

@@ -19,7 +19,7 @@ from analysis.figures.axes import fit_axis
 from analysis.figures.drawing import Drawing, caption
 from analysis.figures.style import LINES, entry
 from analysis.naming import place, subject, time_unit
-from analysis.points import CELL, NO_CODEC, NONE
+from analysis.points import AT_WORK, CELL, NO_CODEC, NONE, each_once
 from analysis.runs.requests import QUANTILES, file_prefix, latencies_s, request_files
 from analysis.standing import stands
 from analysis.statistics.samples import Floats, needed
@@ -54,7 +54,8 @@ def tail_drawing(
         return None
     text = caption(
         "The share of the requests that take longer than a latency, for each backend's point of the lowest latency and "
-        "that of the highest throughput; requests of all rounds together",
+        "that of the highest throughput, and for the point where nothing crosses if it is on a front; requests of all "
+        "rounds together",
         conditions,
         "Left: one request in flight. Right: many, those that began with all others on their way"
         if data["phase"].nunique() > 1
@@ -65,8 +66,12 @@ def tail_drawing(
 
 
 def chosen_points(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return for each backend and codec the row of the lowest latency and that of the highest throughput."""
-    wanted = rows[rows["on_backend_front"].astype(bool)]
+    """Return for each backend and codec the row of the lowest latency and that of the highest throughput.
+
+    Where nothing crosses, a row is of no backend: it stands for itself. A cell that stands for several codecs is there
+    once.
+    """
+    wanted = each_once(rows[rows["on_backend_front"].astype(bool)])
     groups = wanted.groupby(["backend", "codec"], dropna=False, observed=True)
     ordered = sorted(groups, key=lambda group: (place(str(group[0][0])), group[0][1] != NO_CODEC))
     best = [
@@ -83,7 +88,7 @@ def tail_data(chosen: pd.DataFrame, trials: pd.DataFrame, runs: Sequence[Path]) 
     files_of = request_files(runs)
     parts = []
     for cell in chosen.to_dict("records"):
-        own = trials[trials[CELL].eq(pd.Series(cell)[CELL]).all(axis=1)]
+        own = _trials_of(cell, trials)
         for phase, measure in ((ALONE, "latency"), (LOADED, "throughput")):
             found = [
                 latencies_s(file, measure, _without_load(trial) if phase == LOADED else 0)
@@ -98,6 +103,14 @@ def tail_data(chosen: pd.DataFrame, trials: pd.DataFrame, runs: Sequence[Path]) 
                     )
                 )
     return pd.concat(parts, ignore_index=True)[[*CELL, *_DATA]] if parts else pd.DataFrame()
+
+
+def _trials_of(cell: Mapping[Hashable, Any], trials: pd.DataFrame) -> pd.DataFrame:
+    """Return the trials that a row of the front was made of: where nothing crosses, those under every backend."""
+    by_itself = {"codec"} if cell["backend"] else {"codec", "backend"}
+    same = pd.Series(cell)[[name for name in CELL if name not in by_itself]]
+    own = trials[trials[list(same.index)].eq(same).all(axis=1)]
+    return own[own["codec"].isin([cell["codec"], cell[AT_WORK]])]
 
 
 def _without_load(trial: Mapping[Hashable, Any]) -> int:

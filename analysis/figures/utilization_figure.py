@@ -15,7 +15,7 @@ from analysis.figures import heads, style
 from analysis.figures.drawing import Drawing, caption
 from analysis.figures.style import SMALL_PT, Series
 from analysis.naming import subject
-from analysis.points import CELL, NONE
+from analysis.points import CELL, NONE, each_once
 
 MOST_POINTS = {"column": 2, "page": 7}
 """How many points fit side by side with figures in their bars."""
@@ -98,7 +98,9 @@ def _series(rows: pd.DataFrame) -> list[Series]:
     """
     if rows["codec"].nunique() == 1:
         return [replace(one, rows=_on_front(one.rows)) for one in style.series(rows)]
-    every = [replace(one, rows=_on_front(one.rows, "on_codec_front")) for one in style.series(rows)]
+    every = [
+        replace(one, rows=_on_front(one.rows, "on_codec_front")) for one in style.series(each_once(rows))
+    ]
     own = [one for one in every if (one.rows["backend"] != NONE).any()]
     return own or every[:1]
 
@@ -149,7 +151,7 @@ def _bar(axes: Axes, left: float, line: int, step: Any, *, bounds: bool) -> None
         axes.barh(
             line, _LENGTH * min(share, 1), color=colour, hatch=hatch, edgecolor="0.15", linewidth=0.4, **look
         )
-        text = f"{share:.0%}" + (f"\n{_duration(step['idle_s'])}" if host else "")
+        text = f"{100 * share:.0f} %" + (f"\n{_duration(step['idle_s'])}" if host else "")
     if bounds:
         axes.barh(line, _LENGTH, fill=False, edgecolor="black", linewidth=1.6, zorder=3, **look)
     axes.text(

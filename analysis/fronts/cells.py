@@ -40,6 +40,8 @@ EFFICIENCIES = {
     "throughput_efficiency": ("throughput_ips", "throughput_bound_ips"),
 }
 """Bound over measured, or measured over bound: 1 is ideal."""
+BOUNDS = {"latency_bound_s": "latency_s", "throughput_bound_ips": "throughput_ips"}
+"""The column of each bound, and of what it bounds."""
 SPREADS = {"latency_s": "latency_{}_s", "throughput_ips": "throughput_{}_ips"}
 """What has a range, an interval and outliers, and how their columns are called."""
 ENDS = ["least", "most", "low", "high"]
@@ -57,6 +59,9 @@ def cells(trials: pd.DataFrame) -> pd.DataFrame:
     marks = list(quality.MARKS.values())
     columns = [*MEDIANS, *ENERGIES, *ACTIVES, *STEPS, "top1", "top1_images", *counted, *marks]
     figures = trials.reindex(columns=columns).loc[is_ok]
+    # Medians of a figure and of its bound are over the same trials.
+    for bound, figure in BOUNDS.items():
+        figures[bound] = figures[bound].where(figures[figure].notna())
     ok = figures.groupby(number[is_ok])
 
     first = np.unique(number, return_index=True)[1]

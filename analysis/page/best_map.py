@@ -13,6 +13,7 @@ from analysis.advice import predict
 from analysis.advice.best import best
 from analysis.advice.observed import WORKLOAD, Observed, observe, workloads
 from analysis.advice.predict import Predictor, Validation
+from analysis.advice.rivals import absent
 from analysis.findings import Findings
 from analysis.naming import cell_name, count
 from analysis.prediction.network import networks
@@ -40,11 +41,13 @@ class Maps:
     def __init__(self, findings: Findings) -> None:
         self.made: list[dict[str, Any]] = []
         self._keys: list[tuple[str, ...]] = []
-        for observed in _observed(findings):
+        for trials, observed in _observed(findings):
             cells = observed.cells
             if len(self.made) < MOST_MAPS and len(cells) <= MOST_CELLS:
                 row = cells.iloc[0]
                 made = _map(observed, _of_workload(findings.front, row))
+                if none := absent(cells, trials, findings.struck):
+                    made["worth"] = {name: f"{worth} {none}." for name, worth in made["worth"].items()}
                 if made["measured"]:
                     self._keys.append(_key(row))
                     self.made.append(made)
@@ -55,14 +58,15 @@ class Maps:
         return self._keys.index(key) if key in self._keys else None
 
 
-def _observed(findings: Findings) -> Iterator[Observed]:
+def _observed(findings: Findings) -> Iterator[tuple[pd.DataFrame, Observed]]:
+    """Yield the trials of each workload, and what was observed of them."""
     if findings.where:
         return
     with suppress(UserError):
         known = networks(run.manifest for run in findings.runs)
         for trials in workloads(findings.trials):
             with suppress(UserError):
-                yield observe(predict.advisable(trials, known), findings.stages, known)
+                yield trials, observe(predict.advisable(trials, known), findings.stages, known)
 
 
 def _key(row: pd.Series) -> tuple[str, ...]:
@@ -141,5 +145,5 @@ def _worth(validation: Validation, objective: str) -> str:
         return "How far predictions are off is not known: it takes a second network to test them."
     return (
         f"Tested on {count(validation.profiles, 'network')}, each predicted from the others: off by "
-        f"{percent(errors.median)} in the middle, {percent(errors.worst)} at the most."
+        f"{percent(errors.median)} (median), {percent(errors.worst)} (worst)."
     )

@@ -131,7 +131,7 @@ function whiskers(point, across, up) {
 function names(layer, marks, box) {
   const taken = marks.map(({ x, y }) => [x - 7, y - 7, x + 7, y + 7]);
   const ordered = [...marks].sort((one, other) => other.point[FRONT] - one.point[FRONT]);
-  for (const { x, y, point, label } of ordered) {
+  for (const { x, y, point, label, series } of ordered) {
     if (point[FRONT] <= 0) continue;
     const wide = 7 * label.length + 2;
     const spots = [[x - wide - 9, y - 8], [x + 9, y + 18], [x + 9, y - 8], [x - wide - 9, y + 18], [x + 11, y + 5]];
@@ -140,7 +140,7 @@ function names(layer, marks, box) {
       const free = taken.every((box) => spot[2] < box[0] || box[2] < spot[0] || spot[3] < box[1] || box[3] < spot[1]);
       if (free && left > box.left && left + wide < box.right && base > box.top + 10 && base < box.bottom) {
         taken.push(spot);
-        layer.append(drawn("text", { class: "name", x: left, y: base }, label));
+        layer.append(drawn("text", { class: `name ${series}`, x: left, y: base }, label));
         break;
       }
     }
@@ -197,7 +197,7 @@ function drawChart(figure, chart, rows, visible, saying, among = chart.points) {
       class: `mark ${tone(point[BACKEND])}${kind}`, transform: `translate(${x} ${y})`,
       role: "button", tabindex: "-1", "aria-pressed": "false", "aria-label": saying(row), "data-row": row,
     }, drawn("circle", { class: "ring", r: 10.5 }), ...shape(point[BACKEND], point[FILL]));
-    return { row, point, x, y, element, label: rows[row].dataset.point };
+    return { row, point, x, y, element, label: rows[row].dataset.point, series: tone(point[BACKEND]) };
   });
   // Those on a front last, over the others.
   layer.append(...[...marks].sort((one, other) => one.point[FRONT] - other.point[FRONT]).map((mark) => mark.element));

@@ -74,7 +74,7 @@ def html(findings: Findings) -> str:
             "answer": "The answer",
             "front": "The front",
             "link": "The link",
-            "left-out": f"Trials left out: {bad}",
+            "left-out": f"Trials not ok: {bad}",
             "environment": "Environment",
             "reproduce": "How to reproduce",
             "words": "What the words mean",

@@ -3,8 +3,9 @@
 Stages are the profile's units, links are arithmetic (`analysis.prediction.formula`), and what a backend adds is the
 profile's a + b x bytes of each link. A host also sends and receives: with many requests in flight the processor time of
 that is added to its stage's. With a codec the host before a link encodes and the one behind it decodes, and what is
-sent is what the codec makes of a payload. How far forecasts are off is judged where the truth was measured:
-`analysis.prediction.compared`.
+sent is what the codec makes of a payload. A profile times units in eager: what stages take by another engine is a guess
+with a large error, and the bound of such a split counts its links alone. How far forecasts are off is judged where the
+truth was measured: `analysis.prediction.compared`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from itertools import pairwise
 import numpy as np
 
 from analysis.backend_cost import BackendCost
+from analysis.engines import EAGER, of_role
 from analysis.model_profile import ModelProfile, UnitTimes
 from analysis.prediction.choose import Chain
 from analysis.prediction.formula import Conditions
@@ -30,6 +32,9 @@ NONE = "none"
 BETWEEN_RUNS, UNDER_QUOTA = 0.12, 0.25
 """The standard deviation of a device's speed from its profile to a trial, as a share: usually, and where it has a share
 of a core, which it spends in bursts. docs/prediction.md has the runs that say so."""
+BY_ENGINE = 0.65
+"""That of stages by an engine other than the profile's, which took 0.27 to 1.26 of their time in eager (two standard
+deviations of the logarithm; docs/engines.md)."""
 ADDED, SENDING = 0.4, 0.7
 """That of what a backend and waking up add to a request, and of the processor time that sending takes: the program that
 shapes the link has it on one core or on the other.
@@ -252,10 +257,12 @@ def of(
     at_best: Sequence[Network] | None = None,
     slack: Slack | None = None,
     codec: str = NONE,
+    engine: str = EAGER,
 ) -> Forecast:
     """The forecast of each split (splits x links). Raises UserError for what the profile does not know.
 
     codec: what is done to each payload that crosses; NaN where it does not take what crosses.
+    engine: what runs the stages.
     at_best: of each link, the least delay and greatest rate that it has at any time, if it varies: for the bound.
     slack: how far the link may be off even so.
     """
@@ -272,15 +279,17 @@ def of(
             taken,
             of(
                 profile, splits[taken], networks, backend, batch_size, in_flight,
-                at_best=at_best, slack=slack, codec=codec,
+                at_best=at_best, slack=slack, codec=codec, engine=engine,
             ),
         )  # fmt: skip
     latency_s, throughput_ips = usual.latency_s(splits), usual.throughput_ips(splits)
     if not (np.isfinite(throughput_ips) & (latency_s > 0)).all():
         raise UserError(f"the profile of {profile.model} has times of nothing: make it anew")
-    errors = _errors(usual, profile, splits, networks, backend, slack)
+    errors = _errors(usual, profile, splits, networks, backend, slack, engine)
     best = at_best or networks
     least = _at_best(usual, profile, codec, _nearest(best, slack))
+    if engine != EAGER:
+        least = _links_alone(least, codec)
     # In the throughput phase a link has more room.
     most = replace(least, conditions=_nearest(best, replace(slack, rate=max(slack.rate, BURST))))
     return Forecast(
@@ -316,7 +325,13 @@ def _scale(times: UnitTimes) -> float:
 
 
 def _errors(
-    usual: Chain, profile: ModelProfile, splits: Ints, networks: Sequence[Network], backend: str, slack: Slack
+    usual: Chain,
+    profile: ModelProfile,
+    splits: Ints,
+    networks: Sequence[Network],
+    backend: str,
+    slack: Slack,
+    engine: str,
 ) -> tuple[Floats, Floats]:
     """The standard deviations of latency and throughput, as shares.
 
@@ -329,6 +344,7 @@ def _errors(
     spread_s = np.array([_until((each.high_s - each.low_s) / (2 * _NORMAL)) for each in times])
     stages_s = usual.stages_s(splits)
     speeds = np.array([BETWEEN_RUNS if each.cpu == 1 else UNDER_QUOTA for each in times])
+    speeds[[of_role(engine, role) != EAGER for role in names]] = BY_ENGINE
     of_stages_s = np.hypot(
         replace(usual, until_s=spread_s, once_s=np.zeros(usual.hosts)).stages_s(splits),
         speeds * stages_s,
@@ -410,4 +426,19 @@ def _at_best(usual: Chain, profile: ModelProfile, codec: str, links: Conditions)
         near_s=0.0,
         far_s=0.0,
         core=(),
+    )
+
+
+def _links_alone(least: Chain, codec: str) -> Chain:
+    """The same where nothing is known of what hosts take: links alone. What a codec makes of other data than the input
+    depends on the engine that it comes from, to the byte where that changes its last digits.
+    """
+    some_bytes = np.minimum(least.payload_bytes, 1.0) if codec != NONE else least.payload_bytes
+    return replace(
+        least,
+        payload_bytes=np.concatenate([least.payload_bytes[:1], some_bytes[1:]]),
+        until_s=np.zeros_like(least.until_s),
+        once_s=np.zeros_like(least.once_s),
+        encode_s=0.0,
+        decode_s=0.0,
     )

@@ -119,9 +119,14 @@ def input_type(manifests: Iterable[Mapping[str, Any]], model: str) -> str:
 
 
 def testbed_name(option: str) -> str:
-    """What a run's rows call its testbed, by the option `testbed`: its kind, or a file's name without its ending."""
+    """What a run's rows call its testbed, by the option `testbed`: its kind, or a file's name without its ending; one
+    of a file's several (`labs.yaml#lab1`) by its own.
+    """
     kind, colon, _ = option.partition(":")
-    return kind if colon and kind in ADDRESSED else Path(option).stem
+    if colon and kind in ADDRESSED:
+        return kind
+    _, sharp, name = option.rpartition("#")
+    return name if sharp and "." not in name else Path(option).stem
 
 
 def section(value: Any, *keys: str) -> dict[str, Any]:

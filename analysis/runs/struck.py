@@ -15,7 +15,7 @@ from analysis.schema import STRUCK
 
 BOUNDS = {"least_latency_s": "latency_s", "most_throughput_ips": "throughput_ips"}
 """Columns beside the front: the bound of a cell without a trial."""
-_OF_RUN = ["run", *(name for name in CELL if name != "setup")]
+_OF_RUN = ["run", "engine", *(name for name in CELL if name != "setup")]
 
 
 def struck(where: Sequence[Path], setups: Setups) -> pd.DataFrame:

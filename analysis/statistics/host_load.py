@@ -7,10 +7,12 @@ from typing import Any
 
 import pandas as pd
 
+from analysis.engines import engines, of_role
 from analysis.naming import cell_title
 from analysis.points import CELL, TRIAL
 from analysis.runs.manifest import directions, section, sessions, within
 from analysis.standing import stands
+from analysis.wording import duration, percent
 
 SLOWER, MATTERS = 1.25, 0.05
 """A stage that takes this multiple of its baseline, which makes up this share of the latency, is worth a look."""
@@ -22,7 +24,7 @@ LATE, LATE_S = 1.5, 0.005
 """A latency of this multiple of its bound, and this many seconds above it, has another cause than the transports: by
 them alone it was under 1.3 times its bound in all that was measured over links that lose nothing."""
 HOSTS = ("edge", "server")
-STAGE = ["run", "model", "batch_size", "host", "first_unit", "last_unit"]
+STAGE = ["run", "model", "batch_size", "engine", "host", "first_unit", "last_unit"]
 REMEDY = "close other programs, set the CPU governor to performance, and measure again"
 
 
@@ -75,8 +77,8 @@ def beyond(front: pd.DataFrame, manifests: Sequence[Mapping[str, Any]]) -> Itera
     worst = late.loc[beyond_s[late.index].idxmax()]
     yield (
         f"{len(late)} of {len(crossing)} points that cross the link take over {LATE:g} times their bound, most of all "
-        f"{cell_title(worst)}: {1e3 * worst['latency_s']:.3g} ms, of which neither the stages nor the link take "
-        f"{1e3 * beyond_s[worst.name]:.3g}. Something between them does: look at the hosts' wait_percent in trials.csv"
+        f"{cell_title(worst)}: {duration(worst['latency_s'])}, of which neither the stages nor the link take "
+        f"{duration(beyond_s[worst.name])}. Something between them does: look at the hosts' wait_percent in trials.csv"
     )
 
 
@@ -108,7 +110,7 @@ def full_cores(trials: pd.DataFrame, *, shared: bool) -> Iterator[str]:
         why = "which have more to do than the stages"
     yield (
         f"the throughput of {len(held)} of {len(cells)} cells is held below its bound by the hosts' cores, {why}; "
-        f"most at {cell_title(worst)}: {worst['reached']:.0%} of its bound"
+        f"most at {cell_title(worst)}: {percent(worst['reached'])} of its bound"
     )
 
 
@@ -142,6 +144,8 @@ def _changed(stages: pd.DataFrame) -> Iterator[str]:
     known = stages[stages["baseline_s"].notna()]
     if known.empty:
         return
+    pairs = zip(engines(known), known["host"].astype("str"), strict=True)
+    known = known.assign(engine=[of_role(engine, host) for engine, host in pairs])
     spread = known.groupby(STAGE, dropna=False)["baseline_s"].agg(["min", "max"]).reset_index()
     apart = spread[spread["max"] > CHANGED * spread["min"]]
     if apart.empty:
@@ -149,8 +153,8 @@ def _changed(stages: pd.DataFrame) -> Iterator[str]:
     worst = apart.loc[(apart["max"] / apart["min"]).idxmax()]
     yield (
         f"{len(apart)} of {len(spread)} stages took over {CHANGED:g} times as long alone in one trial as in another, "
-        f"most of all the {worst['host']}'s from unit {worst['first_unit']:.0f} on: {1e3 * worst['min']:.3g} and "
-        f"{1e3 * worst['max']:.3g} ms. The host itself changed: {REMEDY}"
+        f"most of all the {worst['host']}'s from unit {worst['first_unit']:.0f} on: {duration(worst['min'])} and "
+        f"{duration(worst['max'])}. The host itself changed: {REMEDY}"
     )
 
 

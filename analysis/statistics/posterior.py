@@ -147,14 +147,18 @@ def draws(
     measured: rounds x cells x objectives, NaN where there is none. points: of each cell; cells of the same point differ
     in their backend. floor: the standard deviation, of each objective, of all, or cells x objectives, as a share, of
     what rounds do not show: what differs between identical treatments, or what a model gets wrong. centre: cells x
-    objectives, the figures themselves, where they are known better than by their rounds. An objective without any noise
-    stays as it is.
+    objectives, the figures themselves, where they are known better than by their rounds; what rounds share is taken out
+    of these, too. An objective without any noise stays as it is.
     """
     cells, objectives = measured.shape[1:]
     scaled, middle = _scaled(measured, centre)
     seen = noise(scaled)
     if centre is None:
         middle = seen.centre
+    else:
+        # A cell that missed slow rounds looks fast, and medians of the same few rounds err by what is theirs alone.
+        with np.errstate(invalid="ignore"):
+            middle = middle + np.nan_to_num(seen.centre - _nanmedian(scaled, axis=0))
     variance = seen.variance + np.broadcast_to(np.asarray(floor, dtype=float) ** 2, (cells, objectives))
     values = np.broadcast_to(middle, (count, cells, objectives)).copy()
     whole = np.isfinite(middle).all(axis=1)
@@ -255,7 +259,8 @@ def _posteriors(
         covariance = gain @ noise
         values, vectors = np.linalg.eigh((covariance + covariance.T) / 2)
         mean = centre + (gain @ (middle - centre).ravel()).reshape(middle.shape)
-        known[of_each] = (mean, vectors * np.sqrt(np.maximum(values, 0)))
+        # The symmetric root is the same whichever eigenvectors a processor's library finds, and so are the draws.
+        known[of_each] = (mean, (vectors * np.sqrt(np.maximum(values, 0))) @ vectors.T)
     return [known[of_each] for of_each in drawn]
 
 

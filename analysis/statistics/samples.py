@@ -8,7 +8,6 @@ from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import binom, nbinom
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -58,8 +57,13 @@ def intervals(samples: Floats) -> tuple[Floats, Floats]:
 @lru_cache
 def _between(n: int) -> tuple[int, float]:
     """The k of the last pair that holds the median with 95 % or more, and how far inward of it the interval ends."""
-    rank = int(binom.ppf(OUTSIDE, n, 0.5))
-    outer, inner = (1 - 2 * binom.cdf(k - 1, n, 0.5) for k in (rank, rank + 1))
+    # In whole numbers, of all ways that n values can lie: those with so many below the median, or fewer.
+    every, rank, ways, fewer, with_rank = 1 << n, 0, 1, 0, 1
+    while with_rank / every < OUTSIDE:
+        rank += 1
+        ways = ways * (n - rank + 1) // rank
+        fewer, with_rank = with_rank, with_rank + ways
+    outer, inner = (1 - 2 * below / every for below in (fewer, with_rank))
     share = (outer - 1 + 2 * OUTSIDE) / (outer - inner)
     return rank, float((n - rank) * share / (rank + (n - 2 * rank) * share))
 
@@ -73,6 +77,8 @@ def needed(quantile: float, confidence: float = 0.99) -> int:
     """
     if not (0 < quantile < 1 and 0 < confidence < 1):
         raise ValueError(f"quantile {quantile} and confidence {confidence} must lie between 0 and 1")
+    from scipy.stats import nbinom  # takes a second to import
+
     # 1 - 0.95 is a little more than 0.05, and a quantile and its mirror image need the same.
     rarer = round(min(quantile, 1 - quantile), 12)
     return BEYOND + int(nbinom.ppf(confidence, BEYOND, rarer))

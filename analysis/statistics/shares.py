@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.stats import binom, norm
+from scipy.special import ndtri
 
 from analysis.statistics.samples import OUTSIDE, Floats
 
@@ -15,7 +15,7 @@ def interval(share: Floats, images: Floats) -> tuple[Floats, Floats]:
     American Statistical Association 22, 1927). It holds near 0 and 1, too: 200 of 200 images leave 98.1 to 100 %.
     """
     counted = np.where(images > 0, images, np.nan)
-    z = float(norm.ppf(1 - OUTSIDE))
+    z = float(ndtri(1 - OUTSIDE))
     middle = share + z * z / (2 * counted)
     half = z * np.sqrt(share * (1 - share) / counted + (z / (2 * counted)) ** 2)
     low, high = ((middle + sign * half) / (1 + z * z / counted) for sign in (-1, 1))
@@ -33,6 +33,8 @@ def differ(more: float, less: float, images: float, apart: float) -> bool:
     """
     if not more > less:
         return False
+    from scipy.stats import binom  # takes a second to import
+
     lead = round((more - less) * images)
     discordant = max(lead, round(apart * images))
     for_more = (discordant + lead + 1) // 2

@@ -20,7 +20,6 @@ from statistics import NormalDist
 import numpy as np
 import pandas as pd
 from scipy.special import binom
-from scipy.stats import mannwhitneyu, wilcoxon
 
 from analysis.statistics.samples import LEAST_VALUES, Bools, Floats, Ints, intervals
 
@@ -114,6 +113,8 @@ def signed_rank(differences: Floats) -> Floats:
 
     Source: Wilcoxon, "Individual comparisons by ranking methods", Biometrics Bulletin 1, 1945.
     """
+    from scipy.stats import wilcoxon  # takes a second to import
+
     p_values = np.where(rounds(differences) > 0, 1.0, np.nan)
     for members, (values,) in alike(np.where(differences == 0, np.nan, differences)):
         method = "exact" if values.shape[1] <= MOST_EXACT else "asymptotic"
@@ -129,6 +130,8 @@ def rank_sum(first: Floats, other: Floats) -> Floats:
     Source: Mann & Whitney, "On a test of whether one of two random variables is stochastically larger than the other",
     Annals of Mathematical Statistics 18, 1947.
     """
+    from scipy.stats import mannwhitneyu  # takes a second to import
+
     p_values = np.full(len(first), np.nan)
     for members, (one, two) in alike(first, other):
         both = np.sort(np.hstack([one, two]), axis=1)

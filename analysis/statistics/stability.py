@@ -181,11 +181,14 @@ def _unsteady(measured: pd.DataFrame) -> Iterator[str]:
             continue
         index, measure, size = widest(unsteady)
         worst = rows.loc[index]
-        left_out = f" ({_lacking(worst)})" if worst["excluded"] else ""
+        rounds = count(int(worst["rounds"]), "round")
+        if worst["excluded"]:
+            # This figure may well count in those others.
+            rounds += f"{' with both figures' if ends[0] == 'low' else ''} ({_lacking(worst)})"
         remedy = _rounds_for_interval(worst) if ends[0] == "least" else _rounds_for_steadiness(worst, size)
         yield (
             f"{_points(len(unsteady), len(rows), which)} unsteady, most of all the {measure} of {cell_title(worst)}: "
-            f"±{size:.0%} {words} {count(int(worst['rounds']), 'round')}{left_out}. To mend: {remedy}; close other "
+            f"±{100 * size:.0f} % {words} {rounds}. To mend: {remedy}; close other "
             "programs, set the CPU governor to performance, see that no device throttles"
         )
 

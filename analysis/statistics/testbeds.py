@@ -23,8 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from scipy.optimize import brentq
-from scipy.stats import f, t
+from scipy import special
 
 from analysis.engines import without_engine
 from analysis.fronts.cells import ACTIVES, ENERGIES, MEDIANS
@@ -72,17 +71,19 @@ class Between:
 
     def ratio(self, quantile: float) -> float:
         """The true ratio of the variances at which Q is that quantile of F; 0 where Q is less at any."""
-        target = float(f.ppf(quantile, len(self.means) - 1, self.freedom))
+        target = float(special.fdtri(len(self.means) - 1, self.freedom, quantile))
         if self.over_within(0.0) <= target:
             return 0.0
         squares = float(((self.means - self.means.mean()) ** 2).sum())
         most = squares / (len(self.means) - 1) / max(self.within, _TINY) / target
+        from scipy.optimize import brentq  # takes long to import, and is seldom needed
+
         return float(brentq(lambda ratio: self.over_within(ratio) - target, 0.0, 2 * most, xtol=1e-9))
 
     @property
     def p_value(self) -> float:
         """How likely rounds alone make testbeds differ as much."""
-        return float(f.sf(self.over_within(0.0), len(self.means) - 1, self.freedom))
+        return float(special.fdtrc(len(self.means) - 1, self.freedom, self.over_within(0.0)))
 
     @property
     def spread(self) -> tuple[float, float, float]:
@@ -106,7 +107,7 @@ class Between:
         together with 95 % (Bonferroni's)."""
         many = len(self.means)
         at_once = many if many > 2 else 1  # of two, one is the other's mirror image
-        far = float(t.ppf(1 - OUTSIDE / at_once, self.freedom)) * math.sqrt(self.within)
+        far = float(special.stdtrit(self.freedom, 1 - OUTSIDE / at_once)) * math.sqrt(self.within)
         for place in range(many):
             others = np.arange(many) != place
             middle = self.means[place] - self.means[others].mean()

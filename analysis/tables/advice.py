@@ -81,6 +81,8 @@ def _elsewhere(advice: Advice) -> Iterator[str]:
             better = advice.ranking.by_cell[switch.cell].place
             sentences.append(f"{better} is better {at}{interval(switch.low, switch.high, say)}{beyond}")
         none = f"no other point is better at any {along} from {say(ends[0])} to {say(ends[1])}"
+        if along in advice.ranking.unsure_along:
+            here += ", among the measured points"
         yield f"{here}, {'; '.join(sentences) or none}."
 
 

@@ -48,11 +48,13 @@ def overview(
     same = {name: "" if name in apart else value for name, value in front.iloc[0][CONDITION].items()}
     notes = {
         "simulated: nothing of this was measured": simulated,
-        f"{len(shown)} of {len(measured)} measured points are shown: {which}": len(shown) < len(measured),
+        f"{len(shown)} of {len(measured)} points are shown: {which}": len(shown) < len(measured),
         f"where {where}": where,
         f"* on the front of {in_words(objectives, allowed)}": True,
         "sure = probability of being on it": allowed["probability_all"].notna().any(),
-        "no `sure`: too few or too noisy rounds": allowed["probability_all"].isna().all(),
+        "no `sure`: too few or too noisy rounds, or points without a figure": allowed["probability_all"]
+        .isna()
+        .all(),
         ANY_NOTE: (shown["backend"] == "").any(),
         "eff = share of the physical bound": True,
         _left_out(front): front["left_out"].any(),

@@ -24,7 +24,8 @@ class World:
 
     gap: competitors differ by as much at the most. kind: lognormal, heavy (Student's t, 3 degrees of freedom, of the
     same variance), outliers (a trial in twenty takes up to several times as long). offset: of each cell, in all its
-    rounds alike. uneven: by how much, in logarithms, cells differ in their noise.
+    rounds alike. uneven: by how much, in logarithms, cells differ in their noise. missing: the share of trials that do
+    not count, of what `best` draws.
     """
 
     size: float
@@ -34,6 +35,7 @@ class World:
     common: float = 1.0
     offset: float = 0.0
     uneven: float = 0.0
+    missing: float = 0.0
 
     def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Floats:
         conditions, rounds, _ = shape
@@ -81,15 +83,18 @@ def best(world: World, conditions: int, seed: int) -> tuple[Floats, Bools]:
     true = np.repeat(rng.normal(0, 0.1, (conditions, POINTS)), 2, axis=1)
     true[:, 1::2] += rng.uniform(-world.gap, world.gap, (conditions, POINTS))
     latency = np.exp(true[:, None] + world.noise(rng, (conditions, world.rounds, 2 * POINTS)))
+    latency[rng.random(latency.shape) < world.missing] = np.nan
     points = np.repeat(np.arange(POINTS), 2).astype(object)
     stated, right = np.full((2, conditions), np.nan)
-    for number, measured in enumerate(latency):
-        figures = np.median(measured, axis=0)
-        draws = posterior.draws(measured[:, :, None], points, centre=figures[:, None])
+    for number, of_all in enumerate(latency):
+        known = ~np.isnan(of_all).all(axis=0)
+        measured, truth = of_all[:, known], true[number, known]
+        figures = np.nanmedian(measured, axis=0)
+        draws = posterior.draws(measured[:, :, None], points[known], centre=figures[:, None])
         if draws is not None:
             first = figures.argmin()
             stated[number] = draws.stated(best_shares(draws.values[:, :, 0]))[first]
-            right[number] = true[number, first] == true[number].min()
+            right[number] = truth[first] == truth.min()
     return stated, right == 1
 
 

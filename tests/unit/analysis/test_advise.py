@@ -362,7 +362,7 @@ def test_few_rounds_and_ties_are_told():
 
 def test_what_is_likely_is_probable():
     sentences = [
-        said for seed in range(12) for said in told(world.trials(noise=0.05, seed=seed, backends=("tcp",)))
+        said for seed in range(6, 12) for said in told(world.trials(noise=0.05, seed=seed, backends=("tcp",)))
     ]
     likely = [said for said in sentences if "probably" in said]
     assert likely
@@ -482,3 +482,15 @@ def test_a_run_folder_without_stages(tmp_path):
 def test_the_same_input_gives_the_same_sentences():
     rows = world.trials(noise=0.05)
     assert told(rows) == told(rows)
+
+
+def test_medians_over_unlike_rounds_are_no_comparison() -> None:
+    """Point 1 lacks the rounds in which all are slow: its median is the least, and it loses each round that it has."""
+    rows = world.trials({"slow": world.PROFILES["slow"]}, backends=("tcp",), rounds=12, noise=0.003)
+    pace = np.where(rows["round"] > 6, 1.3, 1.0)
+    edge_s = rows.loc[rows["point"] == "4"].set_index("round")["latency_s"]
+    rows["latency_s"] = pace * rows["latency_s"].where(rows["point"] != "1", 1.05 * rows["round"].map(edge_s))
+    rows = rows[(rows["point"] != "1") | (rows["round"] < 10)]
+    (answer,) = answers(rows, world.stages(rows), [world.manifest()])
+    assert "a toss-up" not in answer
+    assert "within the rounds that both have all on the edge is better" in answer

@@ -37,6 +37,8 @@ def test_the_package_costs_nothing_until_it_is_used_and_touches_no_backend() -> 
         "import sys, analysis; heavy = {'pandas', 'numpy', 'pyarrow', 'scipy', 'matplotlib', 'moocore'};"
         "assert not heavy & set(sys.modules), heavy & set(sys.modules);"
         "from analysis import load, front; assert 'matplotlib' not in sys.modules;"
+        "import analysis.advice.advise, analysis.model_profile;"
+        "slow = {'scipy.stats', 'scipy.optimize'}; assert not slow & set(sys.modules), slow & set(sys.modules);"
         "import analysis.figures.style, analysis.runs.requests; assert analysis.requests is analysis.requests;"
         "assert callable(analysis.requests) and analysis.load is load;"
         "import analysis.reporting, matplotlib as m;"

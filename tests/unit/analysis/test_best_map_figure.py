@@ -188,6 +188,15 @@ def test_a_simulated_network_is_foretold(simulation: Findings) -> None:
     assert np.mean(right) > 0.95
 
 
+def test_a_renamed_run_keeps_its_testbed_in_the_caption(simulation: Findings) -> None:
+    (run,) = simulation.runs
+    names = list(simulation.trials["run"].unique())
+    told = {**run.manifest, "testbed": "two hosts"}
+    runs = [Run(Path("renamed"), told, names), Run(Path("another"), {"testbed": "three hosts"}, ["another"])]
+    (found,) = best_map_drawings(replace(simulation, runs=runs))
+    assert "Testbed: two hosts." in found.caption
+
+
 def test_a_condition_leaves_the_background_out(simulation: Findings) -> None:
     (found,) = best_map_drawings(replace(simulation, where="latency_s < 1"))
     assert set(found.data["what"]) == {"measured"}

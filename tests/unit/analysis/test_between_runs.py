@@ -133,6 +133,20 @@ def test_throughput_that_was_not_measured(tmp_path: Path, snapshot: SnapshotAsse
     assert found.sentences == snapshot
 
 
+def test_latencies_that_cannot_be_compared_are_in_no_sentence(tmp_path: Path) -> None:
+    """Of one point, and of all, one run has throughputs alone."""
+    a, b = measured("a", seed=1), measured("b", seed=2)
+    some = [row | {"status": "throughput only"} if row["point"] == 3 else row for row in b]
+    found = compared(tmp_path / "some", a, some)
+    assert f"over {POINTS - 1} points" in found.sentences[0]
+    assert found.differences["note"].eq("").all(), "there are throughputs enough"
+    none = compared(tmp_path / "none", a, [row | {"status": "throughput only"} for row in b])
+    assert "no point has latencies in both runs" in none.sentences[0]
+    assert "images/s" in none.sentences[0]
+    assert "significantly" in none.sentences[0], "8 rounds are enough for the throughput"
+    assert "nan" not in " ".join([*found.sentences, *none.sentences])
+
+
 def test_setups_are_no_obstacle(tmp_path: Path) -> None:
     frames = [load([write(tmp_path / name, measured(name))]) for name in ("a", "b")]
     assert [frame["setup"].unique().tolist() for frame in frames] == [[""], [""]]

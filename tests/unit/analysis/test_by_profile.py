@@ -75,6 +75,14 @@ def test_trials_that_leave_nothing_out_or_are_of_several_workloads_decide(
     assert kept(joined(tmp_path, row), Network(0.02, 30e6)) is None
 
 
+def test_what_ran_by_another_engine_than_the_profiles_is_not_foreseen(tmp_path: Path) -> None:
+    for engine in ("eager", "onnx"):
+        runs = joined(tmp_path / engine)
+        for frame in (runs.trials, runs.struck):
+            frame["engine"] = engine
+        assert (kept(runs, Network(0.02, 30e6)) is None) == (engine == "onnx")
+
+
 def test_what_went_through_a_codec_or_was_struck_off_by_rounds_is_not_foreseen(tmp_path: Path) -> None:
     coded = joined(tmp_path / "coded")
     for frame in (coded.trials, coded.struck):

@@ -87,6 +87,23 @@ def test_the_sentences(snapshot: SnapshotAssertion) -> None:
     assert sentences(measured(codecs=("none",)), STAGES_OF_NONE, manifests) == []
 
 
+def test_nothing_is_said_of_a_codec_without_a_valid_trial_in_a_network() -> None:
+    rows, manifests = measured(0.01), [world.manifest(PROFILES)]
+    lost = rows["netem"].eq("quick") & rows["codec"].eq("int8") & rows["payload_bytes"].gt(0)
+    said = sentences(rows.assign(status=rows["status"].mask(lost, "invalid")), STAGES_OF_NONE, manifests)
+    of_quick = [line for line in said if "at quick" in line]
+    assert of_quick
+    assert not any("int8" in line for line in of_quick)
+    assert all("among the points measured here" in line for line in of_quick)
+    assert not any("among" in line for line in said if "at slow" in line)
+    plain = rows["netem"].eq("quick") & (rows["codec"].eq("none") | rows["payload_bytes"].eq(0))
+    alone = sentences(rows.assign(status=rows["status"].mask(plain, "invalid")), STAGES_OF_NONE, manifests)
+    assert not any("at quick" in line for line in alone), "nothing to compare a codec with"
+    off = rows[rows["netem"].eq("slow")].head(1).assign(codec="int8", point="7", payload_bytes=1e5)
+    struck = sentences(rows, STAGES_OF_NONE, manifests, off)
+    assert all("among" in line for line in struck if "at slow" in line)
+
+
 def test_a_codec_is_never_chosen_without_being_asked_for() -> None:
     between = Network(DELAY_S, 20e6, DELAY_S)
     with pytest.raises(UserError, match=r"codec .none., .zstd.*agreement >= 0.99"):

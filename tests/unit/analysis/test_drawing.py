@@ -82,6 +82,18 @@ def test_a_drawing_is_pictures_data_and_caption_twice_the_same(tmp_path: Path) -
     assert b"Type3" not in first[0].read_bytes()
 
 
+def test_one_codec_among_others_is_not_that_of_all() -> None:
+    assert "codec" not in conditions(rows())
+    assert "codec int8" in conditions(rows(codec="int8"))
+    assert "codecs none, int8" in conditions(rows(codec=["int8", "none"]))
+
+
+def test_no_trial_is_left_out_that_counts_for_one_figure() -> None:
+    whole = rows()
+    assert "alone" not in conditions(whole)
+    assert "latency or throughput alone" in conditions(whole.assign(excluded=[0, 4]))
+
+
 def test_only_trials_left_out_leave_a_word_in_the_picture(snapshot: SnapshotAssertion) -> None:
     assert drawing(excluded=0).draw("page").get_supxlabel() == ""
     assert drawing(excluded=3).draw("page").get_supxlabel() == snapshot

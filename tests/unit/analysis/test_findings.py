@@ -30,9 +30,9 @@ def test_the_notes_name_what_bounds_the_best_points_and_what_was_busiest_there(
     assert [*notes.best_points(rows, "mobilenetv2 wifi"), *notes.best_points(one, "x")] == snapshot
     assert list(notes.best_points(rows.assign(bound_by=""), "x")) == []
     told = rows.assign(busiest="middle1", busiest_utilization=0.864)
-    assert all("busiest: middle1, 86%" in note for note in notes.best_points(told, "x"))
+    assert all("busiest: middle1, 86 %" in note for note in notes.best_points(told, "x"))
     (same,) = notes.best_points(told[told["point"] == "5+5"].assign(busiest="edge"), "x")
-    assert "bound by edge (busy 86%)" in same
+    assert "bound by edge (busy 86 %)" in same
     constrained = rows.assign(feasible=rows["point"] == "5+5")
     (note,) = notes.best_points(constrained, "x")
     assert "5+5" in note and "3+5" not in note

@@ -365,3 +365,34 @@ def test_where_a_codec_is_not_used_there_is_no_forecast() -> None:
     assert set(front[:, 0]) <= {0, UNITS}
     with pytest.raises(UserError, match="no times of the codec third on edge at batch size 1: it has half"):
         forecast.of(of, np.array([[0]]), [FAR], "tcp", codec="third")
+
+
+def test_by_another_engine_a_stage_is_unsure_and_the_bound_is_the_links() -> None:
+    """Its profile times units in eager."""
+    splits = np.array([[2], [UNITS]])
+    eager, edge, both = (
+        forecast.of(profile(), splits, [FAR], "tcp", engine=engine)
+        for engine in ("eager", "edge=onnx", "onnx")
+    )
+    assert both.latency_s == pytest.approx(eager.latency_s)
+    stages_s = np.array([0.003, 0.018 / 4])
+    assert both.latency_error[0] > forecast.BY_ENGINE * np.hypot(*stages_s) / both.latency_s[0]
+    assert (eager.latency_error < edge.latency_error).all()
+    assert edge.latency_error[0] < both.latency_error[0], "the server's stage is the profile's"
+    assert edge.latency_error[1] == both.latency_error[1], "the server has none"
+    carried_s = 0.1 * 0.99 + 8 / GOODPUT * (160_000 + 4000) / (5e6 * 1.02)
+    for said in (edge, both):
+        assert said.least_latency_s == pytest.approx([carried_s, 0])
+        assert said.most_throughput_ips[0] == pytest.approx(1 / (8 / GOODPUT * 160_000 / (5e6 * (1 + BURST))))
+        assert np.isposinf(said.most_throughput_ips[1])
+
+
+def test_what_a_codec_makes_of_another_engines_results_is_not_known() -> None:
+    """But of the input, which no engine makes; and what coding takes is no bound on a machine that is faster."""
+    splits = np.array([[0], [2]])
+    said = forecast.of(coded(), splits, [FAR], "tcp", codec="half", engine="onnx")
+    input_bytes = coded().codecs[0].wire_least_bytes[0]
+    back_s = 0.1 * 0.99 + 8 / GOODPUT * 4000 / (5e6 * 1.02)
+    assert said.least_latency_s == pytest.approx(
+        [back_s + 8 / GOODPUT * input_bytes / (5e6 * 1.02), back_s], abs=1e-5
+    )

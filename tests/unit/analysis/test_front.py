@@ -374,6 +374,7 @@ def test_what_cannot_be_read_is_refused() -> None:
         (whole, World(size=0.02, gap=0.05, rounds=8, kind="heavy"), 40),
         (whole, World(size=0.02, gap=0.05, rounds=8, kind="outliers"), 40),
         (whole, World(size=0.02, gap=0.05, rounds=6, common=10), 40),
+        (best, World(size=0.02, gap=0.05, rounds=6, common=5, missing=0.2), 200),
     ],
 )
 def test_what_is_stated_with_a_probability_is_so_as_often(

@@ -86,6 +86,20 @@ def test_a_host_that_changed_its_speed_within_a_run_is_told(
     assert list(host_load.warnings(trials, stages, shared=True)) == snapshot
 
 
+@pytest.mark.parametrize(
+    ("engine", "host", "lines"), [("onnx", "server", 0), ("edge=onnx", "edge", 0), ("edge=onnx", "server", 1)]
+)
+def test_an_engine_that_is_faster_is_no_host_that_changed(
+    frames: tuple[pd.DataFrame, pd.DataFrame], engine: str, host: str, lines: int
+) -> None:
+    trials, stages = frames
+    other = stages["round"] == stages["round"].max()
+    stages.loc[other, "baseline_s"] /= 2
+    of_engines = stages.assign(engine=other.map({True: engine, False: "eager"}))
+    of_host = of_engines[of_engines["host"] == host]
+    assert len(list(host_load.warnings(trials, of_host, shared=True))) == lines
+
+
 def test_what_others_took_is_told_but_where_the_harness_is_one_of_them(
     frames: tuple[pd.DataFrame, pd.DataFrame], snapshot: SnapshotAssertion
 ) -> None:

@@ -252,7 +252,7 @@ def test_each_trial_that_does_not_count_has_its_reason(
     seen = Read(text)
     assert re.search(r"3 of 132 trials: 1 .* 2 ", seen.text)
     assert [text for text in seen.beside(usual) if "\n" not in text] == snapshot
-    assert rows_of(text, "Trials that do not count") == 3
+    assert rows_of(text, "Trials that are not ok") == 3
     assert "link off after the trial" in seen.texts["td"]
     assert "BackendError: gone" in seen.texts["summary"]
     assert f"{2 * LONG} characters more" in seen.text
@@ -267,7 +267,7 @@ def test_more_than_can_be_read_are_counted_not_cut_silently(tmp_path: Path) -> N
         }
     text = page.write(findings(tmp_path, rows), tmp_path / "report.html").read_text()
     seen = Read(text)
-    assert rows_of(text, "Trials that do not count") == MOST_TRIALS
+    assert rows_of(text, "Trials that are not ok") == MOST_TRIALS
     assert f"{MOST_TRIALS} of 250" in seen.text
     assert rows_of(text, "Reasons by how often") == 2
     assert "200" in seen.texts["td"]

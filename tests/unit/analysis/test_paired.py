@@ -73,7 +73,7 @@ def test_a_shift_is_found_with_its_sign(tmp_path: Path, rounds: int, over: str, 
     assert (row["first_faster"] > row["other_faster"]) == (later_s > 0)
     (text,) = verdicts(rows)
     assert ("longer" in text) == (later_s > 0) != ("shorter" in text)
-    assert f"95 % interval over {over} " in text
+    assert f" ms by the {over}" in text
     assert f"21 points x {rounds} rounds" in text
 
 

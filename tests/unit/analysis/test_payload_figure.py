@@ -36,9 +36,10 @@ def told(points: list[dict[str, Any]]) -> dict[str, Any]:
 @pytest.mark.parametrize("width", ["page", "column"])
 def test_dots_of_the_payload_and_the_edges_share(tmp_path: Path, width: str) -> None:
     rows = fronted(tmp_path, trials())
-    found = payload_drawing(rows, NO_STAGES, {"testbed": "two hosts"})
+    found = payload_drawing(rows, NO_STAGES, {"testbed": "two hosts", "pareto": "9.8.7"})
     assert found is not None
     assert found.kind == "payload"
+    assert "two hosts. Made by pareto 9.8.7" in found.caption
     assert found.data["payload_bytes"].tolist() == [int(1024 * kib) for kib in PAYLOAD_KIB]
     assert found.data["input_bytes"].eq(588 * 1024).all()
     figure = drawn.rendered(found.draw(width))
@@ -48,6 +49,7 @@ def test_dots_of_the_payload_and_the_edges_share(tmp_path: Path, width: str) -> 
     assert dots[:21, 1] == pytest.approx(PAYLOAD_KIB[:-1], abs=0.001)
     assert dots[:21, 0] == pytest.approx(range(21))
     assert not above.patches, "a bar on a logarithmic axis would have no length"
+    assert below.get_ylim()[0] == 0, "a share is never below 0"
     low, high = above.get_ylim()
     assert low < min(PAYLOAD_KIB[:-1])
     assert max(PAYLOAD_KIB) < high

@@ -65,6 +65,20 @@ def test_the_gain_stands_above_where_there_is_room(tmp_path: Path) -> None:
     assert drawn.overlapping(figure) == []
 
 
+def test_gains_side_by_side_do_not_run_together() -> None:
+    rows = front(
+        codecs(
+            rounds=1, codecs=("none", "int8"), backends=("tcp", "rpc"), sequential_ips=1, pipeline_gain=1.2
+        )
+    )
+    found = pipelining_drawing(rows)
+    assert found is not None
+    figure = drawn.rendered(found.draw("page"))
+    boxes = [text.get_window_extent() for text in figure.axes[0].texts if "1.2" in text.get_text()]
+    lefts, rights = (sorted(getattr(box, end) for box in boxes) for end in ("x0", "x1"))
+    assert min(left - right for left, right in zip(lefts[1:], rights, strict=False)) > 2
+
+
 def test_what_was_not_measured_is_not_drawn(tmp_path: Path) -> None:
     assert pipelining_drawing(fronted(tmp_path / "older", trials())) is None
     partly = measured(trials())

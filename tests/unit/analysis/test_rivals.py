@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -12,9 +14,14 @@ from syrupy.assertion import SnapshotAssertion
 
 from analysis import as_json
 from analysis.advice.advise import advise, answers
-from analysis.advice.rivals import Rival, Tried, sentence
+from analysis.advice.lacking import lacking
+from analysis.advice.rivals import FIGURES, Rival, Tried, sentence
+from analysis.figures.best_map_figure import best_map_drawings
 from analysis.findings import Options, find
+from analysis.fronts.front import front
+from analysis.page.best_map import Maps
 from analysis.prediction.network import Network
+from analysis.runs.load import load
 from tests.unit import simulated_network as world
 from tests.unit.example_run import trials, write
 
@@ -44,7 +51,9 @@ def test_an_answer_names_what_could_beat_it(snapshot: SnapshotAssertion) -> None
     ), "point 1 alone is allowed"
     assert "could be better" in told(measured(0.05), where="latency_s < 1"), "it is not known to take longer"
     assert told(measured(0.05, backends=("rpc",))) == snapshot(name="by one backend")
-    assert "could be better" in told(measured(math.nan)), "no bound rules them out"
+    nobody_knows = measured(math.nan)
+    nobody_knows.loc[nobody_knows["point"].isin(LOST), "payload_bytes"] = math.nan
+    assert "could be better" in told(nobody_knows), "no bound rules them out"
 
 
 def test_advice_names_what_could_beat_it(snapshot: SnapshotAssertion) -> None:
@@ -103,3 +112,114 @@ def test_a_point_whose_bounds_are_dominated_is_not_lacking() -> None:
     assert {*Tried(rows).lost()["point"]} == {"0"}
     assert Tried(rows).rivals(0.06) == []
     assert Tried(rows).rivals(1.0, "throughput") == []
+
+
+def lacked(rows: list[dict[str, Any]], folder: Path, *objectives: str) -> tuple[pd.DataFrame, list[str]]:
+    """The front of a run of these trials without the probabilities that do not hold, by point; and the line."""
+    loaded = load([write(folder, rows)])
+    made, lines = lacking(front(loaded, objectives, resamples=1), loaded, objectives, "")
+    return made.set_index("point"), lines
+
+
+def test_no_probability_is_stated_of_what_a_point_without_a_figure_could_dominate(tmp_path: Path) -> None:
+    """Latency and throughput of point 20 are better than those of 0 and 17; all on the edge could be better still."""
+    rows = [row for row in trials(rounds=6, backends=("tcp",)) if row["point"] in (0, 17, 20, 21)]
+    stated = ["probability", "probability_all", "codec_probability"]
+    whole, lines = lacked(rows, tmp_path / "whole", *FIGURES)
+    assert whole[stated].notna().all(axis=None)
+    assert not lines
+    lost = [row | {"status": "invalid"} if row["point"] == 21 else row for row in rows]
+    found, lines = lacked(lost, tmp_path / "lost", *FIGURES)
+    assert found.loc["20", stated].isna().all()
+    assert (found.loc[["0", "17"], "probability_all"] < 0.05).all(), "a rival more makes it no likelier"
+    assert len(lines) == 1
+    for row in lost:
+        if row["point"] == 21:
+            row |= {"latency_bound_s": 5.0, "throughput_bound_ips": 0.01}
+    settled, lines = lacked(lost, tmp_path / "settled", *FIGURES)
+    assert settled.loc["20", stated].notna().all(), "it could be better in nothing"
+    assert not lines
+
+
+def test_a_point_without_the_figure_of_another_objective_could_be_on_the_front(tmp_path: Path) -> None:
+    rows = [row for row in trials(rounds=3, backends=("tcp",)) if row["point"] in (0, 17, 20, 21)]
+    rows = [row | {"latency_p95_s": 1.1 * row["latency_s"]} for row in rows]
+    slow = [row | {"latency_p95_s": ""} if row["point"] == 17 else row for row in rows]
+    _, (line,) = lacked(slow, tmp_path / "slow", "p95", "edge-time")
+    assert "17 (features.16) over tcp" in line
+    assert "p95" in line
+    assert not lacked(rows, tmp_path / "all", "p95", "edge-time")[1]
+
+
+def test_a_bound_holds_where_the_latency_does_not_count(tmp_path: Path) -> None:
+    rows = trials(rounds=3)
+    for row in rows:
+        if row["point"] == 0 and row["backend"] == "tcp":
+            row |= {"status": "throughput only", "latency_bound_s": 10.0}
+            row |= {"throughput_ips": 1e-3, "throughput_bound_ips": 500}
+    run = write(tmp_path / "run", rows)
+    made = json.loads(as_json.text(as_json.of_report(found := find([run]), run)))
+    assert [row["could_be_better"] for row in made["fastest"]] == [""]
+    assert not any("could be on the front" in line for line in found.warnings)
+
+
+def test_trials_that_failed_before_they_knew_any_bound_have_one_all_the_same() -> None:
+    """That of their point over another backend; else of the link and the bytes, as other networks show them."""
+    spoiled = ["status", "latency_s", "latency_bound_s", "payload_bytes", "result_bytes"]
+    rows = world.trials(noise=0.001).assign(latency_bound_s=0.5)
+    at_slow = rows["netem"].eq("slow") & rows["point"].eq("1")
+    one = rows.copy()
+    one.loc[at_slow & one["backend"].eq("rpc"), spoiled] = ["failed", *[math.nan] * 4]
+    assert "could be better" not in told(one)
+    every = rows.copy()
+    every.loc[at_slow, spoiled] = ["failed", *[math.nan] * 4]
+    assert "could be better" not in told(every), "150 kB take 240 ms there"
+    every.loc[every["point"].eq("1"), spoiled] = ["failed", *[math.nan] * 4]
+    assert "could be better" in told(every), "nobody knows what crosses there"
+
+
+def test_elsewhere_says_what_it_is_among_where_another_point_could_be_best() -> None:
+    """All on the edge has no trial that counts under `fast`, nor is it needed there: on a slower link it would be."""
+    rows = world.trials(noise=0.001).assign(latency_bound_s=1e-3)
+    whole = rows["point"].eq("4")
+
+    def said(rows: pd.DataFrame, **options: pd.DataFrame) -> str:
+        at_fast = rows[rows["netem"].eq("fast")]
+        (text,) = answers(at_fast, world.stages(at_fast), [world.manifest()], **options)
+        return text
+
+    assert "among the points measured here" not in said(rows)
+    assert "all on the edge" in said(rows)
+    lost = rows.assign(status=rows["status"].mask(whole, "invalid"))
+    lost.loc[whole, "latency_bound_s"] = 0.06
+    assert "among the points measured here" in said(lost)
+    left = rows[~whole]
+    assert "among the points measured here" not in said(left), "nobody asked for it"
+    off = rows[whole].drop_duplicates("backend").assign(netem="fast", how="physics", latency_s=0.06)
+    assert "among the points measured here" in said(left, struck_off=off)
+    hopeless = off.assign(point="5", payload_bytes=1e9, latency_s=10.0)
+    assert "among the points measured here" not in said(rows, struck_off=hopeless), "it sends more than all"
+    network = world.PROFILES["fast"]
+    here = advise(lost, world.stages(lost), [world.manifest()], network)
+    assert here.ranking.unsure_along == {"rate", "delay"}
+    assert as_json.of_advice(here, "", [])["better_elsewhere_unsure"] == ["delay", "rate"]
+
+
+def test_the_map_of_networks_says_which_points_it_knows_nothing_of() -> None:
+    rows = world.trials(noise=0.001)
+    rows.loc[rows["point"].eq("3"), "status"] = "invalid"
+    off = rows.head(1).assign(point="5", how="physics")
+    found: Any = SimpleNamespace(
+        where="", trials=rows, stages=world.stages(rows), front=front(rows, resamples=1)
+    )
+    found.runs = [
+        SimpleNamespace(manifest=world.manifest(), folder=Path("simulated"), names=set(rows["run"]))
+    ]
+    found.struck = off
+    (made,) = Maps(found).made
+    (drawing,) = best_map_drawings(found)
+    for text in (made["worth"]["latency"], drawing.caption):
+        assert "Points 3 and 5 have no valid trial in any network" in text
+    found.trials, found.struck = rows[rows["point"].ne("3")], off.head(0)
+    (made,) = Maps(found).made
+    assert "no valid trial" not in made["worth"]["latency"]

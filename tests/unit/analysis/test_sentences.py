@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from analysis.comparing.paired import ALL
+from analysis.comparing.paired import ALL, paired
 from analysis.comparing.sentences import verdicts
+from analysis.runs.load import load
 from tests.unit.analysis.test_paired import AA, CROSSING, compared, measured, over_all, points_of
+from tests.unit.example_run import trials, write
 
 
 def test_each_kind_of_difference_in_words(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
@@ -57,7 +59,7 @@ def test_beyond_the_bound(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     assert found["latency_difference_s"] == pytest.approx(0.102)
     assert found["overhead_difference_s"] == pytest.approx(0.002)
     (text,) = verdicts(compared(tmp_path, rows))
-    assert "2.00 ms, 2.00 to 2.00 ms" in text
+    assert "2.00 ms (2.00 to 2.00 ms)" in text
     assert text == snapshot
 
 
@@ -97,6 +99,14 @@ def test_too_few_rounds_to_tell_at_a_single_point(tmp_path: Path) -> None:
     assert points["latency_p_value"].min() == pytest.approx(2 / 2**10)
     assert not rows["latency_significant"].any()
     (text,) = verdicts(rows)
-    assert f"tcp at {CROSSING}; too few rounds" in text
-    assert "needs 11" in text
+    assert f"tcp at {CROSSING} points; to be sure at a single point takes" in text
+    assert "takes 11 rounds" in text
     assert "significantly" not in text
+
+
+def test_engines_without_latencies_in_one_round_are_said_to_have_none(tmp_path: Path) -> None:
+    rows = [row | {"engine": "eager"} for row in trials(backends=("tcp",)) if row["point"] in (7, 17)]
+    onnx = [row | {"engine": "onnx", "status": "throughput only"} for row in rows]
+    (text,) = verdicts(paired(load([write(tmp_path / "run", rows + onnx)]), "engine"))
+    assert "no latencies of eager and onnx in one round" in text
+    assert "most at" not in text

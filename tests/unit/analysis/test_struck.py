@@ -152,6 +152,18 @@ def test_a_place_that_was_struck_off_was_compared_with(run: Path) -> None:
     assert "all on the edge was not measured" in settled
 
 
+def test_a_place_that_was_struck_off_of_one_engine_was_compared_with(run: Path) -> None:
+    rows = [row for row in trials(rounds=ROUNDS) if row["point"] in (7, 8)]
+    rows += [{**row, "engine": "onnx"} for row in rows]
+    known = joined([write(run.parent / "cuts", rows)])
+    usual = pd.read_csv(run / STRUCK.file).head(1)
+    off = usual.assign(**{name: known.trials[name].iloc[0] for name in WORKLOAD})
+    off = off.assign(point="0", backend="tcp", payload_bytes=150_000, engine="onnx", setup="onnx")
+    for struck, count in ((None, 1), (off, 0)):
+        first, _ = answers(known.trials, known.stages, [], struck_off=struck)
+        assert first.count("all on the server") == count
+
+
 def test_advice_for_the_measured_network_counts_what_is_left(run: Path) -> None:
     """The lucky cell is no answer where it was struck off."""
     known = joined([run])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
+from unittest.mock import patch
 
 import matplotlib
 import pandas as pd
@@ -19,6 +21,7 @@ from analysis.figures.style import (
     codec_looks,
     evenly,
     looks,
+    save,
     series,
     stage_look,
     styled,
@@ -110,3 +113,14 @@ def test_no_backend_has_a_hosts_colour_on_the_page(scheme: int) -> None:
         for name in (*(f"s{number}" for number in range(7)), "edge", "middle", "server")
     }
     assert len(set(colours.values())) == len(colours)
+
+
+def test_a_figure_is_laid_out_once_for_all_its_formats(tmp_path: Path) -> None:
+    with blank("column", 2.0) as figure:
+        figure.add_subplot()
+    engine = figure.get_layout_engine()
+    assert engine is not None
+    with patch.object(engine, "execute", wraps=engine.execute) as laid_out:
+        written = save(figure, tmp_path / "plain", ("png", "pdf"))
+    assert [path.name for path in written] == ["plain.png", "plain.pdf"]
+    assert laid_out.call_count == 1

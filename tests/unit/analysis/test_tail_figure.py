@@ -60,6 +60,30 @@ def test_lines_are_the_share_of_requests_that_take_longer(tmp_path: Path) -> Non
     figures.tail(measured, run)
 
 
+def test_where_nothing_crosses_the_requests_under_every_backend_count(tmp_path: Path) -> None:
+    """That point is of no backend, and may be the answer: it has a line of its own."""
+    rows = trials(rounds=2)
+    latencies = {"tcp": 0.1, "rpc": 0.3}
+    (tmp_path / "run" / "requests").mkdir(parents=True)
+    for row in (row for row in rows if row["point"] == 21):
+        cell = Cell(row["model"], (21,), row["point_name"], row["backend"], row["netem"], 1)
+        requests = {"latency": phase(np.full(20, latencies[row["backend"]]))}
+        Store(tmp_path / "run").write_requests(cell, row["round"], requests)
+    run = write(tmp_path / "run", rows)
+    measured = load(run)
+    points = front(measured, resamples=20)
+    made = tail_drawing(points.assign(on_backend_front=points["point"] == "21"), measured, [run], "")
+    assert made is not None
+    assert made.data["requests"].eq(80).all()
+    assert (made.data["latency_s"].min(), made.data["latency_s"].max()) == pytest.approx((0.1, 0.3))
+    assert any("nothing crosses" in text for text in drawn.legend(made.draw("page")))
+
+
+def test_a_cell_that_stands_for_several_codecs_has_one_line() -> None:
+    chosen = chosen_points(front(example_codecs.trials(rounds=1, codecs=("none", "int8"))))
+    assert not chosen.duplicated(["backend", "point", "codec_at_work"]).any()
+
+
 def test_a_percentile_that_cannot_be_stated_has_no_mark(tmp_path: Path) -> None:
     run, _ = kept(tmp_path / "run", requests=30)
     measured = load(run)

@@ -52,7 +52,7 @@ def test_how_busy_every_step_is() -> None:
         assert busy.get_width() / found["server"][0].get_width() == pytest.approx(
             first.loc["server", "share"]
         )
-        bubble = f"{first.loc['server', 'share']:.0%}\n{1e3 * first.loc['server', 'idle_s']:.3g} ms"
+        bubble = f"{100 * first.loc['server', 'share']:.0f} %\n{1e3 * first.loc['server', 'idle_s']:.3g} ms"
         assert bubble in [text.get_text() for text in axes.texts]
         boxes = [bar.get_window_extent() for bars in found.values() for bar in bars]
         assert not any(text.get_window_extent().overlaps(box) for text in axes.texts for box in boxes)
@@ -92,7 +92,7 @@ def test_what_was_not_measured_is_not_idle(snapshot: SnapshotAssertion) -> None:
 def test_of_several_codecs_the_front_over_all_is_shown() -> None:
     rows, staged = example_chain.analysed(example_chain.splits(1, SOME))
     crossing = rows["backend"] != ""
-    coded = rows[crossing].assign(codec="int8", on_codec_front=rows["point"].eq("5"))
+    coded = rows[crossing].assign(codec="int8", codec_at_work="int8", on_codec_front=rows["point"].eq("5"))
     both = pd.concat([rows.assign(on_codec_front=~crossing), coded], ignore_index=True)
     both = pd.concat([both, rows[~crossing].assign(codec="int8", on_codec_front=True)], ignore_index=True)
     stages = pd.concat([staged, staged.assign(codec="int8")], ignore_index=True)
@@ -101,6 +101,9 @@ def test_of_several_codecs_the_front_over_all_is_shown() -> None:
     assert "the front over all codecs" in drawing.caption
     assert set(drawing.data.loc[drawing.data["backend"] != "", "codec"]) == {"int8"}
     assert [axes.get_ylabel() for axes in drawing.draw("page").axes] == ["tcp int8", "rpc int8"]
+    alike = rows.assign(on_codec_front=rows["on_backend_front"])
+    alike = pd.concat([alike, alike.assign(codec="int8")], ignore_index=True)
+    assert len(utilization_figure(alike, stages).axes) == 2, "int8 comes to the same: each cell is drawn once"
     nothing = both.assign(on_codec_front=both["backend"] == "")
     assert len(utilization_figure(nothing, stages).axes) == 1
     assert utilization_drawing(both, stages.assign(utilization=np.nan), "") is None

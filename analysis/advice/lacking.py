@@ -1,0 +1,108 @@
+"""What a front lacks: cells without a valid figure that could be on it, and the probabilities that they leave open."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+
+from analysis.advice.rivals import FIGURES, MOST_NAMED, Tried, with_bytes
+from analysis.fronts.objectives import chosen
+from analysis.naming import condition_title
+from analysis.points import BUT_CODEC, CELL, CONDITION, NONE, in_every_codec
+from analysis.prediction.network import Network
+from analysis.statistics.posterior import FAIR_CHANCE
+from analysis.statistics.samples import Bools, Floats
+from analysis.wording import place
+
+_BOUNDS = dict(FIGURES.values())
+_STATED = (("probability", "probability_all"), CONDITION), (("codec_probability",), BUT_CODEC)
+"""The columns of probabilities, and what is the same for all points that compete in them."""
+
+
+def lacking(
+    front: pd.DataFrame,
+    trials: pd.DataFrame,
+    objectives: Sequence[str],
+    where: str,
+    networks: Mapping[str, Network] | None = None,
+) -> tuple[pd.DataFrame, list[str]]:
+    """The front without the probabilities that do not hold; and at most a line: which cells lack a valid figure, and
+    could be on the front of their condition.
+
+    front: as from `analysis.fronts.front.front`, of these trials, objectives and constraint. A cell that lacks a figure
+    is at its best as good as its bounds (`analysis.advice.rivals`), or as what was measured of it; in an objective
+    without a bound, better than all. It could not be on the front if a measured cell is no worse than that. Of what it
+    would dominate no probability holds.
+    """
+    wanted = chosen(objectives)
+    columns = [each.column for each in wanted]
+    signs = np.array([-1.0 if each.maximise else 1.0 for each in wanted])
+    lost = _lost(trials, where, networks or {})
+    keys = [tuple(key) for key in front[CELL].astype("str").itertuples(index=False, name=None)]
+    is_allowed = front["feasible"].to_numpy(bool)
+    losses: Floats = signs * front[columns].to_numpy(float)
+    is_lost = np.array([key in lost for key in keys], dtype=bool)
+    lacks: Bools = np.isnan(losses).any(axis=1) & (is_lost | is_allowed)
+    if not lacks.any():
+        return front, []
+    best = losses.copy()
+    for number, column in enumerate(columns):
+        if column in _BOUNDS:
+            bounds = [lost[key][_BOUNDS[column]] if key in lost else np.nan for key in keys]
+            best[:, number] = np.where(
+                is_lost, signs[number] * np.array(bounds, dtype=float), losses[:, number]
+            )
+    best = np.where(np.isnan(best), -np.inf, best)
+    front = front.copy()
+    backend, codec = (front[name].astype("str").to_numpy() for name in ("backend", "codec"))
+    could: list[int] = []
+    for names, same in _STATED:
+        for members in front.groupby(same, dropna=False, observed=True).indices.values():
+            whole = members[is_allowed[members] & ~np.isnan(losses[members]).any(axis=1)]
+            tried = members[lacks[members]]
+            # Another codec may cost more accuracy: it keeps nothing off.
+            alike = codec[whole] == codec[tried][:, None]
+            is_open = ~(alike & (losses[whole] <= best[tried][:, None]).all(axis=2)).any(axis=1)
+            left = tried[is_open & (len(whole) > 0)]
+            could += [*left] if same is CONDITION else []
+            beaten = (best[left][:, None] <= losses[whole]).all(axis=2)
+            mine = (backend[left][:, None] == backend[whole]) | (backend[left] == NONE)[:, None]
+            for name in names:
+                rivals = mine | (backend[whole] == NONE) if name == "probability" else np.True_
+                unsettled = whole[(beaten & rivals).any(axis=0)]
+                # A rival more makes it no likelier to be on a front.
+                unsettled = unsettled[~(front[name].to_numpy(float)[unsettled] < FAIR_CHANCE)]
+                front.loc[front.index[unsettled], name] = np.nan
+    return front, _said(front, could, [lost.get(key, {}) for key in keys], objectives)
+
+
+def _lost(
+    trials: pd.DataFrame, where: str, networks: Mapping[str, Network]
+) -> dict[tuple[str, ...], dict[str, object]]:
+    """The cells without a valid latency or throughput, by `CELL`."""
+    found: dict[tuple[str, ...], dict[str, object]] = {}
+    every = in_every_codec(with_bytes(trials))
+    for condition, rows in every.groupby(CONDITION, dropna=False, observed=True):
+        tried = Tried(rows, where, networks.get(str(condition[CONDITION.index("netem")])))
+        for figure in FIGURES:
+            for cell in tried.lost(figure).to_dict("records"):
+                key = (*map(str, condition), str(cell["backend"]), str(cell["point"]))
+                found.setdefault(key, {str(name): value for name, value in cell.items()})
+    return found
+
+
+def _said(
+    front: pd.DataFrame, could: Sequence[int], lost: Sequence[Mapping[str, object]], objectives: Sequence[str]
+) -> list[str]:
+    """At most a line: the cells that could be on the front."""
+    if not could:
+        return []
+    several = len(front[CONDITION].drop_duplicates()) > 1
+    rows = [{**front.iloc[number].to_dict(), **lost[number]} for number in could]
+    found = [f"{place(row)}{f' ({condition_title(row)})' * several}" for row in rows]
+    points = "a point lacks" if len(found) == 1 else f"{len(found)} points lack"
+    more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
+    named = f"{', '.join(found[:MOST_NAMED])}{more}"
+    return [f"{points} a valid {' or '.join(objectives)} and could be on the front: {named}"]
