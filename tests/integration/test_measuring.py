@@ -170,17 +170,15 @@ def test_a_chain_may_end_in_the_middle_and_its_middle_may_have_nothing_to_do(
 
 
 def test_latency_stays_near_its_bound_on_a_slow_link(workers: Workers, prepared: Prepared) -> None:
-    """No slow start after idle, no delayed acknowledgement, no queueing in super-packets: what is left is physics."""
+    """No slow start, no wait for an acknowledgement, no queueing in super-packets: what is left is physics."""
     profile = load("200ms-5mbit")
-    effort = Effort(latency=(3, 0.3), throughput=(1, 0.1))
-    for _ in range(4):  # what else this machine does takes its time as well
-        _, row = measure(workers, cell(prepared, "tcp", profile.name, 13), profile, effort=effort)
-        assert row["status"] == "ok", row["reason"]  # also: no super-packet passes the shaper whole
-        assert row["latency_s"] >= row["latency_bound_s"]
-        share = row["latency_bound_s"] / row["latency_s"]
-        if share >= 0.90:
-            break
-    assert share >= 0.90
+    it = cell(prepared, "tcp", profile.name, 13)
+    result, row = measure(workers, it, profile, effort=Effort(latency=(8, 0.3), throughput=(1, 0.1)))
+    assert row["status"] == "ok", row["reason"]  # also: no super-packet passes the shaper whole
+    assert row["latency_s"] >= row["latency_bound_s"]
+    (crossing,) = workers.crossings(it, (profile,))
+    fastest_s = min(result.networks_s)  # other programs delay some requests, TCP would delay every one
+    assert crossing.least_s <= fastest_s <= crossing.least_s / 0.90
 
 
 def test_a_link_that_is_not_what_the_profile_says_makes_the_trial_invalid(
