@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from pyarrow import parquet
 
+from analysis.schema import STANDS
 from partitions.engines import registry as engines
 from tests.less_than_root import needs_networks
 from tests.program import LENIENT, command, descendants, ended, pareto, python_programs, wait_until
@@ -101,13 +102,18 @@ def test_a_sweep_from_command_to_front(tmp_path: Path) -> None:
     in_force = session["links"]["20ms-20mbit"]["edge-server"]["in_force"]
     assert in_force["edge_to_server"]["rate_bps"] == 20e6
     front = read(run / "front.csv")
-    valid = {
-        (row["point"], row["backend"] if row["point"] != "21" else "")
-        for row in rows
-        if row["status"] == "ok"
+    known = {
+        figure: {
+            (row["point"], row["backend"] if row["point"] != "21" else "")
+            for row in rows
+            if row["status"] in STANDS[figure]
+        }
+        for figure in STANDS
     }
-    assert {(row["point"], row["backend"]) for row in front} == valid
-    if any(point == "21" for point, _ in valid):  # nothing crosses, and this edge is as fast as the server
+    for figure, column in {"latency": "latency_s", "throughput": "throughput_ips"}.items():
+        assert {(row["point"], row["backend"]) for row in front if row[column]} == known[figure]
+    if ("21", "") in known["latency"] & known["throughput"]:
+        # Nothing crosses, and this edge is as fast as the server.
         assert "21" in {row["point"] for row in front if row["on_front"] == "True"}
     for kind in ("front", "attribution"):
         for suffix in (".pdf", ".png"):
