@@ -16,6 +16,7 @@ import pytest
 
 from pareto.hosts.local.rights import OWN
 from tests import REPOSITORY
+from tests.integration.test_sweep import sound
 from tests.less_than_root import (
     USER,
     container,
@@ -75,7 +76,7 @@ def test_a_sweep(who: Callable[[], list[str]], uid: int, backends: list[str], fo
         rows = list(csv.DictReader(file))
     assert sorted(row["backend"] for row in rows) == backends, out + err
     for row in rows:
-        assert row["status"] == "ok", row["reason"]
+        assert sound(row), row["reason"]
         assert float(row["rtt_s"]) >= 0.0099  # a busy machine is late, never early
     session = json.loads((run / "manifest.json").read_text())["sessions"][0]
     assert session["testbed"]["rights"] == OWN

