@@ -128,9 +128,13 @@ def test_what_arrives_is_shaped_here(helper: Helper) -> None:
     assert told["egress"] is None
     assert told["ingress"]["delay_s"] == 0.1
     assert told["offloads"]["gro"] is False
-    arrivals = wire.datagrams(100, 0.0, back=True)
-    assert arrivals[0].delay_s == pytest.approx(0.1, abs=0.02)
-    assert 99 * 1514 * 8 / (arrivals[-1].at_s - arrivals[0].at_s) == pytest.approx(8e6, rel=0.05)
+
+    def delayed_and_paced() -> None:
+        arrivals = wire.datagrams(100, 0.0, back=True)
+        assert arrivals[0].delay_s == pytest.approx(0.1, abs=0.02)
+        assert 99 * 1514 * 8 / (arrivals[-1].at_s - arrivals[0].at_s) == pytest.approx(8e6, rel=0.05)
+
+    wire.holds(delayed_and_paced)
     assert delay_s() < 0.02
     told = helper.apply(egress={"delay_s": 0.05}, ingress={"delay_s": 0.03})
     assert delay_s(back=True) == pytest.approx(0.03, abs=0.02)
@@ -168,30 +172,41 @@ def rate_bps(arrivals: list[wire.Arrival], from_s: float, to_s: float) -> float:
 def test_a_traces_rates_and_outage_are_seen(helper: Helper) -> None:
     steps = (Step(0, 0.02, 2e6), Step(1, 0.02, 8e6), Step(2, 0.02, 0.0), Step(2.5, 0.02, 8e6))
     way = Direction(limit_bytes=8 * 1514, trace=Trace("test", 4.0, steps))
-    helper.apply(egress=way.to_dict(), offset_s=0.0)
-    begin = helper.ask("stats", interface="data0")["position_s"]
-    arrivals = wire.datagrams(2000, 0.00125, size=1514, wait_s=0.6)  # 9.7 Mbit/s for 2.5 s
-    slow = rate_bps(arrivals, 0.2 - begin, 1.0 - begin)
-    fast = rate_bps(arrivals, 1.15 - begin, 1.95 - begin)
-    silent = [each for each in arrivals if 2.1 < each.at_s + begin < 2.5]
-    print(f"trace: {slow / 1e6:.2f} of 2, {fast / 1e6:.2f} of 8 Mbit/s, {len(silent)} packets in the outage")
-    assert slow == pytest.approx(2e6, rel=0.1)
-    assert fast == pytest.approx(8e6, rel=0.1)
-    assert len(silent) <= 2, "all that a change of tbf lets pass"
-    after = min(each.at_s + begin for each in arrivals if each.at_s + begin > 2.5)
-    assert after == pytest.approx(2.52, abs=0.03)
+
+    def seen() -> None:
+        helper.apply(egress=way.to_dict(), offset_s=0.0)
+        begin = helper.ask("stats", interface="data0")["position_s"]
+        arrivals = wire.datagrams(2000, 0.00125, size=1514, wait_s=0.6)  # 9.7 Mbit/s for 2.5 s
+        slow = rate_bps(arrivals, 0.2 - begin, 1.0 - begin)
+        fast = rate_bps(arrivals, 1.15 - begin, 1.95 - begin)
+        silent = [each for each in arrivals if 2.1 < each.at_s + begin < 2.5]
+        print(
+            f"trace: {slow / 1e6:.2f} of 2, {fast / 1e6:.2f} of 8 Mbit/s, {len(silent)} packets in the outage"
+        )
+        assert slow == pytest.approx(2e6, rel=0.1)
+        assert fast == pytest.approx(8e6, rel=0.1)
+        assert len(silent) <= 2, "all that a change of tbf lets pass"
+        after = min(each.at_s + begin for each in arrivals if each.at_s + begin > 2.5)
+        assert after == pytest.approx(2.52, abs=0.03)
+
+    wire.holds(seen)
 
 
 def test_a_queue_follows_the_trace(helper: Helper) -> None:
     """What waits when the line gets fast again leaves fast: the queue was filled at a tenth of the rate."""
     trace = Trace("test", 4.0, (Step(0, 0.02, 0.5e6), Step(0.5, 0.02, 5e6)))
-    helper.apply(egress=Direction(limit_bytes=30_000, trace=trace).to_dict())
-    begin = helper.ask("stats", interface="data0")["position_s"]
-    arrivals = wire.datagrams(400, 0.003)
-    early, late = (rate_bps(arrivals, at_s - begin, at_s + 0.25 - begin) for at_s in (0.6, 0.85))
-    print(f"queue: {early / 1e6:.2f} and {late / 1e6:.2f} Mbit/s of 4 offered, of 5")
-    assert early == pytest.approx(4.2e6, rel=0.15)
-    assert late == pytest.approx(4.04e6, rel=0.1)
+    way = Direction(limit_bytes=30_000, trace=trace)
+
+    def follows() -> None:
+        helper.apply(egress=way.to_dict(), offset_s=0.0)
+        begin = helper.ask("stats", interface="data0")["position_s"]
+        arrivals = wire.datagrams(400, 0.003)
+        early, late = (rate_bps(arrivals, at_s - begin, at_s + 0.25 - begin) for at_s in (0.6, 0.85))
+        print(f"queue: {early / 1e6:.2f} and {late / 1e6:.2f} Mbit/s of 4 offered, of 5")
+        assert early == pytest.approx(4.2e6, rel=0.15)
+        assert late == pytest.approx(4.04e6, rel=0.1)
+
+    wire.holds(follows)
 
 
 @pytest.mark.parametrize("rate_bps", [None, 50e6])
