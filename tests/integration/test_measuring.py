@@ -19,6 +19,7 @@ from pareto.hosts.host import EDGE, MIDDLE, SERVER
 from pareto.hosts.local_testbed import open_local
 from pareto.hosts.session import SessionError
 from pareto.link import probe
+from pareto.link.netem import PACKET_BYTES
 from pareto.link.profile import Profile
 from pareto.messages import LoadModel
 from pareto.plan import Effort, Trial
@@ -40,7 +41,6 @@ BACKENDS = ("tcp", "tcp:4", "tcp:tls", "tcp:4:aes-gcm", "rpc", "rpc:basic")
 EFFORT = Effort(latency=(5, 0.3), throughput=(8, 0.3))
 BUSY = probe.Tolerance(rtt_floor_s=0.015, rate_fraction=0.3)
 """Also where other programs keep this machine from its work."""
-PACKET_BYTES = 1500
 SWEEP = canonical(make_sweep({"model": MODEL, "netem": "none"}))
 
 
