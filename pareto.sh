@@ -109,35 +109,44 @@ has_venv || make_venv
 if [ "${1:-}" = test ]; then
     shift
     cd "$root"
-    # The lane that boots a kernel.
-    [ "${1:-}" != --vm ] || set -- tests/vm "${@:2}"
-    # A worker more than cores: many tests wait. None where a guest runs them, figures are printed, or somebody looks.
-    workers=(-n "$(($(nproc) + 1))" --dist worksteal)
-    case " $* " in
-        *tests/vm* | *tests/perf* | *' -n'* | *' -s '* | *' --pdb '* | *::*) workers=() ;;
-    esac
-    # As root, tests make hosts of namespaces, whose user may start one program as root; elsewhere they are skipped.
+    # Tests make networks, hosts and cores of their own as root, and look at the page in a browser.
     if [ "$(id -u)" -eq 0 ]; then
         command -v sudo >/dev/null || for_tests sudo sudo
         command -v ip >/dev/null || for_tests iproute2 ip
         has_sshd || for_tests openssh-server sshd
     fi
-    # The report's page is tested in a browser, where one can be had.
     case "${*:-page}" in
-        *page* | *integration*) command -v chromium >/dev/null || for_tests chromium chromium ;;
+        --chaos | *page* | *integration*) command -v chromium >/dev/null || for_tests chromium chromium ;;
     esac
-    if [ $# -eq 0 ]; then
-        by_pip install -qq --no-deps -r "$root/requirements-yolo.txt" ||
-            echo "pareto: no YOLO to be had: its tests are skipped" >&2
-        by_pip install -qq --no-deps -r "$root/requirements-digits.txt" ||
-            echo "pareto: no scikit-learn to be had: the tests of sweeps/digits are skipped" >&2
-        by_pip install -qq -r "$root/requirements-fleet.txt" ||
-            echo "pareto: no dask to be had: the tests of fleets are skipped" >&2
-        "$venv/bin/ruff" check
-        "$venv/bin/ruff" format --check
-        "$venv/bin/mypy"
+    # Whatever a test leaves in the folder for temporary files goes with it; after a failure it stays to be looked at.
+    scratch=$(mktemp -d -t pareto-test-XXXXXX)
+    export TMPDIR=$scratch
+    trap 'exit 143' TERM HUP
+    trap 'status=$?; [ "$status" = 1 ] && echo "kept: $scratch" >&2 || rm -rf "$scratch"' EXIT
+    if [ $# -eq 0 ] || [ "$*" = --chaos ]; then
+        for extra in yolo digits fleet; do
+            deps=--no-deps
+            [ "$extra" != fleet ] || deps=
+            # shellcheck disable=SC2086
+            by_pip install -qq $deps -r "$root/requirements-$extra.txt" ||
+                echo "pareto: requirements-$extra.txt cannot be installed: the tests that need it are skipped" >&2
+        done
+        tests/gate.sh "$@"
+        exit
     fi
-    exec "$venv/bin/python" -m pytest "${workers[@]}" "$@"
+    run=("$venv/bin/python" -m)
+    [ "$1" != --chaos ] || { shift && run+=(tests.chaos -- "$venv/bin/python" -m); }
+    case "$1" in
+        --vm) set -- tests/vm "${@:2}" ;;
+        --measure) set -- tests/measure "${@:2}" ;;
+    esac
+    # A worker more than cores: many tests wait. None where a guest runs them, figures are printed, or somebody looks.
+    workers=(-n "$(($(nproc) + 1))" --dist worksteal)
+    case " $* " in
+        *tests/vm* | *tests/measure* | *' -n'* | *' -s '* | *' --pdb '* | *::*) workers=() ;;
+    esac
+    "${run[@]}" pytest "${workers[@]}" "$@"
+    exit
 fi
 if [ "${1:-}" = site ]; then
     cd "$root"

@@ -1,14 +1,12 @@
-"""What all tests share: wording in snapshots, and tests that run while no other does."""
+"""What all tests share: wording in snapshots, seeded chance, and which tests a run takes."""
 
 from __future__ import annotations
 
-import fcntl
 import gc
 import os
 import signal
-import tempfile
+import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +18,7 @@ from tests import REPOSITORY
 # Two workers whose torch has two threads each spin in each other's way. Set before torch is imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-_ALONE = pytest.StashKey[Path]()
-_ROOM = pytest.StashKey[ExitStack]()
-"""The locks that this process holds, from the first test that runs alone to the last in a row."""
+DEEP_CASES = 1_000_000
 
 
 @pytest.fixture(scope="module")
@@ -61,35 +57,33 @@ def snapshot(snapshot: SnapshotAssertion, tmp_path: Path) -> SnapshotAssertion:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--cases", type=int, default=5_000, metavar="N", help="how many cases each fuzzer tries (5000)"
+        "--deep", action="store_true", help="what the gate leaves out: tests marked deep, and long fuzzing"
+    )
+    parser.addoption(
+        "--cases",
+        type=int,
+        metavar="N",
+        help=f"how many cases each fuzzer tries (5000; with --deep {DEEP_CASES})",
     )
 
 
 @pytest.fixture
 def cases(request: pytest.FixtureRequest) -> int:
-    """How many cases a fuzzer tries: few enough for every run of the suite, or as many as `--cases` says."""
-    return int(request.config.getoption("--cases"))
+    """How many cases a fuzzer tries: few enough for every run of the gate, or as many as `--cases` says."""
+    chosen = request.config.getoption("--cases")
+    return int(chosen or (DEEP_CASES if request.config.getoption("--deep") else 5_000))
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    # The processes of one run share a folder, through the environment that they inherit.
-    folder = os.environ.get("PARETO_TEST_LOCKS") or tempfile.mkdtemp(prefix="pytest-locks-")
-    os.environ["PARETO_TEST_LOCKS"] = folder
-    config.stash[_ALONE] = Path(folder)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The gate's tests, or with `--deep` what it leaves out; those marked `long` first: the last ones are short."""
+    deep = config.getoption("--deep")
+    chosen = [item for item in items if (_is_deep(item) if deep else not item.get_closest_marker("deep"))]
+    config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
+    items[:] = sorted(chosen, key=lambda item: item.get_closest_marker("long") is None)
 
 
-def pytest_unconfigure(config: pytest.Config) -> None:
-    if not hasattr(config, "workerinput"):  # the process that made it, not one of pytest-xdist's workers
-        folder = config.stash[_ALONE]
-        for lock in folder.iterdir():
-            lock.unlink()
-        folder.rmdir()
-        del os.environ["PARETO_TEST_LOCKS"]
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Those marked `long` come first: the last ones that a worker has left are short."""
-    items.sort(key=lambda item: item.get_closest_marker("long") is None)
+def _is_deep(item: pytest.Item) -> bool:
+    return item.get_closest_marker("deep") is not None or "cases" in getattr(item, "fixturenames", ())
 
 
 def pytest_collection_finish() -> None:
@@ -98,39 +92,14 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
-    """A test marked `alone` waits until no other test runs, and lets none begin meanwhile.
-
-    Those that follow one another share the wait: else each would wait for a test of another process.
-    """
-    stash = item.config.stash
-    folder = stash[_ALONE]
-    if not _is_alone(item):
-        with _locked(folder / "door", fcntl.LOCK_EX) as door, _locked(folder / "room", fcntl.LOCK_SH):
-            fcntl.flock(door, fcntl.LOCK_UN)
-            return (yield)
-    if _ROOM not in stash:
-        stash[_ROOM] = ExitStack()
-        for name in ("door", "room"):
-            stash[_ROOM].enter_context(_locked(folder / name, fcntl.LOCK_EX))
-    try:
-        return (yield)
-    finally:
-        if nextitem is None or not _is_alone(nextitem):
-            stash[_ROOM].close()
-            del stash[_ROOM]
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Each test that draws from torch's own generator draws the same, whichever tests were run before it."""
+    if torch := sys.modules.get("torch"):
+        torch.manual_seed(0)
 
 
-def _is_alone(item: pytest.Item) -> bool:
-    return item.get_closest_marker("alone") is not None
-
-
-@contextmanager
-def _locked(file: Path, how: int) -> Iterator[int]:
-    descriptor = os.open(file, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
-    try:
-        fcntl.flock(descriptor, how)
-        yield descriptor
-    finally:
-        os.close(descriptor)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Names of tests that passed only when run again: each is mended, or moved to those that measure."""
+    for report in terminalreporter.getreports("rerun"):
+        terminalreporter.line(f"FLAKY {report.nodeid}")

@@ -18,13 +18,15 @@ from pareto.simulated.world import World
 from pareto.store import Row, Store
 from pareto.sweep import Sweep
 from partitions import model as partitioned
+from partitions.registry import canonical as canonical_name
 
 
 def rows(sweep: Sweep, world: World) -> list[Row]:
     """Every trial of a sweep, as rows of trials.csv. Raises UserError, TestbedError, Aborted as a sweep does."""
     sweep, simulation, links = canonical(sweep), Simulation(world), links_of(sweep)
     facts = {}
-    for name in sweep.models:
+    # The short names, as a run has them: a user's model must not draw its noise by the folder that it lies in.
+    for name in map(canonical_name, sweep.models):
         simulation.prepare(name, sweep)
         points = partitioned.describe(recipe(name, sweep))[0]
         chosen = splits.to_measure(name, points, sweep, links)

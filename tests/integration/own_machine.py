@@ -107,7 +107,8 @@ def _script(cgroups: Mapping[Path, Path]) -> Iterator[str]:
     yield from (shlex.join(["mount", "--bind", str(own), str(root)]) for root, own in cgroups.items())
     for folder, mode in _FOLDERS.items():
         yield f"mount -t tmpfs -o mode={mode} tmpfs {folder}"
-    yield f"mkdir -m 1777 {_TEMPORARY}"
+    # Where leases are: else they meet in the folder for temporary files, which all suites and sweeps share.
+    yield f"mkdir -m 1777 {_TEMPORARY} /run/lock"
     yield "ip link set lo up"
 
 

@@ -34,11 +34,14 @@ def test_a_trial_keeps_its_bounds_whatever_the_noise(coded: bool) -> None:
     codecs = "none,int8,uint4+zstd" if coded else "none"
     wanted = sweep(backend="tcp,rpc", trials=3, batch_size="1,4", in_flight="auto,1,8", codec=codecs)
     found = rows(wanted, noisy)
-    assert {row["status"] for row in found} == {"ok"}
+    slowed = [row for row in found if row["status"] != "ok"]
+    assert all(row["status"] == "throughput only" and "'s stage took" in row["reason"] for row in slowed)
+    assert len(slowed) < len(found) / 100
     assert len(found) == ((POINTS - 1) * (3 if coded else 1) + 1) * 2 * 3 * 2 * 3
     for row in found:
         assert row["latency_s"] > 0.999999 * row["latency_bound_s"]
-        assert row["throughput_ips"] <= 1.06 * row["throughput_bound_ips"]
+        # A batch of which others were done before the count began may be answered within it.
+        assert row["throughput_ips"] <= 1.1 * row["throughput_bound_ips"]
 
 
 @pytest.mark.parametrize("role", HOSTS)
