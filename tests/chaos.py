@@ -22,7 +22,7 @@ BETWEEN_S = (0.5, 2.0)
 
 
 def main(command: Sequence[str]) -> int:
-    draw = random.Random(os.environ.get("CHAOS_SEED", "1"))
+    draw = random.Random(os.environ.get("CHAOS_SEED", "1"))  # noqa: S311
     still_s: list[float] = []
     with busy(int(os.environ.get("CHAOS_LOAD", "3"))), subprocess.Popen(command) as process:
         while process.poll() is None:
