@@ -39,7 +39,7 @@ stage lint
 begin types nice .venv/bin/mypy
 
 # One emulated core, by its own instructions' clock: whatever else computes here cannot change what it finds.
-begin guest "${tests[@]}" tests/vm
+CHAOS_LOAD=1 begin guest "${tests[@]}" tests/vm
 
 stage unit
 "${tests[@]}" tests/unit -n "$(nproc)" --dist worksteal --maxfail 10
