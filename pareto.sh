@@ -123,7 +123,7 @@ if [ "${1:-}" = test ]; then
     export TMPDIR=$scratch
     trap 'exit 143' TERM HUP
     trap 'status=$?; [ "$status" = 1 ] && echo "kept: $scratch" >&2 || rm -rf "$scratch"' EXIT
-    if [ $# -eq 0 ] || [ "$*" = --chaos ]; then
+    if [ $# -eq 0 ] || [ "$*" = --chaos ] || [ "$1" = --mutants ]; then
         for extra in yolo digits fleet; do
             deps=--no-deps
             [ "$extra" != fleet ] || deps=
@@ -131,7 +131,11 @@ if [ "${1:-}" = test ]; then
             by_pip install -qq $deps -r "$root/requirements-$extra.txt" ||
                 echo "pareto: requirements-$extra.txt cannot be installed: the tests that need it are skipped" >&2
         done
-        tests/gate.sh "$@"
+        if [ "${1:-}" = --mutants ]; then
+            "$venv/bin/python" -m tests.mutants "${@:2}"
+        else
+            tests/gate.sh "$@"
+        fi
         exit
     fi
     run=("$venv/bin/python" -m)
