@@ -1,4 +1,4 @@
-"""The link probe for real: one at each end, and the relay between them. It tells all that was asked, and nothing is early.
+"""The link probe for real: one at each end, the relay between. It tells all that was asked, and nothing is early.
 
 What it makes of arrivals: tests/unit/worker/test_datagrams.py; how true it reads: tests/measure/test_probe.py.
 """
