@@ -1,41 +1,56 @@
-"""The table of faults: some of it in every run of the suite, all of it with `--all-faults`, and what came of it."""
+"""The table of faults: a few in every run of the gate, the others with `--deep`, which prints what came of each."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from partitions import registry
+from tests.faults.table import GATE, Fault
 from tests.integration.own_machine import left_clean
 from tests.program import end_started
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--all-faults", action="store_true", help="the whole table, and the times to notice")
-
-
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "fault" in metafunc.fixturenames:
-        everything = metafunc.config.getoption("--all-faults", default=False)
-        faults = [fault for fault in metafunc.module.FAULTS if everything or not fault.slow]
-        metafunc.parametrize("fault", faults, ids=str)
+        faults = [
+            pytest.param(fault, id=str(fault), marks=() if str(fault) in GATE else pytest.mark.deep)
+            for fault in metafunc.module.FAULTS
+        ]
+        metafunc.parametrize("fault", faults)
+
+
+@pytest.fixture
+def note(record_property: Callable[[str, object], None]) -> Callable[[Fault, str, float | None], None]:
+    """Notes for the table what came of a fault: the reason that was given, and after how many seconds."""
+
+    def said(fault: Fault, reason: str, noticed_s: float | None) -> None:
+        for name, value in {
+            "then": fault.then,
+            "reason": reason,
+            "noticed_s": noticed_s,
+            "aim_s": fault.within_s,
+        }.items():
+            record_property(name, value)
+
+    return said
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    if not config.getoption("--all-faults", default=False):
-        return
     ran = [
         (report.nodeid.partition("[")[2].rstrip("]"), report.outcome, dict(report.user_properties))
         for outcome in ("passed", "failed")
         for report in terminalreporter.getreports(outcome)
         if report.when == "call" and "then" in dict(report.user_properties)
     ]
+    if not (ran and config.getoption("--deep")):
+        return
     terminalreporter.section("faults")
     for name, outcome, said in sorted(ran):
-        noticed = f"{said['noticed_s']:7.2f} s" if said.get("noticed_s") is not None else "        -"
-        terminalreporter.line(f"{outcome} {said['then']:8} {noticed}  {name}: {said.get('reason', '')}")
+        noticed = "-" if (after_s := said["noticed_s"]) is None else f"{after_s:.2f} s, aim {said['aim_s']} s"
+        terminalreporter.line(f"{outcome} {said['then']:8} {noticed:>18}  {name}: {said['reason']}")
     counts = Counter((said["then"], outcome) for _, outcome, said in ran)
     terminalreporter.line(", ".join(f"{count} {then} {outcome}" for (then, outcome), count in counts.items()))
 

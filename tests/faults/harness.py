@@ -1,7 +1,7 @@
 """The one harness: a run of tiny trials in which a fault of the table strikes, and what must hold after each.
 
 Finished rows are kept to the byte; each cell has one row a round, once what failed was done again; nothing is left of
-what was lost; the reason names what happened; it was noticed in time.
+what was lost; it is noticed, and the reason names what happened. How soon is printed with `--deep`, and judges nothing.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ POINT = 1
 EFFORT = Effort(latency=(8, 0.05), throughput=(8, 0.05))
 ANY_LINK = Tolerance(rtt_fraction=9.0, rtt_floor_s=9.0, rate_fraction=9.0)
 SLOWED = 1000.0
+MOST_ROUNDS = 200
+"""Until the look that notices: against hanging."""
 MEASURED = tuple(status for status in STATUSES if status != "failed")
 
 
@@ -40,6 +42,9 @@ def tiny_model() -> Prepared:
     """A model whose trials take a second."""
     sweep = canonical(make_sweep({"model": f"{NET}:build", "netem": "none"}))
     return prepare(registry.canonical(sweep.models[0]), sweep)
+
+
+now_s = time.monotonic  # noqa: TID251 - what --deep prints
 
 
 @dataclass
@@ -73,7 +78,7 @@ class Watcher(runner.Watcher):
 
     def _notice(self) -> None:
         if self.struck.at_s is not None and self.struck.noticed_at_s is None:
-            self.struck.noticed_at_s = time.monotonic()
+            self.struck.noticed_at_s = now_s()
 
 
 class Harness:
@@ -107,7 +112,9 @@ class Harness:
         assert struck.at_s is not None, "it did not strike"
         assert path.read_bytes().startswith(before)
         if fault.then == AGAIN:
-            while not struck.rebuilt and time.monotonic() < struck.at_s + fault.within_s:
+            for _ in range(MOST_ROUNDS):
+                if struck.rebuilt:
+                    break
                 row = self._round(fault.backend)  # the trial was over before the look that notices
             assert row["status"] in MEASURED, row["reason"]
             (reason,) = struck.rebuilt
@@ -119,7 +126,6 @@ class Harness:
         assert fault.reason in reason, reason
         if fault.then in (AGAIN, FAILED):
             assert struck.noticed_s is not None
-            assert struck.noticed_s <= fault.within_s
         if row["status"] == "failed":
             for repair in repairs:
                 repair()
@@ -163,7 +169,7 @@ def once(act: Callable[[], None], struck: Struck) -> Callable[[], None]:
         with lock:
             if struck.at_s is not None:
                 return
-            struck.at_s = time.monotonic()
+            struck.at_s = now_s()
         act()
 
     return strike

@@ -29,7 +29,8 @@ requests: 20
 real_time: 20%
 """
 TESTBEDS = 2
-KILLS, MOST_KILLS = 2, 25
+FEW = pytest.mark.parametrize("kills", [2, pytest.param(25, marks=pytest.mark.deep)])
+MANY = pytest.mark.parametrize("kills", [pytest.param(25, marks=pytest.mark.deep)])
 ROUNDS_A_KILL = 5
 START_S = 200.0
 SEED = 7
@@ -91,11 +92,11 @@ def _joined(member: subprocess.Popen[str]) -> str:
 
 
 @pytest.fixture
-def runs(tmp_path: Path, request: pytest.FixtureRequest) -> Runs:
-    is_all = request.config.getoption("--all-faults", default=False)
-    return Runs(tmp_path, MOST_KILLS if is_all else KILLS)
+def runs(tmp_path: Path, kills: int) -> Runs:
+    return Runs(tmp_path, kills)
 
 
+@FEW
 @pytest.mark.timeout(3600)
 def test_a_driver_and_its_own_members_are_killed(runs: Runs) -> None:
     testbeds = ("--testbed", f"{runs.world}*{TESTBEDS}")
@@ -117,6 +118,7 @@ def test_a_driver_and_its_own_members_are_killed(runs: Runs) -> None:
     assert not list(runs.temporary.iterdir())
 
 
+@MANY
 @pytest.mark.timeout(3600)
 def test_a_scheduler_and_those_that_joined_it_are_killed(runs: Runs) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:

@@ -18,7 +18,7 @@ from tests.less_than_root import needs_networks
 from tests.program import LENIENT, wait_until
 from tests.unit.simulated.worlds import MODEL
 
-pytestmark = [pytest.mark.integration, needs_networks, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.integration, pytest.mark.deep, needs_networks, pytest.mark.timeout(3600)]
 
 DRIVERS = 20
 AT_ONCE = 5
@@ -30,9 +30,7 @@ REFUSED = re.compile(
 
 
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Lab]:
-    if not request.config.getoption("--all-faults", default=False):
-        pytest.skip("minutes: with --all-faults")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     with open_lab(tmp_path_factory.mktemp("lab")) as made:
         yield made
 

@@ -8,7 +8,7 @@ import queue
 import struct
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,13 +21,14 @@ from pareto.backends.registry import parse
 from pareto.hosts.host import EDGE, SERVER, Host
 from pareto.hosts.shipping import Parcel
 from pareto.messages import Connect, Loaded, LoadModel, handlers
+from pareto.prepare import Prepared
 from pareto.worker import device
 from pareto.worker.worker import Worker, answers
 from pareto.workers import Workers
 from tests.faults import hostile
 from tests.faults.harness import Harness, Struck, once, tiny_model
 from tests.faults.hostile import REPLY, REQUEST, WELCOME, Armed, Proxy, Reset, Silence, Tamper
-from tests.faults.table import PEERS, SEALED, Fault
+from tests.faults.table import PEERS, Fault
 from tests.unit.far_end import StandIn, bed_of
 
 FAULTS = PEERS
@@ -140,13 +141,12 @@ class Pair(StandIn):
 class Bench:
     """The harness on two workers of this process, with a proxy on the way of the one backend."""
 
-    def __init__(self, out: Path, backend: str) -> None:
+    def __init__(self, out: Path, backend: str, prepared: Prepared) -> None:
         self.backend = backend
         self._folder = out / "host"
         self._folder.mkdir()
         self.proxy: Proxy | None = None
         self.armed: Armed | None = None
-        prepared = tiny_model()
         pair = {role: Pair(role, self._folder, backend, self._proxied) for role in (EDGE, SERVER)}
         self._bed = bed_of(pair)
         self._workers = Workers(self._bed, {prepared.name: prepared}, (backend,))
@@ -173,22 +173,32 @@ class Bench:
         return self.proxy.port
 
 
+class Benches(ExitStack):
+    """One for each backend, made when a fault of it is tried."""
+
+    def __init__(self, folder: Callable[[str], Path]) -> None:
+        super().__init__()
+        self._folder = folder
+        self._prepared = tiny_model()
+        self.made: dict[str, Bench] = {}
+
+    def of(self, backend: str) -> Bench:
+        if backend not in self.made:
+            bench = Bench(self._folder("results"), backend, self._prepared)
+            self.made[backend] = self.enter_context(closing(bench))
+        return self.made[backend]
+
+
 @pytest.fixture(scope="module")
-def benches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Bench]]:
-    with contextlib.ExitStack() as undo:
-        made = {}
-        for backend in ("tcp", "tcp:4", *SEALED):
-            made[backend] = Bench(tmp_path_factory.mktemp("results"), backend)
-            undo.enter_context(closing(made[backend]))
-        yield made
-        for bench in made.values():
+def benches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Benches]:
+    with Benches(tmp_path_factory.mktemp) as benches:
+        yield benches
+        for bench in benches.made.values():
             bench.harness.resume()
 
 
-def test_fault(
-    benches: dict[str, Bench], fault: Fault, record_property: Callable[[str, object], None]
-) -> None:
-    bench = benches[fault.backend]
+def test_fault(benches: Benches, fault: Fault, note: Callable[[Fault, str, float | None], None]) -> None:
+    bench = benches.of(fault.backend)
     threads = threading.active_count()
     if fault.when == "connect":
         bench.harness.runner._restart()
@@ -198,6 +208,4 @@ def test_fault(
 
     row, struck = bench.harness.suffer(fault, arm)
     assert threading.active_count() <= threads + 40  # none is left behind by the hundred
-    record_property("then", fault.then)
-    record_property("reason", row["reason"])
-    record_property("noticed_s", struck.noticed_s)
+    note(fault, row["reason"], struck.noticed_s)

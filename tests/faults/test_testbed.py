@@ -74,7 +74,7 @@ def bench(machine: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[B
         bench.harness.resume()
 
 
-def test_fault(bench: Bench, fault: Fault, record_property: Callable[[str, object], None]) -> None:
+def test_fault(bench: Bench, fault: Fault, note: Callable[[Fault, str, float | None], None]) -> None:
     if fault.when in ON_START:
         bench.harness.runner._restart()
     family = [process for process in descendants(os.getpid()) if process not in bench.others]
@@ -106,9 +106,7 @@ def test_fault(bench: Bench, fault: Fault, record_property: Callable[[str, objec
         assert all(session in kept_alive for session in bench.workers._sessions.values())
     kinds = [thing.partition(" ")[0] for thing in left_behind()]
     assert {kind: kinds.count(kind) for kind in MADE} == MADE
-    record_property("then", fault.then)
-    record_property("reason", row["reason"])
-    record_property("noticed_s", struck.noticed_s)
+    note(fault, row["reason"], struck.noticed_s)
 
 
 def act_of(fault: Fault, repairs: list[Callable[[], None]]) -> Callable[[], None]:
