@@ -405,6 +405,20 @@ def test_every_cell_of_a_round_meets_the_same_losses_and_each_round_others(
     assert other.seeds[0] != first
 
 
+class SeededChain(Seeded, ThreeHosts):
+    """The same of two links."""
+
+
+def test_each_link_of_a_chain_has_a_chance_of_its_own(store: Store) -> None:
+    workers, lossy = SeededChain(), Profile("lossy", Direction(0.01, 1e7, loss=0.01))
+    trial = replace(TRIAL, cell=replace(CELL, cuts=(3, 7), netem="t"))
+    network = {"t": (lossy, lossy)}
+    runner = Runner(cast(AnyWorkers, workers), store, network, Tolerance(), Follower(False), Tally())
+    runner.run(Plan((trial,), 1))
+    first, second = workers.seeds
+    assert first != second
+
+
 def test_a_link_without_chance_needs_no_seed(store: Store) -> None:
     workers = Seeded()
     run(workers, store)

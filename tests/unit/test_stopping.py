@@ -213,6 +213,9 @@ def test_nothing_is_measured_for_ever(snapshot: SnapshotAssertion) -> None:
     assert (session.run().record() or {})["ended"] == "limit"
     assert session.numbers[-1] == [MOST_ROUNDS]
     assert session.said[-1] == snapshot
+    fleet = Session(wanted(until="5%"), itertools.repeat(knows(A)), testbeds=4)
+    fleet.run()
+    assert fleet.numbers[-1][-1] == MOST_ROUNDS
     by_budget = Session(wanted(budget="24h"))
     assert (by_budget.run().record() or {})["ended"] in ("limit", "budget")
     assert by_budget.numbers[-1][0] <= MOST_ROUNDS

@@ -61,7 +61,7 @@ def test_no_row_is_written_twice(store: Store) -> None:
     store.append_trial(trial(2))
     again = reopened(store)
     again.drop_failed()
-    again.append_trial(trial(1))
+    again.append_trial(trial(1, "invalid"))
     before = (store.folder / "trials.csv").read_bytes()
     for number in (1, 2):
         with pytest.raises(StoreError, match="none is written twice"):

@@ -120,6 +120,16 @@ def test_figures_that_cannot_be_are_invalid_with_the_reason(
     assert made["latency_s"] is not None  # measured, but not to be trusted
 
 
+@pytest.mark.parametrize(("share", "status"), [(0.985, "invalid"), (0.995, "ok")])
+def test_a_latency_may_be_one_percent_under_its_bound(share: float, status: str) -> None:
+    bound_s = row(report())["probed_latency_bound_s"]
+    assert row(report(latency_s=share * bound_s))["status"] == status
+
+
+def test_bytes_that_nobody_counted_have_not_crossed() -> None:
+    assert row(report(sent_bytes=None))["status"] == "invalid"
+
+
 def test_a_throughput_over_its_bound_leaves_the_latency(snapshot: SnapshotAssertion) -> None:
     for retransmits in (0, 9):
         made = row(report(throughput_ips=7.0, retransmits=retransmits))
