@@ -83,6 +83,34 @@ def test_a_round_trip_of_20_ms_that_is_a_millisecond_off_is_a_fault(rtt_s: float
     assert (judge(load("10ms"), Reading(rtt_s - 0.01, None, None)) == "") is fine
 
 
+RATE_OFF = "rate edge to server"
+LINK, GIGABIT, TWENTY = (
+    load("10ms-20mbit"),
+    load("lan-1gbit"),
+    Profile("20ms", Direction(0.01), Direction(0.01)),
+)
+READ = {
+    "honest": (LINK, 0.010331739, 19125760.67, None, ()),
+    "97 % of the rate": (LINK, 0.010280763, 18554075.22, None, (RATE_OFF,)),
+    "103 % of the rate": (LINK, 0.010241207, 19700163.85, None, (RATE_OFF,)),
+    "97 % of a gigabit": (GIGABIT, 0.001100611, 928266306.91, 956221634.18, ("RTT", RATE_OFF)),
+    "103 % of a gigabit": (GIGABIT, 0.000489488, 984737961.17, 952767027.09, (RATE_OFF,)),
+    "1 ms less": (TWENTY, 0.019281237, None, None, ("RTT",)),
+    "1 ms more": (TWENTY, 0.021299317, None, None, ("RTT",)),
+}
+"""Readings of relays that were not what they said, on a machine that was also kept busy, and what was found off."""
+
+
+@pytest.mark.parametrize(("asked", "rtt_s", "out_bps", "back_bps", "off"), READ.values(), ids=READ)
+def test_a_relay_that_is_not_what_it_says_is_found(
+    asked: Profile, rtt_s: float, out_bps: float | None, back_bps: float | None, off: tuple[str, ...]
+) -> None:
+    faults = judge(asked, Reading(rtt_s, out_bps, back_bps, ping_bytes=83)).split("; ")
+    assert len(faults) == len(off or ("",))
+    assert all(fault.startswith(words) for fault, words in zip(faults, off or ("",), strict=True))
+    assert any(faults) is bool(off)
+
+
 def test_a_ping_takes_its_time_on_the_line() -> None:
     """83 bytes at 384 kbit/s and back at 1.5 Mbit/s: 2.2 ms that are the rate's and not the delay's."""
     dsl, rates = load("dsl"), (384e3 * GOODPUT, 1.5e6 * GOODPUT)
