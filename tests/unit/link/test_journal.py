@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -46,6 +48,41 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "journal"
 
 
+@pytest.mark.parametrize("taken", ["before it is opened", "before it is locked", "and another made"])
+def test_a_claim_whose_file_another_takes_away_is_made_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, taken: str
+) -> None:
+    """With the empty folder, once or several times."""
+    opened, flock, times = os.open, fcntl.flock, iter(range(5))
+    path = journal._path("lo")
+
+    def take() -> bool:
+        if more := next(times, None) is not None:
+            path.unlink(missing_ok=True)
+            folder.rmdir()
+        return more
+
+    def opening(*arguments: Any) -> int:
+        if taken == "before it is opened":
+            take()
+        return opened(*arguments)
+
+    def locking(*arguments: Any) -> None:
+        if taken != "before it is opened" and take() and taken == "and another made":
+            folder.mkdir()
+            path.touch()
+        flock(*arguments)
+
+    monkeypatch.setattr(os, "open", opening)
+    monkeypatch.setattr(fcntl, "flock", locking)
+    claim = journal.claim("lo")
+    assert next(times, None) is None
+    assert [each.name for each in folder.iterdir()] == [path.name]
+    assert claim.undo() == []
+    assert not folder.exists()
+
+
+@pytest.mark.deep
 def test_no_claim_fails_because_another_took_the_empty_folder_away(folder: Path) -> None:
     programs = [
         subprocess.Popen(
