@@ -1,6 +1,6 @@
 """Many large runs, made up: for measuring how quickly they are read.
 
-    python -m tests.perf.many_runs FOLDER 20 500000
+    python -m tests.measure.many_runs FOLDER 20 500000
 
 Each run has 25 conditions x 2 backends x 20 points x 50 rounds = 50 000 trials, in the columns and digits that the
 harness writes; and as many rows of requests as asked for, 500 a trial, for its first trials.

@@ -1,11 +1,15 @@
-"""How quickly many runs are read, and in how much memory: figures to read, for no absolute time holds everywhere.
+"""How quickly many runs are read, and in how much memory.
 
-`PARETO_PERF_RUNS=20` for 1 000 000 trials and 10 000 000 requests, which need a minute to be made up and 1 GB of disk.
+With `--deep` 1 000 000 trials and 10 000 000 requests, which need a minute to be made up and 1 GB of disk:
+
+    ./pareto.sh test --deep tests/measure/test_analysis.py
+
+Times of one run are figures to read, for none is stated; those of twenty have the aims of docs/analysis.md.
 """
 
 from __future__ import annotations
 
-import os
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -13,14 +17,15 @@ from pathlib import Path
 import pytest
 
 from tests import REPOSITORY
-from tests.perf import many_runs
+from tests.measure import many_runs
 
-pytestmark = pytest.mark.perf
+from .conftest import Figures
 
-RUNS = int(os.environ.get("PARETO_PERF_RUNS", "1"))
-REQUESTS = 500_000 if RUNS > 2 else 50_000
+MOST_S = {"load": 9, "front": 5, "requests": 8, "report, figures none": 20, "report, figures auto": 40}
+MOST_GIB = 1.7
+"""Of twenty runs, on two cores."""
 CODE = """
-import resource, sys, time
+import json, resource, sys, time
 from pathlib import Path
 import analysis
 runs, out, figures = sys.argv[1], Path(sys.argv[2]), sys.argv[3:]
@@ -32,11 +37,10 @@ def all_of_it(figures):
     return report(folders(runs), out, Options(figures=figures)).front
 
 def timed(what, function):
-    began, cpu = time.perf_counter(), time.process_time()
+    began = time.perf_counter()
     found = function()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    took = f"{time.perf_counter() - began:6.2f} s, {time.process_time() - cpu:6.2f} s of CPU"
-    print(f"{what:20} {took}, peak {peak:.2f} GiB so far, {len(found)} rows", flush=True)
+    print(json.dumps([what, time.perf_counter() - began, peak, len(found)]), flush=True)
     return found
 
 for shown in figures:  # in a process of its own: a peak does not go down again
@@ -46,21 +50,23 @@ trials = timed("load", lambda: analysis.load(runs))
 timed("front", lambda: analysis.front(trials))
 timed("hypervolumes", lambda: analysis.hypervolumes(trials))
 timed("paired", lambda: analysis.paired(trials))
-found = timed("requests", lambda: analysis.requests(runs, trials))
-print(f"{len(trials)} trials, {found['requests'].sum()} requests in the latency phases of {len(found)} cells")
+timed("requests", lambda: analysis.requests(runs, trials))
 """
 
 
-def test_many_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    runs = tmp_path / "runs"
-    many_runs.write(runs, RUNS, REQUESTS)
-    code = [sys.executable, "-c", CODE, str(runs), str(tmp_path / "out")]
-    printed = "".join(
-        subprocess.run([*code, *figures], check=True, cwd=REPOSITORY, capture_output=True, text=True).stdout
-        for figures in ((), ("none",), ("auto",))
-    )
-    assert f"{RUNS * 50_000} trials" in printed
-    for figures in ("none", "auto"):
-        assert f"report, figures {figures}" in printed
-    with capsys.disabled():
-        print(f"\n{printed}", end="")
+@pytest.mark.parametrize("runs", [1, pytest.param(20, marks=pytest.mark.deep)])
+def test_many_runs(tmp_path: Path, figures: Figures, runs: int) -> None:
+    many_runs.write(tmp_path / "runs", runs, 500_000 if runs > 1 else 50_000)
+    code = [sys.executable, "-c", CODE, str(tmp_path / "runs"), str(tmp_path / "out")]
+    rows = {}
+    for shown in ((), ("none",), ("auto",)):
+        done = subprocess.run([*code, *shown], check=True, cwd=REPOSITORY, capture_output=True, text=True)
+        for line in done.stdout.splitlines():
+            what, took_s, peak_gib, rows[what] = json.loads(line)
+            asked = runs > 1
+            figures.state(
+                f"analysis of {runs}: {what}", took_s, "s", most=MOST_S.get(what) if asked else None
+            )
+            figures.state(f"its peak after {what}", peak_gib, "GiB", most=MOST_GIB if asked else None)
+    assert rows["load"] == runs * 50_000
+    assert all(rows[f"report, figures {shown}"] for shown in ("none", "auto"))

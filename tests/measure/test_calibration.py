@@ -1,4 +1,7 @@
-"""How often what is stated with a probability is so. It prints a table and judges none."""
+"""How often what is stated with a probability is so. It prints a table and judges none.
+
+Run by `./pareto.sh test --deep tests/measure/test_calibration.py`.
+"""
 
 from __future__ import annotations
 
@@ -10,19 +13,10 @@ import pytest
 
 from tests.unit.calibration import BINS, World, best, table, two, whole
 
-pytestmark = pytest.mark.perf
+pytestmark = pytest.mark.deep
 
 SIZES, GAPS, ROUNDS = (0.02, 0.05, 0.10, 0.30), (0.05, 0.10, 0.30), (3, 6, 10, 20)
 TAILS = ("lognormal", "heavy", "outliers")
-
-
-@pytest.fixture
-def printed(capsys: pytest.CaptureFixture[str]) -> Callable[[str], None]:
-    def show(line: str) -> None:
-        with capsys.disabled():
-            print(line, flush=True)
-
-    return show
 
 
 @pytest.mark.parametrize("study", [two, whole, best])

@@ -1,6 +1,6 @@
 """How fast each codec is on one core, and what it makes of real activations, beside its library called directly.
 
-    ./pareto.sh test tests/perf/test_codecs.py
+    ./pareto.sh test --measure -k codecs
 
 The payloads are those of MobileNetV2, ResNet50 and VGG16 with seeded weights at an early, a middle and a late point,
 for an image of smoothed noise. MB/s are 10^6 bytes of the payload, not of what is sent, by the
@@ -10,8 +10,10 @@ fastest of its repetitions.
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from statistics import median
 
 import pytest
 import torch
@@ -22,7 +24,9 @@ from partitions import allocator, weights
 from partitions import model as partitioned
 from partitions.recipe import Recipe
 
-pytestmark = [pytest.mark.perf, pytest.mark.usefixtures("one_thread")]
+from .conftest import Figures
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 MODELS = ("mobilenet_v2", "resnet50", "vgg16")
 PLACES = {"early": 0.15, "middle": 0.5, "late": 0.85}
@@ -75,32 +79,42 @@ def fastest_s(*jobs: Callable[[], object]) -> list[float]:
     return best
 
 
-def row(codec: str, tensors: Tensors) -> str:
-    """Ratio, MB/s of encoding and of decoding; and of a compressor, beside them, those of its library by itself."""
+def row(codec: str, tensors: Tensors) -> tuple[str, list[float]]:
+    """Ratio, MB/s of encoding and of decoding; and of a compressor, beside them, those of its library by itself.
+
+    The second are the shares of its library's speed, where it has one.
+    """
     made, of = registry.parse(codec), layout(tensors)
     encoded = made.encode(tensors)
     size = sum(tensor.nbytes for tensor in tensors)
     library = directly(codec, tensors[0])
     encode = fastest_s(lambda: made.encode(tensors), *library[:1])
     decode = fastest_s(lambda: made.decode(encoded, of), *library[1:])
-    words = f"{size / sum(tensor.nbytes for tensor in encoded):6.2f}"
+    words, shares = f"{size / sum(tensor.nbytes for tensor in encoded):6.2f}", []
     for times in (encode, decode):
         words += "".join(f" {size / 1e6 / each:8.0f}" for each in times)
         if library:
-            words += f" {times[1] / times[0]:5.2f} {1e6 * (times[0] - times[1]):6.1f}"
-    return words
+            shares.append(times[1] / times[0])
+            words += f" {shares[-1]:5.2f} {1e6 * (times[0] - times[1]):6.1f}"
+    return words, shares
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_codecs_of_activations(name: str, tmp_path: Path, printed: Callable[[str], None]) -> None:
+def test_codecs_of_activations(tmp_path: Path, printed: Callable[[str], None], figures: Figures) -> None:
     allocator.keep_freed()  # as a worker does
-    for place, tensors in payloads(name, tmp_path):
+    found: dict[str, list[list[float]]] = defaultdict(list)
+    printed(
+        "\nMB/s of encoding and decoding; of a library also its own, the share of it, and what is on top in us"
+    )
+    for place, tensors in (each for name in MODELS for each in payloads(name, tmp_path)):
         printed(f"\n{place}, {sum(tensor.nbytes for tensor in tensors) / 1e3:.0f} kB")
-        printed(
-            "MB/s of encoding and decoding; of a library also its own, the share of it, and what is on top in us"
-        )
         for codec in CODECS:
-            printed(f"{codec:26} {row(codec, tensors)}")
+            words, shares = row(codec, tensors)
+            printed(f"{codec:26} {words}")
+            found[codec] += [shares] if shares else []
+    for codec, each in found.items():
+        for what, shares in zip(("encodes", "decodes"), zip(*each, strict=True), strict=True):
+            name = f"codec {codec}: {what} at its library's speed, median of payloads"
+            figures.state(name, median(shares), "", least=0.9)
 
 
 def directly(codec: str, tensor: torch.Tensor) -> tuple[Callable[[], object], ...]:
@@ -139,4 +153,4 @@ def directly(codec: str, tensor: torch.Tensor) -> tuple[Callable[[], object], ..
 def test_codecs_of_pictures(printed: Callable[[str], None]) -> None:
     printed(f"\nimage, {image().nbytes / 1e3:.0f} kB")
     for codec in (*PICTURES, "zstd:3", "lz4"):
-        printed(f"{codec:26} {row(codec, (image(),))}")
+        printed(f"{codec:26} {row(codec, (image(),))[0]}")

@@ -1,4 +1,7 @@
-"""How a fleet grows: simulated testbeds that really take a share of their time. It prints figures and judges none."""
+"""How a fleet grows: simulated testbeds that really take a share of their time. It prints figures and judges none.
+
+Run by `./pareto.sh test --deep tests/measure/test_fleet.py`; TESTBEDS=1,2,8 chooses how many.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ from pareto.plan import ModelFacts
 from tests.program import pareto
 from tests.unit.simulated.worlds import MODEL
 
-pytestmark = pytest.mark.perf
+pytestmark = pytest.mark.deep
 WORLD = """
 hosts: {edge: {gflops: 0.02}, server: {gflops: 0.2}}
 requests: 20

@@ -1,4 +1,7 @@
-"""How often a search's front is the true one, and for which share of the time: the table of docs/search.md."""
+"""How often a search's front is the true one, and for which share of the time: the table of docs/search.md.
+
+Run by `./pareto.sh test --deep tests/measure/test_search.py`.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import pytest
 
 from tests.unit import searched
 
-pytestmark = pytest.mark.perf
+pytestmark = pytest.mark.deep
 REPEATS, CODED_REPEATS = 200, 100
 
 

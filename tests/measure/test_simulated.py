@@ -1,4 +1,7 @@
-"""How fast a simulated testbed is. It prints figures and judges none."""
+"""How fast a simulated testbed is. It prints figures and judges none.
+
+Run by `./pareto.sh test --deep tests/measure/test_simulated.py`.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from pareto.simulated import World
 from pareto.simulated.study import rows
 from pareto.sweep import Sweep
 
-pytestmark = pytest.mark.perf
+pytestmark = pytest.mark.deep
 
 
 def sweep(rounds: int) -> Sweep:

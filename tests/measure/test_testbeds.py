@@ -1,4 +1,7 @@
-"""What is said of several testbeds, against the truth: it prints tables and judges none."""
+"""What is said of several testbeds, against the truth: it prints tables and judges none.
+
+Run by `./pareto.sh test --deep tests/measure/test_testbeds.py`.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from analysis.statistics.testbeds import between
 from tests.unit.calibration import BINS, table
 from tests.unit.simulated_rounds import by_condition, trials
 
-pytestmark = pytest.mark.perf
+pytestmark = pytest.mark.deep
 
 TIMES, CONDITIONS, POINTS = 1000, 60, 12
 NOISE = 0.01
