@@ -123,22 +123,30 @@ def test_skipping_goes_for_the_direction_it_is_asked_for(
     assert str(refused.value) == snapshot
 
 
-def test_a_message_is_timed_until_the_server_has_it_all(
+def test_a_message_is_timed_until_the_server_has_it_all_and_answers(
     server: ProbeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now_s = 100.0
+    now_s, did = 100.0, []
+    pour = probe._pour
 
     def slow(sock: socket.socket, nbytes: int) -> list[Arrival]:
         nonlocal now_s
         outcome = _sink(sock, nbytes)
         if threading.current_thread().name == "probe":
             now_s += 7.5
+            did.append(("has", nbytes))
         return outcome
+
+    def answering(sock: socket.socket, nbytes: int) -> None:
+        did.append(("answers", nbytes))
+        pour(sock, nbytes)
 
     clock(monkeypatch, perf_counter=lambda: now_s)
     monkeypatch.setattr(probe, "_sink", slow)
+    monkeypatch.setattr(probe, "_pour", answering)
     client = ProbeClient("127.0.0.1", server.port, "t")
-    assert client.measure(Question(message=1_000_000)).message_s == 7.5
+    assert client.measure(Question(message=1_000_000, answer=3)).message_s == 7.5
+    assert did == [("has", 1_000_000), ("answers", 3)]
 
 
 def test_a_message_has_an_answer_of_so_many_bytes(
