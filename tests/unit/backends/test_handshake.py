@@ -225,6 +225,19 @@ def test_a_wrong_answer_is_refused_and_the_door_stays_open(
     assert came.empty()
 
 
+def test_an_answer_counts_to_its_last_bit_and_for_one_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    nonce = bytes(handshake.NONCE_BYTES)
+    sound = handshake.answer(TOKEN, nonce, ALONE)
+    assert handshake.checked(TOKEN, nonce, sound) == ALONE
+    for bit in range(8 * len(sound)):
+        wrong = int.from_bytes(sound, "big") ^ 1 << bit
+        with pytest.raises(handshake.Rejected, match="wrong token"):
+            handshake.checked(TOKEN, nonce, wrong.to_bytes(len(sound), "big"))
+    monkeypatch.setattr(handshake, "VERSION", handshake.VERSION + 1)
+    with pytest.raises(handshake.Rejected, match="version"):
+        handshake.checked(TOKEN, nonce, sound)
+
+
 def test_each_connection_has_its_own_nonce(opened: Door, undo: ExitStack) -> None:
     assert len({stranger(opened.port, undo)[1] for _ in range(8)}) == 8
 
