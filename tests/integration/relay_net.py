@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import socket
 import struct
@@ -28,13 +29,15 @@ LONG_S = 60.0
 """After so long a test hangs."""
 _SO_NO_CHECK, _SO_LINGER_NONE, _SO_RCVBUFFORCE, _SO_TIMESTAMPNS = 11, struct.pack("ii", 1, 0), 33, 35
 _END = b"the end"
+_numbers = itertools.count()
 
 
 class Net:
     """edge -- relay -- server, each a namespace, with static neighbours."""
 
     def __init__(self) -> None:
-        self.names = {role: f"pareto-test-{os.getpid()}-{role}" for role in ("edge", "relay", "server")}
+        ours = f"pareto-test-{os.getpid()}-{next(_numbers)}"
+        self.names = {role: f"{ours}-{role}" for role in ("edge", "relay", "server")}
         for name in self.names.values():
             netns.create(name)
         self._without_ipv6()

@@ -127,26 +127,25 @@ def test_a_changed_profile_neither_loses_nor_reorders_what_is_queued(net: Net, r
     assert relay.stats()["dropped"] == dropped
 
 
-def test_what_an_outage_holds_is_told_and_keeps_its_place(net: Net) -> None:
-    steps = [
-        {"at_s": at_s, "delay_s": 0.0, "rate_bps": bit_s} for at_s, bit_s in ((0, 1e6), (1, 0), (300, 1e6))
-    ]
-    server, edge = net.socket("server", socket.SOCK_DGRAM), net.socket("edge", socket.SOCK_DGRAM)
-    relay = Relay(net)
-    with server, edge:
-        server.bind((SERVER, 0))
-        server.setblocking(False)
-        edge.connect(server.getsockname())
-        relay.apply({"trace": {"name": "out", "period_s": 400.0, "steps": steps}}, offset_s=1.0)
-        assert relay.stats()["draining_s"] == 0
-        edge.send(b"held")
-        assert wait_until(lambda: relay.stats()["draining_s"] > 0, LONG_S)
-        relay.apply({})
-        edge.send(b"behind it")
-        assert 0 < relay.stats()["draining_s"] < 299
-        with pytest.raises(BlockingIOError):
-            server.recv(16)
-    relay.close()
+def test_what_an_outage_holds_is_told_and_keeps_its_place() -> None:
+    """On a link of its own, as it ends with it."""
+    rates = ((0, 1e6), (1, 0), (300, 1e6))
+    steps = [{"at_s": at_s, "delay_s": 0.0, "rate_bps": rate_bps} for at_s, rate_bps in rates]
+    with net_with_relay() as (net, relay):
+        server, edge = net.socket("server", socket.SOCK_DGRAM), net.socket("edge", socket.SOCK_DGRAM)
+        with server, edge:
+            server.bind((SERVER, 0))
+            server.setblocking(False)
+            edge.connect(server.getsockname())
+            relay.apply({"trace": {"name": "out", "period_s": 400.0, "steps": steps}}, offset_s=1.0)
+            assert relay.stats()["draining_s"] == 0
+            edge.send(b"held")
+            assert wait_until(lambda: relay.stats()["draining_s"] > 0, LONG_S)
+            relay.apply({})
+            edge.send(b"behind it")
+            assert 0 < relay.stats()["draining_s"] < 299
+            with pytest.raises(BlockingIOError):
+                server.recv(16)
 
 
 def test_it_ends_at_end_of_file_and_on_sigterm(net: Net) -> None:
