@@ -101,8 +101,11 @@ class GuestRun:
 
     def _command(self) -> list[str]:
         options = self._config.option
-        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", f"--tb={options.tbstyle}"]
+        # Plugins that these tests do not need take an emulated processor ten seconds.
+        command = ["env", "PYTEST_DISABLE_PLUGIN_AUTOLOAD=1", sys.executable, "-m", "pytest"]
+        command += ["-p", "pytest_timeout", "-p", "no:cacheprovider", f"--tb={options.tbstyle}"]
         command += ["-v"] * options.verbose
+        command += ["--deep"] * options.deep
         if options.timeout is not None:
             command.append(f"--timeout={options.timeout}")
         return [*command, f"--rootdir={self._config.rootpath}", *self._ids]

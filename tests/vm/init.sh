@@ -14,6 +14,6 @@ for folder in proc sys dev; do $B mount --move /$folder /root/$folder; done
 # The host's sockets and pid files mean nothing here.
 $B mount -t tmpfs -o mode=755 run /root/run
 $B mkdir /root/run/vm
-$B cp /busybox /guest.sh /command.sh /root/run/vm/
+$B cp /busybox /guest.sh /command.sh /spin /root/run/vm/
 # From PID 1 itself: kernel threads share its root, so the kernel's own calls of modprobe see the new one.
 exec $B switch_root /root /bin/bash /run/vm/guest.sh

@@ -23,6 +23,8 @@ KERNEL_PACKAGE = "linux-image-cloud-amd64"
 # What the initrd needs to reach the root; all else is loaded from there.
 BOOT_MODULES = ("virtio_pci", "virtiofs", "overlay")
 INSTALL_LIMIT_S = 600
+# Somebody else may be installing just now.
+_APT = ("apt-get", "-qq", "-o", f"DPkg::Lock::Timeout={INSTALL_LIMIT_S // 2}")
 
 # Debian 13 has one in Rust in a package of its own, Debian 12 one in C in qemu-system-common. The first would tell
 # the guest where this machine's mounts are, and an overlay refuses to look into those.
@@ -95,7 +97,7 @@ def _install(packages: Mapping[str, str]) -> None:
     """The packages of those programs that are missing."""
     missing = [package for program, package in packages.items() if not shutil.which(program, path=PATH)]
     if missing:
-        _patiently(lambda: _run("apt-get", "-qq", "-y", "--no-install-recommends", "install", *missing))
+        _patiently(lambda: _run(*_APT, "-y", "--no-install-recommends", "install", *missing))
 
 
 def _fetch(root: Path) -> None:
@@ -122,7 +124,7 @@ def _download(folder: Path) -> None:
     current = [line.split()[-1] for line in shown.splitlines() if "Depends: linux-image-" in line]
     if not current:
         raise UnavailableError(f"this machine's package lists have no {KERNEL_PACKAGE} (Debian's have)")
-    _run("apt-get", "-qq", "download", current[0], "busybox-static", folder=folder)
+    _run(*_APT, "download", current[0], "busybox-static", folder=folder)
 
 
 def _patiently(attempt: Callable[[], object]) -> None:
@@ -131,7 +133,7 @@ def _patiently(attempt: Callable[[], object]) -> None:
         attempt()
     except UnavailableError:
         with contextlib.suppress(UnavailableError):
-            _run("apt-get", "-qq", "update")
+            _run(*_APT, "update")
         attempt()
 
 

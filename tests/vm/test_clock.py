@@ -12,7 +12,7 @@ import pytest
 from pareto.link.probe import Question
 from pareto.worker.probe import ProbeClient, ProbeServer
 
-pytestmark = [pytest.mark.vm, pytest.mark.timeout(700)]
+pytestmark = pytest.mark.vm
 TOKEN = "0" * 64
 HOUR_S = 3600
 
@@ -42,9 +42,9 @@ def test_a_clock_that_is_set_moves_no_reading(datagrams: bool) -> None:
     server = ProbeServer("127.0.0.1", TOKEN)
     client = ProbeClient("127.0.0.1", server.port, TOKEN)
     with clock_that_jumps():
-        reading = client.measure(Question(pings=40, ping_gap_s=0.05, datagrams=datagrams))
+        reading = client.measure(Question(pings=20, ping_gap_s=0.05, datagrams=datagrams))
     client.close()
     server.close()
-    assert len(reading.rtts_s) == 40
+    assert len(reading.rtts_s) == 20
     assert min(reading.rtts_s) > 0
     assert max(reading.rtts_s) < 5.0

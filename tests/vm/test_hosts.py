@@ -21,7 +21,7 @@ from pareto.link.profile import Direction, Profile
 from tests.lab import Lab, LabHost, open_lab
 from tests.program import wait_until
 
-pytestmark = [pytest.mark.vm, pytest.mark.timeout(700)]
+pytestmark = [pytest.mark.vm, pytest.mark.deep, pytest.mark.timeout(700)]
 
 LINE = "pi ALL=(root) NOPASSWD: /usr/local/sbin/pareto-link\n"
 BOTH_WAYS = Profile("both", Direction(0.03, 5e6), Direction(0.06, 8e6))

@@ -65,5 +65,4 @@ def test_a_delay_on_both_ways_is_in_the_round_trip(link: None) -> None:
         thread.join()
     least, median = min(times) * 1e3, statistics.median(times) * 1e3
     print(f"a round trip over 20 ms each way: {least:.2f} ms, at the median {median:.2f} ms")
-    # Not the median: on a machine that does other things as well, it is several milliseconds late.
-    assert 40 <= least < 46
+    assert 40 <= least <= median < 46

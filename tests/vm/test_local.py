@@ -18,7 +18,7 @@ from pareto.probing import Probers
 from tests.integration.own_machine import left_behind
 from tests.less_than_root import container, delegated_cgroup, share_of_a_quarter, user
 
-pytestmark = [pytest.mark.vm, pytest.mark.timeout(700)]
+pytestmark = [pytest.mark.vm, pytest.mark.deep, pytest.mark.timeout(700)]
 
 SLOW = Tolerance(rtt_floor_s=0.025, rtt_fraction=0.2, rate_fraction=0.2)
 """The guest's processor is emulated, twenty times slower than the machine's own: a round trip costs it milliseconds."""

@@ -161,24 +161,15 @@ def netem_options(delay_s: float) -> bytes:
     return b"".join(word.to_bytes(4, "little") for word in words)
 
 
-def test_jitter_that_netem_would_cut_short_is_refused(control: qdisc.TrafficControl) -> None:
-    with pytest.raises(QdiscError, match="jitter 3 s is more than netem can do"):
-        apply(control, Direction(5.0, jitter_s=3.0))
-
-
-# As packets feel it
+# As packets feel it, by the guest's own clock, which no other program delays
 
 
 def test_delay_and_rate(control: qdisc.TrafficControl) -> None:
     apply(control, Direction(0.05, 8e6))
-
-    def delayed_and_paced() -> None:
-        arrivals = wire.datagrams(100, 0.0)
-        assert 0.0515 < arrivals[0].delay_s < 0.08  # the guest is slow to send its first
-        took_s = arrivals[-1].at_s - arrivals[0].at_s
-        assert 99 * 1514 * 8 / took_s == pytest.approx(8e6, rel=0.05)
-
-    wire.holds(delayed_and_paced)
+    arrivals = wire.datagrams(100, 0.0)
+    assert 0.0515 < arrivals[0].delay_s < 0.06
+    took_s = arrivals[-1].at_s - arrivals[0].at_s
+    assert 99 * 1514 * 8 / took_s == pytest.approx(8e6, rel=0.01)
 
 
 def test_what_does_not_fit_into_the_buffer_is_dropped_and_counted(control: qdisc.TrafficControl) -> None:
@@ -205,22 +196,26 @@ def test_what_a_netem_below_another_drops_is_counted_once(control: qdisc.Traffic
     assert qdisc.drops(control, qdisc.index_of("data0")) == 200 - len(arrivals)
 
 
+DEVIATIONS = 6.5
+"""Standard deviations that chance may be off: this kernel's netem takes no seed. More is one case in 10^10."""
+
+
 def between(hits: int, tries: int, share: float) -> bool:
-    """Whether that many hits are within 4 standard deviations of what the share promises (1 in 16000 is not)."""
-    return abs(hits - tries * share) <= 4 * math.sqrt(tries * share * (1 - share)) + 1
+    """Whether that many hits are what the share promises."""
+    return abs(hits - tries * share) <= DEVIATIONS * math.sqrt(tries * share * (1 - share))
 
 
 def test_loss(control: qdisc.TrafficControl) -> None:
-    apply(control, Direction(loss=0.05))
-    lost = 4000 - len(wire.datagrams(4000, 0.0, size=100))
-    assert between(lost, 4000, 0.05), lost
+    apply(control, Direction(loss=0.3))
+    lost = 1000 - len(wire.datagrams(1000, 0.0, size=100))
+    assert between(lost, 1000, 0.3), lost
     assert qdisc.drops(control, qdisc.index_of("data0")) == lost  # netem counts them as drops
 
 
 def test_losses_come_in_bursts(control: qdisc.TrafficControl) -> None:
-    loss = Gilbert(good_to_bad=0.02, bad_to_good=0.2)
+    loss = Gilbert(good_to_bad=0.05, bad_to_good=0.2)
     apply(control, Direction(loss=loss))
-    count = 10_000
+    count = 5000
     got = {arrival.number for arrival in wire.datagrams(count, 0.0, size=100)}
     lost = [number not in got for number in range(count)]
     bursts = sum(lost[i] and not lost[i - 1] for i in range(1, count))
@@ -229,56 +224,52 @@ def test_losses_come_in_bursts(control: qdisc.TrafficControl) -> None:
         loss.mean * (1 - loss.mean) / count * (1 + correlation) / (1 - correlation)
     )  # of a Markov chain's mean
     print(f"gilbert: {sum(lost) / count:.4f} lost ({loss.mean:.4f}), {sum(lost) / bursts:.2f} in a burst (5)")
-    assert sum(lost) / count == pytest.approx(loss.mean, abs=4 * spread)
-    assert sum(lost) / bursts == pytest.approx(1 / loss.bad_to_good, rel=4 * 0.9 / math.sqrt(bursts))
+    assert sum(lost) / count == pytest.approx(loss.mean, abs=DEVIATIONS * spread)
+    assert sum(lost) / bursts == pytest.approx(1 / loss.bad_to_good, rel=DEVIATIONS * 0.9 / math.sqrt(bursts))
 
 
 def test_in_bad_and_in_good_are_the_shares_that_are_lost(control: qdisc.TrafficControl) -> None:
-    loss = Gilbert(0.5, 0.5, in_bad=0.3, in_good=0.1)
-    apply(control, Direction(loss=loss))
-    lost = 4000 - len(wire.datagrams(4000, 0.0, size=100))
-    assert between(lost, 4000, 0.2), lost
+    # Every other packet finds the good state, but for one in 2^32.
+    apply(control, Direction(loss=Gilbert(1.0, 1.0, in_bad=0.8, in_good=0.3)))
+    got = {arrival.number for arrival in wire.datagrams(1000, 0.0, size=100)}
+    for first, share in enumerate((0.3, 0.8)):
+        lost = sum(number not in got for number in range(first, 1000, 2))
+        assert between(lost, 500, share), lost
 
 
 def test_duplicate(control: qdisc.TrafficControl) -> None:
-    apply(control, Direction(duplicate=0.05))
-    arrivals = wire.datagrams(4000, 0.0, size=100)
-    assert len({arrival.number for arrival in arrivals}) == 4000
-    assert between(len(arrivals) - 4000, 4000, 0.05), len(arrivals)
+    apply(control, Direction(duplicate=0.3))
+    arrivals = wire.datagrams(1000, 0.0, size=100)
+    assert len({arrival.number for arrival in arrivals}) == 1000
+    assert between(len(arrivals) - 1000, 1000, 0.3), len(arrivals)
 
 
 def test_reorder(control: qdisc.TrafficControl) -> None:
-    apply(control, Direction(delay_s=0.02, reorder=0.05))
-    arrivals = wire.datagrams(2000, 0.0002, size=100)
+    apply(control, Direction(delay_s=0.02, reorder=0.3))
+    arrivals = wire.datagrams(1000, 0.0002, size=100)
     overtook = sum(arrival.delay_s < 0.01 for arrival in arrivals)
-    assert between(overtook, 2000, 0.05), overtook
+    assert between(overtook, 1000, 0.3), overtook
 
 
 def test_corrupt(control: qdisc.TrafficControl) -> None:
-    apply(control, Direction(corrupt=0.05))
-    arrivals = wire.datagrams(4000, 0.0, size=1514)
+    apply(control, Direction(corrupt=0.3))
+    arrivals = wire.datagrams(1000, 0.0, size=1514)
     # A flipped bit in the headers, 46 of 1514 bytes, loses the packet or its number.
-    damaged = 4000 - sum(arrival.intact for arrival in arrivals)
-    assert between(damaged, 4000, 0.05), damaged
+    damaged = 1000 - sum(arrival.intact for arrival in arrivals)
+    assert between(damaged, 1000, 0.3), damaged
 
 
 @pytest.mark.parametrize("rate_bps", [None, 50e6])
 def test_jitter_keeps_order(control: qdisc.TrafficControl, rate_bps: float | None) -> None:
     apply(control, Direction(delay_s=0.03, jitter_s=0.01, rate_bps=rate_bps))
-    arrivals = wire.datagrams(600, 0.0005, size=200)
-    numbers = [arrival.number for arrival in arrivals]
-    assert numbers == list(range(600))
+    arrivals = wire.datagrams(300, 0.0005, size=200)
+    assert [arrival.number for arrival in arrivals] == list(range(300))
 
 
 def test_jitter_is_uniform_within_its_bounds(control: qdisc.TrafficControl) -> None:
     apply(control, Direction(delay_s=0.03, jitter_s=0.01))
-
-    def uniform() -> None:
-        # So far apart that none waits for the one before.
-        delays = [arrival.delay_s for arrival in wire.datagrams(40, 0.025, size=200)]
-        delays = sorted(delays)[:-2]  # a stall of the emulated machine makes one or two late, jitter or not
-        assert 0.0195 < min(delays) < 0.026
-        assert 0.034 < max(delays) < 0.046
-        assert statistics.stdev(delays) == pytest.approx(0.01 / math.sqrt(3), rel=0.5)
-
-    wire.holds(uniform)
+    # So far apart that none waits for the one before. None of 80 in a third of the range: one case in 10^14.
+    delays = [arrival.delay_s for arrival in wire.datagrams(80, 0.025, size=200)]
+    assert 0.02 <= min(delays) < 0.0267
+    assert 0.0333 < max(delays) < 0.042
+    assert statistics.stdev(delays) == pytest.approx(0.01 / math.sqrt(3), rel=0.4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import signal
@@ -9,9 +10,10 @@ import socket
 import statistics
 import struct
 import subprocess
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +23,7 @@ import psutil
 import pytest
 from pyroute2 import IPRoute, netns
 
+from pareto.link import __main__ as link_program
 from tests.program import Program, ended
 
 REPO = Path(__file__).resolve().parents[2]
@@ -82,9 +85,19 @@ class Arrival:
 
 
 def datagrams(
-    count: int, every_s: float, *, size: int = 1514, to: str = PEER, back: bool = False, wait_s: float = 0.3
+    count: int,
+    every_s: float,
+    *,
+    size: int = 1514,
+    to: str = PEER,
+    back: bool = False,
+    wait_s: float = 0.3,
+    enough: int | None = None,
 ) -> list[Arrival]:
-    """Send that many, of so many bytes on the wire, to the peer (or from it: `back`); what arrived, in its order."""
+    """Send that many, of so many bytes on the wire, to the peer (or from it: `back`); what arrived, in its order.
+
+    Until there are `enough`, or none comes any more.
+    """
     if back:
         with in_peer():
             sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -100,11 +113,10 @@ def datagrams(
     with sender, receiver:
         begin = time.perf_counter()
         for number in range(count):
-            while time.perf_counter() < begin + number * every_s:
-                pass
+            time.sleep(max(0.0, begin + number * every_s - time.perf_counter()))
             sent.append(time.time())
             sender.sendto(struct.pack("!I", number) + filling, (to, PORT))
-        return list(_arrivals(receiver, sent, filling, wait_s))
+        return list(itertools.islice(_arrivals(receiver, sent, filling, wait_s), enough))
 
 
 def _receiver(address: str) -> socket.socket:
@@ -130,13 +142,18 @@ def _arrivals(receiver: socket.socket, sent: list[float], filling: bytes, wait_s
 
 
 class Helper(Program):
-    """The privileged helper as the driver starts it. `ssh`: as if by an SSH session of that client."""
+    """The privileged helper, as `python -m pareto.link`, but for the imports, which take an emulated processor five
+    seconds: a copy of this process. `ssh`: as if by an SSH session of that client."""
 
     ask = Program.result
 
     def __init__(self, ssh: str = "") -> None:
-        environment = {**os.environ, "SSH_CONNECTION": f"{ssh} 5555 {HERE} 22"} if ssh else None
-        super().__init__("pareto.link", environment=environment)
+        self.process = subprocess.Popen(
+            ["pareto.link"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            preexec_fn=lambda: _be_a_helper(ssh),
+        )
         self._writing, self._closed = threading.Lock(), threading.Event()
         # As a driver does: a test of another helper may take a slow guest longer than a driver may be silent.
         threading.Thread(target=self._ping, daemon=True).start()
@@ -176,6 +193,19 @@ class Helper(Program):
         self.close()
 
 
+def _be_a_helper(ssh: str) -> None:
+    """In a child of this process, in place of another program: never returns."""
+    # Others' ends of pipes, and with them that of Popen, which waits for the other program to begin.
+    os.closerange(3, 1 << 16)
+    if ssh:
+        os.environ["SSH_CONNECTION"] = f"{ssh} 5555 {HERE} 22"
+    # Not those that pytest has put in their place.
+    sys.stdin, sys.stdout = open(0), open(1, "w")  # noqa: SIM115
+    sys.stderr = open(2, "w", buffering=1)  # noqa: SIM115
+    sys.argv = ["pareto.link"]
+    link_program.main()
+
+
 def shown(interface: str = "data0") -> list[tuple[str, str, bytes]]:
     """Kind, handle and options of an interface's qdiscs that somebody set."""
     from pareto.link import qdisc
@@ -187,16 +217,7 @@ def shown(interface: str = "data0") -> list[tuple[str, str, bytes]]:
 
 def delay_s(**where: Any) -> float:
     """Median of what a few packets take."""
-    return statistics.median(arrival.delay_s for arrival in datagrams(5, 0.005, size=100, **where))
-
-
-def holds(check: Callable[[], object], tries: int = 4) -> None:
-    """Run a check until it holds, at most so many times: a guest that stalls spoils some of its readings."""
-    for _ in range(tries - 1):
-        with suppress(AssertionError):
-            check()
-            return
-    check()
+    return statistics.median(arrival.delay_s for arrival in datagrams(5, 0.005, size=100, enough=5, **where))
 
 
 def tc(command: str) -> None:

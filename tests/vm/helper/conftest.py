@@ -12,15 +12,15 @@ from tests.vm import wire
 from tests.vm.wire import Helper
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(scope="package", autouse=True)
 def link() -> Iterator[None]:
     with wire.veth():
         yield
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def one_helper() -> Iterator[Helper]:
-    """One for all tests that need not end it: it takes a while to start."""
+    """One for all tests that need not end it."""
     helper = Helper()
     yield helper
     helper.close()

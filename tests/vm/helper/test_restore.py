@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pareto.link import journal, offload, qdisc
+from pareto.link import __main__ as link_program
+from pareto.link import journal, offload
 from pareto.link.profile import Direction
 from tests.program import wait_until
 from tests.vm import wire
@@ -17,8 +18,6 @@ from tests.vm.wire import Helper, tc
 pytestmark = pytest.mark.vm
 
 SLOW = Direction(0.1, 5e6).to_dict()
-CLIENT = "10.77.0.9"  # of an SSH session that comes in through data0
-
 
 FOREIGN = {
     "tbf": "root handle 8001: tbf rate 7mbit burst 20kb latency 300ms",
@@ -47,17 +46,18 @@ def test_somebodys_root_qdisc_is_refused_and_left_alone(helper: Helper, kind: st
     tc("qdisc del dev data0 root")
 
 
-def test_a_helper_that_was_killed_is_repaired_by_hand() -> None:
+def test_a_helper_that_was_killed_is_repaired_by_hand(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     before = told_by_tc()
     helper = Helper()
     helper.apply(egress=SLOW, ingress=SLOW, peer=wire.PEER)
     helper.kill()
     assert told_by_tc() != before
     assert journal.leftovers() == ["interface data0 is still shaped"]
-    done = subprocess.run(
-        [sys.executable, "-m", "pareto.link", "--repair"], cwd=wire.REPO, capture_output=True, text=True
-    )
-    assert (done.returncode, done.stdout) == (0, "data0: put back as it was\n"), done.stderr
+    monkeypatch.setattr(sys, "argv", ["pareto.link", "--repair"])
+    link_program.main()
+    assert capsys.readouterr().out == "data0: put back as it was\n"
     assert told_by_tc() == before
 
 
@@ -71,6 +71,7 @@ def test_a_helper_that_was_killed_is_repaired_by_the_next(helper: Helper) -> Non
 
 
 def test_a_driver_that_is_killed_leaves_nothing() -> None:
+    """The program itself, as the driver starts it."""
     code = (
         "import sys, time\n"
         "from subprocess import PIPE, Popen\n"
@@ -127,7 +128,3 @@ def test_numbers_that_do_not_fit_are_refused(helper: Helper) -> None:
         "apply", interface="data0", address=wire.HERE, egress=Direction(0.1, 1e3).to_dict(), bucket=bucket
     )
     assert "does not fit the kernel's 32 bits" in reply["error"]
-
-
-def test_netem_is_known_to_be_there() -> None:
-    assert qdisc.supported()

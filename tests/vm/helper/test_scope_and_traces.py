@@ -7,13 +7,15 @@ import socket
 import statistics
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from pareto.link import offload, qdisc, steering
 from pareto.link.profile import Direction, Gilbert
 from pareto.link.trace import Step, Trace
+from tests.program import wait_until
 from tests.vm import wire
 from tests.vm.wire import Helper, delay_s, tc
 
@@ -82,7 +84,7 @@ def round_trip_s(port: int, busy: bool = False) -> float:
     with echo(port), wire.in_peer(), socket.create_connection((wire.HERE, port)) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         times = []
-        for _ in range(7):
+        for _ in range(3):
             if busy:
                 wire_packets()
             begin = time.perf_counter()
@@ -129,12 +131,9 @@ def test_what_arrives_is_shaped_here(helper: Helper) -> None:
     assert told["ingress"]["delay_s"] == 0.1
     assert told["offloads"]["gro"] is False
 
-    def delayed_and_paced() -> None:
-        arrivals = wire.datagrams(100, 0.0, back=True)
-        assert arrivals[0].delay_s == pytest.approx(0.1, abs=0.02)
-        assert 99 * 1514 * 8 / (arrivals[-1].at_s - arrivals[0].at_s) == pytest.approx(8e6, rel=0.05)
-
-    wire.holds(delayed_and_paced)
+    arrivals = wire.datagrams(100, 0.0, back=True)
+    assert 0.1015 < arrivals[0].delay_s < 0.11
+    assert 99 * 1514 * 8 / (arrivals[-1].at_s - arrivals[0].at_s) == pytest.approx(8e6, rel=0.01)
     assert delay_s() < 0.02
     told = helper.apply(egress={"delay_s": 0.05}, ingress={"delay_s": 0.03})
     assert delay_s(back=True) == pytest.approx(0.03, abs=0.02)
@@ -173,23 +172,20 @@ def test_a_traces_rates_and_outage_are_seen(helper: Helper) -> None:
     steps = (Step(0, 0.02, 2e6), Step(1, 0.02, 8e6), Step(2, 0.02, 0.0), Step(2.5, 0.02, 8e6))
     way = Direction(limit_bytes=8 * 1514, trace=Trace("test", 4.0, steps))
 
-    def seen() -> None:
-        helper.apply(egress=way.to_dict(), offset_s=0.0)
-        begin = helper.ask("stats", interface="data0")["position_s"]
-        arrivals = wire.datagrams(2000, 0.00125, size=1514, wait_s=0.6)  # 9.7 Mbit/s for 2.5 s
-        slow = rate_bps(arrivals, 0.2 - begin, 1.0 - begin)
-        fast = rate_bps(arrivals, 1.15 - begin, 1.95 - begin)
-        silent = [each for each in arrivals if 2.1 < each.at_s + begin < 2.5]
-        print(
-            f"trace: {slow / 1e6:.2f} of 2, {fast / 1e6:.2f} of 8 Mbit/s, {len(silent)} packets in the outage"
-        )
-        assert slow == pytest.approx(2e6, rel=0.1)
-        assert fast == pytest.approx(8e6, rel=0.1)
-        assert len(silent) <= 2, "all that a change of tbf lets pass"
-        after = min(each.at_s + begin for each in arrivals if each.at_s + begin > 2.5)
-        assert after == pytest.approx(2.52, abs=0.03)
-
-    wire.holds(seen)
+    helper.apply(egress=way.to_dict(), offset_s=0.0)
+    begin = helper.ask("stats", interface="data0")["position_s"]
+    arrivals = wire.datagrams(2000, 0.00125, size=1514, wait_s=0.6)  # 9.7 Mbit/s for 2.5 s
+    slow = rate_bps(arrivals, 0.2 - begin, 1.0 - begin)
+    fast = rate_bps(arrivals, 1.15 - begin, 1.95 - begin)
+    silent = [each for each in arrivals if 2.1 < each.at_s + begin < 2.5]
+    after = min(each.at_s + begin for each in arrivals if each.at_s + begin > 2.5)
+    print(
+        f"trace: {slow / 1e6:.3f} of 2, {fast / 1e6:.3f} of 8 Mbit/s, {len(silent)} in the outage, {after:.3f} s"
+    )
+    assert slow == pytest.approx(2e6, rel=0.05)
+    assert fast == pytest.approx(8e6, rel=0.05)
+    assert len(silent) <= 2, "all that a change of tbf lets pass"
+    assert after == pytest.approx(2.52, abs=0.03)
 
 
 def test_a_queue_follows_the_trace(helper: Helper) -> None:
@@ -197,16 +193,13 @@ def test_a_queue_follows_the_trace(helper: Helper) -> None:
     trace = Trace("test", 4.0, (Step(0, 0.02, 0.5e6), Step(0.5, 0.02, 5e6)))
     way = Direction(limit_bytes=30_000, trace=trace)
 
-    def follows() -> None:
-        helper.apply(egress=way.to_dict(), offset_s=0.0)
-        begin = helper.ask("stats", interface="data0")["position_s"]
-        arrivals = wire.datagrams(400, 0.003)
-        early, late = (rate_bps(arrivals, at_s - begin, at_s + 0.25 - begin) for at_s in (0.6, 0.85))
-        print(f"queue: {early / 1e6:.2f} and {late / 1e6:.2f} Mbit/s of 4 offered, of 5")
-        assert early == pytest.approx(4.2e6, rel=0.15)
-        assert late == pytest.approx(4.04e6, rel=0.1)
-
-    wire.holds(follows)
+    helper.apply(egress=way.to_dict(), offset_s=0.0)
+    begin = helper.ask("stats", interface="data0")["position_s"]
+    arrivals = wire.datagrams(400, 0.003)
+    early, late = (rate_bps(arrivals, at_s - begin, at_s + 0.25 - begin) for at_s in (0.6, 0.85))
+    print(f"queue: {early / 1e6:.2f} and {late / 1e6:.2f} Mbit/s of 4 offered, of 5")
+    assert early == pytest.approx(4.2e6, rel=0.15)
+    assert late == pytest.approx(4.04e6, rel=0.1)
 
 
 @pytest.mark.parametrize("rate_bps", [None, 50e6])
@@ -227,8 +220,14 @@ def test_a_trace_that_fails_is_told_once(helper: Helper) -> None:
     helper.apply(egress=way.to_dict())
     tc("qdisc del dev data0 root")
     tc("qdisc add dev data0 root handle 5: pfifo")  # there is no netem to change any more
-    time.sleep(0.4)
-    assert "the trace stopped at" in helper.reply("stats", interface="data0")["error"]
+    told: dict[str, Any] = {"ok": True}
+
+    def stopped() -> bool:
+        told.update(helper.reply("stats", interface="data0"))
+        return not told["ok"]
+
+    assert wait_until(stopped)
+    assert "the trace stopped at" in told["error"]
     assert helper.reply("stats", interface="data0")["ok"]
     assert [kind for kind, *_ in wire.shown()] == ["pfifo"]
     assert helper.ask("restore")["left"] == [
@@ -239,13 +238,13 @@ def test_a_trace_that_fails_is_told_once(helper: Helper) -> None:
 
 def test_bursts_of_loss_go_on_while_a_trace_is_played(helper: Helper) -> None:
     steps = tuple(Step(number / 50, 0.001 * (1 + number % 2), None) for number in range(50))
-    helper.apply(egress=Direction(loss=Gilbert(0.02, 0.02), trace=Trace("test", 1.0, steps)).to_dict())
-    count = 2500  # a change every 20 packets: bursts that a change ends would be no longer
-    got = {arrival.number for arrival in wire.datagrams(count, 0.001, size=100)}
-    lost = [number not in got for number in range(count)]
-    bursts = sum(lost[i] and not lost[i - 1] for i in range(1, count))
-    print(f"bursts in a trace: {sum(lost) / count:.3f} lost (0.5), {sum(lost) / bursts:.1f} in each (50)")
-    assert sum(lost) / bursts > 20
+    # The first packet finds the good state, and the way back is one packet's in 2^32: each change that began anew would
+    # let one pass.
+    loss = Gilbert(good_to_bad=1.0, bad_to_good=2.4e-10)
+    helper.apply(egress=Direction(loss=loss, trace=Trace("test", 1.0, steps)).to_dict())
+    first, *others = wire.datagrams(300, 0.002, size=100)
+    assert first.number == 0
+    assert len(others) <= 1, "30 changes"
 
 
 def test_what_netem_takes_and_does_not_do_is_told(helper: Helper) -> None:
@@ -253,11 +252,6 @@ def test_what_netem_takes_and_does_not_do_is_told(helper: Helper) -> None:
     assert helper.apply(egress=shaky)["without_effect"] == []
     told = helper.apply(egress={**shaky, "jitter_correlation": 0.9})
     assert told["without_effect"] == ["jitter_correlation"]
-    # A guest that stalls delays neighbours alike: so does netem only if it never gives a reading without.
-    assert any(abs(_of_neighbours(wire.datagrams(300, 0.005, size=100))) < 0.3 for _ in range(5))
-
-
-def _of_neighbours(arrivals: Sequence[wire.Arrival]) -> float:
-    """The correlation of each delay with the next."""
-    delays = [arrival.delay_s for arrival in arrivals]
-    return statistics.correlation(delays[:-1], delays[1:])
+    # Chance alone makes so much of 300 readings in less than one case in 10^10.
+    delays = [arrival.delay_s for arrival in wire.datagrams(300, 0.012, size=100)]
+    assert abs(statistics.correlation(delays[:-1], delays[1:])) < 0.4

@@ -17,7 +17,7 @@ from tests.vm.wire import Helper
 
 pytestmark = pytest.mark.vm
 
-AT_ONCE_S = 20.0  # the guard's grace, in a guest that is slow
+AT_ONCE_S = 20.0  # beyond the guard's grace
 PLAYED = Direction(trace=Trace("test", 0.1, (Step(0, 0.5, 1e6), Step(0.05, 0.3, 2e6)))).to_dict()
 
 
