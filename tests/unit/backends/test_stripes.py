@@ -166,6 +166,15 @@ def test_a_stripe_that_cannot_be_is_refused(ends: Ends, wrong: tuple[str, bytes]
             received(far, tensors)
 
 
+def test_a_stripe_that_comes_twice_would_leave_a_hole(ends: Ends) -> None:
+    far, tensors = Stripes(ends.far_socks), big(1, 2)
+    first, second = (stripe(0, at, whole(tensors)[at : at + STRIPE]) for at in (0, STRIPE))
+    ends.near_socks[0].sendall(first + second + second)
+    Stripes(ends.near_socks).end()
+    with pytest.raises(BackendError, match="twice"):
+        received(far, tensors)
+
+
 def test_the_stream_ends_where_all_connections_do(ends: Ends) -> None:
     near, far, tensors = Stripes(ends.near_socks), Stripes(ends.far_socks), big(1, 0.1)
     near.send(*message(tensors))

@@ -12,7 +12,7 @@ import torch
 from syrupy.assertion import SnapshotAssertion
 
 from pareto.backends import wire
-from pareto.backends.base import MAX_S, BackendError
+from pareto.backends.base import BYTES, MAX_S, BackendError
 from pareto.backends.rpc import RpcClient
 from pareto.backends.wire import AHEAD, Line
 
@@ -93,6 +93,13 @@ def test_a_reply_tells_of_seven_later_stages_at_most(snapshot: SnapshotAssertion
     with pytest.raises(BackendError) as refused:
         wire.reply(wire.form_of((torch.ones(4),)), 1, (0.0,) * 8, 0.0)
     assert str(refused.value) == snapshot
+
+
+def test_bytes_whose_number_varies_are_as_many_as_were_expected_at_most() -> None:
+    varying = wire.form(((BYTES, (10,)),))
+    assert wire.cut(varying, memoryview(header(body=10))).nbytes == 10
+    with pytest.raises(BackendError, match="at most 10"):
+        wire.cut(varying, memoryview(header(body=11)))
 
 
 def test_a_message_cut_short_is_not_a_quiet_end(snapshot: SnapshotAssertion) -> None:
