@@ -1,10 +1,11 @@
-"""A sweep without SSH: one namespace serves, another is edge and driver. And what is left when one of them dies."""
+"""A sweep without SSH, with a codec of the user's own: one namespace serves, another is edge and driver."""
 
 from __future__ import annotations
 
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,9 +13,11 @@ from pathlib import Path
 import pytest
 from pyroute2 import IPRoute, netns
 
+from tests.integration import short
 from tests.integration.test_sweep import exit_code, only_run, rows_in, sound
 from tests.less_than_root import needs_networks
 from tests.program import descendants, ended, started
+from tests.unit.own_codecs import ENTROPY, written
 
 pytestmark = [
     pytest.mark.integration,
@@ -26,19 +29,22 @@ pytestmark = [
 EDGE, SERVER = "198.19.127.1", "198.19.127.2"
 NET = Path(__file__).parents[1] / "faults" / "net.py"
 SWEEP = (
-    "--model",
-    f"{NET}:build",
-    "--points",
-    "1",
-    "--quick",
-    "--figures",
-    "none",
-    "--sample",
-    "off",
+    *(
+        "--model",
+        f"{NET}:build",
+        "--points",
+        "1",
+        "--only",
+        "--quick",
+        "--figures",
+        "none",
+        "--sample",
+        "off",
+    ),
     *("--rtt-floor", "100ms", "--slowdown", "100", "--others", "100%"),
 )
 """Without --tolerance: the cable's rate varies by more than half, and hardly matters."""
-DEADLINE_S = 120.0
+DEADLINE_S = 240.0
 Process = subprocess.Popen[str]
 
 
@@ -64,16 +70,16 @@ def hosts() -> Iterator[dict[str, str]]:
             netns.remove(name)
 
 
-def on(name: str, *arguments: str) -> Process:
+def on(name: str, module: str, *arguments: str) -> Process:
     enter = ("nsenter", f"--net=/run/netns/{name}", "--")
-    return started(*enter, sys.executable, "-u", "-m", "pareto", *arguments)
+    return started(*enter, sys.executable, "-u", "-m", module, *arguments)
 
 
 @contextmanager
 def serving(hosts: dict[str, str], tmp_path: Path, *options: str) -> Iterator[Process]:
     token, folder = tmp_path / "token", tmp_path / "served"
     where = ("--listen", SERVER, "--token-file", str(token), "--folder", str(folder))
-    process = on(hosts[SERVER], "serve", *where, "--allow", str(NET), *options)
+    process = on(hosts[SERVER], "pareto", "serve", *where, "--allow", str(NET), *options)
     try:
         hears(process, "listening on")
         yield process
@@ -92,44 +98,49 @@ def hears(process: Process, words: str) -> None:
     raise AssertionError(f"{words!r} not in {lines}")
 
 
-def connect(hosts: dict[str, str], tmp_path: Path, *options: str) -> Process:
-    token = ("--token-file", str(tmp_path / "token"), "--out", str(tmp_path / "out"))
-    return on(hosts[EDGE], "connect", SERVER, *token, *SWEEP, *options)
+def connect(hosts: dict[str, str], out: Path, *options: str) -> Process:
+    token = ("--token-file", str(out.parent / "token"), "--out", str(out))
+    return on(hosts[EDGE], short.__name__, "connect", SERVER, *token, *SWEEP, *options)
 
 
-def test_a_sweep_by_hand(hosts: dict[str, str], tmp_path: Path) -> None:
-    with serving(hosts, tmp_path, "--rpc") as server:
-        first = connect(hosts, tmp_path)
-        out, err = first.communicate(timeout=DEADLINE_S)
-        rows = rows_in(tmp_path / "out")
-        assert first.returncode == exit_code(rows), out + err
-        assert {(row["point"], row["backend"]) for row in rows} == {
-            (point, backend) for point in ("0", "1", "2") for backend in ("tcp", "rpc")
-        }
-        assert all(map(sound, rows)), [row["reason"] for row in rows]
-        assert "the link itself: round trip" in out
-        assert (only_run(tmp_path / "out") / "report.html").is_file()
-        hears(server, "the driver left")
-        server.send_signal(signal.SIGINT)
-        assert server.wait(DEADLINE_S) == 0
-
-
-def test_when_one_of_them_dies(hosts: dict[str, str], tmp_path: Path) -> None:
-    """The driver, then a second one beside another, then whoever serves."""
-    with serving(hosts, tmp_path) as server:
-        first = connect(hosts, tmp_path, "--backend", "tcp")
+def test_a_sweep_by_hand_after_one_that_was_killed(hosts: dict[str, str], tmp_path: Path) -> None:
+    """Beside the first driver a second one is refused; then the first is killed, and a third has its turn."""
+    own = written(tmp_path, ENTROPY)
+    with serving(hosts, tmp_path, "--rpc", "--allow", str(own)) as server:
+        first = connect(hosts, tmp_path / "first", "--backend", "tcp")
         hears(server, "pareto.worker runs")
         workers = descendants(server.pid, "-m pareto.worker")
-        second = connect(hosts, tmp_path, "--backend", "tcp")
+        second = connect(hosts, tmp_path / "second", "--backend", "tcp")
         _, err = second.communicate(timeout=DEADLINE_S)
         assert (second.returncode, err.count("\n")) == (2, 1), err
         assert f"another driver is there, at {EDGE}" in err
         first.kill()
         hears(server, "the driver")
         assert ended(workers)
-        third = connect(hosts, tmp_path, "--backend", "tcp")
+        third = connect(hosts, tmp_path / "third", "--codec", f"none,{own}:Entropy")
+        out, err = third.communicate(timeout=DEADLINE_S)
+        rows = rows_in(tmp_path / "third")
+        assert third.returncode == exit_code(rows), out + err
+        assert Counter((row["point"], row["backend"], row["codec"]) for row in rows) == {
+            ("1", backend, codec): 1 for backend in ("tcp", "rpc") for codec in ("none", "Entropy")
+        }
+        assert all(map(sound, rows)), [row["reason"] for row in rows]
+        assert {float(row["max_abs_error"]) for row in rows} == {0.0}, "the driver had computed the same"
+        sent = {row["codec"]: float(row["wire_bytes"]) / float(row["payload_bytes"]) for row in rows}
+        assert sent["none"] == 1 > 2 * sent["Entropy"]
+        assert "the link itself: round trip" in out
+        assert (only_run(tmp_path / "third") / "report.html").is_file()
+        hears(server, "the driver left")
+        server.send_signal(signal.SIGINT)
+        assert server.wait(DEADLINE_S) == 0
+
+
+@pytest.mark.deep
+def test_who_serves_is_killed(hosts: dict[str, str], tmp_path: Path) -> None:
+    with serving(hosts, tmp_path) as server:
+        driver = connect(hosts, tmp_path / "out", "--backend", "tcp")
         hears(server, "pareto.worker runs")
         workers = descendants(server.pid, "-m pareto.worker")
         server.kill()
         assert ended(workers)
-        third.kill()
+        driver.kill()

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.short import command
 from tests.integration.test_sweep import exit_code, only_run, rows_in, sound
 from tests.less_than_root import needs_networks
-from tests.program import LENIENT, command
+from tests.program import LENIENT
 
 pytestmark = pytest.mark.integration
 
