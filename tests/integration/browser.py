@@ -10,7 +10,6 @@ import os
 import select
 import shutil
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -138,10 +137,8 @@ class Page:
             self.complaints.append(told["entry"]["text"])
 
     def _next(self) -> dict[str, Any]:
-        deadline = time.monotonic() + PATIENCE_S
         while b"\0" not in self._pending:
-            left = deadline - time.monotonic()
-            assert left > 0 and select.select([self._read], [], [], left)[0], "the browser does not answer"
+            assert select.select([self._read], [], [], PATIENCE_S)[0], "the browser does not answer"
             got = os.read(self._read, 1 << 20)
             assert got, "the browser has ended"
             self._pending += got

@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from pareto.hosts.local.journal import Journal
 from pareto.hosts.local.sshd import PORT, bound_to_parent
 from tests.lab import boot, wiring
 from tests.lab.disk import UID, USER, Disk
+from tests.program import wait_until
 
 _ISOLATED = ("unshare", "--pid", "--fork", "--kill-child", "--mount", "--mount-proc", "--uts", "--ipc")
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -186,11 +186,8 @@ class LabHost:
 
 
 def wait(true: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + _BOOT_S
-    while not true():
-        if time.monotonic() > deadline:
-            raise LabError(f"waited {_BOOT_S:g} s in vain: {what}")
-        time.sleep(0.005)
+    if not wait_until(true, _BOOT_S):
+        raise LabError(f"waited {_BOOT_S:g} s in vain: {what}")
 
 
 def _listeners(pid: int) -> set[str]:

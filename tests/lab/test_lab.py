@@ -78,6 +78,7 @@ def traces(lab: Lab) -> list[str]:
     return found
 
 
+@pytest.mark.deep
 def test_a_login_with_the_key_is_an_unprivileged_users(lab: Lab) -> None:
     for name in ("pi", "gpu"):
         assert ssh(lab, name, "hostname; whoami; pwd").stdout.split() == [name, "pi", "/home/pi"]
@@ -88,6 +89,7 @@ def test_a_login_with_the_key_is_an_unprivileged_users(lab: Lab) -> None:
     assert "Permission denied" in refused.stderr
 
 
+@pytest.mark.deep
 def test_paramiko_logs_in_too(lab: Lab) -> None:
     with closing(paramiko.SSHClient()) as client:
         client.load_host_keys(str(lab.known_hosts))
@@ -99,6 +101,7 @@ def test_paramiko_logs_in_too(lab: Lab) -> None:
             assert sftp.normalize(".") == "/home/pi"
 
 
+@pytest.mark.deep
 def test_sudo_allows_what_the_sudoers_file_says_and_nothing_else(lab: Lab) -> None:
     lab.host("pi").sudoers("pi ALL=(root) NOPASSWD: /usr/local/sbin/tool")
     lab.host("pi").run(
@@ -128,6 +131,7 @@ def test_what_root_does_on_a_host_stays_there(lab: Lab) -> None:
     assert [path.read_bytes() for path in files] == before
 
 
+@pytest.mark.deep
 def test_the_user_can_run_the_repositorys_python(lab: Lab) -> None:
     code = "import torch, pareto.worker; print(torch.ones(2).sum().item())"
     done = ssh(lab, "pi", f"cd {REPOSITORY} && {sys.executable} -c '{code}'")
@@ -146,6 +150,7 @@ def test_folders_that_only_root_may_pass_are_covered(tmp_path: Path) -> None:
     assert hidden([wanted], [inner]) == above
 
 
+@pytest.mark.deep
 def test_the_hosts_see_their_own_processes_and_interfaces_only(lab: Lab) -> None:
     assert ssh(lab, "pi", "ls /sys/class/net").stdout.split() == ["data0", "lo", "mgmt0"]
     assert ssh(lab, "pi", "cat /proc/1/comm").stdout == "sshd\n"
@@ -171,6 +176,7 @@ print("again" if select.select([link], [], [], 20)[0] else "still silence", flus
 """
 
 
+@pytest.mark.deep
 def test_the_data_link_goes_down_and_comes_back_under_a_connection(lab: Lab) -> None:
     pi = lab.host("pi")
     talk = TALK.format(address=lab.host("gpu").data_address)
@@ -192,6 +198,7 @@ def test_the_data_link_goes_down_and_comes_back_under_a_connection(lab: Lab) -> 
         assert process.stdout.readline() == "again\n"
 
 
+@pytest.mark.deep
 def test_an_unplugged_host_falls_silent_and_answers_when_it_is_plugged_in_again(lab: Lab) -> None:
     with session(lab, "gpu") as process:
         lab.host("gpu").unplug()
@@ -229,6 +236,7 @@ def test_a_power_cut_is_silent_and_what_comes_back_has_its_disk_and_its_key(lab:
     assert ssh(lab, "pi", reach).returncode == 0
 
 
+@pytest.mark.deep
 def test_a_changed_host_key_is_refused_until_it_is_known(lab: Lab) -> None:
     with session(lab, "gpu", ()) as process:
         before = lab.host("gpu").host_key
@@ -242,6 +250,7 @@ def test_a_changed_host_key_is_refused_until_it_is_known(lab: Lab) -> None:
         process.kill()
 
 
+@pytest.mark.deep
 def test_a_small_disk_is_full_until_room_is_made(lab: Lab) -> None:
     pi = lab.host("pi")
     pi.small_disk(".pareto", "1m")
@@ -252,6 +261,7 @@ def test_a_small_disk_is_full_until_room_is_made(lab: Lab) -> None:
         pi.fill(".")
 
 
+@pytest.mark.deep
 def test_with_a_jump_host_gpu_is_reached_through_it_only(tmp_path: Path) -> None:
     with open_lab(tmp_path, jump=True) as lab:
         assert ssh(lab, "gpu", "hostname").stdout == "gpu\n"
@@ -264,6 +274,7 @@ def test_with_a_jump_host_gpu_is_reached_through_it_only(tmp_path: Path) -> None
     assert traces(lab) == []
 
 
+@pytest.mark.deep
 def test_a_host_in_the_middle_of_one_network(tmp_path: Path) -> None:
     with open_lab(tmp_path, middle="lan") as lab:
         hosts = inventory.load(lab.testbed()).roles
@@ -282,6 +293,7 @@ def test_a_host_in_the_middle_of_one_network(tmp_path: Path) -> None:
     assert traces(lab) == []
 
 
+@pytest.mark.deep
 def test_the_testbed_file_is_one_that_is_understood(lab: Lab) -> None:
     hosts = inventory.load(lab.testbed(gpu={"threads": 2, "python": None})).roles
     assert [(role, host.name, host.threads) for role, host in hosts.items()] == [
@@ -293,6 +305,7 @@ def test_the_testbed_file_is_one_that_is_understood(lab: Lab) -> None:
     assert lab.environment["HOME"] == str(lab.home)
 
 
+@pytest.mark.deep
 def test_two_labs_do_not_meet(tmp_path: Path) -> None:
     with open_lab(tmp_path / "one") as one, open_lab(tmp_path / "two") as two:
         assert len({host.address for lab in (one, two) for host in lab.hosts.values()}) == 4
@@ -323,6 +336,7 @@ with open_lab(Path(sys.argv[1])) as lab:
 """
 
 
+@pytest.mark.deep
 def test_the_next_lab_removes_what_a_killed_one_left(tmp_path: Path) -> None:
     argv = [sys.executable, "-c", KILLED, str(tmp_path / "killed")]
     with subprocess.Popen(argv, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True) as process:
@@ -337,6 +351,7 @@ def test_the_next_lab_removes_what_a_killed_one_left(tmp_path: Path) -> None:
     assert traces(lab) == []
 
 
+@pytest.mark.deep
 def test_by_hand(tmp_path: Path) -> None:
     argv = [sys.executable, "-m", "tests.lab"]
     with subprocess.Popen(

@@ -9,7 +9,6 @@ import contextlib
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
@@ -20,6 +19,7 @@ from pareto.hosts import checkup, finding, packages, setup
 from pareto.hosts.connection import ThisMachine
 from pareto.hosts.finding import REQUIREMENTS
 from tests import REPOSITORY
+from tests.program import ended, wait_until
 from tests.unit import checkup_facts
 from tests.unit.example_host import ExampleHost, example_host
 from tests.unit.hosts.conftest import hastened
@@ -264,23 +264,12 @@ def test_pip_does_not_outlive_its_driver(host: ExampleHost) -> None:
         stdout=subprocess.DEVNULL,
         env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
     )
-    while not started.exists():
-        assert driver.poll() is None
-        time.sleep(0.02)
+    assert wait_until(lambda: started.exists() or driver.poll() is not None, CEILING_S)
     venv = psutil.Process(int(started.read_text()))
     driver.kill()
     driver.wait()
     try:
-        until_s = time.monotonic() + CEILING_S
-        while lives(venv):
-            assert time.monotonic() < until_s
-            time.sleep(0.02)
+        assert ended([venv], CEILING_S)
     finally:
-        if lives(venv):
+        with contextlib.suppress(psutil.NoSuchProcess):
             venv.kill()
-
-
-def lives(process: psutil.Process) -> bool:
-    with contextlib.suppress(psutil.NoSuchProcess):
-        return process.status() != psutil.STATUS_ZOMBIE
-    return False

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from dataclasses import dataclass, field
 
 import pytest
@@ -161,16 +160,8 @@ def test_meanwhile_a_program_is_let_go_on(monkeypatch: pytest.MonkeyPatch) -> No
     """A real program, which ends its work only after `meanwhile` was called."""
     monkeypatch.setattr(session, "MEANWHILE_S", 0.1)
     asked = Session("pi", PipeWire(["/bin/sh", "-c", SLOW]))
-    called: list[float] = []
-
-    def meanwhile() -> None:
-        called.append(time.monotonic())
-        asked.ping()
-
     try:
-        began_s = time.monotonic()
-        assert asked.report(asked.send("trial"), CEILING_S, meanwhile) == "done"
-        assert called[0] - began_s > 0.09
+        assert asked.report(asked.send("trial"), CEILING_S, asked.ping) == "done"
     finally:
         asked.close()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 import threading
 from collections.abc import Iterator
@@ -173,6 +174,54 @@ def test_a_port_that_refuses(monkeypatch: pytest.MonkeyPatch, snapshot: Snapshot
         with pytest.raises(Unreachable, match=str(port)) as refused:
             connect(Login("pi", "127.0.0.1", port, "pi"))
     assert refusal(refused, port) == snapshot
+
+
+class Clock:
+    """In place of `time`: it goes on by what is slept, and as the test says."""
+
+    now_s = 100.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+
+
+def test_a_port_that_refuses_is_tried_again_until_patience_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each try with what is left of the time to connect; what does not answer at all is not tried again."""
+    monkeypatch.setattr(ssh, "time", clock := Clock())
+    faults: list[OSError] = [OSError(errno.ECONNREFUSED, "refused")] * 4
+    tried: list[float] = []
+
+    def connect(timeout_s: float) -> socket.socket:
+        tried.append(round(timeout_s, 3))
+        clock.now_s += 1.0
+        raise faults.pop(0)
+
+    with pytest.raises(ConnectionRefusedError):
+        ssh._patiently(connect, ssh.REFUSED_S)
+    assert tried == [10.0, 8.95, 7.9, 6.85]
+    tried.clear()
+    faults.append(TimeoutError())
+    with pytest.raises(TimeoutError):
+        ssh._patiently(connect, ssh.REFUSED_S)
+    assert tried == [10.0]
+
+
+def test_a_peer_that_falls_silent_is_the_kernels_to_notice(
+    listener: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its limits are those of the moment at which the connection is made."""
+    port = listener.getsockname()[1]
+    for silence_s, keepalive_s in ((ssh.SILENCE_S, ssh.KEEPALIVE_S), (1.0, 1)):
+        monkeypatch.setattr(ssh, "SILENCE_S", silence_s)
+        monkeypatch.setattr(ssh, "KEEPALIVE_S", keepalive_s)
+        with ssh._connected("127.0.0.1", port, 10.0) as made:
+            options = (socket.TCP_USER_TIMEOUT, socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL)
+            told = [made.getsockopt(socket.IPPROTO_TCP, option) for option in options]
+            assert made.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        assert told == [1000 * silence_s, keepalive_s, keepalive_s]
 
 
 def test_a_name_that_nobody_knows(snapshot: SnapshotAssertion) -> None:

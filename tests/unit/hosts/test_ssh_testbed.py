@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -91,11 +91,11 @@ class Bench:
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     path = tmp_path / "lab.yaml"
     path.write_text(LAB)
-    now = {"privileged": SHAPES, "clock_s": time.time()}
-    facts = {"pi": checkup_facts.pi(**now), "gpu": checkup_facts.gpu(**now)}
+    facts = {"pi": checkup_facts.pi(privileged=SHAPES), "gpu": checkup_facts.gpu(privileged=SHAPES)}
     bench = Bench(inventory.load(path), facts)
     monkeypatch.setattr(ssh_testbed, "connect", bench.connect)
     monkeypatch.setattr(checkup, "ask", bench.ask)
+    monkeypatch.setattr(checkup, "time", SimpleNamespace(time=lambda: checkup_facts.NOW_S))
     monkeypatch.setattr(
         Remote, "start_privileged", lambda remote, *, as_root: bench.start_privileged(remote, as_root=as_root)
     )
@@ -268,7 +268,6 @@ hosts:
 def chain(bench: Bench) -> Bench:
     """A host between the two, with a card for each."""
     bench.file.path.write_text(CHAIN)
-    now = {"privileged": SHAPES, "clock_s": time.time()}
     cards = [
         checkup_facts.interface("eth0", "192.168.7.3/24"),
         checkup_facts.interface("eth1", "192.168.8.3/24"),
@@ -277,7 +276,7 @@ def chain(bench: Bench) -> Bench:
         "192.168.7.2": {"source": "192.168.7.3", "interface": "eth0"},
         "192.168.8.1": {"source": "192.168.8.3", "interface": "eth1"},
     }
-    bench.facts["mid"] = checkup_facts.pi(**now, interfaces=cards, routes=connections)
+    bench.facts["mid"] = checkup_facts.pi(privileged=SHAPES, interfaces=cards, routes=connections)
     bench.facts["pi"]["routes"] = {"192.168.7.3": {"source": "192.168.7.2", "interface": "eth0"}}
     bench.facts["gpu"] |= {
         "interfaces": [checkup_facts.interface("enp3s0", "192.168.8.1/24")],
