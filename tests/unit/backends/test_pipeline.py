@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, suppress
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 
-from pareto.backends.base import Layout, Tensors
+from pareto.backends.base import Layout, Reply, Tensors
 from pareto.backends.pipeline import QUICK_S, SMALL_BYTES, Pipeline, Request
+from tests.program import wait_until
 
 
 class Stage:
@@ -80,8 +82,7 @@ def answered_by(pipeline: Pipeline, asked: Asked, number: int, stage: Stage) -> 
     request, done = asked.request(number, stage)
     pipeline.put(request)
     who = done.result(60)
-    while pipeline._begun:  # the answer comes a moment before its thread is free
-        time.sleep(0)
+    assert wait_until(lambda: not pipeline._begun)  # the answer comes a moment before its thread is free
     return who
 
 
@@ -108,6 +109,15 @@ def test_with_several_compute_threads_one_thread_computes() -> None:
 def test_a_large_answer_leaves_in_a_thread_of_its_own(pipeline: Pipeline) -> None:
     asked, large = Asked(), Stage(QUICK_S / 2, SMALL_BYTES + 1)
     assert {answered_by(pipeline, asked, number, large) for number in range(3)} == {"test-leave"}
+
+
+def test_seconds_are_told_in_the_order_of_the_chain(pipeline: Pipeline) -> None:
+    said: Future[Any] = Future()
+    onward: Any = SimpleNamespace(send=lambda *_: 0.5, receive=lambda: Reply(7, (), (0.2, 0.3), 0.25))
+    pipeline.put(
+        Request(7, (), Stage(0.1), onward, lambda *told: said.set_result(told), said.set_result, lambda: None)
+    )
+    assert said.result(60)[1:] == ((0.1, 0.2, 0.3), 0.75)
 
 
 def test_what_is_received_while_another_computes_waits_for_its_turn(pipeline: Pipeline) -> None:
