@@ -81,6 +81,7 @@ class Boot:
         self._console = console
         self._selector = selectors.DefaultSelector()
         self._deadline = 0.0
+        self._renewed_s = 0.0
 
     def __enter__(self) -> Boot:
         with contextlib.ExitStack() as stack:
@@ -95,9 +96,10 @@ class Boot:
     ) -> None:
         self._stack.close()
 
-    def limit(self, seconds: float) -> None:
-        """From now on, `reports` raises OverdueError after so long."""
+    def limit(self, seconds: float, *, silent: bool = False) -> None:
+        """From now on, `reports` raises OverdueError after so long; `silent`: without a word on a console."""
         self._deadline = time.monotonic() + seconds
+        self._renewed_s = seconds if silent else 0.0
 
     def reports(self) -> Iterator[dict[str, Any]]:
         """The JSON objects that the guest writes to its port for them, until it is off. Raises OverdueError."""
@@ -118,6 +120,8 @@ class Boot:
                     yield from (json.loads(line) for line in lines)
                 else:
                     self._console.write(key.data, data)
+                    if self._renewed_s:
+                        self._deadline = time.monotonic() + self._renewed_s
             # Also of one that never falls silent.
             if not off and time.monotonic() >= self._deadline:
                 raise OverdueError
