@@ -247,6 +247,13 @@ def test_a_zstd_frame_takes_no_window() -> None:
     assert peak_bytes() - before < 32 << 20
 
 
+@pytest.mark.parametrize("text", ["zstd:1", "lz4", "blosc2"])
+def test_bytes_that_become_less_than_was_expected_are_refused(text: str) -> None:
+    codec, short = parse(text), torch.zeros(100)
+    with pytest.raises(BackendError, match="came out, 800 were expected"):
+        codec.decode(codec.encode((short,)), layout((torch.zeros(200),)))
+
+
 def test_a_zstd_frame_that_does_not_say_its_size_is_refused() -> None:
     import zstandard
 
