@@ -18,6 +18,8 @@ from tests.unit.simulated.worlds import MODEL
 
 pytestmark = [
     pytest.mark.integration,
+    pytest.mark.long,
+    pytest.mark.timeout(900),
     needs_networks,
     pytest.mark.usefixtures("nothing_left"),
 ]
