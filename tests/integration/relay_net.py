@@ -309,13 +309,3 @@ def prompt() -> Iterator[None]:
         yield
     finally:
         os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
-
-
-def settled(read: Callable[[], float], expected: Any, tries: int = 6) -> float:
-    """The first reading that equals what is expected, else the last."""
-    reading = read()
-    for _ in range(tries - 1):
-        if reading == expected:
-            break
-        reading = read()
-    return reading
