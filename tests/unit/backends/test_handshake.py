@@ -6,7 +6,8 @@ import queue
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing
+from typing import Any
 
 import pytest
 
@@ -91,22 +92,48 @@ def test_strangers_hold_up_nobody(kind: str, says: bytes, undo: ExitStack) -> No
     assert all(map(is_waiting, crowd))
 
 
-def test_a_handshake_is_bounded_in_all_and_not_by_the_byte(
-    opened: Door, undo: ExitStack, monkeypatch: pytest.MonkeyPatch
+class Clock:
+    """In place of `time`: where somebody sleeps, only his own time goes on."""
+
+    def __init__(self) -> None:
+        self.slept_s = 0.0
+
+    def monotonic(self) -> float:
+        return 1000.0 + self.slept_s
+
+    def sleep(self, seconds: float) -> None:
+        self.slept_s += seconds
+
+
+class Dribbling:
+    """A socket from which a byte comes each time, a second after the one before."""
+
+    def __init__(self, clock: Clock, data: bytes) -> None:
+        self._clock = clock
+        self._data = data
+        self.said = 0
+
+    def settimeout(self, seconds: float | None) -> None: ...
+
+    def recv(self, most: int) -> bytes:
+        self._clock.sleep(1.0)
+        self.said += 1
+        return self._data[self.said - 1 : self.said]
+
+
+@pytest.mark.parametrize(("bound_s", "in_time"), [(15.0, True), (14.5, False)])
+def test_an_answer_is_bounded_in_all_and_not_by_the_byte(
+    monkeypatch: pytest.MonkeyPatch, bound_s: float, in_time: bool
 ) -> None:
-    monkeypatch.setattr(handshake, "ADMIT_S", 0.2)
-    monkeypatch.setattr(handshake, "_rtt_s", lambda _: 0.0)
-    sock, nonce = stranger(opened.port, undo)
-    said = 0
-    with suppress(ConnectionError):
-        for byte in handshake.answer("another token", nonce, ALONE):
-            sock.settimeout(0.02)
-            with suppress(TimeoutError):
-                if sock.recv(1) == b"":
-                    break
-            sock.sendall(bytes([byte]))
-            said += 1
-    assert said < handshake.ANSWER_BYTES
+    clock = Clock()
+    monkeypatch.setattr(handshake, "time", clock)
+    peer: Any = Dribbling(clock, bytes(range(100)))
+    if in_time:
+        assert handshake.exactly(peer, 15, clock.monotonic() + bound_s) == bytes(range(15))
+    else:
+        with pytest.raises(TimeoutError):
+            handshake.exactly(peer, 16, clock.monotonic() + bound_s)
+    assert peer.said == 15
 
 
 def test_a_long_round_trip_gets_the_time_that_it_takes(
@@ -158,19 +185,6 @@ def test_who_was_let_go_without_a_verdict_comes_again(undo: ExitStack) -> None:
         answering.join()
 
 
-class Clock:
-    """In place of `time`: where somebody sleeps, only his own time goes on."""
-
-    def __init__(self) -> None:
-        self.slept_s = 0.0
-
-    def monotonic(self) -> float:
-        return 1000.0 + self.slept_s
-
-    def sleep(self, seconds: float) -> None:
-        self.slept_s += seconds
-
-
 def test_who_is_let_go_each_time_gives_up(monkeypatch: pytest.MonkeyPatch, opened: Door) -> None:
     clock = Clock()
     monkeypatch.setattr(handshake, "time", clock)
@@ -182,24 +196,24 @@ def test_who_is_let_go_each_time_gives_up(monkeypatch: pytest.MonkeyPatch, opene
     assert clock.slept_s == 180.0
 
 
-def test_a_listener_that_says_nothing_is_given_up_in_all_and_not_by_the_byte(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(handshake, "TIMEOUT_S", 0.3)
-    stop = threading.Event()
-    with socket.create_server((HERE, 0)) as listener:
+def test_a_listener_that_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
 
-        def dribble() -> None:
-            with listener.accept()[0] as sock, suppress(ConnectionError):
-                while not stop.wait(0.02):
-                    sock.sendall(b"x")
+    def connection(address: tuple[str, int], timeout_s: float) -> socket.socket:
+        near, far = socket.socketpair()
+        far.sendall(b"x")  # of a nonce, and then no more: the time is over when that is read
+        undo.enter_context(far)
+        return near
 
-        dribbling = threading.Thread(target=dribble)
-        dribbling.start()
-        with pytest.raises((TimeoutError, Rejected)):
-            handshake.connected(HERE, listener.getsockname()[1], TOKEN)
-        stop.set()
-        dribbling.join()
+    def tune(sock: socket.socket) -> None:
+        clock.sleep(handshake.TIMEOUT_S)
+
+    with ExitStack() as undo, monkeypatch.context() as patched:
+        patched.setattr(handshake, "time", clock)
+        patched.setattr(handshake, "tune", tune)
+        patched.setattr(socket, "create_connection", connection)
+        with pytest.raises(TimeoutError):
+            handshake.connected(HERE, 1, TOKEN)
 
 
 WRONG: dict[str, Callable[[bytes], bytes]] = {

@@ -3,12 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
-import statistics
-import subprocess
-import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,60 +11,53 @@ from pareto import pacing
 from pareto.worker import served
 
 
+class Clock:
+    """In place of `time`, and of what the kernel says that this thread waited: goes on where a run takes time."""
+
+    def __init__(self) -> None:
+        self.now_s = self.waited_s = 0.0
+        self.runs = 0
+
+    def perf_counter(self) -> float:
+        return self.now_s
+
+    def run(self, seconds: float, waits_s: float = 0.0) -> None:
+        self.now_s += seconds + waits_s
+        self.waited_s += waits_s
+        self.runs += 1
+
+
 @pytest.fixture
-def shared_core() -> Iterator[int]:
-    """A core that this test must share with a busy loop."""
-    allowed = os.sched_getaffinity(0)
-    core = max(allowed)
-    loop = f"import os; os.sched_setaffinity(0, {{{core}}})\nprint(flush=True)\nwhile True: pass"
-    with subprocess.Popen([sys.executable, "-c", loop], stdout=subprocess.PIPE) as other:
-        assert other.stdout is not None
-        other.stdout.readline()
-        os.sched_setaffinity(0, {core})
-        yield core
-        os.sched_setaffinity(0, allowed)
-        other.kill()
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(served, "time", clock)
+    monkeypatch.setattr(served.Waits, "seconds", lambda _: clock.waited_s)
+    return clock
 
 
-@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="this kernel counts no waits")
-@pytest.mark.parametrize("size", [400_000, 20_000])
-def test_the_wait_for_a_core_that_another_has_is_no_part_of_a_baseline(shared_core: int, size: int) -> None:
-    walls, worked = [], []
-
-    def run() -> None:
-        wall, cpu = time.perf_counter(), time.thread_time()
-        sum(range(size))
-        if len(walls) % 5 == 0:
-            os.sched_yield()  # the other has the core for a turn
-        walls.append(time.perf_counter() - wall)
-        worked.append(time.thread_time() - cpu)
-
-    for _ in range(50):  # until the other had the core within the runs, not beside a reading of the clocks
-        walls.clear()
-        worked.clear()
-        baseline_s = served.baseline_s(run)
-        really_s = pytest.approx(statistics.fmean(worked), rel=0.1)
-        if statistics.fmean(walls) > 1.3 * baseline_s and baseline_s == really_s:
-            break
-    assert baseline_s == really_s
-    assert statistics.fmean(walls) > 1.3 * baseline_s
+@pytest.mark.parametrize(
+    ("takes_s", "waits_s", "runs"),
+    [
+        (pacing.BASELINE_S / 8, 0.0, 8),  # quick: until it says something
+        (pacing.BASELINE_S, 0.0, pacing.BASELINE_RUNS),
+        (1.1 * pacing.BASELINE_MOST_S, 0.0, 1),  # slow: not often
+        (pacing.BASELINE_S / 8, pacing.BASELINE_S / 8, 4),  # another has the core for half of the time
+    ],
+)
+def test_a_baseline_is_a_stages_time_without_its_waits(
+    clock: Clock, takes_s: float, waits_s: float, runs: int
+) -> None:
+    assert served.baseline_s(lambda: clock.run(takes_s, waits_s)) == pytest.approx(takes_s)
+    assert clock.runs == runs
 
 
-def test_a_slow_stage_is_not_run_often() -> None:
-    runs = []
-    assert (
-        served.baseline_s(lambda: runs.append(time.sleep(1.1 * pacing.BASELINE_MOST_S)))
-        >= pacing.BASELINE_MOST_S
-    )
-    assert len(runs) == 1
-
-
-def test_a_quick_stage_is_run_until_it_says_something() -> None:
-    runs = []
-    began = time.perf_counter()
-    served.baseline_s(lambda: runs.append(None))
-    assert time.perf_counter() - began >= pacing.BASELINE_S
-    assert len(runs) >= pacing.BASELINE_RUNS
+def test_a_clock_is_read_where_nothing_was_waited_between(
+    monkeypatch: pytest.MonkeyPatch, clock: Clock
+) -> None:
+    waited = iter([0.0, 1.0, 1.0])
+    monkeypatch.setattr(served.Waits, "seconds", lambda _: next(waited))
+    assert served.Waits().clock() == (0.0, 1.0)
+    assert next(waited, None) is None
 
 
 def every(seconds: float, count: int, origin: float = 0.0) -> list[served.Span]:
