@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -19,6 +20,7 @@ from syrupy.assertion import SnapshotAssertion
 from pareto import host_messages
 from pareto.host_messages import SensorSample
 from pareto.validation import read
+from pareto.worker import monitor as monitoring
 from pareto.worker.monitor import Sampler
 from tests import REPOSITORY
 from tests.program import Program
@@ -95,9 +97,16 @@ def latest_that(monitor: Program, holds: Callable[[dict[str, Any]], bool]) -> di
 
 
 def later(monitor: Program) -> dict[str, Any]:
-    """A sample that began after this call, on the clock that both processes share."""
-    now_s = time.monotonic()
-    return latest_that(monitor, lambda sample: sample["at_s"] > now_s)
+    """A sample that began after this call: the next one but one, for the next may have begun before."""
+    for _ in range(2):
+        last_s = monitor.result("latest")["at_s"]
+        sample = latest_that(monitor, lambda sample, last_s=last_s: sample["at_s"] > last_s)
+    return sample
+
+
+def now_s() -> float:
+    """By the clock that the monitor reads, too: for an order."""
+    return time.monotonic()  # noqa: TID251
 
 
 def idle_power_w(monitor: Program) -> float:
@@ -177,7 +186,7 @@ def test_a_source_that_falls_silent_leaves_no_partial_sum(monitor: Program, devi
 
 def test_what_has_just_ended_lies_between_two_samples(monitor: Program) -> None:
     begin(monitor, os.getpid(), interval_s=1000.0)
-    ended_s = time.monotonic()
+    ended_s = now_s()
     assert monitor.result("collect")["at_s"][-1] >= ended_s
 
 
@@ -201,7 +210,7 @@ def test_begin_again_starts_anew(monitor: Program, child: subprocess.Popen[bytes
     begin(monitor, os.getpid())
     later(monitor)
     threads = psutil.Process(monitor.process.pid).num_threads()
-    begun_s = time.monotonic()
+    begun_s = now_s()
     begin(monitor, child.pid, interval_s=1000.0)
     columns = monitor.result("collect")
     assert len(columns["at_s"]) == 2  # at the beginning, and when they were collected
@@ -289,13 +298,13 @@ def test_cost_counts_the_programs_it_starts(monitor: Program, device: Path) -> N
         times = watcher.cpu_times()
         return times.user + times.system, times.children_user + times.children_system
 
-    begun_s = time.monotonic()
+    begun_s = now_s()
     begin(monitor, os.getpid())
     own_s, children_s = all_s()
     while (now := all_s())[1] < children_s + 0.2:
         pass
     cost = monitor.result("cost")
-    cost_s = cost["cpu_percent"] / 100 * (time.monotonic() - begun_s)
+    cost_s = cost["cpu_percent"] / 100 * (now_s() - begun_s)
     assert cost_s >= sum(now) - own_s - children_s - 0.04  # four clocks, each in ticks
     assert cost["samples"] >= 2
     assert cost["late_p99_s"] >= 0
@@ -322,7 +331,7 @@ class Takes:
     def __call__(self) -> SensorSample:
         self.calls += 1
         self._at.get(self.calls, int)()
-        return SensorSample(at_s=time.monotonic(), rss_bytes=self.calls)
+        return SensorSample(at_s=0.0, rss_bytes=self.calls)
 
 
 def test_the_oldest_samples_give_way() -> None:
@@ -335,24 +344,42 @@ def test_the_oldest_samples_give_way() -> None:
     assert kept == [taken - 2, taken - 1, taken]
 
 
-def test_times_that_have_passed_are_left_out_and_told_as_lateness() -> None:
-    stall_s, interval_s = 0.3, 0.002
-    reached, read = threading.Event(), threading.Event()
+class Clock:
+    """In place of `time` and of the event that ends sampling: a wait is over at once, and time goes on by it."""
 
-    def hold() -> None:
-        reached.set()
-        read.wait()
+    def __init__(self, samples: int) -> None:
+        self.now_s = 0.0
+        self._left = samples
 
-    begun_s = time.monotonic()
-    sampler = Sampler(Takes({2: lambda: time.sleep(stall_s), 30: hold}), interval_s)
-    reached.wait()
-    lasted_s = time.monotonic() - begun_s
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def wait(self, seconds: float) -> bool:
+        self.now_s += seconds
+        self._left -= 1
+        return self._left < 0
+
+    def set(self) -> None:
+        self._left = 0
+
+
+def test_times_that_have_passed_are_left_out_and_told_as_lateness(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every second; the third sample takes 4.5 s, and the next is there when the whole second after it is."""
+    clock, taken = Clock(6), list[float]()
+
+    def take() -> SensorSample:
+        taken.append(clock.now_s)
+        clock.now_s += 4.5 if len(taken) == 3 else 0.0
+        return SensorSample(at_s=taken[-1])
+
+    monkeypatch.setattr(monitoring, "time", clock)
+    threads = SimpleNamespace(Event=lambda: clock, Lock=threading.Lock, Thread=threading.Thread)
+    monkeypatch.setattr(monitoring, "threading", threads)
+    sampler = Sampler(take, 1.0)
+    sampler._thread.join()
+    assert taken == [0.0, 1.0, 2.0, 6.5, 7.0, 8.0, 9.0]
     cost = sampler.cost()
-    read.set()
-    sampler.stop()
-    assert cost.late_p99_s is not None
-    assert cost.late_p99_s >= stall_s - 2 * interval_s
-    assert (cost.samples - 3) * interval_s <= lasted_s - stall_s
+    assert (cost.samples, cost.late_p99_s) == (7, 3.5)
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
