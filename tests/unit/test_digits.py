@@ -36,6 +36,7 @@ def asked(**fields: object) -> Sweep:
 
 
 @needs_digits
+@pytest.mark.deep
 def test_training_gives_a_model_that_reads_digits(
     trained: tuple[Path, float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -54,6 +55,7 @@ def test_training_gives_a_model_that_reads_digits(
 
 
 @needs_digits
+@pytest.mark.deep
 def test_the_learned_codec_sends_a_hundredth_with_the_weights_that_were_trained(
     trained: tuple[Path, float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -81,7 +83,7 @@ def test_images_are_held_out_from_all_that_trained_the_model() -> None:
 
 
 @needs_digits
-def test_the_same_seed_draws_the_same_images(trained: tuple[Path, float], tmp_path: Path) -> None:
+def test_the_same_seed_draws_the_same_images() -> None:
     script = digits.script()
     every, _ = script.digits(script.package())
     photos = script.photographs(script.package())

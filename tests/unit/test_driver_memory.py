@@ -4,6 +4,8 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 from tests import REPOSITORY
 
 MODEL = """
@@ -38,6 +40,7 @@ print(json.dumps({"weights": size, "bare": bare, "peak": mib("VmHWM:") - bare, "
 """
 
 
+@pytest.mark.deep
 def test_a_deep_model_takes_little_more_than_its_weights_and_leaves_nothing_behind(tmp_path):
     model = tmp_path / "model_of_test_driver_memory.py"
     model.write_text(MODEL)

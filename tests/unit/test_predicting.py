@@ -16,6 +16,7 @@ from pareto.link.trace import Step, Trace
 from pareto.networks import profiles
 from pareto.predicting import doubts, networks, slack
 from tests.program import command
+from tests.unit.simulated.worlds import measured
 
 BACK = Direction(delay_s=0.02)
 TRACE = Trace("drive", 4.0, (Step(0.0, 0.25, 1e6), Step(2.0, 0.75, 9e6)))
@@ -101,7 +102,7 @@ def test_advice_on_a_chain_is_by_the_profile_in_its_runs_folder(tmp_path: Path) 
     model = f"{tmp_path}/net_of_chain.py:build"
     where = ("--testbed", "simulated", "--hosts", "3")
     run_it = ("--model", model, *where, "--netem", "wifi", "--points", "0+0,0+2", "--trials", "1")
-    assert command(*run_it, "--figures", "none", "--out", str(tmp_path)).code == 0
+    assert measured(*run_it, "--figures", "none", "--out", str(tmp_path)).code == 0
     (run,) = {path.parent for path in tmp_path.glob("*/trials.csv")}
     wanted = ("advise", str(run), "--latency", "20ms", "--rate", "30mbit")
     assert "--profile" in command(*wanted).err

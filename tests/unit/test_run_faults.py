@@ -19,9 +19,9 @@ from analysis.schema import TRIALS
 from pareto.prepare import prepare
 from pareto.sweep import Sweep
 from partitions import scratch
-from tests.program import Ended, command, wait_until
+from tests.program import Ended, wait_until
 from tests.unit.own_command import Command, can_mount, small_disk, small_files
-from tests.unit.simulated.worlds import MODEL
+from tests.unit.simulated.worlds import MODEL, measured
 
 WORLD = "hosts: {edge: {gflops: 0.02}, server: {gflops: 0.2}}\nrequests: 20"
 """A trial has few requests, so that it takes no time."""
@@ -87,7 +87,7 @@ def resumed(tmp_path: Path, out: Path, rounds: int) -> Ended:
     manifest = run_in(out) / "manifest.json"
     manifest.write_text(manifest.read_text().replace('"trials": 1000', f'"trials": {rounds}'))
     named = ("--model", MODEL, "--testbed", f"simulated:{tmp_path}/world.yaml", "--figures", "none")
-    return command("--resume", str(run_in(out)), *named)
+    return measured("--resume", str(run_in(out)), *named)
 
 
 def goes_on(ended: Ended, tmp_path: Path, out: Path, why: str) -> None:

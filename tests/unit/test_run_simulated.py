@@ -14,7 +14,7 @@ from analysis.runs import load
 from pareto.errors import UserError
 from tests import REPOSITORY
 from tests.program import command
-from tests.unit.simulated.worlds import MODEL, POINTS
+from tests.unit.simulated.worlds import MODEL, POINTS, measured
 
 SLOW = "hosts: {edge: {gflops: 0.02}, server: {gflops: 0.2}}"
 """So slow that a trial has few requests."""
@@ -23,18 +23,8 @@ Rows = list[dict[str, str]]
 
 @pytest.fixture
 def job(tmp_path: Path) -> tuple[str, ...]:
-    return (
-        "--model",
-        MODEL,
-        "--netem",
-        "10ms-50mbit",
-        "--trials",
-        "3",
-        "--figures",
-        "none",
-        "--out",
-        str(tmp_path / "out"),
-    )
+    words = f"--model {MODEL} --netem 10ms-50mbit --trials 3 --figures none --out {tmp_path}/out"
+    return tuple(words.split())
 
 
 def only_run(folder: Path) -> Path:
@@ -72,7 +62,7 @@ def test_a_sweep_runs_without_a_machine_and_says_so_everywhere(tmp_path: Path, j
 
 
 def test_what_a_cut_has_to_beat_is_measured_too(tmp_path: Path, job: tuple[str, ...]) -> None:
-    done = command(*job, "--testbed", "simulated", "--points", "3", "--trials", "1")
+    done = measured(*job, "--testbed", "simulated", "--points", "3", "--trials", "1")
     assert done.code == 0, done.err
     assert {row["point"] for row in read(tmp_path)} == {"0", "3", str(POINTS - 1)}
     assert "--only" in done.out.partition("estimate")[0]
@@ -81,13 +71,13 @@ def test_what_a_cut_has_to_beat_is_measured_too(tmp_path: Path, job: tuple[str, 
 def test_what_failed_is_done_again_and_the_rest_stays(tmp_path: Path, job: tuple[str, ...]) -> None:
     (tmp_path / "world.yaml").write_text(f"{SLOW}\nfaults: {{failed: 20%}}\n")
     testbed = f"simulated:{tmp_path}/world.yaml"
-    assert command(*job, "--testbed", testbed).code == 1
+    assert measured(*job, "--testbed", testbed).code == 1
     first = read(tmp_path)
     kept = [row for row in first if row["status"] == "ok"]
     assert 0 < len(kept) < len(first) == POINTS * 2 * 3
     for _ in range(9):
         again = ("--resume", str(only_run(tmp_path)), "--model", MODEL, "--testbed", testbed)
-        if command(*again, "--figures", "none").code == 0:
+        if measured(*again, "--figures", "none").code == 0:
             break
     rows = read(tmp_path)
     assert rows[: len(kept)] == kept
@@ -97,7 +87,7 @@ def test_what_failed_is_done_again_and_the_rest_stays(tmp_path: Path, job: tuple
     # The same figures as of a run that was never interrupted by a fault.
     (tmp_path / "calm.yaml").write_text(SLOW)
     calm = (*job[:-1], str(tmp_path / "whole"), "--testbed", f"simulated:{tmp_path}/calm.yaml")
-    assert command(*calm).code == 0
+    assert measured(*calm).code == 0
     (whole,) = (tmp_path / "whole").iterdir()
     with (whole / "trials.csv").open(newline="") as file:
         calmly = list(csv.DictReader(file))
@@ -113,10 +103,10 @@ def test_a_world_that_changed_is_another_run(
 ) -> None:
     world = tmp_path / "world.yaml"
     world.write_text(f"{SLOW}\nseed: 1\n")
-    assert command(*job, "--testbed", f"simulated:{world}", "--trials", "1").code == 0
+    assert measured(*job, "--testbed", f"simulated:{world}", "--trials", "1").code == 0
     world.write_text(f"{SLOW}\nseed: 2\n")
     named = ("--model", MODEL, "--testbed", f"simulated:{world}")
-    refused = command("--resume", str(only_run(tmp_path)), *named)
+    refused = measured("--resume", str(only_run(tmp_path)), *named)
     assert (refused.code, "start a new run" in refused.err) == (2, True)
 
 
@@ -125,7 +115,7 @@ def test_a_host_that_is_gone_ends_the_run_and_says_how_to_go_on(
     job: tuple[str, ...],
 ) -> None:
     (tmp_path / "world.yaml").write_text(f"{SLOW}\nfaults: {{lost: server, after: 4}}\n")
-    done = command(*job, "--testbed", f"simulated:{tmp_path}/world.yaml")
+    done = measured(*job, "--testbed", f"simulated:{tmp_path}/world.yaml")
     assert done.code == 1
     assert f"--resume {only_run(tmp_path)}" in done.out
     assert Counter(row["status"] for row in read(tmp_path)) == {"ok": 4, "failed": 5}
@@ -133,17 +123,8 @@ def test_a_host_that_is_gone_ends_the_run_and_says_how_to_go_on(
 
 def test_rounds_are_added_until_it_is_sure(tmp_path: Path, job: tuple[str, ...]) -> None:
     (tmp_path / "world.yaml").write_text(f"{SLOW}\nnoise: {{trial: 5%}}\n")
-    wanted = (
-        *job,
-        "--testbed",
-        f"simulated:{tmp_path}/world.yaml",
-        "--until",
-        "4%",
-        "--points",
-        "0,7",
-        "--only",
-    )
-    assert command(*wanted).code == 0
+    wanted = (*job, *f"--testbed simulated:{tmp_path}/world.yaml --until 4% --points 0,7 --only".split())
+    assert measured(*wanted).code == 0
     (session,) = json.loads((only_run(tmp_path) / "manifest.json").read_text())["sessions"]
     assert session["stopping"]["ended"] == "sure"
     rounds = {int(row["round"]) for row in read(tmp_path)}
@@ -151,19 +132,9 @@ def test_rounds_are_added_until_it_is_sure(tmp_path: Path, job: tuple[str, ...])
 
 
 def test_a_budget_is_of_the_time_that_trials_would_take(tmp_path: Path, job: tuple[str, ...]) -> None:
-    wanted = (
-        *job,
-        "--testbed",
-        "simulated",
-        "--budget",
-        "80s",
-        "--points",
-        "0,7",
-        "--only",
-        "--trials",
-        "1",
-    )
-    assert command(*wanted).code == 0
+    where = ("--testbed", "simulated", "--points", "0,7", "--only", "--trials", "1")
+    wanted = (*job, *where, "--budget", "80s")
+    assert measured(*wanted).code == 0
     (session,) = json.loads((only_run(tmp_path) / "manifest.json").read_text())["sessions"]
     assert session["stopping"]["ended"] == "budget"
     spent_s = sum(float(row["wall_s"]) for row in read(tmp_path))
@@ -171,7 +142,7 @@ def test_a_budget_is_of_the_time_that_trials_would_take(tmp_path: Path, job: tup
 
 
 def test_simulated_trials_are_never_joined_with_real_ones(tmp_path: Path, job: tuple[str, ...]) -> None:
-    assert command(*job, "--testbed", "simulated", "--points", "0,7", "--only", "--trials", "1").code == 0
+    assert measured(*job, "--testbed", "simulated", "--points", "0,7", "--only", "--trials", "1").code == 0
     example = REPOSITORY / "results" / "example"
     with pytest.raises(UserError, match="simulated"):
         load.load([only_run(tmp_path), example])

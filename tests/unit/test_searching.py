@@ -25,7 +25,7 @@ from pareto.searching import Searching, Trials
 from pareto.sweep import Sweep
 from partitions.engines.registry import ENGINES as ENTRIES
 from tests.program import command
-from tests.unit.simulated.worlds import MODEL, POINTS
+from tests.unit.simulated.worlds import MODEL, POINTS, measured
 
 JOB = ("--model", MODEL, "--netem", "20ms-5mbit", "--testbed", "simulated", "--search", "--figures", "none")
 NETEMS = ("20ms-5mbit", "1ms-100mbit")
@@ -102,19 +102,19 @@ def test_a_search_that_goes_on_does_only_what_is_missing(whole: tuple[Path, str]
     lines = (run / "trials.csv").read_text().splitlines(keepends=True)
     resume = ("--resume", str(run), "--model", MODEL, "--figures", "none")
     (run / "trials.csv").write_text("".join(lines[:4]))
-    again = command(*resume)
+    again = measured(*resume)
     assert again.code == 0, again.err
     after = read(tmp_path, "trials.csv")
     assert Counter((*key(row), row["round"]) for row in after) == Counter(
         (*key(row), row["round"]) for row in trials
     )
     assert (run / "struck.csv").read_text() == struck
-    assert command(*resume).code == 0
+    assert measured(*resume).code == 0
     assert read(tmp_path, "trials.csv") == after
 
 
 def test_rounds_are_added_for_what_is_left_alone(tmp_path: Path) -> None:
-    done = command(*JOB, "--out", str(tmp_path / "out"), "--budget", "60s")
+    done = measured(*JOB, "--out", str(tmp_path / "out"), "--budget", "60s")
     assert done.code == 0, done.err
     trials, struck = read(tmp_path, "trials.csv"), read(tmp_path, "struck.csv")
     last = str(max(int(row["round"]) for row in trials))
@@ -124,7 +124,7 @@ def test_rounds_are_added_for_what_is_left_alone(tmp_path: Path) -> None:
 
 def test_a_short_budget_goes_to_the_least_clear_cells(tmp_path: Path) -> None:
     job = (*JOB, "--netem", "100ms-2mbit")
-    short = command(*job, "--out", str(tmp_path / "out"), "--budget", "15s")
+    short = measured(*job, "--out", str(tmp_path / "out"), "--budget", "15s")
     assert short.code == 0, short.err
     assert "least clear" in short.out
     assert 2 < len(read(tmp_path, "trials.csv")) < 2 * POINTS
@@ -156,7 +156,7 @@ def test_a_search_that_goes_on_takes_the_model_profile_of_its_folder(
     lines = (run / "trials.csv").read_text().splitlines(keepends=True)
     (run / "trials.csv").write_text("".join(lines[:-1]))
     monkeypatch.setattr(Job, "_model_profiles", Mock(side_effect=AssertionError))
-    assert command("--resume", str(run), "--model", MODEL, "--figures", "none").code == 0
+    assert measured("--resume", str(run), "--model", MODEL, "--figures", "none").code == 0
     assert len(read(tmp_path, "trials.csv")) == len(lines) - 1
 
 
@@ -233,7 +233,9 @@ def test_rounds_are_added_until_what_is_left_is_sure(grown: tuple[Path, str]) ->
     assert dict(least) == last
 
 
-@pytest.mark.parametrize("share", [0.0, 0.5, 0.9])
+@pytest.mark.parametrize(
+    "share", [pytest.param(0.0, marks=pytest.mark.deep), 0.5, pytest.param(0.9, marks=pytest.mark.deep)]
+)
 def test_a_search_until_it_is_sure_goes_on_from_wherever_it_was(
     grown: tuple[Path, str], tmp_path: Path, share: float
 ) -> None:
@@ -245,7 +247,7 @@ def test_a_search_until_it_is_sure_goes_on_from_wherever_it_was(
     (run / "trials.csv").write_text("".join([head, *kept]))
     (run / "struck.csv").unlink()
     named = ("--model", MODEL, "--testbed", f"simulated:{grown[0]}/world.yaml", "--figures", "none")
-    again = command("--resume", str(run), *named)
+    again = measured("--resume", str(run), *named)
     assert again.code == 0, again.err
     after = read(tmp_path, "trials.csv")
     assert (run / "trials.csv").read_text().splitlines(keepends=True)[1 : len(kept) + 1] == kept
@@ -260,7 +262,7 @@ def budgeted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a search that had 40 s."""
     folder = tmp_path_factory.mktemp("budgeted")
     job = (*JOB, "--netem", "100ms-2mbit", "--out", str(folder / "out"), "--budget", "40s")
-    assert command(*job).code == 0
+    assert measured(*job).code == 0
     return folder
 
 
@@ -270,7 +272,7 @@ def test_a_search_with_a_budget_goes_on_and_loses_nothing(budgeted: Path, tmp_pa
     run = only_run(tmp_path)
     lines = (run / "trials.csv").read_text().splitlines(keepends=True)
     (run / "trials.csv").write_text("".join(lines[: rows + 1]))
-    again = command("--resume", str(run), "--model", MODEL, "--figures", "none")
+    again = measured("--resume", str(run), "--model", MODEL, "--figures", "none")
     assert again.code == 0, again.err
     after = (run / "trials.csv").read_text().splitlines(keepends=True)
     assert after[: rows + 1] == lines[: rows + 1]
@@ -305,15 +307,7 @@ def searching(rows: Rows, sweep: Sweep | None = None) -> Searching:
 
 
 def test_a_figure_that_stands_is_known_and_the_other_is_not() -> None:
-    base = {"model": "m", "netem": "200ms-5mbit", "batch_size": "1", "in_flight_asked": "auto", "wall_s": "1"}
-    base |= {
-        "point": "1",
-        "backend": "tcp",
-        "codec": "none",
-        "engine": "eager",
-        "latency_s": "2",
-        "throughput_ips": "4",
-    }
+    base = row(1, 1, latency_s="2") | {"netem": "200ms-5mbit"}
     statuses = ("ok", "latency only", "throughput only", "invalid")
     rows = [{**base, "round": str(number), "status": each} for number, each in enumerate(statuses, 1)]
     made = searching(rows)
@@ -367,7 +361,7 @@ def resumed(whole: Path, tmp_path: Path) -> tuple[list[dict[str, str]], list[dic
     lines = (run / "trials.csv").read_text().splitlines(keepends=True)
     (run / "trials.csv").write_text("".join(lines[: len(lines) // 3]))
     named = ("--model", MODEL, "--testbed", f"simulated:{whole}/world.yaml", "--figures", "none")
-    again = command("--resume", str(run), *named)
+    again = measured("--resume", str(run), *named)
     assert again.code == 0, again.err
     return before, read(tmp_path, "trials.csv")
 
@@ -480,16 +474,9 @@ def test_what_is_less_accurate_strikes_nothing_off() -> None:
 
 def row(point: int, number: int, status: str = "ok", latency_s: str = "0.1") -> dict[str, str]:
     return {
-        **{
-            "model": "m",
-            "netem": "none",
-            "batch_size": "1",
-            "codec": "none",
-            "engine": "eager",
-            "in_flight_asked": "auto",
-        },
-        **{"point": str(point), "backend": "tcp", "round": str(number), "status": status},
-        **{"latency_s": latency_s, "throughput_ips": "10", "wall_s": "2"},
+        **{"model": "m", "netem": "none", "batch_size": "1", "codec": "none", "engine": "eager"},
+        **{"in_flight_asked": "auto", "point": str(point), "backend": "tcp", "round": str(number)},
+        **{"status": status, "latency_s": latency_s, "throughput_ips": "10", "wall_s": "2"},
     }
 
 

@@ -33,6 +33,7 @@ print(faults() - before)
 """
 
 
+@pytest.mark.deep
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallopt is part of glibc")
 def test_memory_that_a_run_has_freed_is_there_for_the_next() -> None:
     plain, kept = (

@@ -3,6 +3,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 TRACING = """
 import sys
 from partitions import model
@@ -23,18 +25,22 @@ print(len(outline.points))
 """
 
 
-def test_tracing_does_not_import_torchs_compiler_and_who_compiles_has_it() -> None:
-    script = TRACING + COMPILING
+def printed(script: str) -> list[str]:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-
     assert (done.returncode, done.stderr[-400:]) == (0, "")
-    traced, compiled, parts, utils, points = done.stdout.splitlines()
-    assert traced == "False"
-    assert (compiled, parts) == ("[2.0, 2.0]", "True True True")
-    assert utils == "True True"
-    assert points == "22"
+    return done.stdout.splitlines()
 
 
+def test_tracing_does_not_import_torchs_compiler() -> None:
+    assert printed(TRACING) == ["False"]
+
+
+@pytest.mark.deep
+def test_who_compiles_after_tracing_has_it() -> None:
+    assert printed(TRACING + COMPILING) == ["False", "[2.0, 2.0]", "True True True", "True True", "22"]
+
+
+@pytest.mark.deep
 def test_what_is_taken_from_it_after_torchvision_asked_is_its_own() -> None:
     script = """
 import partitions.compiler, sys, torch
@@ -49,7 +55,4 @@ print(OptimizedModule.__name__)
 partitions.compiler.put_off()
 print(torch._dynamo.is_compiling())
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-
-    assert done.stderr[-400:] == ""
-    assert done.stdout.splitlines() == ["False False", "3 False", "True True 3", "OptimizedModule", "False"]
+    assert printed(script) == ["False False", "3 False", "True True 3", "OptimizedModule", "False"]

@@ -42,6 +42,14 @@ SAMPLED = {
 YOLO = pytest.mark.skipif(
     not importlib.util.find_spec("ultralytics"), reason="the package ultralytics is not installed"
 )
+GATING = "resnet18", "mobilenet_v2", "swin_t"
+"""All others only with --deep."""
+
+
+def each(names):
+    for name in names:
+        marks = [] if name in GATING else [pytest.mark.deep]
+        yield pytest.param(name, marks=[*marks, YOLO] if "yolo" in name else marks)
 
 
 class Watched(PartitionedModel):
@@ -80,7 +88,7 @@ def assert_proved(model):
         assert differ > 3 * proof.TOLERANCE  # equality says something
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
+@pytest.mark.parametrize("name", each(PUBLISHED))
 def test_every_point_of_the_published_work(name):
     with small(name, PUBLISHED[name]) as name:
         assert_proved(load(name, Cuts()))
@@ -95,7 +103,7 @@ def spread(points):
     return tuple(dataclasses.replace(point, index=index) for index, point in enumerate(chosen))
 
 
-@pytest.mark.parametrize("name", [pytest.param(it, marks=YOLO) if "yolo" in it else it for it in SAMPLED])
+@pytest.mark.parametrize("name", each(SAMPLED))
 def test_some_cuts_of_every_kind_of_model(name):
     with small(name, SAMPLED[name]) as name:
         model = load(name, Cuts("op", live_tensors=3))

@@ -94,7 +94,13 @@ FAMILIES = {
 }
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+GATING = "efficientnet_b0", "mobilenet_v3_small", "shufflenet_v2_x0_5", "squeezenet1_1", "vit_b_16"
+"""All others only with --deep."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(it, marks=[] if it in GATING else [pytest.mark.deep]) for it in FAMILIES]
+)
 def test_every_family_has_points(name):
     found, shape, digest = describe(Recipe(name))
     units, second, last_cut = FAMILIES[name]

@@ -20,7 +20,12 @@ from .stages import images, stages
 
 KEEP_WEIGHTS = {"compile", "compile:bfloat16", "onnx:int8"}
 """They keep the weights of a stage in a file."""
-BUILT = [name for name in registry.ENGINES if name != registry.EAGER]
+BUILT = [
+    # By the C++ compiler, which takes 20 s: test_compiled has one.
+    pytest.param(name, marks=[pytest.mark.deep] if entry.compiler else [])
+    for name, entry in registry.ENGINES.items()
+    if name != registry.EAGER
+]
 
 
 @pytest.fixture(scope="module", params=BUILT)
