@@ -20,39 +20,60 @@ from analysis.escaping import markdown
 from pareto.reporting import _joined, run_folders
 from pareto.store import StoreError
 from tests import REPOSITORY
-from tests.program import command
+from tests.program import Ended, command
 from tests.unit.analysis.test_forecast import profile
 from tests.unit.example_run import trials, write
 
 EXAMPLE = REPOSITORY / "results" / "example"
 
 
-def test_report_ends_with_where_the_rest_is(tmp_path: Path) -> None:
-    out = tmp_path / "a-name-that-does-not-fit-into-one-line-of-a-terminal-with-its-80-columns"
-    done = command("report", str(EXAMPLE), "--figures", "none", "--out", str(out))
+@pytest.fixture(scope="module")
+def of_example(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Ended]:
+    """The example's report without figures, and what it printed."""
+    name = "a-name-that-does-not-fit-into-one-line-of-a-terminal-with-its-80-columns"
+    out = tmp_path_factory.mktemp("report") / name
+    return out, command("report", str(EXAMPLE), "--figures", "none", "--out", str(out))
+
+
+def test_a_report_has_the_answer_first_and_ends_with_where_the_rest_is(
+    of_example: tuple[Path, Ended],
+) -> None:
+    out, done = of_example
     assert (done.code, done.err) == (0, "")
     lines = done.out.splitlines()
     assert lines[-1] == str(out)
     assert max(len(line) for line in lines if not line.startswith("/")) <= 80
+    assert len(lines) < 60
     assert {"front.csv", "report.html"} <= {path.name for path in out.iterdir()}
     assert not (out / "figures").exists()
+    assert " ".join(done.out.split()).startswith("mobilenet_v2 at 10ms-100mbit: ")
+    answers, _, rest = done.out.partition("\n\n")
+    table = rest.partition("attention: ")[0]
+    for figure in ("44.5 ms", "107 ms", "20.4 ms"):
+        assert figure in " ".join(answers.split())
+    assert all(figure in table for figure in ("44.55", "106.63", "20.43"))
+    places = [table.index(netem) for netem in ("10ms-100mbit", "200ms-5mbit", "lan-1gbit")]
+    assert places == sorted(places), "networks have one order"
+    text = (out / "report.md").read_text()
+    for told_in_short in re.findall(r"attention: (.*)", done.out):
+        assert markdown(told_in_short) in text
+    assert "overhead beyond the bound" in text
+
+
+def few(folder: Path, **fixed: Any) -> Path:
+    """A run of three points, two of them under a backend each."""
+    return write(folder, [row for row in trials(rounds=2, **fixed) if row["point"] in (0, 7, 21)])
 
 
 def test_tables_go_to_other_programs_too(tmp_path: Path) -> None:
-    rows = [row for row in trials(rounds=2) if row["point"] in (0, 7, 21)]
-    run, parquet, database = (
-        write(tmp_path / "run", rows),
-        tmp_path / "trials.parquet",
-        tmp_path / "all.sqlite",
-    )
-    done = command(
-        "report", str(run), "--figures", "none", "--export", str(parquet), "--export", str(database)
-    )
+    run, parquet, database = few(tmp_path / "run"), tmp_path / "trials.parquet", tmp_path / "all.sqlite"
+    to = ("--export", str(parquet), "--export", str(database))
+    done = command("report", str(run), "--figures", "none", *to)
     assert (done.code, done.err) == (0, "")
     assert done.out.splitlines()[-3:] == [str(run), str(parquet), str(database)]
     with closing(sqlite3.connect(database)) as connection:
         ((count,),) = connection.execute("SELECT count(*) FROM trials")
-    assert count == len(pd.read_parquet(parquet)) == len(rows)
+    assert count == len(pd.read_parquet(parquet)) == 12
 
 
 def test_methods_are_all_that_is_printed_and_nothing_is_written(tmp_path: Path) -> None:
@@ -73,21 +94,21 @@ def test_whoever_interrupts_the_drawing_has_the_answers_and_all_tables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
 ) -> None:
     def interrupted(*_: Any) -> list[Path]:
-        assert (tmp_path / "report.html").exists()
+        assert (run / "report.html").exists()
         raise KeyboardInterrupt
 
+    run = few(tmp_path / "run")
+
     monkeypatch.setattr("analysis.reporting.save_all", interrupted)
-    done = command("report", str(EXAMPLE), "--out", str(tmp_path))
+    done = command("report", str(run))
     assert done.code == 130
-    assert "mobilenet_v2 at 200ms-5mbit: " in " ".join(done.out.split())
-    assert {"front.csv", "paired.csv", "report.html"} <= {path.name for path in tmp_path.iterdir()}
-    assert done.out.splitlines()[-1].replace(str(tmp_path), "OUT") == snapshot
+    assert "mobilenetv2 at 200ms-5mbit: " in " ".join(done.out.split())
+    assert {"front.csv", "paired.csv", "report.html"} <= {path.name for path in run.iterdir()}
+    assert done.out.splitlines()[-1].replace(str(run), "OUT") == snapshot
 
 
 def test_a_constraint_is_obeyed_by_all_that_is_printed(tmp_path: Path) -> None:
-    out = str(tmp_path)
-    wanted = ("report", str(EXAMPLE), "--figures", "none", "--out", out, "--where", "backend == rpc")
-    done = command(*wanted)
+    done = command("report", str(few(tmp_path)), "--figures", "none", "--where", "backend == rpc")
     assert done.code == 0
     fronts = done.out.partition("attention: ")[0]
     assert " rpc " in fronts
@@ -96,16 +117,14 @@ def test_a_constraint_is_obeyed_by_all_that_is_printed(tmp_path: Path) -> None:
 
 def test_several_runs_are_joined_beside_them(tmp_path: Path) -> None:
     for name in ("one", "two"):
-        shutil.copytree(EXAMPLE, tmp_path / name)
-        for rows in (tmp_path / name / "trials.csv", tmp_path / name / "stages.csv"):
-            rows.write_text(re.sub(r"(?m)^mobilenet_v2-[^,]*,", f"{name},", rows.read_text()))
+        few(tmp_path / name, run=name)
     (tmp_path / "notes.txt").write_text("no run")
     runs = sorted(map(str, tmp_path.iterdir()))
     done = command("report", *runs, "--figures", "none")
     assert (done.code, done.err) == (0, "")
     (joined,) = tmp_path.glob("joined-2-runs-*")
     assert done.out.splitlines()[-1] == str(joined)
-    assert ",12," in (joined / "front.csv").read_text(), "twelve rounds, of two runs"
+    assert ",4," in (joined / "front.csv").read_text(), "four rounds, of two runs"
     assert not (tmp_path / "one" / "front.csv").exists()
 
 
@@ -173,8 +192,8 @@ def test_what_a_model_profile_does_not_have_is_one_line(
 
 
 def test_a_report_leaves_out_a_model_profile_of_another_model(chain_profile: str, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    done = command("report", str(EXAMPLE), "--profile", chain_profile, "--figures", "none", "--out", str(out))
+    out = few(tmp_path / "out")
+    done = command("report", str(out), "--profile", chain_profile, "--figures", "none")
     assert (done.code, done.err) == (0, "")
     assert "no run measured net" in " ".join(done.out.split())
     assert not (out / "prediction.csv").exists()
@@ -215,7 +234,7 @@ def test_other_runs_are_joined_elsewhere() -> None:
 
 
 JSON_OF = {
-    "report": f"report {EXAMPLE} --figures none --out OUT --json",
+    "report": "report OUT --figures none --json",
     "compare": f"compare {EXAMPLE} {EXAMPLE} --out OUT --json",
     "advise": f"advise {EXAMPLE} --latency 20ms --rate 30mbit --json",
     "partitions": "partitions squeezenet1_1 --json",
@@ -225,6 +244,7 @@ JSON_OF = {
 
 @pytest.mark.parametrize("name", JSON_OF)
 def test_json_is_one_object_with_the_keys_that_are_documented(name: str, tmp_path: Path) -> None:
+    few(tmp_path)
     done = command(*JSON_OF[name].replace("OUT", str(tmp_path)).split())
     assert done.code == 0
     made = json.loads(done.out, parse_constant=lambda constant: pytest.fail(f"{constant} is not JSON"))
@@ -239,24 +259,6 @@ def test_json_is_one_object_with_the_keys_that_are_documented(name: str, tmp_pat
     rows = made.get("points") or made.get("choices") or made["cases"][0]["splits"]
     assert len(rows) > 1
     assert {"point", "latency_s"} <= set(rows[0]) or name in ("partitions", "compare")
-
-
-def test_the_answer_comes_first_and_names_only_points_of_the_table(tmp_path: Path) -> None:
-    done = command("report", str(EXAMPLE), "--figures", "none", "--out", str(tmp_path))
-    words = " ".join(done.out.split())
-    assert words.startswith("mobilenet_v2 at 10ms-100mbit: ")
-    answers, _, rest = done.out.partition("\n\n")
-    table = rest.partition("attention: ")[0]
-    for figure in ("44.5 ms", "107 ms", "20.4 ms"):
-        assert figure in " ".join(answers.split())
-    assert all(figure in table for figure in ("44.55", "106.63", "20.43"))
-    places = [table.index(netem) for netem in ("10ms-100mbit", "200ms-5mbit", "lan-1gbit")]
-    assert places == sorted(places), "networks have one order"
-    text = (tmp_path / "report.md").read_text()
-    for told_in_short in re.findall(r"attention: (.*)", done.out):
-        assert markdown(told_in_short) in text
-    assert "overhead beyond the bound" in text
-    assert len(done.out.splitlines()) < 60
 
 
 def test_few_points_are_all_in_the_table(tmp_path: Path) -> None:

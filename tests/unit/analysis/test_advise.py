@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -39,8 +40,17 @@ def asked(
     profiles: Mapping[str, Network] = world.PROFILES,
     **options: Any,
 ) -> Advice:
+    if rows is None and profiles is world.PROFILES:
+        return of_the_usual(network, tuple(options.items()))
     rows = world.trials(profiles) if rows is None else rows
     return advise(rows, world.stages(rows), [world.manifest(profiles)], network, **options)
+
+
+@cache
+def of_the_usual(network: Network, options: tuple[tuple[str, Any], ...]) -> Advice:
+    """Advice by the usual trials; the same for all tests that ask for it."""
+    rows = world.trials()
+    return advise(rows, world.stages(rows), [world.manifest()], network, **dict(options))
 
 
 def shown(advice: Advice) -> str:
@@ -52,9 +62,7 @@ def shown(advice: Advice) -> str:
     return text
 
 
-@pytest.mark.parametrize(
-    "network", [SLOW_LINK, FAST_LINK, BETWEEN, Network(0.02, 20e6), Network(0.001, 15e6)]
-)
+@pytest.mark.parametrize("network", [SLOW_LINK, FAST_LINK, BETWEEN, Network(0.02, 20e6)])
 def test_the_best_point_is_the_true_one(network):
     advice = asked(network)
     truth = world.latency_s(network, "tcp")
@@ -248,13 +256,21 @@ def test_one_model_and_one_workload_are_chosen(snapshot):
 def test_the_same_input_gives_the_same_advice():
     rows = world.trials(noise=0.1)
     assert asked(BETWEEN, rows) == asked(BETWEEN, rows)
+    assert told(rows) == told(rows)
 
 
 def told(
     rows: pd.DataFrame | None = None, profiles: Mapping[str, Network] = world.PROFILES, **options: Any
 ) -> list[str]:
-    rows = world.trials(profiles, noise=0.001) if rows is None else rows
+    if rows is None:
+        return [*told_of(tuple(profiles.items()), tuple(options.items()))]
     return answers(rows, world.stages(rows), [world.manifest(profiles)], **options)
+
+
+@cache
+def told_of(profiles: tuple[tuple[str, Network], ...], options: tuple[tuple[str, Any], ...]) -> list[str]:
+    rows = world.trials(dict(profiles), noise=0.001)
+    return answers(rows, world.stages(rows), [world.manifest(dict(profiles))], **dict(options))
 
 
 def test_each_profile_has_its_sentence_and_the_figures_are_measured():
@@ -269,6 +285,17 @@ def test_each_profile_has_its_sentence_and_the_figures_are_measured():
     assert float(gains[1]) == pytest.approx(100 * (1 - truth[1] / truth[4]), abs=0.5)
     assert float(gains[2]) == pytest.approx(100 * (1 - truth[1] / truth[0]), abs=0.5)
     assert re.search(r"net at fast: .* 1 over tcp \(sends 150 kB\): 2", fast)
+
+
+@cache
+def of_three_rounds() -> str:
+    profiles = {"near": Network(0.006, 1e6), "middle": world.PROFILES["middle"]}
+    return told(world.trials(profiles, rounds=3, noise=0.001), profiles)[0]
+
+
+@cache
+def of_two_rounds() -> str:
+    return told(world.trials(rounds=2, noise=0.001))[0]
 
 
 def test_each_kind_of_sentence_in_words(snapshot):
@@ -287,8 +314,8 @@ def test_each_kind_of_sentence_in_words(snapshot):
         "from a rate on": told(profiles=known)[0],
         "below a rate": told(world.trials(server, noise=0.001, server_s=world.SERVER_S / 10), server)[0],
         "beyond the profiles": told(profiles={"near": Network(0.006, 1e6)}),
-        "three rounds": told(world.trials(known, rounds=3, noise=0.001), known)[0],
-        "two rounds": told(world.trials(rounds=2, noise=0.001))[0],
+        "three rounds": of_three_rounds(),
+        "two rounds": of_two_rounds(),
         "a toss-up": told(two)[1],
         "a constraint": told(where="edge_s < 50ms")[0],
         "nobody meets it": told(where="latency_s < 1us")[0],
@@ -297,7 +324,7 @@ def test_each_kind_of_sentence_in_words(snapshot):
 
 def test_the_rate_from_which_a_split_pays_is_the_true_one():
     profiles = {"near": Network(0.006, 1e6), "middle": world.PROFILES["middle"]}
-    near, _ = told(profiles=profiles, rows=world.trials(profiles, noise=0.001))
+    near, _ = told(profiles=profiles)
     unlimited = world.latency_s(Network(0.006, np.inf), "tcp")
     rates_bps = 8 * world.PAYLOAD_BYTES[:-1] / GOODPUT / (0.060 - unlimited[:-1])
     told_rate = rate(rates_bps[rates_bps > 0].min())
@@ -333,7 +360,7 @@ def test_a_rate_beyond_the_profiles_is_extrapolated():
 
 def test_without_an_interval_it_may_pay():
     profiles = {"near": Network(0.006, 1e6), "middle": world.PROFILES["middle"]}
-    near, _ = told(profiles=profiles, rows=world.trials(profiles, rounds=3, noise=0.001))
+    near = of_three_rounds()
     assert "may pay" in near
     assert "95 %" not in near
     assert "may pay" not in told(profiles=profiles)[0]
@@ -349,8 +376,7 @@ def test_runs_that_mean_different_links_by_one_name_are_told_without_a_predictio
 
 
 def test_few_rounds_and_ties_are_told():
-    few, *_ = told(world.trials(rounds=2, noise=0.001))
-    assert "2 rounds" in few
+    assert "2 rounds" in of_two_rounds()
     rows = world.trials(backends=("tcp",), noise=0.001)
     both = pd.concat([rows.assign(backend=f"tcp:{label}") for label in "ab"], ignore_index=True)
     _, middle, _ = told(both)
@@ -362,7 +388,7 @@ def test_few_rounds_and_ties_are_told():
 
 def test_what_is_likely_is_probable():
     sentences = [
-        said for seed in range(6, 12) for said in told(world.trials(noise=0.05, seed=seed, backends=("tcp",)))
+        said for seed in range(6, 9) for said in told(world.trials(noise=0.05, seed=seed, backends=("tcp",)))
     ]
     likely = [said for said in sentences if "probably" in said]
     assert likely
@@ -395,7 +421,6 @@ def test_points_that_are_not_feasible_in_the_front_do_not_count(snapshot):
     ("dtype", "batch_size", "words"),
     [
         ({"input": "uint8"}, 1, "(sends 600 kB of uint8)"),
-        ({"input": "float32"}, 1, "(sends 600 kB of float32)"),
         ({}, 1, "(sends 600 kB)"),
         ({"input": "int64, float32, bool"}, 8, "(sends 600 kB of int64, float32 and bool)"),
         (None, 1, "(sends 600 kB)"),
@@ -420,7 +445,7 @@ def test_it_says_what_is_sent(dtype, batch_size, words):
         ("0124", ""),
     ],
 )
-@pytest.mark.parametrize("noise", [0.001, 0.05])
+@pytest.mark.parametrize("noise", [0.001, pytest.param(0.05, marks=pytest.mark.deep)])
 def test_a_cut_that_was_not_compared_with_an_end_says_so(points, missing, noise):
     rows = world.trials(noise=noise)
     _, middle, _ = told(rows[rows["point"].isin(list(points))])
@@ -477,11 +502,6 @@ def test_a_run_folder_without_stages(tmp_path):
     run = example_run.write(tmp_path / "example", example_run.trials(rounds=6), **world.manifest(profiles))
     (only,) = answers(load([run]), stages([run]), [world.manifest(profiles)])
     assert re.match(r"mobilenetv2 at 200ms-5mbit: .* edge: 3\d(\.\d)? ms; at this delay ", only)
-
-
-def test_the_same_input_gives_the_same_sentences():
-    rows = world.trials(noise=0.05)
-    assert told(rows) == told(rows)
 
 
 def test_medians_over_unlike_rounds_are_no_comparison() -> None:

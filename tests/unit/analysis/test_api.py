@@ -39,20 +39,13 @@ def test_the_package_costs_nothing_until_it_is_used_and_touches_no_backend() -> 
         "from analysis import load, front; assert 'matplotlib' not in sys.modules;"
         "import analysis.advice.advise, analysis.model_profile;"
         "slow = {'scipy.stats', 'scipy.optimize'}; assert not slow & set(sys.modules), slow & set(sys.modules);"
+        "import analysis.reporting; assert 'matplotlib' not in sys.modules, 'half a second, until it draws';"
         "import analysis.figures.style, analysis.runs.requests; assert analysis.requests is analysis.requests;"
         "assert callable(analysis.requests) and analysis.load is load;"
-        "import analysis.reporting, matplotlib as m;"
+        "import matplotlib as m;"
         "assert m.rcParams._get_backend_or_none() is None, 'a notebook would lose its backend';"
         "light = {'pareto', 'pareto.constants', 'pareto.errors', 'pareto.options'};"
         "assert {name for name in sys.modules if name.split('.')[0] == 'pareto'} <= light"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=REPOSITORY)
-
-
-def test_a_report_imports_matplotlib_when_it_draws() -> None:
-    """Half a second, for which its tables and its answer do not wait."""
-    code = (
-        "import sys, analysis.reporting; assert 'pandas' in sys.modules and 'matplotlib' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=REPOSITORY)
 

@@ -212,4 +212,3 @@ def test_the_same_trials_give_the_same_map(simulation: Findings) -> None:
     (one,), (other,) = (best_map_drawings(simulation) for _ in range(2))
     assert one.caption == other.caption
     pd.testing.assert_frame_equal(one.data, other.data)
-    assert drawn.pdf(one.draw("column")) == drawn.pdf(other.draw("column"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 import re
+from functools import cache
 from typing import Any
 
 import pandas as pd
@@ -31,6 +32,12 @@ STAGES_OF_NONE = pd.DataFrame(columns=[*STAGES.columns, "setup"])
 def measured(noise: float = 0.0, **fixed: Any) -> pd.DataFrame:
     both = [trials(PROFILES[name].rate_bps, netem=name, noise=noise, **fixed) for name in PROFILES]
     return pd.concat(both, ignore_index=True)
+
+
+@cache
+def told(**fixed: Any) -> list[str]:
+    """What is said of each codec, by trials with noise."""
+    return sentences(measured(0.01, **fixed), STAGES_OF_NONE, [world.manifest(PROFILES)])
 
 
 def advised(network: Network, rows: pd.DataFrame, **options: Any) -> Advice:
@@ -74,10 +81,10 @@ def test_where_a_codec_pays_is_what_arithmetic_says() -> None:
 
 def test_the_sentences(snapshot: SnapshotAssertion) -> None:
     manifests = [world.manifest(PROFILES)]
-    lines = sentences(measured(0.01), STAGES_OF_NONE, manifests)
+    lines = told()
     assert len(lines) == 2
     assert all("int8 pays from" in line and "agreement 98.5 %" in line for line in lines)
-    few = sentences(measured(0.01, rounds=2), STAGES_OF_NONE, manifests)
+    few = told(rounds=2)
     assert "may pay" in few[0]
     slow = measured()
     slow.loc[slow["codec"] == "zstd", ["latency_s", "serialize_s"]] += 5.0

@@ -132,9 +132,10 @@ def test_a_round_without_the_crossover_counts_as_beyond_all_others():
         assert math.isnan(one(found_in(of, NEAR), "rate", True).high) != known
 
 
-def test_intervals_cover_the_true_crossover():
-    """Of 100 runs of 8 rounds each."""
-    runs, rounds = 100, 8
+@pytest.mark.parametrize("runs", [20, pytest.param(100, marks=pytest.mark.deep)])
+def test_intervals_cover_the_true_crossover(runs):
+    """Of so many runs of 8 rounds each."""
+    rounds = 8
     every = observed(rounds=runs * rounds, noise=0.02, backends=("tcp",))
     truth = 8 * world.PAYLOAD_BYTES[3] / GOODPUT / gains_s(NEAR)[3]
     held = []

@@ -1,9 +1,15 @@
-"""`analysis.figures` as a notebook uses it."""
+"""Every figure of every kind of run, looked at as a reader does; and `analysis.figures` as a notebook uses it."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import threading
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +21,75 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from syrupy.assertion import SnapshotAssertion
 
 from analysis import figures
-from analysis.runs.load import load, stages
+from analysis.figures.drawing import Drawing, conditions, left_out, save, save_all
+from analysis.figures.kinds import drawings
+from analysis.figures.shown import worth_showing
+from analysis.figures.style import blank
+from analysis.findings import Options, find
 from pareto.errors import UserError
-from tests.unit import example_chain, example_run
+from tests.unit import drawn, example_chain
+from tests.unit.analysis.figure_runs import RUNS, Reported
+from tests.unit.example_run import trials, write
+
+Reports = Callable[[str], Reported]
+PAGE = ("backends", "one", "chain", "codecs")
+"""Runs that are drawn as wide as a page, so that with the others each figure is drawn in both widths."""
 
 
-@pytest.fixture(scope="module")
-def trials(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
-    rows = [row for row in example_run.trials(rounds=3) if row["point"] % 3 == 0]
-    return load([example_run.write(tmp_path_factory.mktemp("run"), example_run.with_energy(rows))])
+@cache
+def example() -> pd.DataFrame:
+    return figures.example()
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_every_figure_is_whole_legible_and_says_what_it_shows(
+    reported: Reports, run: str, snapshot: SnapshotAssertion
+) -> None:
+    """Nothing leaves the picture, no text covers another one. Of each kind that the run has, its first figure."""
+    made, legends, captions, columns = reported(run), {}, {}, {}
+    for drawing in {each.kind: each for each in reversed(made.drawings.values())}.values():
+        figure = drawn.rendered(drawing.draw("page" if run in PAGE else "column"))
+        assert drawn.outside(figure) == [], drawing.kind
+        assert drawn.overlapping(figure) == [], drawing.kind
+        legends[drawing.kind] = " | ".join(drawn.legend(figure))
+        captions[drawing.kind] = drawn.sentences(drawing.caption)
+        columns[drawing.kind] = " ".join(map(str, drawing.data))
+    often = Counter(sentence for caption in captions.values() for sentence in caption)
+    usual = [sentence for sentence, count in often.items() if 2 * count > len(captions)]
+    own = {kind: [line for line in caption if line not in usual] for kind, caption in captions.items()}
+    told = {kind: [legends[kind], *own[kind], columns[kind]] for kind in own}
+    assert {"names": " ".join(sorted(made.drawings)), "in most captions": sorted(usual), **told} == snapshot
+
+
+def test_the_same_run_is_drawn_the_same(reported: Reports, tmp_path: Path) -> None:
+    again = Reported.made("few", tmp_path / "few").drawings
+    for name, drawing in reported("few").drawings.items():
+        assert again[name].caption == drawing.caption
+        assert drawn.pdf(again[name].draw("column")) == drawn.pdf(drawing.draw("column")), name
+
+
+def test_a_constraint_leaves_out_conditions_without_a_feasible_point(tmp_path: Path) -> None:
+    more = trials(rounds=1, netem="wifi"), trials(rounds=1, netem="dead", status="failed")
+    rows = [row for of_profile in (trials(rounds=1), *more) for row in of_profile[::5]]
+    found = find([write(tmp_path, rows)], Options(where="netem == wifi"))
+    assert set(worth_showing(found.front)["netem"]) == {"wifi", "dead"}
+    assert {each.name[1] for each in drawings(found, each=True) if each.kind == "front"} == {"wifi"}
+
+
+@pytest.mark.parametrize(
+    ("rows", "names"),
+    [
+        (trials(rounds=1, latency_bound_s="", edge_s="", payload_bytes="", point_name="")[::9], [""]),
+        ([row | {"batch_size": size} for size in (1, 8) for row in trials(rounds=1)[20:23]], ["-b1", "-b8"]),
+    ],
+    ids=["little measured, no manifest", "two batch sizes"],
+)
+def test_partial_runs(tmp_path: Path, rows: list[dict[str, Any]], names: list[str]) -> None:
+    run = write(tmp_path, rows)
+    (run / "manifest.json").unlink()
+    made = {"-".join((each.kind, *each.name)) for each in drawings(find([run], Options()), each=True)}
+    kinds = ("front", "attribution")
+    assert {f"{kind}-mobilenetv2-200ms-5mbit{name}" for kind in kinds for name in names} <= made
 
 
 def test_the_package_costs_nothing_until_it_draws() -> None:
@@ -32,85 +98,151 @@ def test_the_package_costs_nothing_until_it_draws() -> None:
     assert told.stdout.strip() == "set()"
 
 
-@pytest.mark.parametrize("name", ["front", "fronts", "attribution", "bound", "energy", "paired", "payload"])
-@pytest.mark.parametrize("width", ["column", "page"])
-def test_trials_become_figures(trials: pd.DataFrame, name: str, width: str) -> None:
-    figure = getattr(figures, name)(trials, width=width)
+@pytest.mark.parametrize(
+    ("name", "run", "panels"),
+    [("front", "few", 1), ("fronts", "wide", 4), ("attribution", "few", 1), ("bound", "few", 2), ("energy", "one", 4),
+     ("paired", "few", 2), ("payload", "few", 2), ("cuts", "chain", 3), ("utilization", "chain", 2),
+     ("tail", "backends", 2), ("pipelining", "one", 1)],
+)  # fmt: skip
+def test_trials_become_figures(reported: Reports, name: str, run: str, panels: int) -> None:
+    """As a notebook has them: from trials (and stages, or the run's folder) alone."""
+    found = reported(run).found
+    beside = {"utilization": [found.stages], "tail": [found.runs[0].folder]}.get(name, [])
+    figure = getattr(figures, name)(found.trials, *beside, width="column")
     assert isinstance(figure, Figure)
-    assert figure.get_size_inches()[0] == {"column": 3.4, "page": 7}[width]
-    assert figure.axes
+    assert figure.get_size_inches()[0] == 3.4
+    assert len(figure.axes) == panels
 
 
 def test_axes_of_the_caller_are_drawn_on_and_come_back() -> None:
-    rows = figures.example()
-    for draw in (
-        figures.front,
-        figures.bound,
-        lambda df, ax: figures.attribution(df, ax, backend="rpc"),
-    ):
-        whole = Figure(figsize=(7, 3), layout="constrained")
+    for draw in (figures.front, figures.bound, lambda df, ax: figures.attribution(df, ax, backend="rpc")):
+        whole = Figure(figsize=(5, 3), layout="constrained")
         left, right = whole.subplots(1, 2)
         before = matplotlib.rcParams["font.size"]
-        assert draw(rows, ax=left) is left
+        assert draw(example(), ax=left) is left
         assert left.lines and not right.lines
         assert whole.axes == [left, right], "nothing is added to the caller's figure"
-        assert whole.get_size_inches().tolist() == [7, 3], "nor does it change its size"
+        assert whole.get_size_inches().tolist() == [5, 3], "nor does it change its size"
         assert isinstance(whole.get_layout_engine(), ConstrainedLayoutEngine), "nor its layout"
         assert matplotlib.rcParams["font.size"] == before
+        assert draw != figures.front or all(text.get_text().isdigit() for text in left.texts), "narrow axes"
 
 
-def test_labels_on_narrow_axes_of_the_caller_are_numbers() -> None:
-    (left, _) = Figure(figsize=(5, 3), layout="constrained").subplots(1, 2)
-    figures.front(figures.example(), ax=left)
-    assert all(text.get_text().isdigit() for text in left.texts)
+BOTH = pd.concat([example(), example().assign(netem="lte")])
+REFUSED: dict[str, tuple[Callable[..., Any], pd.DataFrame, dict[str, Any]]] = {
+    "several profiles": (figures.front, BOTH, {}),
+    "several profiles, bars": (figures.attribution, BOTH, {}),
+    "several models": (figures.fronts, pd.concat([BOTH, BOTH.assign(model="other")]), {}),
+    "nothing valid": (figures.front, example().assign(latency_s=float("nan"), rounds=0), {}),
+    "no energy": (figures.energy, example(), {}),
+    "one cut": (figures.cuts, example(), {}),
+    "no bound": (figures.bound, example().assign(latency_bound_s=float("nan")), {"measure": "latency"}),
+    "no such measure": (figures.bound, example(), {"measure": "weight"}),
+    "no such backend": (figures.attribution, example(), {"backend": "mpi"}),
+    "no such width": (figures.front, example(), {"width": "poster"}),
+    "no gain": (figures.pipelining, example(), {}),
+}
 
 
-def test_one_condition_at_a_time(snapshot: SnapshotAssertion) -> None:
-    both = pd.concat([figures.example(), figures.example().assign(netem="lte")])
-    for name in ("front", "attribution", "bound"):
-        with pytest.raises(UserError) as several_profiles:
-            getattr(figures, name)(both)
-        assert str(several_profiles.value) == snapshot(name="profiles")
-    assert len(figures.fronts(both).axes) == 2
-    with pytest.raises(UserError) as several_models:
-        figures.fronts(pd.concat([both, both.assign(model="other")]))
-    assert str(several_models.value) == snapshot(name="models")
-
-
-def test_nothing_valid_is_told(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
-    rows = example_run.trials(rounds=1, status="failed", latency_s="", throughput_ips="")
-    with pytest.raises(UserError) as refused:
-        figures.front(load([example_run.write(tmp_path, rows)]))
-    assert str(refused.value) == snapshot
-
-
-@pytest.mark.parametrize(
-    "draw",
-    [
-        lambda rows: figures.energy(rows),
-        lambda rows: figures.cuts(rows),
-        lambda rows: figures.bound(rows.assign(latency_bound_s=float("nan")), Figure().add_subplot()),
-        lambda rows: figures.bound(rows, Figure().add_subplot(), measure="weight"),
-        lambda rows: figures.attribution(rows, backend="mpi"),
-        lambda rows: figures.front(rows, width="poster"),
-        lambda rows: figures.pipelining(rows),
-    ],
-    ids=[
-        "no energy", "one cut", "no bound", "no such measure", "no such backend", "no such width",
-        "no gain",
-    ],
-)  # fmt: skip
-def test_bad_input_is_one_line(draw: Any, snapshot: SnapshotAssertion) -> None:
+@pytest.mark.parametrize("what", REFUSED)
+def test_bad_input_is_one_line(what: str, snapshot: SnapshotAssertion) -> None:
+    draw, rows, asked = REFUSED[what]
     with pytest.raises(UserError) as caught:
-        draw(figures.example())
+        draw(rows, **({"ax": Figure().add_subplot()} if "measure" in asked else {}), **asked)
     assert "\n" not in str(caught.value)
     assert str(caught.value) == snapshot
 
 
-def test_a_chain_has_figures_of_its_own(tmp_path: Path) -> None:
-    rows, staged = example_chain.trials(example_chain.splits(2, (0, 7, 14, 21)), rounds=2)
-    run = example_chain.write(tmp_path, rows, staged)
-    found, hosts = load([run]), stages([run])
-    assert len(figures.cuts(found).axes) == 3, "two backends and what the colours mean"
-    assert len(figures.utilization(found, hosts).axes) == 2
-    assert figures.payload(found, hosts).axes
+def rows(**columns: Any) -> pd.DataFrame:
+    """Two points of the front."""
+    told = {
+        "model": "net",
+        "netem": "wifi",
+        "batch_size": 1,
+        "codec": "none",
+        "in_flight_asked": "auto",
+        "setup": "",
+    }
+    told |= {
+        "backend": "tcp",
+        "on_fronts_of": "tcp",
+        "point": ["0", "1"],
+        "rounds": [6, 6],
+        "excluded": [0, 0],
+    }
+    made = pd.DataFrame(told | columns)
+    return made.assign(left_out=made["excluded"], trials=made["excluded"] + made["rounds"])  # fmt: skip
+
+
+def drawing(excluded: int = 0) -> Drawing:
+    data = rows(excluded=[excluded, 0], latency_s=[1 / 3, 2e-9])
+
+    def draw(width: str) -> Figure:
+        with blank(width, 2, data) as figure:
+            figure.add_subplot().plot(data["latency_s"])
+        return figure
+
+    return Drawing("front", draw, data, "A sentence. Another.", ("my_net", "200ms/5mbit"))
+
+
+@pytest.mark.parametrize("threads", [0, 1])
+def test_drawings_on_several_cores_are_those_of_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: int
+) -> None:
+    """A process with threads is never forked, and draws one after the other."""
+    seen = tmp_path / "seen"
+    seen.mkdir()
+
+    def by(number: int) -> Drawing:
+        made = drawing(number)
+
+        def draw(width: str) -> Figure:
+            (seen / str(os.getpid())).touch()
+            return made.draw(width)
+
+        return replace(made, name=(f"net{number}",), draw=draw)
+
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(threading, "active_count", lambda: 1 + threads)
+    several = save_all(map(by, range(3)), tmp_path / "several", ("page",))
+    assert (seen / str(os.getpid())).exists() == bool(threads)
+    one = [path for number in range(3) for path in save(by(number), tmp_path / "one")]
+    assert [path.name for path in several] == [path.name for path in one]
+    assert [path.read_bytes() for path in several] == [path.read_bytes() for path in one]
+
+
+def test_a_drawing_is_pictures_data_and_caption_twice_the_same(tmp_path: Path) -> None:
+    first, again = (save(drawing(), tmp_path / name, ("page", "column")) for name in "ab")
+    stem = "front-my-net-200ms-5mbit"
+    ends = (".pdf", ".png", "-column.pdf", "-column.png", ".csv", ".txt")
+    assert [path.name for path in first] == [f"{stem}{end}" for end in ends]
+    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in again]
+    assert first[-1].read_text() == "A sentence. Another.\n"
+    assert pd.read_csv(first[-2])["latency_s"].tolist() == [0.333333333, 2e-9]
+    assert b"\r" not in first[-2].read_bytes()
+    assert b"Type3" not in first[0].read_bytes()
+
+
+def test_conditions_are_sentences(snapshot: SnapshotAssertion) -> None:
+    several = rows(
+        netem=["wifi", "lte"], rounds=[5, 1], excluded=[0, 2], codec=["none", "fp16"], in_flight_asked="4"
+    )
+    whole = rows()
+    assert [
+        conditions(whole, "lab: two hosts."),
+        conditions(several.assign(setup="b")),
+        conditions(rows(rounds=[1, 1])),
+        conditions(rows(rounds=[0, 0])),
+        conditions(rows(codec="int8")),
+        conditions(whole.assign(excluded=[0, 4])),
+        drawing(excluded=3).draw("page").get_supxlabel(),
+    ] == snapshot
+    assert drawing(excluded=0).draw("page").get_supxlabel() == left_out(whole) == ""  # fmt: skip
+
+
+def test_two_hosts_have_no_map_of_two_cuts(tmp_path: Path) -> None:
+    made, staged = example_chain.trials([(3,), (5,)], backends=["tcp"])
+    found = find([example_chain.write(tmp_path, made, staged)], Options())
+    kinds = {each.kind for each in drawings(found, each=True)}
+    assert {"front", "attribution", "utilization"} <= kinds
+    assert "cuts" not in kinds

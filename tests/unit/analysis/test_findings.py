@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
+from collections.abc import Callable
 
-import pandas as pd
 from syrupy.assertion import SnapshotAssertion
 
 from analysis import findings as notes
-from analysis.figures.kinds import drawings
+from analysis.figures.best_map_figure import best_map_drawings
 from analysis.findings import Options, find
 from analysis.fronts.front import front
 from analysis.page.document import html
-from analysis.prediction.network import Network
 from tests.unit import example_chain
-from tests.unit import simulated_network as world
+from tests.unit.analysis.figure_runs import Reported
 from tests.unit.example_codecs import trials as codecs
-from tests.unit.example_run import trials, write
+
+Reports = Callable[[str], Reported]
 
 
 def test_the_notes_name_what_bounds_the_best_points_and_what_was_busiest_there(
@@ -53,45 +51,27 @@ def test_a_best_point_names_its_codec_and_what_that_costs() -> None:
     assert "point 3 over tcp with zstd, where" in same
 
 
-def test_a_run_of_several_codecs_says_what_each_costs_and_where_it_pays(tmp_path: Path) -> None:
-    data = pd.concat([codecs(rate, netem=name, rounds=2) for name, rate in (("slow", 10e6), ("quick", 50e6))])
-    run = tmp_path / "codecs"
-    run.mkdir()
-    data.drop(columns="setup").to_csv(run / "trials.csv", index=False)
-    profiles = {"slow": Network(0.005, 10e6, 0.005), "quick": Network(0.005, 50e6, 0.005)}
-    (run / "manifest.json").write_text(json.dumps(world.manifest(profiles)))
-    found = find([run], Options(objectives=("latency", "throughput", "wire")))
+def test_a_run_of_several_codecs_says_what_each_costs_and_where_it_pays(reported: Reports) -> None:
+    found, made = reported("codecs").found, reported("codecs").drawings
     assert sum("codec int8: agreement of 200 images 98.5 %" in line for line in found.codecs) == 1
     assert sum("; int8 may pay from" in line for line in found.answers) == 2
-    made = list(drawings(found, each=True))
-    kinds = [("-".join((drawing.kind, *drawing.name))) for drawing in made]
-    assert {
-        "accuracy-small-slow",
-        "rate-quality-small",
-        "best-map-small-codecs",
-        "best-map-small-int8",
-    } <= set(kinds)
-    (drawn,) = (each for each in made if each.name == ("small", "codecs"))
+    drawn = made["best-map-small-codecs"].data
     # By the images fp16 costs nothing; int8 and uint4 do, and were not admitted.
-    measured = drawn.data[drawn.data["what"] == "measured"]
-    assert set(measured["backend"]) == {"tcp fp16"}
-    assert not drawn.data["predicted_backend"].str.contains("int").any()
-    admitted = find([run], Options(where="agreement >= 98%"))
-    (drawn,) = (each for each in drawings(admitted, each=True) if each.name == ("small", "codecs"))
-    assert "int8 98.5 %" in drawn.caption
-    best = set(drawn.data.loc[drawn.data["what"] == "measured", "backend"])
+    assert set(drawn.loc[drawn["what"] == "measured", "backend"]) == {"tcp fp16"}
+    assert not drawn["predicted_backend"].str.contains("int").any()
+    admitted = find([run.folder for run in found.runs], Options(where="agreement >= 98%"))
+    (one,) = (each for each in best_map_drawings(admitted) if each.name == ("small", "codecs"))
+    assert "int8 98.5 %" in one.caption
+    best = set(one.data.loc[one.data["what"] == "measured", "backend"])
     assert "tcp int8" in best
     assert "tcp uint4" not in best
 
 
-def test_engines_are_found_to_differ_and_drawn_once(tmp_path: Path) -> None:
-    rows = [row | {"engine": engine} for row in trials(rounds=1)[::7] for engine in ("eager", "onnx")]
-    found = find([write(tmp_path / "run", rows)], Options())
+def test_engines_are_found_to_differ_and_drawn_once(reported: Reports) -> None:
+    found = reported("engines").found
     assert set(found.paired_engines["setup"]) == {""}
-    assert any(
-        "onnx and eager" in line or "than eager" in line or "eager and onnx" in line for line in found.engines
-    )
+    assert any("than eager" in line for line in found.engines)
     assert any("best by engine: " in line for line in found.answers)
     assert "Engines: what they win" in html(found)
-    names = [drawing.name for drawing in drawings(found, each=True) if drawing.kind == "paired-engines"]
-    assert names == [("mobilenetv2", "200ms-5mbit")]
+    names = [each.name for each in reported("engines").drawings.values() if each.kind == "paired-engines"]
+    assert names == [("small", "slow")]

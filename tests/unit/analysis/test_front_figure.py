@@ -13,13 +13,11 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Polygon, Rectangle
 from syrupy.assertion import SnapshotAssertion
 
-from analysis.figures import example
 from analysis.figures.drawing import caption, conditions
 from analysis.figures.front_figure import (
     COLUMN_LABELS,
     COLUMNS,
     TIES_NAMED,
-    front_drawing,
     front_figure,
     fronts_drawing,
     fronts_figure,
@@ -33,7 +31,8 @@ from analysis.figures.style import COLOURS, faded
 from analysis.fronts.front import front
 from analysis.points import CONDITION
 from analysis.runs.load import load
-from tests.unit import drawn, example_chain, example_run
+from tests.unit import drawn, example_run
+from tests.unit.analysis.test_figures import example
 
 
 def points(tmp_path: Path, **options: Any) -> pd.DataFrame:
@@ -243,43 +242,6 @@ def test_ties_are_named_once(snapshot: SnapshotAssertion) -> None:
     assert more[0][: len(usual)] == usual
 
 
-def test_the_data_drawn_is_all_that_was_measured(tmp_path: Path) -> None:
-    rows = points(tmp_path)
-    made = front_drawing(rows, "Conditions.")
-    assert made.data[["backend", "point", "latency_s"]].equals(rows[["backend", "point", "latency_s"]])
-    assert {"latency_low_s", "throughput_high_ips", "probability"} <= {*made.data}
-    assert " Conditions. " in made.caption
-    assert made.kind == "front"
-
-
-@pytest.mark.parametrize("width", ["column", "page"])
-@pytest.mark.parametrize(
-    "rows",
-    [
-        example_run.trials(),
-        example_run.trials(rounds=10, backends=("rpc",)),
-        example_run.trials(rounds=1)[:1],
-        example_run.trials(
-            rounds=7, model="a_model_of_a_very_long_name_" * 3, netem="congested-cafe-wifi+lte"
-        ),
-        [
-            row | {"latency_s": row["latency_s"] * 10 ** (row["point"] / 3)}
-            for row in example_run.trials(rounds=2)
-        ],
-        example_chain.trials(example_chain.splits(2, range(0, 22, 5)), rounds=3)[0],
-    ],
-    ids=["two backends", "one backend", "one point", "long names", "orders of magnitude", "chain"],
-)
-def test_nothing_leaves_the_picture(tmp_path: Path, rows: list[dict[str, Any]], width: str) -> None:
-    figure = front_figure(front(load([example_run.write(tmp_path, rows)]), resamples=50), width=width)
-    figure.draw_without_rendering()
-    whole = figure.get_tightbbox()
-    assert whole.x0 >= -0.02 and whole.y0 >= -0.02
-    assert whole.x1 <= figure.get_size_inches()[0] + 0.02
-    assert whole.y1 <= figure.get_size_inches()[1] + 0.02
-    assert figure.axes[0].bbox.height / figure.dpi > 1.2
-
-
 def profiles(slower: dict[str, float], **columns: Any) -> pd.DataFrame:
     """The front of a toy under several profiles."""
     toy = example()
@@ -341,8 +303,7 @@ def test_a_profile_without_a_valid_trial_is_seen_to_be_missing(snapshot: Snapsho
     assert [text.get_text() for text in last.texts] == snapshot
 
 
-@pytest.mark.parametrize("width", COLUMNS)
-@pytest.mark.parametrize("count", [1, 4, 12])
+@pytest.mark.parametrize(("width", "count"), [("column", 12), ("page", 4)])
 def test_up_to_twelve_profiles_fit(width: str, count: int) -> None:
     figure = fronts_figure(
         profiles({f"profile-{number}": 1 + 0.1 * number for number in range(count)}), width=width

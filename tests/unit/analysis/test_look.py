@@ -21,7 +21,7 @@ from analysis.figures.style import blank, stage_look
 from analysis.reporting import is_ours
 from pareto.errors import UserError
 from tests.unit import drawn
-from tests.unit.analysis.test_drawing import drawing
+from tests.unit.analysis.test_figures import drawing
 
 
 def test_formats_are_written_by_every_process_the_same_bytes_each_time(tmp_path: Path) -> None:
@@ -37,7 +37,7 @@ def test_formats_are_written_by_every_process_the_same_bytes_each_time(tmp_path:
 
 def test_without_titles_the_legend_and_the_axes_stay(tmp_path: Path) -> None:
     rows = figures.example()
-    for draw in (figures.front, figures.attribution, figures.bound, figures.fronts):
+    for draw in (figures.front, figures.fronts):
         usual = drawn.rendered(draw(rows))
         with drawn_as(Look(titles=False)):
             bare = drawn.rendered(draw(rows))
@@ -50,12 +50,7 @@ def test_without_titles_the_legend_and_the_axes_stay(tmp_path: Path) -> None:
         assert drawn.overlapping(bare) == []
 
 
-_TITLES = {
-    "front": "Latency and",
-    "attribution": "Latency by part",
-    "bound": "Share of",
-    "fronts": "Fronts of",
-}
+_TITLES = {"front": "Latency and", "fronts": "Fronts of"}
 
 
 def _texts(figure: Figure) -> list[str]:

@@ -46,9 +46,9 @@ def run(
     return data.assign(payload_bytes=1000.0, latency_bound_s=0.1)
 
 
-@pytest.mark.parametrize("offset", [0.0, 0.01, 0.05])
+@pytest.mark.parametrize("offset", [0.0, 0.05])
 def test_the_floor_is_what_was_put_in(offset: float) -> None:
-    found = [floors(run(seed, offset=offset, points=40))["m", ""] for seed in range(6)]
+    found = [floors(run(seed, offset=offset, points=40))["m", ""] for seed in range(4)]
     assert {floor.comparisons for floor in found} == {40}
     shares = np.array([list(floor.shares.values()) for floor in found])
     assert np.sqrt((shares**2).mean(axis=0)) == pytest.approx([offset, offset], abs=0.005)
@@ -65,7 +65,7 @@ def test_where_nothing_crosses_every_backend_is_a_control_and_elsewhere_none() -
 def test_two_names_of_one_thing_are_not_told_apart_on_a_front() -> None:
     """The issue's run had p 0.95 and 0.13 of one point under two names."""
     apart = []
-    for seed in range(10):
+    for seed in range(3):
         rows = front(run(seed, offset=0.03), resamples=1).pivot(
             index="point", columns="backend", values="probability_all"
         )
@@ -77,7 +77,7 @@ def test_two_names_of_one_thing_are_not_told_apart_on_a_front() -> None:
 def test_no_verdict_on_what_identical_treatments_differ_by() -> None:
     """An offset of 3 % is significant in 12 rounds of 1 % noise at point after point, and means nothing."""
     seen = 0
-    for seed in range(10):
+    for seed in range(4):
         rows = paired(run(seed, offset=0.03, noise=0.01, rounds=12))
         assert (rows.loc[rows["point"] != ALL, "latency_p_corrected"] <= 0.05).any(), (
             "which rounds alone would say"
@@ -85,7 +85,7 @@ def test_no_verdict_on_what_identical_treatments_differ_by() -> None:
         seen += int(rows["latency_significant"].sum())
         of_all = rows[rows["point"] == ALL].iloc[0]
         assert of_all["latency_low_s"] < 0 < of_all["latency_high_s"]
-    assert seen <= 2
+    assert seen <= 1
     data = run(0, offset=0.03, noise=0.01, rounds=12, names=("tcp", "rpc"))
     data.loc[data["point"] == "7", "payload_bytes"] = 0
     data.loc[(data["backend"] == "rpc") & (data["payload_bytes"] > 0), "latency_s"] *= 1.5

@@ -195,12 +195,13 @@ def test_differences_both_ways(tmp_path: Path) -> None:
     assert (every["first_surely_faster"], every["other_surely_faster"]) == (10, 11)
 
 
-def test_backends_alike_are_seldom_told_apart(tmp_path: Path) -> None:
+@pytest.mark.parametrize("runs", [4, pytest.param(20, marks=pytest.mark.deep)])
+def test_backends_alike_are_seldom_told_apart(tmp_path: Path, runs: int) -> None:
     seen = 0
-    for seed in range(20):
+    for seed in range(runs):
         rows = compared(tmp_path / str(seed), measured(AA, rounds=12, seed=seed))
         seen += int(rows["latency_significant"].any() or rows["throughput_significant"].any())
-    assert seen <= 3
+    assert seen <= 0.15 * runs
 
 
 def test_conditions_are_one_family(tmp_path: Path) -> None:

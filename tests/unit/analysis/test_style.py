@@ -28,7 +28,7 @@ from analysis.figures.style import (
 )
 from pareto.errors import UserError
 from tests import REPOSITORY
-from tests.unit.analysis.test_drawing import rows
+from tests.unit.analysis.test_figures import rows
 
 
 @pytest.mark.parametrize("width", WIDTHS_IN)

@@ -1,0 +1,142 @@
+"""Runs of every kind that figures differ by, each found and drawn once for all tests: what they hold is not changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from analysis.figures.drawing import Drawing
+from analysis.figures.kinds import drawings
+from analysis.findings import Findings, find
+from analysis.prediction.network import Network
+from pareto.cell import Cell
+from pareto.store import Store
+from tests.unit import example_chain, example_codecs, example_engines
+from tests.unit import simulated_network as world
+from tests.unit.analysis.test_requests import phase
+from tests.unit.example_run import PAYLOAD_KIB, trials, with_energy, write
+
+DEPTH, REQUESTS = 4, 100
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Reported:
+    """What a report finds in a run, and its drawings by the names of their files."""
+
+    found: Findings
+    drawings: Mapping[str, Drawing]
+
+    def of(self, kind: str) -> Drawing:
+        """The only drawing of this kind."""
+        (drawing,) = (each for each in self.drawings.values() if each.kind == kind)
+        return drawing
+
+    @classmethod
+    def made(cls, name: str, folder: Path) -> Reported:
+        found = find(RUNS[name](folder))
+        return cls(found, {"-".join((it.kind, *it.name)): it for it in drawings(found, each=True)})
+
+
+def with_gain(rows: list[Row]) -> list[Row]:
+    """The same with what one request in flight gave."""
+    for row in rows:
+        sequential_ips = 0.98 / row["latency_s"]
+        row |= {"sequential_ips": sequential_ips, "pipeline_gain": row["throughput_ips"] / sequential_ips}
+    return rows
+
+
+def keep_requests(folder: Path, row: Row, latencies_s: np.ndarray) -> None:
+    """Keep these of one request in flight, and of many ten times as long, of which the first are quick."""
+    (folder / "requests").mkdir(parents=True, exist_ok=True)
+    cell = Cell(row["model"], (row["point"],), row["point_name"], row["backend"], row["netem"], 1)
+    under_load = np.concatenate([np.full(DEPTH, 1e-4), 10 * latencies_s])
+    phases = {"latency": phase(latencies_s), "throughput": phase(under_load)}
+    Store(folder).write_requests(cell, row["round"], phases)
+
+
+def _backends(folder: Path) -> list[Path]:
+    """Two backends at all points, with all that a sweep of two hosts can measure."""
+    rng = np.random.default_rng(5)
+    rows = [row | {"in_flight": DEPTH} for row in with_gain(with_energy(trials(rounds=7)))]
+    for row in rows:
+        if row["point"] in (20, 21):
+            keep_requests(folder, row, rng.lognormal(-3, 0.3, REQUESTS))
+    points = [{"payload_bytes": int(1024 * kib), "edge_flops": 100 * n} for n, kib in enumerate(PAYLOAD_KIB)]
+    models = {"mobilenetv2": {"points": points}}
+    return [write(folder, rows, testbed="two hosts", pareto="9.8.7", models=models)]
+
+
+def _few(folder: Path) -> list[Path]:
+    """Three backends at three points, one of them slower, with rounds enough to tell; a trial does not count."""
+    rows = trials(rounds=10, noise=0.01, backends=("tcp:a", "tcp:b", "rpc"))
+    rows = [row for row in rows if row["point"] in (0, 7, 21)]
+    for row in rows:
+        row["latency_s"] *= 1.3 if row["backend"] == "rpc" and row["payload_bytes"] else 1
+    rows[0] |= {"status": "invalid", "latency_s": 99.0}
+    return [write(folder, rows)]
+
+
+def _one(folder: Path) -> list[Path]:
+    names = {"model": "a_model_of_a_very_long_name_" * 3, "netem": "congested-cafe-wifi+lte"}
+    return [write(folder, with_energy(with_gain(trials(rounds=1, **names))[3:4]))]
+
+
+def _wide(folder: Path) -> list[Path]:
+    """Latencies of many orders of magnitude, over four profiles, one of them without a valid trial."""
+    rows = []
+    for netem, slower in (("a-slow", 9), ("quick", 1), ("middle", 3), ("dead", 1)):
+        lost = {"status": "failed", "latency_s": "", "throughput_ips": ""} if netem == "dead" else {}
+        rows += [row | {"netem": netem, "latency_s": slower * row["latency_s"] * 10 ** (row["point"] / 7)} | lost
+                 for row in trials(rounds=1) if row["point"] % 3 == 0]  # fmt: skip
+    return [write(folder, rows)]
+
+
+def _chain(folder: Path) -> list[Path]:
+    splits = example_chain.splits(2, (0, 4, 9, 21))
+    return [example_chain.write(folder, *example_chain.trials(splits, rounds=2))]
+
+
+def _long_chain(folder: Path) -> list[Path]:
+    splits = example_chain.splits(2, range(0, 22, 3))
+    rows, staged = example_chain.trials(splits, backends=("tcp",))
+    return [example_chain.write(folder, with_gain(rows), staged)]
+
+
+def _frame(folder: Path, data: pd.DataFrame, manifest: Mapping[str, Any]) -> list[Path]:
+    run = write(folder, [], **manifest)
+    data.drop(columns="setup").to_csv(run / "trials.csv", index=False)
+    return [run]
+
+
+def _codecs(folder: Path) -> list[Path]:
+    """Five codecs under two profiles, which are known."""
+    rates = {"slow": 10e6, "quick": 50e6}
+    data = [example_codecs.trials(rate, netem=name, rounds=2) for name, rate in rates.items()]
+    profiles = {name: Network(0.005, rate, 0.005) for name, rate in rates.items()}
+    return _frame(folder, pd.concat(data, ignore_index=True), world.manifest(profiles))
+
+
+def _engines(folder: Path) -> list[Path]:
+    return _frame(folder, example_engines.trials(rounds=7), {})
+
+
+def _search(folder: Path) -> list[Path]:
+    """A run of all cells, and a search that has a few of them."""
+    every = trials(rounds=2)
+    few = [row | {"run": "few"} for row in every if row["point"] in (15, 20, 21)]
+    return [
+        write(folder / "all", every),
+        write(folder / "renamed", few, sweep={"search": True}, sessions=[{"profiling_s": 30.0}]),
+    ]
+
+
+RUNS: dict[str, Callable[[Path], list[Path]]] = {
+    "backends": _backends, "few": _few, "one": _one, "wide": _wide, "chain": _chain, "long chain": _long_chain,
+    "codecs": _codecs, "engines": _engines, "search": _search,
+}  # fmt: skip
