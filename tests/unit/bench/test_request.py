@@ -7,7 +7,9 @@ from syrupy.assertion import SnapshotAssertion
 
 from pareto import profile_files
 from pareto.bench.request import Request, efforts, request
+from pareto.constants import MOST_IN_FLIGHT
 from pareto.errors import UserError
+from pareto.link.profile import Direction, Profile
 
 DEFAULTS = {
     "places": "loopback,veth,netem",
@@ -77,3 +79,5 @@ def test_a_link_that_holds_more_has_more_under_way() -> None:
     small, middle, *_ = efforts(of(), profile_files.load("10ms-100mbit"))
     assert (small.in_flight, middle.in_flight) == (4 + 32, 4 + 1)
     assert {effort.in_flight for effort in efforts(of(), None)} == {4}
+    far = Profile("far", Direction(0.1, 1e9), Direction(0.1, None))
+    assert efforts(of(), far)[0].in_flight == MOST_IN_FLIGHT

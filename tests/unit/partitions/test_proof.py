@@ -168,6 +168,21 @@ def test_copies_are_seen(loaded):
     assert not any(it.parted for it in found[1:-1])
 
 
+class Misplacing(PartitionedModel):
+    """The second stage holds a weight that the first one claims."""
+
+    def paths(self, start, end):
+        mine = super().paths(start, end)
+        if start == 0 and 0 < end < LAST:
+            return mine | {"head.bias"}
+        return mine - {"head.bias"} if start else mine
+
+
+def test_a_weight_in_another_stage_than_the_one_that_claims_it_is_seen(loaded):
+    found = proved(loaded(kind=Misplacing))
+    assert [it.parted for it in found] == [it.point in (0, LAST) for it in found]
+
+
 class Sharing(PartitionedModel):
     """Both stages claim and hold the same weight."""
 
