@@ -55,6 +55,7 @@ def pareto(installed: Path, cwd: Path, *arguments: str) -> subprocess.CompletedP
     )
 
 
+@pytest.mark.deep
 def test_analysis_needs_no_extra(installed: Path, tmp_path: Path) -> None:
     shutil.copytree(RUN, tmp_path / "run", ignore=shutil.ignore_patterns("figures", "devices", "requests"))
     commands = {
@@ -72,8 +73,16 @@ def test_analysis_needs_no_extra(installed: Path, tmp_path: Path) -> None:
     assert (tmp_path / "run" / "report.html").is_file()
 
 
-def test_a_missing_extra_is_named(installed: Path, tmp_path: Path) -> None:
-    for command in ("partitions mobilenetv2", "--model mobilenetv2 --netem lte", "doctor", "bench transport"):
+@pytest.mark.parametrize(
+    "commands",
+    [
+        ["--model mobilenetv2 --netem lte"],
+        pytest.param(["partitions mobilenetv2", "doctor", "bench transport"], marks=pytest.mark.deep),
+    ],
+)
+def test_a_missing_extra_is_named(installed: Path, tmp_path: Path, commands: list[str]) -> None:
+    assert "Usage: pareto" in pareto(installed, tmp_path, "--help").stdout
+    for command in commands:
         done = pareto(installed, tmp_path, *command.split())
         assert done.returncode == 2, command
         (line,) = done.stderr.splitlines()

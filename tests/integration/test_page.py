@@ -92,6 +92,14 @@ def sort(head: str) -> str:
     return f".condition:not([hidden]) .points th:nth-child({head}) button"
 
 
+def choose(tab: Page, name: str, value: str) -> None:
+    """Take an option of that list."""
+    tab.js(
+        f"(() => {{ const it = document.querySelector('select[name={name}]'); it.value = '{value}'; "
+        "it.dispatchEvent(new Event('change')) })()"
+    )
+
+
 def test_markup_in_a_run_stays_text(tab: Page, report: Path) -> None:
     tab.open(report)
     assert tab.js("document.images.length") == 0
@@ -162,15 +170,13 @@ def test_points_lie_where_they_were_measured(tab: Page, report: Path, found: Fin
         assert ("latency (ms, log)" in labels or "latency (s, log)" in labels) == log
 
 
-@pytest.mark.parametrize(("width", "height"), [(1280, 800), (390, 844)])
-def test_answer_and_chart_are_on_the_first_screen(tab: Page, report: Path, width: int, height: int) -> None:
-    tab.open(report, width, height)
-    assert tab.js("document.querySelector('#panel .chart > svg').getBoundingClientRect().bottom") <= height
-    assert tab.js("document.querySelector('.answers .now').getBoundingClientRect().bottom") <= height
-
-
-def test_an_answer_leads_to_its_chart(tab: Page, report: Path) -> None:
-    tab.open(report, 390, 844)
+def test_answer_and_chart_are_on_the_first_screen_and_an_answer_leads_to_its_chart(
+    tab: Page, report: Path
+) -> None:
+    for width, height in ((1280, 800), (390, 844)):
+        tab.open(report, width, height)
+        for it in ("#panel .chart > svg", ".answers .now"):
+            assert tab.js(f"document.querySelector('{it}').getBoundingClientRect().bottom") <= height
     shown = "[...document.querySelectorAll('.answers li')].map((each) => each.getClientRects().length)"
     assert tab.js(shown) == [1, 0]  # in a narrow window one, until all are asked for
     tab.click(".every")
@@ -288,6 +294,7 @@ def test_legend_filters_chart_and_table(tab: Page, report: Path) -> None:
     assert set(column(tab, "backend")) == {"rpc"}
 
 
+@pytest.mark.deep
 def test_where_nothing_crosses_is_a_corner_of_each_staircase(tab: Page, report: Path) -> None:
     tab.open(report)
     stairs = "[...document.querySelectorAll('#panel .stairs')].map((each) => each.getAttribute('d'))"
@@ -304,21 +311,16 @@ def test_only_points_on_a_front(tab: Page, report: Path, found: Findings) -> Non
     tab.open(report)
     shown = found.front[found.front["netem"] == "200ms-5mbit"]
     for value, column_name in (("own", "on_backend_front"), ("front", "on_front")):
-        tab.js(
-            f"(() => {{ const it = document.querySelector('select[name=points]'); it.value = '{value}'; "
-            "it.dispatchEvent(new Event('change')) })()"
-        )
+        choose(tab, "points", value)
         assert len(column(tab, "point")) == shown[column_name].sum()
         assert tab.js(f"{MARKS}.length") == shown[column_name].sum()
 
 
+@pytest.mark.deep
 def test_without_a_front_no_backend_is_blamed(tab: Page, found: Findings, tmp_path: Path) -> None:
     front = found.front.assign(on_backend_front=False, on_front=False)
     tab.open(page.write(dataclasses.replace(found, front=front), tmp_path / "none.html"))
-    tab.js(
-        "(() => { const it = document.querySelector('select[name=points]'); it.value = 'front'; "
-        "it.dispatchEvent(new Event('change')) })()"
-    )
+    choose(tab, "points", "front")
     assert "No point to show with these filters." in tab.text("#panel .chart")
 
 
@@ -326,10 +328,7 @@ def test_selector_changes_the_condition(tab: Page, report: Path) -> None:
     tab.open(report)
     assert tab.js("document.querySelectorAll('.condition:not([hidden])').length") == 1
     assert "200ms-5mbit" in tab.text(".condition:not([hidden]) h3")
-    tab.js(
-        "(() => { const it = document.querySelector('select[name=profile]'); it.value = 'lte'; "
-        "it.dispatchEvent(new Event('change')) })()"
-    )
+    choose(tab, "profile", "lte")
     assert "lte" in tab.text(".condition:not([hidden]) h3")
     assert set(column(tab, "backend")) == {"rpc", "any"}
     assert tab.js(
@@ -419,7 +418,9 @@ def test_keys_go_from_point_to_point(tab: Page, report: Path, found: Findings) -
     assert tab.js("document.activeElement.className") == "scroll"
 
 
-@pytest.mark.parametrize("width", [360, 320, 700, 1280])
+@pytest.mark.parametrize(
+    "width", [320, *(pytest.param(each, marks=pytest.mark.deep) for each in (360, 700, 1280))]
+)
 def test_no_page_is_wider_than_its_window(tab: Page, report: Path, width: int) -> None:
     tab.open(report, width, 740)
     assert tab.js("window.innerWidth") == width
@@ -436,6 +437,7 @@ def test_no_page_is_wider_than_its_window(tab: Page, report: Path, width: int) -
     assert tab.js(f"{box}.querySelector('svg').viewBox.baseVal.width === {box}.clientWidth")
 
 
+@pytest.mark.deep
 def test_a_finger_is_enough(tab: Page, report: Path) -> None:
     tab.open(report, 360, 740)
     tab.ask("Emulation.setTouchEmulationEnabled", enabled=True)
@@ -484,6 +486,7 @@ def test_without_scripts_the_answer_and_the_tables_are_there(
         tab.ask("Emulation.setScriptExecutionDisabled", value=False)
 
 
+@pytest.mark.deep
 def test_on_paper_every_condition_has_its_chart(tab: Page, report: Path, tmp_path: Path) -> None:
     tab.open(report)
     assert tab.pdf(tmp_path / "page.pdf").read_bytes().startswith(b"%PDF")
@@ -504,6 +507,7 @@ def test_on_paper_every_condition_has_its_chart(tab: Page, report: Path, tmp_pat
     assert tab.js("document.querySelectorAll('.condition:not([hidden])').length") == 1
 
 
+@pytest.mark.deep
 def test_a_chain_of_hosts_sorts_by_its_cuts(tab: Page, found: Findings, tmp_path: Path) -> None:
     front = found.front[found.front["netem"] == "lte"].copy()
     front["point"] = [f"{number // 5}+{5 + number % 7}" for number in range(len(front))]
@@ -513,11 +517,13 @@ def test_a_chain_of_hosts_sorts_by_its_cuts(tab: Page, found: Findings, tmp_path
     assert cuts == sorted(cuts)
 
 
-@pytest.mark.parametrize("count", [0, 1])
-def test_with_next_to_nothing_it_still_stands(tab: Page, found: Findings, tmp_path: Path, count: int) -> None:
-    front = found.front.head(count)
-    tab.open(page.write(dataclasses.replace(found, front=front), tmp_path / "little.html"))
-    assert tab.js(f"{MARKS}.length") == count
+@pytest.mark.deep
+def test_with_next_to_nothing_it_still_stands(tab: Page, found: Findings, tmp_path: Path) -> None:
+    for count in (0, 1):
+        front = found.front.head(count)
+        tab.open(page.write(dataclasses.replace(found, front=front), tmp_path / f"little{count}.html"))
+        assert tab.js(f"{MARKS}.length") == count
+        tab.requests.clear()
 
 
 def test_two_runs_beside_each_other(tab: Page, tmp_path: Path) -> None:
