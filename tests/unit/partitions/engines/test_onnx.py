@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import fx, nn
 
 from partitions import proof
 from partitions.engines.base import EngineError
@@ -35,6 +36,15 @@ def test_tensors_are_read_and_written_where_they_are() -> None:
         run(tuple(one + 1 for one in payload))
         assert all(map(torch.equal, results, kept)), "a later run does not overwrite an earlier one's results"
         assert proof.max_error(results, stage(payload)) <= proof.TOLERANCE / 10
+
+
+def test_an_input_that_nothing_reads_moves_none_of_the_others() -> None:
+    graph = fx.Graph()
+    _, second = graph.placeholder("first"), graph.placeholder("second")
+    graph.output((second,))
+    stage = Stage(fx.GraphModule(nn.Module(), graph))
+    assert onnx.places(stage, ["second"]) == [1]
+    assert onnx.places(stage, ["x", "y"]) == [0, 1], "all of them, under other names"
 
 
 def test_a_runtime_that_cannot_use_the_gpu_is_refused_in_one_line() -> None:
