@@ -11,12 +11,15 @@ onnx = pytest.importorskip("onnx")
 quantised = pytest.importorskip("partitions.engines.quantised")
 
 
-def test_products_of_weights_do_not_saturate_on_a_processor_without_vnni() -> None:
+def test_ranges_are_of_this_graph_and_products_of_weights_do_not_saturate_without_vnni() -> None:
     """Two products of 8 bits, added in 16: 2 x 255 x 64 is less than 32768, and 2 x 255 x 127 is not."""
     stage, _ = stages()
     builder = quantised.builder(1)
     with torch.inference_mode():
-        builder.build(stage, images(), "key", builder.calibrated(stage, [images()], "key"))
+        ranges = builder.calibrated(stage, [images()], "key")
+        with pytest.raises(quantised.EngineError, match="nowhere"):
+            builder.build(stage, images(), "key", {**ranges, "nowhere": (0.0, 1.0)})
+        builder.build(stage, images(), "key", ranges)
     arrays = [
         onnx.numpy_helper.to_array(each) for each in onnx.load(builder._file("key", "int8")).graph.initializer
     ]
