@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import random
 import socket
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -19,6 +18,7 @@ from pareto.backends.base import BackendError, Layout, Tensors, layout
 from pareto.backends.sealed import AT_ONCE, Sealed, Tampered, pieces
 from pareto.backends.stripes import Stripes
 from pareto.backends.tcp import TcpClient, TcpServer
+from tests.program import wait_until
 from tests.unit.backends.seals import HERE, Change, Proxy, ends, other_seal, seal
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -305,8 +305,7 @@ def test_stripes_begin_with_what_came_with_the_handshake(name: str) -> None:
         near.sendmsg([memoryview(b"ok")])
         head = wire.message(wire.Kind.WARM, 0)
         Stripes([near]).send(head)
-        while len(far.beneath.recv(1 << 16, socket.MSG_PEEK)) < len(head) + 2 * 20:
-            time.sleep(0.001)
+        assert wait_until(lambda: len(far.beneath.recv(1 << 16, socket.MSG_PEEK)) >= len(head) + 2 * 20)
         assert take(far, 2) == b"ok"
         assert Stripes([far]).head() == head
 

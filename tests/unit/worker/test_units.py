@@ -58,13 +58,6 @@ def ticking(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(units.Waits, "seconds", lambda _: 0.0)
 
 
-@pytest.mark.alone
-def test_the_units_add_up_to_the_stage(worker: Worker) -> None:
-    report = worker.units(request(runs=30))
-    sums = [sum(run) for run in report.units_s]
-    assert statistics.median(sums) == pytest.approx(statistics.median(report.whole_s), rel=0.5)
-
-
 def test_each_unit_is_timed_in_turn_with_all_of_them(worker: Worker) -> None:
     report = worker.units(request(runs=8))
     assert {len(run) for run in report.units_s} == {UNITS}
