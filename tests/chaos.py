@@ -61,7 +61,8 @@ def stopped(root: int) -> Iterator[None]:
     try:
         yield
     finally:
-        for process in held:
+        # Children first: a parent that looks must not find them stopped.
+        for process in reversed(held):
             with suppress(psutil.Error):
                 process.resume()
 
