@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from pareto.hosts.host import TestbedError
 from pareto.simulated import World, load
+from pareto.simulated.world import Noise
 
 
 def test_without_a_file_there_is_a_usual_world() -> None:
@@ -76,3 +79,10 @@ def test_a_file_that_is_not_there_is_named(name: str, snapshot: SnapshotAssertio
     with pytest.raises(TestbedError) as refused:
         load(name)
     assert str(refused.value) == snapshot
+
+
+@pytest.mark.parametrize(("kind", "middle"), [("normal", 0.6745), ("lognormal", 0.6745), ("heavy", 0.4416)])
+def test_half_of_the_noise_is_as_small_as_its_distribution_says(kind: Any, middle: float) -> None:
+    """The heavy one's variance, which a few draws decide, tells less."""
+    factors = Noise(kind=kind).factors(np.random.default_rng(1), 0.05, (100_000,))
+    assert np.median(np.abs(np.log(factors))) == pytest.approx(0.05 * middle, rel=0.02)
