@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from pareto.hosts.local import cpu, rights
+from pareto.hosts.testbed import Testbed
 from tests import REPOSITORY
 
 OF_DOCKER = (
@@ -35,14 +36,12 @@ OF_DOCKER = (
 )
 USER = 54321
 """An ordinary user's number, without an account. 65534 would be whom a user namespace shows as the owner of /."""
-SPIN = """\
-import sys
+ASK = """\
 from contextlib import closing
 from pareto.hosts.local_testbed import open_local
-code = "import time; t, c = time.perf_counter(), time.process_time()\\nwhile time.perf_counter() - t < 0.5: pass\\n" \\
-    "print((time.process_time() - c) / (time.perf_counter() - t))"
+from tests.less_than_root import quota
 with closing(open_local(edge_cpu=0.25)) as bed:
-    print(bed.remotes["edge"].connection.run(f'{sys.executable} -c "{code}"').out)
+    print(quota(bed, "edge"))
 """
 
 
@@ -125,10 +124,23 @@ def delegated_cgroup() -> Iterator[list[str]]:
             group.rmdir()
 
 
+def quota(bed: Testbed, role: str) -> float:
+    """The share of a core that the cgroup of a host's programs leaves them."""
+    root, top, version = cpu._cpu_hierarchy(Path("/proc"))
+    lines = bed.remotes[role].connection.run("cat /proc/self/cgroup").out.splitlines()
+    groups = {
+        name: path for _, names, path in (line.split(":", 2) for line in lines) for name in names.split(",")
+    }
+    of = top / os.path.relpath(groups["cpu" if version == 1 else ""], root)
+    files = ("cpu.max",) if version == 2 else ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+    quota_us, period_us = " ".join((of / name).read_text() for name in files).split()
+    return int(quota_us) / int(period_us)
+
+
 def share_of_a_quarter(who: list[str]) -> float:
-    """The share of a core that an edge with `--edge-cpu 0.25` gets, on a testbed that `who` builds."""
+    """What the cgroup of an edge with `--edge-cpu 0.25` leaves it of a core, on a testbed that `who` builds."""
     done = subprocess.run(
-        [*who, sys.executable, "-B", "-c", SPIN],
+        [*who, sys.executable, "-B", "-c", ASK],
         cwd=REPOSITORY,
         capture_output=True,
         text=True,

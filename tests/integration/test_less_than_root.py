@@ -122,7 +122,7 @@ def test_all_ends_with_its_driver_and_with_its_builder_and_is_put_back(victim: s
 
 def test_a_share_of_a_core_where_a_cgroup_is_delegated(folder: Path) -> None:
     with delegated_cgroup() as enter:
-        assert share_of_a_quarter([*enter, *user()]) < 0.35
+        assert share_of_a_quarter([*enter, *user()]) == 0.25
 
 
 def test_without_one_it_is_said_in_one_line(folder: Path) -> None:

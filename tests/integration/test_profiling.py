@@ -57,7 +57,6 @@ def test_a_chain_is_profiled_and_not_a_second_time(tmp_path: Path, monkeypatch: 
     links = ("edge-middle1", "middle1-server")
     assert costs.keys() == {(link, backend) for link in links for backend in ("tcp", "rpc")}
     assert all(cost.fixed_s > 0 for cost in costs.values())
-    assert all(costs[link, "tcp"].trip_s[0] < costs[link, "rpc"].trip_s[0] for link in links)
     rows = [event for event in json.loads(trace.read_text())["traceEvents"] if event["name"] == "thread_name"]
     assert len(rows) == len(made.times)
 

@@ -1,0 +1,111 @@
+"""What else runs on a host of a real testbed, and a host that is slow: the shares, the slowdowns, and the verdict."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from pareto.hosts.host import EDGE, SERVER
+from pareto.hosts.testbed import Testbed
+from pareto.prepare import Prepared
+from pareto.workers import Workers
+from tests.integration.test_load import bed, measured, prepared, workers
+from tests.less_than_root import needs_networks
+from tests.measure.conftest import Figures
+
+__all__ = ["bed", "prepared", "workers"]  # fixtures
+
+pytestmark = needs_networks
+SLOW_S = 0.05
+
+
+@contextmanager
+def changed(workers: Workers, bed: Testbed, file: str, was: str, now: str) -> Iterator[None]:
+    """The server's own copy of the code, for the workers that are started meanwhile."""
+    path = Path(bed.remotes[SERVER]._code) / file
+    text = path.read_text()
+    assert text.count(was) == 1
+    workers.close()
+    path.write_text(text.replace(was, now))
+    yield
+    path.write_text(text)
+    workers.close()
+
+
+@contextmanager
+def busy_loop(core: int | None) -> Iterator[None]:
+    """Somebody else's program on that core: no descendant of this process, which is the run's driver here."""
+    program = (
+        "import os, sys\n"
+        "if pid := os.fork(): print(pid, flush=True); sys.exit()\n"
+        f"os.close(1); os.sched_setaffinity(0, {{{core}}})\n"
+        "while True: pass"
+    )
+    started = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, check=True)
+    try:
+        yield
+    finally:
+        os.kill(int(started.stdout), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("role", [EDGE, SERVER])
+def test_a_busy_loop_on_a_hosts_core(
+    workers: Workers, bed: Testbed, prepared: Prepared, tmp_path: Path, figures: Figures, role: str
+) -> None:
+    """It is there before the trial, and never pauses: no baseline is without it."""
+    with busy_loop(bed.remotes[role].host.core):
+        row, _ = measured(workers, prepared, tmp_path, others=0.1)
+    assert row["status"] == "invalid"
+    assert "other programs" in row["reason"]
+    name = f"busy loop on the {role}'s core"
+    figures.state(f"{name}: others there", float(row[f"{role}_others_percent"]), "%", least=20)
+    figures.state(f"{name}: strangers on both", float(row["strangers_percent"]), "%", least=15)
+    figures.state(f"{name}: its worker waited", float(row[f"{role}_wait_percent"]), "%")
+    figures.state(f"{name}: its slowdown", float(row[f"{role}_slowdown"]))
+
+
+@pytest.mark.parametrize(
+    ("where", "file", "was", "now"),
+    [
+        (
+            "inside",
+            "pareto/worker/served.py",
+            "_resident.stage, tensors)\n",
+            f"_resident.stage, tensors)\n        time.sleep({SLOW_S})\n",
+        ),
+        (
+            "outside",
+            "pareto/backends/pipeline.py",
+            "request.answer(outputs, (own_s,), 0.0)",
+            f"__import__('time').sleep({SLOW_S}) or request.answer(outputs, (own_s,), 0.0)",
+        ),
+    ],
+)
+def test_a_server_that_is_slow(
+    workers: Workers,
+    bed: Testbed,
+    prepared: Prepared,
+    tmp_path: Path,
+    figures: Figures,
+    where: str,
+    file: str,
+    was: str,
+    now: str,
+) -> None:
+    """Inside of its stage the trial is invalid; outside a warning tells that something between them is slow."""
+    with changed(workers, bed, file, was, now):
+        row, warnings = measured(workers, prepared, tmp_path)
+    over_s = float(row["latency_s"]) - float(row["latency_bound_s"])
+    figures.state(f"server slow {where}: latency over its bound", 1e3 * over_s, "ms", least=1e3 * SLOW_S)
+    if where == "inside":
+        figures.state("server slow inside: slowdown", float(row["server_slowdown"]), least=2)
+        assert "the server's stage" in row["reason"]
+    elif row["status"] == "ok":
+        assert any("of which neither the stages nor the link take" in line for line in warnings)
