@@ -97,7 +97,11 @@ def test_a_search_profiles_the_model_on_its_own_testbed(
 
 
 @pytest.mark.parametrize(
-    "job", [("profile", "squeezenet1_1"), ("run", "--model", "squeezenet1_1", "--search")]
+    "job",
+    [
+        pytest.param(("profile", "squeezenet1_1"), marks=pytest.mark.deep),
+        ("run", "--model", "squeezenet1_1", "--search"),
+    ],
 )
 def test_ctrl_c_leaves_no_profile(tmp_path: Path, job: tuple[str, ...]) -> None:
     process = pareto(*job, "--out", str(tmp_path / "kept"))
