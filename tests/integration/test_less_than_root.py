@@ -70,7 +70,7 @@ def test_a_sweep(who: Callable[[], list[str]], uid: int, backends: list[str], fo
     job = ("--model", f"{folder}/net.py:build", "--netem", "10ms-100mbit", "--backend", ",".join(backends))
     few = ("--points", "1", "--only", "--quick", "--figures", "none", "--out", f"{folder}/out")
     process = started(*who(), sys.executable, "-B", "-m", "pareto", *job, *few, *LENIENT)
-    out, err = process.communicate(timeout=240)
+    out, err = process.communicate(timeout=280)
     (run,) = (folder / "out").iterdir()
     with (run / "trials.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -96,7 +96,7 @@ def test_the_capabilities_that_it_names_are_enough(folder: Path) -> None:
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
     )
     assert done.stdout == "ready\n", done.stderr
@@ -116,7 +116,7 @@ def test_all_ends_with_its_driver_and_with_its_builder_and_is_put_back(victim: s
     process.kill()
     process.communicate()
     repair = [*user(), sys.executable, "-B", "-m", "pareto", "doctor", "--repair"]
-    subprocess.run(repair, cwd=REPOSITORY, capture_output=True, timeout=60, check=True)
+    subprocess.run(repair, cwd=REPOSITORY, capture_output=True, timeout=240, check=True)
     assert wait_until(lambda: remains(folder) == [])
 
 
@@ -128,7 +128,7 @@ def test_a_share_of_a_core_where_a_cgroup_is_delegated(folder: Path) -> None:
 def test_without_one_it_is_said_in_one_line(folder: Path) -> None:
     job = ("--model", f"{folder}/net.py:build", "--netem", "10ms-100mbit", "--edge-cpu", "0.5")
     process = started(*user(), sys.executable, "-B", "-m", "pareto", *job, "--out", f"{folder}/out")
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=280)
     assert process.returncode == 2
     (line,) = err.splitlines()
     assert "--edge-cpu" in line and "systemd-run" in line
