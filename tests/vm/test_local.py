@@ -105,5 +105,5 @@ def test_an_ordinary_user_gets_a_share_of_a_core_where_a_cgroup_of_version_2_is_
     before = left_behind()
     with delegated_cgroup() as enter:
         assert "/sys/fs/cgroup" in enter[2]
-        assert share_of_a_quarter([*enter, *user()]) < 0.35
+        assert share_of_a_quarter([*enter, *user()]) == 0.25
     assert left_behind() <= before

@@ -88,7 +88,7 @@ def assert_proved(model):
         assert differ > 3 * proof.TOLERANCE  # equality says something
 
 
-@pytest.mark.parametrize("name", each(PUBLISHED))
+@pytest.mark.parametrize("name", [*each(PUBLISHED)])
 def test_every_point_of_the_published_work(name):
     with small(name, PUBLISHED[name]) as name:
         assert_proved(load(name, Cuts()))
@@ -103,7 +103,7 @@ def spread(points):
     return tuple(dataclasses.replace(point, index=index) for index, point in enumerate(chosen))
 
 
-@pytest.mark.parametrize("name", each(SAMPLED))
+@pytest.mark.parametrize("name", [*each(SAMPLED)])
 def test_some_cuts_of_every_kind_of_model(name):
     with small(name, SAMPLED[name]) as name:
         model = load(name, Cuts("op", live_tensors=3))

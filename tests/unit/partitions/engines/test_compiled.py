@@ -94,6 +94,7 @@ def test_libraries_that_were_not_used_for_longest_are_removed(builder: compiled.
     assert set(builder._folder.iterdir()) == {library.parent for library in builder._libraries.values()}
 
 
+@pytest.mark.deep
 @needs_compiler
 def test_a_library_has_the_weights_in_memory_once() -> None:
     builder, body, tensors = compiled.Compiler(), Wide().eval(), (torch.randn(2048, 512),)
