@@ -47,5 +47,5 @@ joined types
 
 # What needs a whole machine is run again once, and named: FLAKY.
 stage real
-"${tests[@]}" tests/integration tests/lab tests/faults -n "$(($(nproc) + 1))" --dist worksteal --reruns 1
+"${tests[@]}" tests/integration tests/lab tests/faults -n "$(($(nproc) + 1))" --dist loadfile --reruns 1
 joined guest

@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from partitions import registry
 from tests.faults.table import GATE, Fault
+from tests.integration.conftest import models_of_its_own
 from tests.integration.own_machine import left_clean
 from tests.program import end_started
+
+__all__ = ["models_of_its_own"]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -53,14 +55,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.line(f"{outcome} {said['then']:8} {noticed:>18}  {name}: {said['reason']}")
     counts = Counter((said["then"], outcome) for _, outcome, said in ran)
     terminalreporter.line(", ".join(f"{count} {then} {outcome}" for (then, outcome), count in counts.items()))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def models_of_its_own() -> Iterator[None]:
-    """What a worker in this process was sent is forgotten: the next module has files of its own."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(registry, "_adopted", {})
-        yield
 
 
 @pytest.fixture(scope="module", autouse=True)

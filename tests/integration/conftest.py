@@ -6,8 +6,19 @@ from collections.abc import Iterator
 
 import pytest
 
+from partitions import registry, weights
 from tests.integration.own_machine import left_behind, left_clean, processes
 from tests.program import end_started, wait_until
+
+
+@pytest.fixture(scope="module", autouse=True)
+def models_of_its_own() -> Iterator[None]:
+    """Models of users' files are forgotten with the module: the next one has others of the same names."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(registry, "_adopted", {})
+        weights._state_of.cache_clear()
+        yield
+    weights._state_of.cache_clear()
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -53,7 +53,7 @@ LINK = load("10ms-20mbit")
 @pytest.fixture(scope="module")
 def sweep(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
     """Of a model that costs next to nothing, and whose cut shrinks what crosses to a twelfth."""
-    file = tmp_path_factory.mktemp("model") / "net.py"
+    file = tmp_path_factory.mktemp("model") / "quick.py"
     file.write_text(NET)
     return canonical(make_sweep({"model": f"{file}:build", "netem": "none"}))
 
