@@ -17,6 +17,7 @@ from tests.program import LENIENT, wait_until
 from tests.unit.simulated.worlds import MODEL
 
 pytestmark = [
+    pytest.mark.deep,
     pytest.mark.integration,
     pytest.mark.long,
     pytest.mark.timeout(900),
