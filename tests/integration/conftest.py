@@ -8,6 +8,7 @@ import pytest
 
 from partitions import registry, weights
 from tests.integration.own_machine import left_behind, left_clean, processes
+from tests.integration.relay_net import Net, Relay, net_with_relay
 from tests.program import end_started, wait_until
 
 
@@ -36,3 +37,22 @@ def nothing_left() -> Iterator[None]:
     end_started()
     wait_until(lambda: left_behind() <= before)
     assert left_behind() - before == set(), dict(processes())
+
+
+@pytest.fixture(scope="module")
+def link() -> Iterator[tuple[Net, Relay]]:
+    """Three namespaces with a relay between two of them, for a module."""
+    with net_with_relay() as link:
+        yield link
+
+
+@pytest.fixture
+def net(link: tuple[Net, Relay]) -> Net:
+    """The namespaces of `link`."""
+    return link[0]
+
+
+@pytest.fixture
+def relay(link: tuple[Net, Relay]) -> Relay:
+    """The relay of `link`."""
+    return link[1]

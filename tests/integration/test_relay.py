@@ -12,7 +12,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -37,22 +36,6 @@ pytestmark = [
     pytest.mark.integration,
     needs_networks,
 ]
-
-
-@pytest.fixture(scope="module")
-def link() -> Iterator[tuple[Net, Relay]]:
-    with net_with_relay() as link:
-        yield link
-
-
-@pytest.fixture
-def net(link: tuple[Net, Relay]) -> Net:
-    return link[0]
-
-
-@pytest.fixture
-def relay(link: tuple[Net, Relay]) -> Relay:
-    return link[1]
 
 
 WAYS: dict[str, tuple[dict[str, float], dict[str, float]]] = {

@@ -7,7 +7,6 @@ tests/unit/link/test_relay_path.py; what only a quiet machine shows is measured 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -21,7 +20,6 @@ from tests.integration.relay_net import (
     Net,
     Relay,
     datagrams,
-    net_with_relay,
     payload_of,
 )
 from tests.less_than_root import needs_networks
@@ -33,22 +31,6 @@ pytestmark = [
 
 SEED, APART_NS = 5, 10**10
 _ABOVE = VNET_HEADER.size + HEADERS
-
-
-@pytest.fixture(scope="module")
-def link() -> Iterator[tuple[Net, Relay]]:
-    with net_with_relay() as link:
-        yield link
-
-
-@pytest.fixture
-def net(link: tuple[Net, Relay]) -> Net:
-    return link[0]
-
-
-@pytest.fixture
-def relay(link: tuple[Net, Relay]) -> Relay:
-    return link[1]
 
 
 class Expected:

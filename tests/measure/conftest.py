@@ -13,6 +13,9 @@ from dataclasses import dataclass
 import pytest
 
 from pareto.hosts.local.cpu import watch_strangers
+from tests.integration.conftest import net, relay
+
+__all__ = ["net", "relay"]
 
 MOST_FOREIGN_PERCENT = 2.0
 _ROWS = pytest.StashKey[list["Figure"]]()

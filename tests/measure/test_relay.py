@@ -38,16 +38,6 @@ def link() -> Iterator[tuple[Net, Relay]]:
         yield net, relay
 
 
-@pytest.fixture
-def net(link: tuple[Net, Relay]) -> Net:
-    return link[0]
-
-
-@pytest.fixture
-def relay(link: tuple[Net, Relay]) -> Relay:
-    return link[1]
-
-
 def sent(net: Net, relay: Relay, count: int, gap_s: float = 0.0, **how: Any) -> Crossed:
     with prompt():
         return datagrams(net, relay, count, pause=lambda: time.sleep(gap_s) if gap_s else None, **how)
