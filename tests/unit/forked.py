@@ -9,23 +9,22 @@ import os
 import socket
 import sys
 from collections.abc import Callable
+from multiprocessing.process import BaseProcess
 from typing import Any
 
 # Where a preload fails, each process imports what it needs by itself.
 context = multiprocessing.get_context("forkserver")
-context.set_forkserver_preload(["tests.unit.chain_host", "tests.unit.watched_worker"])
+context.set_forkserver_preload(
+    ["tests.unit.chain_host", "tests.unit.watched_worker", "pareto.run", "distributed"]
+)
 
 
 class Forked:
     """Runs `serve`, which speaks `pareto.jsonlines`, with these arguments; used like `tests.program.Program`."""
 
     def __init__(self, serve: Callable[..., None], *arguments: Any) -> None:
-        ours, theirs = socket.socketpair()
-        self.process = context.Process(target=_serve, args=(theirs, serve, *arguments), daemon=True)
-        with theirs:
-            self.process.start()
-        self._sock = ours
-        self._replies = ours.makefile("rb")
+        self.process, self._sock = forked(serve, *arguments)
+        self._replies = self._sock.makefile("rb")
 
     def reply(self, op: str, **fields: Any) -> dict[str, Any]:
         """All of the answer, also where the request is refused."""
@@ -46,6 +45,15 @@ class Forked:
         self.process.join(60)
         self.process.kill()
         self.process.join()
+
+
+def forked(serve: Callable[..., None], *arguments: Any) -> tuple[BaseProcess, socket.socket]:
+    """A process of its own, and the other end of its stdin and stdout."""
+    ours, theirs = socket.socketpair()
+    process = context.Process(target=_serve, args=(theirs, serve, *arguments), daemon=True)
+    with theirs:
+        process.start()
+    return process, ours
 
 
 def run_main(module: str, *arguments: str) -> None:

@@ -49,6 +49,11 @@ class Command:
     def lives(self) -> bool:
         return self.process.is_alive()
 
+    @property
+    def said(self) -> str:
+        """All that it has said so far."""
+        return "".join(path.read_text() for path in self._log.iterdir())
+
     def send(self, number: int) -> None:
         os.kill(self.pid, number)
 

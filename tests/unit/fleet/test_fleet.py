@@ -1,25 +1,31 @@
-"""Whole sweeps on several simulated testbeds at once: real dask, real processes."""
+"""Whole sweeps on several simulated testbeds at once: real dask, real processes, which are forked."""
 
 from __future__ import annotations
 
 import csv
 import json
+import signal
 import socket
 import subprocess
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from itertools import count
 from pathlib import Path
-from typing import IO
+from types import SimpleNamespace
 
 import pytest
 
 pytest.importorskip("distributed")
 
-from pareto.fleet import cluster
-from tests.program import command, end_started, pareto, wait_until
-from tests.unit.simulated.worlds import MODEL
+from pareto.fleet import cluster, processes
+from pareto.fleet.tasks import Task, Tasks
+from pareto.fleet.testbeds import Testbed
+from tests.program import command, wait_until
+from tests.unit.forked import forked, run_main
+from tests.unit.own_command import Command
+from tests.unit.simulated.worlds import MODEL, measured
 
 SWEEP = (*("--model", MODEL, "--points", "3,5", "--only", "--figures", "none"), "--backend", "tcp")
 Rows = list[dict[str, str]]
@@ -27,11 +33,26 @@ MEASURED = ("netem", "point", "round", "status", "latency_s", "throughput_ips", 
 START_S = 120.0
 
 
+class Member:
+    """What a driver starts for a testbed: of `subprocess.Popen`, what is asked of it."""
+
+    def __init__(self, words: list[str], **_: object) -> None:
+        self._process, sock = forked(run_main, *words[2:])
+        with sock:
+            self.stdin = sock.makefile("wb")
+
+    def poll(self) -> int | None:
+        return self._process.exitcode
+
+    def wait(self, timeout: float | None = None) -> None:
+        self._process.join(timeout)
+        assert self.poll() is not None
+
+
 @pytest.fixture(autouse=True)
-def ended() -> Iterator[None]:
-    """A test that fails leaves no program running."""
-    yield
-    end_started()
+def forks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver's members are forked from a process that has imported torch."""
+    monkeypatch.setattr(processes, "subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": Member}))
 
 
 def world(folder: Path, text: str = "") -> str:
@@ -53,8 +74,8 @@ def figures(rows: Rows) -> list[tuple[str, ...]]:
 
 def test_a_fleet_measures_what_one_testbed_measures_and_each_trial_once(tmp_path: Path) -> None:
     testbed, options = world(tmp_path), (*SWEEP, "--netem", "10ms-50mbit,wifi", "--trials", "3")
-    alone = command(*options, "--testbed", testbed, "--out", str(tmp_path / "alone"))
-    fleet = command(*options, "--testbed", f"{testbed}*2", "--out", str(tmp_path / "fleet"))
+    alone = measured(*options, "--testbed", testbed, "--out", str(tmp_path / "alone"))
+    fleet = measured(*options, "--testbed", f"{testbed}*2", "--out", str(tmp_path / "fleet"))
     assert (alone.code, fleet.code) == (0, 0), fleet
     ((one,), (run,)) = ((tmp_path / name).iterdir() for name in ("alone", "fleet"))
     rows = read(run)
@@ -74,37 +95,37 @@ def test_a_fleet_measures_what_one_testbed_measures_and_each_trial_once(tmp_path
     assert len({row["restart"] for row in rows}) == len(sessions)
 
 
-def test_a_testbed_that_fails_is_taken_out_and_the_others_do_its_trials(tmp_path: Path) -> None:
-    good, bad = world(tmp_path, "real_time: 10%"), tmp_path / "bad.yaml"
-    bad.write_text("faults: {lost: server, after: 3}")  # in the middle of a task
-    done = command(
-        *(*SWEEP, "--netem", "wifi", "--trials", "20", "--out", str(tmp_path / "out")),
-        *("--testbed", f"{good},simulated:{bad}"),
-    )
-    assert done.code == 0, done
-    (line,) = (line for line in done.out.splitlines() if "taken out" in line)
-    assert "simulated-2" in line
-    assert "server" in line
-    rows = read(next((tmp_path / "out").iterdir()))
-    assert Counter((row["point"], row["round"]) for row in rows) == {
-        (point, str(number)): 1 for point in "35" for number in range(1, 21)
-    }
-    assert {row["status"] for row in rows} == {"ok"}
+def test_what_a_testbed_that_fails_has_not_done_others_do_and_without_any_the_run_goes_on_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each fails in the middle of a task; the second has tasks only when the first is out."""
+    first, take = Testbed("", "", out="is not there yet"), Tasks.take
 
+    def in_turn(tasks: Tasks, testbed: Testbed, here: Iterable[Testbed]) -> Task | None:
+        nonlocal first
+        if testbed.name == "simulated":
+            first = testbed
+        return take(tasks, testbed, here) if testbed is first or (first.name and first.out) else None
 
-def test_where_no_testbed_is_left_the_run_ends_and_goes_on_later(tmp_path: Path) -> None:
-    testbed = world(tmp_path, "faults: {lost: server, after: 3}")
-    out = tmp_path / "out"
-    first = command(
-        *(*SWEEP, "--netem", "wifi", "--trials", "8", "--out", str(out), "--testbed", f"{testbed}*2")
-    )
-    assert first.code == 1
-    assert "no testbed is left" in first.out
-    assert "go on with" in first.out
+    monkeypatch.setattr(Tasks, "take", in_turn)
+    out, testbed = tmp_path / "out", world(tmp_path, "faults: {lost: server, after: 3}")
+    options = (*SWEEP, "--netem", "wifi", "--trials", "8", "--out", str(out), "--testbed", f"{testbed}*2")
+    done = measured(*options)
+    assert done.code == 1
+    assert "no testbed is left" in done.out
+    assert "go on with" in done.out
+    lines = [line for line in done.out.splitlines() if "taken out" in line]
+    assert [("simulated-2 is" in line, "server" in line) for line in lines] == [(False, True), (True, True)]
     (run,) = out.iterdir()
     kept = [row for row in read(run) if row["status"] == "ok"]
-    assert kept
-    again = command("--resume", str(run), *SWEEP[:2], "--testbed", f"{world(tmp_path, '')}*2")
+    assert Counter((row["point"], row["round"]) for row in kept) == {
+        (point, str(number)): 1 for point in "35" for number in range(1, 4)
+    }
+    assert Counter((row["round"], row["testbed"]) for row in kept) == {
+        **{("1", "simulated"): 2, ("2", "simulated"): 1},
+        **{("2", "simulated-2"): 1, ("3", "simulated-2"): 2},
+    }
+    again = command("--resume", str(run), *SWEEP[:2], "--testbed", f"{world(tmp_path)}*2")
     assert again.code == 2  # another world
     assert [row for row in read(run) if row["status"] == "ok"] == kept
 
@@ -137,52 +158,55 @@ def silent(address: str) -> Iterator[str]:
 def test_one_joins_by_hand_and_is_killed_and_a_driver_that_is_killed_leaves_it_free(tmp_path: Path) -> None:
     folder, testbed = tmp_path / "certificates", world(tmp_path, "real_time: 20%")
     assert command("fleet", "certificates", str(folder)).code == 0
-    certified = ("--certificates", str(folder))
-    scheduler = pareto("fleet", "scheduler", "--listen", "tls://127.0.0.1:0", *certified)
-    assert scheduler.stdout is not None
-    address = scheduler.stdout.readline().split()[2].rstrip(";")
-    out = tmp_path / "out"
+    certified, numbers, out = ("--certificates", str(folder)), count(), tmp_path / "out"
 
-    def join(there: str) -> tuple[subprocess.Popen[str], IO[str], str]:
-        """A member, what it says next, and the name under which it joined."""
-        member = pareto("fleet", "join", "--scheduler", there, *certified, "--testbed", testbed)
-        assert member.stdout is not None
-        line = member.stdout.readline()
-        assert "joined" in line, member.communicate()
-        return member, member.stdout, line.split()[-1]
+    def start(*words: str) -> Command:
+        return Command(*words, log=tmp_path / f"log-{next(numbers)}", environment={"COLUMNS": "1000"})
+
+    def hears(program: Command, words: str) -> str:
+        """The rest of the line in which it says so."""
+        assert wait_until(lambda: words in program.said or not program.lives, START_S)
+        assert words in program.said, program.said
+        return program.said.partition(words)[2].partition("\n")[0]
+
+    def join(there: str) -> tuple[Command, str]:
+        """A member, and the name under which it joined."""
+        member = start("fleet", "join", "--scheduler", there, *certified, "--testbed", testbed)
+        return member, hears(member, "joined").split()[-1]
 
     def rows() -> Rows:
         return [row for run in out.glob("*/trials.csv") for row in read(run.parent)]
 
+    scheduler = start("fleet", "scheduler", "--listen", "tls://127.0.0.1:0", *certified)
+    address = hears(scheduler, "listening at ").split()[0].rstrip(";")
     with silent(address) as there:
-        killed, said, name = join(there)
+        killed, name = join(there)
         sweep = (*SWEEP, "--netem", "wifi", "--trials", "6", "--out", str(out))
         at = ("--cluster", address, *certified)
-        driver = pareto(*sweep, *at, "--testbed", "simulated")
-        assert "measuring for" in said.readline(), driver.communicate()
+        driver = start(*sweep, *at, "--testbed", "simulated")
+        hears(killed, "measuring for")
         assert wait_until(rows, START_S)
-        killed.kill()
-        killed.communicate()
-        member, said, same = join(address)
+        killed.send(signal.SIGKILL)
+        member, same = join(address)
         assert same == name
     before = len(rows())
-    assert "measuring for" in said.readline(), driver.communicate()
+    hears(member, "measuring for")
     assert wait_until(lambda: len(rows()) > before, START_S)
-    driver.kill()
-    seen = "".join(driver.communicate())
-    assert f"simulated: joined as {name}" in seen
-    assert "there again" in seen
+    driver.send(signal.SIGKILL)
+    assert f"simulated: joined as {name}" in driver.said
+    assert "there again" in driver.said
     (run,) = out.iterdir()
-    again = command("--resume", str(run), *SWEEP[:2], *at)
+    again = measured("--resume", str(run), *SWEEP[:2], *at)
     assert again.code == 0, again
-    assert "put back" in said.readline()
+    hears(member, "put back")
     assert Counter((row["point"], row["round"]) for row in rows()) == {
         (point, str(number)): 1 for point in "35" for number in range(1, 7)
     }
     assert {row["testbed"] for row in rows()} == {"simulated"}
-    for process in (member, scheduler):
-        process.terminate()
-        assert "Traceback" not in "".join(process.communicate(timeout=30))
+    for program in (member, scheduler):
+        program.send(signal.SIGTERM)
+        program.ended()
+        assert "Traceback" not in program.said
 
 
 def test_without_dask_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
