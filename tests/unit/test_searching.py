@@ -15,7 +15,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import analysis
 from analysis.comparing.between_runs import compare
+from analysis.runs.load import joined
+from analysis.runs.struck import with_struck
 from pareto.checked_sweep import make_sweep
 from pareto.hosts.host import TestbedError
 from pareto.networks import networks_of
@@ -56,9 +59,15 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return folder, done.out
 
 
+def front(folder: Path) -> pd.DataFrame:
+    """As `front.csv`, but for the probabilities."""
+    known = joined([only_run(folder)])
+    return with_struck(analysis.front(known.trials, resamples=20), known.trials, known.struck)
+
+
 def best(folder: Path) -> pd.DataFrame:
-    front = pd.read_csv(only_run(folder) / "front.csv", keep_default_na=False)
-    return front[front["on_front"].astype(str) == "True"]
+    rows = front(folder)
+    return rows[rows["on_front"].eq(True)]
 
 
 def test_a_search_measures_a_part_and_says_how_each_cell_was_settled(whole: tuple[Path, str]) -> None:
@@ -68,13 +77,13 @@ def test_a_search_measures_a_part_and_says_how_each_cell_was_settled(whole: tupl
     assert physics
     assert not physics & rounds.keys()
     assert len(physics | rounds.keys()) == 2 * POINTS
-    front = pd.read_csv(only_run(folder) / "front.csv", keep_default_na=False)
-    assert set(front["settled"]) <= {"measured", "physics", "rounds"}
+    rows = pd.read_csv(only_run(folder) / "front.csv", keep_default_na=False)
+    assert set(rows["settled"]) <= {"measured", "physics", "rounds"}
     assert set(best(folder)["settled"]) == {"measured"}
     assert (best(folder)["rounds"].astype(int) >= 6).all()
     # A point where nothing crosses is one cell beside the front, whatever backends it was measured under.
     nothing = {str(POINTS - 1)} & {point for point, _ in rounds.keys() | physics}
-    assert len(front) == 2 * POINTS - len(nothing)
+    assert len(rows) == 2 * POINTS - len(nothing)
     (line,) = re.findall(r"16 cells: [^;]*; [^;]* all cells would take", " ".join(out.split()))
     assert f"{len(physics)} by physics" in line
     assert len(list((only_run(folder) / "profiles").iterdir())) == 1
@@ -82,7 +91,7 @@ def test_a_search_measures_a_part_and_says_how_each_cell_was_settled(whole: tupl
 
 def test_all_cells_give_the_same_front(whole: tuple[Path, str], tmp_path: Path) -> None:
     job = [word for word in JOB if word != "--search"]
-    assert command(*job, "--out", str(tmp_path / "out")).code == 0
+    assert measured(*job, "--out", str(tmp_path / "out")).code == 0
     assert not (only_run(tmp_path) / "struck.csv").exists()
     assert set(best(tmp_path)["point"]) == set(best(whole[0])["point"])
     words = " ".join(whole[1].split()).partition("all cells would take ")[2]
@@ -207,7 +216,7 @@ def test_profiles_are_learnt_once() -> None:
 def grown(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """A search at two networks to which rounds were added until it was sure, and what it printed."""
     folder = tmp_path_factory.mktemp("grown")
-    done = command(*JOB, *NOISY, "--out", str(folder / "out"), "--until", "4%", *world(folder))
+    done = measured(*JOB, *NOISY, "--out", str(folder / "out"), "--until", "4%", *world(folder))
     assert done.code == 0, done.err
     return folder, done.out
 
@@ -228,8 +237,8 @@ def test_rounds_are_added_until_what_is_left_is_sure(grown: tuple[Path, str]) ->
     assert added
     assert not {(row["netem"], *key(row)) for row in added if int(row["round"]) == last[row["netem"]]} & off
     assert "sure after" in out
-    front = pd.read_csv(only_run(folder) / "front.csv", keep_default_na=False)
-    least = front[front["settled"] == "measured"].groupby("netem")["rounds"].max()
+    rows = front(folder)
+    least = rows[rows["settled"] == "measured"].groupby("netem")["rounds"].max()
     assert dict(least) == last
 
 
@@ -324,7 +333,7 @@ CODECS = ("--codec", "none,int8,zstd", "--trials", "3")
 def coded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """A search over codecs, and what it printed."""
     folder = tmp_path_factory.mktemp("coded")
-    done = command(*JOB, *CODECS, *world(folder), "--out", str(folder / "out"))
+    done = measured(*JOB, *CODECS, *world(folder), "--out", str(folder / "out"))
     assert done.code == 0, done.err
     return folder, done.out
 
@@ -332,7 +341,7 @@ def coded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 def test_a_search_over_codecs_has_the_front_of_each_of_them(coded: tuple[Path, str], tmp_path: Path) -> None:
     folder, out = coded
     job = [word for word in JOB if word != "--search"]
-    every = command(*job, *CODECS, *world(tmp_path), "--out", str(tmp_path / "out"))
+    every = measured(*job, *CODECS, *world(tmp_path), "--out", str(tmp_path / "out"))
     assert every.code == 0, every.err
     cells = {(*key(row), row["codec"]) for row in read(tmp_path, "trials.csv")}
     settled = {(*key(row), row["codec"]) for row in read(folder, "trials.csv") + read(folder, "struck.csv")}
@@ -384,7 +393,7 @@ def by_engine(row: dict[str, str]) -> tuple[str, str, str]:
 def of_engines(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """A search over engines, and what it printed."""
     folder = tmp_path_factory.mktemp("engines")
-    done = command(*JOB, *ENGINES, "--trials", "3", *world(folder), "--out", str(folder / "out"))
+    done = measured(*JOB, *ENGINES, "--trials", "3", *world(folder), "--out", str(folder / "out"))
     assert done.code == 0, done.err
     return folder, done.out
 
@@ -394,7 +403,7 @@ def test_a_search_over_engines_has_the_front_of_each_of_them(
 ) -> None:
     folder, out = of_engines
     job = [word for word in JOB if word != "--search"]
-    every = command(*job, *ENGINES, "--trials", "3", *world(tmp_path), "--out", str(tmp_path / "out"))
+    every = measured(*job, *ENGINES, "--trials", "3", *world(tmp_path), "--out", str(tmp_path / "out"))
     assert every.code == 0, every.err
     struck, trials = read(folder, "struck.csv"), read(folder, "trials.csv")
     cells = set(map(by_engine, read(tmp_path, "trials.csv")))
@@ -423,10 +432,9 @@ def test_what_is_struck_off_of_one_engine_counts_of_another(of_engines: tuple[Pa
     }
     apart = {cell for cell in counts if any((*cell[:2], engine) in struck for engine in ("eager", "onnx"))}
     assert apart, "no cell is struck off of one engine alone"
-    front = pd.read_csv(only_run(folder) / "front.csv", keep_default_na=False)
     settled = {
         (str(row["point"]), row["backend"], row["setup"].removeprefix("simulated ")): row["settled"]
-        for row in front.to_dict("records")
+        for row in front(folder).to_dict("records")
     }
     assert {settled[cell] for cell in apart} == {"measured"}
 
