@@ -16,7 +16,7 @@ from pyroute2 import IPRoute, netns
 from tests.integration import short
 from tests.integration.test_sweep import exit_code, only_run, rows_in, sound
 from tests.less_than_root import needs_networks
-from tests.program import descendants, ended, started
+from tests.program import Ended, descendants, ended, started
 from tests.unit.own_codecs import ENTROPY, written
 
 pytestmark = [
@@ -29,19 +29,8 @@ pytestmark = [
 EDGE, SERVER = "198.19.127.1", "198.19.127.2"
 NET = Path(__file__).parents[1] / "faults" / "net.py"
 SWEEP = (
-    *(
-        "--model",
-        f"{NET}:build",
-        "--points",
-        "1",
-        "--only",
-        "--quick",
-        "--figures",
-        "none",
-        "--sample",
-        "off",
-    ),
-    *("--rtt-floor", "100ms", "--slowdown", "100", "--others", "100%"),
+    *("--model", f"{NET}:build", "--points", "1", "--only", "--quick", "--figures", "none"),
+    *("--sample", "off", "--rtt-floor", "100ms", "--slowdown", "100", "--others", "100%"),
 )
 """Without --tolerance: the cable's rate varies by more than half, and hardly matters."""
 DEADLINE_S = 240.0
@@ -98,29 +87,36 @@ def hears(process: Process, words: str) -> None:
     raise AssertionError(f"{words!r} not in {lines}")
 
 
-def connect(hosts: dict[str, str], out: Path, *options: str) -> Process:
-    token = ("--token-file", str(out.parent / "token"), "--out", str(out))
-    return on(hosts[EDGE], short.__name__, "connect", SERVER, *token, *SWEEP, *options)
+def driver(out: Path, *options: str) -> tuple[str, ...]:
+    """What is typed on the edge."""
+    return ("connect", SERVER, "--token-file", str(out.parent / "token"), "--out", str(out), *SWEEP, *options)
+
+
+def connected(hosts: dict[str, str], out: Path, *options: str) -> Ended:
+    """By this process, whose thread is there meanwhile."""
+    netns.pushns(hosts[EDGE])
+    try:
+        return short.command(*driver(out, *options))
+    finally:
+        netns.popns()
 
 
 def test_a_sweep_by_hand_after_one_that_was_killed(hosts: dict[str, str], tmp_path: Path) -> None:
     """Beside the first driver a second one is refused; then the first is killed, and a third has its turn."""
     own = written(tmp_path, ENTROPY)
     with serving(hosts, tmp_path, "--rpc", "--allow", str(own)) as server:
-        first = connect(hosts, tmp_path / "first", "--backend", "tcp")
+        first = on(hosts[EDGE], short.__name__, *driver(tmp_path / "first", "--backend", "tcp"))
         hears(server, "pareto.worker runs")
         workers = descendants(server.pid, "-m pareto.worker")
-        second = connect(hosts, tmp_path / "second", "--backend", "tcp")
-        _, err = second.communicate(timeout=DEADLINE_S)
-        assert (second.returncode, err.count("\n")) == (2, 1), err
-        assert f"another driver is there, at {EDGE}" in err
+        second = connected(hosts, tmp_path / "second", "--backend", "tcp")
+        assert (second.code, second.err.count("\n")) == (2, 1), second
+        assert f"another driver is there, at {EDGE}" in second.err
         first.kill()
         hears(server, "the driver")
         assert ended(workers)
-        third = connect(hosts, tmp_path / "third", "--codec", f"none,{own}:Entropy")
-        out, err = third.communicate(timeout=DEADLINE_S)
+        third = connected(hosts, tmp_path / "third", "--codec", f"none,{own}:Entropy")
         rows = rows_in(tmp_path / "third")
-        assert third.returncode == exit_code(rows), out + err
+        assert third.code == exit_code(rows), third
         assert Counter((row["point"], row["backend"], row["codec"]) for row in rows) == {
             ("1", backend, codec): 1 for backend in ("tcp", "rpc") for codec in ("none", "Entropy")
         }
@@ -128,7 +124,7 @@ def test_a_sweep_by_hand_after_one_that_was_killed(hosts: dict[str, str], tmp_pa
         assert {float(row["max_abs_error"]) for row in rows} == {0.0}, "the driver had computed the same"
         sent = {row["codec"]: float(row["wire_bytes"]) / float(row["payload_bytes"]) for row in rows}
         assert sent["none"] == 1 > 2 * sent["Entropy"]
-        assert "the link itself: round trip" in out
+        assert "the link itself: round trip" in third.out
         assert (only_run(tmp_path / "third") / "report.html").is_file()
         hears(server, "the driver left")
         server.send_signal(signal.SIGINT)
@@ -138,9 +134,9 @@ def test_a_sweep_by_hand_after_one_that_was_killed(hosts: dict[str, str], tmp_pa
 @pytest.mark.deep
 def test_who_serves_is_killed(hosts: dict[str, str], tmp_path: Path) -> None:
     with serving(hosts, tmp_path) as server:
-        driver = connect(hosts, tmp_path / "out", "--backend", "tcp")
+        process = on(hosts[EDGE], short.__name__, *driver(tmp_path / "out", "--backend", "tcp"))
         hears(server, "pareto.worker runs")
         workers = descendants(server.pid, "-m pareto.worker")
         server.kill()
         assert ended(workers)
-        driver.kill()
+        process.kill()

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from pareto.hosts.local.rights import OWN
+from pareto.hosts.local.rights import OWN, ROOT
 from tests import REPOSITORY
 from tests.integration.test_sweep import sound
 from tests.less_than_root import (
@@ -44,7 +44,7 @@ import time
 from pareto.hosts.local_testbed import open_local
 bed = open_local()
 bed.remotes["edge"].ship(b"weights", "blob")
-print("ready", flush=True)
+print(bed.facts["rights"], flush=True)
 time.sleep(600)
 """
 
@@ -65,7 +65,10 @@ def remains(folder: Path) -> list[str]:
     return [path.name for path in folder.parent.iterdir() if path.name.startswith("pareto")]
 
 
-@pytest.mark.parametrize(("who", "uid", "backends"), [(user, USER, ["rpc", "tcp"]), (container, 0, ["tcp"])])
+@pytest.mark.parametrize(
+    ("who", "uid", "backends"),
+    [(user, USER, ["rpc", "tcp"]), pytest.param(container, 0, ["tcp"], marks=pytest.mark.deep)],
+)
 def test_a_sweep(who: Callable[[], list[str]], uid: int, backends: list[str], folder: Path) -> None:
     job = ("--model", f"{folder}/net.py:build", "--netem", "10ms-100mbit", "--backend", ",".join(backends))
     few = ("--points", "1", "--only", "--quick", "--figures", "none", "--out", f"{folder}/out")
@@ -88,25 +91,28 @@ def test_a_sweep(who: Callable[[], list[str]], uid: int, backends: list[str], fo
     assert remains(folder) == []
 
 
-def test_the_capabilities_that_it_names_are_enough(folder: Path) -> None:
-    """With those that Docker gives, and without user namespaces."""
-    as_told = container(more=("net_admin", "sys_admin"))
+@pytest.mark.parametrize(("more", "rights"), [((), OWN), (("net_admin", "sys_admin"), ROOT)])
+def test_a_containers_root_has_a_testbed(more: tuple[str, ...], rights: str, folder: Path) -> None:
+    """With the capabilities that Docker gives, in a user namespace; with those that it names, without."""
     done = subprocess.run(
-        [*as_told, sys.executable, "-B", "-c", HOLD.replace("600", "0")],
+        [*container(more=more), sys.executable, "-B", "-c", HOLD.replace("time.sleep(600)", "bed.close()")],
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
         timeout=240,
         check=False,
     )
-    assert done.stdout == "ready\n", done.stderr
+    assert done.stdout == f"{rights}\n", done.stderr
+    assert remains(folder) == []
 
 
-@pytest.mark.parametrize("victim", ["driver", "unshare --user", "pareto.hosts.local"])
+@pytest.mark.parametrize(
+    "victim", ["driver", pytest.param("unshare --user", marks=pytest.mark.deep), "pareto.hosts.local"]
+)
 def test_all_ends_with_its_driver_and_with_its_builder_and_is_put_back(victim: str, folder: Path) -> None:
     process = started(*user(), sys.executable, "-B", "-c", HOLD)
     assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
+    assert process.stdout.readline() == f"{OWN}\n"
     family = descendants(process.pid)
     if victim == "driver":
         process.kill()

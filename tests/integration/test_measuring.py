@@ -1,11 +1,15 @@
-"""What a trial measures on a real testbed: the payload crosses, phases overlap, a wrong link is noticed."""
+"""What a trial measures on real parts, and what it notices: each payload crosses its link; another link than it says,
+another split and stale weights are never `ok`.
+
+A chain of three hosts in namespaces, with relays, workers and sockets. By how little something may be off and is still
+found: tests/unit/link/test_probe.py and tests/unit/test_trial.py on readings, tests/measure/test_tampering.py here.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,8 +26,9 @@ from pareto.messages import LoadModel
 from pareto.plan import Effort, Trial
 from pareto.prepare import Prepared, canonical, prepare
 from pareto.profile_files import load
+from pareto.sweep import Sweep
 from pareto.trial import TrialResult, stage_rows, trial_row
-from pareto.workers import Workers
+from pareto.workers import LOAD_TIMEOUT_S, Workers
 from tests.integration.test_sweep import sound
 from tests.less_than_root import needs_networks
 
@@ -33,54 +38,75 @@ pytestmark = [
     needs_networks,
 ]
 
-MODEL = "mobilenet_v2"
-BACKENDS = ("tcp", "tcp:4", "tcp:tls", "tcp:4:aes-gcm", "rpc", "rpc:basic")
-EFFORT = Effort(latency=(5, 0.3), throughput=(8, 0.3))
+NET = """
+from torch import nn
+
+input_shape = (3, 64, 64)
+
+
+def build():
+    steps = nn.Conv2d(3, 32, 10, stride=2), nn.Conv2d(32, 32, 2, stride=2)
+    return nn.Sequential(*(nn.Sequential(step, nn.ReLU()) for step in steps), nn.Flatten(), nn.Linear(6272, 10))
+"""
+LARGE, SMALL, LAST = 1, 2, 4
+PAYLOADS = {LARGE: 100_352, SMALL: 25_088}
+MIDDLE1 = f"{MIDDLE}1"
+CONNECTIONS = {
+    "tcp": [1],
+    "tcp:4": [4],
+    "tcp:tls": [1],
+    "tcp:4:aes-gcm": [4],
+    "rpc": [17, 18],
+    "rpc:basic": [2],
+}
+"""TensorPipe has a connection more, for what is no tensor; that it sends by 16 beside one another is its own choice."""
+EFFORT = Effort(latency=(5, 0.05), throughput=(8, 0.05))
+LINK, SLOW = load("5ms-50mbit"), load("10ms-20mbit")
 BUSY = probe.Tolerance(rtt_floor_s=0.015, rate_fraction=0.3)
 """Also where other programs keep this machine from its work."""
-SWEEP = canonical(make_sweep({"model": MODEL, "netem": "none"}))
 
 
 @pytest.fixture(scope="module")
-def prepared() -> Prepared:
-    return prepare(MODEL, SWEEP)
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
+    """Of a model that costs next to nothing."""
+    file = tmp_path_factory.mktemp("model") / "quick.py"
+    file.write_text(NET)
+    return canonical(make_sweep({"model": f"{file}:build", "netem": "none"}))
 
 
-def workers_of(prepared: Prepared, hosts: int) -> Iterator[Workers]:
-    with (
-        closing(open_local(hosts=hosts)) as bed,
-        closing(Workers(bed, {MODEL: prepared}, BACKENDS)) as workers,
-    ):
-        workers.start()
-        yield workers
+@pytest.fixture(scope="module")
+def prepared(sweep: Sweep) -> Prepared:
+    made = prepare(sweep.models[0], sweep)
+    assert {cut: made.facts.points[cut][1] for cut in PAYLOADS} == PAYLOADS
+    return made
 
 
 @pytest.fixture(scope="module")
 def workers(prepared: Prepared) -> Iterator[Workers]:
-    yield from workers_of(prepared, 2)
+    models = {prepared.name: prepared}
+    with closing(open_local(hosts=3)) as bed, closing(Workers(bed, models, tuple(CONNECTIONS))) as workers:
+        workers.start()
+        yield workers
 
 
-@pytest.fixture(scope="module")
-def chain(prepared: Prepared) -> Iterator[Workers]:
-    yield from workers_of(prepared, 3)
-
-
-def cell(prepared: Prepared, backend: str, netem: str, *cuts: int) -> Cell:
+def cell(prepared: Prepared, backend: str, *cuts: int, network: tuple[Profile, ...] = (LINK, SLOW)) -> Cell:
     name = "+".join(prepared.facts.points[cut][0] for cut in cuts)
-    return Cell(MODEL, cuts, name, backend, netem, 1)
+    return Cell(prepared.name, cuts, name, backend, "+".join(each.name for each in network), 1)
 
 
 def measure(
     workers: Workers,
     it: Cell,
-    *network: Profile,
+    network: tuple[Profile, ...] = (LINK, SLOW),
+    *,
     meanwhile: Callable[[], object] = lambda: None,
-    effort: Effort = EFFORT,
+    done: Cell | None = None,
 ) -> tuple[TrialResult, dict[str, Any]]:
-    """What each host's worker says of a trial, and the row it makes. `meanwhile` is called before the trial."""
+    """What each host's worker says of a trial, and the row it makes, the links probed before and after as the runner
+    does. `meanwhile` is called before all of it. `done`: the cell that is really measured."""
 
     def probed() -> list[probe.Probed]:
-        """As the runner does, once more where a reading is off."""
+        """Once more where a reading is off."""
         readings = []
         for link, profile in zip(workers.links, network, strict=True):
             reading, _ = workers.probed(link, profile, BUSY)
@@ -88,18 +114,19 @@ def measure(
         return readings
 
     workers.ready(it, network)
-    before = probed()
     meanwhile()
-    result = workers.trial(Trial(it, 1, 0.2, 5.0, effort), network)
-    assert isinstance(result, TrialResult)
+    before = probed()
+    result = workers.trial(Trial(done or it, 1, 0.2, 5.0, EFFORT), network)
     names = [link.name for link in workers.links]
     probes = dict(zip(names, zip(before, probed(), strict=True), strict=True))
-    return result, trial_row(it, workers.crossings(it, network), result, probes, slowed=100.0, others=1.0)
+    row = trial_row(it, workers.crossings(it, network), result, probes, slowed=100.0, others=1.0)
+    return result, row  # type: ignore[return-value]
 
 
-def measured(workers: Workers, it: Cell, *network: Profile) -> tuple[TrialResult, dict[str, Any]]:
+def measured(workers: Workers, it: Cell) -> tuple[TrialResult, dict[str, Any]]:
     """A trial in which nothing was wrong but what else keeps this machine busy."""
-    result, row = measure(workers, it, *network)
+    result, row = measure(workers, it)
+    assert isinstance(result, TrialResult)
     assert sound(row), row["reason"]
     assert row["max_abs_error"] <= 1e-3
     return result, row
@@ -113,77 +140,48 @@ def sent_once(result: TrialResult, role: str) -> int:
     return usage.sent_bytes - usage.retransmits * PACKET_BYTES
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_the_payload_crosses_the_link(workers: Workers, prepared: Prepared, backend: str) -> None:
+@pytest.mark.parametrize("backend", CONNECTIONS)
+def test_each_payload_crosses_its_own_link(workers: Workers, prepared: Prepared, backend: str) -> None:
     """By the interface's own counters: TensorPipe would rather go through memory where both ends share a machine."""
-    profile = load("5ms-50mbit")
-    result, row = measured(workers, cell(prepared, backend, profile.name, 5), profile)
+    it = cell(prepared, backend, LARGE, SMALL)
+    result, row = measured(workers, it)
     requests = row["latency_requests"] + row["throughput_requests"]
-    payload = prepared.facts.points[5][1]
-    assert result.edge.payload_bytes == payload == 100_352
-    assert requests * payload <= result.edge.sent_bytes
-    assert sent_once(result, EDGE) < 1.15 * requests * payload
-    assert row["latency_s"] >= row["latency_bound_s"] > payload * 8 / 50e6 + 0.005
-    # TensorPipe has a connection more, for what is no tensor; that it sends by 16 beside one another is its own choice.
-    connections = {"tcp": [1], "tcp:4": [4], "rpc": [17, 18], "rpc:basic": [2]}
-    connections |= {"tcp:tls": [1], "tcp:4:aes-gcm": [4]}
-    assert row["tcp_connections"] in connections[backend]
-
-
-@pytest.mark.parametrize("backend", ["tcp", "rpc"])
-def test_a_chain_of_three_hosts_sends_each_payload_over_its_own_link(
-    chain: Workers, prepared: Prepared, backend: str
-) -> None:
-    network = load("5ms-50mbit"), load("10ms-20mbit")
-    it = cell(prepared, backend, "5ms-50mbit+10ms-20mbit", 5, 13)
-    result, row = measured(chain, it, *network)
-    requests = row["latency_requests"] + row["throughput_requests"]
-    payloads = [prepared.facts.points[cut][1] for cut in it.cuts]
-    for role, payload in zip((EDGE, f"{MIDDLE}1"), payloads, strict=True):
+    more = {EDGE: (1.15, 0), MIDDLE1: (1.2, 20_000)}
+    for (role, (share, once)), payload in zip(more.items(), PAYLOADS.values(), strict=True):
         assert requests * payload <= result.hosts[role].usage.sent_bytes
-        assert sent_once(result, role) < 1.2 * requests * payload + 20_000
+        assert sent_once(result, role) < share * requests * payload + once
+    assert result.edge.payload_bytes == PAYLOADS[LARGE]
     parts = [row[name] for name in ("edge_s", "middle_s", "server_s", "network_s", "serialize_s")]
     assert all(part > 0 for part in parts)
-    assert (
-        row["latency_s"] >= row["latency_bound_s"] > 0.015 + payloads[0] * 8 / 50e6 + payloads[1] * 8 / 20e6
-    )
-    for each in stage_rows(it, chain.crossings(it, network), result, {}):
+    crossing_s = PAYLOADS[LARGE] * 8 / 50e6 + PAYLOADS[SMALL] * 8 / 20e6
+    assert row["latency_s"] >= row["latency_bound_s"] > 0.015 + crossing_s
+    assert row["tcp_connections"] in CONNECTIONS[backend]
+    for each in stage_rows(it, workers.crossings(it, (LINK, SLOW)), result, {}):
         assert 0 < each["utilization"] <= 1
         assert each["bubble_s"] >= 0
 
 
-def test_a_chain_may_end_in_the_middle_and_its_middle_may_have_nothing_to_do(
-    chain: Workers, prepared: Prepared
+@pytest.mark.parametrize(
+    ("cuts", "taking_part"), [((SMALL, LAST), 2), ((SMALL, SMALL), 3), ((LAST, LAST), 1)]
+)
+def test_a_chain_may_end_early_and_its_middle_may_have_nothing_to_do(
+    workers: Workers, prepared: Prepared, cuts: tuple[int, int], taking_part: int
 ) -> None:
-    network = (load("5ms-50mbit"),) * 2
-    last = len(prepared.facts.points) - 1
-    for cuts, taking_part in {(10, last): 2, (10, 10): 3, (last, last): 1}.items():
-        result, row = measured(chain, cell(prepared, "rpc", "5ms-50mbit", *cuts), *network)
-        assert len(result.edge.stages_s) == taking_part - 1
-        assert (row["server_s"] is None) == (taking_part < 3)
-        assert (result.hosts[SERVER].weights_bytes == 0) == (taking_part < 3)
-
-
-def test_a_link_that_is_not_what_the_profile_says_makes_the_trial_invalid(
-    workers: Workers, prepared: Prepared
-) -> None:
-    asked, real = load("5ms-50mbit"), load("25ms-50mbit")
-    it = cell(prepared, "tcp", asked.name, 16)
-    shaper = workers.links[0].shaper
-    try:  # somebody else's hand on the link
-        _, row = measure(workers, it, asked, meanwhile=lambda: shaper.apply(real))
-    finally:
-        shaper.apply(asked)
-    assert row["status"] == "invalid"
-    assert "RTT" in row["reason"]
+    result, row = measured(workers, cell(prepared, "rpc", *cuts))
+    assert len(result.edge.stages_s) == taking_part - 1
+    assert (row["server_s"] is None) == (taking_part < 3)
+    assert (result.hosts[SERVER].weights_bytes == 0) == (taking_part < 3)
+    if taking_part == 1:
+        assert (result.edge.payload_bytes, result.edge.result_bytes, result.edge.tcp) == (0, 0, None)
 
 
 @pytest.mark.parametrize("backend", ["tcp:4", "rpc"])
 def test_what_tcp_had_to_send_again_is_told(workers: Workers, prepared: Prepared, backend: str) -> None:
-    """A thousand packets, of which one in fifty is lost, by a seed."""
-    profile, link = load("5ms-50mbit-2%"), workers.links[0]
-    it = cell(prepared, backend, profile.name, 5)
-    result, row = measure(workers, it, profile, meanwhile=lambda: link.shaper.seed(7))
+    """Hundreds of packets, of which one in fifty is lost, by a seed."""
+    network = load("5ms-50mbit-2%"), LINK
+    shaper = workers.links[0].shaper
+    it = cell(prepared, backend, LARGE, SMALL, network=network)
+    result, row = measure(workers, it, network, meanwhile=lambda: shaper.seed(7))
     assert row["tcp_retransmits"] > 0
     assert row["retransmits"] > 0  # the host's own count
     assert row["congestion"] == workers._testbed.facts["congestion_control"]
@@ -191,24 +189,80 @@ def test_what_tcp_had_to_send_again_is_told(workers: Workers, prepared: Prepared
     assert result.edge.tcp.tcp_cwnd_packets > 0
 
 
-def test_all_on_the_edge_sends_nothing(workers: Workers, prepared: Prepared) -> None:
-    profile = load("5ms-50mbit")
-    last = len(prepared.facts.points) - 1
-    result, row = measured(workers, cell(prepared, "rpc", profile.name, last), profile)
-    assert (result.edge.payload_bytes, result.edge.result_bytes) == (0, 0)
-    assert row["server_s"] is None
-    assert result.edge.tcp is None
+# What is not so
 
 
-def test_other_weights_on_a_host_are_refused(workers: Workers, prepared: Prepared, tmp_path: Path) -> None:
+def test_a_link_that_is_later_than_it_says(workers: Workers, prepared: Prepared) -> None:
+    """However disturbed the machine is: no echo is early, and 25 ms are none of 5."""
+    shaper = workers.links[0].shaper
+    real = load("25ms-50mbit")
+    try:  # somebody else's hand on the link
+        _, row = measure(workers, cell(prepared, "tcp", LARGE, SMALL), meanwhile=lambda: shaper.apply(real))
+    finally:
+        shaper.apply(LINK)
+    assert row["status"] == "invalid"
+    for when in ("before", "after"):
+        assert f"off {when} the trial: RTT" in row["reason"]
+
+
+@pytest.mark.parametrize("backend", ["tcp", "rpc"])
+def test_a_smaller_tensor_sent_than_the_cut_says(workers: Workers, prepared: Prepared, backend: str) -> None:
+    """A later cut's, so that the results are right: the interfaces' counters know what crossed."""
+    said, done = (cell(prepared, backend, cut, cut) for cut in (LARGE, SMALL))
+    _, row = measure(workers, said, done=done)
+    assert row["max_abs_error"] <= 1e-3
+    assert row["status"] == "invalid"
+    assert "data interface sent" in row["reason"]
+
+
+@pytest.fixture(scope="module")
+def stale(sweep: Sweep) -> Prepared:
+    return prepare(sweep.models[0], sweep.model_copy(update={"seed": sweep.seed + 1}))
+
+
+@contextmanager
+def stale_on(workers: Workers, prepared: Prepared, stale: Prepared, *roles: str) -> Iterator[None]:
+    """Another seed's weights, whole and with their own digest, beside the inputs and results of now."""
+    for role in roles:
+        remote = workers._testbed.remotes[role]
+        digest = stale.weights.digest
+        path = remote.ship(stale.weights.path, f"{digest}.safetensors")
+        data = [remote.ship(each.path, f"{each.digest}.safetensors") for each in prepared.data.values()]
+        request = LoadModel(asdict(stale.recipe), {path: digest}, digest, data if role == EDGE else [])
+        workers._sessions[role].ask(request, LOAD_TIMEOUT_S)
+    try:
+        yield
+    finally:
+        workers._model = workers._network = None  # loaded and connected anew
+
+
+@pytest.mark.parametrize("backend", ["tcp", pytest.param("rpc", marks=pytest.mark.deep)])
+def test_stale_weights_on_the_server(
+    workers: Workers, prepared: Prepared, stale: Prepared, backend: str
+) -> None:
+    """The two ends say which weights they have before anything is measured."""
+    it = cell(prepared, backend, LARGE, SMALL)
+    workers.ready(it, (LINK, SLOW))
+    with (
+        stale_on(workers, prepared, stale, SERVER),
+        pytest.raises(SessionError, match="another model"),
+    ):
+        measure(workers, it)
+
+
+def test_stale_weights_on_all_hosts(workers: Workers, prepared: Prepared, stale: Prepared) -> None:
+    """All agree, and their results are not the whole model's."""
+    it = cell(prepared, "tcp", LARGE, SMALL)
+    workers.ready(it, (LINK, SLOW))
+    with stale_on(workers, prepared, stale, EDGE, MIDDLE1, SERVER):
+        _, row = measure(workers, it)
+    assert row["status"] == "invalid"
+    assert "output differs" in row["reason"]
+
+
+def test_other_weights_on_a_host_are_refused(workers: Workers, prepared: Prepared, stale: Prepared) -> None:
     """What arrives must be what was sent, by its digest."""
-    damaged = tmp_path / "weights"
-    content = bytearray(prepared.weights.path.read_bytes())
-    content[-1] ^= 1
-    damaged.write_bytes(content)
-    remote = workers._testbed.remotes["edge"]
-    path = remote.ship(damaged, "damaged.safetensors")
+    path = workers._testbed.remotes[EDGE].ship(stale.weights.path, "damaged.safetensors")
+    digest = prepared.weights.digest
     with pytest.raises(SessionError, match="arrived damaged"):
-        workers._sessions["edge"].ask(
-            LoadModel(asdict(prepared.recipe), {path: prepared.weights.digest}, prepared.weights.digest, [])
-        )
+        workers._sessions[EDGE].ask(LoadModel(asdict(prepared.recipe), {path: digest}, digest, []))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -10,8 +11,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from analysis import model_profile
+from analysis.model_profile import ModelProfile, read
 from pareto import backend_costs, model_profiles
+from tests.integration import short
 from tests.less_than_root import needs_networks
 from tests.program import LENIENT, command, pareto
 from tests.unit.simulated.worlds import MODEL, POINTS
@@ -22,6 +24,17 @@ pytestmark = [
     needs_networks,
     pytest.mark.usefixtures("nothing_left"),
 ]
+
+WIDE = """
+from torch import nn
+
+input_shape = (3, 32, 32)
+
+
+def build():
+    steps = (nn.Sequential(nn.Conv2d(width, 16, 3, padding=1), nn.ReLU()) for width in (3, 16, 16))
+    return nn.Sequential(*steps, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 10))
+"""
 
 
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,6 +47,23 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backend_costs, "STREAM_ROUNDS", 1)
 
 
+def is_whole(made: ModelProfile, roles: tuple[str, ...], units: int) -> None:
+    """Each device has its times, and each link its backends."""
+    assert made.roles == roles
+    for times in made.times:
+        assert len(times.median_s) == units
+        assert (times.median_s > 0).all()
+        assert (times.least_s <= times.median_s * 1.001).all()
+        assert times.outside_s > 0
+        assert made.hosts[times.role]["peak_flops"] > 1e8
+        assert made.hosts[times.role]["peak_bytes_s"] > 1e7
+    costs = {(cost.link, cost.backend): cost for cost in made.backends}
+    links = map("-".join, itertools.pairwise(roles))
+    assert costs.keys() == {(link, backend) for link in links for backend in ("tcp", "rpc")}
+    assert all(cost.fixed_s > 0 for cost in costs.values())
+
+
+@pytest.mark.deep
 def test_a_chain_is_profiled_and_not_a_second_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     quick(monkeypatch)
     out, trace = tmp_path / "kept", tmp_path / "trace.json"
@@ -43,37 +73,28 @@ def test_a_chain_is_profiled_and_not_a_second_time(tmp_path: Path, monkeypatch: 
     (folder,) = out.iterdir()
     assert (folder / "units.pdf").exists()
     assert (folder / "roofline.png").exists()
-    made = model_profile.read(folder)
-    assert made.roles == ("edge", "middle1", "server")
+    made = read(folder)
     assert made.batch_sizes == (1, 2)
-    for times in made.times:
-        assert len(times.median_s) == POINTS - 1
-        assert (times.median_s > 0).all()
-        assert (times.least_s <= times.median_s * 1.001).all()
-        assert times.outside_s > 0
-        assert made.hosts[times.role]["peak_flops"] > 1e8
-        assert made.hosts[times.role]["peak_bytes_s"] > 1e7
-    costs = {(cost.link, cost.backend): cost for cost in made.backends}
-    links = ("edge-middle1", "middle1-server")
-    assert costs.keys() == {(link, backend) for link in links for backend in ("tcp", "rpc")}
-    assert all(cost.fixed_s > 0 for cost in costs.values())
+    is_whole(made, ("edge", "middle1", "server"), POINTS - 1)
     rows = [event for event in json.loads(trace.read_text())["traceEvents"] if event["name"] == "thread_name"]
     assert len(rows) == len(made.times)
 
     again = command(*typed)
     assert again.code == 0, again
     assert "is used" in again.out
-    assert model_profile.read(folder).made_at == made.made_at
+    assert read(folder).made_at == made.made_at
 
 
 def test_a_search_profiles_the_model_on_its_own_testbed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At 10 Mbit/s physics strikes off cuts of SqueezeNet, whose early tensors are larger than its image."""
+    """At 10 Mbit/s physics strikes off cuts of a network whose early tensors are larger than its image."""
     quick(monkeypatch)
-    job = ("--model", "squeezenet1_1", "--netem", "20ms-10mbit", "--trials", "1", "--quick", "--search")
-    done = command("run", *job, "--figures", "none", *LENIENT, "--out", str(tmp_path))
-    (run,) = (path.parent for path in tmp_path.glob("*/trials.csv"))
+    (tmp_path / "wide.py").write_text(WIDE)
+    model, out = ("--model", f"{tmp_path}/wide.py:build"), tmp_path / "out"
+    job = (*model, "--netem", "20ms-10mbit", "--trials", "1", "--quick", "--search")
+    done = short.command("run", *job, "--figures", "none", *LENIENT, "--out", str(out))
+    (run,) = (path.parent for path in out.glob("*/trials.csv"))
     trials, struck, front = (pd.read_csv(run / f"{table}.csv") for table in ("trials", "struck", "front"))
     assert done.code == int((trials["status"] != "ok").any()), done
     assert "failed" not in set(trials["status"])
@@ -89,19 +110,16 @@ def test_a_search_profiles_the_model_on_its_own_testbed(
     (session,) = json.loads((run / "manifest.json").read_text())["sessions"]
     assert session["profiling_s"] > 0
     (profile,) = (run / "profiles").iterdir()
-    assert model_profile.read(profile).roles == ("edge", "server")
+    is_whole(read(profile), ("edge", "server"), int(trials["point"].max()))
 
-    again = command("run", "--resume", str(run), "--figures", "none")
+    again = command("run", "--resume", str(run), *model, "--figures", "none")
     assert again.code == done.code, again
     assert len(pd.read_csv(run / "trials.csv")) == len(trials)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
-    "job",
-    [
-        pytest.param(("profile", "squeezenet1_1"), marks=pytest.mark.deep),
-        ("run", "--model", "squeezenet1_1", "--search"),
-    ],
+    "job", [("profile", "squeezenet1_1"), ("run", "--model", "squeezenet1_1", "--search")]
 )
 def test_ctrl_c_leaves_no_profile(tmp_path: Path, job: tuple[str, ...]) -> None:
     process = pareto(*job, "--out", str(tmp_path / "kept"))
