@@ -138,29 +138,40 @@ def pooled(rows: pd.DataFrame, trials: pd.DataFrame | None = None) -> pd.DataFra
         return rows
     rows, is_control = rows.reset_index(drop=True), is_control.to_numpy()
     kept = rows[is_control]
-    round_ = kept.groupby(
-        [name for name in _OF_ROUND if name in kept], dropna=False, observed=True, sort=False
-    ).ngroup()
+    of_round = [name for name in _OF_ROUND if name in kept]
+    round_ = kept.groupby(of_round, dropna=False, observed=True, sort=False).ngroup()
     is_ok = stands(kept) if "status" in kept else pd.Series(True, index=kept.index)
-    counted = kept[is_ok | ~is_ok.groupby(round_).transform("any")]
-    groups = counted.groupby(round_.loc[counted.index], sort=False)
-    one = groups.head(1).copy()
-    in_order = round_.loc[one.index]
-    figures = [name for name in kept.select_dtypes("number") if name not in _OF_ROUND]
+    counted = round_[is_ok | ~is_ok.groupby(round_).transform("any")]
+    first = counted[~counted.duplicated()]
+    # A run leaves most columns empty, and so they stay.
+    numbers = kept.select_dtypes("number")
+    figures = [name for name in numbers.columns[numbers.notna().any()] if name not in _OF_ROUND]
     sums = [name for name in figures if name in _SUMS]
-    one[figures] = groups[figures].mean().loc[in_order].to_numpy()
-    one[sums] = groups[sums].sum(min_count=1).loc[in_order].to_numpy()
-    if isinstance(rows["backend"].dtype, pd.CategoricalDtype):
-        rows["backend"] = rows["backend"].astype("str")
-    one["backend"] = NONE
-    one = one.astype(rows.dtypes)
+    groups = kept.loc[counted.index, figures].groupby(counted, sort=False)
+    means = groups.mean()
+    means[sums] = groups[sums].sum(min_count=1)
+    made = {name: means[name].loc[first].to_numpy() for name in figures} | {"backend": NONE}
     if "status" in kept:
-        numbers = is_ok.groupby(round_, sort=False).agg(["size", "sum"]).loc[in_order]
-        one["controls"], one["controls_valid"] = numbers["size"].to_numpy(), numbers["sum"].to_numpy()
-        figures_of = [stands(kept, figure).groupby(round_).any().loc[in_order] for figure in STANDS]
-        one["status"] = np.where(one["controls_valid"] > 0, statuses(*figures_of), one["status"])
-    both: pd.DataFrame = pd.concat([rows[~is_control], one]).sort_index()
-    return both.reset_index(drop=True)
+        valid = is_ok.groupby(round_, sort=False)
+        made["controls"], made["controls_valid"] = (
+            counts.loc[first].to_numpy() for counts in (valid.size(), valid.sum())
+        )
+        figures_of = [stands(kept, figure).groupby(round_).any().loc[first] for figure in STANDS]
+        made["status"] = np.where(
+            made["controls_valid"] > 0, statuses(*figures_of), kept.loc[first.index, "status"]
+        )
+    stays = ~is_control
+    stays[first.index] = True
+    one = rows[stays].reset_index(drop=True)
+    is_made = is_control[stays]
+    columns = {}
+    for name, values in made.items():
+        old = one[name] if name in one else pd.Series(np.nan, index=one.index)
+        dtype = "str" if isinstance(old.dtype, pd.CategoricalDtype) else old.dtype
+        of_all = old.astype(dtype).to_numpy(copy=True)
+        of_all[is_made] = values
+        columns[name] = pd.Series(of_all, dtype=dtype)
+    return one.assign(**columns)
 
 
 def controls(rows: pd.DataFrame, trials: pd.DataFrame | None = None) -> pd.Series:

@@ -271,7 +271,8 @@ def _again(first: pd.DataFrame, other: pd.DataFrame) -> int:
 def _cells(trials: pd.DataFrame) -> pd.DataFrame:
     """One row a cell, points by their cuts: `point_name`, and under `valid` how many of its trials count."""
     grouped = trials.assign(valid=stands(trials)).groupby(CELL, dropna=False, observed=True)
-    return sorted_cells(grouped.agg(point_name=("point_name", "max"), valid=("valid", "sum")).reset_index())
+    made = {"point_name": grouped["point_name"].max(), "valid": grouped["valid"].sum()}
+    return sorted_cells(pd.DataFrame(made).reset_index())
 
 
 def _both(first: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:

@@ -116,16 +116,16 @@ def _of_model(rows: pd.DataFrame, is_same: pd.Series) -> pd.DataFrame:
         same=is_same[measured.index],
         marks=marks.astype(object).fillna("").astype("str"),
     ).groupby(["codec", "point"], dropna=False, observed=True)
-    of_place = places.agg(
-        hits=("hits", "sum"),
-        weights=("weights", "sum"),
-        mean=(of, "mean"),
-        images=("images", "max"),
-        agreement=("agreement", "mean"),
-        same=("same", "all"),
-        marks=("marks", "first"),
-        texts=("marks", "nunique"),
-    )
+    of_place = {
+        "hits": places["hits"].sum(),
+        "weights": places["weights"].sum(),
+        "mean": places[of].mean(),
+        "images": places["images"].max(),
+        "agreement": places["agreement"].mean(),
+        "same": places["same"].all(),
+        "marks": places["marks"].first(),
+        "texts": places["marks"].nunique(),
+    }
     # Images count one by one only where all cells of a place mark the same.
     texts = of_place["marks"].where(of_place["texts"] == 1, "").tolist()
     # Not counted, they weigh alike.
