@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import onnx_ir
@@ -21,6 +22,7 @@ import onnxruntime
 import torch
 from onnxscript import optimizer
 from torch import Tensor
+from torch.onnx._internal.exporter import _registration
 
 from partitions.engines.base import EngineError, Ranges, Run, one_example, reason
 from partitions.graph import named_tensors
@@ -30,6 +32,11 @@ PROVIDERS = ["CPUExecutionProvider"]
 ON_GPU = "CUDAExecutionProvider"
 SMALL_BYTES = 1 << 12
 """A constant up to this size may be folded into another one, which the graph then keeps."""
+
+# What each operation is translated into: the exporter would find it anew at each call, which takes a second.
+_registration.ONNXRegistry.from_torchlib = staticmethod(  # type: ignore[method-assign]
+    cache(_registration.ONNXRegistry.from_torchlib)
+)
 
 
 @dataclass(frozen=True)

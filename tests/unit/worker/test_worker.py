@@ -302,7 +302,7 @@ def test_a_quantised_stage_computes_what_the_driver_foresees_and_keeps_no_other_
 ) -> None:
     engine, (data,) = "edge=onnx:int8", loading["data"]
     tensors = load_file(data)
-    model = partitioned.load(RECIPE, weights.make(MODEL, "seeded", 3, tmp_path).path)
+    model = partitioned.load(RECIPE, Path(*loading["weights"]))
     foreseen = coding.expected(model, tensors, [(LAST,)], [parse("none")], engines=[engines.parse(engine)])
     save_file({**tensors, **foreseen.references}, tmp_path / "data")
     worker = Worker(device.named("cpu"))
