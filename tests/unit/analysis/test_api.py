@@ -55,6 +55,7 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
         analysis.laod  # noqa: B018
 
 
+@pytest.mark.deep
 def test_examples_in_docstrings_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     if not EXAMPLE.exists():
         pytest.skip("results/example is not there")

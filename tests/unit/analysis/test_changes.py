@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from analysis.comparing.changes import changes
 from analysis.runs.load import load
 from pareto.errors import UserError
-from tests.unit.analysis.test_between_runs import at, compared, measured, scaled
+from tests.unit.analysis.test_between_runs import Rows, at, compared, measured, scaled
 from tests.unit.example_run import with_energy, write
+
+
+def changed(folder: Path, a: Rows, b: Rows, **options: Any) -> pd.DataFrame:
+    return changes(load([write(folder / "a", a)]), load([write(folder / "b", b)]), **options)
 
 
 def test_a_point_enters_and_another_leaves(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
@@ -38,7 +44,7 @@ def test_what_may_be_chance_is_said_to_be(tmp_path: Path) -> None:
         )
         for row in (*a, *b):
             row |= {"latency_s": rng.normal(0.2, 0.01), "throughput_ips": rng.normal(10, 0.5)}
-        front = compared(tmp_path / str(number), a, b).fronts.iloc[0]
+        front = changed(tmp_path / str(number), a, b).iloc[0]
         assert front["enter"] == front["leave"] == ""
         seen |= {column for column in ("may_enter", "may_leave") if front[column]}
         if len(seen) == 2:
@@ -48,7 +54,7 @@ def test_what_may_be_chance_is_said_to_be(tmp_path: Path) -> None:
 
 def test_one_reference_for_both_and_a_ratio_that_follows_from_it(tmp_path: Path) -> None:
     a, b = at(measured("a", seed=1), 13), at(scaled(measured("b", seed=2), throughput_ips=2), 13)
-    front = compared(tmp_path, a, b).fronts.iloc[0]
+    front = changed(tmp_path, a, b).iloc[0]
     medians = [
         np.median([[row["latency_s"], row["throughput_ips"]] for row in rows], axis=0) for rows in (a, b)
     ]
@@ -87,7 +93,7 @@ def test_resamples_without_a_feasible_point_leave_no_interval(
     assert np.isnan([front["ratio_low"], front["ratio_high"]]).all()
     assert front["note"] == snapshot
     assert f"({front['note']})" in found.sentences[0]
-    always = compared(tmp_path / "always", a, b, where=f"latency_s < {10 * limit_s}").fronts.iloc[0]
+    always = changed(tmp_path / "always", a, b, where=f"latency_s < {10 * limit_s}").iloc[0]
     assert always["ratio_low"] < always["ratio_high"]
 
 
@@ -97,16 +103,16 @@ def test_objectives_and_constraint(tmp_path: Path, snapshot: SnapshotAssertion) 
     assert found.fronts["objectives"].eq("latency, payload").all()
     assert "tcp 21" not in "; ".join(found.fronts.iloc[0][["stay", "may_stay", "may_leave", "leave"]])
     energy = [with_energy(rows, server=False) for rows in (a, b)]
-    joules = compared(tmp_path / "energy", *energy, objectives=("latency", "energy")).fronts.iloc[0]
+    joules = changed(tmp_path / "energy", *energy, objectives=("latency", "energy")).iloc[0]
     assert "energy" in joules["reference"]
     assert 0.5 < joules["ratio_low"] < 1 < joules["ratio_high"] < 2
     few_a, few_b = at(a, 3, 21), at(b, 3, 21)
     few_j = with_energy(few_a), with_energy(few_b, server=False)
-    devices = compared(tmp_path / "devices", *few_j, objectives=("latency", "energy")).fronts
+    devices = changed(tmp_path / "devices", *few_j, objectives=("latency", "energy"))
     assert devices["hypervolume_ratio"].isna().all()
-    nothing = compared(tmp_path / "none", few_a, few_b, where="latency_s < 1us").fronts
-    edge_only = compared(tmp_path / "zero", at(a, 21), at(b, 21), objectives=("latency", "payload")).fronts
+    nothing = changed(tmp_path / "none", few_a, few_b, where="latency_s < 1us")
+    edge_only = changed(tmp_path / "zero", at(a, 21), at(b, 21), objectives=("latency", "payload"))
     assert [front["note"].unique().tolist() for front in (devices, nothing, edge_only)] == snapshot
     for wrong in ({"objectives": ("latency", "speed")}, {"where": "latency_s <"}):
         with pytest.raises(UserError):
-            compared(tmp_path / "wrong", few_a, few_b, **wrong)
+            changed(tmp_path / "wrong", few_a, few_b, **wrong)

@@ -34,6 +34,8 @@ from tests.unit.example_run import trials, write
 Reports = Callable[[str], Reported]
 PAGE = ("backends", "one", "chain", "codecs")
 """Runs that are drawn as wide as a page, so that with the others each figure is drawn in both widths."""
+SHOWN = (*PAGE, "engines")
+"""Runs that have a figure of every kind together."""
 
 
 @cache
@@ -41,7 +43,9 @@ def example() -> pd.DataFrame:
     return figures.example()
 
 
-@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize(
+    "run", [pytest.param(run, marks=[] if run in SHOWN else pytest.mark.deep) for run in RUNS]
+)
 def test_every_figure_is_whole_legible_and_says_what_it_shows(
     reported: Reports, run: str, snapshot: SnapshotAssertion
 ) -> None:
@@ -61,6 +65,7 @@ def test_every_figure_is_whole_legible_and_says_what_it_shows(
     assert {"names": " ".join(sorted(made.drawings)), "in most captions": sorted(usual), **told} == snapshot
 
 
+@pytest.mark.deep
 def test_the_same_run_is_drawn_the_same(reported: Reports, tmp_path: Path) -> None:
     again = Reported.made("few", tmp_path / "few").drawings
     for name, drawing in reported("few").drawings.items():

@@ -291,6 +291,7 @@ def test_nothing_measured_yet(usual: Read, tmp_path: Path, snapshot: SnapshotAss
     assert "figure" not in seen.texts
 
 
+@pytest.mark.deep
 def test_a_million_trials_stay_small(plain: Findings, tmp_path: Path) -> None:
     count = 1_000_000
     needed = plain.trials[[*TRIAL, "status", "reason"]]
@@ -319,6 +320,7 @@ def test_many_points_leave_out_what_is_on_no_front(tmp_path: Path, monkeypatch: 
     assert "2 of 3 conditions" in read(found, tmp_path).text
 
 
+@pytest.mark.deep
 def test_most_points_fit_five_megabytes(plain: Findings, tmp_path: Path) -> None:
     many = plain.front.iloc[np.arange(page_fronts.MOST_CELLS) % len(plain.front)].reset_index(drop=True)
     many["netem"] = [f"{number // 100}ms-100mbit" for number in range(len(many))]

@@ -291,6 +291,7 @@ def test_rounds_that_fall_have_a_negative_change() -> None:
     assert row["change_percent"] == pytest.approx(100 * math.expm1(-0.18), abs=1.5)
 
 
+@pytest.mark.deep
 def test_without_drift_one_run_in_twenty_has_one() -> None:
     """Both tests together; a round that is slow as a whole is no drift."""
     alarms = [drifts(trials(8, shared=0.05, seed=seed))["drifts"].any() for seed in range(150)]

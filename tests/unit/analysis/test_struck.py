@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pandas as pd
@@ -13,7 +14,7 @@ from analysis.advice.observed import WORKLOAD
 from analysis.comparing.between_runs import compare
 from analysis.comparing.sentences import verdicts
 from analysis.figures.drawing import conditions
-from analysis.findings import find
+from analysis.findings import Findings, find
 from analysis.fronts.front import front
 from analysis.points import CELL, struck_off
 from analysis.prediction.network import Network
@@ -25,8 +26,8 @@ from tests.unit.example_run import trials, write
 ROUNDS = 7
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def usual(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run in which one cell was struck off after a lucky first round, and another has no trial at all."""
     rows = trials(rounds=ROUNDS)
     first = next(row for row in rows if row["payload_bytes"] and row["backend"] == "tcp")
@@ -35,7 +36,7 @@ def run(tmp_path: Path) -> Path:
     for row in kept:
         if all(row[name] == lucky[name] for name in lucky):
             row["latency_s"], row["throughput_ips"] = 1e-6, 1e6
-    folder = write(tmp_path / "run", kept)
+    folder = write(tmp_path_factory.mktemp("struck") / "run", kept)
     other = {
         **lucky,
         "in_flight_asked": "auto",
@@ -61,11 +62,24 @@ def run(tmp_path: Path) -> Path:
     return folder
 
 
-def test_what_was_struck_off_is_on_no_front_however_good_its_few_trials_are(run: Path) -> None:
+@pytest.fixture
+def run(usual: Path, tmp_path: Path) -> Path:
+    """The same in a folder that may be changed."""
+    return shutil.copytree(usual, tmp_path / "run")
+
+
+@pytest.fixture(scope="module")
+def found(usual: Path) -> Findings:
+    return find([usual])
+
+
+def test_what_was_struck_off_is_on_no_front_however_good_its_few_trials_are(
+    run: Path, found: Findings
+) -> None:
     alone = front(load([run]))
     assert alone["rounds"].eq(ROUNDS).all()
     assert alone["latency_s"].min() > 1e-6
-    rows = find([run]).front
+    rows = found.front
     struck = rows[rows["settled"] != "measured"]
     assert struck["settled"].value_counts().to_dict() == {"rounds": 1, "physics": 1}
     assert not struck[["on_front", "on_backend_front", "on_energy_front"]].any(axis=None)
@@ -83,10 +97,10 @@ def test_a_run_without_a_search_is_as_it_was(run: Path) -> None:
     assert joined([run]).struck.empty
 
 
-def test_the_page_lists_them(run: Path) -> None:
+def test_the_page_lists_them(found: Findings, tmp_path: Path) -> None:
     from analysis.page.document import write as write_page
 
-    page = write_page(find([run]), run / "page.html").read_text()
+    page = write_page(found, tmp_path / "page.html").read_text()
     assert "What the search struck off" in page
     assert "1e-09" in page
     assert "struck off by rounds" in page
@@ -95,8 +109,8 @@ def test_the_page_lists_them(run: Path) -> None:
     assert "struck off 2 more" in page
 
 
-def test_a_caption_does_not_take_what_was_struck_off_for_what_failed(run: Path) -> None:
-    rows = find([run]).front
+def test_a_caption_does_not_take_what_was_struck_off_for_what_failed(found: Findings) -> None:
+    rows = found.front
     text = conditions(rows)
     assert f"Medians over {ROUNDS} rounds" in text
     assert f"2 of {len(rows)} points were struck off" in text
@@ -130,8 +144,9 @@ def test_a_cell_that_was_struck_off_wrongly_is_named(run: Path, tmp_path: Path) 
     assert "on the front of B" in note
 
 
-def test_backends_without_a_pair_are_no_fault_of_the_trials(run: Path, snapshot: SnapshotAssertion) -> None:
-    found = find([run])
+def test_backends_without_a_pair_are_no_fault_of_the_trials(
+    found: Findings, snapshot: SnapshotAssertion
+) -> None:
     none = found.paired.assign(pairs=0)
     assert list(verdicts(none, found.struck)) == snapshot
     assert list(verdicts(none)) != list(verdicts(none, found.struck))
