@@ -8,12 +8,18 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from analysis.fronts import quality
+from analysis.fronts.cells import cells
 from analysis.fronts.front import front, over_codecs
-from analysis.points import in_every_codec
+from analysis.points import in_every_codec, pooled
 from tests.unit import example_engines
 from tests.unit.example_codecs import IMAGES, trials
 
 PLANE = ("latency", "throughput")
+
+
+def judged(data: pd.DataFrame) -> pd.DataFrame:
+    """The rows of a front that say how accurate each cell is."""
+    return cells(pooled(in_every_codec(data)))
 
 
 def by_codec(rows: pd.DataFrame, column: str) -> dict[str, float]:
@@ -34,7 +40,7 @@ def test_an_engine_that_changes_results_says_what_that_costs() -> None:
 
 
 def test_without_labels_accuracy_is_the_agreement_with_the_whole_model() -> None:
-    rows = front(trials())
+    rows = judged(trials())
     assert set(rows["accuracy_of"]) == {"agreement"}
     assert by_codec(rows, "accuracy") == {
         "none": 1.0, "zstd": 1.0, "fp16": 1.0, "int8": 0.985, "uint4": 0.9,
@@ -47,7 +53,7 @@ def test_without_labels_accuracy_is_the_agreement_with_the_whole_model() -> None
 
 
 def test_what_the_images_cannot_tell_apart_has_one_level() -> None:
-    rows = front(trials())
+    rows = judged(trials())
     assert by_codec(rows, "accuracy_level") == {
         "none": 1.0, "zstd": 1.0, "fp16": 1.0, "int8": 0.985, "uint4": 0.9,
     }  # fmt: skip
@@ -55,15 +61,15 @@ def test_what_the_images_cannot_tell_apart_has_one_level() -> None:
     near.loc[near["codec"] == "uint4", "agreement"] = (
         1 - 5 / IMAGES
     )  # beside 3 of int8: 2 of at most 8 discordant
-    assert by_codec(front(near), "accuracy_level")["uint4"] == 0.985
+    assert by_codec(judged(near), "accuracy_level")["uint4"] == 0.985
     near["agreement_images"] = np.nan
-    assert by_codec(front(near), "accuracy_level")["uint4"] == 0.975, "no images, no tie"
+    assert by_codec(judged(near), "accuracy_level")["uint4"] == 0.975, "no images, no tie"
 
 
 def test_an_image_that_changes_its_class_tells_a_codec_from_none() -> None:
     data = trials()
     data.loc[data["codec"] == "fp16", "agreement"] = 1 - 1 / IMAGES
-    assert by_codec(front(data), "accuracy_level")["fp16"] == 1 - 1 / IMAGES
+    assert by_codec(judged(data), "accuracy_level")["fp16"] == 1 - 1 / IMAGES
 
 
 def test_with_labels_accuracy_is_top1_and_the_same_images_decide_what_ties() -> None:
@@ -72,19 +78,19 @@ def test_with_labels_accuracy_is_top1_and_the_same_images_decide_what_ties() -> 
         0.88  # 8 images less, of at most 6 + 0 that int8 changes: all for one
     )
     data.loc[data["codec"] == "fp16", "top1"] = 0.8975  # one image less
-    rows = front(data)
+    rows = judged(data)
     assert set(rows["accuracy_of"]) == {"top1"}
     levels = by_codec(rows, "accuracy_level")
     assert (levels["none"], levels["fp16"], levels["int8"]) == (0.9, 0.9, 0.88)
     partly = data.copy()
     partly.loc[partly["codec"] == "zstd", ["top1", "top1_images"]] = np.nan
-    assert set(front(partly)["accuracy_of"]) == {"agreement"}, "some have no label: agreement is of all"
+    assert set(judged(partly)["accuracy_of"]) == {"agreement"}, "some have no label: agreement is of all"
 
 
 def test_quality_is_of_a_cell_over_all_backends_and_networks() -> None:
     data = pd.concat([trials(netem="slow"), trials(50e6, netem="quick", backends=("tcp", "rpc"))])
     data.loc[(data["codec"] == "int8") & (data["netem"] == "quick"), "agreement"] = 0.975
-    rows = front(data)
+    rows = judged(data)
     own = rows[(rows["codec"] == "int8") & (rows["point"] == "2")]
     assert own["accuracy"].nunique() == 1
     assert own["agreement"].nunique() == 2, "what was measured stays as it is"
@@ -103,12 +109,12 @@ def test_wire_is_bytes_per_image_and_without_a_codec_the_payload() -> None:
     wire = by_codec(rows, "wire_bytes_per_image")
     assert (wire["none"], wire["int8"]) == (150_000, 37_500)
     old = trials(codecs=("none",)).drop(columns="wire_bytes")
-    assert by_codec(front(old), "wire_bytes_per_image") == {"none": 600_000}
+    assert by_codec(judged(old), "wire_bytes_per_image") == {"none": 600_000}
     assert rows.loc[rows["payload_bytes"] == 0, "on_front"].all(), "nothing that crosses is least"
 
 
 def test_a_point_where_nothing_crosses_competes_with_every_codec() -> None:
-    rows = front(trials(100e6, noise=0.001).assign())
+    rows = judged(trials(100e6, noise=0.001))
     alone = rows[rows["backend"] == ""]
     assert set(alone["codec"]) == {"none", "zstd", "fp16", "int8", "uint4"}
     assert alone["latency_s"].nunique() == 1
@@ -116,7 +122,7 @@ def test_a_point_where_nothing_crosses_competes_with_every_codec() -> None:
     assert slow.loc[slow["backend"] == "", "on_front"].all(), (
         "at 100 kbit/s nothing is faster, whatever the codec"
     )
-    lossy = front(trials(codecs=("int8",)))
+    lossy = judged(trials(codecs=("int8",)))
     assert set(lossy["codec"]) == {"int8"}, "a point without a codec is no condition of its own beside them"
 
 
@@ -174,12 +180,12 @@ def test_a_line_for_each_codec_says_what_it_costs(snapshot: SnapshotAssertion) -
     varied.loc[varied["codec"] == "uint4", ["agreement", "output_error"]] = np.nan
     labels = trials(top1=0.9, top1_images=400)
     labels.loc[labels["codec"] == "int8", "top1"] = 0.88
-    lines = [list(quality.sentences(front(each))) for each in (data, varied, labels)]
+    lines = [list(quality.sentences(judged(each))) for each in (data, varied, labels)]
     assert any("int8: agreement of 200 images 98.5 %" in line for line in lines[0])
     assert any("uint4: what it costs in accuracy was not measured" in line for line in lines[1])
     assert any("top-1 of 400 images 88 %, without a codec 90 %" in line for line in lines[2])
     assert lines == snapshot
-    assert not list(quality.sentences(front(trials(codecs=("none",)))))
+    assert not list(quality.sentences(judged(trials(codecs=("none",)))))
 
 
 def test_the_worst_point_is_the_one_of_which_the_images_say_least() -> None:
@@ -187,7 +193,7 @@ def test_the_worst_point_is_the_one_of_which_the_images_say_least() -> None:
     # What is no float is not quantised: there the codec gives the same output.
     same = (data["codec"] == "fp16") & (data["point"] == "0")
     data.loc[same, "output_error"] = 0.0
-    (line,) = (line for line in quality.sentences(front(data)) if "fp16" in line)
+    (line,) = (line for line in quality.sentences(judged(data)) if "fp16" in line)
     assert "least at point 1 (95 %: 98.1 to 100 %)" in line
 
 
@@ -204,17 +210,17 @@ def test_images_decide_one_by_one_where_a_row_marks_them() -> None:
         data.loc[own, "top1"] = 1 - len(images) / 200
         data.loc[own, "agreement"] = 1 - len(images - wrong["none"]) / 200
         data.loc[own, "wrong_images"] = marked(images)
-    levels = by_codec(front(data), "accuracy_level")
+    levels = by_codec(judged(data), "accuracy_level")
     assert levels["fp16"] == levels["none"] == 0.95, "two images for one, none for the other"
     assert levels["int8"] == 0.9, "ten for one, none for the other"
     apart = data.copy()
     of_int8 = apart["codec"] == "int8"
     apart.loc[of_int8, "wrong_images"] = marked({*range(100, 120)})
     apart.loc[of_int8, "agreement"] = 0.85
-    assert by_codec(front(apart), "accuracy_level")["int8"] == 0.95, "20 for one, 10 for the other: by chance"
+    assert by_codec(judged(apart), "accuracy_level")["int8"] == 0.95, "20 for one, 10 for the other: by chance"
     broken = data.copy()
     broken.loc[of_int8, "wrong_images"] = "zz"
-    assert by_codec(front(broken), "accuracy_level")["int8"] == 0.9, "what it must be at most is known still"
+    assert by_codec(judged(broken), "accuracy_level")["int8"] == 0.9, "what it must be at most is known still"
 
 
 def test_two_codecs_of_equal_agreement_are_told_apart_by_their_images() -> None:
@@ -224,10 +230,10 @@ def test_two_codecs_of_equal_agreement_are_told_apart_by_their_images() -> None:
     for codec, images in changed.items():
         own = data["codec"] == codec
         data.loc[own, ["agreement", "agreement_images", "output_error"]] = 1 - len(images) / 200, 200, 0.1
-    without = by_codec(front(data), "accuracy_level")
+    without = by_codec(judged(data), "accuracy_level")
     for codec, images in changed.items():
         data.loc[data["codec"] == codec, "changed_images"] = marked(images)
-    paired = by_codec(front(data), "accuracy_level")
+    paired = by_codec(judged(data), "accuracy_level")
     assert (without["fp16"], without["int8"]) == (0.97, 0.97)
     assert (paired["fp16"], paired["int8"]) == (0.97, 0.94)
 
@@ -237,7 +243,7 @@ def test_what_has_no_classes_is_as_accurate_as_its_pixels_or_boxes(column: str, 
     data = trials(codecs=("none", "fp16", "int8"))
     data[["agreement", "agreement_images"]] = np.nan
     data[column] = data["codec"].map({"none": 1.0, "fp16": 0.999, "int8": 0.9})
-    rows = front(data)
+    rows = judged(data)
     assert set(rows["accuracy_of"]) == {column}
     assert by_codec(rows, "accuracy") == {"none": 1.0, "fp16": 0.999, "int8": 0.9}
     assert by_codec(rows, "accuracy_level") == by_codec(rows, "accuracy"), (
