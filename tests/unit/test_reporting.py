@@ -23,6 +23,7 @@ from tests import REPOSITORY
 from tests.program import Ended, command
 from tests.unit.analysis.test_forecast import profile
 from tests.unit.example_run import trials, write
+from tests.unit.simulated.worlds import MODEL
 
 EXAMPLE = REPOSITORY / "results" / "example"
 
@@ -202,7 +203,7 @@ def test_a_report_leaves_out_a_model_profile_of_another_model(chain_profile: str
 @pytest.mark.parametrize("name", ["report", "compare"])
 def test_an_unwritable_place_is_one_line(tmp_path: Path, name: str, snapshot: SnapshotAssertion) -> None:
     (tmp_path / "file").write_text("")
-    runs = [str(EXAMPLE)] * (1 if name == "report" else 2)
+    runs = [str(few(tmp_path / "example"))] * (1 if name == "report" else 2)
     done = command(name, *runs, "--out", str(tmp_path / "file" / "below"))
     assert done.code == 2
     (line,) = done.err.splitlines()
@@ -235,10 +236,10 @@ def test_other_runs_are_joined_elsewhere() -> None:
 
 JSON_OF = {
     "report": "report OUT --figures none --json",
-    "compare": f"compare {EXAMPLE} {EXAMPLE} --out OUT --json",
+    "compare": "compare OUT OUT --out OUT --json",
     "advise": f"advise {EXAMPLE} --latency 20ms --rate 30mbit --json",
     "partitions": "partitions squeezenet1_1 --json",
-    "predict": "predict squeezenet1_1 --netem wifi --testbed simulated --out OUT --json",
+    "predict": f"predict {MODEL} --netem wifi --testbed simulated --out OUT --json",
 }
 
 
@@ -263,7 +264,7 @@ def test_json_is_one_object_with_the_keys_that_are_documented(name: str, tmp_pat
 
 def test_few_points_are_all_in_the_table(tmp_path: Path) -> None:
     """Four points over two backends: none vanishes."""
-    wanted = "--model squeezenet1_1 --netem wifi --points 0,3,6,12 --only --trials 3 --testbed simulated"
+    wanted = f"--model {MODEL} --netem wifi --points 0,3,6,7 --only --trials 3 --testbed simulated"
     done = command(*wanted.split(), "--figures", "none", "--out", str(tmp_path))
     assert done.code == 0
     table = done.out.partition("latency")[2]

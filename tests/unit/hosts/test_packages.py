@@ -1,6 +1,6 @@
 """The packages of a host, put on this machine: virtual environments made here, an index in a folder.
 
-Once by the real venv and pip, which take long; then by the stand-in for pip.
+Once by the real venv and pip, which take long, and is deep; then by the stand-in for pip.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ CEILING_S = 60.0
 """Against hanging; nothing here takes that long."""
 
 
+@pytest.mark.deep
 def test_by_the_real_venv_and_pip(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
 ) -> None:

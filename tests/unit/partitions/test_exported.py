@@ -12,6 +12,7 @@ from torch import fx, nn
 from partitions.exported import export
 from partitions.graph import Input, UntraceableModel, tensors_in
 from partitions.torchvision_models import models
+from tests.unit.small_models import gating
 
 SHAPE = (3, 32, 32)
 
@@ -127,7 +128,7 @@ def plain_attention():
 
 
 @pytest.mark.usefixtures("plain_attention")
-@pytest.mark.parametrize("build", [Halves, Constants, swin, vit])
+@pytest.mark.parametrize("build", gating([Halves, Constants, swin, vit], Halves, Constants, vit))
 def test_the_graph_computes_what_the_module_computes_for_any_batch_size(build):
     module, run = exported(build)
     for batch in (1, 3):

@@ -217,7 +217,10 @@ Unused.inputs = lambda batch, seed: {"types": torch.zeros(batch, 7), "ids": torc
 @pytest.mark.parametrize(
     ("number", "traced_by", "names"),
     [
-        (0, "torch.export", ["input", "embedding", "layers.0", "layers.1", "output"]),
+        pytest.param(
+            *(0, "torch.export", ["input", "embedding", "layers.0", "layers.1", "output"]),
+            marks=pytest.mark.deep,
+        ),
         (1, "torch.fx", ["input", "features.0", "features.1", "features.2", "pool", "output"]),
     ],
     ids=["sentences", "sound"],

@@ -1,7 +1,6 @@
 """The test matrix: at each point the split computes what the whole model does, bit for bit, and parts its weights."""
 
 import dataclasses
-import importlib.util
 
 import pytest
 import torch
@@ -11,7 +10,7 @@ from partitions import proof
 from partitions.model import PartitionedModel
 from partitions.recipe import Cuts, Recipe
 from partitions.seeded import seeded
-from tests.unit.small_models import small
+from tests.unit.small_models import gating, small
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -39,17 +38,6 @@ SAMPLED = {
     "vit_b_16": 64,
     "yolov8n": 128,
 }
-YOLO = pytest.mark.skipif(
-    not importlib.util.find_spec("ultralytics"), reason="the package ultralytics is not installed"
-)
-GATING = "resnet18", "mobilenet_v2", "swin_t"
-"""All others only with --deep."""
-
-
-def each(names):
-    for name in names:
-        marks = [] if name in GATING else [pytest.mark.deep]
-        yield pytest.param(name, marks=[*marks, YOLO] if "yolo" in name else marks)
 
 
 class Watched(PartitionedModel):
@@ -88,7 +76,7 @@ def assert_proved(model):
         assert differ > 3 * proof.TOLERANCE  # equality says something
 
 
-@pytest.mark.parametrize("name", [*each(PUBLISHED)])
+@pytest.mark.parametrize("name", gating(PUBLISHED, "resnet18"))
 def test_every_point_of_the_published_work(name):
     with small(name, PUBLISHED[name]) as name:
         assert_proved(load(name, Cuts()))
@@ -103,8 +91,10 @@ def spread(points):
     return tuple(dataclasses.replace(point, index=index) for index, point in enumerate(chosen))
 
 
-@pytest.mark.parametrize("name", [*each(SAMPLED)])
+@pytest.mark.parametrize("name", gating(SAMPLED, "swin_t"))
 def test_some_cuts_of_every_kind_of_model(name):
+    if "yolo" in name:
+        pytest.importorskip("ultralytics")
     with small(name, SAMPLED[name]) as name:
         model = load(name, Cuts("op", live_tensors=3))
         assert max(len(point.payload) for point in model.points) > 1

@@ -11,6 +11,7 @@ from partitions.graph import Input, TensorSpec, UntraceableModel
 from partitions.model import describe
 from partitions.recipe import Cuts, Recipe
 from partitions.tracing import trace
+from tests.unit.small_models import gating
 
 INPUT = [588.0]
 RESNET50 = [784.0, *[3136.0] * 3, *[1568.0] * 4, *[784.0] * 6, *[392.0] * 3]
@@ -59,7 +60,7 @@ PUBLISHED_NAMES = {
 }
 
 
-@pytest.mark.parametrize("name", PUBLISHED_KIB)
+@pytest.mark.parametrize("name", gating(PUBLISHED_KIB, "alexnet", "mobilenet_v2", "resnet18"))
 def test_published_numbering(name):
     found, shape, _ = describe(Recipe(name))
     assert [point.payload_bytes / 1024 for point in found] == PUBLISHED_KIB[name]
@@ -94,13 +95,7 @@ FAMILIES = {
 }
 
 
-GATING = "efficientnet_b0", "mobilenet_v3_small", "shufflenet_v2_x0_5", "squeezenet1_1", "vit_b_16"
-"""All others only with --deep."""
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(it, marks=[] if it in GATING else [pytest.mark.deep]) for it in FAMILIES]
-)
+@pytest.mark.parametrize("name", gating(FAMILIES, "shufflenet_v2_x0_5", "squeezenet1_1", "vit_b_16"))
 def test_every_family_has_points(name):
     found, shape, digest = describe(Recipe(name))
     units, second, last_cut = FAMILIES[name]
@@ -111,12 +106,13 @@ def test_every_family_has_points(name):
     assert len(digest) == 64
 
 
-@pytest.mark.parametrize(
-    ("name", "cuts"), [("alexnet", 22), ("vgg16", 40), ("resnet18", 23), ("mobilenet_v2", 73)]
-)
-def test_op_granularity_has_every_cut_with_one_live_tensor(name, cuts):
+OF_OPS = {"alexnet": 22, "vgg16": 40, "resnet18": 23, "mobilenet_v2": 73}
+
+
+@pytest.mark.parametrize("name", gating(OF_OPS, "alexnet", "resnet18"))
+def test_op_granularity_has_every_cut_with_one_live_tensor(name):
     found, _, _ = describe(Recipe(name, Cuts("op", fold=False)))
-    assert len(found) - 1 == cuts  # the last point is no cut
+    assert len(found) - 1 == OF_OPS[name]  # the last point is no cut
     blocks, _, _ = describe(Recipe(name))
     assert {point.after for point in blocks} <= {point.after for point in found}
 

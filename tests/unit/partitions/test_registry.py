@@ -13,6 +13,7 @@ import partitions
 from pareto.errors import UserError
 from partitions import registry, torchvision_models
 from partitions.torchvision_models import models
+from tests.unit.small_models import gating
 
 FrozenBatchNorm2d = models.detection.backbone_utils.misc_nn_ops.FrozenBatchNorm2d
 
@@ -97,7 +98,7 @@ def test_a_segmentation_model_returns_its_maps():
 ONE_STAGE = [name for name in models.list_models(module=models.detection) if "rcnn" not in name]
 
 
-@pytest.mark.parametrize("name", ONE_STAGE)
+@pytest.mark.parametrize("name", gating(ONE_STAGE, "fcos_resnet50_fpn", "ssd300_vgg16"))
 def test_a_one_stage_detector_is_its_network_up_to_the_heads(name):
     model, shape = registry.build_structure(name).to("meta"), registry.entry(name).images.shape
     outputs = model(torch.empty(2, *shape, device="meta"))
@@ -120,7 +121,7 @@ def test_a_two_stage_detector_is_refused_in_one_line(snapshot):
     assert list(said) == snapshot
 
 
-@pytest.mark.parametrize("name", ["retinanet_resnet50_fpn", "fcos_resnet50_fpn"])
+@pytest.mark.parametrize("name", gating(["retinanet_resnet50_fpn", "fcos_resnet50_fpn"], "fcos_resnet50_fpn"))
 def test_trained_detectors_with_frozen_normalization_fit(name, monkeypatch):
     """Their trained form is another; here it is made without the download, so with random weights."""
     with monkeypatch.context() as patched:

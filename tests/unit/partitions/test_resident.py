@@ -10,14 +10,14 @@ from partitions import model as partitions_model
 from partitions import proof, weights
 from partitions.model import ResidentStage
 from partitions.recipe import Recipe
-from tests.unit.small_models import small
+from tests.unit.small_models import gating, small
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 SIZE = 64
 
 
-@pytest.fixture(scope="module", params=["mobilenet_v2", "swin_t"])
+@pytest.fixture(scope="module", params=gating(["mobilenet_v2", "swin_t"], "swin_t"))
 def made(request, tmp_path_factory):
     """A whole model and its weights file."""
     with small(request.param, SIZE) as name:

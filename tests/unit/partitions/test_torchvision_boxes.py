@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ SSDLITE = "ssdlite320_mobilenet_v3_large"
 ONE_STAGE = [SSDLITE, "retinanet_resnet50_fpn_v2", "fcos_resnet50_fpn"]
 
 
+@cache
 def places_of(name: str) -> Places:
     entry = registry.entry(name)
     return Places(entry.build, entry.images.shape[1])

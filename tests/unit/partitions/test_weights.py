@@ -12,7 +12,7 @@ from pareto.errors import UserError
 from partitions import registry, weights
 from partitions.seeded import seeded
 from partitions.torchvision_models import models
-from tests.unit.small_models import small
+from tests.unit.small_models import gating, small
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -51,22 +51,22 @@ def test_the_number_of_threads_does_not_matter(tmp_path):
         torch.set_num_threads(threads)
 
 
-@pytest.mark.parametrize(
-    ("name", "size"),
-    [
-        ("mobilenet_v2", 224),
-        ("resnet50", 64),
-        ("inception_v3", 160),
-        ("squeezenet1_1", 64),
-        ("vit_b_32", 64),
-        ("swin_t", 64),
-    ],
-)
-def test_seeded_outputs_depend_on_the_input(name, size):
+SIZES = {
+    "mobilenet_v2": 224,
+    "resnet50": 64,
+    "inception_v3": 160,
+    "squeezenet1_1": 64,
+    "vit_b_32": 64,
+    "swin_t": 64,
+}
+
+
+@pytest.mark.parametrize("name", gating(SIZES, "mobilenet_v2", "vit_b_32", "swin_t"))
+def test_seeded_outputs_depend_on_the_input(name):
     """With torchvision's initialization MobileNetV2 yields 1e-10, ViT zero: any split would pass for equal."""
-    shape = (3, size, size)
+    shape = (3, SIZES[name], SIZES[name])
     generator = torch.Generator().manual_seed(5)
-    with small(name, size) as called:
+    with small(name, SIZES[name]) as called:
         model = seeded(called, 0)
     assert not any(module.training for module in model.modules())
     for images in (torch.randn(2, *shape, generator=generator), torch.rand(2, *shape, generator=generator)):
@@ -249,10 +249,10 @@ def test_pretrained_weights_that_cannot_be_had(monkeypatch, tmp_path, snapshot):
     assert str(refused.value) == snapshot
 
 
-@pytest.mark.parametrize(("name", "head"), [("googlenet", "aux1."), ("inception_v3", "AuxLogits.")])
-def test_pretrained_weights_lose_their_auxiliary_heads(name, head, monkeypatch, tmp_path):
+@pytest.mark.parametrize("name", gating(["googlenet", "inception_v3"], "googlenet"))
+def test_pretrained_weights_lose_their_auxiliary_heads(name, monkeypatch, tmp_path):
     published = models.get_model(name, aux_logits=True, init_weights=False).state_dict()
-    assert any(key.startswith(head) for key in published)
+    assert any(key.startswith(("aux1.", "AuxLogits.")) for key in published)
     monkeypatch.setattr(
         "torchvision.models._api.load_state_dict_from_url", lambda *_args, **_options: published
     )
