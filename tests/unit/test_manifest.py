@@ -22,6 +22,7 @@ from pareto.sweep import Sweep, parse_sweep
 from partitions import registry
 from tests.program import Ended, command
 from tests.unit.own_codecs import simple, written
+from tests.unit.simulated.worlds import measured
 from tests.unit.two_hosts import LAB, lab_sweep
 
 EVIL = """
@@ -43,9 +44,7 @@ def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (home / "net_of_test_request.py").write_text(EVIL)
     (home / "slow.yaml").write_text("edge_to_server: {delay: 1ms}\n")
     (home / "world.yaml").write_text("hosts: {edge: {gflops: 0.02}}\n")
-    done = command(
-        *named(home), "--trials", "2", "--backend", "tcp", "--figures", "none", "--out", f"{home}/out"
-    )
+    done = measured(*named(home), "--trials", "2", "--backend", "tcp", "--out", f"{home}/out")
     assert done.code == 0, done.err
     (run,) = (home / "out").iterdir()
     table = run / "trials.csv"
@@ -124,7 +123,7 @@ def test_it_goes_on_with_the_users_own_files_wherever_they_are(home: Path, tmp_p
     moved.mkdir()
     for file in ("net_of_test_request.py", "slow.yaml", "world.yaml"):
         (home / file).rename(moved / file)
-    done = command("--resume", str(run_of(home)), *named(moved), "--figures", "none")
+    done = measured("--resume", str(run_of(home)), *named(moved))
     assert done.code == 0, done.err
     assert len((run_of(home) / "trials.csv").read_text().splitlines()) == 1 + 3 * 2
     (moved / "slow.yaml").write_text("edge_to_server: {delay: 2ms}\n")
@@ -133,8 +132,7 @@ def test_it_goes_on_with_the_users_own_files_wherever_they_are(home: Path, tmp_p
 
 def test_what_is_said_of_going_on_can_be_typed(home: Path) -> None:
     (home / "world.yaml").write_text("hosts: {edge: {gflops: 0.02}}\nfaults: {failed: 100%}\n")
-    options = ("--trials", "3", "--figures", "none", "--out", f"{home}/again")
-    done = command(*named(home), *options)
+    done = measured(*named(home), "--trials", "1", "--out", f"{home}/again")
     assert done.code == 1
     (line,) = (line for line in done.out.splitlines() if line.startswith("go on with: ./pareto.sh "))
     again = command(*line.split()[4:], "--dry-run")

@@ -51,6 +51,12 @@ def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tool:
     return put
 
 
+@pytest.fixture(autouse=True)
+def no_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this process: root would start the privileged program, to ask what it can."""
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+
+
 def told(*options: str) -> tuple[dict[str, Any], str]:
     """The facts of a program of its own, and its stderr."""
     done = subprocess.run(
@@ -180,8 +186,7 @@ def test_the_cuda_that_torch_was_built_for(tmp_path: Path, monkeypatch: pytest.M
         assert checkup.facts(ASKED)["torch_cuda"] == cuda
 
 
-def test_what_sudo_lets_the_user_do(tool: Tool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+def test_what_sudo_lets_the_user_do(tool: Tool) -> None:
     launcher = tool("pareto-link", 'echo d1ge57; read -r line; echo "{\\"result\\": {\\"netem\\": true}}"')
     asked = {**ASKED, "launcher": str(launcher)}
     tool("sudo", '[ "$1" = -n ] && shift; [ "$1" = -l ] && exit 0; exec "$@"')
