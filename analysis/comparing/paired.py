@@ -111,10 +111,11 @@ def compared(
     latency_s, throughput_percent, ...: the other's less the first's, as in `paired`, which has `what`.
     """
     for _, of_condition in _counted(trials, what).groupby(KEYS[what], dropna=False, observed=True):
+        names = _levels(of_condition, what)
+        if len(names) < 2:
+            continue
         condition = of_condition.iloc[0][KEYS[what]].to_dict()
-        valid = {
-            name: _valid(of_condition[of_condition[what] == name]) for name in _levels(of_condition, what)
-        }
+        valid = {name: _valid(of_condition[of_condition[what] == name]) for name in names}
         base = next(iter(valid), "")
         for first, other in combinations(valid, 2):
             if what not in BASES or first == base:

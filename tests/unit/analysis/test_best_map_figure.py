@@ -60,7 +60,7 @@ def test_the_caption_names_what_is_not_on_the_map(snapshot: SnapshotAssertion) -
     assert [drawn.legend(found.draw("page")), drawn.sentences(found.caption)] == snapshot
 
 
-@pytest.mark.parametrize("width", ["page", "column"])
+@pytest.mark.parametrize("width", ["page", pytest.param("column", marks=pytest.mark.deep)])
 def test_marks_stand_at_their_network_over_what_is_foretold(width: str) -> None:
     found = foretold()
     assert found.kind == "best-map"

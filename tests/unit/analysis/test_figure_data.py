@@ -108,13 +108,28 @@ def test_points_on_the_front_of_energy_are_numbered_and_filled_in_every_panel(re
 @pytest.mark.parametrize(
     ("rows", "named"),
     [
-        (trials(rounds=1)[::9] + with_energy(trials(rounds=1, netem="other"))[::9], [("mobilenetv2", "other")]),
-        ([row | {"edge_energy_j": 0.5} for row in trials(rounds=1, backends=("rpc",))[::3]], [ALONE_NAME]),
-        (with_energy(trials(rounds=1, codec="fp16"))[::9] + trials(rounds=1)[::9], [ALONE_NAME]),
-        (with_energy(trials(rounds=1, codec="fp16"))[::9] + with_energy(trials(rounds=1), server=False)[::9], []),
+        (
+            trials(rounds=1)[::9] + with_energy(trials(rounds=1, netem="other"))[::9],
+            [("mobilenetv2", "other")],
+        ),
+        pytest.param(
+            [row | {"edge_energy_j": 0.5} for row in trials(rounds=1, backends=("rpc",))[::3]],
+            [ALONE_NAME],
+            marks=pytest.mark.deep,
+        ),
+        pytest.param(
+            with_energy(trials(rounds=1, codec="fp16"))[::9] + trials(rounds=1)[::9],
+            [ALONE_NAME],
+            marks=pytest.mark.deep,
+        ),
+        (
+            with_energy(trials(rounds=1, codec="fp16"))[::9]
+            + with_energy(trials(rounds=1), server=False)[::9],
+            [],
+        ),
     ],
     ids=["one of two networks", "equal energies", "one of two codecs", "codecs of different devices"],
-)  # fmt: skip
+)
 def test_figures_of_energy_exist_only_where_it_is_comparable(
     tmp_path: Path, rows: list[dict[str, Any]], named: list[tuple[str, ...]]
 ) -> None:

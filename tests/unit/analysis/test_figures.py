@@ -105,7 +105,7 @@ def test_the_package_costs_nothing_until_it_draws() -> None:
 
 @pytest.mark.parametrize(
     ("name", "run", "panels"),
-    [("front", "few", 1), ("fronts", "wide", 4), ("attribution", "few", 1), ("bound", "few", 2), ("energy", "one", 4),
+    [("front", "few", 1), ("fronts", "codecs", 2), ("attribution", "few", 1), ("bound", "few", 2), ("energy", "one", 4),
      ("paired", "few", 2), ("payload", "few", 2), ("cuts", "chain", 3), ("utilization", "chain", 2),
      ("tail", "backends", 2), ("pipelining", "one", 1)],
 )  # fmt: skip

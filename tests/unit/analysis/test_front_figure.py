@@ -303,7 +303,9 @@ def test_a_profile_without_a_valid_trial_is_seen_to_be_missing(snapshot: Snapsho
     assert [text.get_text() for text in last.texts] == snapshot
 
 
-@pytest.mark.parametrize(("width", "count"), [("column", 12), ("page", 4)])
+@pytest.mark.parametrize(
+    ("width", "count"), [pytest.param("column", 12, marks=pytest.mark.deep), ("page", 4)]
+)
 def test_up_to_twelve_profiles_fit(width: str, count: int) -> None:
     figure = fronts_figure(
         profiles({f"profile-{number}": 1 + 0.1 * number for number in range(count)}), width=width

@@ -17,7 +17,6 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from analysis.comparing.between_runs import compare
-from analysis.findings import Options, find
 from analysis.points import TRIAL
 from analysis.runs.load import folders, joined, links, load, stages
 from analysis.runs.requests import request_latencies
@@ -308,9 +307,11 @@ def test_what_is_no_plain_file_is_passed_over_or_refused_and_never_waited_for(
         with pytest.raises(UserError, match="not a run"):
             load(run)
         return
-    found = find(run, Options())
-    assert len(found.trials) == 3
-    assert any(name in said and "FIFO" in said for said in [*found.notes, *caplog.messages])
+    known = joined(run)
+    assert len(known.trials) == 3
+    links([run])
+    request_latencies(run)
+    assert any(name in said and "FIFO" in said for said in [*known.notes, *caplog.messages])
 
 
 def test_no_link_within_a_run_is_followed(tmp_path: Path) -> None:

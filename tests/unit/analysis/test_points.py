@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 
 from analysis.comparing.paired import paired
+from analysis.figures.kinds import drawings
 from analysis.findings import Options
 from analysis.fronts.front import front
 from analysis.fronts.indicators import attainment, hypervolumes
@@ -31,6 +32,7 @@ from analysis.reporting import report
 from analysis.runs.load import load
 from analysis.statistics.stability import certainty
 from analysis.tables.columns import sureness
+from analysis.tables.latex import front_latex
 from tests.unit import example_chain
 from tests.unit.analysis.test_front_table import printed
 from tests.unit.example_codecs import of_bytes
@@ -186,7 +188,7 @@ def test_in_a_chain_it_is_where_no_link_is_crossed(tmp_path: Path) -> None:
 
 def test_all_say_the_same_of_it(tmp_path: Path) -> None:
     rows = [row for row in trials(rounds=6, noise=0.1) if row["point"] in (0, 7, 14, 20, 21)]
-    found = report(write(tmp_path / "run", rows), tmp_path / "out", Options())
+    found = report(write(tmp_path / "run", rows), tmp_path / "out", Options(figures="none"))
     (one,) = last(found.front).to_dict("records")
     shown = f"{1e3 * one['latency_s']:.2f}"
     assert f"{1e3 * one['latency_s']:.3g} ms" in found.answers[0]
@@ -195,12 +197,10 @@ def test_all_say_the_same_of_it(tmp_path: Path) -> None:
     page = (tmp_path / "out" / "report.html").read_text()
     (row,) = re.findall(r"<tr><td>any</td><td class=n>21</td>.*?</tr>", page)
     assert f">{shown}<" in row
-    for name in ("front", "attribution", "bound"):
-        (data,) = (tmp_path / "out" / "figures").glob(f"{name}-*.csv")
-        written = pd.read_csv(data, dtype={"point": str})
-        assert last(written)["latency_s"].tolist() == pytest.approx([one["latency_s"]], rel=1e-8)
-    latex = (tmp_path / "out" / "figures" / "front-mobilenetv2-200ms-5mbit.tex").read_text()
-    assert len(re.findall(r"any & 21 classifier", latex)) == 1
+    shown = {each.kind: each.data for each in drawings(found, each=True)}
+    for kind in ("front", "attribution", "bound"):
+        assert last(shown[kind])["latency_s"].tolist() == [one["latency_s"]]
+    assert len(re.findall(r"any & 21 classifier", front_latex(found.front))) == 1
     assert certainty(found.front, 0.0001).widest.count("tcp 21") == 0
 
 

@@ -217,7 +217,9 @@ def test_images_decide_one_by_one_where_a_row_marks_them() -> None:
     of_int8 = apart["codec"] == "int8"
     apart.loc[of_int8, "wrong_images"] = marked({*range(100, 120)})
     apart.loc[of_int8, "agreement"] = 0.85
-    assert by_codec(judged(apart), "accuracy_level")["int8"] == 0.95, "20 for one, 10 for the other: by chance"
+    assert by_codec(judged(apart), "accuracy_level")["int8"] == 0.95, (
+        "20 for one, 10 for the other: by chance"
+    )
     broken = data.copy()
     broken.loc[of_int8, "wrong_images"] = "zz"
     assert by_codec(judged(broken), "accuracy_level")["int8"] == 0.9, "what it must be at most is known still"
