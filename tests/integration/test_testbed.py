@@ -8,13 +8,14 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
 import pytest
+from pyroute2 import netns
 
 from pareto.hosts import ssh
 from pareto.hosts.connection import Unreachable
@@ -202,24 +203,51 @@ def test_each_link_of_a_chain_has_its_own_profile_and_all_hosts_meet(chain: Test
     assert run(chain, "middle1", "ls /sys/class/net; cat /proc/net/dev").count("data1:") == 1
 
 
-def test_a_testbed_that_has_lost_a_part_is_built_again() -> None:
+def of_edge(bed: Testbed) -> Callable[[Path], bool]:
+    """Whether a file is the network namespace of a testbed's edge."""
+    inode = int(run(bed, EDGE, "stat -L -c %i /proc/self/ns/net"))
+    return lambda path: path.stat().st_ino == inode
+
+
+def kill_relay(bed: Testbed) -> None:
+    descendants(os.getpid(), "--edge middle1 --server server")[-1].kill()
+
+
+def kill_sshd(bed: Testbed) -> None:
+    is_its, sshds = of_edge(bed), descendants(os.getpid(), "[listener]")
+    next(it for it in sshds if is_its(Path(f"/proc/{it.pid}/ns/net"))).kill()
+
+
+def remove_namespace(bed: Testbed) -> None:
+    (name,) = (name for name in netns.listnetns() if of_edge(bed)(Path("/run/netns", name)))
+    netns.remove(name)
+
+
+@pytest.mark.parametrize(
+    ("lose", "words"),
+    [
+        (kill_relay, "the relay between middle1 and server ended: killed by signal 9"),
+        (kill_sshd, "the sshd of edge ended"),
+        (remove_namespace, "-edge is gone"),
+    ],
+)
+def test_a_testbed_that_has_lost_a_part_is_built_again(
+    chain: Testbed, lose: Callable[[Testbed], None], words: str
+) -> None:
     """It lives as a whole or not at all: who waits for one of its hosts hears of it at once."""
-    others = descendants(os.getpid(), "pareto.link.relay")
-    with closing(open_local(hosts=3)) as bed:
-        for link in bed.links:
-            link.shaper.apply(load("none"))
-        waiting = bed.remotes[EDGE].connection.open("sleep 600", "/dev/null")
-        relay = descendants(os.getpid(), "--edge middle1 --server server")[-1]
-        relay.kill()
-        assert waiting.receive(20.0) == b""
-        assert "the relay between middle1 and server ended: killed by signal 9" in bed.lost()
-        left = [it for it in descendants(os.getpid(), "pareto.link.relay") if it not in others]
-        assert ended(left)
-        bed.revive()
-        assert bed.lost() == ""
-        for link in bed.links:
-            assert link.shaper.apply(ONE)["edge_to_server"]["delay_s"] == 0.01
-        assert run(bed, "middle1", "echo hi") == "hi"
+    for link in chain.links:
+        link.shaper.apply(load("none"))
+    waiting = chain.remotes[SERVER].connection.open("sleep 600", "/dev/null")
+    relays = [it for it in descendants(os.getpid(), "pareto.link.relay") if "middle1" in it.cmdline()]
+    lose(chain)
+    assert waiting.receive(20.0) == b""
+    assert words in chain.lost()
+    assert ended(relays)
+    chain.revive()
+    assert chain.lost() == ""
+    for link in chain.links:
+        assert link.shaper.apply(ONE)["edge_to_server"]["delay_s"] == 0.01
+    assert run(chain, "middle1", "echo hi") == "hi"
 
 
 DRIVER = """
@@ -251,7 +279,10 @@ def driver() -> Driver:
     return Driver(process, descendants(process.pid), left_behind() - before)
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "how",
+    [signal.SIGKILL, *(pytest.param(how, marks=pytest.mark.deep) for how in (signal.SIGINT, signal.SIGTERM))],
+)
 def test_nothing_outlives_a_driver_that_dies(driver: Driver, how: signal.Signals) -> None:
     assert {what.split()[0] for what in driver.made} == {"namespace", "interface", "file", "process"}
     assert any("cgroup" in what for what in driver.made)
