@@ -63,7 +63,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--cases",
         type=int,
         metavar="N",
-        help=f"how many cases each fuzzer tries (5000; with --deep {DEEP_CASES})",
+        help=f"how many cases each fuzzer tries (2000; with --deep {DEEP_CASES})",
     )
 
 
@@ -71,7 +71,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def cases(request: pytest.FixtureRequest) -> int:
     """How many cases a fuzzer tries: few enough for every run of the gate, or as many as `--cases` says."""
     chosen = request.config.getoption("--cases")
-    return int(chosen or (DEEP_CASES if request.config.getoption("--deep") else 5_000))
+    return int(chosen or (DEEP_CASES if request.config.getoption("--deep") else 2_000))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 from unittest.mock import patch
 
-import pytest
 from torch import nn
 
 from partitions import registry, yolo
 from partitions.torchvision_models import models
-
-
-def gating(names: Iterable[Any], *gate: Any) -> list[Any]:
-    """The names as a test's parameters, all but these only with --deep."""
-    return [name if name in gate else pytest.param(name, marks=pytest.mark.deep) for name in names]
 
 
 @contextmanager

@@ -53,6 +53,9 @@ class Untraceable(nn.Module):
         while x.sum() > 0:
             x = x - 1
         return x
+
+class Large(Net):
+    input_shape = Picky.input_shape
 """
 
 
@@ -102,6 +105,8 @@ def test_each_point_of_a_model(net, tmp_path, snapshot):
         "partitions-inside-net.Net.pdf",
         "partitions-inside-net.Net.png",
     }
+    run(asked, again := tmp_path / "again")
+    assert all((tmp_path / path.name).read_bytes() == path.read_bytes() for path in again.iterdir())
 
 
 def test_unfolded_there_is_nothing_to_tell(net, tmp_path, undrawn):
@@ -181,13 +186,10 @@ def test_proofs_of_several(net, tmp_path):
     assert lines["| inside_net.Another"].startswith("no: at point 0 (input) ")
 
 
-def test_proofs_take_the_smallest_images_that_the_graph_takes():
-    assert proof.all_at_once(Recipe("squeezenet1_1")) == "bitwise, 64 px"
-
-
-def test_what_fails_with_small_images_is_tried_with_the_models_own(net):
-    recipe = Recipe(registry.canonical(f"{net}:Picky"), file=net, attribute="Picky")
-    assert proof.all_at_once(recipe) == "bitwise, 80 px"
+@pytest.mark.parametrize(("name", "size"), [("Large", 64), ("Picky", 80)])
+def test_proofs_take_the_smallest_images_that_the_graph_takes_or_else_the_models_own(net, name, size):
+    recipe = Recipe(registry.canonical(f"{net}:{name}"), file=net, attribute=name)
+    assert proof.all_at_once(recipe) == f"bitwise, {size} px"
 
 
 def test_a_proof_that_would_take_hours_is_not_tried(net, monkeypatch):
@@ -228,7 +230,11 @@ def frame(name, cuts):
 
 @pytest.mark.parametrize(
     ("name", "cuts"),
-    [("alexnet", Cuts()), ("mobilenet_v2", Cuts("op", 2, fold=False)), ("googlenet", Cuts("op", 8))],
+    [
+        ("alexnet", Cuts()),
+        ("mobilenet_v2", Cuts("op", 2, fold=False)),
+        pytest.param("googlenet", Cuts("op", 8), marks=pytest.mark.deep),
+    ],
     ids=["few points, named", "150 points", "up to eight tensors"],
 )
 def test_the_figure_has_every_point(name, cuts):
@@ -259,13 +265,6 @@ def test_the_figure_has_every_point(name, cuts):
     if len(points) > 36:
         assert not any(one.overlaps(other) for one, other in itertools.pairwise(boxes))
     assert figure.get_supxlabel() == "The caption."
-
-
-def test_the_same_figure_twice(net, tmp_path):
-    outline = partitioned.outline(Recipe("inside_net.Net", Cuts("op"), net, "Net"))
-    running = costs.before_points(outline)
-    first = [path.read_bytes() for path in partitioning.draw(outline, running, tmp_path, "")]
-    assert [path.read_bytes() for path in partitioning.draw(outline, running, tmp_path, "")] == first
 
 
 def test_a_model_without_parameters_has_no_shares(net, tmp_path):

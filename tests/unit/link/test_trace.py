@@ -9,6 +9,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from pareto.link.trace import MAX_STEPS, Step, Trace
+from tests.unit.gating import gating
 
 # 1 s at 8 kbit/s, an outage of 1 s, 2 s at 16 kbit/s: 40 kbit in 4 s.
 HOLE = Trace("hole", 4.0, (Step(0.0, 0.1, 8e3), Step(1.0, 0.2, 0.0), Step(2.0, 0.4, 16e3)))
@@ -123,7 +124,7 @@ def test_the_best_start_may_be_the_one_whose_end_meets_an_edge() -> None:
     assert trace.transfer_s(2500, 1.0) > 2
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", gating(SEEDS, *SEEDS[:15]))
 def test_no_start_does_better_than_the_least(seed: int) -> None:
     trace, rng = randomly(seed), random.Random(seed)  # noqa: S311
     for _ in range(5):

@@ -8,7 +8,7 @@ from partitions import costs, model, points
 from partitions.graph import Input
 from partitions.recipe import Cuts, Recipe
 from partitions.tracing import trace
-from tests.unit.small_models import gating
+from tests.unit.gating import gating
 
 # GFLOP and million parameters, as published with the models.
 PUBLISHED = {

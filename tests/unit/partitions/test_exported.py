@@ -12,7 +12,7 @@ from torch import fx, nn
 from partitions.exported import export
 from partitions.graph import Input, UntraceableModel, tensors_in
 from partitions.torchvision_models import models
-from tests.unit.small_models import gating
+from tests.unit.gating import gating
 
 SHAPE = (3, 32, 32)
 

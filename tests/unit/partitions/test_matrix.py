@@ -10,7 +10,8 @@ from partitions import proof
 from partitions.model import PartitionedModel
 from partitions.recipe import Cuts, Recipe
 from partitions.seeded import seeded
-from tests.unit.small_models import gating, small
+from tests.unit.gating import gating
+from tests.unit.small_models import small
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -11,7 +11,8 @@ from partitions import proof, registry, tracing, weights
 from partitions.model import ResidentStage
 from partitions.recipe import Cuts, Handmade, Recipe
 from partitions.seeded import seeded
-from tests.unit.small_models import gating, small
+from tests.unit.gating import gating
+from tests.unit.small_models import small
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -11,7 +11,7 @@ from partitions.graph import Input, TensorSpec, UntraceableModel
 from partitions.model import describe
 from partitions.recipe import Cuts, Recipe
 from partitions.tracing import trace
-from tests.unit.small_models import gating
+from tests.unit.gating import gating
 
 INPUT = [588.0]
 RESNET50 = [784.0, *[3136.0] * 3, *[1568.0] * 4, *[784.0] * 6, *[392.0] * 3]

@@ -13,7 +13,7 @@ import partitions
 from pareto.errors import UserError
 from partitions import registry, torchvision_models
 from partitions.torchvision_models import models
-from tests.unit.small_models import gating
+from tests.unit.gating import gating
 
 FrozenBatchNorm2d = models.detection.backbone_utils.misc_nn_ops.FrozenBatchNorm2d
 

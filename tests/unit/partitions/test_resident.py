@@ -10,7 +10,8 @@ from partitions import model as partitions_model
 from partitions import proof, weights
 from partitions.model import ResidentStage
 from partitions.recipe import Recipe
-from tests.unit.small_models import gating, small
+from tests.unit.gating import gating
+from tests.unit.small_models import small
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -12,7 +12,8 @@ from pareto.errors import UserError
 from partitions import registry, weights
 from partitions.seeded import seeded
 from partitions.torchvision_models import models
-from tests.unit.small_models import gating, small
+from tests.unit.gating import gating
+from tests.unit.small_models import small
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

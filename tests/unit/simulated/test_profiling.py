@@ -17,7 +17,7 @@ from pareto.simulated import Simulation, World
 from pareto.simulated.profiling import model_profile
 from pareto.simulated.study import rows
 from pareto.sweep import Sweep
-from tests.unit.small_models import gating
+from tests.unit.gating import gating
 
 STEADY = {"noise": {"request": 0, "trial": 0, "round": 0}}
 
