@@ -55,6 +55,12 @@ def snapshot(snapshot: SnapshotAssertion, tmp_path: Path) -> SnapshotAssertion:
     return snapshot.with_defaults(matcher=portable)
 
 
+def pytest_configure() -> None:
+    """An interruption ends what a test starts: also where a shell runs the tests in the background, which ignores it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--deep", action="store_true", help="what the gate leaves out: tests marked deep, and long fuzzing"

@@ -33,6 +33,10 @@ joined() {
     fi
 }
 
+# Kept as on a user's machine: else each program that a test starts compiles the packages anew.
+unset PYTHONDONTWRITEBYTECODE
+"$python" -m compileall -q analysis pareto partitions
+
 stage lint
 .venv/bin/ruff check
 .venv/bin/ruff format --check
