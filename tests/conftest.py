@@ -56,7 +56,7 @@ def snapshot(snapshot: SnapshotAssertion, tmp_path: Path) -> SnapshotAssertion:
 
 
 def pytest_configure() -> None:
-    """An interruption ends what a test starts: also where a shell runs the tests in the background, which ignores it."""
+    """An interruption ends what a test starts, also where a shell runs the tests in its background."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
