@@ -21,6 +21,7 @@ from tests import program
 from tests.program import descendants, ended, pareto, wait_until
 from tests.unit.simulated.worlds import MODEL
 
+pytestmark = [pytest.mark.deep, pytest.mark.timeout(3600)]
 SWEEP = ("--model", MODEL, "--figures", "none")
 CELLS = ("--points", "3,5", "--only", "--backend", "tcp", "--netem", "wifi")
 WORLD = """
@@ -29,8 +30,7 @@ requests: 20
 real_time: 20%
 """
 TESTBEDS = 2
-FEW = pytest.mark.parametrize("kills", [2, pytest.param(25, marks=pytest.mark.deep)])
-MANY = pytest.mark.parametrize("kills", [pytest.param(25, marks=pytest.mark.deep)])
+KILLS = 25
 ROUNDS_A_KILL = 5
 START_S = 200.0
 SEED = 7
@@ -39,14 +39,13 @@ SEED = 7
 class Runs:
     """A sweep that is killed now and then, in a folder."""
 
-    def __init__(self, folder: Path, kills: int) -> None:
+    def __init__(self, folder: Path) -> None:
         self.out, self.temporary = folder / "out", folder / "tmp"
         self.temporary.mkdir()
         self.world = f"simulated:{folder}/w.yaml"
         (folder / "w.yaml").write_text(WORLD)
         self._draws = random.Random(SEED)  # noqa: S311
-        self._kills = kills
-        self._rounds = ROUNDS_A_KILL * kills
+        self._rounds = ROUNDS_A_KILL * KILLS
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         return pareto(*arguments, environment={**os.environ, "TMPDIR": str(self.temporary)})
@@ -59,8 +58,8 @@ class Runs:
         return self.start(*SWEEP, *CELLS, *where, *trials, "--out", str(self.out))
 
     def victims(self, kinds: Sequence[str]) -> list[str]:
-        """Whom each kill is of: of all kinds, if there are as many kills."""
-        return [*kinds, *self._draws.choices(kinds, k=self._kills)][: self._kills]
+        """Whom each kill is of: of all kinds."""
+        return [*kinds, *self._draws.choices(kinds, k=KILLS - len(kinds))]
 
     def rows(self) -> list[dict[str, str]]:
         for path in self.out.glob("*/trials.csv"):
@@ -92,12 +91,10 @@ def _joined(member: subprocess.Popen[str]) -> str:
 
 
 @pytest.fixture
-def runs(tmp_path: Path, kills: int) -> Runs:
-    return Runs(tmp_path, kills)
+def runs(tmp_path: Path) -> Runs:
+    return Runs(tmp_path)
 
 
-@FEW
-@pytest.mark.timeout(3600)
 def test_a_driver_and_its_own_members_are_killed(runs: Runs) -> None:
     testbeds = ("--testbed", f"{runs.world}*{TESTBEDS}")
     driver = runs.driver(*testbeds)
@@ -118,8 +115,6 @@ def test_a_driver_and_its_own_members_are_killed(runs: Runs) -> None:
     assert not list(runs.temporary.iterdir())
 
 
-@MANY
-@pytest.mark.timeout(3600)
 def test_a_scheduler_and_those_that_joined_it_are_killed(runs: Runs) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
