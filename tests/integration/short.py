@@ -6,7 +6,7 @@ import subprocess
 import sys
 from unittest.mock import patch
 
-from pareto import plan
+from pareto import plan, reporting
 from pareto.__main__ import main
 from tests import program
 
@@ -22,6 +22,12 @@ def command(*arguments: str) -> program.Ended:
     """Within this process."""
     with patch.object(plan, "QUICK", EFFORT):
         return program.command(*arguments)
+
+
+def measured(*arguments: str) -> program.Ended:
+    """The same without the report at its end: for what is asked of the trials."""
+    with patch.object(reporting, "show"):
+        return command(*arguments)
 
 
 if __name__ == "__main__":

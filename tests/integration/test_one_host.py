@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.short import command
+from tests.integration.short import command, measured
 from tests.integration.test_sweep import exit_code, only_run, rows_in, sound
 from tests.less_than_root import needs_networks
 from tests.program import LENIENT
@@ -22,7 +22,7 @@ SWEEP = ("--model", f"{NET}:build", "--quick", "--figures", "none", *LENIENT)
 @needs_networks
 @pytest.mark.usefixtures("nothing_left")
 def test_the_edge_of_the_local_testbed(tmp_path: Path) -> None:
-    done = command(*SWEEP, "--edge-only", "--batch-size", "1,8", "--out", str(tmp_path))
+    done = measured(*SWEEP, "--edge-only", "--batch-size", "1,8", "--out", str(tmp_path))
     rows = rows_in(tmp_path)
     assert done.code == exit_code(rows), done
     assert {(row["point"], row["netem"], row["batch_size"]) for row in rows} == {
@@ -39,7 +39,7 @@ def test_the_edge_of_the_local_testbed(tmp_path: Path) -> None:
     manifest = json.loads((only_run(tmp_path) / "manifest.json").read_text())
     assert list(manifest["sessions"][0]["hosts"]) == ["edge"]
     model = ("--model", f"{NET}:build")
-    again = command("--resume", str(only_run(tmp_path)), *model, "--edge-only", "--figures", "none")
+    again = measured("--resume", str(only_run(tmp_path)), *model, "--edge-only", "--figures", "none")
     assert again.code == exit_code(rows), again
     assert len(rows_in(tmp_path)) == 2
 
@@ -59,6 +59,6 @@ def test_the_only_host_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert "all on the edge" not in " ".join(done.out.split())
     manifest = json.loads((only_run(out) / "manifest.json").read_text())
     assert manifest["testbed"] == "the server alone, box (cpu)"
-    refused = command(*SWEEP, "--edge-only", "--testbed", str(file), "--out", str(out))
+    refused = measured(*SWEEP, "--edge-only", "--testbed", str(file), "--out", str(out))
     assert refused.code == 2
     assert "no host has the role edge" in refused.err

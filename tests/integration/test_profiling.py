@@ -112,7 +112,7 @@ def test_a_search_profiles_the_model_on_its_own_testbed(
     (profile,) = (run / "profiles").iterdir()
     is_whole(read(profile), ("edge", "server"), int(trials["point"].max()))
 
-    again = command("run", "--resume", str(run), *model, "--figures", "none")
+    again = short.measured("run", "--resume", str(run), *model, "--figures", "none")
     assert again.code == done.code, again
     assert len(pd.read_csv(run / "trials.csv")) == len(trials)
 
