@@ -15,7 +15,7 @@ from typing import Any
 # Where a preload fails, each process imports what it needs by itself.
 context = multiprocessing.get_context("forkserver")
 context.set_forkserver_preload(
-    ["tests.unit.chain_host", "tests.unit.watched_worker", "pareto.run", "distributed"]
+    ["tests.unit.chain_host", "tests.unit.watched_worker", "tests.unit.simulated.worlds", "distributed"]
 )
 
 
