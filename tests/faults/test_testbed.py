@@ -29,7 +29,6 @@ from tests.program import descendants, ended, python_programs, wait_until
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.long,
     needs_networks,
 ]
 FAULTS = (*TESTBED, *WORKERS)

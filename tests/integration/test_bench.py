@@ -16,7 +16,6 @@ from tests.program import command, pareto, python_programs, wait_until
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.long,
     needs_networks,
     pytest.mark.usefixtures("nothing_left"),
 ]

@@ -21,7 +21,6 @@ from tests.unit.own_codecs import ENTROPY, written
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.long,
     needs_networks,
     pytest.mark.usefixtures("nothing_left"),
 ]

@@ -16,7 +16,6 @@ from tests.program import command, descendants, ended, pareto, python_programs, 
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.long,
     needs_networks,
     pytest.mark.usefixtures("nothing_left"),
 ]

@@ -34,7 +34,6 @@ from tests.less_than_root import needs_networks
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.long,
     needs_networks,
 ]
 
