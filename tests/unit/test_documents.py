@@ -24,6 +24,7 @@ from pareto.cli import app
 from tests import REPOSITORY
 from tests.unit import example_run
 from tests.unit.analysis.test_forecast import profile
+from tests.unit.gating import gating
 
 PAGES = sorted(
     [*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/*.md"), REPOSITORY / "results" / "README.md"]
@@ -119,18 +120,19 @@ def at_a_clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+WITH_EXAMPLES = {str(page.relative_to(REPOSITORY)): page for page in PAGES if python_examples(page)}
+
+
 @pytest.mark.parametrize(
-    "page",
-    [page for page in PAGES if python_examples(page)],
-    ids=lambda page: str(page.relative_to(REPOSITORY)),
+    "name", gating(WITH_EXAMPLES, *(WITH_EXAMPLES.keys() - {"docs/analysis.md", "docs/simulated.md"}))
 )
-def test_python_examples_run_as_they_stand(page: Path, at_a_clone: Path) -> None:
+def test_python_examples_run_as_they_stand(name: str, at_a_clone: Path) -> None:
     namespace: dict[str, object] = {}
-    for example in python_examples(page):
-        exec(compile(example, str(page), "exec"), namespace)  # noqa: S102
+    for example in python_examples(WITH_EXAMPLES[name]):
+        exec(compile(example, name, "exec"), namespace)  # noqa: S102
 
 
-@pytest.mark.deep  # most of what it calls, the pages call
+@pytest.mark.deep
 def test_the_notebook_runs_from_a_run_to_a_figure_and_a_table(at_a_clone: Path) -> None:
     notebook = json.loads((REPOSITORY / "docs" / "tutorial.ipynb").read_text())
     namespace: dict[str, object] = {}

@@ -398,6 +398,7 @@ def of_engines(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return folder, done.out
 
 
+@pytest.mark.deep
 def test_a_search_over_engines_has_the_front_of_each_of_them(
     of_engines: tuple[Path, str], tmp_path: Path
 ) -> None:
