@@ -85,15 +85,23 @@ def test_a_chain_is_profiled_and_not_a_second_time(tmp_path: Path, monkeypatch: 
     assert read(folder).made_at == made.made_at
 
 
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Of one path for all tests of the module: two files of the same name are refused."""
+    path = tmp_path_factory.mktemp("model") / "wide.py"
+    path.write_text(WIDE)
+    return f"{path}:build"
+
+
 def test_a_search_profiles_the_model_on_its_own_testbed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    wide: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At 10 Mbit/s physics strikes off cuts of a network whose early tensors are larger than its image."""
+    """At 2 Mbit/s an image takes 50 ms: physics strikes off what sends it, or more, however busy the edge is."""
     quick(monkeypatch)
-    (tmp_path / "wide.py").write_text(WIDE)
-    model, out = ("--model", f"{tmp_path}/wide.py:build"), tmp_path / "out"
-    job = (*model, "--netem", "20ms-10mbit", "--trials", "1", "--quick", "--search")
+    model, out = ("--model", wide), tmp_path / "out"
+    job = (*model, "--netem", "20ms-2mbit", "--trials", "1", "--quick", "--search")
     done = short.command("run", *job, "--figures", "none", *LENIENT, "--out", str(out))
+    assert done.code in (0, 1), done
     (run,) = (path.parent for path in out.glob("*/trials.csv"))
     trials, struck, front = (pd.read_csv(run / f"{table}.csv") for table in ("trials", "struck", "front"))
     assert done.code == int((trials["status"] != "ok").any()), done
