@@ -106,6 +106,7 @@ def pytest_runtest_setup() -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Names of tests that passed only when run again: each is mended, or moved to those that measure."""
+    """Tests that were run again, and why: each is mended, or moved to those that measure."""
     for report in terminalreporter.getreports("rerun"):
         terminalreporter.line(f"FLAKY {report.nodeid}")
+        terminalreporter.line(report.longreprtext)
