@@ -18,7 +18,7 @@ from tests import REPOSITORY
 # Two workers whose torch has two threads each spin in each other's way. Set before torch is imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-DEEP_CASES = 1_000_000
+CASES, DEEP_CASES = 2_000, 1_000_000
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--cases",
         type=int,
         metavar="N",
-        help=f"how many cases each fuzzer tries (2000; with --deep {DEEP_CASES})",
+        help=f"how many cases each fuzzer tries ({CASES}; with --deep {DEEP_CASES})",
     )
 
 
@@ -77,7 +77,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def cases(request: pytest.FixtureRequest) -> int:
     """How many cases a fuzzer tries: few enough for every run of the gate, or as many as `--cases` says."""
     chosen = request.config.getoption("--cases")
-    return int(chosen or (DEEP_CASES if request.config.getoption("--deep") else 2_000))
+    return int(chosen or (DEEP_CASES if request.config.getoption("--deep") else CASES))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -49,7 +49,8 @@ stage unit
 "${tests[@]}" tests/unit -n "$(nproc)" --dist worksteal --maxfail 10
 joined types
 
-# What needs a whole machine is run again once, and named: FLAKY.
+# What needs a whole machine is run again once, and named: FLAKY. Long files first, not those of most tests.
 stage real
-"${tests[@]}" tests/integration tests/lab tests/faults -n "$(($(nproc) + 1))" --dist loadfile --reruns 1
+"${tests[@]}" tests/integration tests/lab tests/faults --reruns 1 \
+    -n "$(($(nproc) + 1))" --dist loadfile --no-loadscope-reorder
 joined guest

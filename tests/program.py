@@ -131,6 +131,14 @@ def command(*arguments: str, where: Path = REPOSITORY) -> Ended:
     return Ended(code, out.getvalue(), err.getvalue())
 
 
+def measured(*arguments: str) -> Ended:
+    """The command without the report at its end, which takes most of its time: for what is asked of the trials."""
+    from pareto import reporting
+
+    with patch.object(reporting, "show"):
+        return command(*arguments)
+
+
 def descendants(pid: int, text: str = "") -> list[psutil.Process]:
     """What that process and its children have started and is alive, with that text in its command, oldest first."""
     found = []

@@ -12,11 +12,6 @@ from tests.integration.relay_net import Net, Relay, net_with_relay
 from tests.program import end_started, wait_until
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Files are handed out in the order of their tests, `long` ones first: not those first that have the most tests."""
-    config.option.loadscopereorder = False
-
-
 @pytest.fixture(scope="module", autouse=True)
 def models_of_its_own() -> Iterator[None]:
     """Models of users' files are forgotten with the module: the next one has others of the same names."""

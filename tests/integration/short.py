@@ -6,7 +6,7 @@ import subprocess
 import sys
 from unittest.mock import patch
 
-from pareto import plan, reporting
+from pareto import plan
 from pareto.__main__ import main
 from tests import program
 
@@ -25,9 +25,9 @@ def command(*arguments: str) -> program.Ended:
 
 
 def measured(*arguments: str) -> program.Ended:
-    """The same without the report at its end: for what is asked of the trials."""
-    with patch.object(reporting, "show"):
-        return command(*arguments)
+    """The same without the report at its end."""
+    with patch.object(plan, "QUICK", EFFORT):
+        return program.measured(*arguments)
 
 
 if __name__ == "__main__":

@@ -87,7 +87,7 @@ def hears(process: Process, words: str) -> None:
 
 
 def driver(out: Path, *options: str) -> tuple[str, ...]:
-    """What is typed on the edge."""
+    """Words that are typed on the edge."""
     return ("connect", SERVER, "--token-file", str(out.parent / "token"), "--out", str(out), *SWEEP, *options)
 
 

@@ -74,7 +74,7 @@ def build():
     return nn.Sequential(stem, nn.Flatten(), nn.Linear(2048, 4400), nn.Linear(4400, 10))
 """
 HEAVY_BYTES = 4 * 2048 * 4400
-"""Of its largest layer, which nearly all of it is."""
+"""Its largest layer, which nearly all of it is."""
 CUT, WHOLE = "1", "3"
 JOB = f"--netem none --points {CUT},{WHOLE} --only --quick --figures none --trials 2"
 CEILING_S = 240.0

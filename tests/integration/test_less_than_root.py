@@ -39,14 +39,13 @@ def build():
     return nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 10))
 input_shape = (3, 32, 32)
 """
-HOLD = """\
-import time
+BUILD = """\
 from pareto.hosts.local_testbed import open_local
 bed = open_local()
 bed.remotes["edge"].ship(b"weights", "blob")
 print(bed.facts["rights"], flush=True)
-time.sleep(600)
 """
+HOLD = f"{BUILD}import time\ntime.sleep(600)\n"
 
 
 @pytest.fixture
@@ -95,7 +94,7 @@ def test_a_sweep(who: Callable[[], list[str]], uid: int, backends: list[str], fo
 def test_a_containers_root_has_a_testbed(more: tuple[str, ...], rights: str, folder: Path) -> None:
     """With the capabilities that Docker gives, in a user namespace; with those that it names, without."""
     done = subprocess.run(
-        [*container(more=more), sys.executable, "-B", "-c", HOLD.replace("time.sleep(600)", "bed.close()")],
+        [*container(more=more), sys.executable, "-B", "-c", f"{BUILD}bed.close()"],
         cwd=REPOSITORY,
         capture_output=True,
         text=True,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -67,7 +68,7 @@ BUSY = probe.Tolerance(rtt_floor_s=0.015, rate_fraction=0.3)
 
 @pytest.fixture(scope="module")
 def sweep(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
-    """Of a model that costs next to nothing."""
+    """A sweep of a model that costs next to nothing."""
     file = tmp_path_factory.mktemp("model") / "quick.py"
     file.write_text(NET)
     return canonical(make_sweep({"model": f"{file}:build", "netem": "none"}))
@@ -100,9 +101,12 @@ def measure(
     *,
     meanwhile: Callable[[], object] = lambda: None,
     done: Cell | None = None,
+    effort: Effort = EFFORT,
 ) -> tuple[TrialResult, dict[str, Any]]:
-    """What each host's worker says of a trial, and the row it makes, the links probed before and after as the runner
-    does. `meanwhile` is called before all of it. `done`: the cell that is really measured."""
+    """A trial's result, and the row it makes, the links probed before and after as the runner does.
+
+    meanwhile: called before all of it. done: the cell that is really measured.
+    """
 
     def probed() -> list[probe.Probed]:
         """Once more where a reading is off."""
@@ -115,17 +119,17 @@ def measure(
     workers.ready(it, network)
     meanwhile()
     before = probed()
-    result = workers.trial(Trial(done or it, 1, 0.2, 5.0, EFFORT), network)
+    result = workers.trial(Trial(done or it, 1, 0.2, 5.0, effort), network)
+    assert isinstance(result, TrialResult)
     names = [link.name for link in workers.links]
     probes = dict(zip(names, zip(before, probed(), strict=True), strict=True))
     row = trial_row(it, workers.crossings(it, network), result, probes, slowed=100.0, others=1.0)
-    return result, row  # type: ignore[return-value]
+    return result, row
 
 
 def measured(workers: Workers, it: Cell) -> tuple[TrialResult, dict[str, Any]]:
     """A trial in which nothing was wrong but what else keeps this machine busy."""
     result, row = measure(workers, it)
-    assert isinstance(result, TrialResult)
     assert sound(row), row["reason"]
     assert row["max_abs_error"] <= 1e-3
     return result, row
@@ -259,9 +263,12 @@ def test_stale_weights_on_all_hosts(workers: Workers, prepared: Prepared, stale:
     assert "output differs" in row["reason"]
 
 
-def test_other_weights_on_a_host_are_refused(workers: Workers, prepared: Prepared, stale: Prepared) -> None:
+def test_other_weights_on_a_host_are_refused(workers: Workers, prepared: Prepared, tmp_path: Path) -> None:
     """What arrives must be what was sent, by its digest."""
-    path = workers._testbed.remotes[EDGE].ship(stale.weights.path, "damaged.safetensors")
+    content = bytearray(prepared.weights.path.read_bytes())
+    content[-1] ^= 1
+    (tmp_path / "weights").write_bytes(content)
+    path = workers._testbed.remotes[EDGE].ship(tmp_path / "weights", "damaged.safetensors")
     digest = prepared.weights.digest
     with pytest.raises(SessionError, match="arrived damaged"):
         workers._sessions[EDGE].ask(LoadModel(asdict(prepared.recipe), {path: digest}, digest, []))

@@ -87,7 +87,7 @@ def test_a_chain_is_profiled_and_not_a_second_time(tmp_path: Path, monkeypatch: 
 
 @pytest.fixture(scope="module")
 def wide(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Of one path for all tests of the module: two files of the same name are refused."""
+    """The model's name: one path for all tests of the module, as two files of the same name are refused."""
     path = tmp_path_factory.mktemp("model") / "wide.py"
     path.write_text(WIDE)
     return f"{path}:build"

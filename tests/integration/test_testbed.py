@@ -204,7 +204,7 @@ def test_each_link_of_a_chain_has_its_own_profile_and_all_hosts_meet(chain: Test
 
 
 def of_edge(bed: Testbed) -> Callable[[Path], bool]:
-    """Whether a file is the network namespace of a testbed's edge."""
+    """A question to ask of a file: is it the network namespace of the testbed's edge?"""
     inode = int(run(bed, EDGE, "stat -L -c %i /proc/self/ns/net"))
     return lambda path: path.stat().st_ino == inode
 

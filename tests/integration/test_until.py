@@ -8,7 +8,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from tests.unit.simulated.worlds import MODEL, measured
+from tests.program import measured
+from tests.unit.simulated.worlds import MODEL
 
 
 def trials(run: Path) -> Counter[tuple[str, int]]:

@@ -17,7 +17,6 @@ from pareto.plan import Effort
 from pareto.prepare import Prepared, canonical, prepare
 from pareto.profile_files import load
 from pareto.workers import Workers
-from tests.integration import test_measuring
 from tests.integration.test_measuring import BUSY, cell, measure
 from tests.less_than_root import needs_networks
 from tests.measure.conftest import Figures
@@ -39,12 +38,6 @@ def workers(prepared: Prepared) -> Iterator[Workers]:
         yield workers
 
 
-@pytest.fixture(autouse=True)
-def effort(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Long enough for a figure."""
-    monkeypatch.setattr(test_measuring, "EFFORT", Effort(latency=(8, 0.3), throughput=(8, 0.3)))
-
-
 @pytest.mark.parametrize("backend", ["tcp", "rpc"])
 def test_compute_and_transfer_overlap(
     workers: Workers, prepared: Prepared, figures: Figures, backend: str
@@ -52,7 +45,8 @@ def test_compute_and_transfer_overlap(
     """A link on which the payload takes about as long as all computing: one after the other would be 1."""
     rate_mbit = max(1, round(prepared.facts.points[10][1] * 8 / prepared.facts.compute_s / 1e6))
     network = (load(f"5ms-{rate_mbit}mbit"),)
-    _, row = measure(workers, cell(prepared, backend, 10, network=network), network)
+    effort = Effort(latency=(5, 0.3), throughput=(8, 0.3))
+    _, row = measure(workers, cell(prepared, backend, 10, network=network), network, effort=effort)
     gain = row["throughput_ips"] * row["latency_s"]
     figures.state(f"overlap: gain over one after the other, {backend}", gain, least=1.5)
 
@@ -63,7 +57,7 @@ def test_latency_is_near_its_bound_on_a_slow_link(
     """No slow start, no wait for an acknowledgement, no queueing in super-packets: what is left is physics."""
     network = (load("200ms-5mbit"),)
     it = cell(prepared, "tcp", 13, network=network)
-    result, _ = measure(workers, it, network)
+    result, _ = measure(workers, it, network, effort=Effort(latency=(8, 0.3), throughput=(1, 0.1)))
     (crossing,) = workers.crossings(it, network)
     over = 100 * min(result.networks_s) / crossing.least_s
     figures.state("latency: of the link, against its least", over, "%", least=100, most=110)

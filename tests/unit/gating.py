@@ -10,4 +10,6 @@ import pytest
 
 def gating(names: Iterable[Any], *gate: Any) -> list[Any]:
     """The names as a test's parameters, all but these only with --deep."""
+    names = [*names]
+    assert all(name in names for name in gate)
     return [name if name in gate else pytest.param(name, marks=pytest.mark.deep) for name in names]

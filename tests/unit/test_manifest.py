@@ -20,9 +20,8 @@ from pareto.networks import networks_of
 from pareto.store import Store
 from pareto.sweep import Sweep, parse_sweep
 from partitions import registry
-from tests.program import Ended, command
+from tests.program import Ended, command, measured
 from tests.unit.own_codecs import simple, written
-from tests.unit.simulated.worlds import measured
 from tests.unit.two_hosts import LAB, lab_sweep
 
 EVIL = """

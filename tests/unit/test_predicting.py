@@ -15,8 +15,7 @@ from pareto.link.profile import Bucket, Direction, Profile
 from pareto.link.trace import Step, Trace
 from pareto.networks import profiles
 from pareto.predicting import doubts, networks, slack
-from tests.program import command
-from tests.unit.simulated.worlds import measured
+from tests.program import command, measured
 
 BACK = Direction(delay_s=0.02)
 TRACE = Trace("drive", 4.0, (Step(0.0, 0.25, 1e6), Step(2.0, 0.75, 9e6)))

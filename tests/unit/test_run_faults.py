@@ -19,9 +19,9 @@ from analysis.schema import TRIALS
 from pareto.prepare import prepare
 from pareto.sweep import Sweep
 from partitions import scratch
-from tests.program import Ended, wait_until
+from tests.program import Ended, measured, wait_until
 from tests.unit.own_command import Command, can_mount, small_disk, small_files
-from tests.unit.simulated.worlds import MODEL, measured
+from tests.unit.simulated.worlds import MODEL
 
 WORLD = "hosts: {edge: {gflops: 0.02}, server: {gflops: 0.2}}\nrequests: 20"
 """A trial has few requests, so that it takes no time."""

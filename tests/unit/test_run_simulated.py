@@ -13,8 +13,8 @@ from analysis import figures
 from analysis.runs import load
 from pareto.errors import UserError
 from tests import REPOSITORY
-from tests.program import command
-from tests.unit.simulated.worlds import MODEL, POINTS, measured
+from tests.program import command, measured
+from tests.unit.simulated.worlds import MODEL, POINTS
 
 SLOW = "hosts: {edge: {gflops: 0.02}, server: {gflops: 0.2}}"
 """So slow that a trial has few requests."""

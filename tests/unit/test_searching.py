@@ -27,8 +27,8 @@ from pareto.run import Job
 from pareto.searching import Searching, Trials
 from pareto.sweep import Sweep
 from partitions.engines.registry import ENGINES as ENTRIES
-from tests.program import command
-from tests.unit.simulated.worlds import MODEL, POINTS, measured
+from tests.program import command, measured
+from tests.unit.simulated.worlds import MODEL, POINTS
 
 JOB = ("--model", MODEL, "--netem", "20ms-5mbit", "--testbed", "simulated", "--search", "--figures", "none")
 NETEMS = ("20ms-5mbit", "1ms-100mbit")

@@ -27,6 +27,7 @@ from analysis.runs.load import Run
 from tests.unit import drawn
 from tests.unit import simulated_network as simulated
 from tests.unit.analysis.test_best import HALF, NETWORKS, Foretelling, rows
+from tests.unit.gating import gating
 
 
 def test_a_chain_has_no_map() -> None:
@@ -60,7 +61,7 @@ def test_the_caption_names_what_is_not_on_the_map(snapshot: SnapshotAssertion) -
     assert [drawn.legend(found.draw("page")), drawn.sentences(found.caption)] == snapshot
 
 
-@pytest.mark.parametrize("width", ["page", pytest.param("column", marks=pytest.mark.deep)])
+@pytest.mark.parametrize("width", gating(["page", "column"], "page"))
 def test_marks_stand_at_their_network_over_what_is_foretold(width: str) -> None:
     found = foretold()
     assert found.kind == "best-map"

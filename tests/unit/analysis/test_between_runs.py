@@ -28,8 +28,8 @@ def compared(folder: Path, a: Rows, b: Rows, **options: Any) -> Comparison:
     return compare(write(folder / "a", a), write(folder / "b", b), **options)
 
 
-def differing(folder: Path, a: Rows, b: Rows) -> pd.DataFrame:
-    return differences(load([write(folder / "a", a)]), load([write(folder / "b", b)]))
+def loaded(folder: Path, a: Rows, b: Rows) -> tuple[pd.DataFrame, pd.DataFrame]:
+    return load([write(folder / "a", a)]), load([write(folder / "b", b)])
 
 
 def scaled(rows: Rows, **factors: float) -> Rows:
@@ -103,13 +103,15 @@ def test_few_rounds_are_told(tmp_path: Path, snapshot: SnapshotAssertion) -> Non
     assert found.differences["latency_low_s"].isna().all()
     assert [found.differences["note"].unique().tolist(), found.sentences] == snapshot
     assert np.isnan(found.fronts["ratio_low"]).all()
-    enough = differing(tmp_path / "7", measured("a", rounds=7), scaled(measured("b", rounds=7), latency_s=2))
+    enough = differences(
+        *loaded(tmp_path / "7", measured("a", rounds=7), scaled(measured("b", rounds=7), latency_s=2))
+    )
     assert enough["latency_significant"].all()
 
 
 def test_many_rounds_of_one_run_make_up_for_few_of_the_other(tmp_path: Path) -> None:
     a, b = measured("a", rounds=5), scaled(measured("b", rounds=12), latency_s=2)
-    rows = differing(tmp_path, a, b)
+    rows = differences(*loaded(tmp_path, a, b))
     assert rows["rounds_needed"].eq(7).all()
     assert rows["note"].eq("").all()
     assert rows["latency_significant"].all()
@@ -117,7 +119,9 @@ def test_many_rounds_of_one_run_make_up_for_few_of_the_other(tmp_path: Path) -> 
 
 def test_what_is_not_valid_has_no_say_and_is_counted(tmp_path: Path) -> None:
     a, b = measured("a", seed=1), measured("b", seed=2)
-    clean = differing(tmp_path / "clean", a, [row for row in b if (row["point"], row["round"]) != (3, 2)])
+    clean = differences(
+        *loaded(tmp_path / "clean", a, [row for row in b if (row["point"], row["round"]) != (3, 2)])
+    )
     for row in b:
         if (row["point"], row["round"]) == (3, 2):
             row |= {"status": "invalid", "latency_s": 99.0, "throughput_ips": 1e9, "reason": "link off"}

@@ -14,12 +14,12 @@ from syrupy.assertion import SnapshotAssertion
 from analysis.comparing.changes import changes
 from analysis.runs.load import load
 from pareto.errors import UserError
-from tests.unit.analysis.test_between_runs import Rows, at, compared, measured, scaled
+from tests.unit.analysis.test_between_runs import Rows, at, compared, loaded, measured, scaled
 from tests.unit.example_run import with_energy, write
 
 
 def changed(folder: Path, a: Rows, b: Rows, **options: Any) -> pd.DataFrame:
-    return changes(load([write(folder / "a", a)]), load([write(folder / "b", b)]), **options)
+    return changes(*loaded(folder, a, b), **options)
 
 
 def test_a_point_enters_and_another_leaves(tmp_path: Path, snapshot: SnapshotAssertion) -> None:

@@ -30,6 +30,7 @@ from pareto.errors import UserError
 from tests.unit import drawn, example_chain
 from tests.unit.analysis.figure_runs import RUNS, Reported
 from tests.unit.example_run import trials, write
+from tests.unit.gating import gating
 
 Reports = Callable[[str], Reported]
 PAGE = ("backends", "one", "chain", "codecs")
@@ -43,9 +44,7 @@ def example() -> pd.DataFrame:
     return figures.example()
 
 
-@pytest.mark.parametrize(
-    "run", [pytest.param(run, marks=[] if run in SHOWN else pytest.mark.deep) for run in RUNS]
-)
+@pytest.mark.parametrize("run", gating(RUNS, *SHOWN))
 def test_every_figure_is_whole_legible_and_says_what_it_shows(
     reported: Reports, run: str, snapshot: SnapshotAssertion
 ) -> None:

@@ -20,15 +20,16 @@ from analysis.runs.requests import request_latencies
 from pareto import reporting
 from pareto.console import console
 from pareto.errors import UserError
+from tests.conftest import CASES
 from tests.program import command
 from tests.unit import drawn
 from tests.unit.analysis import hostile
+from tests.unit.gating import gating
 
 ALL = sorted(hostile.ATTACKS)
 READ, ANALYSED, COMPARED = 45, 300, 1000
 """Of all attacks, each run of the suite reads every 45th, analyses every 300th and compares every 1000th; with `--deep`
 or `--cases` all."""
-USUAL = 5_000
 SHOWN = (
     *("reason escapes", "manifest escapes", "unknown column with escapes", "model escapes"),
     *("model markup", "netem latex", "latency_s inf", "two writers", "chains among pairs"),
@@ -57,7 +58,7 @@ def test_a_harmless_one_is_fine(run: Path) -> None:
 
 
 def test_all_are_read_or_refused_in_a_line(base: Path, tmp_path: Path, cases: int) -> None:
-    every = READ if cases <= USUAL else 1
+    every = READ if cases <= CASES else 1
     refused = 0
     for number, name in enumerate(ALL[::every]):
         run = copied(base, tmp_path / str(number), name)
@@ -76,7 +77,7 @@ def test_all_are_read_or_refused_in_a_line(base: Path, tmp_path: Path, cases: in
 
 
 def test_some_are_analysed_or_refused_in_a_line(base: Path, tmp_path: Path, cases: int) -> None:
-    for number, name in enumerate(ALL[:: ANALYSED if cases <= USUAL else 1]):
+    for number, name in enumerate(ALL[:: ANALYSED if cases <= CASES else 1]):
         run = copied(base, tmp_path / str(number), name)
         try:
             found = find([run], Options())
@@ -96,7 +97,7 @@ def test_some_are_compared_and_advised_on_or_refused_in_a_line(
     base: Path, tmp_path: Path, cases: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     network, answers = reporting.network("20ms", "20mbit", "0ms", ""), 0
-    for number, name in enumerate(ALL[:: COMPARED if cases <= USUAL else 1]):
+    for number, name in enumerate(ALL[:: COMPARED if cases <= CASES else 1]):
         run = copied(base, tmp_path / str(number), name)
         for ask in (
             partial(reporting.compare, first=base, second=run, objectives=DEFAULT, where="", out=run.parent),
@@ -142,9 +143,7 @@ def assert_is_a_line(said: str, run: Path) -> None:
     assert len(said) < 500 + 2 * len(str(run))
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name in SHOWN[:1] else pytest.mark.deep) for name in SHOWN]
-)
+@pytest.mark.parametrize("name", gating(SHOWN, SHOWN[0]))
 def test_it_is_shown_or_refused_in_a_line(run: Path, name: str) -> None:
     hostile.ATTACKS[name](run)
     done = command("report", str(run), "--figures", "none")

@@ -197,9 +197,9 @@ def test_all_say_the_same_of_it(tmp_path: Path) -> None:
     page = (tmp_path / "out" / "report.html").read_text()
     (row,) = re.findall(r"<tr><td>any</td><td class=n>21</td>.*?</tr>", page)
     assert f">{shown}<" in row
-    shown = {each.kind: each.data for each in drawings(found, each=True)}
+    data = {each.kind: each.data for each in drawings(found, each=True)}
     for kind in ("front", "attribution", "bound"):
-        assert last(shown[kind])["latency_s"].tolist() == [one["latency_s"]]
+        assert last(data[kind])["latency_s"].tolist() == [one["latency_s"]]
     assert len(re.findall(r"any & 21 classifier", front_latex(found.front))) == 1
     assert certainty(found.front, 0.0001).widest.count("tcp 21") == 0
 

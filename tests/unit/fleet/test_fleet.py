@@ -22,10 +22,10 @@ pytest.importorskip("distributed")
 from pareto.fleet import cluster, processes
 from pareto.fleet.tasks import Task, Tasks
 from pareto.fleet.testbeds import Testbed
-from tests.program import command, wait_until
+from tests.program import command, measured, wait_until
 from tests.unit.forked import forked, run_main
 from tests.unit.own_command import Command
-from tests.unit.simulated.worlds import MODEL, measured
+from tests.unit.simulated.worlds import MODEL
 
 SWEEP = (*("--model", MODEL, "--points", "3,5", "--only", "--figures", "none"), "--backend", "tcp")
 Rows = list[dict[str, str]]
@@ -95,22 +95,45 @@ def test_a_fleet_measures_what_one_testbed_measures_and_each_trial_once(tmp_path
     assert len({row["restart"] for row in rows}) == len(sessions)
 
 
-def test_what_a_testbed_that_fails_has_not_done_others_do_and_without_any_the_run_goes_on_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each fails in the middle of a task; the second has tasks only when the first is out."""
+@pytest.fixture
+def in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second testbed has tasks only when the first is out."""
     first, take = Testbed("", "", out="is not there yet"), Tasks.take
 
-    def in_turn(tasks: Tasks, testbed: Testbed, here: Iterable[Testbed]) -> Task | None:
+    def taken(tasks: Tasks, testbed: Testbed, here: Iterable[Testbed]) -> Task | None:
         nonlocal first
         if testbed.name == "simulated":
             first = testbed
         return take(tasks, testbed, here) if testbed is first or (first.name and first.out) else None
 
-    monkeypatch.setattr(Tasks, "take", in_turn)
-    out, testbed = tmp_path / "out", world(tmp_path, "faults: {lost: server, after: 3}")
-    options = (*SWEEP, "--netem", "wifi", "--trials", "8", "--out", str(out), "--testbed", f"{testbed}*2")
-    done = measured(*options)
+    monkeypatch.setattr(Tasks, "take", taken)
+
+
+LOST = "faults: {lost: server, after: 3}"
+"""In the middle of a task."""
+TURNS = (*SWEEP, "--netem", "wifi", "--trials", "8")
+
+
+@pytest.mark.usefixtures("in_turn")
+def test_a_testbed_that_fails_is_taken_out_and_the_others_do_its_trials(tmp_path: Path) -> None:
+    good, bad = world(tmp_path), tmp_path / "bad.yaml"
+    bad.write_text(LOST)
+    done = measured(*TURNS, "--testbed", f"simulated:{bad},{good}", "--out", str(tmp_path / "out"))
+    assert done.code == 0, done
+    (line,) = (line for line in done.out.splitlines() if "taken out" in line)
+    assert "simulated is" in line
+    assert "server" in line
+    rows = read(next((tmp_path / "out").iterdir()))
+    assert Counter((row["point"], row["round"]) for row in rows) == {
+        (point, str(number)): 1 for point in "35" for number in range(1, 9)
+    }
+    assert {row["status"] for row in rows} == {"ok"}
+
+
+@pytest.mark.usefixtures("in_turn")
+def test_where_no_testbed_is_left_the_run_ends_and_goes_on_later(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    done = measured(*TURNS, "--out", str(out), "--testbed", f"{world(tmp_path, LOST)}*2")
     assert done.code == 1
     assert "no testbed is left" in done.out
     assert "go on with" in done.out

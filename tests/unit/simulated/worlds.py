@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
-from pareto import reporting
 from pareto.checked_sweep import make_sweep
 from pareto.simulated import World
 from pareto.sweep import Sweep
-from tests.program import Ended, command
 
 MODEL = f"{Path(__file__).with_name('net.py')}:small"
 POINTS = 8
@@ -29,9 +26,3 @@ def sweep(**options: Any) -> Sweep:
 def world(**fields: Any) -> World:
     """A simulated testbed of slow hosts."""
     return World.model_validate({"hosts": HOSTS, **fields})
-
-
-def measured(*arguments: str) -> Ended:
-    """The command without the report at its end, which takes most of its time: for what is asked of the trials."""
-    with patch.object(reporting, "show"):
-        return command(*arguments)
