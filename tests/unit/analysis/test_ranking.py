@@ -23,7 +23,7 @@ def test_shares_of_those_that_cost_the_same():
 def test_the_probability_of_being_best_is_calibrated():
     """Of what is told to be best with p, so many are or more: two points whose true difference is as large as noise."""
     rng = np.random.default_rng(0)
-    worlds, rounds = 150, 8
+    worlds, rounds = 250, 8
     profile = {"middle": world.PROFILES["middle"]}
     rows = world.trials(profile, rounds=worlds * rounds, noise=0.05, backends=("tcp",))
     every = observe(rows[rows["point"].isin(["2", "4"])], world.NO_STAGES, profile)
