@@ -29,6 +29,7 @@ from pareto.prepare import Prepared, canonical, prepare
 from pareto.profile_files import load
 from pareto.sweep import Sweep
 from pareto.trial import TrialResult, stage_rows, trial_row
+from pareto.trial_messages import WrongOutput
 from pareto.workers import LOAD_TIMEOUT_S, Workers
 from tests.integration.test_sweep import sound
 from tests.less_than_root import needs_networks
@@ -102,7 +103,7 @@ def measure(
     meanwhile: Callable[[], object] = lambda: None,
     done: Cell | None = None,
     effort: Effort = EFFORT,
-) -> tuple[TrialResult, dict[str, Any]]:
+) -> tuple[TrialResult | WrongOutput, dict[str, Any]]:
     """A trial's result, and the row it makes, the links probed before and after as the runner does.
 
     meanwhile: called before all of it. done: the cell that is really measured.
@@ -120,7 +121,6 @@ def measure(
     meanwhile()
     before = probed()
     result = workers.trial(Trial(done or it, 1, 0.2, 5.0, effort), network)
-    assert isinstance(result, TrialResult)
     names = [link.name for link in workers.links]
     probes = dict(zip(names, zip(before, probed(), strict=True), strict=True))
     row = trial_row(it, workers.crossings(it, network), result, probes, slowed=100.0, others=1.0)
@@ -130,6 +130,7 @@ def measure(
 def measured(workers: Workers, it: Cell) -> tuple[TrialResult, dict[str, Any]]:
     """A trial in which nothing was wrong but what else keeps this machine busy."""
     result, row = measure(workers, it)
+    assert isinstance(result, TrialResult)
     assert sound(row), row["reason"]
     assert row["max_abs_error"] <= 1e-3
     return result, row
@@ -185,6 +186,7 @@ def test_what_tcp_had_to_send_again_is_told(workers: Workers, prepared: Prepared
     shaper = workers.links[0].shaper
     it = cell(prepared, backend, LARGE, SMALL, network=network)
     result, row = measure(workers, it, network, meanwhile=lambda: shaper.seed(7))
+    assert isinstance(result, TrialResult)
     assert row["tcp_retransmits"] > 0
     assert row["retransmits"] > 0  # the host's own count
     assert row["congestion"] == workers._testbed.facts["congestion_control"]

@@ -16,6 +16,7 @@ from pareto.hosts.local_testbed import open_local
 from pareto.plan import Effort
 from pareto.prepare import Prepared, canonical, prepare
 from pareto.profile_files import load
+from pareto.trial import TrialResult
 from pareto.workers import Workers
 from tests.integration.test_measuring import BUSY, cell, measure
 from tests.less_than_root import needs_networks
@@ -58,6 +59,7 @@ def test_latency_is_near_its_bound_on_a_slow_link(
     network = (load("200ms-5mbit"),)
     it = cell(prepared, "tcp", 13, network=network)
     result, _ = measure(workers, it, network, effort=Effort(latency=(8, 0.3), throughput=(1, 0.1)))
+    assert isinstance(result, TrialResult)
     (crossing,) = workers.crossings(it, network)
     over = 100 * min(result.networks_s) / crossing.least_s
     figures.state("latency: of the link, against its least", over, "%", least=100, most=110)
