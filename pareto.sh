@@ -43,8 +43,9 @@ find_python() {
         fail "$("$python" --version) is too old: Python 3.10 or later is needed (set PYTHON to its path)"
 }
 
+# What is never imported need not be compiled: that is half of pip's time with torch.
 by_pip() {
-    PIP_RETRIES=${PIP_RETRIES:-2} "$venv/bin/python" -m pip --disable-pip-version-check "$@" >&2
+    PIP_RETRIES=${PIP_RETRIES:-2} "$venv/bin/python" -m pip --disable-pip-version-check install -qq --no-compile "$@" >&2
 }
 
 # Install the Python packages by uv, which chooses the build of torch that suits this machine: without an NVIDIA GPU
@@ -80,7 +81,7 @@ make_venv() {
     if ! has_venv || ! "$venv/bin/python" -c '' 2>/dev/null; then
         "$python" -c 'import ensurepip' 2>/dev/null || apt_install python3-venv "Python's venv module is missing"
         "$venv/bin/python" -c '' 2>/dev/null || "$python" -m venv --clear "$venv"
-        by_uv || by_pip install -qq -r "$root/requirements.txt" ||
+        by_uv || by_pip -r "$root/requirements.txt" ||
             fail "installing the Python packages failed: see above; the next start tries again"
         wanted >"$stamp"
     fi
@@ -128,7 +129,7 @@ if [ "${1:-}" = test ]; then
             deps=--no-deps
             [ "$extra" != fleet ] || deps=
             # shellcheck disable=SC2086
-            by_pip install -qq $deps -r "$root/requirements-$extra.txt" ||
+            by_pip $deps -r "$root/requirements-$extra.txt" ||
                 echo "pareto: requirements-$extra.txt cannot be installed: the tests that need it are skipped" >&2
         done
         if [ "${1:-}" = --mutants ]; then

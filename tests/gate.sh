@@ -42,15 +42,15 @@ stage lint
 .venv/bin/ruff format --check
 begin types nice .venv/bin/mypy
 
-# One emulated core, by its own instructions' clock: whatever else computes here cannot change what it finds.
-CHAOS_LOAD=1 begin guest "${tests[@]}" tests/vm
-
 stage unit
 "${tests[@]}" tests/unit -n "$(nproc)" --dist worksteal --maxfail 10
 joined types
 
+# Beside what waits much. One emulated core, by its own instructions' clock: nothing here can change what it finds.
+CHAOS_LOAD=1 begin guest "${tests[@]}" tests/vm
+
 # What needs a whole machine is run again once, and named: FLAKY. Long files first, not those of most tests.
 stage real
 "${tests[@]}" tests/integration tests/lab tests/faults --reruns 1 \
-    -n "$(($(nproc) + 1))" --dist loadfile --no-loadscope-reorder
+    -n "$(($(nproc) + 2))" --dist loadfile --no-loadscope-reorder
 joined guest
