@@ -28,7 +28,8 @@ def main(arguments: list[str]) -> None:
             folders = [Path(index.removeprefix("file://")) for index in indexes if index]
             found = [folder / wheel for folder in folders if (folder / wheel).exists()]
             if not found:
-                print(f"ERROR: Could not find a version that satisfies the requirement {requirement}")
+                # Both to the same stream: else the order depends on whether the other is buffered.
+                print(f"ERROR: Could not find a version that satisfies {requirement}", file=sys.stderr)
                 sys.exit(f"ERROR: No matching distribution found for {requirement}")
             print(f"Collecting {requirement} (from -r requirements.txt)")
             wheels.append(found[0])
