@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import signal
@@ -326,6 +327,12 @@ def completion(
     typer.echo(cli_help.script(shell))
 
 
+@functools.cache
+def commands() -> Any:
+    """The commands as Typer reads them off their functions, which takes longer than a short command does."""
+    return typer.main.get_command(app)
+
+
 def main() -> int:
     """Run the command line; returns the exit code. Bad input is one line on stderr and 2."""
     signal.signal(signal.SIGTERM, _interrupt)
@@ -333,14 +340,14 @@ def main() -> int:
     if logging.lastResort:
         logging.lastResort.setFormatter(_Warning())
     if cli_help.COMPLETE in os.environ:
-        cli_help.complete(app)
+        cli_help.complete(commands())
     arguments = sys.argv[1:]
     if arguments in ([], ["netem"], ["hosts"], ["fleet"], ["bench"]):
         arguments.append("--help")
     if arguments[0].startswith("-") and arguments[0] not in ("--help", "-h", "--version"):
         arguments = ["run", *arguments]
     try:
-        code = app(arguments, prog_name=COMMAND, standalone_mode=False)
+        code = commands()(arguments, prog_name=COMMAND, standalone_mode=False)
     except typer.TyperException as usage:
         return _complain(in_plain_words(getattr(usage, "format_message", usage.__str__)()))
     except (KeyboardInterrupt, typer.Abort):

@@ -203,7 +203,7 @@ def script(shell: Shell) -> str:
     return get_completion_script(prog_name=Path(COMMAND).name, complete_var=COMPLETE, shell=shell)
 
 
-def complete(app: Callable[..., Any]) -> NoReturn:
+def complete(commands: Callable[..., Any]) -> NoReturn:
     """Print what may follow what is typed so far, as the shell's variables say it, and exit."""
     from typer._completion_classes import completion_init
 
@@ -213,7 +213,7 @@ def complete(app: Callable[..., Any]) -> NoReturn:
         if rest.startswith("-"):  # as on the command line: options alone are those of `run`
             os.environ[variable] = gap.join((program, "run", rest))
             os.environ["COMP_CWORD"] = str(int(os.environ.get("COMP_CWORD", "0")) + 1)
-    app([], prog_name=Path(COMMAND).name, complete_var=COMPLETE, standalone_mode=False)
+    commands([], prog_name=Path(COMMAND).name, complete_var=COMPLETE, standalone_mode=False)
     raise SystemExit(0)
 
 

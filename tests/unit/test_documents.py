@@ -11,16 +11,14 @@ import shlex
 import sys
 import tempfile
 import textwrap
-from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import pytest
 import typer
 
 from pareto.__main__ import SWEEP
-from pareto.cli import app
+from pareto.cli import commands
 from tests import REPOSITORY
 from tests.unit import example_run
 from tests.unit.analysis.test_forecast import profile
@@ -67,11 +65,6 @@ def test_named_files_exist(page: Path) -> None:
     assert [name for name in names if not (REPOSITORY / name).exists() and name not in made] == []
 
 
-@cache
-def main_command() -> Any:
-    return typer.main.get_command(app)
-
-
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
 def test_commands_parse_as_they_stand(page: Path) -> None:
     for line in re.findall(r"^ *(?:\S+=\S+ )*\./pareto\.sh (.*)$", page.read_text(), re.MULTILINE):
@@ -79,7 +72,7 @@ def test_commands_parse_as_they_stand(page: Path) -> None:
         words = list(itertools.takewhile(lambda word: word not in ("|", ">", "&&", "..."), words))
         if words[0] == "test":
             continue
-        command = main_command()
+        command = commands()
         words = ["run", *words] if words[0].startswith("-") else words
         while words and words[0] in getattr(command, "commands", {}):
             command = command.commands[words.pop(0)]

@@ -6,10 +6,9 @@ import shlex
 from typing import Any
 
 import pytest
-import typer
 
 from pareto.checked_sweep import make_sweep, requested_sweep
-from pareto.cli import app
+from pareto.cli import commands
 from pareto.hosts.host import TcpSettings
 from pareto.link.probe import Tolerance
 from pareto.options import FIELDS, OPTIONS, REQUIRED, command
@@ -74,7 +73,7 @@ def test_command_asks_for_the_same_sweep_again(wanted: dict[str, Any]) -> None:
     sweep = make_sweep(wanted)
     words = shlex.split(command(sweep.model_dump(mode="json")))
     assert words[0] == "./pareto.sh"
-    run = typer.main.get_command(app).commands["run"]  # type: ignore[attr-defined]
+    run = commands().commands["run"]
     given = run.make_context("run", words[1:]).params
     options = {
         name: value
