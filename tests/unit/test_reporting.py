@@ -66,15 +66,32 @@ def few(folder: Path, **fixed: Any) -> Path:
     return write(folder, [row for row in trials(rounds=2, **fixed) if row["point"] in (0, 7, 21)])
 
 
-def test_tables_go_to_other_programs_too(tmp_path: Path) -> None:
+@pytest.fixture
+def chain_profile(tmp_path: Path) -> str:
+    """The folder of a model profile of three hosts."""
+    folder = tmp_path / "profile"
+    folder.mkdir()
+    profile(3).write(folder)
+    return str(folder)
+
+
+def test_few_points_are_all_in_the_table_and_tables_go_to_other_programs_too(
+    tmp_path: Path, chain_profile: str
+) -> None:
     run, parquet, database = few(tmp_path / "run"), tmp_path / "trials.parquet", tmp_path / "all.sqlite"
-    to = ("--export", str(parquet), "--export", str(database))
+    to = ("--export", str(parquet), "--export", str(database), "--profile", chain_profile)
     done = command("report", str(run), "--figures", "none", *to)
     assert (done.code, done.err) == (0, "")
     assert done.out.splitlines()[-3:] == [str(run), str(parquet), str(database)]
+    table = done.out.partition("latency")[2]
+    for point in ("0", "7"):
+        for backend in ("tcp", "rpc"):
+            assert re.search(rf"^ *{backend} +{point}\*? ", table, re.MULTILINE), (backend, point)
     with closing(sqlite3.connect(database)) as connection:
         ((count,),) = connection.execute("SELECT count(*) FROM trials")
     assert count == len(pd.read_parquet(parquet)) == 12
+    assert "no run measured net" in " ".join(done.out.split()), "it is left out, as one of another model"
+    assert not (run / "prediction.csv").exists()
 
 
 def test_methods_are_all_that_is_printed_and_nothing_is_written(tmp_path: Path) -> None:
@@ -130,11 +147,12 @@ def test_several_runs_are_joined_beside_them(tmp_path: Path) -> None:
 
 
 def test_compare_writes_its_tables(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
-    done = command("compare", str(EXAMPLE), str(EXAMPLE), "--out", str(tmp_path))
+    run = str(few(tmp_path / "example"))
+    done = command("compare", run, run, "--out", str(tmp_path))
     assert (done.code, done.err) == (0, "")
     written = {path.name for path in (tmp_path / "compare-example-example").iterdir()}
     assert written == {"compare.csv", "compare-fronts.csv", "compare.html"}
-    (shared,) = [line for line in done.out.splitlines() if line.startswith("216 ")]
+    (shared,) = [line for line in done.out.splitlines() if line.startswith("12 ")]
     assert shared == snapshot
 
 
@@ -142,15 +160,6 @@ def test_advise_says_what_to_do_first(snapshot: SnapshotAssertion) -> None:
     done = command("advise", str(EXAMPLE), "--latency", "300ms", "--rate", "1mbit")
     assert (done.code, done.err) == (0, "")
     assert done.out.split(": ")[:2] == snapshot  # then come its figures
-
-
-@pytest.fixture
-def chain_profile(tmp_path: Path) -> str:
-    """The folder of a model profile of three hosts."""
-    folder = tmp_path / "profile"
-    folder.mkdir()
-    profile(3).write(folder)
-    return str(folder)
 
 
 @pytest.mark.parametrize(
@@ -166,8 +175,8 @@ def test_advise_chooses_among_all_splits_by_a_model_profile(
     assert done.out == snapshot
 
 
-def test_runs_test_the_model_profile_of_an_advice(chain_profile: str) -> None:
-    done = command("advise", str(EXAMPLE), "--profile", chain_profile, "--latency", "1ms", "--rate", "1gbit")
+def test_runs_test_the_model_profile_of_an_advice(chain_profile: str, tmp_path: Path) -> None:
+    done = command("advise", str(few(tmp_path)), "--profile", chain_profile, "--latency", "1ms", "--rate", "1gbit")
     assert (done.code, done.err) == (0, "")
     assert "no run measured net" in " ".join(done.out.split())
 
@@ -190,14 +199,6 @@ def test_what_a_model_profile_does_not_have_is_one_line(
     (line,) = done.err.splitlines()
     assert named in line
     assert line.replace(chain_profile, "FOLDER") == snapshot
-
-
-def test_a_report_leaves_out_a_model_profile_of_another_model(chain_profile: str, tmp_path: Path) -> None:
-    out = few(tmp_path / "out")
-    done = command("report", str(out), "--profile", chain_profile, "--figures", "none")
-    assert (done.code, done.err) == (0, "")
-    assert "no run measured net" in " ".join(done.out.split())
-    assert not (out / "prediction.csv").exists()
 
 
 @pytest.mark.parametrize("name", ["report", "compare"])
@@ -260,15 +261,3 @@ def test_json_is_one_object_with_the_keys_that_are_documented(name: str, tmp_pat
     rows = made.get("points") or made.get("choices") or made["cases"][0]["splits"]
     assert len(rows) > 1
     assert {"point", "latency_s"} <= set(rows[0]) or name in ("partitions", "compare")
-
-
-def test_few_points_are_all_in_the_table(tmp_path: Path) -> None:
-    """Four points over two backends: none vanishes."""
-    wanted = f"--model {MODEL} --netem wifi --points 0,3,6,7 --only --trials 3 --testbed simulated"
-    done = command(*wanted.split(), "--figures", "none", "--out", str(tmp_path))
-    assert done.code == 0
-    table = done.out.partition("latency")[2]
-    for point in ("0", "3", "6"):
-        for backend in ("tcp", "rpc"):
-            assert re.search(rf"^ *{backend} +{point}\*? ", table, re.MULTILINE), (backend, point)
-    assert "overhead beyond" not in done.out, "no table of dashes"

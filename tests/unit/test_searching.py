@@ -222,7 +222,7 @@ def grown(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 
 def world(folder: Path) -> tuple[str, ...]:
-    (folder / "world.yaml").write_text("noise: {trial: 3%}\n")
+    (folder / "world.yaml").write_text("noise: {trial: 3%}\nrequests: 30\n")
     return ("--testbed", f"simulated:{folder}/world.yaml")
 
 

@@ -284,20 +284,21 @@ def test_a_codec_that_a_host_lacks_is_refused_in_one_line(
 
 
 @needs_onnx
-def test_each_host_of_a_chain_runs_its_stage_by_its_engine(three: Chain) -> None:
+def test_each_host_of_a_chain_runs_its_stage_by_its_engine_which_one_that_passes_on_does_not_need(
+    three: Chain,
+) -> None:
     engine = "edge=onnx+server=onnx"
-    staged = three.stage(2, 6, engine=engine)
-    assert [one.engine_s is not None for one in staged] == [True, False, True]
-    report = three.trial(2, 6, engine=engine)
+    assert [one.engine_s is not None for one in three.stage(0, 11, engine=engine)] == [False, False, True]
+    report = three.trial(0, 11, engine=engine)
     assert 0 < report.max_abs_error <= report.tolerance  # another order of sums
-    assert isinstance(three.edge._model[1].stage, Built)  # type: ignore[index]
-    eager = three.stage(2, 6)
+    assert isinstance(three.server._model[1].stage, Built)  # type: ignore[index]
+    eager = three.stage(0, 11)
     assert [one.engine_s for one in eager] == [None] * 3
-    assert three.trial(2, 6).max_abs_error == 0.0
+    assert three.trial(0, 11).max_abs_error == 0.0
 
 
 @needs_onnx
-def test_a_quantised_stage_computes_what_the_driver_foresees_and_keeps_no_other_weights(
+def test_a_quantised_stage_computes_what_the_driver_foresees_and_keeps_nothing_but_its_own_weights(
     loading: dict[str, Any], tmp_path: Path
 ) -> None:
     engine, (data,) = "edge=onnx:int8", loading["data"]
@@ -323,23 +324,9 @@ def test_a_quantised_stage_computes_what_the_driver_foresees_and_keeps_no_other_
     worker.forget_engines()
     with pytest.raises(Refused, match="another version"):
         worker.stage(LoadStage(split, **AT_EDGE, ranges={"of another torch": (0.0, 1.0)}))
-
-
-@needs_onnx
-def test_a_host_that_only_passes_on_needs_no_engine(three: Chain) -> None:
-    assert [one.engine_s is not None for one in three.stage(0, 0, engine="onnx")] == [False, False, True]
-    report = three.trial(0, 0, engine="onnx")
-    assert report.max_abs_error <= report.tolerance
-
-
-@needs_onnx
-def test_what_engines_keep_is_let_go_of_with_the_model(loading: dict[str, Any]) -> None:
-    worker = Worker(device.named("cpu"))
+    assert set(worker._builders) == {"onnx:int8"}
     worker.load(LoadModel(**loading))
-    worker.stage(LoadStage(Split((2,), 1, "tcp", engine="onnx"), **AT_EDGE))
-    assert set(worker._builders) == {"onnx"}
-    worker.load(LoadModel(**loading))
-    assert not worker._builders
+    assert not worker._builders, "they are let go of with the model"
 
 
 def test_hosts_that_disagree_on_the_engine_do_not_talk(three: Chain) -> None:
