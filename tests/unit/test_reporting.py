@@ -125,25 +125,22 @@ def test_whoever_interrupts_the_drawing_has_the_answers_and_all_tables(
     assert done.out.splitlines()[-1].replace(str(run), "OUT") == snapshot
 
 
-def test_a_constraint_is_obeyed_by_all_that_is_printed(tmp_path: Path) -> None:
-    done = command("report", str(few(tmp_path)), "--figures", "none", "--where", "backend == rpc")
-    assert done.code == 0
-    fronts = done.out.partition("attention: ")[0]
-    assert " rpc " in fronts
-    assert " tcp " not in fronts
-
-
-def test_several_runs_are_joined_beside_them(tmp_path: Path) -> None:
+def test_several_runs_are_joined_beside_them_and_a_constraint_is_obeyed_by_all_that_is_printed(
+    tmp_path: Path,
+) -> None:
     for name in ("one", "two"):
         few(tmp_path / name, run=name)
     (tmp_path / "notes.txt").write_text("no run")
     runs = sorted(map(str, tmp_path.iterdir()))
-    done = command("report", *runs, "--figures", "none")
+    done = command("report", *runs, "--figures", "none", "--where", "backend == rpc")
     assert (done.code, done.err) == (0, "")
     (joined,) = tmp_path.glob("joined-2-runs-*")
     assert done.out.splitlines()[-1] == str(joined)
     assert ",4," in (joined / "front.csv").read_text(), "four rounds, of two runs"
     assert not (tmp_path / "one" / "front.csv").exists()
+    fronts = done.out.partition("attention: ")[0]
+    assert " rpc " in fronts
+    assert " tcp " not in fronts
 
 
 def test_compare_writes_its_tables(tmp_path: Path, snapshot: SnapshotAssertion) -> None:

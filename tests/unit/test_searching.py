@@ -275,7 +275,7 @@ def budgeted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("rows", [1, 14])
+@pytest.mark.parametrize("rows", [pytest.param(1, marks=pytest.mark.deep), 14])
 def test_a_search_with_a_budget_goes_on_and_loses_nothing(budgeted: Path, tmp_path: Path, rows: int) -> None:
     shutil.copytree(budgeted, tmp_path, dirs_exist_ok=True)
     run = only_run(tmp_path)

@@ -93,7 +93,7 @@ def swin():
 
 
 def vit():
-    model = models.VisionTransformer(32, 8, 2, 2, 16, 32, num_classes=5)
+    model = models.VisionTransformer(32, 8, 1, 2, 16, 32, num_classes=5)
     nn.init.normal_(model.heads.head.weight)  # else zero
     return model
 

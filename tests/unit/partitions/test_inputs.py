@@ -203,7 +203,7 @@ def test_an_input_that_is_not_used(tmp_path: Path, snapshot: SnapshotAssertion) 
 
 class Unused(Tokens):
     def forward(self, ids, types):
-        return super().forward(ids)
+        return self.embedding(ids)
 
 
 Unused.inputs = lambda batch, seed: {"types": torch.zeros(batch, 7), "ids": torch.zeros(batch, 7, dtype=torch.int64)}

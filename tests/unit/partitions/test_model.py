@@ -68,7 +68,7 @@ def test_references_are_what_the_module_computes(name, load):
     assert held == {tensor.data_ptr() for tensor in model.state.values()}
 
 
-@pytest.mark.parametrize("name", gating(["mobilenet_v2", "resnet18", "swin_t"], "mobilenet_v2", "resnet18"))
+@pytest.mark.parametrize("name", gating(["mobilenet_v2", "resnet18", "swin_t"], "mobilenet_v2"))
 def test_stages_part_the_parameters_and_buffers(name, load):
     model = load(name)
     last = len(model.points) - 1

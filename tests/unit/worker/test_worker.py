@@ -311,6 +311,8 @@ def test_a_quantised_stage_computes_what_the_driver_foresees_and_keeps_nothing_b
     split = Split((LAST,), 1, "tcp", engine=engine)
     ranges = foreseen.ranges["onnx:int8", 0, LAST]
     plain = worker.stage(LoadStage(Split((LAST,), 1, "tcp"), **AT_EDGE))
+    with pytest.raises(Refused, match="another version"):
+        worker.stage(LoadStage(split, **AT_EDGE, ranges={"of another torch": (0.0, 1.0)}))
     staged = worker.stage(LoadStage(split, **AT_EDGE, ranges=dict(ranges)))
     assert staged.weights_bytes < plain.weights_bytes / 2
     request = run_trial(split)
@@ -321,9 +323,6 @@ def test_a_quantised_stage_computes_what_the_driver_foresees_and_keeps_nothing_b
     worker.forget_engines()
     worker.stage(LoadStage(split, **AT_EDGE, ranges=wrong))
     assert isinstance(worker.trial(request), WrongOutput)
-    worker.forget_engines()
-    with pytest.raises(Refused, match="another version"):
-        worker.stage(LoadStage(split, **AT_EDGE, ranges={"of another torch": (0.0, 1.0)}))
     assert set(worker._builders) == {"onnx:int8"}
     worker.load(LoadModel(**loading))
     assert not worker._builders, "they are let go of with the model"
