@@ -173,7 +173,9 @@ def test_advise_chooses_among_all_splits_by_a_model_profile(
 
 
 def test_runs_test_the_model_profile_of_an_advice(chain_profile: str, tmp_path: Path) -> None:
-    done = command("advise", str(few(tmp_path)), "--profile", chain_profile, "--latency", "1ms", "--rate", "1gbit")
+    done = command(
+        "advise", str(few(tmp_path)), "--profile", chain_profile, "--latency", "1ms", "--rate", "1gbit"
+    )
     assert (done.code, done.err) == (0, "")
     assert "no run measured net" in " ".join(done.out.split())
 

@@ -46,9 +46,9 @@ def offered(keyring: Keyring, login: Login) -> list[str]:
     "options",
     [
         ("-t", "ed25519"),
-        ("-t", "rsa", "-b", "2048"),
+        ("-t", "rsa", "-b", "1024"),
         ("-t", "ecdsa"),
-        ("-t", "rsa", "-b", "2048", "-m", "PEM"),
+        ("-t", "rsa", "-b", "1024", "-m", "PEM"),
     ],
 )
 def test_every_kind_of_file_is_read(home: Path, options: tuple[str, ...], passphrase: str) -> None:
