@@ -117,7 +117,10 @@ WITH_EXAMPLES = {str(page.relative_to(REPOSITORY)): page for page in PAGES if py
 
 
 @pytest.mark.parametrize(
-    "name", gating(WITH_EXAMPLES, *(WITH_EXAMPLES.keys() - {"docs/analysis.md", "docs/simulated.md"}))
+    "name",
+    gating(
+        WITH_EXAMPLES, *(WITH_EXAMPLES.keys() - {"docs/analysis.md", "docs/figures.md", "docs/simulated.md"})
+    ),
 )
 def test_python_examples_run_as_they_stand(name: str, at_a_clone: Path) -> None:
     namespace: dict[str, object] = {}

@@ -442,6 +442,7 @@ def test_what_is_struck_off_of_one_engine_counts_of_another(of_engines: tuple[Pa
     assert {settled[cell] for cell in apart} == {"measured"}
 
 
+@pytest.mark.deep
 def test_a_search_over_engines_goes_on_from_wherever_it_was(
     of_engines: tuple[Path, str], tmp_path: Path
 ) -> None:

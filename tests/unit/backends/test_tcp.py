@@ -260,7 +260,7 @@ def frozen() -> Iterator[Frozen]:
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize("factor", [1, 2], ids=["passes on", "doubles"])
+@pytest.mark.parametrize("factor", [1, pytest.param(2, marks=pytest.mark.deep)], ids=["passes on", "doubles"])
 def test_a_slow_next_host_holds_the_sender_back_and_nothing_is_overwritten(
     server: Listening, frozen: Frozen, factor: int
 ) -> None:

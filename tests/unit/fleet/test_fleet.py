@@ -216,6 +216,7 @@ def test_one_joins_by_hand_and_is_killed_and_a_driver_that_is_killed_leaves_it_f
     hears(member, "measuring for")
     assert wait_until(lambda: len(rows()) > before, START_S)
     driver.send(signal.SIGKILL)
+    driver.ended()
     assert f"simulated: joined as {name}" in driver.said
     assert "there again" in driver.said
     (run,) = out.iterdir()
