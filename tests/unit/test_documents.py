@@ -237,14 +237,19 @@ def test_every_import_is_declared() -> None:
     }
     for folder, declared in {"analysis": base, "pareto": base + extra, "partitions": base + extra}.items():
         for file in (REPOSITORY / folder).rglob("*.py"):
-            for module in third_party(file.read_text()):
+            for module in third_party(ast.parse(file.read_text())):
                 assert packages.get(module, module).lower() in declared, f"{file}: {module}"
 
 
-def third_party(code: str) -> set[str]:
+def third_party(tree: ast.Module) -> set[str]:
     """The packages outside of the standard library and of this project that a module imports."""
-    names = re.findall(r"^ *(?:import|from) (\w+)[\w.]*(?: import .*| as .*|,.*|  #.*)?$", code, re.MULTILINE)
-    return set(names) - sys.stdlib_module_names - {"pareto", "analysis", "partitions"}
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names.add(node.module.partition(".")[0])
+    return names - sys.stdlib_module_names - {"pareto", "analysis", "partitions"}
 
 
 def guide() -> str:

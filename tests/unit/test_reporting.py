@@ -87,6 +87,7 @@ def test_few_points_are_all_in_the_table_and_tables_go_to_other_programs_too(
     for point in ("0", "7"):
         for backend in ("tcp", "rpc"):
             assert re.search(rf"^ *{backend} +{point}\*? ", table, re.MULTILINE), (backend, point)
+    assert "overhead beyond" not in done.out, "no table of dashes"
     with closing(sqlite3.connect(database)) as connection:
         ((count,),) = connection.execute("SELECT count(*) FROM trials")
     assert count == len(pd.read_parquet(parquet)) == 12
