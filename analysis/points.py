@@ -150,7 +150,8 @@ def pooled(rows: pd.DataFrame, trials: pd.DataFrame | None = None) -> pd.DataFra
     groups = kept.loc[counted.index, figures].groupby(counted, sort=False)
     means = groups.mean()
     means[sums] = groups[sums].sum(min_count=1)
-    made = {name: means[name].loc[first].to_numpy() for name in figures} | {"backend": NONE}
+    means = means.loc[first]
+    made = {name: means[name].to_numpy() for name in figures} | {"backend": NONE}
     if "status" in kept:
         valid = is_ok.groupby(round_, sort=False)
         made["controls"], made["controls_valid"] = (

@@ -62,6 +62,9 @@ class Tried:
         """
         figure, _ = FIGURES[objective]
         rows = competing(self.trials)
+        has = stands(rows, objective) & rows[figure].notna()
+        if has.all():
+            return rows.head(0).reindex(columns=["point", *BOUNDS])
         alone = nothing_crosses(rows)
         rows = rows.assign(
             backend=rows["backend"].astype("str").where(~alone, NONE),
@@ -70,9 +73,6 @@ class Tried:
         )
         (other,) = FIGURES.keys() - {objective}
         rows = rows.reindex(columns=[*dict.fromkeys([*rows, *BOUNDS])])
-        has = stands(rows, objective) & rows[figure].notna()
-        if has.all():
-            return rows.head(0).assign(whole=True)
         same = [rows[name] for name in CELL if name != "backend"]
         for bound, best, by_link in zip(BOUNDS, ("min", "max"), self._by_link(rows), strict=True):
             of_point = rows[bound].groupby(same, observed=True).transform(best)

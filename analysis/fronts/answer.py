@@ -10,10 +10,9 @@ import numpy as np
 import pandas as pd
 
 from analysis.fronts import shared_rounds
-from analysis.fronts.cells import cells
 from analysis.fronts.indicators import PLANE, nondominated, reference_for, volume
 from analysis.fronts.objectives import DEFAULT, chosen
-from analysis.points import CELL, CONDITION, NONE, STANDS_FOR, controls, in_every_codec, pooled
+from analysis.points import CELL, CONDITION, NONE, STANDS_FOR, controls, in_every_codec, pooled, sorted_cells
 from analysis.runs.manifest import sessions, within
 from analysis.standing import stands
 from analysis.statistics.samples import Floats, Ints
@@ -40,7 +39,9 @@ def answers(trials: pd.DataFrame, manifests: Mapping[str, Mapping[str, Any]]) ->
     """
     # Columns first: half a million rows of all of them are half a gigabyte.
     needed = in_every_codec(trials.reindex(columns=_NEEDED))
-    known = cells(pooled(needed)).dropna(subset=PLANE)
+    ok = pooled(needed)
+    of_cells = ok[stands(ok)].groupby(CELL, dropna=False, observed=True)[PLANE]
+    known = sorted_cells(of_cells.median().dropna().reset_index())
     finals = dict(iter(known.groupby(CONDITION, dropna=False, observed=True)))
     needed["backend"] = needed["backend"].astype("str").where(~controls(needed), NONE)
     made = [

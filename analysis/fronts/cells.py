@@ -129,11 +129,13 @@ def _add_spreads(rows: pd.DataFrame, figures: pd.DataFrame, number: Ints) -> Non
 
     number: of which row each of the figures is.
     """
-    outlying = pd.Series(False, index=figures.index)
+    outlying = np.zeros(len(figures), dtype=bool)
     for column, name in SPREADS.items():
         least, most, low, high = (name.format(end) for end in ENDS)
         of_cells = figures[column].groupby(number)
         rows[least], rows[most] = of_cells.min(), of_cells.max()
         rows[low], rows[high] = median_intervals(padded(figures[column].to_numpy(), number, len(rows)))
-        outlying |= of_cells.transform(flagged).astype(bool)
-    rows["outliers"] = outlying.groupby(number).sum().where(rows["rounds"] >= LEAST_VALUES)
+        values = figures[column].to_numpy()
+        for members in of_cells.indices.values():
+            outlying[members] |= flagged(values[members])
+    rows["outliers"] = pd.Series(outlying).groupby(number).sum().where(rows["rounds"] >= LEAST_VALUES)

@@ -16,9 +16,9 @@ from analysis.fronts.indicators import nondominated, nondominated_in_each
 from analysis.fronts.objectives import ACCURACY, DEFAULT, chosen
 from analysis.fronts.where import Where
 from analysis.naming import backends, cell_names
-from analysis.points import AT_WORK, BUT_CODEC, CELL, CONDITION, NONE
+from analysis.points import AT_WORK, BUT_CODEC, CELL, NONE
 from analysis.statistics.posterior import FAIR_CHANCE
-from analysis.statistics.samples import LEAST_VALUES, OUTSIDE, Bools, Floats
+from analysis.statistics.samples import LEAST_VALUES, OUTSIDE, Bools, Floats, Ints
 
 MIN_ROUNDS = 3
 """With fewer rounds their spread is not known. With 3 it is calibrated where the noise is small, as simulation
@@ -110,7 +110,7 @@ def _with_codecs(
     # Only the probabilities are needed of the draws, not the resamples.
     ready = prepared(mine, over_codecs(objectives, where), where, 1, seed, over_codecs=True)
     rows = ready.rows.assign(feasible=ready.where.holds(ready.rows))
-    rows["over"] = _on_front(rows, ready)
+    rows["over"] = _on_front(rows, ready, _conditions(rows, ready))
     sure = pd.concat([_certainty(drawn) for drawn in ready.draws] or [pd.DataFrame(columns=["ties"])])
     rows = rows.join(sure.reindex(columns=["probability_all", "ties"]))
     # A cell that stands for several codecs is a row of each of them here, and one row there.
@@ -133,11 +133,12 @@ def _certainty(drawn: Draws) -> pd.DataFrame:
 def _judged(ready: Prepared, certain: Iterable[pd.DataFrame]) -> pd.DataFrame:
     """The frame of `front`, from the cells and what `_certainty` says of each condition that has a valid trial."""
     frame = ready.rows.assign(feasible=ready.where.holds(ready.rows))
-    frame["on_fronts_of"] = _fronts_of(frame, ready)
-    frame["on_front"] = _on_front(frame, ready)
+    conditions = _conditions(frame, ready)
+    frame["on_fronts_of"] = _fronts_of(frame, ready, conditions)
+    frame["on_front"] = _on_front(frame, ready, conditions)
     # A point without a backend, where there is no other, is on no backend's front but on that of all.
     frame["on_backend_front"] = frame["on_fronts_of"].ne("") | (frame["on_front"] & frame["backend"].eq(NONE))
-    frame["on_energy_front"] = _on_energy_front(frame, ready)
+    frame["on_energy_front"] = _on_energy_front(frame, ready, conditions)
     nothing = pd.DataFrame(columns=["probability", "probability_all", "ties"])
     sure = pd.concat(parts) if (parts := list(certain)) else nothing
     frame = frame.join(sure.astype({"probability": float, "probability_all": float}))
@@ -145,44 +146,51 @@ def _judged(ready: Prepared, certain: Iterable[pd.DataFrame]) -> pd.DataFrame:
     return frame.reindex(columns=COLUMNS)
 
 
-def _on_energy_front(rows: pd.DataFrame, ready: Prepared) -> Bools:
+def _conditions(rows: pd.DataFrame, ready: Prepared) -> list[Ints]:
+    """The places of the rows of each condition."""
+    return list(rows.groupby(list(ready.condition), dropna=False, observed=True).indices.values())
+
+
+def _on_energy_front(rows: pd.DataFrame, ready: Prepared, conditions: Sequence[Ints]) -> Bools:
     """Which rows are on the front of latency, throughput and the energy that each condition is judged by."""
-    by = rows.groupby(CONDITION, dropna=False, observed=True)
     on_front = np.zeros(len(rows), dtype=bool)
-    for members in by.indices.values():
-        of_condition = rows.iloc[members]
-        judged_by = {energy.WHOLE: "energy", energy.ACTIVE: "active-energy"}[energy.judged_by(of_condition)]
-        on_front[members] = _on_front(of_condition, replace(ready, objectives=chosen((*DEFAULT, judged_by))))
+    energies = rows[[energy.WHOLE, energy.ACTIVE]]
+    for members in conditions:
+        judged_by = {energy.WHOLE: "energy", energy.ACTIVE: "active-energy"}[
+            energy.judged_by(energies.iloc[members])
+        ]
+        on_front |= _on_front(rows, replace(ready, objectives=chosen((*DEFAULT, judged_by))), [members])
     return on_front
 
 
-def _fronts_of(rows: pd.DataFrame, ready: Prepared) -> pd.Series:
+def _fronts_of(rows: pd.DataFrame, ready: Prepared, conditions: Sequence[Ints]) -> pd.Series:
     """The names of the backends on whose front each row is."""
-    names = pd.Series("", index=rows.index, dtype="str")
-    for backend in filter(None, backends(rows)):
-        own = rows[rows["backend"].isin([backend, NONE])]
-        own = own[_on_front(own, ready)]
+    backend = rows["backend"].to_numpy(dtype=object)
+    names = np.full(len(rows), "", dtype=object)
+    for name in filter(None, backends(rows)):
         # Where nothing crosses, only the backends of that condition count.
-        there = rows.loc[rows["backend"] == backend, CONDITION].drop_duplicates()
-        kept = own.reset_index().merge(there, on=CONDITION)["index"]
-        names[kept] = names[kept].where(names[kept] == "", names[kept] + "; ") + backend
-    return names
+        there = [members for members in conditions if (backend[members] == name).any()]
+        own = [members[np.isin(backend[members], [name, NONE])] for members in there]
+        on_front = _on_front(rows, ready, own)
+        names[on_front] = [f"{each}; {name}" if each else name for each in names[on_front]]
+    return pd.Series(names, index=rows.index, dtype="str")
 
 
-def _on_front(rows: pd.DataFrame, ready: Prepared) -> Bools:
-    """Which rows no feasible one of their condition dominates: by their medians, or where a run was a search, by those
+def _on_front(rows: pd.DataFrame, ready: Prepared, rivals: Iterable[Ints]) -> Bools:
+    """Which rows no feasible one of the same rivals dominates: by their medians, or where a run was a search, by those
     over the rounds that two cells share.
     """
     maximise = [each.maximise for each in ready.objectives]
     columns = [each.column for each in ready.objectives]
     on_front = np.zeros(len(rows), dtype=bool)
     feasible = rows["feasible"].to_numpy()
-    for members in rows.groupby(list(ready.condition), dropna=False, observed=True).indices.values():
+    figures = [rows[column].to_numpy(float) for column in columns]
+    for members in rivals:
         candidates = members[feasible[members]]
-        measured = ready.measured(rows.iloc[candidates], columns) if len(candidates) else None
+        searched = len(candidates) and not ready.of_searches.empty
+        measured = ready.measured(rows.iloc[candidates], columns) if searched else None
         if measured is None:
-            figures = (rows[column].to_numpy(float)[candidates] for column in columns)
-            on_front[candidates] = nondominated(*figures, maximise=maximise)
+            on_front[candidates] = nondominated(*(each[candidates] for each in figures), maximise=maximise)
         else:
             on_front[candidates] = shared_rounds.nondominated(measured, maximise)
     return on_front

@@ -106,49 +106,41 @@ def _of_model(rows: pd.DataFrame, is_same: pd.Series) -> pd.DataFrame:
     )
     if not of:
         return made
-    images = measured[f"{of}_images"] if of in MARKS else pd.Series(np.nan, index=measured.index)
-    marks = measured[MARKS[of]] if MARKS.get(of) in measured else pd.Series("", index=measured.index)
-    weights = images.fillna(0).where(measured[of].notna(), 0)
-    places = measured.assign(
-        hits=measured[of] * weights,
-        weights=weights,
-        images=images,
-        same=is_same[measured.index],
-        marks=marks.astype(object).fillna("").astype("str"),
-    ).groupby(["codec", "point"], dropna=False, observed=True)
-    of_place = {
-        "hits": places["hits"].sum(),
-        "weights": places["weights"].sum(),
-        "mean": places[of].mean(),
-        "images": places["images"].max(),
-        "agreement": places["agreement"].mean(),
-        "same": places["same"].all(),
-        "marks": places["marks"].first(),
-        "texts": places["marks"].nunique(),
-    }
-    # Images count one by one only where all cells of a place mark the same.
-    texts = of_place["marks"].where(of_place["texts"] == 1, "").tolist()
+    of_place = measured.groupby(["codec", "point"], dropna=False, observed=True).ngroup().to_numpy()
+    unknown = np.full(len(measured), np.nan)
+    values = measured[of].to_numpy(float)
+    images = measured[f"{of}_images"].to_numpy(float) if of in MARKS else unknown
+    weights = np.where(np.isnan(values), 0.0, np.nan_to_num(images))
+    places = pd.DataFrame(
+        {"hits": values * weights, "weights": weights, "mean": values, "images": images}
+        | {"agreement": measured["agreement"].to_numpy(float)}
+    ).groupby(of_place)
+    hits, weight = places[["hits", "weights"]].sum().to_numpy().T
+    mean, agreement = places[["mean", "agreement"]].mean().to_numpy().T
     # Not counted, they weigh alike.
-    share = (
-        (of_place["hits"] / of_place["weights"])
-        .where(of_place["weights"] > 0, of_place["mean"])
-        .to_numpy(float)
-    )
-    known, same = of_place["images"].to_numpy(float), of_place["same"].to_numpy(bool)
+    with np.errstate(invalid="ignore"):
+        share = np.where(weight > 0, hits / weight, mean)
+    known = places["images"].max().to_numpy()
+    same = np.bincount(of_place, ~is_same[measured.index]) == 0
+    # Images count one by one only where all cells of a place mark the same.
+    texts: list[set[str]] = [set() for _ in share]
+    marks = measured[MARKS[of]].astype(object).fillna("") if MARKS.get(of) in measured else [""] * len(values)
+    for place, text in zip(of_place, marks, strict=True):
+        texts[place].add(str(text))
     if of == AGREEMENT:
         same = same & (share == 1)
     low, high = shares.interval(share, known)
     if of == AGREEMENT:
         low, high = (np.where(same, share, end) for end in (low, high))
-    figures = np.column_stack([share, known, 1 - of_place["agreement"].to_numpy(float)])
-    reached = levels(figures, same, one=of == AGREEMENT, marks=texts)
-    place = places.ngroup().to_numpy()
-    for column, values in zip(
-        ("accuracy", "accuracy_images", "accuracy_low", "accuracy_high", LEVEL),
-        (share, known, low, high, reached),
-        strict=True,
-    ):
-        made.loc[measured.index, column] = values[place]
+    reached = levels(
+        np.column_stack([share, known, 1 - agreement]),
+        same,
+        one=of == AGREEMENT,
+        marks=[each.pop() if len(each) == 1 else "" for each in texts],
+    )
+    made.loc[measured.index, ["accuracy", "accuracy_images", "accuracy_low", "accuracy_high", LEVEL]] = (
+        np.column_stack([share, known, low, high, reached])[of_place]
+    )
     return made
 
 

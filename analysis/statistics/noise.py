@@ -91,12 +91,17 @@ def floors(trials: pd.DataFrame, columns: Sequence[str] = tuple(MEASURES)) -> Fl
 def _compared(ok: pd.DataFrame, columns: Sequence[str]) -> Iterator[tuple[int, Floats]]:
     """For each treatment with several names: how many more than one, and the excess variance of each column."""
     same = ["run", *CONDITION, "point", "treatment"]
-    several = ok[ok.groupby(same, observed=True)["backend"].transform("nunique") > 1]
-    for _, rows in several.groupby(same, observed=True):
-        of_round, backends = (pd.factorize(each, sort=True) for each in (round_of(rows), rows["backend"]))
-        shape, names = (len(of_round[1]), len(backends[1])), len(backends[1])
-        place = of_round[0] * names + backends[0]
-        excess = [_excess(_means(rows[name].to_numpy(dtype=float), place, shape)) for name in columns]
+    ok = ok.dropna(subset=same)
+    treatment = ok.groupby(same, observed=True).ngroup().to_numpy()
+    backend = pd.factorize(ok["backend"], sort=True)[0]
+    of_names = np.unique(np.column_stack([treatment, backend]), axis=0)[:, 0]
+    several = np.flatnonzero(np.bincount(of_names) > 1)
+    round_ = round_of(ok).to_numpy() if len(several) else treatment
+    for rows in (np.flatnonzero(treatment == each) for each in several):
+        of_round, backends = (np.unique(each[rows], return_inverse=True) for each in (round_, backend))
+        shape, names = (len(of_round[0]), len(backends[0])), len(backends[0])
+        place = of_round[1] * names + backends[1]
+        excess = [_excess(_means(ok[name].to_numpy(dtype=float)[rows], place, shape)) for name in columns]
         if any(np.isfinite(excess)):
             yield names - 1, np.array(excess)
 
