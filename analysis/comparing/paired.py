@@ -110,10 +110,9 @@ def compared(
 
     latency_s, throughput_percent, ...: the other's less the first's, as in `paired`, which has `what`.
     """
-    counted = _counted(trials, what)
-    if counted[what].nunique() < 2:
+    if (engines(trials) if what == "engine" else trials[what]).nunique() < 2:
         return
-    for _, of_condition in counted.groupby(KEYS[what], dropna=False, observed=True):
+    for _, of_condition in _counted(trials, what).groupby(KEYS[what], dropna=False, observed=True):
         names = _levels(of_condition, what)
         if len(names) < 2:
             continue

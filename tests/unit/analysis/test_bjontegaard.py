@@ -74,14 +74,14 @@ SAME = (0.8, 0.85, 0.9, 0.95)
 
 
 @cache
-def pictures(of_webp: tuple[float, ...] = SAME, images: float = 1000) -> pd.DataFrame:
+def pictures(of_webp: tuple[float, ...] = SAME) -> pd.DataFrame:
     """A front of picture codecs at point 0, four levels each; `webp` sends 30 % less than `jpeg`."""
     parts = []
     for kind, values, size in (("jpeg", SAME, 1.0), ("webp", of_webp, 0.7)):
         for level, value in zip((30, 50, 70, 90), values, strict=True):
             one = trials(codecs=("none",), rounds=1, noise=0.0)
             one = one[one["point"] == "0"].assign(
-                codec=f"{kind}:{level}", agreement=value, agreement_images=images, output_error=0.1
+                codec=f"{kind}:{level}", agreement=value, agreement_images=1000, output_error=0.1
             )
             parts.append(one.assign(wire_bytes=size * 1000 * 2 ** (level / 20)))
     return front(pd.concat(parts, ignore_index=True), resamples=1)
@@ -94,14 +94,14 @@ def test_codecs_of_several_levels_are_compared(snapshot: SnapshotAssertion) -> N
     assert (row["first"], row["other"], row["first_points"]) == ("jpeg", "webp", 4)
     assert row["rate_percent"] == pytest.approx(-30, abs=0.1)
     assert row["rate_low_percent"] < -30 < row["rate_high_percent"] < 0
-    wider = delta_rates(pictures(images=100)).iloc[0]
+    wider = delta_rates(pictures().assign(accuracy_images=100)).iloc[0]
     # A tenth of the images: an interval about three times as wide, or none where curves no longer meet.
     assert not wider["rate_high_percent"] - wider["rate_low_percent"] < 2 * (
         row["rate_high_percent"] - row["rate_low_percent"]
     )
     apart = delta_rates(pictures((0.96, 0.97, 0.98, 0.99)))
     assert math.isnan(apart.iloc[0]["rate_percent"])
-    unknown = delta_rates(pictures(images=math.nan))
+    unknown = delta_rates(pictures().assign(accuracy_images=math.nan))
     assert math.isnan(unknown.iloc[0]["rate_low_percent"])
     lines = [line for rates in (rates, apart, unknown) for line in sentences(rates)]
     assert lines == snapshot

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from syrupy.assertion import SnapshotAssertion
 
 from analysis import findings as notes
 from analysis.figures.best_map_figure import best_map_drawings
-from analysis.findings import Options, find
 from analysis.fronts.front import front
 from analysis.page.document import html
 from tests.unit import example_chain
@@ -59,7 +59,8 @@ def test_a_run_of_several_codecs_says_what_each_costs_and_where_it_pays(reported
     # By the images fp16 costs nothing; int8 and uint4 do, and were not admitted.
     assert set(drawn.loc[drawn["what"] == "measured", "backend"]) == {"tcp fp16"}
     assert not drawn["predicted_backend"].str.contains("int").any()
-    admitted = find([run.folder for run in found.runs], Options(where="agreement >= 98%"))
+    where = "agreement >= 98%"
+    admitted = replace(found, where=where, front=front(found.trials, where=where, resamples=1))
     (one,) = (each for each in best_map_drawings(admitted) if each.name == ("small", "codecs"))
     assert "int8 98.5 %" in one.caption
     best = set(one.data.loc[one.data["what"] == "measured", "backend"])

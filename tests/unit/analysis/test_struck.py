@@ -19,6 +19,7 @@ from analysis.fronts.front import front
 from analysis.points import CELL, struck_off
 from analysis.prediction.network import Network
 from analysis.runs.load import joined, load
+from analysis.runs.struck import with_struck
 from analysis.schema import STRUCK
 from pareto.errors import UserError
 from tests.unit.example_run import trials, write
@@ -92,9 +93,10 @@ def test_what_was_struck_off_is_on_no_front_however_good_its_few_trials_are(
 
 def test_a_run_without_a_search_is_as_it_was(run: Path) -> None:
     (run / STRUCK.file).unlink()
-    assert "settled" not in load([run])
-    assert "settled" not in find([run]).front
-    assert joined([run]).struck.empty
+    known = joined([run])
+    assert "settled" not in known.trials
+    assert "settled" not in with_struck(front(known.trials, resamples=1), known.trials, known.struck)
+    assert known.struck.empty
 
 
 def test_the_page_lists_them(found: Findings, tmp_path: Path) -> None:
