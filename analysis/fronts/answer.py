@@ -40,9 +40,8 @@ def answers(trials: pd.DataFrame, manifests: Mapping[str, Mapping[str, Any]]) ->
     # Columns first: half a million rows of all of them are half a gigabyte.
     needed = in_every_codec(trials.reindex(columns=_NEEDED))
     ok = pooled(needed)
-    of_cells = ok[stands(ok)].groupby(CELL, dropna=False, observed=True)[PLANE]
-    known = sorted_cells(of_cells.median().dropna().reset_index())
-    finals = dict(iter(known.groupby(CONDITION, dropna=False, observed=True)))
+    known = ok[stands(ok)].groupby(CELL, dropna=False, observed=True)[PLANE].median().dropna().reset_index()
+    finals = dict(iter(sorted_cells(known).groupby(CONDITION, dropna=False, observed=True)))
     needed["backend"] = needed["backend"].astype("str").where(~controls(needed), NONE)
     made = [
         _of_run(rows, manifests.get(str(run), {}), finals[condition])

@@ -135,7 +135,6 @@ def _add_spreads(rows: pd.DataFrame, figures: pd.DataFrame, number: Ints) -> Non
         of_cells = figures[column].groupby(number)
         rows[least], rows[most] = of_cells.min(), of_cells.max()
         rows[low], rows[high] = median_intervals(padded(figures[column].to_numpy(), number, len(rows)))
-        values = figures[column].to_numpy()
         for members in of_cells.indices.values():
-            outlying[members] |= flagged(values[members])
+            outlying[members] |= flagged(figures[column].to_numpy()[members])
     rows["outliers"] = pd.Series(outlying).groupby(number).sum().where(rows["rounds"] >= LEAST_VALUES)

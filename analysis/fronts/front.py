@@ -156,10 +156,9 @@ def _on_energy_front(rows: pd.DataFrame, ready: Prepared, conditions: Sequence[I
     on_front = np.zeros(len(rows), dtype=bool)
     energies = rows[[energy.WHOLE, energy.ACTIVE]]
     for members in conditions:
-        judged_by = {energy.WHOLE: "energy", energy.ACTIVE: "active-energy"}[
-            energy.judged_by(energies.iloc[members])
-        ]
-        on_front |= _on_front(rows, replace(ready, objectives=chosen((*DEFAULT, judged_by))), [members])
+        is_active = energy.judged_by(energies.iloc[members]) == energy.ACTIVE
+        objectives = chosen((*DEFAULT, "active-energy" if is_active else "energy"))
+        on_front |= _on_front(rows, replace(ready, objectives=objectives), [members])
     return on_front
 
 

@@ -107,9 +107,8 @@ def _of_model(rows: pd.DataFrame, is_same: pd.Series) -> pd.DataFrame:
     if not of:
         return made
     of_place = measured.groupby(["codec", "point"], dropna=False, observed=True).ngroup().to_numpy()
-    unknown = np.full(len(measured), np.nan)
     values = measured[of].to_numpy(float)
-    images = measured[f"{of}_images"].to_numpy(float) if of in MARKS else unknown
+    images = measured[f"{of}_images"].to_numpy(float) if of in MARKS else np.full(len(values), np.nan)
     weights = np.where(np.isnan(values), 0.0, np.nan_to_num(images))
     places = pd.DataFrame(
         {"hits": values * weights, "weights": weights, "mean": values, "images": images}
@@ -127,17 +126,13 @@ def _of_model(rows: pd.DataFrame, is_same: pd.Series) -> pd.DataFrame:
     marks = measured[MARKS[of]].astype(object).fillna("") if MARKS.get(of) in measured else [""] * len(values)
     for place, text in zip(of_place, marks, strict=True):
         texts[place].add(str(text))
-    if of == AGREEMENT:
-        same = same & (share == 1)
     low, high = shares.interval(share, known)
     if of == AGREEMENT:
+        same &= share == 1
         low, high = (np.where(same, share, end) for end in (low, high))
-    reached = levels(
-        np.column_stack([share, known, 1 - agreement]),
-        same,
-        one=of == AGREEMENT,
-        marks=[each.pop() if len(each) == 1 else "" for each in texts],
-    )
+    one_text = [each.pop() if len(each) == 1 else "" for each in texts]
+    figures = np.column_stack([share, known, 1 - agreement])
+    reached = levels(figures, same, one=of == AGREEMENT, marks=one_text)
     made.loc[measured.index, ["accuracy", "accuracy_images", "accuracy_low", "accuracy_high", LEVEL]] = (
         np.column_stack([share, known, low, high, reached])[of_place]
     )

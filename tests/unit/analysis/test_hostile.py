@@ -50,13 +50,6 @@ def run(base: Path, tmp_path: Path) -> Iterator[Path]:
     assert (tmp_path / "victim").read_text() == "mine"
 
 
-def test_a_harmless_one_is_fine(run: Path) -> None:
-    found = find(run, Options())
-    assert len(found.trials) >= 20
-    assert found.notes
-    assert found.front["rounds"].max() == 2
-
-
 def test_all_are_read_or_refused_in_a_line(base: Path, tmp_path: Path, cases: int) -> None:
     every = READ if cases <= CASES else 1
     refused = 0

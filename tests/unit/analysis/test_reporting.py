@@ -211,8 +211,7 @@ def test_headers_are_unknown_where_runs_mean_different_links_by_one_name(tmp_pat
             write(tmp_path / name, [row | {"run": name} for row in rows], profiles={"200ms-5mbit": profile})
         )
     one = joined(runs[:1])
-    alone = overhead(one.trials, one.stages, one.runs[0].manifest)
-    assert alone["headers_s_per_byte"].notna().all()
+    assert overhead(one.trials, one.stages, one.runs[0].manifest)["headers_s_per_byte"].notna().all()
     both = find(runs, Options())
     assert len(both.overhead) == 4, "two setups of two backends"
     assert both.overhead["headers_s_per_byte"].isna().all()
@@ -260,10 +259,9 @@ def printed(rows: Any, width: int = 80) -> str:
 def test_depths_in_flight_get_files_of_their_own(tmp_path: Path) -> None:
     few = trials(rounds=1)[20:23]
     run = write(tmp_path, few + [row | {"in_flight_asked": "4"} for row in few])
-    made = find([run], Options())
+    made = find([run])
     assert set(names(made)) >= {f"front-mobilenetv2-200ms-5mbit-d{depth}" for depth in ("auto", "4")}
-    alone = write(tmp_path / "one", [row | {"in_flight_asked": "4"} for row in few])
-    one = front(load([alone]))
+    one = front(load([write(tmp_path / "one", [row | {"in_flight_asked": "4"} for row in few])]))
     assert "4 in flight" in " ".join(printed(made.front).split())
     assert "auto" not in printed(made.front)
     assert "4 in flight" in conditions(one)
@@ -282,7 +280,7 @@ def test_a_run_older_than_the_depth_is_all_auto(tmp_path: Path) -> None:
 
 def test_labelled_backends_keep_their_order_and_their_colours(tmp_path: Path) -> None:
     run = write(tmp_path, trials(rounds=1, noise=0, backends=("rpc", "tcp:b", "tcp:a")))
-    made = find([run], Options())
+    made = find([run])
     assert [one.label for one in series(made.front)] == ["tcp:a", "tcp:b", "rpc"]
     assert len({one.colour for one in series(made.front)}) == 3
     assert all(":" not in name for name in map(file_stem, names(made)))

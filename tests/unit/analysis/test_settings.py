@@ -11,7 +11,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from analysis.comparing.settings import DOUBTFUL
 from analysis.comparing.settings import differences as settings_that_differ
-from analysis.runs.manifest import read_manifest
+from analysis.runs.manifest import manifest
 from tests.unit.example_run import trials, write
 
 HOST = {
@@ -122,9 +122,9 @@ def test_a_number_that_means_another_point(snapshot: SnapshotAssertion) -> None:
 
 def test_another_seed_is_no_doubt(snapshot: SnapshotAssertion) -> None:
     seeded = [changed("models", "net", "weights", value="seeded") for _ in range(2)]
-    for number, manifest in enumerate(seeded):
-        manifest["models"]["net"]["weights_digest"] = str(number) * 64
-        manifest["sweep"]["seed"] = number
+    for number, each in enumerate(seeded):
+        each["models"]["net"]["weights_digest"] = str(number) * 64
+        each["sweep"]["seed"] = number
     lines = told(*seeded[::-1])
     assert not any(line.startswith(DOUBTFUL) for line in lines)
     assert lines == snapshot
@@ -148,8 +148,7 @@ def test_a_manifest_that_is_missing_broken_or_older(
 ) -> None:
     a, b = (write(tmp_path / name, trials(rounds=1, run=name)) for name in "ab")
     (b / "manifest.json").unlink() if text is None else (b / "manifest.json").write_text(text)
-    (first, _), (other, _) = (read_manifest(run) for run in (a, b))
-    assert settings_that_differ(first, other, {"mobilenetv2"}, {"200ms-5mbit"}) == snapshot
+    assert settings_that_differ(manifest(a), manifest(b), {"mobilenetv2"}, {"200ms-5mbit"}) == snapshot
 
 
 def test_an_option_that_an_older_version_did_not_have(snapshot: SnapshotAssertion) -> None:
