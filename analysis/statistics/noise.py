@@ -97,7 +97,8 @@ def _compared(ok: pd.DataFrame, columns: Sequence[str]) -> Iterator[tuple[int, F
     of_names = np.unique(np.column_stack([treatment, backend]), axis=0)[:, 0]
     several = np.flatnonzero(np.bincount(of_names) > 1)
     round_ = round_of(ok).to_numpy() if len(several) else treatment
-    for rows in (np.flatnonzero(treatment == each) for each in several):
+    rows_of = np.split(np.argsort(treatment, kind="stable"), np.cumsum(np.bincount(treatment))[:-1])
+    for rows in (rows_of[each] for each in several):
         of_round, backends = (np.unique(each[rows], return_inverse=True) for each in (round_, backend))
         shape, names = (len(of_round[0]), len(backends[0])), len(backends[0])
         place = of_round[1] * names + backends[1]
