@@ -96,7 +96,8 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_a_search_profiles_the_model_on_its_own_testbed(
     wide: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At 2 Mbit/s an image takes 50 ms: physics strikes off what sends it, or more, but what a disturbed trial had."""
+    """At 2 Mbit/s an image takes 50 ms: physics strikes off what sends it, or more, but what a disturbed trial had, and
+    nothing where the edge took as long. The cells that have no trial are those."""
     quick(monkeypatch)
     model, out = ("--model", wide), tmp_path / "out"
     job = (*model, "--netem", "20ms-2mbit", "--trials", "1", "--quick", "--search")
@@ -112,9 +113,9 @@ def test_a_search_profiles_the_model_on_its_own_testbed(
         {*zip(table["point"], table["backend"], strict=True)}
         for table in (trials, disturbed, impossible, cut)
     )
-    assert spared or unknown
     assert spared - unknown == every - measured
-    assert set(front["settled"]) >= ({"physics", "measured"} if spared - unknown else {"measured"})
+    if spared - unknown:
+        assert set(front["settled"]) >= {"physics", "measured"}
     (session,) = json.loads((run / "manifest.json").read_text())["sessions"]
     assert session["profiling_s"] > 0
     (profile,) = (run / "profiles").iterdir()
