@@ -125,13 +125,10 @@ if [ "${1:-}" = test ]; then
     trap 'exit 143' TERM HUP
     trap 'status=$?; [ "$status" = 1 ] && echo "kept: $scratch" >&2 || rm -rf "$scratch"' EXIT
     if [ $# -eq 0 ] || [ "$*" = --chaos ] || [ "$1" = --mutants ]; then
-        for extra in yolo digits fleet; do
-            deps=--no-deps
-            [ "$extra" != fleet ] || deps=
-            # shellcheck disable=SC2086
-            by_pip $deps -r "$root/requirements-$extra.txt" ||
-                echo "pareto: requirements-$extra.txt cannot be installed: the tests that need it are skipped" >&2
-        done
+        by_pip --no-deps -r "$root/requirements-yolo.txt" -r "$root/requirements-digits.txt" ||
+            echo "pareto: requirements-{yolo,digits}.txt cannot be installed: the tests that need them are skipped" >&2
+        by_pip -r "$root/requirements-fleet.txt" ||
+            echo "pareto: requirements-fleet.txt cannot be installed: the tests that need it are skipped" >&2
         if [ "${1:-}" = --mutants ]; then
             "$venv/bin/python" -m tests.mutants "${@:2}"
         else

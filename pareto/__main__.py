@@ -6,6 +6,7 @@ nothing is imported but the standard library, so that this works when an install
 
 from __future__ import annotations
 
+import gc
 import os
 import platform
 import signal
@@ -86,6 +87,7 @@ def guarded(command: Callable[[], int]) -> int:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
     _flush()
+    gc.freeze()  # to look for garbage in all that was imported takes the interpreter half a second
     return code
 
 

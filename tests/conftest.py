@@ -56,7 +56,11 @@ def snapshot(snapshot: SnapshotAssertion, tmp_path: Path) -> SnapshotAssertion:
 
 
 def pytest_configure() -> None:
-    """An interruption ends what a test starts, also where a shell runs the tests in its background."""
+    """An interruption ends what a test starts, also where a shell runs the tests in its background.
+
+    Nothing is freed until all is imported: little of it is garbage.
+    """
+    gc.disable()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -96,6 +100,7 @@ def pytest_collection_finish() -> None:
     """What is imported by now, and the tests themselves, stay: no collection of garbage need look through them."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -52,5 +52,5 @@ CHAOS_LOAD=1 begin guest "${tests[@]}" tests/vm
 # What needs a whole machine is run again once, and named: FLAKY. Long files first, not those of most tests.
 stage real
 "${tests[@]}" tests/integration tests/lab tests/faults --reruns 1 \
-    -n "$(($(nproc) + 2))" --dist loadfile --no-loadscope-reorder
+    -n "$(($(nproc) + 1))" --dist loadfile --no-loadscope-reorder
 joined guest

@@ -9,6 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+if __name__ == "__main__":
+    gc.disable()  # what is imported stays: to look through it again and again takes a tenth of the start
+
 import torch
 
 from pareto import messages
@@ -54,7 +57,7 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
     allocator.keep_freed()
     gc.collect()
-    gc.freeze()  # what is imported stays: it need not be looked through before each trial
+    gc.freeze()  # nor need it be looked through before each trial
     gc.disable()
     try:
         if arguments.congestion is not None:
