@@ -33,6 +33,11 @@ for_tests() {
     (apt_install "$1" "no $2 on this machine") || echo "pareto: no $2 to be had: the tests that need it are skipped" >&2
 }
 
+# extras_for_tests ARGUMENTS: install them by pip, or go on without.
+extras_for_tests() {
+    by_pip "$@" || echo "pareto: pip cannot install $*: the tests that need it are skipped" >&2
+}
+
 find_python() {
     python=${PYTHON:-python3}
     command -v "$python" >/dev/null || {
@@ -125,10 +130,8 @@ if [ "${1:-}" = test ]; then
     trap 'exit 143' TERM HUP
     trap 'status=$?; [ "$status" = 1 ] && echo "kept: $scratch" >&2 || rm -rf "$scratch"' EXIT
     if [ $# -eq 0 ] || [ "$*" = --chaos ] || [ "$1" = --mutants ]; then
-        by_pip --no-deps -r "$root/requirements-yolo.txt" -r "$root/requirements-digits.txt" ||
-            echo "pareto: requirements-{yolo,digits}.txt cannot be installed: the tests that need them are skipped" >&2
-        by_pip -r "$root/requirements-fleet.txt" ||
-            echo "pareto: requirements-fleet.txt cannot be installed: the tests that need it are skipped" >&2
+        extras_for_tests --no-deps -r requirements-yolo.txt -r requirements-digits.txt
+        extras_for_tests -r requirements-fleet.txt
         if [ "${1:-}" = --mutants ]; then
             "$venv/bin/python" -m tests.mutants "${@:2}"
         else

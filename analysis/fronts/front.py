@@ -176,8 +176,8 @@ def _fronts_of(rows: pd.DataFrame, ready: Prepared, conditions: Sequence[Ints]) 
 
 
 def _on_front(rows: pd.DataFrame, ready: Prepared, rivals: Iterable[Ints]) -> Bools:
-    """Which rows no feasible one of the same rivals dominates: by their medians, or where a run was a search, by those
-    over the rounds that two cells share.
+    """True for each row that no feasible one of the same rivals dominates: by their medians, or where a run was a
+    search, by those over the rounds that two cells share.
     """
     maximise = [each.maximise for each in ready.objectives]
     columns = [each.column for each in ready.objectives]
