@@ -12,3 +12,5 @@ the first window of a connection needs and home uplinks usually have, and what a
 are in time. docs/emulation.md has the reasons."""
 DTYPES = ("float32", "float16", "bfloat16", "uint8", "int8", "int32", "int64", "float64", "bool", "int16")
 """Of tensors that cross a link, in the order of their codes there, from 1."""
+MAX_RANK, MAX_TENSORS = 8, 16
+"""The most dimensions of such a tensor, and the most tensors that cross at once."""

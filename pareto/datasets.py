@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from PIL import Image
 
 from pareto import dataset_names
-from pareto.errors import UserError, one_line
+from pareto.errors import UserError, one_line, place, said
 from partitions import (
     torchvision_models,  # noqa: F401 - only after it torchvision can be imported
     user_file,
@@ -271,9 +271,9 @@ class _Own:
         except UserError:
             raise
         except Exception as error:
-            where = user_file.place(self._file, error) if self._file else ""
+            where = place(self._file, error) if self._file else ""
             name = f"{where}: {self._shown.rpartition(':')[2]}" if where else self._shown
-            raise UserError(f"{name}{what} fails: {user_file.words(error)}") from error
+            raise UserError(f"{name}{what} fails: {said(error)}") from error
 
 
 def _kind(value: Any) -> str:

@@ -1,6 +1,8 @@
 """The errors that the user can put right, and what libraries say is wrong in plain words."""
 
 import re
+import traceback
+from pathlib import Path
 
 
 class UserError(ValueError):
@@ -10,6 +12,26 @@ class UserError(ValueError):
 def one_line(error: BaseException) -> str:
     """An error's message in one line; its type where it has none."""
     return " ".join(str(error).split()) or type(error).__name__
+
+
+def place(file: Path, error: BaseException) -> str:
+    """The file, and the line in it from which the error comes."""
+    if isinstance(error, SyntaxError) and error.filename == str(file):
+        return f"{file}:{error.lineno}"
+    trace = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in trace if frame.filename == str(file)]
+    return f"{file}:{lines[-1]}" if lines else str(file)
+
+
+def said(error: BaseException) -> str:
+    """The kind of an error, and what it says."""
+    text = error.msg if isinstance(error, SyntaxError) else str(error)
+    hint = (
+        ": the file travels alone: what it imports is a package that each host has, or becomes part of it"
+        if isinstance(error, ModuleNotFoundError)
+        else ""
+    )
+    return f"{type(error).__name__}: {' '.join(text.split())}{hint}" if text else type(error).__name__
 
 
 _PLAIN = {

@@ -234,7 +234,7 @@ _OPTIONS = (
         switch="--slow-start-after-idle",
         group=LINK,
     ),
-    Option("weights", "seeded, pretrained, or a .safetensors or .pth file.", "seeded"),
+    Option("weights", "seeded, pretrained, or a file of weights, as torch.save or safetensors writes them.", "seeded"),
     Option(
         "dataset", "synthetic, cifar10, folder (one for each class), or your own data.py:make.", "synthetic"
     ),

@@ -202,6 +202,7 @@ def _notes(outline: Outline) -> list[str]:
         + (f", {fewest} less than the uint8 input" if isinstance(outline.takes, Images) else ""),
         fold_note(points),
         *hindered(outline.traced),
+        outline.unsendable,
     ]
     return [note for note in notes if note]
 
@@ -257,7 +258,12 @@ def _row(recipe: Recipe, *, prove: bool) -> Row:
     traced = outline.traced
     folded = [find(traced, Cuts("op", tensors)) for tensors in TENSORS]
     counts = [
-        len(points) - 1 for points in (find(traced, Cuts()), find(traced, Cuts("op", fold=False)), *folded)
+        len(points) - 1
+        for points in (
+            find(traced, Cuts(), is_own=bool(recipe.file)),
+            find(traced, Cuts("op", fold=False)),
+            *folded,
+        )
     ]
     least = smallest(folded[-1])
     share = _percent(least.payload_bytes, outline.takes.nbytes)

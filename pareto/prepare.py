@@ -393,6 +393,8 @@ def _answered(model: PartitionedModel, images: feed.Feed, batch_size: int) -> tu
         started = time.perf_counter()
         answers = proof.reference(model, *batch)
         fastest_s = min(fastest_s, time.perf_counter() - started)
+        if not index:
+            proof.check_again(model, batch, answers)
         kinds = (("input", batch), ("reference", answers))
         named = {f"{kind}{number}": one for kind, group in kinds for number, one in enumerate(group)}
         for key, tensor in named.items():

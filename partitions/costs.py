@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 
-from torch import fx, nn
+from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from .graph import TracedModel, propagate, storages, target_of
@@ -70,8 +70,7 @@ def activation_bytes(outline: Outline) -> tuple[int, ...]:
 def of_nodes(traced: TracedModel) -> list[Cost]:
     """The cost of each node of a graph. A parameter is counted once, at the first node that reads it."""
     costs, counted, flops = list[Cost](), set[int](), 0
-    graph = fx.GraphModule(traced.module, traced.nodes[0].graph)
-    run = propagate(graph, *(traced.values[node] for node in traced.inputs))
+    run = propagate(traced.module, traced.nodes[0].graph, *(traced.values[node] for node in traced.inputs))
     with FlopCounterMode(display=False) as counter:
         for node, _ in run:
             target = target_of(traced.module, node)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
+from torch.nn.parameter import UninitializedParameter
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from pareto.errors import UserError
+from pareto.errors import UserError, place, said
 
 from .graph import Input
 from .inputs import IMAGES, Images, Taken
@@ -51,6 +53,9 @@ class Entry:
     def module(self) -> nn.Module:
         """A new module in eval mode, with its postprocessing. Raises what `build` raises."""
         model = self.build().eval()
+        if any(isinstance(parameter, UninitializedParameter) for parameter in model.parameters()):
+            with torch.no_grad():  # layers that learn their sizes from what they get first
+                self.call(model, self.example(2, 0))
         if self.postprocess is None:
             return model
         forward, postprocess = type(model).forward, self.postprocess
@@ -62,6 +67,18 @@ class Entry:
             return postprocess(forward(*args, **kwargs))
 
         return with_forward(model, processed)
+
+    @contextlib.contextmanager
+    def blamed(self) -> Iterator[None]:
+        """A context in which whatever a user's own model raises becomes one line, a UserError, with the file's line."""
+        try:
+            yield
+        except (UserError, MemoryError):
+            raise
+        except Exception as error:
+            if self.file is None:
+                raise
+            raise UserError(f"{place(self.file, error)}: {self.name} fails: {said(error)}") from error
 
     @functools.cached_property
     def inputs(self) -> tuple[Input, ...]:
@@ -107,14 +124,17 @@ def without_memory(build: Callable[[], nn.Module]) -> nn.Module:
             model = None
         if model is None or any(buffer.is_meta for buffer in model.buffers()):
             model = build()
+    moved = dict[int, nn.Parameter]()  # what two layers share, they share there, too
     for module in model.modules():
-        for name, parameter in module.named_parameters(recurse=False):
-            if not parameter.is_meta:
-                module.register_parameter(name, _without_memory(module, name, parameter))
+        for name, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
+            empty = moved.setdefault(id(parameter), _without_memory(module, name, parameter))
+            module.register_parameter(name, empty)
     return model
 
 
 def _without_memory(_module: nn.Module, _name: str, parameter: nn.Parameter) -> nn.Parameter:
+    if parameter.is_meta or isinstance(parameter, UninitializedParameter):
+        return parameter
     return nn.Parameter(parameter.to("meta"), requires_grad=parameter.requires_grad)
 
 

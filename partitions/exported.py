@@ -25,7 +25,8 @@ from torch.export import Dim, ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
-from .graph import Input, UntraceableModel, tensors_in
+from .graph import Input, UntraceableModel, symptom, tensors_in
+from .purity import changes
 
 _aten = torch.ops.aten
 # Calls that ask one argument for its dtype and device only, and which that is.
@@ -48,9 +49,7 @@ def export(module: nn.Module, inputs: Sequence[Input]) -> tuple[nn.Module, fx.Gr
     outputs = program.graph_signature.output_specs
     changed = [spec.target for spec in outputs if spec.kind is OutputKind.BUFFER_MUTATION]
     if changed:
-        raise UntraceableModel(
-            f"{name} changes its own buffer {changed[0]} when it runs: no two hosts can share it"
-        )
+        raise changes(module, str(changed[0]))
     return _read_by_name(program, copy.copy(module), name)
 
 
@@ -126,8 +125,7 @@ def _reason(error: Exception) -> str:
     place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
     if isinstance(error, GuardOnDataDependentSymNode):
         return f"what it does depends on values in the images{place}"
-    text = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-    return text + place
+    return symptom(error) + place
 
 
 def _read_by_name(program: ExportedProgram, holder: nn.Module, name: str) -> tuple[nn.Module, fx.Graph]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from pareto.constants import DTYPES, MAX_RANK
 from pareto.errors import UserError
 
 
@@ -72,6 +74,7 @@ class TracedModel:
     computed: by path, the buffers that are in no weights file because the constructor computes them; not on 'meta'.
     bound: for each node, a live value that alone forbids a cut after it, because it cannot cross; else None.
     read: the nodes whose values are numbers that the model reads from tensors, or follow from such numbers.
+    first: for a parameter or buffer that has several paths, the first of them by each other one.
     """
 
     module: nn.Module
@@ -85,6 +88,7 @@ class TracedModel:
     computed: dict[str, Tensor]
     bound: tuple[fx.Node | None, ...]
     read: frozenset[fx.Node]
+    first: Mapping[str, str]
 
     @property
     def inputs(self) -> tuple[fx.Node, ...]:
@@ -92,16 +96,19 @@ class TracedModel:
         return tuple(node for node in self.nodes if node.op == "placeholder")
 
 
-def propagate(module: fx.GraphModule, *inputs: Tensor, scalars: int = 0) -> Iterator[tuple[fx.Node, Any]]:
-    """Run the graph node by node and yield each node with its value, without the output node.
+def propagate(
+    module: nn.Module, graph: fx.Graph, *inputs: Tensor, scalars: int = 0
+) -> Iterator[tuple[fx.Node, Any]]:
+    """Run a graph over the parts of `module` node by node; yield each node but the output with its value.
 
     On the meta device a module with a forward of its own may take any branch. scalars: what numbers count as that are
     read from a tensor there.
     """
-    interpreter = fx.Interpreter(module, garbage_collect_values=False)
+    # The names in a user's module are its own: a GraphModule would have other things under some of them.
+    interpreter = fx.Interpreter(module, garbage_collect_values=False, graph=graph)
     interpreter.args_iter = iter(inputs)
     with torch.no_grad():
-        for node in module.graph.nodes:
+        for node in graph.nodes:
             if node.op != "output":
                 plain = _is_plain(module, node) and not reads_values(node)
                 with contextlib.nullcontext() if plain else AnyBranch(scalars):
@@ -162,6 +169,38 @@ def target_of(module: nn.Module, node: fx.Node) -> nn.Module | Tensor | None:
     return None
 
 
+def state_paths(module: nn.Module, nodes: Iterable[fx.Node]) -> Iterator[tuple[fx.Node, str, str]]:
+    """Each parameter and buffer that a node reads: the node, the path of what it calls, and the rest of the path."""
+    for node in nodes:
+        target = target_of(module, node)
+        if isinstance(target, nn.Module):
+            yield from ((node, str(node.target), f".{name}") for name, _ in named_tensors(target))
+        elif target is not None:
+            yield node, str(node.target), ""
+
+
+VARYING = "the shape of a result depends on values in the input"
+_SYMPTOMS = {
+    r".*custom C\+\+ ops.*": f"{VARYING}, as after non-maximum suppression",
+    r".*\b(\w+::\w+)\b.*(no|the) fake impl.*": r"the operator \1 cannot run without values",
+}
+
+
+def symptom(error: Exception) -> str:
+    """The first line of what tracing raised; in plain words where it is about torch's own parts."""
+    line = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    for pattern, words in _SYMPTOMS.items():
+        line = re.sub(pattern, words, line)
+    return line
+
+
+def first_paths(module: nn.Module) -> dict[str, str]:
+    """The first path of each parameter and buffer by each further path that it has, as where two layers share it."""
+    first: dict[int, str] = {}
+    paths = ((path, first.setdefault(id(tensor), path)) for path, tensor in named_tensors(module))
+    return {path: other for path, other in paths if path != other}
+
+
 def named_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """The parameters and buffers of a module, each under every path that it has."""
     yield from module.named_parameters(remove_duplicate=False)
@@ -182,6 +221,13 @@ def flattened(value: Any) -> Iterator[Any]:
 def tensors_in(value: Any) -> list[Tensor]:
     """The tensors of a nested value, in the order of `flattened`."""
     return [item for item in flattened(value) if isinstance(item, Tensor)]
+
+
+def unsendable(tensor: Tensor) -> str:
+    """The kind of tensor that no link carries: 'a tensor of complex64'; empty for others."""
+    if (dtype := str(tensor.dtype).removeprefix("torch.")) not in DTYPES:
+        return f"a tensor of {dtype}"
+    return f"a tensor of {tensor.dim()} dimensions" if tensor.dim() > MAX_RANK else ""
 
 
 def storages(value: Any) -> set[int]:

@@ -12,9 +12,10 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from pareto.constants import MAX_TENSORS
 from pareto.errors import UserError
 
-from . import allocator, points, registry, stage, weights
+from . import allocator, graph, points, registry, stage, weights
 from .engines.base import Built, Run
 from .graph import Input, TensorSpec, TracedModel
 from .inputs import Taken
@@ -52,6 +53,17 @@ class Outline:
     def results(self) -> tuple[TensorSpec, ...]:
         """What the whole model returns, at batch 1."""
         return tuple(self.traced.specs[node] for node in self.traced.results)
+
+    @property
+    def unsendable(self) -> str:
+        """The sentence about an answer that no link carries; else empty."""
+        nodes = self.traced.results
+        if len(nodes) > MAX_TENSORS:
+            return f"{self.name} returns {len(nodes)} tensors: at most {MAX_TENSORS} cross a link"
+        kinds = (graph.unsendable(self.traced.values[node]) for node in nodes)
+        if what := next(filter(None, kinds), ""):
+            return f"{self.name} returns {what}, which cannot be sent"
+        return ""
 
     @property
     def traced_by(self) -> str:
@@ -195,9 +207,14 @@ def outline(recipe: Recipe) -> Outline:
     name = registry.canonical(recipe.name)
     entry, handmade = registry.entry(name), recipe.handmade or Handmade()
     normalising = entry.takes.normalising(recipe.input)
-    traced = trace(registry.build_structure(name), entry.inputs, handmade.chain, normalising)
+    with entry.blamed():
+        traced = trace(registry.build_structure(name), entry.inputs, handmade.chain, normalising)
     try:
-        cuts = points.named(traced, handmade.points) if handmade.points else points.find(traced, recipe.cuts)
+        cuts = (
+            points.named(traced, handmade.points)
+            if handmade.points
+            else points.find(traced, recipe.cuts, is_own=bool(recipe.file))
+        )
     except UserError as error:
         raise UserError(f"{name}.yaml: {error}") from None
     return Outline(name, entry.inputs, cuts, _digest(traced, cuts), traced)
@@ -210,13 +227,23 @@ def load(recipe: Recipe, weights_path: Path) -> PartitionedModel:
     """
     bare = outline(recipe)
     state = {**bare.traced.computed, **weights.read(weights_path, bare.name)}
+    state |= {path: state[first] for path, first in bare.traced.first.items() if first in state}
     return PartitionedModel(**vars(bare), state=state)
 
 
 @functools.lru_cache(maxsize=128)
 def describe(recipe: Recipe) -> tuple[tuple[Point, ...], tuple[int, ...], str]:
-    """Points, shape of the first input, and graph digest of a model. Raises as `outline`."""
+    """Points, shape of the first input, and graph digest of a model that hosts are to run.
+
+    Raises as `outline`, and UserError where its answer cannot be sent, or where a part of it cannot be made.
+    """
     bare = outline(recipe)
+    if why := bare.unsendable:
+        raise UserError(why)
+    with registry.entry(recipe.name).blamed():
+        for unit in range(len(bare.points) - 1 if recipe.file else 0):
+            state = {path: torch.empty(0, device="meta") for path in bare.paths(unit, unit + 1)}
+            bare.cut(unit, unit + 1, state)
     return bare.points, bare.input_shape, bare.graph_digest
 
 

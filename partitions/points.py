@@ -8,14 +8,13 @@ import operator
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from torch import Tensor, fx, nn
+from torch import Tensor, fx
 
-from pareto.constants import DTYPES
 from pareto.errors import UserError
 
-from .graph import TensorSpec, TracedModel, operator_name, target_of, tensors_in
+from .blocks import CHEAP, is_cheap_module, own, published
+from .graph import TensorSpec, TracedModel, operator_name, target_of, tensors_in, unsendable
 from .recipe import Cuts
-from .torchvision_models import models
 
 
 @dataclass(frozen=True)
@@ -40,32 +39,16 @@ class Point:
         return sum(spec.nbytes for spec in self.payload)
 
 
-@dataclass(frozen=True)
-class _Unit:
-    """Modules that run as one, by their paths: a block, or neighbouring layers."""
-
-    name: str
-    paths: tuple[str, ...]
-
-
-# Containers of blocks that are not a plain nn.Sequential or nn.ModuleList.
-_CONTAINERS = (
-    models.vision_transformer.Encoder,
-    models.regnet.AnyStage,
-    models.maxvit.MaxVitBlock,
-    models._utils.IntermediateLayerGetter,  # the backbone of segmentation models
-)
-
-
-def find(traced: TracedModel, cuts: Cuts) -> tuple[Point, ...]:
-    """The points of a model, in order, from 'input' to 'output'.
+def find(traced: TracedModel, cuts: Cuts, *, is_own: bool = False) -> tuple[Point, ...]:
+    """The points of a model, in order, from 'input' to 'output'. is_own: the model is a user's, whom no paper counted.
 
     At granularity 'block' a boundary at which more tensors are live than may cross is left out: its unit merges with
     the next.
     """
+    names = node_names(traced)
     if cuts.granularity == "block":
-        return _points(traced, _boundaries(traced), cuts.live_tensors)
-    return _points(traced, enumerate(node_names(traced)), cuts.live_tensors, cuts.fold)
+        return _points(traced, own(traced, names) if is_own else published(traced), cuts.live_tensors)
+    return _points(traced, enumerate(names), cuts.live_tensors, cuts.fold)
 
 
 def named(traced: TracedModel, names: Iterable[str]) -> tuple[Point, ...]:
@@ -161,120 +144,7 @@ def _points(
     return tuple(points)
 
 
-def _boundaries(traced: TracedModel) -> Iterator[tuple[int, str]]:
-    """The index of the last node, and the name, of each unit but the last."""
-    module, scopes = traced.module, [_scopes(node) for node in traced.nodes]
-    used = set[str]().union(*scopes)
-    prefix = ""
-    while len(parts := _children(module, prefix, used)) == 1:  # nothing but a wrapper
-        prefix = f"{parts[0]}."
-    if not parts:
-        return
-    *_, head = parts
-    classifier = next(index for index, scope in enumerate(scopes) if head in scope)
-
-    units = list(_units(module, prefix, {path for path in used if head not in _with_parents(path)}))
-    if len(units[0].paths) > 1:
-        units[0] = _Unit("stem", units[0].paths)
-    ends = [_last(scopes, unit.paths) for unit in units]
-    if _stem_joins_first_block(module):
-        del units[0], ends[0]
-    # What has no module of its own follows the last unit (flatten, functional pooling): it belongs to that
-    # unit if it pools, else it is a unit.
-    if ends[-1] < classifier - 1 and not _pools(module, units[-1]):
-        last = traced.nodes[classifier - 1]
-        units.append(_Unit(operator_name(last) if operator_name(last) == "interpolate" else "pool", ()))
-        ends.append(classifier - 1)
-    ends[-1] = classifier - 1
-    yield from zip(ends, (unit.name for unit in units), strict=True)
-
-
-def _scopes(node: fx.Node) -> set[str]:
-    """Paths of the modules in whose forward the node runs, and of those around them: nobody calls a list."""
-    paths = [path for path, _ in node.meta.get("nn_module_stack", {}).values()]
-    return {parent for path in paths for parent in _with_parents(path)}
-
-
-def _with_parents(path: str) -> Iterator[str]:
-    """'a.b.c', 'a.b', 'a'."""
-    while path:
-        yield path
-        path = path.rpartition(".")[0]
-
-
-def _last(scopes: list[set[str]], paths: tuple[str, ...]) -> int:
-    return max(index for index, scope in enumerate(scopes) if not scope.isdisjoint(paths))
-
-
-def _children(module: nn.Module, prefix: str, used: set[str]) -> list[str]:
-    """Paths of a container's parts that nodes use; prefix: '' or 'path.of.container.'."""
-    owner = module.get_submodule(prefix.removesuffix("."))
-    return [prefix + name for name, _ in owner.named_children() if prefix + name in used]
-
-
-def _units(module: nn.Module, prefix: str, used: set[str]) -> Iterator[_Unit]:
-    """The units within a container, in the order of its children."""
-    children = [(path, module.get_submodule(path)) for path in _children(module, prefix, used)]
-    layered = prefix.endswith("features.") and all(_is_leaf(child) for _, child in children)
-    for leaf, group in itertools.groupby(children, key=lambda item: _is_leaf(item[1])):
-        paths = dict(group)
-        if leaf and not layered:
-            yield _Unit(next(iter(paths)), tuple(paths))
-            continue
-        for path, child in paths.items():
-            if _is_container(path, child):
-                yield from _units(module, f"{path}.", used)
-            else:
-                yield _Unit(path, (path,))
-
-
-def _is_leaf(module: nn.Module) -> bool:
-    return next(module.children(), None) is None
-
-
-def _is_container(path: str, module: nn.Module) -> bool:
-    """Whether the module merely holds blocks, rather than being one."""
-    if isinstance(module, _CONTAINERS) or path.split(".")[-1] == "features":
-        return True
-    plain = type(module) in (nn.Sequential, nn.ModuleList)
-    return plain and not all(_is_leaf(child) for child in module.children())
-
-
-def _stem_joins_first_block(module: nn.Module) -> bool:
-    """ResNet18 and 34 are numbered by their BasicBlocks alone; deeper ResNets count the stem."""
-    resnet = models.resnet
-    return isinstance(module, resnet.ResNet) and isinstance(module.layer1[0], resnet.BasicBlock)
-
-
-def _pools(module: nn.Module, unit: _Unit) -> bool:
-    leaves = (module.get_submodule(path) for path in unit.paths)
-    return any(_is_leaf(leaf) and "Pool" in type(leaf).__name__ for leaf in leaves)
-
-
 # The cuts of a graph: what each is called, and which neighbours are one cut in practice
-
-_CHEAP_MODULES = (
-    nn.Identity,
-    nn.Flatten,
-    nn.Unflatten,
-    nn.modules.dropout._DropoutNd,
-    nn.modules.batchnorm._BatchNorm,
-)
-_ACTIVATIONS = "torch.nn.modules.activation"
-
-# Functions, methods and ATen operators. In-place forms, with '_' behind or 'i' before an operator's name, count too.
-# fmt: off
-_CHEAP = {
-    "relu", "relu6", "hardtanh", "hardswish", "hardsigmoid", "sigmoid", "logsigmoid", "silu", "gelu", "mish",
-    "elu", "selu", "celu", "leaky_relu", "prelu", "softplus", "softsign", "tanh", "threshold", "clamp",
-    "clamp_min", "clamp_max", "clip", "dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout",
-    "native_dropout", "stochastic_depth", "batch_norm", "native_batch_norm",
-    "_native_batch_norm_legit_no_training", "add", "sub", "mul", "div", "truediv", "true_divide", "neg",
-    "rsub", "iadd", "isub", "imul", "itruediv", "view", "_unsafe_view", "reshape", "flatten", "unflatten",
-    "squeeze", "unsqueeze", "permute", "transpose", "movedim", "t", "chunk", "split", "unbind", "getitem",
-    "contiguous", "clone", "alias", "detach", "to", "_to_copy", "float",
-}
-# fmt: on
 
 
 def node_names(traced: TracedModel) -> tuple[str, ...]:
@@ -324,8 +194,7 @@ def _works(traced: TracedModel, node: fx.Node) -> bool:
 def _kind(traced: TracedModel, node: fx.Node) -> str:
     value = traced.values[node]
     if isinstance(value, Tensor):
-        spec = traced.specs[node]
-        return "a tensor without the batch" if spec.dtype in DTYPES else f"a tensor of {spec.dtype}"
+        return unsendable(value) or "a tensor without the batch"
     if tensors_in(value):
         return f"a {'dict' if isinstance(value, dict) else 'sequence'} of tensors"
     kind = "a number" if isinstance(value, int | float | complex) else f"no tensor but {type(value).__name__}"
@@ -379,7 +248,5 @@ def _is_cheap(traced: TracedModel, node: fx.Node) -> bool:
     if sum(spec.batch_dim is not None for spec in specs) > 1:  # arithmetic, but of two values of the model
         return False
     if node.op == "call_module":
-        module = target_of(traced.module, node)
-        activation = type(module).__module__ == _ACTIVATIONS and not isinstance(module, nn.MultiheadAttention)
-        return activation or isinstance(module, _CHEAP_MODULES)
-    return operator_name(node).rstrip("_") in _CHEAP
+        return is_cheap_module(target_of(traced.module, node))
+    return operator_name(node).rstrip("_") in CHEAP

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor, fx
+from torch import Tensor
 
 from pareto.errors import one_line
 
@@ -21,6 +21,7 @@ from .graph import named_tensors, propagate, tensors_in
 from .inputs import Taken
 from .model import PartitionedModel
 from .points import Point
+from .purity import UnrepeatableModel
 from .recipe import Cuts, Recipe
 from .stage import Payload, Stage
 
@@ -56,14 +57,23 @@ class PointProof:
 
 
 def reference(model: PartitionedModel, *inputs: Tensor) -> Payload:
-    """The whole model's outputs for a batch of what it takes; images in its input dtype.
+    """The whole model's answers for a batch of what it takes; images in its input dtype.
 
     The module itself computes them, on the same weights, because the graph is part of what is to be proved. The
     tensors come in the order of `Outline.results`.
     """
     entry = registry.entry(model.name)
-    with torch.inference_mode():
+    with torch.inference_mode(), entry.blamed():
         return tuple(tensors_in(entry.call(model.eager, entry.takes.for_module(inputs))))
+
+
+def check_again(model: PartitionedModel, inputs: Payload, answers: Payload) -> None:
+    """Raises UnrepeatableModel where the whole model, after other inputs, gives other answers for the same inputs."""
+    reference(model, *(one.flip(-1) for one in inputs))
+    if (off := max_error(reference(model, *inputs), answers)) > TOLERANCE:
+        raise UnrepeatableModel(
+            f"{model.name}: two runs differ, by {off:.2g}: it draws random numbers, or keeps what it saw before"
+        )
 
 
 def prove(model: PartitionedModel, *inputs: Tensor) -> Iterator[PointProof]:
@@ -72,6 +82,7 @@ def prove(model: PartitionedModel, *inputs: Tensor) -> Iterator[PointProof]:
     inputs: as for `reference`. No more than two stages and one copy of their weights are in memory at a time.
     """
     expected = reference(model, *inputs)
+    check_again(model, inputs, expected)
     last = len(model.points) - 1
     threes = {round(place * last / (CHAINS + 1)) for place in range(1, CHAINS + 1)} - {0, last}
     for point in range(last + 1):
@@ -103,7 +114,7 @@ def _tried(model: PartitionedModel, chain: Sequence[int], inputs: Payload, expec
 
 
 def _addresses(stage: Stage) -> list[int]:
-    return sorted(tensor.data_ptr() for _, tensor in named_tensors(stage))
+    return sorted({tensor.data_ptr() for _, tensor in named_tensors(stage)})
 
 
 def _same(outputs: Payload, references: Payload) -> bool:
@@ -112,8 +123,8 @@ def _same(outputs: Payload, references: Payload) -> bool:
 
 
 def max_error(outputs: Sequence[Tensor], references: Sequence[Tensor]) -> float:
-    """The largest error of a value, as a share of its scale; infinity where shapes or dtypes differ or a value is not
-    finite.
+    """The largest error of a value, as a share of its scale; infinity where shapes or dtypes differ, or a value is not
+    finite and not the same in both. Both parts of complex numbers count.
 
     The scale is the largest value of the reference, at least 1: each output has its own, and so has each column of an
     output where there are more values in a column than columns, so that a score is not judged by the pixels of the box
@@ -128,11 +139,15 @@ def max_error(outputs: Sequence[Tensor], references: Sequence[Tensor]) -> float:
 def _max_error(output: Tensor, reference: Tensor) -> float:
     if output.shape != reference.shape or output.dtype != reference.dtype:
         return math.inf
+    if reference.is_complex():
+        output, reference = (torch.view_as_real(one.resolve_conj()) for one in (output, reference))
     is_whole = not reference.is_floating_point()
     output, reference = output.detach().cpu().double(), reference.detach().cpu().double()
-    if not (output.isfinite().all() and reference.isfinite().all()):
+    same = output == reference  # also infinities of one sign
+    off = (output - reference).abs().masked_fill(same, 0.0).nan_to_num(math.inf, math.inf)
+    if not off.isfinite().all():
         return math.inf
-    off, size = (output - reference).abs(), reference.abs()
+    size = reference.abs().nan_to_num(0.0, 0.0)
     if is_whole or not off.numel():
         return float(off.max()) if off.numel() else 0.0
     scale = max(LEAST_SCALE, float(size.max()))
@@ -176,9 +191,9 @@ def all_at_once(recipe: Recipe) -> str:
 
 def _fits(model: PartitionedModel, takes: Taken) -> bool:
     """Whether the graph is also one for inputs of this size."""
-    graph = fx.GraphModule(model.traced.module, model.traced.nodes[0].graph)
+    graph = model.traced.nodes[0].graph
     try:
-        for _ in propagate(graph, *(one.to("meta") for one in _example(model, takes))):
+        for _ in propagate(model.traced.module, graph, *(one.to("meta") for one in _example(model, takes))):
             pass
     except _FAULTS:
         return False
@@ -224,7 +239,8 @@ def fault(point: Point, proven: PointProof) -> str:
 def _united(model: PartitionedModel) -> tuple[Point, ...]:
     """The points of the model and those between its blocks, each once and in order."""
     position = {node.name: index for index, node in enumerate(model.traced.nodes)}
-    united = {point.after: point for point in (*points.find(model.traced, Cuts()), *model.points)}
+    blocks = points.find(model.traced, Cuts(), is_own=registry.entry(model.name).file is not None)
+    united = {point.after: point for point in (*blocks, *model.points)}
     in_order = sorted(united.values(), key=lambda point: position.get(point.after, 0))
     return tuple(replace(point, index=index) for index, point in enumerate(in_order))
 

@@ -31,9 +31,9 @@ def seeded(name: str, seed: int) -> nn.Module:
     heads are scaled so that their outputs are centred, with unit deviation. A model that does not take images gets the
     inputs that its author makes.
     """
-    with torch.random.fork_rng(devices=[]):
+    entry = registry.entry(name)
+    with torch.random.fork_rng(devices=[]), entry.blamed():
         torch.manual_seed(seed)
-        entry = registry.entry(name)
         model = entry.module()
         inputs = entry.takes.calibrating(seed)
         threads = torch.get_num_threads()

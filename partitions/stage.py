@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -10,7 +9,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, fx, nn
 
-from .graph import TracedModel, named_tensors, propagate, storages, target_of, tensors_in
+from .graph import TracedModel, named_tensors, propagate, state_paths, storages, target_of, tensors_in
 
 Payload = tuple[Tensor, ...]
 Mark = Callable[[], object]
@@ -51,8 +50,8 @@ def cut(
 ) -> Stage:
     """The stage made of the nodes after `start` up to `end`, with its tensors from `state`.
 
-    start, end: node names, each cuttable or the model's result. state: path -> parameter or buffer. mark: is called in
-    each run before the first node, after each node of `between`, and when the results are there; now as well.
+    start, end: node names, each cuttable or the model's result. state: first path -> parameter or buffer. mark: is
+    called in each run before the first node, after each node of `between`, and when the results are there; now as well.
     """
     first, last = _positions(traced, start, end)
     if first == last:
@@ -65,8 +64,12 @@ def cut(
         graph.call_function(mark)
     for node in inputs:
         copies[node] = _laid_out(graph, copies[node], traced.values[node])
-    for node in traced.nodes[first + 1 : last + 1]:
+    # A module or tensor may be called as an attribute of every GraphModule is, or as a keyword: it gets another name.
+    nodes, names = traced.nodes[first + 1 : last + 1], dict[str, str]()
+    for node in nodes:
         copies[node] = graph.node_copy(node, copies.__getitem__)
+        if target_of(traced.module, node) is not None:
+            copies[node].target = names.setdefault(str(node.target), f"unit{len(names)}")
         if mark is not None and node.name in between:
             graph.call_function(mark)
     results = tuple(graph.call_method("contiguous", (copies[node],)) for node in outputs)
@@ -74,15 +77,24 @@ def cut(
         graph.call_function(mark)
     graph.output(results)
 
-    called = {str(node.target): target_of(traced.module, node) for node in graph.nodes}
-    body = fx.GraphModule({path: _copied(one) for path, one in called.items() if one is not None}, graph)
+    units = {
+        names[str(node.target)]: _copied(target)
+        for node in nodes
+        if (target := target_of(traced.module, node)) is not None
+    }
+    body = fx.GraphModule(units, graph)
     # An input is contiguous, whatever strides the same value has within the whole model.
     examples = [
         torch.empty_like(traced.values[node], memory_format=torch.contiguous_format) for node in inputs
     ]
     _protect_inputs(body, examples)
-    fill(body, state)
+    read = state_paths(traced.module, nodes)
+    fill(body, {names[path] + rest: state[_first(traced, path + rest)] for _, path, rest in read})
     return Stage(body)
+
+
+def _first(traced: TracedModel, path: str) -> str:
+    return traced.first.get(path, path)
 
 
 def _laid_out(graph: fx.Graph, received: fx.Node, value: Tensor) -> fx.Node:
@@ -101,7 +113,8 @@ def _copied(target: nn.Module | Tensor) -> nn.Module | Tensor:
     """A copy of a module with the same tensors, until it is given others; a deep copy would take far longer."""
     if isinstance(target, Tensor):
         return target
-    module = copy.copy(target)
+    module = object.__new__(type(target))  # a parametrized one refuses `copy.copy`
+    vars(module).update(vars(target))
     module._parameters, module._buffers = module._parameters.copy(), module._buffers.copy()
     module._modules = {
         name: child and cast(nn.Module, _copied(child)) for name, child in module._modules.items()
@@ -110,16 +123,10 @@ def _copied(target: nn.Module | Tensor) -> nn.Module | Tensor:
 
 
 def paths(traced: TracedModel, start: str, end: str) -> set[str]:
-    """The parameters and buffers that `cut` takes from its `state`."""
+    """The parameters and buffers that `cut` takes from its `state`, each by its first path."""
     first, last = _positions(traced, start, end)
-    result: set[str] = set()
-    for node in traced.nodes[first + 1 : last + 1]:
-        target = target_of(traced.module, node)
-        if isinstance(target, nn.Module):
-            result.update(f"{node.target}.{name}" for name, _ in named_tensors(target))
-        elif target is not None:
-            result.add(str(node.target))
-    return result
+    read = state_paths(traced.module, traced.nodes[first + 1 : last + 1])
+    return {_first(traced, path + rest) for _, path, rest in read}
 
 
 def _positions(traced: TracedModel, start: str, end: str) -> tuple[int, int]:
@@ -177,7 +184,7 @@ def _observe(body: fx.GraphModule, examples: list[Tensor]) -> tuple[_Write | Non
     aliases = [set[fx.Node]() for _ in examples]
     readers: set[fx.Node] = set()
     values: dict[fx.Node, Any] = {}
-    for node, value in propagate(body, *examples):
+    for node, value in propagate(body, body.graph, *examples):
         for which, tensor in enumerate(examples):
             if tensor._version != before[which]:
                 read = [one.dtype for source in node.all_input_nodes for one in tensors_in(values[source])]

@@ -6,28 +6,33 @@ import functools
 import inspect
 import itertools
 import operator
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
 
-from pareto.constants import DTYPES
+from pareto.constants import MAX_TENSORS
 
 from .graph import (
+    VARYING,
     Input,
     TensorSpec,
     TracedModel,
     UntraceableModel,
+    first_paths,
     flattened,
     propagate,
     reads_values,
+    state_paths,
     storages,
-    target_of,
+    symptom,
     tensors_in,
+    unsendable,
 )
 from .plain_values import rewrite, settle, unpin
+from .purity import Chance, UnrepeatableModel, kept
 
 
 class _Tracer(fx.Tracer):
@@ -53,13 +58,19 @@ def trace(
     buffers = {id(owner): dict(owner._buffers) for owner in module.modules()}
     try:
         return analyse(module, _symbolic(module, inputs), inputs, "torch.fx", mean_and_std)
+    except UnrepeatableModel:
+        raise
     except UntraceableModel as error:
+        if VARYING in str(error):
+            raise
         from . import exported  # costs seconds to import
 
         for owner in module.modules():  # their values may be part of the graph
             owner._buffers.update(buffers[id(owner)])
         try:
             holder, graph = exported.export(module, inputs)
+        except UnrepeatableModel:
+            raise
         except UntraceableModel as second:
             raise UntraceableModel(f"{error}; {second}") from second
         return analyse(holder, graph, inputs, "torch.export", mean_and_std)
@@ -72,9 +83,12 @@ def _symbolic(module: nn.Module, inputs: Sequence[Input]) -> fx.Graph:
     others = [one for one in parameters if one.name not in names]
     options = {one.name: one.default for one in others if one.default is not one.empty}
     try:
-        graph = _Tracer().trace(module, options or None)
+        with kept(module):
+            graph = _Tracer().trace(module, options or None)
+    except UnrepeatableModel:
+        raise
     except Exception as error:  # whatever a model's own code makes of values that are not there
-        raise UntraceableModel(f"{type(module).__name__} cannot be traced: {_first_line(error)}") from error
+        raise UntraceableModel(f"{type(module).__name__} cannot be traced: {symptom(error)}") from error
     for node in [node for node in graph.nodes if node.op == "placeholder" and node.target not in names]:
         if node.args:
             for user in list(node.users):  # fx asserts that the option is as it was
@@ -155,15 +169,16 @@ def analyse(
     saved = module.state_dict().keys()
     buffers = module.named_buffers(remove_duplicate=False)
     computed = {path: buffer for path, buffer in buffers if path not in saved}
+    first = first_paths(module)
     module.to("meta")
     taken = _in_order([node for node in graph.nodes if node.op == "placeholder"], inputs, name)
     output = next(node for node in graph.nodes if node.op == "output")
     returned = [value for value in flattened(output.args[0]) if isinstance(value, fx.Node)]
     unpin(graph, taken[-1])
-    runnable = fx.GraphModule(module, graph)
-    one, two = (_run(runnable, name, inputs, batch) for batch in (1, 2))
+    with kept(module):
+        one, two = (_run(module, graph, inputs, batch) for batch in (1, 2))
     if one.read:
-        _check_forms(one, _run(runnable, name, inputs, 1, scalars=1), name)
+        _check_forms(one, _run(module, graph, inputs, 1, scalars=1), name)
     results = tuple(node for node in returned if isinstance(one.values[node], Tensor))
     if not results:
         raise UntraceableModel(f"{name} returns no tensor")
@@ -179,7 +194,7 @@ def analyse(
     last_writes = {memory: index for index, node in enumerate(nodes) for memory in one.written.get(node, ())}
     bound = [*_bound(values, specs, live)]
     sendable = _sendable(values, live, bound, last_writes)
-    parted = _parted(module, nodes)
+    parted = _parted(module, nodes, first)
     cuttable = [a and b for a, b in zip(parted, sendable, strict=True)]
     cuttable[: len(taken) - 1] = [False] * (len(taken) - 1)
     if unused := [node.name for node in taken if node not in live[len(taken) - 1]]:
@@ -196,6 +211,7 @@ def analyse(
         computed,
         tuple(value if apart else None for value, apart in zip(bound, parted, strict=True)),
         one.read,
+        first,
     )
 
 
@@ -233,21 +249,29 @@ class _Run:
     read: frozenset[fx.Node]
 
 
-def _run(module: fx.GraphModule, name: str, inputs: Sequence[Input], batch: int, scalars: int = 0) -> _Run:
+def _run(module: nn.Module, graph: fx.Graph, inputs: Sequence[Input], batch: int, scalars: int = 0) -> _Run:
     """A run with inputs for this batch size. scalars: what is read from tensors. Raises UntraceableModel."""
     values, written, read = dict[fx.Node, Any](), dict[fx.Node, set[int]](), set[fx.Node]()
     seen = dict[int, tuple[Tensor, int]]()  # memory -> a tensor there, and how often it has been written to
-    run = propagate(module, *(one.empty(batch) for one in inputs), scalars=scalars)
+    run = propagate(module, graph, *(one.empty(batch) for one in inputs), scalars=scalars)
+    chance = Chance()
     while True:
         try:
-            node, value = next(run)
+            with chance:
+                node, value = next(run)
         except StopIteration:
             return _Run(values, written, frozenset(read))
         except Exception as error:  # whatever an operator makes of values that are not there
-            failed = next(node for node in module.graph.nodes if node not in values)
+            failed = next(node for node in graph.nodes if node not in values)
+            sizes_vary = chance.last and torch.Tag.dynamic_output_shape in chance.last.tags
+            why = VARYING if sizes_vary else symptom(error)
             raise UntraceableModel(
-                f"{name} cannot be traced: {_first_line(error)} (at {failed.name})"
+                f"{type(module).__name__} cannot be traced: {why} (at {failed.name})"
             ) from error
+        if chance.drawn:
+            raise UnrepeatableModel(
+                f"{type(module).__name__} draws random numbers in eval mode (at {node.name}): two runs differ"
+            )
         for memory in set[int]().union(*(storages(values[source]) for source in node.all_input_nodes)):
             tensor, version = seen[memory]
             if tensor._version != version:
@@ -289,12 +313,14 @@ def _live(nodes: list[fx.Node]) -> Iterator[tuple[fx.Node, ...]]:
 def _bound(
     values: dict[fx.Node, Any], specs: dict[fx.Node, TensorSpec], live: list[tuple[fx.Node, ...]]
 ) -> Iterator[fx.Node | None]:
-    """For each node, what is live after it and cannot cross a link: no tensor, or not of a batch, or complex."""
+    """For each node, what is live after it and cannot cross a link: no tensor, of no batch, of no kind that is sent."""
     varying = set[fx.Node]()  # what was computed from parameters alone belongs to the stage that reads it
     for node, value in values.items():
         if node.op == "placeholder" or (tensors_in(value) and not varying.isdisjoint(node.all_input_nodes)):
             varying.add(node)
-    sent = {node: spec for node, spec in specs.items() if spec.batch_dim is not None and spec.dtype in DTYPES}
+    sent = {
+        node for node, spec in specs.items() if spec.batch_dim is not None and not unsendable(values[node])
+    }
     for alive in live:
         yield next((node for node in alive if node not in varying or node not in sent), None)
 
@@ -311,30 +337,16 @@ def _sendable(
         memory = [place for other in alive if bound[index] is None for place in storages(values[other])]
         torn = any(memory.count(place) > 1 and last_writes.get(place, -1) > index for place in memory)
         waits = node.target is normalized  # behind it four bytes would cross for one
-        yield bool(alive) and bound[index] is None and not torn and not waits
+        yield 0 < len(alive) <= MAX_TENSORS and bound[index] is None and not torn and not waits
 
 
-def _parted(module: nn.Module, nodes: list[fx.Node]) -> list[bool]:
+def _parted(module: nn.Module, nodes: list[fx.Node], first: Mapping[str, str]) -> list[bool]:
     """For each node, whether no parameter or buffer is needed on both sides of a cut after it."""
-    first: dict[int, int] = {}
-    last: dict[int, int] = {}
-    for index, node in enumerate(nodes):
-        for tensor in _state_of(module, node):
-            first.setdefault(id(tensor), index)
-            last[id(tensor)] = index
-    shared = [False] * len(nodes)
-    for key, start in first.items():
-        shared[start : last[key]] = [True] * (last[key] - start)
-    return [not value for value in shared]
-
-
-def _state_of(module: nn.Module, node: fx.Node) -> Iterable[Tensor]:
-    target = target_of(module, node)
-    if isinstance(target, nn.Module):
-        return [*target.parameters(), *target.buffers()]
-    return [] if target is None else [target]
-
-
-def _first_line(error: Exception) -> str:
-    """The first line of an error's message."""
-    return next(iter(str(error).split("\n")), "").strip() or type(error).__name__
+    position = {node: index for index, node in enumerate(nodes)}
+    readers: dict[str, list[int]] = {}
+    for node, owner, rest in state_paths(module, nodes):
+        readers.setdefault(first.get(owner + rest, owner + rest), []).append(position[node])
+    parted = [True] * len(nodes)
+    for start, *_, end in (indices for indices in readers.values() if len(indices) > 1):
+        parted[start:end] = [False] * (end - start)
+    return parted

@@ -5,13 +5,15 @@ The file alone travels to the other hosts: all that it imports must be there, as
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import functools
 import hashlib
 import operator
+import os
 import re
 import sys
-import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
@@ -19,15 +21,14 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from pareto.constants import DTYPES
-from pareto.errors import UserError
+from pareto.constants import DTYPES, MAX_TENSORS
+from pareto.errors import UserError, place, said
 
 from .entry import Entry
 from .inputs import IMAGENET_MEAN, IMAGENET_STD, Images, Own
 
 Builder = TypeVar("Builder", bound=Callable[[], nn.Module])
 
-MOST_INPUTS = 16
 _REFERENCE = re.compile(r"(?P<file>.+\.py)(:(?P<attribute>\w*))?")
 _DECLARATION = "_pareto_model"
 
@@ -141,12 +142,65 @@ def read(file: Path, attribute: str, name: str) -> Entry:
 
 def _built(file: Path, attribute: str, builder: Callable[[], Any]) -> nn.Module:
     try:
-        model = builder()
+        with _settings_kept():
+            model = copy.deepcopy(builder) if isinstance(builder, nn.Module) else builder()
+            if isinstance(model, nn.Module):
+                model = _unwrapped(model)
+                model.eval()
     except (Exception, SystemExit) as error:  # a user's code raises what it likes
-        raise UserError(f"{place(file, error)}: {attribute}() fails: {words(error)}") from error
+        raise UserError(f"{place(file, error)}: {attribute}() fails: {said(error)}") from error
     if not isinstance(model, nn.Module):
         raise UserError(f"{file}: {attribute}() makes no torch.nn.Module but {type(model).__name__}")
+    for path, module in model.named_modules():
+        if isinstance(module, torch.jit.ScriptModule):
+            what = f"the part {path} that it makes" if path else "what it makes"
+            raise UserError(
+                f"{file}: {attribute}(): {what} is TorchScript, whose code cannot be cut: return the nn.Module itself"
+            )
+        module._compiled_call_impl = None  # by `module.compile()`
     return model
+
+
+def _unwrapped(model: nn.Module) -> nn.Module:
+    """The module within what wraps it for a training or for a compiler; also where a part of it is wrapped."""
+    while (inner := _INNER.get(type(model).__name__)) and isinstance(
+        vars(model)["_modules"].get(inner), nn.Module
+    ):
+        model = getattr(model, inner)
+    for name, child in model.named_children():
+        if (plain := _unwrapped(child)) is not child:
+            setattr(model, name, plain)
+    return model
+
+
+_INNER = {
+    **dict.fromkeys(("DataParallel", "DistributedDataParallel", "AveragedModel"), "module"),
+    "OptimizedModule": "_orig_mod",
+}
+_SETTINGS: tuple[tuple[Callable[[], Any], Callable[[Any], object]], ...] = (
+    (torch.get_num_threads, torch.set_num_threads),
+    (torch.get_default_dtype, torch.set_default_dtype),
+    (torch.is_grad_enabled, torch.set_grad_enabled),
+    (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
+    (torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms),
+    (lambda: torch.backends.cudnn.benchmark, lambda value: setattr(torch.backends.cudnn, "benchmark", value)),
+    # None, as a device would be asked at each call of torch.
+    (torch.get_default_device, lambda _: torch.set_default_device(None)),
+    (os.getcwd, os.chdir),
+)
+"""What a user's file may set for the whole process, where it belongs to the run: how to read it, and how to set it."""
+
+
+@contextlib.contextmanager
+def _settings_kept() -> Iterator[None]:
+    """A context after which the settings are as before."""
+    before = [read() for read, _ in _SETTINGS]
+    try:
+        yield
+    finally:
+        for (read, put), value in zip(_SETTINGS, before, strict=True):
+            if read() != value:
+                put(value)
 
 
 def _trained(file: Path, attribute: str, pretrained: Callable[[], Any]) -> Mapping[str, Tensor]:
@@ -157,7 +211,7 @@ def _trained(file: Path, attribute: str, pretrained: Callable[[], Any]) -> Mappi
         raise
     except (Exception, SystemExit) as error:
         raise UserError(
-            f"{place(file, error)}: the pretrained weights of {attribute} fail: {words(error)}"
+            f"{place(file, error)}: the pretrained weights of {attribute} fail: {said(error)}"
         ) from error
     if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()):
         raise UserError(f"{file}: the pretrained weights of {attribute} are no state dict")
@@ -168,15 +222,15 @@ def _inputs(file: Path, make: Callable[[int, int], Any], batch_size: int, seed: 
     """What a user's function makes, contiguous on the CPU: by the names of a dict, or numbered. Raises UserError."""
     given = f"inputs({batch_size}, {seed})"
     try:
-        with torch.random.fork_rng(devices=[]):
+        with _settings_kept(), torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             made = make(batch_size, seed)
     except (Exception, SystemExit) as error:  # a user's code raises what it likes
-        raise UserError(f"{place(file, error)}: {given} fails: {words(error)}") from error
+        raise UserError(f"{place(file, error)}: {given} fails: {said(error)}") from error
     tensors = made if isinstance(made, Mapping) else made if isinstance(made, tuple | list) else (made,)
     named = dict(tensors) if isinstance(tensors, Mapping) else {str(i): one for i, one in enumerate(tensors)}
-    if not 0 < len(named) <= MOST_INPUTS:
-        raise UserError(f"{file}: {given} makes {len(named)} inputs: a model has 1 to {MOST_INPUTS}")
+    if not 0 < len(named) <= MAX_TENSORS:
+        raise UserError(f"{file}: {given} makes {len(named)} inputs: a model has 1 to {MAX_TENSORS}")
     for name, tensor in named.items():
         if not isinstance(name, str) or not isinstance(tensor, Tensor) or tensor.layout != torch.strided:
             raise UserError(
@@ -224,24 +278,11 @@ def module_of(file: Path, what: str = "model") -> ModuleType:
     module.__file__ = str(file)
     sys.modules[name] = module  # dataclasses and pickle look for the module of a class there
     try:
-        exec(compile(text, str(file), "exec", dont_inherit=True), vars(module))  # noqa: S102
+        with _settings_kept(), torch.random.fork_rng(devices=[]):
+            exec(compile(text, str(file), "exec", dont_inherit=True), vars(module))  # noqa: S102
     except BaseException as error:
         del sys.modules[name]
         if not isinstance(error, (Exception, SystemExit)):
             raise
-        raise UserError(f"{place(file, error)}: {words(error)}") from error
+        raise UserError(f"{place(file, error)}: {said(error)}") from error
     return module
-
-
-def place(file: Path, error: BaseException) -> str:
-    """The file, and the line in it from which the error comes."""
-    if isinstance(error, SyntaxError) and error.filename == str(file):
-        return f"{file}:{error.lineno}"
-    trace = traceback.extract_tb(error.__traceback__)
-    lines = [frame.lineno for frame in trace if frame.filename == str(file)]
-    return f"{file}:{lines[-1]}" if lines else str(file)
-
-
-def words(error: BaseException) -> str:
-    text = error.msg if isinstance(error, SyntaxError) else str(error)
-    return f"{type(error).__name__}: {' '.join(text.split())}" if text else type(error).__name__

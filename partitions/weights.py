@@ -7,12 +7,11 @@ import hashlib
 import itertools
 import json
 import os
-import pickle
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -22,6 +21,8 @@ from torch import Tensor
 from pareto.errors import UserError, one_line
 
 from . import allocator, registry
+from .checkpoints import COUNTERS, state_dict
+from .graph import first_paths
 from .seeded import seeded
 
 
@@ -40,8 +41,8 @@ _AUXILIARY = ("aux1.", "aux2.", "AuxLogits.", "aux_classifier.")
 def make(name: str, source: str, seed: int, directory: Path) -> Weights:
     """Write the weights of a model to <directory>/<digest>.safetensors; the same tensors give the same file.
 
-    source: 'seeded' (random from `seed`), 'pretrained' (its author's, downloaded where they are not here), or the path
-    of a state dict: .safetensors, .pt or .pth. The global RNG is left alone, and no weights stay in memory.
+    source: 'seeded' (random from `seed`), 'pretrained' (its author's, downloaded where they are not here), or a file
+    of torch.save or safetensors. The global RNG is left alone, and no weights stay in memory.
     Raises UserError, also where the source cannot be had or does not fit the model.
     """
     name = registry.canonical(name)
@@ -55,9 +56,10 @@ def _state(name: str, source: str, seed: int) -> Mapping[str, Tensor]:
         return seeded(name, seed).state_dict()
     if source == "pretrained":
         return _pretrained(name)
-    if source.endswith(".safetensors"):
-        return read(Path(source), name)  # the format's own reader would have the file in memory besides
-    return _from_file(Path(source))
+    path = Path(source)
+    if not path.is_file():
+        raise UserError(f"--weights {source}: neither 'seeded' nor 'pretrained', and no such file")
+    return state_dict(path, {*itertools.chain(*_state_of(name))}, _whole)
 
 
 class Reader:
@@ -76,10 +78,10 @@ class Reader:
         for path in files:
             places = layout(path)
             shapes = {key: place.shape for key, place in places.items()}
-            for key, dtype in _fitting(shapes, name, str(path), in_part=True).items():
-                self._places[key] = path, places[key], dtype
-                if places[key].dtype not in _DTYPES:
-                    raise UserError(f"cannot read weights from {path}: dtype {places[key].dtype}")
+            for key, (own, dtype) in _fitting(shapes, name, str(path), in_part=True).items():
+                self._places[key] = path, places[own], dtype
+                if places[own].dtype not in _DTYPES:
+                    raise UserError(f"cannot read weights from {path}: dtype {places[own].dtype}")
 
     @property
     def keys(self) -> Iterable[str]:
@@ -103,6 +105,18 @@ def read(path: Path, name: str) -> dict[str, Tensor]:
     reader = Reader([path], name)
     _fitting({key: place.shape for key, place in layout(path).items()}, registry.canonical(name), str(path))
     return dict(reader.read(reader.keys))
+
+
+def _whole(path: Path) -> dict[str, Tensor]:
+    """All tensors of any safetensors file as they are. The format's own reader would have the file in memory besides.
+
+    Raises UserError.
+    """
+    places = layout(path)
+    if strange := [place.dtype for place in places.values() if place.dtype not in _DTYPES]:
+        raise UserError(f"cannot read weights from {path}: dtype {strange[0]}")
+    with path.open("rb") as file:
+        return {key: _tensor(file, place, key) for key, place in places.items()}
 
 
 def _tensor(file: BinaryIO, place: Place, key: str) -> Tensor:
@@ -169,51 +183,40 @@ def _pretrained(name: str) -> Mapping[str, Tensor]:
         raise UserError(f"no pretrained weights for {name}: {one_line(error)}") from error
 
 
-def _from_file(path: Path) -> Mapping[str, Tensor]:
-    """The state dict in a pickle, also in one where a training script put it under 'state_dict' or 'model'."""
-    if path.suffix not in (".pt", ".pth"):
-        raise UserError(f"{str(path)!r} is not 'seeded', 'pretrained', or a .safetensors, .pt or .pth file")
-    try:
-        content: Any = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:  # whose words advise to execute what is in the file
-        raise UserError(
-            f"cannot read weights from {path}: it holds other things than tensors: save it by "
-            "torch.save(model.state_dict(), FILE)"
-        ) from error
-    except (OSError, EOFError, RuntimeError, ValueError) as error:
-        raise UserError(f"cannot read weights from {path}: {one_line(error)}") from error
-    for key in ("state_dict", "model"):
-        if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
-            content = content[key]
-    if not isinstance(content, Mapping) or not all(isinstance(value, Tensor) for value in content.values()):
-        raise UserError(f"{path} does not hold a state dict")
-    return cast("Mapping[str, Tensor]", content)
-
-
 def _checked(state: Mapping[str, Tensor], name: str, source: str) -> dict[str, Tensor]:
-    """The model's entries of `state`, in the model's order and dtypes."""
-    dtypes = _fitting({key: tensor.shape for key, tensor in state.items()}, name, source)
-    return {key: state[key].detach().to("cpu", dtype) for key, dtype in dtypes.items()}
+    """The model's entries of `state`, in the model's order and dtypes. Raises UserError."""
+    fits = _fitting({key: tensor.shape for key, tensor in state.items()}, name, source)
+    result = {}
+    for key, (own, dtype) in fits.items():
+        result[key] = state[own].detach().to("cpu", dtype) if own else torch.zeros((), dtype=dtype)
+        if result[key].is_floating_point() and result[key].isnan().any():
+            raise UserError(f"weights from {source}: {own} has values that are not numbers (NaN)")
+    return result
 
 
 def _fitting(
     shapes: Mapping[str, Sequence[int]], name: str, source: str, *, in_part: bool = False
-) -> dict[str, torch.dtype]:
-    """The model's keys in its order, with its dtypes. Raises UserError unless `shapes` are the model's.
+) -> dict[str, tuple[str, torch.dtype]]:
+    """The model's keys in its order: by which key of `shapes`, and its dtype. Raises UserError unless they fit.
 
-    in_part: some of them are enough, and those are returned.
+    A tensor that the model has under several keys has the first; that of a counter which is missing is empty. in_part:
+    some of the keys are enough, and those are returned.
     """
-    expected = _state_of(name)
+    expected, first = _state_of(name)
     given = {
         key: tuple(shape)
         for key, shape in shapes.items()
-        if key in expected or not key.startswith(_AUXILIARY)
+        if key in expected or key in first or (not key.endswith(COUNTERS) and not key.startswith(_AUXILIARY))
     }
+    own = {first.get(key, key): key for key in reversed([*given])}
+    counters = set() if in_part else {key for key in expected if key.endswith(COUNTERS)} - own.keys()
     faults = {
-        "missing": [key for key in expected if key not in given and not in_part],
-        "unexpected": [key for key in given if key not in expected],
+        "missing": [key for key in expected if key not in own and key not in counters and not in_part],
+        "unexpected": [key for key in given if first.get(key, key) not in expected],
         "of another shape": [
-            key for key in expected if key in given and given[key] != tuple(expected[key].shape)
+            f"{key}: {_by(given[own[key]])}, not {_by(tensor.shape)}"
+            for key, tensor in expected.items()
+            if key in own and given[own[key]] != tuple(tensor.shape)
         ],
     }
     words = [
@@ -223,13 +226,27 @@ def _fitting(
     ]
     if words:
         raise UserError(f"weights from {source} do not fit {name}: {'; '.join(words)}")
-    return {key: tensor.dtype for key, tensor in expected.items() if key in given}
+    return {
+        key: (own.get(key, ""), tensor.dtype)
+        for key, tensor in expected.items()
+        if key in own or key in counters
+    }
+
+
+def _by(shape: Sequence[int]) -> str:
+    return "x".join(map(str, shape)) or "one number"
 
 
 @functools.lru_cache(maxsize=16)
-def _state_of(name: str) -> Mapping[str, Tensor]:
-    """The model's state dict on the meta device, kept because building a model takes time."""
-    return {key: tensor.to("meta") for key, tensor in registry.build_structure(name).state_dict().items()}
+def _state_of(name: str) -> tuple[Mapping[str, Tensor], Mapping[str, str]]:
+    """The model's state dict on the meta device, and the first key of each tensor that has several, by the others.
+
+    Kept because building a model takes time.
+    """
+    model = registry.build_structure(name)
+    first = first_paths(model)
+    state = {key: tensor.to("meta") for key, tensor in model.state_dict().items()}
+    return {key: tensor for key, tensor in state.items() if key not in first}, first
 
 
 def _write(state: dict[str, Tensor], directory: Path) -> Weights:

@@ -27,15 +27,13 @@ import torch
 
 from pareto.backends.base import BYTES, BackendError, Layout, Tensors, bytes_of, check_seconds
 from pareto.backends.sealed import Sealed, beneath
-from pareto.constants import DTYPES
+from pareto.constants import DTYPES, MAX_RANK, MAX_TENSORS
 from pareto.messages import MAX_STAGES
 
 MAGIC = b"PRT1"
 VERSION = 2
 HEADER = struct.Struct(f"!4sHBBQ8sB7x{MAX_STAGES}ddQ")
 DESCRIPTOR = struct.Struct("!BBxx8I")
-MAX_RANK = 8
-MAX_TENSORS = 16
 MAX_TEXT = 4096
 CUT = "the peer closed the connection in the middle of a message"
 OTHER_FORM = "tensors of another dtype or shape came than were expected"

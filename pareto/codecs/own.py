@@ -24,7 +24,7 @@ from pareto.backends import wire
 from pareto.backends.base import BYTES, BackendError, Layout, Tensors, layout
 from pareto.codecs.base import check, in_words, nbytes
 from pareto.codecs.registry import Codec, Own
-from pareto.errors import UserError, one_line
+from pareto.errors import UserError, one_line, place, said
 from partitions import user_file, weights
 
 MOST_BYTES = 1 << 31
@@ -188,13 +188,13 @@ def _guarded(own: Own, what: str, kind: type[Exception] = BackendError, hint: st
     try:
         yield
     except Exception as error:  # a user's code raises what it likes
-        words = f"{own.attribute}{f'.{what}' if what else ''}() fails: {user_file.words(error)}{hint}"
+        words = f"{own.attribute}{f'.{what}' if what else ''}() fails: {said(error)}{hint}"
         raise kind(f"{_place(own, error)}: {words}") from error
 
 
 def _place(own: Own, error: Exception) -> str:
     """The user's file, and the line in it from which the error comes."""
-    return _shown(own) + user_file.place(Path(own.file), error).removeprefix(own.file)
+    return _shown(own) + place(Path(own.file), error).removeprefix(own.file)
 
 
 def _shown(own: Own) -> str:
@@ -267,7 +267,7 @@ def make(own: Own, cut: Cut, seed: int) -> OwnStep:
         except OSError as error:  # the weights are not here: the error's words are for the user
             raise UserError(f"no weights for codec {own.name}: {one_line(error)}") from error
         except Exception as error:
-            words = user_file.words(error)
+            words = said(error)
             raise UserError(f"{_place(own, error)}: {own.attribute}.pretrained() fails: {words}") from error
         if not isinstance(state, Mapping) or not all(isinstance(each, Tensor) for each in state.values()):
             raise UserError(f"{_shown(own)}: {own.attribute}.pretrained() returns no state dict")

@@ -76,7 +76,7 @@ def test_a_changed_stage_keeps_what_both_need_and_lets_go_of_the_rest_first(resi
     it = resident
     it.change(0, 3)
     old = it.stage  # as a thread that is waiting for its next request holds it
-    before = {path: tensor.data_ptr() for path, tensor in tensors_of(old)}
+    before = {path: tensor.data_ptr() for path, tensor in it._state.items()}
     memory = {path: weakref.ref(tensor.untyped_storage()) for path, tensor in it._state.items()}
     gone_at_reading = {}
     read = weights.Reader.read
@@ -90,12 +90,13 @@ def test_a_changed_stage_keeps_what_both_need_and_lets_go_of_the_rest_first(resi
     read_now = []
     monkeypatch.setattr(weights.Reader, "read", watched)
     it.change(2, 5)
-    after = {path: tensor.data_ptr() for path, tensor in tensors_of(it.stage)}
+    after = {path: tensor.data_ptr() for path, tensor in it._state.items()}
+    assert {tensor.data_ptr() for _, tensor in tensors_of(it.stage)} == {*after.values()}
     both = before.keys() & after.keys()
     assert both
     assert all(before[path] == after[path] for path in both)
-    assert {f"body.{path}" for path in read_now} == after.keys() - both
-    left = {path for path in memory if f"body.{path}" not in both}
+    assert {*read_now} == after.keys() - both
+    left = memory.keys() - both
     assert left
     assert all(gone_at_reading[path] for path in left)
     assert all(tensor.is_meta for _, tensor in tensors_of(old))

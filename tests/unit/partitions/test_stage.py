@@ -1,10 +1,12 @@
 """Stages of small models made for the traps: in-place operators, views, non-contiguous values, shared memory."""
 
 import copy
+import itertools
+import keyword
 
 import pytest
 import torch
-from torch import nn
+from torch import fx, nn
 from torch.nn import functional
 
 from partitions.graph import Input
@@ -68,9 +70,9 @@ AFTER = {
 }
 
 
-def structure_and_state(net):
+def structure_and_state(net, shape=(4,)):
     net.eval().requires_grad_(False)
-    return trace(copy.deepcopy(net).to("meta"), (Input((4,)),)), net.state_dict()
+    return trace(copy.deepcopy(net), (Input(shape),)), net.state_dict()
 
 
 @pytest.mark.parametrize("kind", AFTER)
@@ -92,11 +94,15 @@ def test_a_stage_never_writes_to_its_input(kind):
     assert torch.equal(again, expected)
 
 
+def in_place(stage):
+    return [module.inplace for module in stage.modules() if isinstance(module, nn.ReLU)]
+
+
 def test_an_activation_that_no_input_reaches_stays_in_place():
     net = Net(lambda net, x: net.act(net.middle(x)), act=nn.ReLU(inplace=True), middle=nn.Linear(4, 4))
     traced, state = structure_and_state(net)
     stage = cut(traced, state, "before", "head")
-    assert stage.get_submodule("body.act").inplace
+    assert in_place(stage) == [True]
     assert not [node for node in stage.body.graph.nodes if node.target == "clone"]
 
 
@@ -110,10 +116,10 @@ def test_a_function_behind_the_cut_costs_no_copy():
 def test_an_activation_behind_the_cut_costs_no_copy():
     traced, state = structure_and_state(Net(lambda net, x: net.act(x), act=nn.ReLU(inplace=True)))
     stage = cut(traced, state, "before", "head")
-    assert not stage.get_submodule("body.act").inplace
+    assert in_place(stage) == [False]
     assert not [node for node in stage.body.graph.nodes if node.target == "clone"]
     # Where nothing is behind a cut, the model keeps its operators.
-    assert cut(traced, state, "x", "head").get_submodule("body.act").inplace
+    assert in_place(cut(traced, state, "x", "head")) == [True]
     assert traced.module.act.inplace
 
 
@@ -234,5 +240,58 @@ def test_buffers_and_bare_parameters_are_filled():
     stage = cut(traced, state, "x", "head")
     with torch.inference_mode():
         assert torch.equal(stage((images,))[0], net(images))
-    assert {name for name, _ in stage.named_buffers()} >= {"body.shift", "body.norm.running_mean"}
-    assert {name for name, _ in stage.named_parameters()} >= {"body.scale", "body.head.weight"}
+    assert {buffer.data_ptr() for buffer in stage.buffers()} >= {
+        state[path].data_ptr() for path in ("shift", "norm.running_mean")
+    }
+    assert {parameter.data_ptr() for parameter in stage.parameters()} >= {
+        state[path].data_ptr() for path in ("scale", "head.weight")
+    }
+
+
+def test_modules_and_buffers_may_be_called_as_anything_is():
+    class Named(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.names = [
+                name
+                for name in sorted(
+                    {*dir(fx.GraphModule), *dir(torch.Tensor), *keyword.kwlist, "input", "output", "x"}
+                )
+                if not hasattr(self, name) and not name.startswith("__")
+            ]
+            for name in self.names[::2]:
+                self.add_module(name, nn.Linear(2, 2))
+            for name in self.names[1::2]:
+                self.register_buffer(name, torch.randn(2))
+
+        def forward(self, x):
+            for name in self.names:
+                own = getattr(self, name)
+                x = own(x) if isinstance(own, nn.Module) else (x + own).sigmoid()
+            return x.mean(1, keepdim=True) + x
+
+    net = Named()
+    assert {"output", "mean", "graph", "class", "input", "code"} <= {*net.names}
+    traced, state = structure_and_state(net, (2,))
+    middle = traced.nodes[len(traced.nodes) // 2].name
+    images = torch.randn(3, 2)
+    with torch.inference_mode():
+        for points in (("x", traced.nodes[-1].name), ("x", middle, traced.nodes[-1].name)):
+            payload = (images,)
+            for start, end in itertools.pairwise(points):
+                payload = cut(traced, state, start, end)(payload)
+            assert torch.equal(payload[0], net(images))
+
+
+def test_parametrized_modules_are_cut_and_a_shared_tensor_is_in_one_stage_once():
+    net = Net(lambda net, x: net.more(x), more=nn.utils.parametrizations.weight_norm(nn.Linear(4, 4)))
+    net.head.weight = net.before.weight
+    net.before.register_buffer("scale", torch.ones(4))
+    net.head.register_buffer("scale", net.before.scale)
+    traced, state = structure_and_state(net)
+    assert traced.first == {"head.weight": "before.weight", "head.scale": "before.scale"}
+    assert not any(traced.cuttable[1:-1]), "each cut would part two layers with one tensor"
+    assert "head.weight" not in paths(traced, "x", "head")
+    stage = cut(traced, state, "x", "head")
+    with torch.inference_mode():
+        assert torch.equal(stage((torch.eye(4),))[0], net(torch.eye(4)))

@@ -1,0 +1,100 @@
+"""State dicts out of checkpoints as people have them: under any name and nesting, told from their content."""
+
+from __future__ import annotations
+
+import argparse
+import pickle
+import zipfile
+from collections.abc import Callable, Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pareto.errors import UserError, one_line
+
+COUNTERS = ("num_batches_tracked", "total_ops", "total_params")
+"""The last part of keys that decide nothing in eval mode: files lack them, or have them besides."""
+_DEEPEST = 3
+_HARMLESS = [
+    argparse.Namespace,
+    np.dtype,
+    np._core.multiarray.scalar,  # type: ignore[attr-defined]
+    *(type(np.dtype(kind)) for kind in ("f8", "f4", "f2", "i8", "i4", "u1", "?")),
+]
+"""What training scripts save beside a state dict, and is no code: options, and numbers of numpy."""
+
+
+def state_dict(
+    path: Path, expected: Collection[str], read: Callable[[Path], dict[str, Tensor]]
+) -> dict[str, Tensor]:
+    """The state dict in a file that has the most of the keys in `expected`, dense; `read`: of a safetensors file.
+
+    A prefix that all its keys share, as of a wrapper, is left out where that makes them the expected ones.
+    Raises UserError.
+    """
+    try:
+        with path.open("rb") as file:
+            head = file.read(9)
+    except OSError as error:
+        raise UserError(f"cannot read weights from {path}: {one_line(error)}") from error
+    if head.endswith(b"{"):  # the length of a header, and the header
+        return _bare(read(path), expected)
+    if not head.startswith((b"PK", b"\x80")):
+        raise UserError(
+            f"cannot read weights from {path}: it is a file neither of torch.save nor of safetensors"
+        )
+    content = _loaded(path)
+    found = [_bare(state, expected) for state in _state_dicts(content)]
+    if not found:
+        has = f": it has {', '.join(map(str, [*content][:8]))}" if isinstance(content, Mapping) else ""
+        raise UserError(f"{path} does not hold a state dict{has}")
+    best = max(found, key=lambda state: len(state.keys() & expected))
+    return {key: _dense(tensor) for key, tensor in best.items()}
+
+
+def _loaded(path: Path) -> Any:
+    """What torch.save wrote, none of whose code runs. Raises UserError."""
+    if zipfile.is_zipfile(path) and any("/code/" in name for name in zipfile.ZipFile(path).namelist()):
+        raise UserError(
+            f"cannot read weights from {path}: it is TorchScript: save the state dict of its module, by "
+            "torch.save(module.state_dict(), FILE)"
+        )
+    try:
+        with path.open("rb") as file, torch.serialization.safe_globals(_HARMLESS):
+            return torch.load(file, map_location="cpu", weights_only=True)  # by its name it may take another reader
+    except pickle.UnpicklingError as error:  # whose words advise to execute what is in the file
+        raise UserError(
+            f"cannot read weights from {path}: it holds other things than tensors: save it by "
+            "torch.save(model.state_dict(), FILE)"
+        ) from error
+    except (OSError, EOFError, RuntimeError, ValueError) as error:
+        raise UserError(f"cannot read weights from {path}: {one_line(error)}") from error
+
+
+def _state_dicts(content: Any, depth: int = 0) -> Iterator[dict[str, Tensor]]:
+    """The tensors of each mapping that has some, the outer ones first."""
+    if not isinstance(content, Mapping) or depth > _DEEPEST:
+        return
+    tensors = {str(key): value for key, value in content.items() if isinstance(value, Tensor)}
+    if tensors:
+        yield tensors
+    for value in content.values():
+        yield from _state_dicts(value, depth + 1)
+
+
+def _bare(state: dict[str, Tensor], expected: Collection[str]) -> dict[str, Tensor]:
+    """The same tensors without a prefix that all keys share, if so more of them are expected."""
+    bare = state
+    while bare.keys().isdisjoint(expected) and all("." in key for key in bare):
+        if len({key.partition(".")[0] for key in bare}) > 1:
+            break
+        bare = {key.partition(".")[2]: tensor for key, tensor in bare.items()}
+    return state if bare.keys().isdisjoint(expected) else bare
+
+
+def _dense(tensor: Tensor) -> Tensor:
+    dense = tensor.detach().dequantize() if tensor.is_quantized else tensor.detach()
+    return dense if dense.layout == torch.strided else dense.to_dense()
