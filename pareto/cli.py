@@ -47,7 +47,7 @@ def _options(version: Annotated[bool, typer.Option("--version", help="Print the 
         raise typer.Exit
 
 
-OF_POINTS = ("granularity", "live_tensors", "fold", "input")
+OF_POINTS = ("granularity", "live_tensors", "fold", "input", "classes")
 OF_DEVICES = (
     "batch_size",
     "backend",

@@ -234,7 +234,17 @@ _OPTIONS = (
         switch="--slow-start-after-idle",
         group=LINK,
     ),
-    Option("weights", "seeded, pretrained, or a file of weights, as torch.save or safetensors writes them.", "seeded"),
+    Option(
+        "classes",
+        "How many classes torchvision's models tell apart; 0: as published, or as the weights.",
+        0,
+        type=int,
+    ),
+    Option(
+        "weights",
+        "seeded, pretrained, or a file of weights, as torch.save or safetensors writes them.",
+        "seeded",
+    ),
     Option(
         "dataset", "synthetic, cifar10, folder (one for each class), or your own data.py:make.", "synthetic"
     ),

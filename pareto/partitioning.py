@@ -58,7 +58,7 @@ def run(
     folder: where the figure of a single model goes. document: a Markdown file whose table gets the rows, one by one as
     they are made. json: one object on standard output instead, of one model. Raises UserError.
     """
-    names = registry.names() if ALL in sweep.models else [registry.canonical(name) for name in sweep.models]
+    names = registry.names() if ALL in sweep.models else prepare.full_names(sweep)
     recipes = [prepare.recipe(name, sweep) for name in dict.fromkeys(names)]
     try:
         if len(recipes) == 1 and document is None:
@@ -200,7 +200,7 @@ def _notes(outline: Outline) -> list[str]:
         f"{_percent(least.payload_bytes, image)} % of the {what}",
         f"{fewer} of the {len(sizes)} points between the ends send less than the {what}"
         + (f", {fewest} less than the uint8 input" if isinstance(outline.takes, Images) else ""),
-        fold_note(points),
+        fold_note(points, outline.cuts),
         *hindered(outline.traced),
         outline.unsendable,
     ]

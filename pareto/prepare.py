@@ -26,7 +26,7 @@ from pareto.codecs import own
 from pareto.codecs.registry import FILE, Codec, Own, parse
 from pareto.errors import UserError, one_line
 from pareto.plan import ModelFacts
-from pareto.splits import Split
+from pareto.splits import Split, fold_note
 from pareto.sweep import AUTO, JPEG, Sweep
 from pareto.yaml_file import Keys, YamlFile
 from partitions import allocator, proof, registry, scratch, shards, weights
@@ -36,7 +36,7 @@ from partitions.engines.base import EngineError, Ranges
 from partitions.inputs import BYTES, Images
 from partitions.model import PartitionedModel
 from partitions.quality import Quality
-from partitions.recipe import Cuts, Handmade, Recipe
+from partitions.recipe import CLASSES, Cuts, Handmade, Recipe
 from partitions.shards import Shard
 
 PICTURE_CHANNELS = (1, 3)
@@ -130,10 +130,25 @@ class Prepared:
 
 def canonical(sweep: Sweep) -> Sweep:
     """The sweep with the full name of each model once; a user's own model has its file's path. Raises UserError."""
-    names = [registry.canonical(name) for name in sweep.models]
+    names = full_names(sweep)
     # Names under which another process finds the models, too.
     lasting = {":".join(filter(None, registry.source(name))) or name: None for name in names}
     return sweep.model_copy(update={"models": tuple(lasting)})
+
+
+def full_names(sweep: Sweep) -> list[str]:
+    """The full name of each model, with the number of its classes where that is asked for or the weights have it.
+
+    Raises UserError.
+    """
+    names = [registry.canonical(name) for name in sweep.models]
+    others = [
+        sweep.classes or (0 if CLASSES in name else weights.classes(name, sweep.weights)) for name in names
+    ]
+    return [
+        registry.entry(f"{name}{CLASSES}{classes}").name if classes else name
+        for name, classes in zip(names, others, strict=True)
+    ]
 
 
 def recipe(name: str, sweep: Sweep) -> Recipe:
@@ -272,7 +287,7 @@ def _prepare(
             result_bytes,
             input=dtypes,
             own_inputs=not isinstance(model.takes, Images),
-            notes=fed.notes,
+            notes=(fold_note(model.points, model.cuts), *fed.notes),
             wire_shares=shares,
             codec_s=codec_s,
             accuracy=accuracy,

@@ -169,7 +169,7 @@ class Job:
         facts = {}
         for name, model in self._models.items():
             added = set(measured[name]).difference(chosen[name])
-            notes = (splits.ends_note(added), splits.fold_note(points[name]), *model.facts.notes)
+            notes = (splits.ends_note(added), *model.facts.notes)
             facts[name] = replace(model.facts, splits=measured[name], notes=notes)
         plan.check_fits(sweep, facts)
         return facts

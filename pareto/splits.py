@@ -71,11 +71,11 @@ def ends_note(added: Collection[Split]) -> str:
     return f"added: {named}, the whole model on one host, which a cut has to beat (--only leaves them out)"
 
 
-def fold_note(points: Sequence[Point]) -> str:
-    """A sentence on the cuts that fold into their neighbours; empty if none does."""
+def fold_note(points: Sequence[Point], cuts: int) -> str:
+    """A sentence on the cuts that are no points, of so many at granularity 'op'; empty if there is none."""
     folded, kept = sum(len(point.folded) for point in points), len(points) - 1
     if not folded:
-        return ""
+        return f"{kept} of {cuts} cuts are points (--granularity op has the others)" if kept < cuts else ""
     return (
         f"{kept + folded} cuts, {kept} points before the last: {folded} fold into their neighbours "
         "(--no-fold keeps them)"

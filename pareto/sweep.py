@@ -128,6 +128,7 @@ class Sweep(BaseModel):
     points: Annotated[tuple[str, ...], BeforeValidator(_selectors), _SOME] = _option("points")
     only: bool = _option("only")
     granularity: Literal["block", "op"] = _option("granularity")
+    classes: int = _option("classes", ge=0, le=999_999)
     live_tensors: int = _option("live_tensors", ge=1, le=8)
     fold: bool = _option("fold")
     hosts: int | None = _option("hosts", ge=2, le=MAX_HOSTS)

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from torch import fx, nn
+from torch import Tensor, fx, nn
 
-from .graph import TracedModel, operator_name, tensors_in
+from .graph import TracedModel, operator_name
 from .torchvision_models import models
 
 
@@ -133,7 +133,7 @@ def own(traced: TracedModel, names: Sequence[str]) -> Iterator[tuple[int, str]]:
     wrappers = {
         path for path, nodes in held.items() if nodes > len(scopes) / 2
     }  # no block has so much of a model
-    begun = ""
+    begun = list[tuple[int, str]]()
     for index, node in enumerate(traced.nodes):
         modules = ((path, traced.module.get_submodule(path)) for path in scopes[index])
         parts = (
@@ -142,10 +142,14 @@ def own(traced: TracedModel, names: Sequence[str]) -> Iterator[tuple[int, str]]:
         path, part = next(parts, ("", None))
         if part is None and not _joins(traced, node):
             path = names[index]
-        if path and path != begun and not is_cheap_module(part):
-            if begun:
-                yield index - 1, begun
-            begun = path
+        if path and (not begun or path != begun[-1][1]) and not is_cheap_module(part):
+            begun.append((index, path))
+    units = Counter(around for _, path in begun for around in _with_parents(path))
+    for (_, path), (after, _) in itertools.pairwise(begun):
+        yield (
+            after - 1,
+            [around for around in _with_parents(path) if units[around] == 1 or around == path][-1],
+        )
 
 
 def _is_list(module: nn.Module) -> bool:
@@ -154,10 +158,16 @@ def _is_list(module: nn.Module) -> bool:
 
 
 def _joins(traced: TracedModel, node: fx.Node) -> bool:
-    """Whether the work of a node of no module belongs to the unit that runs."""
-    if node.op in ("placeholder", "get_attr") or not tensors_in(traced.values[node]):
+    """Whether the work of a node of no module belongs to the unit that runs: not that of layers, or what resizes."""
+    value = traced.values[node]
+    if node.op in ("placeholder", "get_attr") or not isinstance(value, Tensor):
         return True
-    return operator_name(node).rstrip("_") in CHEAP
+    read = {source: traced.values[source] for source in node.all_input_nodes}
+    tensors = {source: one for source, one in read.items() if isinstance(one, Tensor)}
+    if any(source.op == "get_attr" and one.dim() > 1 for source, one in tensors.items()):
+        return False
+    resized = all(one.numel() != value.numel() for one in tensors.values())
+    return not resized or operator_name(node).rstrip("_") in CHEAP
 
 
 # Work that costs next to nothing beside the layers of a network

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import pickle
 import zipfile
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,13 +18,6 @@ from pareto.errors import UserError, one_line
 COUNTERS = ("num_batches_tracked", "total_ops", "total_params")
 """The last part of keys that decide nothing in eval mode: files lack them, or have them besides."""
 _DEEPEST = 3
-_HARMLESS = [
-    argparse.Namespace,
-    np.dtype,
-    np._core.multiarray.scalar,  # type: ignore[attr-defined]
-    *(type(np.dtype(kind)) for kind in ("f8", "f4", "f2", "i8", "i4", "u1", "?")),
-]
-"""What training scripts save beside a state dict, and is no code: options, and numbers of numpy."""
 
 
 def state_dict(
@@ -63,8 +56,10 @@ def _loaded(path: Path) -> Any:
             "torch.save(module.state_dict(), FILE)"
         )
     try:
-        with path.open("rb") as file, torch.serialization.safe_globals(_HARMLESS):
-            return torch.load(file, map_location="cpu", weights_only=True)  # by its name it may take another reader
+        with path.open("rb") as file, torch.serialization.safe_globals(_harmless()):
+            return torch.load(
+                file, map_location="cpu", weights_only=True
+            )  # by its name it may take another reader
     except pickle.UnpicklingError as error:  # whose words advise to execute what is in the file
         raise UserError(
             f"cannot read weights from {path}: it holds other things than tensors: save it by "
@@ -72,6 +67,13 @@ def _loaded(path: Path) -> Any:
         ) from error
     except (OSError, EOFError, RuntimeError, ValueError) as error:
         raise UserError(f"cannot read weights from {path}: {one_line(error)}") from error
+
+
+def _harmless() -> list[Any]:
+    """What training scripts save beside a state dict, and is no code: options, and numbers of numpy."""
+    numpy = importlib.import_module("numpy")  # the driver has it; a device that holds a stage need not
+    kinds = (type(numpy.dtype(kind)) for kind in ("f8", "f4", "f2", "i8", "i4", "u1", "?"))
+    return [argparse.Namespace, numpy.dtype, numpy._core.multiarray.scalar, *kinds]
 
 
 def _state_dicts(content: Any, depth: int = 0) -> Iterator[dict[str, Tensor]]:

@@ -20,6 +20,7 @@ from pareto.errors import UserError, place, said
 
 from .graph import Input
 from .inputs import IMAGES, Images, Taken
+from .purity import settings_kept
 
 SEGMENTATION, DETECTION = "segmentation", "detection"
 """Tasks: the first output has logits of each pixel's classes, (n, classes, height, width); or boxes as YOLO's."""
@@ -70,9 +71,11 @@ class Entry:
 
     @contextlib.contextmanager
     def blamed(self) -> Iterator[None]:
-        """A context in which whatever a user's own model raises becomes one line, a UserError, with the file's line."""
+        """A context for a user's own code: what it raises becomes one line with the file's, a UserError, and what it
+        sets for the whole process is set back."""
         try:
-            yield
+            with settings_kept():
+                yield
         except (UserError, MemoryError):
             raise
         except Exception as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -221,6 +221,18 @@ def flattened(value: Any) -> Iterator[Any]:
 def tensors_in(value: Any) -> list[Tensor]:
     """The tensors of a nested value, in the order of `flattened`."""
     return [item for item in flattened(value) if isinstance(item, Tensor)]
+
+
+def spans(
+    module: nn.Module, nodes: Sequence[fx.Node], first: Mapping[str, str]
+) -> dict[str, tuple[int, int]]:
+    """The indices of the first and the last node that read each parameter and buffer, by its first path."""
+    position = {node: index for index, node in enumerate(nodes)}
+    found: dict[str, tuple[int, int]] = {}
+    for node, owner, rest in state_paths(module, nodes):
+        path = first.get(owner + rest, owner + rest)
+        found[path] = found.get(path, (position[node], 0))[0], position[node]
+    return found
 
 
 def unsendable(tensor: Tensor) -> str:

@@ -6,7 +6,7 @@ import functools
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -30,7 +30,8 @@ class Outline:
     """A model without its weights: what it computes, and where it can be cut; `outline` makes one.
 
     inputs: what it takes; images may also come as bytes. graph_digest: SHA-256 of the operators, the points and the
-    dtype of the images; it differs on hosts whose torch or torchvision makes another graph of the model.
+    dtype of the images; it differs on hosts whose torch or torchvision makes another graph of the model. cuts: how many
+    points it would have, but for the last, if each cut were one.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Outline:
     points: tuple[Point, ...]
     graph_digest: str
     traced: TracedModel
+    cuts: int
 
     @property
     def takes(self) -> Taken:
@@ -217,7 +219,8 @@ def outline(recipe: Recipe) -> Outline:
         )
     except UserError as error:
         raise UserError(f"{name}.yaml: {error}") from None
-    return Outline(name, entry.inputs, cuts, _digest(traced, cuts), traced)
+    every = cuts if handmade.points else points.find(traced, replace(recipe.cuts, granularity="op"))
+    return Outline(name, entry.inputs, cuts, _digest(traced, cuts), traced, len(every) - 1)
 
 
 def load(recipe: Recipe, weights_path: Path) -> PartitionedModel:

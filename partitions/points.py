@@ -13,7 +13,7 @@ from torch import Tensor, fx
 from pareto.errors import UserError
 
 from .blocks import CHEAP, is_cheap_module, own, published
-from .graph import TensorSpec, TracedModel, operator_name, target_of, tensors_in, unsendable
+from .graph import TensorSpec, TracedModel, operator_name, spans, target_of, tensors_in, unsendable
 from .recipe import Cuts
 
 
@@ -171,8 +171,14 @@ def node_names(traced: TracedModel) -> tuple[str, ...]:
 
 
 def hindered(traced: TracedModel) -> Iterator[str]:
-    """Yield a sentence for each value that lasts over other work and cannot cross a link: where no cut is, and why."""
+    """Yield a sentence for each shared weight, and each value that lasts over other work and cannot cross a link: where
+    no cut is, and why."""
     names = dict(zip(traced.nodes, node_names(traced), strict=True))
+    held = spans(traced.module, traced.nodes, traced.first)
+    for path in dict.fromkeys(traced.first.values()):
+        start, end = (traced.nodes[index] for index in held.get(path, (0, 0)))
+        if start is not end:
+            yield f"no cut from {names[start]} to {names[end]}: both read {path}, which one host has"
     over: dict[fx.Node, list[fx.Node]] = {}
     for node, bound in zip(traced.nodes, traced.bound, strict=True):
         if bound not in (None, node):

@@ -1,10 +1,11 @@
-"""Whether a model's answer depends on its inputs and weights alone: what it assigns to itself, and what it draws."""
+"""Whether a model depends on its inputs alone: what its code assigns, draws, and sets for the whole process."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -77,3 +78,29 @@ class Chance(TorchDispatchMode):  # type: ignore[no-untyped-call]
         could = torch.Tag.nondeterministic_seeded in func.tags
         self.drawn |= could and not re.search("attention|rnn|lstm|gru", func.name())
         return func(*args, **(kwargs or {}))
+
+
+_SETTINGS: tuple[tuple[Callable[[], Any], Callable[[Any], object]], ...] = (
+    (torch.get_num_threads, torch.set_num_threads),
+    (torch.get_default_dtype, torch.set_default_dtype),
+    (torch.is_grad_enabled, torch.set_grad_enabled),
+    (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
+    (torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms),
+    (lambda: torch.backends.cudnn.benchmark, lambda value: setattr(torch.backends.cudnn, "benchmark", value)),
+    # None, as a device would be asked at each call of torch.
+    (torch.get_default_device, lambda _: torch.set_default_device(None)),
+    (os.getcwd, os.chdir),
+)
+"""What a user's file may set for the whole process, where it belongs to the run: how to read it, and how to set it."""
+
+
+@contextlib.contextmanager
+def settings_kept() -> Iterator[None]:
+    """A context after which the settings are as before."""
+    before = [read() for read, _ in _SETTINGS]
+    try:
+        yield
+    finally:
+        for (read, put), value in zip(_SETTINGS, before, strict=True):
+            if read() != value:
+                put(value)

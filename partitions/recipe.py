@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+CLASSES = "@"
+"""What comes between a model's name and a number of classes that is not its own, as in 'resnet18@10'."""
+
 
 def squashed(name: str) -> str:
     """A model's name without its case and separators, by which names are compared."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from pathlib import Path
 
 from torch import nn
@@ -11,7 +12,7 @@ from pareto.errors import UserError
 
 from . import torchvision_models, user_file, yolo
 from .entry import Entry, without_memory
-from .recipe import Recipe, squashed
+from .recipe import CLASSES, Recipe, squashed
 from .user_file import register
 
 __all__ = ["Entry", "adopt", "build", "build_structure", "canonical", "entry", "names", "register", "source"]
@@ -33,6 +34,15 @@ def canonical(name: str) -> str:
     """
     if user_file.is_reference(name):
         return _adopt(user_file.load(name))
+    name, sign, classes = name.partition(CLASSES)
+    if sign and not re.fullmatch("[1-9][0-9]{0,5}", classes):
+        raise UserError(
+            f"model {name}{sign}{classes}: a number of classes follows {CLASSES}, as in {name}{CLASSES}10"
+        )
+    return f"{_full(name)}{sign}{classes}"
+
+
+def _full(name: str) -> str:
     known = names()
     if name in known:
         return name
@@ -53,7 +63,14 @@ def entry(name: str) -> Entry:
     name = canonical(name)
     if name in _adopted:
         return _adopted[name]
-    return yolo.entry(name) if name in yolo.NAMES else torchvision_models.entry(name)
+    name, sign, classes = name.partition(CLASSES)
+    if name in yolo.NAMES and not sign:
+        return yolo.entry(name)
+    if sign and not torchvision_models.is_of_classes(name):
+        raise UserError(
+            f"{name}: only torchvision's classifiers and segmentation models have another number of classes"
+        )
+    return torchvision_models.entry(name, int(classes or 0))
 
 
 def source(name: str) -> tuple[str, str]:

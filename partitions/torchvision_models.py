@@ -14,6 +14,7 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from pareto.errors import UserError
 from . import compiler
 from .entry import DETECTION, SEGMENTATION, Entry, with_forward
 from .inputs import IMAGENET_MEAN, IMAGENET_STD, Images
+from .recipe import CLASSES
 
 _SCHEMAS = (
     "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
@@ -94,19 +96,28 @@ def names() -> tuple[str, ...]:
     return tuple(_kinds())
 
 
+def is_of_classes(name: str) -> bool:
+    """Whether it is one of `names()` whose head can be made for any number of classes."""
+    return _kinds().get(name, "detection") != "detection"
+
+
 @functools.cache
-def entry(name: str) -> Entry:
-    """The entry of one of `names()`; downloads nothing."""
-    return {"classification": _classifier, "segmentation": _segmentation, "detection": _detector}[
-        _kinds()[name]
-    ](name)
+def entry(name: str, classes: int = 0) -> Entry:
+    """The entry of one of `names()`; downloads nothing. classes: how many its head tells apart; 0: as published."""
+    if _kinds()[name] == "detection":
+        return _detector(name)
+    make = _classifier if _kinds()[name] == "classification" else _segmentation
+    if not classes:
+        return make(name)
+    made = make(name, num_classes=classes)
+    return replace(made, name=f"{name}{CLASSES}{classes}", classes=(), pretrained=None)
 
 
-def _classifier(name: str) -> Entry:
+def _classifier(name: str, **head: int) -> Entry:
     weights = models.get_model_weights(name).DEFAULT
     evaluated = weights.transforms.keywords
     size = int(evaluated["crop_size"])
-    arguments = dict(_ARGUMENTS.get(name, {}))
+    arguments = _ARGUMENTS.get(name, {}) | head
     if name.startswith("vit_"):  # its position embedding is as long as the image is large
         arguments["image_size"] = size
     return Entry(
@@ -118,13 +129,13 @@ def _classifier(name: str) -> Entry:
     )
 
 
-def _segmentation(name: str) -> Entry:
+def _segmentation(name: str, **head: int) -> Entry:
     size = int(models.get_model_weights(name).DEFAULT.transforms.keywords["resize_size"])
     # The auxiliary heads were trained, and the whole model runs them.
     arguments = {} if name.startswith("lraspp") else {"aux_loss": True}
     return Entry(
         name,
-        lambda: _new(name, weights_backbone=None, **arguments),
+        lambda: _new(name, weights_backbone=None, **arguments, **head),
         Images((3, size, size)),
         pretrained=lambda: _trained(name),
         task=SEGMENTATION,

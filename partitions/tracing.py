@@ -25,7 +25,7 @@ from .graph import (
     flattened,
     propagate,
     reads_values,
-    state_paths,
+    spans,
     storages,
     symptom,
     tensors_in,
@@ -342,11 +342,7 @@ def _sendable(
 
 def _parted(module: nn.Module, nodes: list[fx.Node], first: Mapping[str, str]) -> list[bool]:
     """For each node, whether no parameter or buffer is needed on both sides of a cut after it."""
-    position = {node: index for index, node in enumerate(nodes)}
-    readers: dict[str, list[int]] = {}
-    for node, owner, rest in state_paths(module, nodes):
-        readers.setdefault(first.get(owner + rest, owner + rest), []).append(position[node])
     parted = [True] * len(nodes)
-    for start, *_, end in (indices for indices in readers.values() if len(indices) > 1):
+    for start, end in spans(module, nodes, first).values():
         parted[start:end] = [False] * (end - start)
     return parted

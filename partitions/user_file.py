@@ -5,15 +5,13 @@ The file alone travels to the other hosts: all that it imports must be there, as
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import functools
 import hashlib
 import operator
-import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
@@ -26,6 +24,7 @@ from pareto.errors import UserError, place, said
 
 from .entry import Entry
 from .inputs import IMAGENET_MEAN, IMAGENET_STD, Images, Own
+from .purity import settings_kept
 
 Builder = TypeVar("Builder", bound=Callable[[], nn.Module])
 
@@ -142,7 +141,7 @@ def read(file: Path, attribute: str, name: str) -> Entry:
 
 def _built(file: Path, attribute: str, builder: Callable[[], Any]) -> nn.Module:
     try:
-        with _settings_kept():
+        with settings_kept():
             model = copy.deepcopy(builder) if isinstance(builder, nn.Module) else builder()
             if isinstance(model, nn.Module):
                 model = _unwrapped(model)
@@ -177,30 +176,7 @@ _INNER = {
     **dict.fromkeys(("DataParallel", "DistributedDataParallel", "AveragedModel"), "module"),
     "OptimizedModule": "_orig_mod",
 }
-_SETTINGS: tuple[tuple[Callable[[], Any], Callable[[Any], object]], ...] = (
-    (torch.get_num_threads, torch.set_num_threads),
-    (torch.get_default_dtype, torch.set_default_dtype),
-    (torch.is_grad_enabled, torch.set_grad_enabled),
-    (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
-    (torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms),
-    (lambda: torch.backends.cudnn.benchmark, lambda value: setattr(torch.backends.cudnn, "benchmark", value)),
-    # None, as a device would be asked at each call of torch.
-    (torch.get_default_device, lambda _: torch.set_default_device(None)),
-    (os.getcwd, os.chdir),
-)
-"""What a user's file may set for the whole process, where it belongs to the run: how to read it, and how to set it."""
-
-
-@contextlib.contextmanager
-def _settings_kept() -> Iterator[None]:
-    """A context after which the settings are as before."""
-    before = [read() for read, _ in _SETTINGS]
-    try:
-        yield
-    finally:
-        for (read, put), value in zip(_SETTINGS, before, strict=True):
-            if read() != value:
-                put(value)
+"""What a module is wrapped in for a training or by a compiler, and the name under which it is there."""
 
 
 def _trained(file: Path, attribute: str, pretrained: Callable[[], Any]) -> Mapping[str, Tensor]:
@@ -222,7 +198,7 @@ def _inputs(file: Path, make: Callable[[int, int], Any], batch_size: int, seed: 
     """What a user's function makes, contiguous on the CPU: by the names of a dict, or numbered. Raises UserError."""
     given = f"inputs({batch_size}, {seed})"
     try:
-        with _settings_kept(), torch.random.fork_rng(devices=[]):
+        with settings_kept(), torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             made = make(batch_size, seed)
     except (Exception, SystemExit) as error:  # a user's code raises what it likes
@@ -278,7 +254,7 @@ def module_of(file: Path, what: str = "model") -> ModuleType:
     module.__file__ = str(file)
     sys.modules[name] = module  # dataclasses and pickle look for the module of a class there
     try:
-        with _settings_kept(), torch.random.fork_rng(devices=[]):
+        with settings_kept(), torch.random.fork_rng(devices=[]):
             exec(compile(text, str(file), "exec", dont_inherit=True), vars(module))  # noqa: S102
     except BaseException as error:
         del sys.modules[name]

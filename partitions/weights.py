@@ -51,6 +51,18 @@ def make(name: str, source: str, seed: int, directory: Path) -> Weights:
     return made
 
 
+def classes(name: str, source: str) -> int:
+    """The number of classes of a file of weights that differs from the model in its head alone; else 0."""
+    if not Path(source).is_file():
+        return 0
+    expected, _ = _state_of(registry.canonical(name))
+    state = state_dict(Path(source), expected, _whole)
+    others = [(key, state[key]) for key in expected.keys() & state if state[key].shape != expected[key].shape]
+    alike = all(one.dim() and one.shape[1:] == expected[key].shape[1:] for key, one in others)
+    numbers = {one.shape[0] for _, one in others} if alike else set()
+    return numbers.pop() if len(numbers) == 1 else 0
+
+
 def _state(name: str, source: str, seed: int) -> Mapping[str, Tensor]:
     if source == "seeded":
         return seeded(name, seed).state_dict()

@@ -35,6 +35,7 @@ from pareto.runner import AnyWorkers
 from pareto.simulated import codecs
 from pareto.simulated.requests import Path, Work
 from pareto.simulated.world import World
+from pareto.splits import fold_note
 from pareto.sweep import AUTO, Sweep
 from pareto.trial import HostReport, TrialResult
 from pareto.trial_messages import Coded, Progress, TrialReport, Usage, WrongOutput
@@ -123,7 +124,7 @@ class Simulation:
             whole_s,
             result_bytes,
             input=how.input,
-            notes=(f"{SIMULATED}: {NOTE}",),
+            notes=(fold_note(outline.points, outline.cuts), f"{SIMULATED}: {NOTE}"),
             dtypes=tuple(tuple(spec.dtype for spec in point.payload) for point in outline.points),
             wire_shares=codecs.wire_shares(self.world, outline, sweep.coding),
             codec_s=codecs.codec_s(self.world, outline, sweep.coding),

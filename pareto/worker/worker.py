@@ -48,6 +48,7 @@ class Worker:
         """`congestion`: the congestion control of every connection; None: what the routes or this host say."""
         self._device = device
         self._congestion = congestion
+        self._threads = torch.get_num_threads()
         self._digest = ""
         self._own: dict[str, own.Received] = {}
         """By name, the user's own codecs."""
@@ -148,6 +149,8 @@ class Worker:
         start, end = split.units(position, _last(model))
         codec, engine = self._codec(split.codec), _engine(split, position, self._device)
         self._hold(resident, start, end)
+        if torch.get_num_threads() != self._threads:  # a model's own code may set it
+            torch.set_num_threads(self._threads)
         takes = _layout(model.points[start].payload, split.batch_size)
         engine_s = self._build(engine, (start, end, takes), request.ranges) if start < end else None
         gc.collect()  # between trials: in a request it would be charged to that

@@ -143,7 +143,7 @@ def test_several_models_are_a_row_each(net, tmp_path, snapshot):
     lines = document.read_text().splitlines()
     assert lines[1] == partitioning.BEGIN
     assert [line for line in lines if line.startswith("| inside_net.Net |")] == [
-        "| inside_net.Net | torch.fx | 2 | 5 | 4 | 5 | 5 | 0.02 | 2.1 | mean | not proved |"
+        "| inside_net.Net | torch.fx | 4 | 5 | 4 | 5 | 5 | 0.02 | 2.1 | mean | not proved |"
     ]
     (refused,) = [line for line in lines if line.startswith("| inside_net.Untraceable |")]
     assert refused.startswith("| inside_net.Untraceable | none |  |")

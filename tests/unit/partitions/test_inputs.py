@@ -131,7 +131,7 @@ def test_block_points_of_a_transformer(file: Path, tmp_path: Path) -> None:
         "embedding",
         "first",
         "second",
-        "pool",
+        "mean",
         "output",
     ]
     assert model.points[0].payload_bytes == 7 * 8
@@ -221,7 +221,7 @@ Unused.inputs = lambda batch, seed: {"types": torch.zeros(batch, 7), "ids": torc
             *(0, "torch.export", ["input", "embedding", "layers.0", "layers.1", "output"]),
             marks=pytest.mark.deep,
         ),
-        (1, "torch.fx", ["input", "features.0", "features.1", "features.2", "pool", "output"]),
+        (1, "torch.fx", ["input", "stft", "features.0", "features.1", "features.2", "mean", "output"]),
     ],
     ids=["sentences", "sound"],
 )

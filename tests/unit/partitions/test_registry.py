@@ -200,3 +200,17 @@ def test_the_package_needs_nothing_that_a_device_lacks():
                 assert {alias.name.split(".")[0] for alias in node.names} <= allowed, path
             elif isinstance(node, ast.ImportFrom) and node.level == 0:
                 assert node.module in travels or node.module.split(".")[0] in allowed, path
+
+
+def test_another_number_of_classes_is_part_of_the_name() -> None:
+    name = registry.canonical("ResNet-18@10")
+    assert (name, registry.entry(name).name) == ("resnet18@10", "resnet18@10")
+    assert registry.build_structure(name).fc.out_features == 10
+    assert not registry.entry(name).classes
+    assert registry.build_structure("resnet18").fc.out_features == 1000
+
+
+@pytest.mark.parametrize("name", ["resnet18@0", "resnet18@", "resnet18@ten", "ssd300_vgg16@10"])
+def test_a_number_of_classes_that_cannot_be_is_refused(name: str) -> None:
+    with pytest.raises(UserError, match="class"):
+        registry.entry(name)

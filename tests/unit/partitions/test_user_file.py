@@ -4,6 +4,7 @@ import re
 import sys
 import textwrap
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -270,3 +271,100 @@ def test_pretrained_weights_that_cannot_be_had_are_one_line(write, tmp_path, sna
     assert "pretrained" in str(refused.value)
     assert "\n" not in str(refused.value)
     assert str(refused.value) == snapshot
+
+
+KINDS = """
+import torch
+from torch import nn
+input_shape = (3, 8, 8)
+class Net(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Conv2d(3, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(72, 4))
+model = Net()
+def lazy():
+    return nn.Sequential(nn.LazyConv2d(2, 3), nn.LazyBatchNorm2d(), nn.Flatten(), nn.LazyLinear(4))
+def parallel():
+    return nn.DataParallel(Net())
+def averaged():
+    return torch.optim.swa_utils.AveragedModel(nn.DataParallel(Net()))
+def compiled():
+    return torch.compile(Net())
+def in_part():
+    return nn.Sequential(torch.compile(Net()), nn.Sequential(nn.DataParallel(nn.ReLU())))
+def compiled_in_place():
+    net = Net()
+    net.compile()
+    return net
+def graph():
+    return torch.fx.symbolic_trace(Net())
+def script():
+    return torch.jit.script(Net())
+def scripted_part():
+    return nn.Sequential(torch.jit.script(nn.ReLU()), Net())
+def exported():
+    return torch.export.export(Net(), (torch.zeros(1, 3, 8, 8),)).module()
+"""
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["Net", "model", "lazy", "parallel", "averaged", "compiled", "in_part", "compiled_in_place", "graph"],
+)
+def test_what_wraps_a_module_is_left_out(kind, write, tmp_path):
+    name = registry.canonical(f"{write(KINDS)}:{kind}")
+    made = weights.make(name, "seeded", 0, tmp_path)
+    model = partitioned.load(Recipe(name, Cuts("op"), *registry.source(name)), made.path)
+    assert all(each.bitwise and each.parted for each in proof.prove(model, torch.rand(1, 3, 8, 8)))
+    assert len(model.points) > 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"), [("script", "TorchScript"), ("scripted_part", "part 0"), ("exported", "eval")]
+)
+def test_code_that_cannot_be_cut_is_named_in_one_line(kind, said, write):
+    name = registry.canonical(f"{write(KINDS)}:{kind}")
+    with pytest.raises(UserError, match=said) as refused:
+        registry.build_structure(name)
+    assert kind in str(refused.value)
+
+
+def test_what_a_file_sets_for_the_whole_process_is_set_back(write):
+    before = torch.get_num_threads(), Path.cwd()
+    settings = """
+import os
+import torch
+from torch import nn
+def spoil():
+    torch.set_num_threads(7)
+    torch.set_grad_enabled(False)
+    torch.set_default_device("meta")
+    torch.set_default_dtype(torch.float64)
+    torch.set_float32_matmul_precision("medium")
+    torch.use_deterministic_algorithms(True)
+    os.chdir("/")
+spoil()
+def inputs(batch, seed):
+    spoil()
+    return torch.zeros(batch, 2, device="cpu", dtype=torch.float32)
+def build():
+    spoil()
+    return nn.Linear(2, 2).float()
+"""
+    name = registry.canonical(f"{write(settings)}:build")
+    for work in (lambda: registry.build(name), lambda: registry.entry(name).inputs):
+        work()
+        assert (torch.get_num_threads(), Path.cwd()) == before
+        assert torch.is_grad_enabled()
+        assert torch.zeros(1).device.type == "cpu"
+        assert torch.get_default_dtype() == torch.float32
+        assert torch.get_float32_matmul_precision() == "highest"
+        assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_whatever_a_users_model_raises_names_its_line(write):
+    text = (
+        "from torch import nn\nclass Net(nn.Module):\n    def forward(self, x):\n        return {}[x.shape]\n"
+    )
+    name = registry.canonical(f"{write(text)}:Net")
+    with pytest.raises(UserError, match=r"net.py:4: .*KeyError"), registry.entry(name).blamed():
+        registry.build(name)(torch.zeros(1))

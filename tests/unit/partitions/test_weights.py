@@ -78,16 +78,6 @@ def test_seeded_outputs_depend_on_the_input(name):
         assert 0.1 < float(first.abs().max()) < 100
 
 
-def test_a_state_dict_from_any_kind_of_file_gives_one_file(tmp_path):
-    state = {key: tensor.clone() for key, tensor in seeded(SMALL, 3).state_dict().items()}
-    torch.save(state, tmp_path / "plain.pt")
-    torch.save({"state_dict": state, "epoch": 3}, tmp_path / "wrapped.pth")
-    save_file(dict(reversed(state.items())), tmp_path / "own.safetensors")
-    sources = ["plain.pt", "wrapped.pth", "own.safetensors"]
-    made = {weights.make(SMALL, str(tmp_path / source), 0, tmp_path).digest for source in sources}
-    assert made == {weights.make(SMALL, "seeded", 3, tmp_path).digest}
-
-
 def test_shared_sliced_and_transposed_tensors_are_written_whole(tmp_path):
     state = seeded(SMALL, 3).state_dict()
     whole = {key: tensor.clone() for key, tensor in state.items()}
