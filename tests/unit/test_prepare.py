@@ -242,8 +242,12 @@ def test_facts_and_manifest_tell_how_the_model_is_cut():
     assert len(names) + len(folded) == len(every.facts.points)
 
 
-def test_models_have_their_full_names_once():
+def test_models_have_their_full_names_once(tmp_path):
     assert canonical(Sweep(model=("SqueezeNet1.1", THEIRS, "alexnet"))).models == (THEIRS, "alexnet")
+    assert canonical(Sweep(model="alexnet", classes=10)).models == ("alexnet@10",)
+    torch.save(registry.build("squeezenet1_1@7").state_dict(), tmp_path / "own.pth")
+    seven = Sweep(model="squeezenet1_1", weights=str(tmp_path / "own.pth"))
+    assert canonical(seven).models == ("squeezenet1_1@7",)
     with pytest.raises(UserError):
         canonical(Sweep(model="squeezzenet"))
 

@@ -90,3 +90,8 @@ def test_too_many_ways_are_refused_before_they_are_made(snapshot: SnapshotAssert
 
 def test_a_single_host_runs_all_of_it() -> None:
     assert measured("all", links=0) == ((5,),)
+
+
+def test_what_folds_or_merges_is_counted_in_one_line() -> None:
+    assert splits.fold_note(POINTS, 5) == ""
+    assert splits.fold_note(POINTS, 8) == "5 of 8 cuts are points (--granularity op has the others)"

@@ -6,9 +6,11 @@ from itertools import pairwise
 import pytest
 import torch
 
+from pareto.errors import UserError
 from partitions import model as partitions_model
 from partitions import proof, registry, tracing, weights
 from partitions.model import ResidentStage
+from partitions.points import hindered
 from partitions.recipe import Cuts, Handmade, Recipe
 from partitions.seeded import seeded
 from tests.unit.gating import gating
@@ -314,3 +316,67 @@ class Listing(Constant):
         parts[1] = parts[1].relu()
         return super().forward(torch.cat(parts, 1))
 """
+
+
+ANSWERS = """
+import torch
+from torch import nn
+inputs = lambda batch, seed: torch.rand(batch, 4)
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 4), nn.Linear(4, 4)
+    def forward(self, x):
+        return self.answer(self.last(self.first(x).relu()))
+class Waves(Net):
+    answer = staticmethod(torch.fft.fft)
+class Many(Net):
+    def answer(self, x):
+        return [x + number for number in range(17)]
+class Deep(Net):
+    def answer(self, x):
+        return x.reshape(-1, *[1] * 7, 4)
+class Tied(Net):
+    def __init__(self):
+        super().__init__()
+        self.last.weight = self.first.weight
+    answer = staticmethod(lambda x: x)
+"""
+
+
+@pytest.fixture
+def answering(tmp_path, monkeypatch):
+    monkeypatch.setattr(registry, "_adopted", {})
+    (tmp_path / "answers.py").write_text(ANSWERS)
+
+    def recipe(kind):
+        name = registry.canonical(f"{tmp_path / 'answers.py'}:{kind}")
+        return Recipe(name, Cuts("op"), *registry.source(name))
+
+    return recipe
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"), [("Waves", "complex64"), ("Many", "17 tensors"), ("Deep", "9 dimensions")]
+)
+def test_an_answer_that_cannot_be_sent_is_refused_before_anything_is(kind, said, answering):
+    recipe = answering(kind)
+    with pytest.raises(UserError, match=said):
+        partitions_model.describe(recipe)
+    assert said in partitions_model.outline(recipe).unsendable
+    assert all(each.bitwise for each in proof.each(recipe)), "the proof needs no link"
+
+
+def test_a_weight_that_two_layers_share_is_in_memory_and_on_the_wire_once(answering, tmp_path):
+    recipe = answering("Tied")
+    file = weights.make(recipe.name, "seeded", 0, tmp_path)
+    model = partitions_model.load(recipe, file.path)
+    assert "last.weight" not in weights.layout(file.path)
+    assert len(model.points) == 2
+    assert [*hindered(model.traced)] == [
+        "no cut from first to last: both read first.weight, which one host has"
+    ]
+    held = ResidentStage(model, [file.path])
+    held.change(0, 1)
+    assert held.nbytes == 4 * (16 + 4 + 4)
+    assert all(each.bitwise and each.parted for each in proof.prove(model, torch.rand(2, 4)))
