@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The one entry: makes .venv on first use, then runs `python -m pareto`. See README.md, or ./pareto.sh --help.
+# The one entry: makes .venv on first use, then runs the module `pareto`. See README.md, or ./pareto.sh --help.
 set -euo pipefail
 
 root=$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")
@@ -50,7 +50,7 @@ find_python() {
 
 # What is never imported need not be compiled: that is half of pip's time with torch.
 by_pip() {
-    PIP_RETRIES=${PIP_RETRIES:-2} "$venv/bin/python" -m pip --disable-pip-version-check install -qq --no-compile "$@" >&2
+    PIP_RETRIES=${PIP_RETRIES:-2} "$venv/bin/python" -I -m pip --disable-pip-version-check install -qq --no-compile "$@" >&2
 }
 
 # Install the Python packages by uv, which chooses the build of torch that suits this machine: without an NVIDIA GPU
@@ -58,15 +58,16 @@ by_pip() {
 by_uv() {
     local uv
     uv=$(command -v uv) || {
-        timeout 60 "$venv/bin/python" -m pip install -qq --disable-pip-version-check --timeout 5 --retries 0 uv \
+        timeout 60 "$venv/bin/python" -I -m pip install -qq --disable-pip-version-check --timeout 5 --retries 0 uv \
             >/dev/null 2>&1 && uv=$venv/bin/uv
     } || {
         echo "pareto: installing Python packages into .venv by pip (once, a few minutes)" >&2
         return 1
     }
     echo "pareto: installing Python packages into .venv by uv (once, a few minutes)" >&2
-    UV_HTTP_CONNECT_TIMEOUT=5 UV_HTTP_TIMEOUT=8 UV_HTTP_RETRIES=1 \
-        "$uv" pip install -q --python "$venv/bin/python" --torch-backend=auto -r "$root/requirements.txt" \
+    # From a folder of its own: uv reads uv.toml and pyproject.toml of the current one.
+    (cd "$venv" && UV_HTTP_CONNECT_TIMEOUT=5 UV_HTTP_TIMEOUT=8 UV_HTTP_RETRIES=1 \
+        exec "$uv" pip install -q --python "$venv/bin/python" --torch-backend=auto -r "$root/requirements.txt") \
         >/dev/null 2>&1 || {
         echo "pareto: uv cannot install them here, for instance because PyTorch's index does not answer; pip does" >&2
         return 1
@@ -84,8 +85,8 @@ make_venv() {
     exec 9>"$root/.venv.lock"
     flock 9
     if ! has_venv || ! "$venv/bin/python" -c '' 2>/dev/null; then
-        "$python" -c 'import ensurepip' 2>/dev/null || apt_install python3-venv "Python's venv module is missing"
-        "$venv/bin/python" -c '' 2>/dev/null || "$python" -m venv --clear "$venv"
+        "$python" -I -c 'import ensurepip' 2>/dev/null || apt_install python3-venv "Python's venv module is missing"
+        "$venv/bin/python" -c '' 2>/dev/null || "$python" -I -m venv --clear "$venv"
         by_uv || by_pip -r "$root/requirements.txt" ||
             fail "installing the Python packages failed: see above; the next start tries again"
         wanted >"$stamp"
@@ -103,11 +104,16 @@ has_venv() {
     [ "$(cat "$stamp" 2>/dev/null)" = "$(wanted)" ] && [ -x "$venv/bin/python" ]
 }
 
-export PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH}
+# The current folder may be anybody's: nothing in it is imported (before 3.11, Python does not know PYTHONSAFEPATH).
+IFS=: read -ra absolute <<<"${PYTHONPATH:-}"
+PYTHONPATH=$root
+for each in "${absolute[@]:-}"; do [[ $each != /* ]] || PYTHONPATH+=:$each; done
+export PYTHONPATH PYTHONSAFEPATH=1
+launcher=$root/pareto/launcher.py
 # Before anything is installed: whether the command can run here at all, and what it needs beside .venv.
 if ! has_venv || ! has_sshd; then
     if has_venv; then python=$venv/bin/python; else find_python; fi
-    missing=$("$python" -S -B -m pareto.needs "$@") || exit 2
+    missing=$("$python" -S -B "$launcher" pareto.needs "$@") || exit 2
     [ -z "$missing" ] || apt_install "$missing" "no sshd on this machine"
 fi
 has_venv || make_venv
@@ -167,4 +173,4 @@ if [ "${1:-}" = site ]; then
     echo "$root/build/site/index.html"
     exit
 fi
-exec "$venv/bin/python" -m pareto "$@"
+exec "$venv/bin/python" "$launcher" pareto "$@"

@@ -57,7 +57,7 @@ class Processes:
         path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH", ""))))
         errors = tempfile.TemporaryFile()  # noqa: SIM115  (its last line says why it ended)
         process = subprocess.Popen(  # noqa: S603  (this program)
-            [sys.executable, "-m", "pareto.fleet.member", name],
+            [sys.executable, f"{root}/pareto/launcher.py", "pareto.fleet.member", name],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=errors,

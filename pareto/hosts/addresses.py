@@ -207,4 +207,4 @@ def best(reaching: Sequence[Pair], known: str) -> Pair:
 
 
 def _python(program: str) -> str:
-    return f"exec python3 -c {shlex.quote(program)}"
+    return f"exec python3 -I -c {shlex.quote(program)}"

@@ -111,7 +111,7 @@ def _examined(site: ReachedHost) -> Case:
 def _state(site: ReachedHost) -> dict[str, str]:
     """`stamp` of a virtual environment that works; `sound` where pip can go on in it. Raises Unreachable."""
     outcome = site.connection.run(
-        f"cd {shlex.quote(site.venv)} 2>/dev/null && [ ! -e .installing ] && bin/python -c 'import pip' 2>/dev/null "
+        f"cd {shlex.quote(site.venv)} 2>/dev/null && [ ! -e .installing ] && bin/python -I -c 'import pip' 2>/dev/null "
         f'&& [ "$(cat .index 2>/dev/null)" = {shlex.quote(site.entry.pip_index)} ] '
         '&& echo "sound=yes" && echo "stamp=$(cat .requirements 2>/dev/null)"'
     )
@@ -124,7 +124,7 @@ def _install(site: ReachedHost) -> None:
         venv = shlex.quote(site.venv)
         site.say(f"making {site.venv}")
         site.run(f"mkdir -p {shlex.quote(site.folder)} && rm -f {venv}/.requirements")
-        outcome = _watched(site, [python, "-m", "venv", "--clear", site.venv], _Progress(site, "making it"))
+        outcome = _watched(site, [python, "-Im", "venv", "--clear", site.venv], _Progress(site, "making it"))
         if outcome.status != 0:
             raise UserError(f"no virtual environment there: {outcome.words}")
         site.run(f"printf %s {shlex.quote(site.entry.pip_index)} > {venv}/.index")
@@ -137,7 +137,7 @@ for each in {" ".join(PYTHONS)}; do
     command -v $each >/dev/null || continue
     if ! $each -c 'import sys; sys.exit(sys.version_info < (3, 10))'; then
         [ "$best" != none ] || best="old $($each --version 2>&1)"
-    elif ! $each -c 'import venv, ensurepip' 2>/dev/null; then
+    elif ! $each -I -c 'import venv, ensurepip' 2>/dev/null; then
         best="bare $each"
     else
         best="good $each"; break
@@ -169,7 +169,7 @@ def _pip(site: ReachedHost, requirements: bytes, stamp: str) -> None:
     tries = [["--index-url", index], ["--extra-index-url", index]] if index else [[]]
     for number, options in enumerate(tries, start=1):
         progress = _Progress(site, "asking for packages")
-        argv = ["env", f"TMPDIR={venv}/.tmp", "LC_ALL=C.UTF-8", f"{venv}/bin/python", "-m", "pip", "install"]
+        argv = ["env", f"TMPDIR={venv}/.tmp", "LC_ALL=C.UTF-8", f"{venv}/bin/python", "-Im", "pip", "install"]
         argv += ["--disable-pip-version-check", "--no-input", "--no-color", "--progress-bar", "off", *options]
         outcome = _watched(site, [*argv, "-r", f"{venv}/requirements.txt"], progress)
         if outcome.status == 0:

@@ -408,7 +408,7 @@ def ready(lab: Lab) -> SetUp:
 
     def cut_off() -> None:
         """Once the environment is being made."""
-        wait_until(lambda: pi.pids("-m venv"), CEILING_S)
+        wait_until(lambda: pi.pids("-Im venv"), CEILING_S)
         for pid in pi.pids("sshd: pi"):
             os.kill(pid, 9)
 
@@ -422,7 +422,7 @@ def ready(lab: Lab) -> SetUp:
         patch.setattr(finding, "REQUIREMENTS", requirements)
         cut, member = Lines(), inventory.load(lab.testbed(pi=told.wanted)).roles["edge"]
         told.turns.append((setup.set_up([member], opened, say=cut.append, ask=ask), cut))
-        told.still_making = not wait_until(lambda: not pi.pids("-m venv"))
+        told.still_making = not wait_until(lambda: not pi.pids("-Im venv"))
         told.turns += [set_up(lab, "pi", ask, **told.wanted) for _ in range(2)]
     may(pi)
     return told

@@ -96,7 +96,7 @@ def example_host(home: Path, monkeypatch: pytest.MonkeyPatch, venv: Path | None 
         real = shutil.which("python3", path="/usr/bin:/usr/local/bin") or sys.executable
         copy = f'mkdir -p "$4" && find "$4" -mindepth 1 -delete && cp -a {venv}/. "$4"'
         host.program(
-            "python3", f'[ "$1 $2 $3" != "-m venv --clear" ] || {{ {copy}; exit; }}; exec {real} "$@"'
+            "python3", f'[ "$1 $2 $3" != "-Im venv --clear" ] || {{ {copy}; exit; }}; exec {real} "$@"'
         )
     host.offer("tiny", "1.0")
     host.require("tiny==1.0")

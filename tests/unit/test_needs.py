@@ -135,14 +135,14 @@ def test_packages_are_installed_by_uv_or_else_by_pip(
     assert "--torch-backend=auto" in calls[0]
     assert all("requirements.txt" in call for call in calls)
     assert len(done.stderr.splitlines()) == len(installed_by), "a line for each"
-    assert log.read_text().splitlines()[-1].endswith("-m pareto --version")
+    assert log.read_text().splitlines()[-1].endswith("launcher.py pareto --version")
 
 
 def clone(folder: Path) -> None:
     """What of a clone is needed before anything is installed."""
     for file in (
         *("pareto.sh", *(path.name for path in REPOSITORY.glob("requirements*.txt"))),
-        *("pareto/__init__.py", "pareto/needs.py"),
+        *("pareto/__init__.py", "pareto/launcher.py", "pareto/needs.py"),
     ):
         (folder / file).parent.mkdir(exist_ok=True)
         shutil.copy(REPOSITORY / file, folder / file)

@@ -192,7 +192,7 @@ def test_a_python_that_is_too_old_or_has_no_venv_is_told_with_what_to_install(
     assert not set_up(host)
     assert "3.9.2" in host.lines[0]
     old = host.lines[0]
-    host.program("python3", "case $2 in *ensurepip*) exit 1 ;; *) exit 0 ;; esac")
+    host.program("python3", 'case "$*" in *ensurepip*) exit 1 ;; *) exit 0 ;; esac')
     assert not set_up(host)
     assert "python3-venv" in host.lines[0]
     assert [old, host.lines[0]] == snapshot
