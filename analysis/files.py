@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 1 << 30
 """The most that is read of one file. A run's largest file has a row a trial: a million trials are 0.6 GB."""
+MADE = ".made"
+"""A folder's list of what this program wrote there, and may so replace or remove. The folder's maker may lie in it."""
 DRAFT = ".new"
 """The end of a file's name until it is complete and takes its place."""
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -148,6 +150,35 @@ def refuse_link(path: Path, there: str | None = None) -> None:
         raise NoPlainFile(
             f"{path} is {there}, and nothing is written through one: remove it, or write elsewhere (--out)"
         )
+
+
+def made(folder: Path) -> set[str]:
+    """Return the names that a folder's list has; none if there is no such list."""
+    try:
+        return set(read(folder, MADE, most_bytes=10_000_000).decode().splitlines())
+    except (OSError, NoPlainFile, UnicodeDecodeError):
+        return set()
+
+
+def refuse_foreign(path: Path, name: str, known: set[str]) -> None:
+    """Raise `NoPlainFile` for a file that is about to be replaced, and that its folder's list, `known`, lacks."""
+    refuse_link(path, there := kind(path))
+    if there and name not in known:
+        raise NoPlainFile(
+            f"{path} is there, and this program did not write it: move it away, or write elsewhere (--out)"
+        )
+
+
+def claim(folder: Path, *names: str) -> Path:
+    """Make a folder in which files of these names are about to be written, and list them there; returns it.
+
+    Raises `NoPlainFile` for a link, and for a file that is there and that its list lacks; OSError.
+    """
+    known = made(make(folder))
+    for name in names:
+        refuse_foreign(folder / name, name, known)
+    write(folder / MADE, "".join(f"{name}\n" for name in sorted(known.union(names))))
+    return folder
 
 
 def remove(path: Path) -> None:

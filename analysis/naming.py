@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
+from collections import Counter
 from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -113,6 +115,18 @@ def in_flight(depth: str) -> str:
 def file_stem(*parts: object) -> str:
     """`front-mobilenetv2-200ms-5mbit`, of characters that are safe in any file system and in LaTeX."""
     return re.sub(r"[^A-Za-z0-9.+-]+", "-", "-".join(str(part) for part in parts)).strip("-.")
+
+
+def file_stems(*names: str) -> dict[str, str]:
+    """By name its `file_stem`; those that share one, such as `net_a` and `net-a`, have a digest after it."""
+    stems = {name: file_stem(name) for name in names}
+    shared = Counter(stems.values())
+    return {name: stem if shared[stem] == 1 else f"{stem}-{digest(name)}" for name, stem in stems.items()}
+
+
+def digest(*parts: object) -> str:
+    """Tells names apart that `file_stem` writes alike."""
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:8]
 
 
 def subject(row: Mapping[Hashable, Any] | pd.Series) -> str:

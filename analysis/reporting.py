@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from analysis import files, markdown, page
-from analysis.figures.drawing import origin, save_all
+from analysis.figures.drawing import origin, save_all, told_apart
 from analysis.figures.look import drawn_as
 from analysis.figures.shown import KINDS, MOST_CONDITIONS, latex_rows, worth_showing
 from analysis.findings import Findings, Options, find
+from analysis.naming import digest
 from analysis.points import CONDITION
 from analysis.runs.load import Runs, folders
 from analysis.tables import latex
 from pareto.errors import UserError
 
-MADE = ".made"
-"""The list of the files that a report wrote, so that the next one removes only these. It may lie: see `_clear`."""
 TABLES = {
     "front.csv": "front",
     "hypervolume.csv": "hypervolumes",
@@ -34,13 +33,11 @@ TABLES = {
 """Files, and which of the findings each holds."""
 PAGE = "report.html"
 TEXT = "report.md"
-MOST_MADE = 10_000_000
-"""Bytes."""
 _OURS = re.compile(
     "|".join(map(re.escape, (*TABLES, PAGE, TEXT)))
     + rf"|figures/(?:{'|'.join(KINDS)})-[A-Za-z0-9.+-]+\.(?:pdf|png|svg|pgf|csv|txt|tex)"
 )
-"""Matches the name of everything that a report writes beneath its folder, except `MADE`."""
+"""Matches the name of everything that a report writes beneath its folder, except the list of it, `files.MADE`."""
 
 
 def report(
@@ -70,27 +67,33 @@ def report(
     findings = find(meant, options, step)
     step("writing tables and the page")
     files.make(out)
+    each = options.figures != "none" and _each(findings, options)
+    folder = out / "figures"
+    tex = _latex(findings, folder, options.widths, options.look.columns) if each else {}
+    _refuse_foreign(out, tex)
     _clear(out)
+    _write_made(out, [*(out / name for name in (*TABLES, PAGE, TEXT)), *tex])
     for file, frame in TABLES.items():
         table = getattr(findings, frame)
         if file == "front.csv" or not table.empty:
             findings.files.append(files.write_table(out / file, table))
-    each = options.figures != "none" and _each(findings, options)
     findings.files.append(page.write(findings, out / PAGE))
     findings.files.append(files.write(out / TEXT, markdown.written(findings)))
-    folder = out / "figures"
-    if each:
-        findings.files += _latex(findings, folder, options.widths, options.look.columns)
+    if tex:
+        files.make(folder)
+    findings.files += [files.write(path, text) for path, text in tex.items()]
     _write_made(out, findings.files)
     if before_figures is not None:
         before_figures(findings)
     if options.figures != "none":
         from analysis.figures.kinds import drawings
 
-        waiting = list(drawings(findings, each=each, uncertainty=options.uncertainty))
+        made = list(drawings(findings, each=each, uncertainty=options.uncertainty))
+        waiting = told_apart(made, folder, options.widths)
         step(f"drawing {len(waiting)} figures")
         with drawn_as(options.look):
             expected = [path for drawing in waiting for path in drawing.paths(folder, options.widths)]
+            _refuse_foreign(out, expected)
             _write_made(out, [*findings.files, *expected])
             findings.files += save_all(waiting, folder, options.widths)
     return findings
@@ -109,21 +112,25 @@ def _each(findings: Findings, options: Options) -> bool:
 
 def _latex(
     findings: Findings, folder: Path, widths: Sequence[str], columns: Sequence[str] = ()
-) -> list[Path]:
-    """Write the LaTeX tables of each condition, at each width; returns their paths. columns: as of `front_latex`."""
-    written = []
+) -> dict[Path, str]:
+    """Return the LaTeX tables of each condition, at each width, by their paths. columns: as of `front_latex`."""
+    tables: dict[Path, str] = {}
     made = origin(run.manifest for run in findings.runs)
     for name, rows, pairs in latex_rows(findings):
         for width in widths:
             front = latex.front_latex(rows, made, width=width, chosen=columns)
             for kind, table in (("front", front), ("paired", latex.paired_latex(pairs, made, width=width))):
-                if table:
-                    written.append(latex.save(kind, name, table, folder, width))
-    return written
+                path = folder / latex.file_name(kind, name, width)
+                if path in tables:
+                    path = folder / latex.file_name(kind, (*name, digest(*name)), width)
+                tables |= {path: table} if table else {}
+    return tables
 
 
 def _write_made(out: Path, made: Sequence[Path]) -> None:
-    files.write(out / MADE, "".join(f"{path.relative_to(out)}\n" for path in made))
+    others = {name for name in files.made(out) if not is_ours(name)}
+    names = sorted(others.union(str(path.relative_to(out)) for path in made))
+    files.write(out / files.MADE, "".join(f"{name}\n" for name in names))
 
 
 def is_ours(name: str) -> bool:
@@ -132,25 +139,30 @@ def is_ours(name: str) -> bool:
 
 
 def _refuse_links(out: Path) -> None:
-    """Raise `files.NoPlainFile` before anything is written, if a link, FIFO or folder is among what may be."""
+    """Raise `files.NoPlainFile` before anything is written, if a link, FIFO or folder is among what may be, or a table
+    or page that no report wrote.
+    """
     for where, prefix in ((out, ""), (out / "figures", "figures/")):
         if (there := files.kind(where)) not in ("", "a folder"):
             raise files.NoPlainFile(
                 f"{where} is {there}, no folder to write a report into: remove it, or write elsewhere (--out)"
             )
         for name, held in files.listing(where).items():
-            if name == MADE or is_ours(prefix + name):
+            if name == files.MADE or is_ours(prefix + name):
                 files.refuse_link(where / name, held)
+    _refuse_foreign(out, [out / name for name in (*TABLES, PAGE, TEXT)])
+
+
+def _refuse_foreign(out: Path, paths: Iterable[Path]) -> None:
+    known = files.made(out)
+    for path in paths:
+        files.refuse_foreign(path, str(path.relative_to(out)), known)
 
 
 def _clear(out: Path) -> None:
     """Remove what an earlier report wrote: it may have answered another question.
 
-    `MADE` lists it. The folder may be somebody else's, so only names that a report writes are removed.
+    `files.MADE` lists it. The folder may be somebody else's, so only names that a report writes are removed.
     """
-    try:
-        made = files.read(out, MADE, most_bytes=MOST_MADE).decode("utf-8")
-    except (OSError, files.NoPlainFile, UnicodeDecodeError):
-        return
-    for name in filter(is_ours, made.splitlines()):
+    for name in filter(is_ours, files.made(out)):
         files.remove(out / name)

@@ -111,9 +111,10 @@ def check(
                     lines = [f"off: {each.fault}" for each in judgements if each.fault]
                     lines += [f"{ignored} has no effect in netem" for ignored in _without_effect(state)]
                     lines += [*_pictures(series), _costs(link.shaper, dropped)]
-                    lines += [_figure(profile, title, series, figures / f"netem-check-{name}.png")]
                     for line in lines:
                         out.print(line, soft_wrap=True, markup=False)
+                    drawn = _figure(profile, title, series, figures / f"netem-check-{name}.png")
+                    out.print(drawn, soft_wrap=True, markup=False)
     except FAULTS as fault:
         raise TestbedError(f"the link could not be probed: {fault}") from fault
     return all(good)
@@ -315,6 +316,7 @@ def _costs(shaper: Shaper, before: int | None) -> str:
 
 
 def _figure(profile: Profile, title: str, series: Sequence[Observed], path: Path) -> str:
+    from analysis import files
     from analysis.figures.link_figure import link_figure
 
     out, back = profile.directions
@@ -328,7 +330,7 @@ def _figure(profile: Profile, title: str, series: Sequence[Observed], path: Path
         "rate_back_bps": [each.reading.rate_back_bps for each in series],
         "asked_rate_back_bps": [_asked_bps(back, each) for each in series],
     }
-    path.parent.mkdir(parents=True, exist_ok=True)
+    files.claim(path.parent.resolve(), path.name)
     link_figure(rows, title).savefig(path)
     return str(path)
 

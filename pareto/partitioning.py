@@ -147,16 +147,19 @@ def points_table(outline: Outline, running: Sequence[Cost], proofs: Sequence[str
 
 def draw(outline: Outline, running: Sequence[Cost], folder: Path, caption: str) -> list[Path]:
     """Write the figure to partitions-<model>.pdf and .png in `folder`; returns their paths."""
+    from analysis import files
+    from analysis.figures.look import USUAL
     from analysis.figures.payload_figure import partitions_figure
     from analysis.figures.style import save
     from analysis.naming import file_stem
 
-    folder.mkdir(parents=True, exist_ok=True)
+    stem = file_stem("partitions", outline.name)
+    files.claim(folder, *(f"{stem}.{kind}" for kind in USUAL.formats))
     whole = outline.takes.nbytes
     images = isinstance(outline.takes, Images)
     inputs = {"input, float32": whole, "input, uint8": whole // 4} if images else {"input": whole}
     figure = partitions_figure(figure_rows(outline, running), inputs, caption)
-    return save(figure, folder / file_stem("partitions", outline.name))
+    return save(figure, folder / stem)
 
 
 def figure_rows(outline: Outline, running: Sequence[Cost]) -> pd.DataFrame:

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.naming import file_stem
+from analysis.naming import file_stems
 from pareto import COMMAND, PROFILES, plain_files, plan, reporting, screen, starting
 from pareto.cell import Condition
 from pareto.console import Doing
@@ -207,7 +207,7 @@ class Job:
 
     def _kept_profiles(self, store: Store) -> dict[str, Path]:
         """By model, where the run's folder keeps its model profile."""
-        return {name: store.folder / "profiles" / file_stem(name) for name in self.facts}
+        return {name: store.folder / "profiles" / stem for name, stem in file_stems(*self.facts).items()}
 
     def _profile(
         self, search: Searching, store: Store, bed: Testbed, workers: AnyWorkers, progress: Progress

@@ -10,9 +10,10 @@ import multiprocessing
 import os
 import signal
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ import pandas as pd
 
 from analysis import files, methods
 from analysis.figures.look import chosen
-from analysis.naming import file_stem, in_flight
+from analysis.naming import digest, file_stem, in_flight
 from analysis.points import CELL, struck_off
 
 if TYPE_CHECKING:
@@ -61,6 +62,17 @@ class Drawing:
     def stem(self, width: str = PAGE) -> str:
         """Return what the names of its files begin with."""
         return file_stem(self.kind, *self.name) + ("" if width == PAGE else f"-{width}")
+
+
+def told_apart(drawings: Sequence[Drawing], folder: Path, widths: Sequence[str]) -> list[Drawing]:
+    """Return the drawings, those that would share a file with a digest of their name after it."""
+    paths = Counter(path for drawing in drawings for path in drawing.paths(folder, widths))
+    return [
+        replace(each, name=(*each.name, digest(*each.name)))
+        if any(paths[path] > 1 for path in each.paths(folder, widths))
+        else each
+        for each in drawings
+    ]
 
 
 def save(drawing: Drawing, folder: Path, widths: Sequence[str] = (PAGE,)) -> list[Path]:

@@ -55,10 +55,8 @@ def compare_table(comparison: Comparison) -> RenderableType:
 
 def write(comparison: Comparison, folder: Path) -> list[Path]:
     """Write `compare.csv`, every point, and `compare-fronts.csv`, every condition; returns their paths."""
-    files.make(folder)
     tables = {"compare.csv": comparison.differences, "compare-fronts.csv": comparison.fronts}
-    for name in tables:
-        files.refuse_link(folder / name)
+    files.claim(folder, *tables)
     return [files.write_table(folder / name, table) for name, table in tables.items()]
 
 

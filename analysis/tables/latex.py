@@ -6,11 +6,10 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import pandas as pd
 
-from analysis import escaping, files
+from analysis import escaping
 from analysis.comparing.paired import ALL
 from analysis.figures.drawing import PAGE, caption, conditions
 from analysis.fronts import energy
@@ -206,10 +205,9 @@ def escaped(text: object) -> str:
     return escaping.latex(str(text)).encode("ascii", "replace").decode("ascii")
 
 
-def save(kind: str, name: Sequence[str], latex: str, folder: Path, width: str = PAGE) -> Path:
-    """Write `<kind>-<name>.tex`; `-column` is added for that width."""
-    suffix = "" if width == PAGE else f"-{width}"
-    return files.write(files.make(folder) / f"{file_stem(kind, *name)}{suffix}.tex", latex)
+def file_name(kind: str, name: Sequence[str], width: str = PAGE) -> str:
+    """Return `<kind>-<name>.tex`; `-column` is added for that width."""
+    return f"{file_stem(kind, *name)}{'' if width == PAGE else f'-{width}'}.tex"
 
 
 def _table(

@@ -42,12 +42,10 @@ def published_table(published: Published, found: Beside, run: str, command: str)
 
 def write(found: Beside, folder: Path) -> list[Path]:
     """Write `conclusions.csv`, `fronts.csv` and `figures.csv`, those that have rows; returns their paths."""
-    files.make(folder)
     tables = {name: getattr(found, name) for name in ("conclusions", "fronts", "figures")}
-    filled = {folder / f"{name}.csv": table for name, table in tables.items() if len(table)}
-    for path in filled:
-        files.refuse_link(path)
-    return [files.write_table(path, table) for path, table in filled.items()]
+    filled = {f"{name}.csv": table for name, table in tables.items() if len(table)}
+    files.claim(folder, *filled)
+    return [files.write_table(folder / name, table) for name, table in filled.items()]
 
 
 def _said(head: str, lines: Iterator[tuple[str, str]]) -> list[RenderableType]:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from analysis import files
+from analysis.escaping import short
 from pareto.errors import UserError
-from pareto.hosts.channel import Channel
+from pareto.hosts.channel import FILE_NAME, Channel
 from pareto.jsonlines import SILENCE_LIMIT_S, Refused
 
 MOST_FILE_BYTES = 16 << 30
@@ -23,6 +26,11 @@ NO_CODE = (
     "a model or codec of your own is code, and serve runs only what it was started with: --allow FILE, with the very "
     "same file"
 )
+_LOCK = ".lock"
+_OURS = re.compile(
+    rf"inductor a folder|(\{_LOCK}|pareto\.worker[.a-z]*\.log|[0-9a-f]{{16}}\.part|{FILE_NAME.pattern}) a file"
+)
+"""All that `serve` and its programs have in their folder, and of which kind it is."""
 _BLOCK_BYTES = 1 << 18
 
 
@@ -32,9 +40,19 @@ class Files:
     def __init__(self, folder: Path, allowed: Sequence[Path]) -> None:
         """Raises UserError."""
         self.folder = folder
+        self._coming: list[int] = []
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._lock = (folder / ".lock").open("w")
+            there = files.listing(folder)
+            is_ours = {
+                name: _OURS.fullmatch(f"{name} {kind}") and _LOCK in there for name, kind in there.items()
+            }
+            if foreign := [name for name in there if not is_ours[name]]:
+                raise UserError(
+                    f"--folder {folder}: serve removes files there, and {short(foreign[0])} is not "
+                    "its own: name an empty folder"
+                )
+            self._lock = os.fdopen(files.descriptor(folder / _LOCK, os.O_WRONLY | os.O_CREAT), "w")
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             for left in [*folder.glob("*.part"), *folder.glob("*.py")]:
                 left.unlink()
@@ -57,16 +75,23 @@ class Files:
         return there
 
     def make_room(self, size: int) -> None:
-        """Remove the oldest files, until another one fits. Raises Refused."""
+        """Remove the oldest files until another one fits, which `take` or `forget` is told of. Raises Refused."""
         if size > MOST_FILE_BYTES:
             raise Refused(f"a file of {size} bytes: at most {MOST_FILE_BYTES >> 30} GiB are taken")
-        sent = sorted(self.folder.glob("*.safetensors"), key=lambda path: path.stat().st_mtime)
+        named = [path for path in self.folder.glob("*.safetensors") if FILE_NAME.fullmatch(path.name)]
+        sent = sorted(named, key=lambda path: path.stat().st_mtime)
+        coming = size + sum(self._coming)
         kept = sum(path.stat().st_size for path in sent)
-        while sent and (kept + size > MOST_KEPT_BYTES or self._free() < size + LEAST_FREE_BYTES):
+        while sent and (kept + coming > MOST_KEPT_BYTES or self._free() < coming + LEAST_FREE_BYTES):
             kept -= sent[0].stat().st_size
             sent.pop(0).unlink()
-        if self._free() < size + LEAST_FREE_BYTES:
-            raise Refused(f"no room for {size} bytes on the disk of {self.folder}")
+        if kept + coming > MOST_KEPT_BYTES or self._free() < coming + LEAST_FREE_BYTES:
+            raise Refused(f"no room for {size} bytes in {self.folder}, with all that is on its way there")
+        self._coming.append(size)
+
+    def forget(self, size: int) -> None:
+        """What was to come is there, or does not come."""
+        self._coming.remove(size)
 
     def take(self, name: str, size: int, come: Channel) -> None:
         """Receive a file, all of it or nothing. Raises Refused, OSError."""
@@ -87,6 +112,7 @@ class Files:
                 raise Refused(f"{name} arrived damaged")
             part.replace(self.folder / name)
         finally:
+            self.forget(size)
             part.unlink(missing_ok=True)
 
     def _free(self) -> int:

@@ -238,18 +238,20 @@ class Serving:
             following.append(request)
 
         nbytes = 0
-        while True:
-            fault = ""
-            try:
-                self._files.take(request.name, request.size, come)
-            except Refused as refusal:
-                fault = str(refusal)
-            _reply(come, {Stored: stored})
-            nbytes += 0 if fault else request.size
-            _reply(come, {Put: put})
-            if not following:
-                break
-            request = following.pop()
+        following.append(request)
+        try:
+            while following:
+                request, fault = following.pop(), ""
+                try:
+                    self._files.take(request.name, request.size, come)
+                except Refused as refusal:
+                    fault = str(refusal)
+                _reply(come, {Stored: stored})
+                nbytes += 0 if fault else request.size
+                _reply(come, {Put: put})
+        finally:
+            for each in following:
+                self._files.forget(each.size)
         self._tell(f"{nbytes / 1e6:.1f} MB came")
 
     def _tell(self, words: str) -> None:

@@ -102,6 +102,7 @@ def test_each_point_of_a_model(net, tmp_path, snapshot):
     ]
     assert text.partition(f"\n{tmp_path}")[0] == snapshot
     assert {path.name for path in tmp_path.iterdir()} == {
+        ".made",
         "partitions-inside-net.Net.pdf",
         "partitions-inside-net.Net.png",
     }

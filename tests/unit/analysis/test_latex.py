@@ -17,7 +17,7 @@ from analysis.comparing.paired import paired
 from analysis.fronts.front import front
 from analysis.methods import made
 from analysis.runs.load import load
-from analysis.tables.latex import WIDTHS_PT, Column, escaped, fitting, front_latex, paired_latex, save
+from analysis.tables.latex import WIDTHS_PT, Column, escaped, file_name, fitting, front_latex, paired_latex
 from pareto.errors import UserError
 from tests.unit import example_chain, example_run
 
@@ -156,12 +156,9 @@ def test_without_a_front_or_a_pair_there_is_no_table(tmp_path: Path) -> None:
     assert front_latex(front(failed)) == paired_latex(paired(failed)) == ""
 
 
-def test_saved_as_text_that_any_tex_reads(tmp_path: Path) -> None:
-    path = save("front", ("my_net", "wifi"), "\\begin{table}\n", tmp_path / "figures")
-    assert path == tmp_path / "figures" / "front-my-net-wifi.tex"
-    assert path.read_bytes() == b"\\begin{table}\n"
-    narrow = save("front", ("my_net", "wifi"), "\\begin{table}\n", tmp_path / "figures", "column")
-    assert narrow.name == "front-my-net-wifi-column.tex"
+def test_the_name_of_a_table_s_file() -> None:
+    assert file_name("front", ("my_net", "wifi")) == "front-my-net-wifi.tex"
+    assert file_name("front", ("my_net", "wifi"), "column") == "front-my-net-wifi-column.tex"
 
 
 def test_what_matters_least_makes_room() -> None:

@@ -188,6 +188,40 @@ def test_nothing_is_written_through_a_link_in_a_run_s_folder(tmp_path: Path, nam
     assert not list(victim.iterdir()) if name == "figures" else victim.read_text() == "mine"
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "front.csv",
+        "report.md",
+        "report.html",
+        *(f"figures/front-mobilenetv2-200ms-5mbit.{kind}" for kind in ("tex", "pdf")),
+    ],
+)
+def test_what_no_report_wrote_is_not_written_over(tmp_path: Path, name: str) -> None:
+    run, out = write(tmp_path / "run", trials(rounds=1)[:2]), tmp_path / "paper"
+    own = out / name
+    own.parent.mkdir(parents=True)
+    own.write_text("mine")
+    options = Options() if "/" in name else TABLES
+    with pytest.raises(UserError, match=f"{name} is there, and this program did not write it"):
+        report(run, out, options=options)
+    assert name.endswith(".pdf") or [path for path in out.rglob("*") if path.is_file()] == [own]
+    assert own.read_text() == "mine"
+    own.unlink()
+    report(run, out, options=options)
+    report(run, out, options=options)
+
+
+def test_models_whose_names_are_alike_have_figures_of_their_own(tmp_path: Path) -> None:
+    rows = [row for row in trials(rounds=2) if row["point"] in (0, 7, 21)]
+    both = [row | {"model": model} for model in ("net_a", "net-a") for row in rows]
+    made = report(write(tmp_path / "run", both)).files
+    assert len(set(made)) == len(made)
+    assert all(path.is_file() for path in made)
+    for kind in ("csv", "tex", "pdf"):
+        assert len([path for path in made if path.match(f"front-net-a-*.{kind}")]) == 2
+
+
 def test_a_run_that_the_user_names_by_a_link_is_reported_on(tmp_path: Path) -> None:
     run = write(tmp_path / "run", trials(rounds=1)[:2])
     (tmp_path / "latest").symlink_to("run")

@@ -136,6 +136,32 @@ def test_a_gpu_has_another_build_of_onnx_runtime() -> None:
     assert lines["cuda:0"].replace("-gpu==", "==") == lines["cpu"]
 
 
+@pytest.mark.parametrize("kind", ["an environment", "a file", "a link to one", "an empty folder"])
+def test_what_lies_where_the_environment_is_to_be_is_the_user_s(host: ExampleHost, kind: str) -> None:
+    project = host.home / "project"
+    venv = project / "venv"
+    project.mkdir()
+    if kind == "a file":
+        venv.write_text("mine")
+    elif kind == "a link to one":
+        (elsewhere := host.home / "elsewhere").mkdir()
+        (elsewhere / ".index").touch()
+        venv.symlink_to(elsewhere)
+    else:
+        venv.mkdir()
+        if kind == "an environment":
+            (venv / "pyvenv.cfg").write_text("mine")
+    before = sorted(project.rglob("*"))
+    done = set_up(host, folder="project")
+    assert done is (kind == "an empty folder")
+    if not done:
+        assert "hosts setup did not make it" in host.lines[0]
+        assert sorted(project.rglob("*")) == before
+    else:
+        (venv / ".index").unlink()  # as when it was killed meanwhile
+        assert set_up(host, folder="project")
+
+
 def test_a_half_made_environment_is_made_anew(host: ExampleHost) -> None:
     set_up(host)
     mark = host.venv / "mark"

@@ -239,6 +239,49 @@ def test_a_folder_is_one_serves(bench: Bench, serve: Serve) -> None:
         serve()
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["mine.py", "notes.part", "old.safetensors", "sub", "inductor", f"{'a' * 64}.safetensors", ".lock"],
+)
+def test_a_folder_with_anything_else_in_it_is_left_alone(serve: Serve, tmp_path: Path, name: str) -> None:
+    (folder := tmp_path / "mine").mkdir()
+    own = folder / name
+    if name == ".lock":
+        own.symlink_to(tmp_path / "victim")
+    elif name == "sub":
+        own.mkdir()
+    else:
+        own.write_text("mine")
+    with pytest.raises(UserError, match=f"{name} is not its own"):
+        serve(folder=folder)
+    assert [*folder.iterdir()] == [own]
+    assert not (tmp_path / "victim").exists()
+
+
+def test_what_the_user_puts_beside_its_files_is_seen_at_the_next_start(serve: Serve, tmp_path: Path) -> None:
+    first = serve(folder=tmp_path / "other")
+    first.serving.close()
+    first.serving._files._lock.close()
+    (tmp_path / "other" / "mine.py").touch()
+    with pytest.raises(UserError, match="mine"):
+        serve(folder=tmp_path / "other")
+
+
+def test_room_is_kept_for_files_that_are_on_their_way(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(received, "MOST_KEPT_BYTES", 25)
+    monkeypatch.setattr(received, "LEAST_FREE_BYTES", 0)
+    served = bench.connect()
+    wires = [channel.opened(HERE, bench.serving.port, TOKEN) for _ in range(3)]
+    for wire, content in zip(wires[:2], (b"x" * 10, b"y" * 10), strict=True):
+        Session(SERVER, wire).ask(Put(served.terms.stay, named(content), 10))
+    with pytest.raises(SessionError, match="no room"):
+        Session(SERVER, wires[2]).ask(Put(served.terms.stay, named(b"z" * 10), 10))
+    for wire in wires:
+        wire.close()
+    assert wait_until(lambda: not bench.serving._files._coming)
+    served.send([Parcel.of(b"z" * 10, named(b"z" * 10))])
+
+
 def test_the_oldest_files_make_room(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(received, "MOST_KEPT_BYTES", 25)
     monkeypatch.setattr(received, "MOST_FILE_BYTES", 20)
