@@ -110,18 +110,20 @@ def make(folder: Path) -> Path:
     return folder
 
 
-def write(path: Path, content: bytes | str, *, durable: bool = False) -> Path:
+def write(path: Path, content: bytes | str, *, durable: bool = False, beneath: Path | None = None) -> Path:
     """Write a file into an existing folder, in place of one of that name, and return its path.
 
     It is written beside its place and renamed, so that nobody reads half of it. Neither the folder nor the file may be
     a link: raises `NoPlainFile` then; OSError. Text becomes UTF-8; what has no place there becomes a question mark.
-    durable: the content is on disk when this returns.
+    durable: the content is on disk when this returns. beneath: a folder that the user may name by a link; those from
+    there to the file are made, and none of them may be one.
     """
     if isinstance(content, str):
         content = content.encode("utf-8", errors="replace")
     refuse_link(path)
     draft = path.with_name(path.name + DRAFT)
-    with _itself(path.parent) as at:
+    below = () if beneath is None else path.parent.relative_to(beneath).parts
+    with _itself(path.parent) if beneath is None else _beneath(beneath, *below, make=True) as at:
         with suppress(FileNotFoundError):
             os.unlink(draft.name, dir_fd=at)  # of a process that was killed
         try:
@@ -196,12 +198,18 @@ def _itself(folder: Path) -> Iterator[int]:
 
 
 @contextmanager
-def _beneath(folder: Path, *names: str) -> Iterator[int]:
-    """Open the folder that is reached by these names, none of them a link. Raises `NoPlainFile`, OSError."""
+def _beneath(folder: Path, *names: str, make: bool = False) -> Iterator[int]:
+    """Open the folder that is reached by these names, none of them a link. Raises `NoPlainFile`, OSError.
+
+    make: those that are not there are made.
+    """
     at, path = os.open(folder, _FOLDER), folder
     try:
         for name in names:
             path = path / name
+            with suppress(FileExistsError):
+                if make:
+                    os.mkdir(name, dir_fd=at)
             mode = os.stat(name, dir_fd=at, follow_symlinks=False).st_mode
             if not stat.S_ISDIR(mode):
                 raise NoPlainFile(f"{path} is {_named(mode)}, no folder")

@@ -181,8 +181,13 @@ class ModelProfile:
         there = ", ".join(f"{cost.backend} on {cost.link}" for cost in self.backends) or "nothing"
         raise UserError(f"the profile of {self.model} has no cost of {backend} on {link}: it has {there}")
 
-    def write(self, folder: Path) -> tuple[Path, ...]:
-        """Write its files into an existing folder, each whole or not at all; their paths. Raises UserError."""
+    def write(self, folder: Path, beneath: Path | None = None) -> tuple[Path, ...]:
+        """Write its files into an existing folder, each whole or not at all; their paths. Raises UserError.
+
+        beneath: as of `files.write`.
+        """
+        tables = [(PROFILE, self._unit_rows()), (BACKENDS, self._backend_rows())]
+        tables += [(CODECS, self._codec_rows())] if self.codecs else []
         facts = {
             "model": self.model,
             "graph_digest": self.graph_digest,
@@ -194,16 +199,9 @@ class ModelProfile:
             "hosts": {role: dict(each) for role, each in self.hosts.items()},
         }
         try:
-            return (
-                _write_table(folder / PROFILE.file, PROFILE.columns, self._unit_rows()),
-                _write_table(folder / BACKENDS.file, BACKENDS.columns, self._backend_rows()),
-                *(
-                    [_write_table(folder / CODECS.file, CODECS.columns, self._codec_rows())]
-                    if self.codecs
-                    else []
-                ),
-                files.write(folder / FACTS, json.dumps(facts, indent=1) + "\n"),
-            )
+            texts = {table.file: _csv(table.columns, rows) for table, rows in tables}
+            texts[FACTS] = json.dumps(facts, indent=1) + "\n"
+            return tuple(files.write(folder / name, text, beneath=beneath) for name, text in texts.items())
         except OSError as error:
             raise UserError(f"cannot write the profile into {folder}: {error.strerror}") from None
 
@@ -251,10 +249,10 @@ class ModelProfile:
                 yield {**same, "point": str(point), **figures}
 
 
-def _write_table(path: Path, columns: Sequence[str], rows: Iterator[dict[str, Any]]) -> Path:
-    """Write rows as CSV with every digit: counts of operations have more than nine."""
+def _csv(columns: Sequence[str], rows: Iterator[dict[str, Any]]) -> str:
+    """Rows as CSV with every digit: counts of operations have more than nine."""
     table = spreadsheet(pd.DataFrame(list(rows), columns=list(columns)))
-    return files.write(path, table.to_csv(index=False, lineterminator="\n"))
+    return str(table.to_csv(index=False, lineterminator="\n"))
 
 
 def read(folder: Path) -> ModelProfile:

@@ -40,11 +40,13 @@ def append(path: Path, content: bytes, *, new: bool = False) -> None:
             os.close(file)
 
 
-def replace(path: Path, content: bytes, *, durable: bool = True) -> None:
-    """Write all of it in place of what was there, or nothing. durable: on disk when this returns. Raises StoreError."""
-    with written(path):
-        # The user may name the run's folder by a link; the file itself is none.
-        files.write(path.parent.resolve() / path.name, content, durable=durable)
+def replace(folder: Path, name: str, content: bytes, *, durable: bool = True) -> None:
+    """Write all of it in place of what was there beneath a run's folder, or nothing. Raises StoreError.
+
+    The user may name the folder by a link; beneath it there is none. durable: on disk when this returns.
+    """
+    with written(folder / name):
+        files.write(folder / name, content, durable=durable, beneath=folder)
 
 
 def draft(path: Path) -> Path:

@@ -207,7 +207,7 @@ class Job:
 
     def _kept_profiles(self, store: Store) -> dict[str, Path]:
         """By model, where the run's folder keeps its model profile."""
-        return {name: store.folder / "profiles" / stem for name, stem in file_stems(*self.facts).items()}
+        return {name: store.folder / PROFILES.name / stem for name, stem in file_stems(*self.facts).items()}
 
     def _profile(
         self, search: Searching, store: Store, bed: Testbed, workers: AnyWorkers, progress: Progress
@@ -220,8 +220,7 @@ class Job:
         profiles = self._model_profiles(store.folder.parent / PROFILES.name, bed, workers, progress)
         for name, folder in self._kept_profiles(store).items():
             with plain_files.written(folder):
-                folder.mkdir(parents=True, exist_ok=True)
-                profiles[name].write(folder)
+                profiles[name].write(folder, beneath=store.folder)
         search.learn(profiles)
         return {"profiling_s": round(self._now() - began, 3)}
 

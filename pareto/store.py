@@ -25,7 +25,7 @@ from analysis.escaping import no_formula
 from analysis.runs.manifest import FILE as MANIFEST
 from analysis.runs.manifest import read_json
 from analysis.schema import CELL, DEVICES, LINKS, REQUESTS, STAGES, STRUCK, TRIALS, Kind, Table, trial_name
-from pareto import plain_files
+from pareto import PROFILES, plain_files
 from pareto.cell import Cell
 from pareto.errors import in_plain_words
 from pareto.networks import ALONG
@@ -133,10 +133,11 @@ class Store:
     def _check(self) -> None:
         """Raises StoreError unless it is a run's folder, and every row is one."""
         read_manifest(self.folder)
-        for name in ("requests", "devices"):
-            path = self.folder / name
-            if path.is_symlink() or (path.exists() and not path.is_dir()):
-                raise StoreError(f"{path} is not a folder of a run's: a link, or a file")
+        for name in ("requests", "devices", PROFILES.name):
+            with plain_files.written(self.folder / name, "read"):
+                for inner, kind in files.listing(self.folder, name).items():
+                    if name == PROFILES.name and kind != "a folder":
+                        raise StoreError(f"{self.folder / name / inner} is {kind}, no folder")
         for name in _TABLES:
             self._read(name)
         self.done()
@@ -145,14 +146,15 @@ class Store:
 
     def _drop_drafts(self) -> None:
         """Remove the drafts of a process that was killed, or whose disk became read-only, while it wrote."""
-        whole = [self.folder / name for name in (MANIFEST, *_TABLES)]
+        folder = self.folder.resolve()
+        whole = [folder / name for name in (MANIFEST, *_TABLES)]
         with plain_files.written(self.folder):
             for draft in (
                 *map(plain_files.draft, whole),
-                *self.folder.glob(f"requests/*.parquet{plain_files.DRAFT}"),
-                *self.folder.glob(f"devices/*.parquet{plain_files.DRAFT}"),
+                *folder.glob(f"requests/*.parquet{plain_files.DRAFT}"),
+                *folder.glob(f"devices/*.parquet{plain_files.DRAFT}"),
             ):
-                draft.unlink(missing_ok=True)
+                files.remove(draft)
 
     def close(self) -> None:
         """Release the folder; remove it if it was made for a run that measured nothing."""
@@ -181,7 +183,7 @@ class Store:
         return read_manifest(self.folder)
 
     def write_manifest(self, manifest: Mapping[str, Any]) -> None:
-        plain_files.replace(self.folder / MANIFEST, (json.dumps(manifest, indent=2) + "\n").encode())
+        plain_files.replace(self.folder, MANIFEST, (json.dumps(manifest, indent=2) + "\n").encode())
 
     def rows(self) -> list[dict[str, str]]:
         return self._read("trials.csv")
@@ -226,7 +228,7 @@ class Store:
     def write_struck(self, rows: Iterable[Row]) -> None:
         """Write what a search has struck off, in place of what it had before."""
         lines = [STRUCK.columns, *(_line(row, STRUCK) for row in rows)]
-        plain_files.replace(self.folder / STRUCK.file, _csv(lines))
+        plain_files.replace(self.folder, STRUCK.file, _csv(lines))
 
     def write_requests(self, cell: Cell, number: int, phases: Mapping[str, Mapping[str, list[Any]]]) -> None:
         """Write every request of a trial, in order: requests/<cell>-r<round>.parquet."""
@@ -242,10 +244,8 @@ class Store:
 
     def write_content(self, table: Table, cell: Cell, number: int, content: bytes) -> None:
         """Write a trial's file of requests or devices, whose content is there already (`parquet_of`)."""
-        path = self.folder / table.file / f"{trial_name(cell.id, number)}.parquet"
-        with plain_files.written(path):
-            path.parent.mkdir(exist_ok=True)
-        plain_files.replace(path, content, durable=False)
+        name = f"{table.file}/{trial_name(cell.id, number)}.parquet"
+        plain_files.replace(self.folder, name, content, durable=False)
 
     def drop_failed(self) -> None:
         """Remove the rows of failed trials, which are done again: each cell has one row in each round."""
@@ -276,7 +276,7 @@ class Store:
         columns = _TABLES[name].columns
         if len(rows) < len(self._read(name)):
             lines = [columns, *([row[column] for column in columns] for row in rows)]
-            plain_files.replace(self.folder / name, _csv(lines))
+            plain_files.replace(self.folder, name, _csv(lines))
 
 
 def parquet_of(table: Table, parts: Mapping[str, Mapping[str, list[Any]]]) -> bytes:

@@ -249,9 +249,10 @@ def linked(name: str) -> Callable[[Path], None]:
 
     def write(path: Path) -> None:
         target = path.parent.parent.parent / "target"
-        its = path.with_name(name)
-        if its.is_dir():
-            shutil.rmtree(its)
+        its = path.parent / name
+        if its.suffix != ".csv":
+            shutil.rmtree(its, ignore_errors=True)
+            its.parent.mkdir(exist_ok=True)
             target.mkdir()
         else:
             target.write_bytes(its.read_bytes() + b"without a last line break")
@@ -279,11 +280,11 @@ DAMAGED: dict[str, Callable[[Path], None]] = {
     "trials are a link": linked("trials.csv"),
     "stages are a link": linked("stages.csv"),
     "links are a link": linked("link.csv"),
-    "requests are a link": linked("requests"),
+    **{f"{name} is a link": linked(name) for name in ("requests", "devices", "profiles", "profiles/net")},
     "the lock is a link": lambda path: path.with_name(".lock").symlink_to(path.parents[2] / "target"),
     "the lock is a folder": lambda path: path.with_name(".lock").mkdir(),
 }
-assert len(MALFORMED) + len(DAMAGED) > 75
+assert len(MALFORMED) + len(DAMAGED) > 78
 
 
 @pytest.fixture

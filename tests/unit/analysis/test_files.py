@@ -98,6 +98,25 @@ def test_a_file_comes_into_its_place_whole(tmp_path: Path, victim: Path) -> None
     assert sorted(os.listdir(tmp_path)) == ["out.csv", "victim"]  # noqa: PTH208
 
 
+def test_what_is_written_beneath_a_folder_goes_through_no_link(tmp_path: Path) -> None:
+    """The folders on the way are made, also where the user names the first one by a link."""
+    (victim := tmp_path / "victim").mkdir()
+    (tmp_path / "real").mkdir()
+    (run := tmp_path / "named").symlink_to("real")
+    files.write(run / "profiles" / "net" / "one.csv", "1", beneath=run)
+    assert (tmp_path / "real" / "profiles" / "net" / "one.csv").read_text() == "1"
+    (run / "net").symlink_to(victim)
+    (run / "profiles" / "other").symlink_to(victim)
+    for path in (
+        run / "net" / "one.csv",
+        run / "net" / "in" / "one.csv",
+        run / "profiles" / "other" / "one.csv",
+    ):
+        with pytest.raises(NoPlainFile, match=r"(net|other) is a link"):
+            files.write(path, "1", beneath=run)
+    assert not list(victim.iterdir())
+
+
 def test_a_folder_that_is_a_link_is_not_written_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
