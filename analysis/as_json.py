@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.advice.rivals import beside
+from analysis.escaping import spelled
 from analysis.points import CONDITION
 
 if TYPE_CHECKING:
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 
 def text(value: Mapping[str, Any]) -> str:
     """Return an object as JSON. What is not known, or has no limit, is null."""
-    return json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False)
+    made = json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False)
+    return spelled(made, lambda character: json.dumps(character)[1:-1])
 
 
 def plain(value: Any) -> Any:

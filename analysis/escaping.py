@@ -1,13 +1,15 @@
 """Text that somebody else may have written, as it is shown in a terminal, set by LaTeX or opened by a spreadsheet.
 
-HTML is escaped by the template of `analysis.page`; figures have no mathematics in their text
-(`analysis.figures.style`).
+HTML is escaped by the template of `analysis.page`, and then as for a terminal; figures have no mathematics in their
+text (`analysis.figures.style`).
 """
 
 from __future__ import annotations
 
 import re
+import sys
 import unicodedata
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -52,14 +54,24 @@ def terminal(text: str) -> str:
 
     Line breaks stay. Nothing that is left can colour, move, rename or answer for a terminal, nor fail to be encoded.
     """
-    if text.isprintable():
-        return text
-    return "".join(
-        character
-        if character == "\n" or unicodedata.category(character) not in _UNSEEN
-        else character.encode("unicode_escape").decode("ascii")
-        for character in text
+    return spelled(text, lambda character: character.encode("unicode_escape").decode("ascii"))
+
+
+def spelled(text: str, spell: Callable[[str], str]) -> str:
+    """Return the text with every character that is not shown as itself, but line breaks, as `spell` writes it."""
+    return re.sub(
+        r"[^ -~\n]",
+        lambda found: spell(found[0]) if unicodedata.category(found[0]) in _UNSEEN else found[0],
+        text,
     )
+
+
+def say(text: str, *, aside: bool = False) -> None:
+    """Print a text as `terminal` shows it: but for `pareto.console`, which escapes alike, nothing else prints.
+
+    aside: on standard error.
+    """
+    print(terminal(text), file=sys.stderr if aside else sys.stdout, flush=True)
 
 
 def short(text: str, most: int = 300) -> str:

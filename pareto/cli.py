@@ -13,7 +13,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from analysis.escaping import terminal
+from analysis.escaping import say, terminal
 from pareto import COMMAND, PROFILES, RESULTS, __version__, cli_fleet, cli_help, cli_hosts, cli_reports
 from pareto import options as declared
 from pareto.errors import UserError, in_plain_words
@@ -43,7 +43,7 @@ app = typer.Typer(
 @app.callback(invoke_without_command=True)
 def _options(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
     if version:
-        typer.echo(f"pareto {__version__}")
+        say(f"pareto {__version__}")
         raise typer.Exit
 
 
@@ -117,7 +117,7 @@ def run(
             raise UserError("--resume takes its settings from the run: leave the sweep file out")
         wanted = resumed_sweep(folder, options)
     where = f"on the {wanted.alone} alone" if wanted.alone else f"at {','.join(wanted.netems)}"
-    typer.echo(f"pareto: {','.join(wanted.models)} {where}")
+    say(f"pareto: {','.join(wanted.models)} {where}")
     from pareto.run import run as run_sweep
 
     raise typer.Exit(run_sweep(wanted, out, folder, dry_run=dry_run, began=BEGAN, figures=figures))
@@ -235,7 +235,7 @@ def netem_list() -> None:
 
     names = profile_files.names()
     for name in names:
-        typer.echo(f"{name:<{max(map(len, names))}}  {describe(profile_files.load(name))}")
+        say(f"{name:<{max(map(len, names))}}  {describe(profile_files.load(name))}")
 
 
 @netem_app.command("check", cls=cli_help.Command)
@@ -307,7 +307,7 @@ def transport(
     from pareto.bench import run
     from pareto.console import console
 
-    typer.echo(run.run(console(), wanted, out))
+    say(str(run.run(console(), wanted, out)))
 
 
 app.add_typer(cli_hosts.app, name="hosts", rich_help_panel=OF_HOSTS)
@@ -324,7 +324,7 @@ def completion(
     shell: Annotated[cli_help.Shell, typer.Argument(metavar="bash|zsh|fish", help="Your shell.")],
 ) -> None:
     """Print what makes your shell complete commands, options and names of networks with the Tab key."""
-    typer.echo(cli_help.script(shell))
+    say(cli_help.script(shell))
 
 
 @functools.cache
@@ -351,7 +351,7 @@ def main() -> int:
     except typer.TyperException as usage:
         return _complain(in_plain_words(getattr(usage, "format_message", usage.__str__)()))
     except (KeyboardInterrupt, typer.Abort):
-        print("interrupted", file=sys.stderr)
+        say("interrupted", aside=True)
         return 130
     except UserError as error:
         return _complain(str(error))
@@ -359,7 +359,7 @@ def main() -> int:
 
 
 def _complain(message: str) -> int:
-    print(f"error: {terminal(' '.join(message.split()))}", file=sys.stderr)
+    say(f"error: {' '.join(message.split())}", aside=True)
     return 2
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from analysis.escaping import terminal
+from analysis.escaping import say
 from pareto import cli_help
 from pareto.errors import UserError
 
@@ -29,7 +29,7 @@ def certificates(
     from pareto.fleet.certificates import write_certificates
 
     write_certificates(folder)
-    typer.echo(f"{folder}/: copy it to each machine of the fleet; whoever has it may run code on all of them")
+    say(f"{folder}/: copy it to each machine of the fleet; whoever has it may run code on all of them")
 
 
 @app.command(cls=cli_help.Command)
@@ -43,7 +43,7 @@ def scheduler(
 
     cluster.check_address("--listen", listen, certificates)
     cluster.require()
-    cluster.serve(listen, pems(certificates) if certificates is not None else {}, _say)
+    cluster.serve(listen, pems(certificates) if certificates is not None else {}, say)
 
 
 @app.command(cls=cli_help.Command)
@@ -71,9 +71,4 @@ def join(
     if not wanted.simulated:
         require_testbed(testbed)
     texts = pems(certificates) if certificates is not None else {}
-    member.join(scheduler, texts, testbed, member_name(testbed, this_host()), _say, stays=True)
-
-
-def _say(text: str) -> None:
-    """A line, at once also into a pipe."""
-    print(terminal(text), flush=True)
+    member.join(scheduler, texts, testbed, member_name(testbed, this_host()), say, stays=True)

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from analysis.escaping import terminal
+from analysis.escaping import say
 from pareto import COMMAND, cli_help
 from pareto.errors import UserError
 
@@ -44,7 +44,7 @@ def add(
 
     wanted = HostEntry(name, role, target, data_address, port=port, user=user, key=key, device=device)
     here = sys.stdin.isatty()
-    terminal = pairing.Terminal(_say, typer.confirm if here else None, _ask if here else None)
+    terminal = pairing.Terminal(say, typer.confirm if here else None, _ask if here else None)
     pairing.add(wanted, testbed, terminal, ssh_testbed.connect)
 
 
@@ -53,7 +53,7 @@ def list_(testbed: TestbedFile) -> None:
     """List the hosts of a testbed file, and whether they can be reached."""
     from pareto.hosts import inventory, setup, ssh_testbed
 
-    good = setup.list_hosts(inventory.all_hosts(testbed), ssh_testbed.connect, say=_say)
+    good = setup.list_hosts(inventory.all_hosts(testbed), ssh_testbed.connect, say=say)
     raise typer.Exit(0 if good else 2)
 
 
@@ -74,7 +74,7 @@ def setup(
     if engine not in ("", "onnx"):
         raise UserError(f"--engine {engine}: onnx alone needs packages of its own (docs/engines.md)")
     ask = _ask if sys.stdin.isatty() else None
-    good = setup.set_up(hosts, ssh_testbed.connect, say=_say, ask=ask, with_engines=engine != "")
+    good = setup.set_up(hosts, ssh_testbed.connect, say=say, ask=ask, with_engines=engine != "")
     raise typer.Exit(0 if good else 2)
 
 
@@ -121,14 +121,9 @@ def serve(
         threads=threads,
         rpc=rpc,
         allowed=allow or (),
-        say=_say,
+        say=say,
     )
     raise typer.Exit(code)
-
-
-def _say(text: str) -> None:
-    """A line from what hosts said."""
-    typer.echo(terminal(text))
 
 
 def _ask(prompt: str) -> str:

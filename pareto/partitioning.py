@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from analysis import as_json
+from analysis.escaping import say
 from pareto import prepare
 from pareto.errors import UserError
 from pareto.splits import fold_note
@@ -77,7 +78,7 @@ def _one(out: Console, recipe: Recipe, folder: Path, *, prove: bool, json: bool)
     about = headline(outline, running[-1])
     if json:
         words = [proof.word(each) for each in proofs]
-        print(as_json.text(as_object(outline, running, words)))
+        say(as_json.text(as_object(outline, running, words)))
         return proof.NO not in words
     out.print(about, markup=False)
     out.print(points_table(outline, running, [proof.word(each) for each in proofs]))

@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
+from analysis.escaping import say
 from analysis.prediction.forecast import Slack
 from analysis.prediction.network import Network
 from analysis.prediction.predicted import Case
@@ -67,7 +68,7 @@ def run(console: Console, sweep: Sweep, out: Path, *, json: bool = False) -> Non
     except OSError as error:
         raise StoreError(f"cannot write to {out}: {error.strerror} (choose another --out)") from None
     if json:
-        print(as_json.text({"cases": found}))
+        say(as_json.text({"cases": found}))
 
 
 def cases(sweep: Sweep, named: Networks) -> Iterator[Case]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from analysis.escaping import say
 from pareto.console import Doing, files
 from pareto.errors import UserError
 from pareto.link import units
@@ -105,7 +106,7 @@ def show(
                 f"cannot write {each.path}: {error.strerror} (choose another --export)"
             ) from None
     if json:
-        print(as_json.text(as_json.of_report(made, target)))
+        say(as_json.text(as_json.of_report(made, target)))
 
 
 def methods(console: Console, folders: Sequence[Path]) -> None:
@@ -173,7 +174,7 @@ def compare(
 
     comparison = between_runs.compare(first, second, objectives, where)
     if json:
-        print(as_json.text(as_json.of_comparison(comparison)))
+        say(as_json.text(as_json.of_comparison(comparison)))
     else:
         console.print(compare_table(comparison))
     folder = out / f"compare-{first.resolve().name}-{second.resolve().name}"
@@ -263,7 +264,7 @@ def advise(
         )
     notes += runs.notes
     if json:
-        print(as_json.text(as_json.of_advice(advised, sentence(advised), notes)))
+        say(as_json.text(as_json.of_advice(advised, sentence(advised), notes)))
         return
     console.print(advice_table(advised))
     for note in notes:
@@ -307,7 +308,7 @@ def advise_by_profile(
     rows = predicted(known, backends, case, Where.parse(where))
     said = [*sentences(rows, splits_of(known, number), number), *_worth(folders, known), *notes]
     if json:
-        print(as_json.text(as_json.of_forecast(rows, [advice(rows, best), *said])))
+        say(as_json.text(as_json.of_forecast(rows, [advice(rows, best), *said])))
         return
     console.print(advice(rows, best), style="bold", markup=False)
     console.print(predicted_table(rows))

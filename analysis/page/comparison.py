@@ -28,9 +28,7 @@ def write(comparison: Comparison, folder: Path) -> Path:
 
     Raises `files.NoPlainFile`, OSError.
     """
-    path = folder / FILE
-    files.refuse_link(path)
-    return files.write(path, html(comparison))
+    return files.write(files.claim(folder, FILE) / FILE, html(comparison))
 
 
 def html(comparison: Comparison) -> str:

@@ -16,6 +16,7 @@ from markupsafe import Markup
 
 from analysis import files
 from analysis.costs import payload_share
+from analysis.escaping import terminal
 from analysis.figures.drawing import testbeds
 from analysis.findings import Findings
 from analysis.fronts.quality import in_words
@@ -91,7 +92,8 @@ def html(findings: Findings) -> str:
 
 
 def rendered(template: str, **content: Any) -> str:
-    """Return a page from a template, with style, script and the policy that allows no others. All text is escaped."""
+    """Return a page from a template, with style, script and the policy that allows no others. All text is escaped, and
+    what would turn or hide it is shown as in a terminal."""
     style, script = _asset("page.css"), "\n".join(map(_asset, SCRIPTS))
     templates = Environment(
         loader=FileSystemLoader(ASSETS),
@@ -106,13 +108,14 @@ def rendered(template: str, **content: Any) -> str:
         "allow_nan": False,
     }
     templates.globals["zip"] = zip
-    return templates.get_template(template).render(
+    made = templates.get_template(template).render(
         policy=f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; img-src data:; "
         "base-uri 'none'; form-action 'none'",
         style=Markup(style),  # noqa: S704 - this project's own file
         script=Markup(script),  # noqa: S704 - this project's own files
         **content,
     )
+    return terminal(str(made))
 
 
 def _asset(name: str) -> str:

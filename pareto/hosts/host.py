@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from analysis.escaping import say
 from pareto.errors import UserError
 
 EDGE, SERVER = "edge", "server"
@@ -66,7 +66,7 @@ _VIRTUAL = ("docker", "br-", "veth", "virbr", "cni", "flannel", "lxcbr", "lxdbr"
 
 def to_stderr(line: str) -> None:
     """Say a line to the user, where stdout is for results."""
-    print(line, file=sys.stderr)
+    say(line, aside=True)
 
 
 @dataclass(frozen=True)

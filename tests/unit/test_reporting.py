@@ -149,7 +149,14 @@ def test_compare_writes_its_tables(tmp_path: Path, snapshot: SnapshotAssertion) 
     done = command("compare", run, run, "--out", str(tmp_path))
     assert (done.code, done.err) == (0, "")
     written = {path.name for path in (tmp_path / "compare-example-example").iterdir()}
-    assert written == {"compare.csv", "compare-fronts.csv", "compare.html"}
+    assert written == {"compare.csv", "compare-fronts.csv", "compare.html", ".made"}
+    for name in written - {".made"}:
+        (own := tmp_path / "compare-run-example" / name).parent.mkdir()
+        own.write_text("mine")
+        again = command("compare", str(few(tmp_path / name / "run")), run, "--out", str(tmp_path))
+        assert (again.code, own.read_text()) == (2, "mine")
+        assert name in again.err
+        shutil.rmtree(own.parent)
     (shared,) = [line for line in done.out.splitlines() if line.startswith("12 ")]
     assert shared == snapshot
 

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
+
 import pandas as pd
 import pytest
 
-from analysis.escaping import short, spreadsheet, terminal
+from analysis import as_json
+from analysis.escaping import say, short, spreadsheet, terminal
+from pareto.hosts.host import to_stderr
+
+OBEYED = "a\x1b[2J\x9b31m\u202eb\udcff"
 
 
 @pytest.mark.parametrize(
@@ -24,6 +30,20 @@ from analysis.escaping import short, spreadsheet, terminal
 def test_what_a_terminal_would_obey_is_shown(text: str, shown: str) -> None:
     assert terminal(text) == shown
     shown.encode()
+
+
+def test_what_is_printed_is_escaped(capfd: pytest.CaptureFixture[str]) -> None:
+    say(OBEYED)
+    to_stderr(OBEYED)
+    shown = "a\\x1b[2J\\x9b31m\\u202eb\\udcff\n"
+    assert capfd.readouterr() == (shown, shown)
+
+
+def test_json_of_it_is_printable_and_the_same() -> None:
+    made = as_json.text({"µ": OBEYED})
+    assert all(each.isprintable() or each == "\n" for each in made)
+    assert "µ" in made
+    assert json.loads(made) == {"µ": OBEYED}
 
 
 @pytest.mark.parametrize("first", ["=", "+", "-", "@", "\t", "\r", "\N{FULLWIDTH EQUALS SIGN}"])

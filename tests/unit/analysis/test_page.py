@@ -21,8 +21,10 @@ from syrupy.assertion import SnapshotAssertion
 
 from analysis import page
 from analysis.costs import overhead
+from analysis.escaping import terminal
 from analysis.findings import Findings
 from analysis.fronts.front import front
+from analysis.page import document
 from analysis.page import fronts as page_fronts
 from analysis.page.document import LONG, MOST_TRIALS
 from analysis.page.environment import environments
@@ -439,8 +441,11 @@ def test_every_word_in_a_head_is_explained(usual: Read) -> None:
 
 def test_unreadable_characters_do_no_harm(tmp_path: Path) -> None:
     rows = trials(rounds=1)
-    rows[0] |= {"status": "failed", "reason": "\x1b[31mred\x00 \ufffd  "}
-    read(findings(tmp_path, rows, notes=["\udc80"]), tmp_path)
+    rows[0] |= {"status": "failed", "reason": "\x1b[31mred\x00 \ufffd  \x9b\u202e"}
+    made = findings(tmp_path, rows, notes=["\udc80"])
+    read(made, tmp_path)
+    text = document.html(made)
+    assert "red" in text and terminal(text) == text
     assert load([write(tmp_path / "again", rows)]).pipe(front).shape[0] == 43
 
 
