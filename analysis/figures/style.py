@@ -109,9 +109,14 @@ def check_width(width: str) -> None:
 
 
 def styled(width: str = "page") -> AbstractContextManager[None]:
-    """Return a context with the settings for a figure of that width; the caller's own come back afterwards."""
+    """Return a context with the settings for a figure of that width; the caller's own come back afterwards.
+
+    They are matplotlib's defaults, then ours, then those of the user's style file.
+    """
     check_width(width)
-    return matplotlib.rc_context(_RC | (_COLUMN_RC if width == "column" else {}) | _of_user(chosen()))
+    ours = _RC | (_COLUMN_RC if width == "column" else {})
+    defaults = {name: value for name, value in matplotlib.rcParamsDefault.items() if name != "backend"}
+    return matplotlib.rc_context(defaults | ours | _of_user(chosen()))
 
 
 def check_look(wanted: Look) -> None:

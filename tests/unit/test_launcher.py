@@ -26,7 +26,7 @@ def shadows(tmp_path_factory: pytest.TempPathFactory) -> Path:
     names = {*sys.stdlib_module_names, *metadata.packages_distributions(), "pareto", "partitions", "analysis"}
     for name in names | {"sitecustomize", "usercustomize"}:
         (folder / f"{name}.py").write_text("open(__file__ + '.hit', 'w')\nraise SystemExit(__file__)\n")
-    (folder / "matplotlibrc").write_text("no such key: 1\n")
+    (folder / "matplotlibrc").write_bytes(b"text.usetex: true\n\xff")
     return folder
 
 

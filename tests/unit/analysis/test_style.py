@@ -54,6 +54,12 @@ def test_settings_of_the_caller_come_back() -> None:
     assert (matplotlib.rcParams["font.size"], matplotlib.rcParams["legend.frameon"]) == before
 
 
+def test_what_a_matplotlibrc_says_changes_no_figure() -> None:
+    wild = {"text.usetex": True, "font.size": 30, "axes.facecolor": "red", "pgf.preamble": r"\input{x}"}
+    with matplotlib.rc_context(wild), styled():
+        assert all(matplotlib.rcParams[name] != value for name, value in wild.items())
+
+
 def test_a_backend_looks_the_same_in_every_panel() -> None:
     both = rows(backend=["tcp", "rpc"], on_fronts_of="", on_backend_front=True)
     whole = {one.label: one for one in series(both)}
