@@ -39,11 +39,10 @@ def scheduler(
 ) -> None:
     """Run the scheduler that testbeds join and sweeps are measured at, until Ctrl-C."""
     from pareto.fleet import cluster
-    from pareto.fleet.certificates import pems
 
     cluster.check_address("--listen", listen, certificates)
     cluster.require()
-    cluster.serve(listen, pems(certificates) if certificates is not None else {}, say)
+    cluster.serve(listen, _pems(certificates), say)
 
 
 @app.command(cls=cli_help.Command)
@@ -55,7 +54,6 @@ def join(
     """Let the sweeps at a scheduler measure on a testbed of this machine's, until Ctrl-C."""
     from pareto.checked_sweep import make_sweep
     from pareto.fleet import cluster, member
-    from pareto.fleet.certificates import pems
     from pareto.fleet.testbeds import member_name, several, spelled_out, this_host
     from pareto.hosts.host import SERVED
     from pareto.hosts.testbed import require_testbed
@@ -70,5 +68,15 @@ def join(
     wanted = make_sweep({"model": "any", "testbed": testbed})
     if not wanted.simulated:
         require_testbed(testbed)
-    texts = pems(certificates) if certificates is not None else {}
+    texts = _pems(certificates)
     member.join(scheduler, texts, testbed, member_name(testbed, this_host()), say, stays=True)
+
+
+def _pems(folder: Path | None) -> dict[str, str]:
+    from pareto.fleet.certificates import KEY, pems
+    from pareto.plain_files import refuse_shared
+
+    if folder is None:
+        return {}
+    refuse_shared(folder / KEY, f"--certificates: {KEY}")
+    return pems(folder)

@@ -8,8 +8,10 @@ from __future__ import annotations
 import fcntl
 import os
 import platform
+import shlex
+import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from analysis import files
@@ -69,6 +71,14 @@ def content(path: Path, most_bytes: int) -> bytes:
     """Return the content of a plain file that is no larger. Raises StoreError."""
     with written(path, "read"):
         return files.read(path.parent, path.name, most_bytes=most_bytes)
+
+
+def refuse_shared(path: Path, named: str) -> None:
+    """Raise UserError for a secret that others than its owner can read. named: as the user names it."""
+    with suppress(OSError):  # what is missing is said by whoever reads it
+        state = path.stat().st_mode
+        if not stat.S_ISREG(state) or state & 0o077:
+            raise UserError(f"{named}: others than its owner can read it: chmod 600 {shlex.quote(str(path))}")
 
 
 def drop_torn_line(path: Path) -> None:

@@ -13,7 +13,6 @@ import os
 import re
 import secrets
 import socket
-import stat
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,7 +27,7 @@ from pareto.backends.sealed import Sealed, Tampered
 from pareto.errors import UserError
 from pareto.hosts.connection import Unreachable
 from pareto.messages import Count, Request
-from pareto.plain_files import StoreError, content
+from pareto.plain_files import StoreError, content, refuse_shared
 from pareto.validation import Bounds, Text
 
 PORT = 7410
@@ -124,13 +123,12 @@ def new_token(path: Path) -> bool:
 def token(path: Path) -> str:
     """The token in a file. Raises UserError, also where others than its owner may read it."""
     try:
-        state = path.stat()
+        path.stat()
     except OSError as error:
         raise UserError(
             f"--token-file {path}: {error.strerror}: copy the file there that serve has written"
         ) from None
-    if not stat.S_ISREG(state.st_mode) or state.st_mode & 0o077:
-        raise UserError(f"--token-file {path}: others than its owner can read it: chmod 600 {path}")
+    refuse_shared(path, f"--token-file {path}")
     try:
         text = content(path, 1000).decode(errors="replace").strip()
     except StoreError as error:

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pytest
 
 from pareto.hosts.local.rights import CAPABILITIES
 from tests import REPOSITORY
@@ -51,3 +57,23 @@ def test_the_image_brings_the_testbed_s_programs() -> None:
     """Nothing of the main job is left to be installed when it is started, perhaps without a network."""
     installed = next(rest for name, rest in instructions() if name == "RUN").split()
     assert {"openssh-server", "openssh-client", "util-linux", "mount"} <= set(installed)
+
+
+LEFT = ("lab.yaml", "lab/member-key.pem", "member-key.pem", "token", "net.pth", "units.json", "members.sh")
+"""What commands of the documents put into a clone."""
+
+
+def test_git_ignores_what_commands_put_into_a_clone(tmp_path: Path) -> None:
+    """By the file alone, in a clone of its own; and nothing that is kept is ignored."""
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    shutil.copy(REPOSITORY / ".gitignore", tmp_path)
+    kept = ("mkdocs.yml", "sweeps/paper.yaml", "netem_profiles/lte.yaml", "docs/images/one.png", "README.md")
+    argv = ["git", "check-ignore", *LEFT, *kept]
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == list(LEFT)
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_an_image_has_none_of_it(name: str) -> None:
+    patterns = (REPOSITORY / ".dockerignore").read_text().split()
+    assert any(fnmatch(name, each) or fnmatch(f"/{name}", each.removeprefix("**")) for each in patterns)
