@@ -109,11 +109,10 @@ IFS=: read -ra absolute <<<"${PYTHONPATH:-}"
 PYTHONPATH=$root
 for each in "${absolute[@]:-}"; do [[ $each != /* ]] || PYTHONPATH+=:$each; done
 export PYTHONPATH PYTHONSAFEPATH=1
-launcher=$root/pareto/launcher.py
 # Before anything is installed: whether the command can run here at all, and what it needs beside .venv.
 if ! has_venv || ! has_sshd; then
     if has_venv; then python=$venv/bin/python; else find_python; fi
-    missing=$("$python" -S -B "$launcher" pareto.needs "$@") || exit 2
+    missing=$("$python" -S -B "$root/pareto/launcher.py" pareto.needs "$@") || exit 2
     [ -z "$missing" ] || apt_install "$missing" "no sshd on this machine"
 fi
 has_venv || make_venv
@@ -173,4 +172,4 @@ if [ "${1:-}" = site ]; then
     echo "$root/build/site/index.html"
     exit
 fi
-exec "$venv/bin/python" "$launcher" pareto "$@"
+exec "$venv/bin/python" "$root/pareto/launcher.py" pareto "$@"

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -110,20 +110,20 @@ def make(folder: Path) -> Path:
     return folder
 
 
-def write(path: Path, content: bytes | str, *, durable: bool = False, beneath: Path | None = None) -> Path:
+def write(path: Path, content: bytes | str, *, durable: bool = False, under: Path | None = None) -> Path:
     """Write a file into an existing folder, in place of one of that name, and return its path.
 
     It is written beside its place and renamed, so that nobody reads half of it. Neither the folder nor the file may be
     a link: raises `NoPlainFile` then; OSError. Text becomes UTF-8; what has no place there becomes a question mark.
-    durable: the content is on disk when this returns. beneath: a folder that the user may name by a link; those from
+    durable: the content is on disk when this returns. under: a folder that the user may name by a link; those from
     there to the file are made, and none of them may be one.
     """
     if isinstance(content, str):
         content = content.encode("utf-8", errors="replace")
     refuse_link(path)
     draft = path.with_name(path.name + DRAFT)
-    below = () if beneath is None else path.parent.relative_to(beneath).parts
-    with _itself(path.parent) if beneath is None else _beneath(beneath, *below, make=True) as at:
+    below = () if under is None else path.parent.relative_to(under).parts
+    with _itself(path.parent) if under is None else _beneath(under, *below, make=True) as at:
         with suppress(FileNotFoundError):
             os.unlink(draft.name, dir_fd=at)  # of a process that was killed
         try:
@@ -162,13 +162,15 @@ def made(folder: Path) -> set[str]:
         return set()
 
 
-def refuse_foreign(path: Path, name: str, known: set[str]) -> None:
-    """Raise `NoPlainFile` for a file that is about to be replaced, and that its folder's list, `known`, lacks."""
-    refuse_link(path, there := kind(path))
-    if there and name not in known:
-        raise NoPlainFile(
-            f"{path} is there, and this program did not write it: move it away, or write elsewhere (--out)"
-        )
+def refuse_foreign(folder: Path, names: Iterable[str]) -> None:
+    """Raise `NoPlainFile` if one of these files is in a folder, and its list lacks it: it is not to be replaced."""
+    known = made(folder)
+    for name in names:
+        refuse_link(path := folder / name, there := kind(path))
+        if there and name not in known:
+            raise NoPlainFile(
+                f"{path} is there, and this program did not write it: move it away, or write elsewhere (--out)"
+            )
 
 
 def claim(folder: Path, *names: str) -> Path:
@@ -176,10 +178,8 @@ def claim(folder: Path, *names: str) -> Path:
 
     Raises `NoPlainFile` for a link, and for a file that is there and that its list lacks; OSError.
     """
-    known = made(make(folder))
-    for name in names:
-        refuse_foreign(folder / name, name, known)
-    write(folder / MADE, "".join(f"{name}\n" for name in sorted(known.union(names))))
+    refuse_foreign(make(folder), names)
+    write(folder / MADE, "".join(f"{name}\n" for name in sorted(made(folder).union(names))))
     return folder
 
 
@@ -199,10 +199,7 @@ def _itself(folder: Path) -> Iterator[int]:
 
 @contextmanager
 def _beneath(folder: Path, *names: str, make: bool = False) -> Iterator[int]:
-    """Open the folder that is reached by these names, none of them a link. Raises `NoPlainFile`, OSError.
-
-    make: those that are not there are made.
-    """
+    """Open, or make, the folder that these names lead to, none of them a link. Raises `NoPlainFile`, OSError."""
     at, path = os.open(folder, _FOLDER), folder
     try:
         for name in names:

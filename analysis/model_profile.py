@@ -181,11 +181,8 @@ class ModelProfile:
         there = ", ".join(f"{cost.backend} on {cost.link}" for cost in self.backends) or "nothing"
         raise UserError(f"the profile of {self.model} has no cost of {backend} on {link}: it has {there}")
 
-    def write(self, folder: Path, beneath: Path | None = None) -> tuple[Path, ...]:
-        """Write its files into an existing folder, each whole or not at all; their paths. Raises UserError.
-
-        beneath: as of `files.write`.
-        """
+    def write(self, folder: Path, under: Path | None = None) -> tuple[Path, ...]:
+        """Write its files, each whole or not at all; their paths. under: as of `files.write`. Raises UserError."""
         tables = [(PROFILE, self._unit_rows()), (BACKENDS, self._backend_rows())]
         tables += [(CODECS, self._codec_rows())] if self.codecs else []
         facts = {
@@ -201,7 +198,7 @@ class ModelProfile:
         try:
             texts = {table.file: _csv(table.columns, rows) for table, rows in tables}
             texts[FACTS] = json.dumps(facts, indent=1) + "\n"
-            return tuple(files.write(folder / name, text, beneath=beneath) for name, text in texts.items())
+            return tuple(files.write(folder / name, text, under=under) for name, text in texts.items())
         except OSError as error:
             raise UserError(f"cannot write the profile into {folder}: {error.strerror}") from None
 

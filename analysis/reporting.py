@@ -70,7 +70,7 @@ def report(
     each = options.figures != "none" and _each(findings, options)
     folder = out / "figures"
     tex = _latex(findings, folder, options.widths, options.look.columns) if each else {}
-    _refuse_foreign(out, tex)
+    files.refuse_foreign(out, _names(out, tex))
     _clear(out)
     _write_made(out, [*(out / name for name in (*TABLES, PAGE, TEXT)), *tex])
     for file, frame in TABLES.items():
@@ -79,9 +79,7 @@ def report(
             findings.files.append(files.write_table(out / file, table))
     findings.files.append(page.write(findings, out / PAGE))
     findings.files.append(files.write(out / TEXT, markdown.written(findings)))
-    if tex:
-        files.make(folder)
-    findings.files += [files.write(path, text) for path, text in tex.items()]
+    findings.files += [files.write(path, text, under=out) for path, text in tex.items()]
     _write_made(out, findings.files)
     if before_figures is not None:
         before_figures(findings)
@@ -93,7 +91,7 @@ def report(
         step(f"drawing {len(waiting)} figures")
         with drawn_as(options.look):
             expected = [path for drawing in waiting for path in drawing.paths(folder, options.widths)]
-            _refuse_foreign(out, expected)
+            files.refuse_foreign(out, _names(out, expected))
             _write_made(out, [*findings.files, *expected])
             findings.files += save_all(waiting, folder, options.widths)
     return findings
@@ -129,8 +127,11 @@ def _latex(
 
 def _write_made(out: Path, made: Sequence[Path]) -> None:
     others = {name for name in files.made(out) if not is_ours(name)}
-    names = sorted(others.union(str(path.relative_to(out)) for path in made))
-    files.write(out / files.MADE, "".join(f"{name}\n" for name in names))
+    files.write(out / files.MADE, "".join(f"{name}\n" for name in sorted(others.union(_names(out, made)))))
+
+
+def _names(out: Path, paths: Iterable[Path]) -> list[str]:
+    return [str(path.relative_to(out)) for path in paths]
 
 
 def is_ours(name: str) -> bool:
@@ -139,9 +140,7 @@ def is_ours(name: str) -> bool:
 
 
 def _refuse_links(out: Path) -> None:
-    """Raise `files.NoPlainFile` before anything is written, if a link, FIFO or folder is among what may be, or a table
-    or page that no report wrote.
-    """
+    """Raise `files.NoPlainFile` before anything is written: for a link, and for a table that no report wrote."""
     for where, prefix in ((out, ""), (out / "figures", "figures/")):
         if (there := files.kind(where)) not in ("", "a folder"):
             raise files.NoPlainFile(
@@ -150,13 +149,7 @@ def _refuse_links(out: Path) -> None:
         for name, held in files.listing(where).items():
             if name == files.MADE or is_ours(prefix + name):
                 files.refuse_link(where / name, held)
-    _refuse_foreign(out, [out / name for name in (*TABLES, PAGE, TEXT)])
-
-
-def _refuse_foreign(out: Path, paths: Iterable[Path]) -> None:
-    known = files.made(out)
-    for path in paths:
-        files.refuse_foreign(path, str(path.relative_to(out)), known)
+    files.refuse_foreign(out, (*TABLES, PAGE, TEXT))
 
 
 def _clear(out: Path) -> None:

@@ -46,6 +46,9 @@ def main() -> int:
     # The analysis multiplies many small matrices: beside other programs, threads of BLAS wait for each other for most
     # of the time, and with the machine to themselves they win nothing. torch has threads of its own.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    # matplotlib reads a file of this name in the current folder when it is imported, whatever that is.
+    exists = os.path.exists
+    os.path.exists = lambda path: path != "matplotlibrc" and exists(path)
     return guarded(_command)
 
 

@@ -14,7 +14,6 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from analysis.escaping import say, terminal
-from analysis.figures.defaults import Defaults
 from pareto import COMMAND, PROFILES, RESULTS, __version__, cli_fleet, cli_help, cli_hosts, cli_reports
 from pareto import options as declared
 from pareto.errors import UserError, in_plain_words
@@ -340,8 +339,6 @@ def main() -> int:
     signal.signal(signal.SIGHUP, _interrupt)
     if logging.lastResort:
         logging.lastResort.setFormatter(_Warning())
-    if "matplotlib" not in sys.modules:
-        sys.meta_path.insert(0, Defaults())
     if cli_help.COMPLETE in os.environ:
         cli_help.complete(commands())
     arguments = sys.argv[1:]

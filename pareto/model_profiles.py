@@ -226,7 +226,7 @@ def _kept(
 def _write(kept: Kept) -> None:
     with written(kept.folder):
         kept.folder.parent.mkdir(parents=True, exist_ok=True)
-    kept.profile.write(kept.folder, beneath=kept.folder.parent)
+    kept.profile.write(kept.folder, under=kept.folder.parent)
 
 
 def _simulated(sweep: Sweep, folder: Path) -> dict[str, Kept]:

@@ -48,7 +48,7 @@ def replace(folder: Path, name: str, content: bytes, *, durable: bool = True) ->
     The user may name the folder by a link; beneath it there is none. durable: on disk when this returns.
     """
     with written(folder / name):
-        files.write(folder / name, content, durable=durable, beneath=folder)
+        files.write(folder / name, content, durable=durable, under=folder)
 
 
 def draft(path: Path) -> Path:

@@ -220,7 +220,7 @@ class Job:
         profiles = self._model_profiles(store.folder.parent / PROFILES.name, bed, workers, progress)
         for name, folder in self._kept_profiles(store).items():
             with plain_files.written(folder):
-                profiles[name].write(folder, beneath=store.folder)
+                profiles[name].write(folder, under=store.folder)
         search.learn(profiles)
         return {"profiling_s": round(self._now() - began, 3)}
 

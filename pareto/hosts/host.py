@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from analysis.escaping import say
 from pareto.errors import UserError
@@ -64,9 +65,8 @@ def is_virtual(interface: str) -> bool:
 _VIRTUAL = ("docker", "br-", "veth", "virbr", "cni", "flannel", "lxcbr", "lxdbr", "podman", "ifb", "dummy")
 
 
-def to_stderr(line: str) -> None:
-    """Say a line to the user, where stdout is for results."""
-    say(line, aside=True)
+to_stderr = partial(say, aside=True)
+"""Says a line to the user, where stdout is for results."""
 
 
 @dataclass(frozen=True)

@@ -118,21 +118,16 @@ def _state(site: ReachedHost) -> dict[str, str]:
     return dict(line.split("=", 1) for line in outcome.out.split())
 
 
-_OWN = """
-[ ! -e @VENV@ ] && [ ! -L @VENV@ ] || { [ ! -L @VENV@ ] && { [ -e @VENV@.made ] || [ -e @VENV@/.index ]; }; } ||
-    rmdir @VENV@ 2>/dev/null
-"""
-"""Succeeds where there is no environment, or one that is noted, before it is made, as one of this program's."""
-
-
 def _install(site: ReachedHost) -> None:
-    if site.connection.run(_OWN.replace("@VENV@", shlex.quote(site.venv))).status != 0:
+    venv = shlex.quote(site.venv)
+    # It is noted as this program's before it is made.
+    ours = f"[ -e {venv}.made ] || [ -e {venv}/.index ] || [ ! -e {venv} ] || rmdir {venv} 2>/dev/null"
+    if site.connection.run(f"[ ! -L {venv} ] && {{ {ours}; }}").status != 0:
         raise UserError(
             f"{site.venv} is there, and hosts setup did not make it: name another folder: in the testbed file"
         )
     if not _state(site).get("sound"):
         python = _find_python(site.connection)
-        venv = shlex.quote(site.venv)
         site.say(f"making {site.venv}")
         site.run(f"mkdir -p {shlex.quote(site.folder)} && : > {venv}.made && rm -f {venv}/.requirements")
         outcome = _watched(site, [python, "-Im", "venv", "--clear", site.venv], _Progress(site, "making it"))

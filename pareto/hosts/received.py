@@ -26,9 +26,8 @@ NO_CODE = (
     "a model or codec of your own is code, and serve runs only what it was started with: --allow FILE, with the very "
     "same file"
 )
-_LOCK = ".lock"
 _OURS = re.compile(
-    rf"inductor a folder|(\{_LOCK}|pareto\.worker[.a-z]*\.log|[0-9a-f]{{16}}\.part|{FILE_NAME.pattern}) a file"
+    rf"inductor a folder|(\.lock|pareto\.worker[.a-z]*\.log|[0-9a-f]{{16}}\.part|{FILE_NAME.pattern}) a file"
 )
 """All that `serve` and its programs have in their folder, and of which kind it is."""
 _BLOCK_BYTES = 1 << 18
@@ -44,15 +43,15 @@ class Files:
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             there = files.listing(folder)
-            is_ours = {
-                name: _OURS.fullmatch(f"{name} {kind}") and _LOCK in there for name, kind in there.items()
+            ours = {
+                name for name, kind in there.items() if ".lock" in there and _OURS.fullmatch(f"{name} {kind}")
             }
-            if foreign := [name for name in there if not is_ours[name]]:
+            if foreign := sorted(there.keys() - ours):
                 raise UserError(
                     f"--folder {folder}: serve removes files there, and {short(foreign[0])} is not "
                     "its own: name an empty folder"
                 )
-            self._lock = os.fdopen(files.descriptor(folder / _LOCK, os.O_WRONLY | os.O_CREAT), "w")
+            self._lock = os.fdopen(files.descriptor(folder / ".lock", os.O_WRONLY | os.O_CREAT), "w")
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             for left in [*folder.glob("*.part"), *folder.glob("*.py")]:
                 left.unlink()

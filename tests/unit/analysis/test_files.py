@@ -103,7 +103,7 @@ def test_what_is_written_beneath_a_folder_goes_through_no_link(tmp_path: Path) -
     (victim := tmp_path / "victim").mkdir()
     (tmp_path / "real").mkdir()
     (run := tmp_path / "named").symlink_to("real")
-    files.write(run / "profiles" / "net" / "one.csv", "1", beneath=run)
+    files.write(run / "profiles" / "net" / "one.csv", "1", under=run)
     assert (tmp_path / "real" / "profiles" / "net" / "one.csv").read_text() == "1"
     (run / "net").symlink_to(victim)
     (run / "profiles" / "other").symlink_to(victim)
@@ -113,7 +113,7 @@ def test_what_is_written_beneath_a_folder_goes_through_no_link(tmp_path: Path) -
         run / "profiles" / "other" / "one.csv",
     ):
         with pytest.raises(NoPlainFile, match=r"(net|other) is a link"):
-            files.write(path, "1", beneath=run)
+            files.write(path, "1", under=run)
     assert not list(victim.iterdir())
 
 
