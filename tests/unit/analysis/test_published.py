@@ -94,7 +94,12 @@ def test_a_run_beside_a_paper(tmp_path: Path, snapshot: SnapshotAssertion) -> No
     lines = [line.rstrip() for line in done.out.replace(str(REPOSITORY), "HERE").splitlines()]
     assert "\n".join(line for line in lines if str(tmp_path) not in line) == snapshot
     (folder,) = tmp_path.iterdir()
-    assert {path.name for path in folder.iterdir()} == {"conclusions.csv", "fronts.csv", "figures.csv"}
+    assert {path.name for path in folder.iterdir()} == {
+        ".made",
+        "conclusions.csv",
+        "fronts.csv",
+        "figures.csv",
+    }
 
 
 def test_a_simulated_run_says_so(tmp_path: Path) -> None:
