@@ -12,15 +12,17 @@ import secrets
 import socket
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
 
+from analysis.escaping import short
 from pareto.console import duration
 from pareto.host_messages import GetCarrierLosses, GetLease, Holder, TakeLease
 from pareto.hosts.connection import FAULTS
 from pareto.hosts.host import TestbedError
 from pareto.hosts.session import Heartbeat, Session, SessionError, SessionLost
 from pareto.hosts.testbed import Remote
+from pareto.jsonlines import Refused
 from pareto.worker.lease import HOST, Queue
 
 POLL_S = 1.0
@@ -143,16 +145,22 @@ def hold_cores(cores: Sequence[int], wait_s: float, say: Say) -> Callable[[], No
     with ExitStack() as undo:
         deadline, key = time.monotonic() + wait_s, secrets.token_hex(8)
         busy: dict[str, list[int]] = {}
+        unknown: dict[int, str] = {}
         for core in sorted(cores):
             try:
                 queue = Queue(f"{HOST}-core-{core}")
-            except OSError as error:
-                raise TestbedError(f"core {core} cannot be held for one run: {error}") from None
-            undo.callback(queue.close)
-            if words := waited("", queue.ahead, key, deadline, say):
+                undo.callback(queue.close)
+                words = waited("", queue.ahead, key, deadline, say)
+            except Refused as fault:
+                unknown[core] = str(fault)
+                continue
+            if words:
                 busy.setdefault(words, []).append(core)
+        if unknown:
+            which, why = _numbered(unknown), next(iter(unknown.values()))
+            say(f"attention: whether others measure on {which} of this machine is not known: {why}")
         for words, numbers in busy.items():
-            which = f"core{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
+            which = _numbered(numbers)
             if wait_s:
                 raise TestbedError(f"{which} of this machine: {words}; wait longer with {_WAIT}")
             say(
@@ -160,6 +168,10 @@ def hold_cores(cores: Sequence[int], wait_s: float, say: Say) -> Callable[[], No
                 f"count; {_WAIT} waits for it"
             )
         return undo.pop_all().close
+
+
+def _numbered(cores: Collection[int]) -> str:
+    return f"core{'s' if len(cores) > 1 else ''} {', '.join(map(str, cores))}"
 
 
 def waited(what: str, ahead: Ahead, key: str, deadline: float, say: Say) -> str:
@@ -179,7 +191,8 @@ def in_words(ahead: Sequence[Holder]) -> str:
     """Who measures on a host, and how many wait for it."""
     first, *others = ahead
     waiting = f"; {len(others)} more wait{'s' if len(others) == 1 else ''}" if others else ""
-    return f"{first.who} measures there, from {first.origin}, for {duration(first.since_s)} ({first.run}){waiting}"
+    who, origin, run = short(first.who), short(first.origin), short(first.run)
+    return f"{who} measures there, from {origin}, for {duration(first.since_s)} ({run}){waiting}"
 
 
 def _user() -> str:
