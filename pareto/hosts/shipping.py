@@ -89,26 +89,40 @@ def send(
     sent: is called with the bytes of each block of content that was taken, so that somebody can watch. What is taken
     may still be on its way: some megabytes at most, in the buffers of both ends.
     """
-    key = hashlib.sha256("\n".join(parcel.name for parcel in parcels).encode()).hexdigest()[:16]
-    at, part = shlex.quote(folder), shlex.quote(f"{folder}/{key}.part")
+    at = shlex.quote(folder)
     # A connection that is lost looks like the end of the input over there, and tar takes an archive that ends between
     # two of its files for a whole one: so the last file says that it is the last.
     nbytes = sum(parcel.size for parcel in parcels)
-    free = f"df -Pk {part} | {{ read -r head; read -r disk all used free rest; echo $free; }}"
+    free = f"df -Pk {_PART} | {{ read -r head; read -r disk all used free rest; echo $free; }}"
     too_little = (
         f'words="$((free * 1024 / 1000000)) MB are free for "{at}", and {nbytes / 1e6:.0f} MB are to come"'
     )
     room = f'free=$({free}) && {{ ! [ "$free" -lt {nbytes >> 10} ] || {{ {too_little}; false; }}; }}'
-    unpack = f"mkdir -p {at} && rm -rf {part} && mkdir {part} && {room} && words=$(tar -xmf - -C {part} 2>&1)"
-    whole = f"{{ rm {part}/{_LAST} 2>/dev/null || {{ words='it did not arrive whole'; false; }}; }}"
+    unpack = f"mkdir -p {at} && {_new_part(at)} && {room} && words=$(tar -xmf - -C {_PART} 2>&1)"
+    whole = f"{{ rm {_PART}/{_LAST} 2>/dev/null || {{ words='it did not arrive whole'; false; }}; }}"
     # Power that goes would leave a name without its content, if the content were not on disk first.
-    keep = f"sync && mv -f {part}/* {at} && rmdir {part}"
+    keep = f"sync && mv -f {_PART}/* {at} && rmdir {_PART}"
     # tar's first line is why, its last that it failed.
-    failed = f'{{ [ -z "$words" ] || echo "$words" | head -n 1 >&2; rm -rf {part}; exit 1; }}'
+    failed = f'{{ [ -z "$words" ] || echo "$words" | head -n 1 >&2; rm -rf {_PART}; exit 1; }}'
     with io.BufferedReader(_Archive(parcels, sent), _BLOCK_BYTES) as archive:
         _checked(
             connection, f"{unpack} && {whole} && {keep} || {failed}", archive, nbytes / SLOWEST_DISK_BYTES_S
         )
+
+
+_PART = '"$part"'
+
+
+def _new_part(at: str) -> str:
+    """A shell's command that makes a folder of its own for what comes, `_PART`, and removes those that others left.
+
+    Several drivers may send the same at once, and hosts may share a disk: a folder is named for its host and its shell,
+    and is left over where that has ended.
+    """
+    left = (
+        f'for part in {at}/"$(uname -n)".*.part; do pid=${{part%.part}}; kill -0 "${{pid##*.}}" 2>/dev/null'
+    )
+    return f'{{ {left} || rm -rf "$part"; done; part={at}/"$(uname -n)".$$.part; rm -rf "$part" && mkdir "$part"; }}'
 
 
 class _Archive(io.RawIOBase):
@@ -168,9 +182,12 @@ def ship_code(connection: Connection, folder: str) -> str:
     if connection.run(f"test -d {shlex.quote(place)}").status != 0:
         # As a file first: tar takes an archive that ends between two of its files for a whole one.
         tar = shlex.quote(ship(connection, folder, archive, f"{name}.tar"))
-        part = shlex.quote(place + ".part")
-        unpack = f"mkdir -p {part} && tar -xf {tar} -C {part} && sync && mv {part} {shlex.quote(place)}"
-        _checked(connection, f"{unpack} && rm {tar} || {{ rm -rf {part} {tar}; exit 1; }}")
+        at, there = shlex.quote(folder), f"test -d {shlex.quote(place)}"
+        unpack = f"{_new_part(at)} && tar -xf {tar} -C {_PART} && sync"
+        # Another driver may be first at any moment, and has then removed the archive: a folder that is moved onto one
+        # that is there lands in it.
+        keep = f"{{ {there} || mv {_PART} {shlex.quote(place)}; }}"
+        _checked(connection, f"{unpack} && {keep}; rm -rf {tar} {_PART} {shlex.quote(place)}/*.part; {there}")
     return place
 
 

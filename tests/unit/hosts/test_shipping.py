@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import io
+import os
 import shlex
 import shutil
 import sys
 import tarfile
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any
 
@@ -153,6 +156,46 @@ def test_what_is_left_of_another_try_does_not_matter(folder: Path) -> None:
     shipping.ship(ThisMachine(), str(folder), DATA, "d1ge57")
     assert [path.name for path in folder.iterdir()] == ["d1ge57"]
     assert (folder / "d1ge57").read_bytes() == DATA
+
+
+def test_drivers_that_send_the_same_to_a_fresh_host_at_once_all_find_it_there(folder: Path) -> None:
+    start = threading.Barrier(4)
+
+    def driver(_: int) -> tuple[str, str]:
+        start.wait()
+        code = shipping.ship_code(ThisMachine(), str(folder))
+        return code, shipping.ship(ThisMachine(), str(folder), DATA, "d1ge57")
+
+    with ThreadPoolExecutor(4) as threads:
+        ((code, data),) = set(threads.map(driver, range(4)))
+    assert {str(path) for path in folder.iterdir()} == {code, data}
+    assert sorted(path.name for path in Path(code).iterdir()) == ["pareto", "partitions"]
+    assert Path(data).read_bytes() == DATA
+
+
+def test_whoever_is_second_with_the_code_takes_what_is_there(folder: Path) -> None:
+    class Overtaken(ThisMachine):
+        """Another driver has its code there, and removes the archive, between any two commands of this one."""
+
+        def run(self, command: str, *arguments: Any, **named: Any) -> Outcome:
+            if command.startswith("test -d"):
+                return Outcome(1, "", "")
+            if " -xf " in command:
+                shipping.ship_code(ThisMachine(), str(folder))
+                for archive in folder.glob("*.tar"):
+                    archive.unlink()
+            return super().run(command, *arguments, **named)
+
+    code = shipping.ship_code(Overtaken(), str(folder))
+    assert [str(path) for path in folder.iterdir()] == [code]
+    assert sorted(path.name for path in Path(code).iterdir()) == ["pareto", "partitions"]
+
+
+def test_what_another_driver_sends_right_now_stays(folder: Path) -> None:
+    theirs = folder / f"{os.uname().nodename}.{os.getpid()}.part"
+    theirs.mkdir(parents=True)
+    shipping.ship(ThisMachine(), str(folder), DATA, "d1ge57")
+    assert {path.name for path in folder.iterdir()} == {"d1ge57", theirs.name}
 
 
 def test_the_code_goes_over_once_and_runs_there(folder: Path) -> None:
