@@ -38,6 +38,8 @@ KEEPALIVE_S = 5
 SILENCE_S = 20.0
 """A peer that acknowledges nothing for so long is gone: its power was cut, or a cable pulled. Behind a
 jump host or a ProxyCommand, twice as long."""
+FROM_STDIN = """exec sh -c 'IFS= read -r script; eval "$script"'"""
+"""What is asked of the user's own shell, be it csh or fish, which may not understand what is written for `sh`."""
 _BLOCK_BYTES = 1 << 18
 
 _Stream = TypeVar("_Stream", socket.socket, paramiko.Channel)
@@ -80,8 +82,9 @@ class SshConnection(Connection):
             late = threading.Timer(timeout_s, channel.close)
             late.start()
             try:
-                # The user's own shell may not understand what is written for `sh`.
-                channel.exec_command(f"exec sh -c {shlex.quote(command)}")
+                channel.exec_command(FROM_STDIN)
+                with contextlib.suppress(OSError):  # a shell that is none has ended: its status is to be said
+                    channel.sendall(first_line(command))
             finally:
                 late.cancel()
         except (OSError, EOFError, paramiko.SSHException) as error:
@@ -91,6 +94,13 @@ class SshConnection(Connection):
 
     def _killed(self) -> Unreachable:
         return Unreachable(f"{self}: {self._transport.loss() or 'a command was killed there'}")
+
+
+def first_line(command: str) -> bytes:
+    """The line of input by which `FROM_STDIN` gets a command; all that follows is the command's own input."""
+    # `read` takes no byte more than the line, as `sh -s` may.
+    escaped = command.replace("\\", r"\\").replace("\n", r"\n")
+    return f'eval "$(printf %b {shlex.quote(escaped)})"\n'.encode()
 
 
 class _RemoteCommand:

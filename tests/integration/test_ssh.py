@@ -19,7 +19,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from pareto.hosts import ssh
-from pareto.hosts.connection import Unreachable
+from pareto.hosts.connection import Outcome, Unreachable
 from pareto.hosts.keys import Keyring, load
 from pareto.hosts.login import Login, resolve
 from pareto.hosts.session import Session, SessionLost
@@ -139,15 +139,19 @@ def test_a_pinned_host_key_and_a_key_of_ones_own(lab: Lab, snapshot: SnapshotAss
     assert stable(lab, words) == snapshot
 
 
-def test_a_user_whose_shell_is_not_sh(lab: Lab, keyring: Keyring) -> None:
-    lab.host("pi").run(
-        "printf '#!/bin/sh\\nexec /bin/sh \"$@\"\\n' > /etc/odd && chmod 755 /etc/odd && usermod -s /etc/odd pi"
-    )
+@pytest.mark.parametrize("shell", ["/etc/odd", "/bin/tcsh", "/usr/bin/fish"])
+def test_a_user_whose_shell_is_not_sh(lab: Lab, keyring: Keyring, shell: str) -> None:
+    pi = lab.host("pi")
+    pi.run("printf '#!/bin/sh\\nexec /bin/sh \"$@\"\\n' > /etc/odd && chmod 755 /etc/odd")
+    if "yes" not in pi.run(f"test ! -x {shell} || echo yes"):
+        pytest.skip(f"there is no {shell} here")
+    pi.run(f"usermod -s {shell} pi")
     try:
         with closing(ssh.SshConnection(resolve("edge", "pi"), keyring)) as connection:
-            assert connection.run('echo "it\'s"; pwd').out == "it's\n/home/pi\n"
+            assert connection.run('echo "it\'s";\npwd').out == "it's\n/home/pi\n"
+            assert connection.run("cat; exit 3", io.BytesIO(b"input")) == Outcome(3, "input", "")
     finally:
-        lab.host("pi").run("usermod -s /bin/bash pi")
+        pi.run("usermod -s /bin/bash pi")
 
 
 # Keys.

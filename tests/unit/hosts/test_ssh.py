@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import errno
+import shlex
+import shutil
 import socket
+import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -228,3 +231,15 @@ def test_a_name_that_nobody_knows(snapshot: SnapshotAssertion) -> None:
     with pytest.raises(Unreachable, match=r"nowhere\.invalid") as refused:
         connect(Login("pi", "nowhere.invalid", 22, "pi"))
     assert str(refused.value) == snapshot
+
+
+@pytest.mark.parametrize("shell", ["sh", "bash", "dash", "zsh", "csh", "tcsh", "fish"])
+def test_a_command_means_the_same_whatever_the_shell_of_the_user_is(shell: str) -> None:
+    path = shutil.which(shell)
+    if path is None:
+        pytest.skip(f"there is no {shell} here")
+    text = "it's `date` $HOME !! \\n \\\\ % é *\n#two"
+    command = f"printf %s {shlex.quote(text)}; cat\nexit 7"
+    entered = ssh.first_line(command) + b"and the input\n"
+    done = subprocess.run([path, "-c", ssh.FROM_STDIN], input=entered, capture_output=True, check=False)
+    assert (done.stdout.decode(), done.stderr, done.returncode) == (f"{text}and the input\n", b"", 7)
