@@ -22,6 +22,8 @@ MOST_BYTES = 1 << 30
 """The most that is read of one file. A run's largest file has a row a trial: a million trials are 0.6 GB."""
 MADE = ".made"
 """A folder's list of what this program wrote there, and may so replace or remove. The folder's maker may lie in it."""
+MOST_TEXT_BYTES = 1 << 20
+"""The most that is read of a text that a user wrote."""
 DRAFT = ".new"
 """The end of a file's name until it is complete and takes its place."""
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -83,10 +85,29 @@ def descriptor(path: Path, flags: int, at: int | None = None) -> int:
 def read(folder: Path, *names: str, most_bytes: int = MOST_BYTES) -> bytes:
     """Return the content of a file, `opened`. Raises `NoPlainFile` also for more than `most_bytes`."""
     with opened(folder, *names) as file:
-        content = file.read(most_bytes + 1) if os.fstat(file.fileno()).st_size <= most_bytes else None
+        return _content(file, folder.joinpath(*names), most_bytes)
+
+
+def text(path: Path, what: str, most_bytes: int = MOST_TEXT_BYTES) -> str:
+    """Return the text of a plain file that the user names, through links if he likes. Raises UserError.
+
+    what: the file is, for messages.
+    """
+    try:
+        with os.fdopen(descriptor(Path(os.path.realpath(path)), os.O_RDONLY), "rb") as file:
+            return _content(file, path, most_bytes).decode("utf-8-sig")
+    except NoPlainFile as error:
+        raise UserError(f"the {what} {error}") from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"the {what} {path} is not text in UTF-8: {error}") from None
+    except (OSError, ValueError) as error:
+        raise UserError(f"cannot read the {what} {path}: {getattr(error, 'strerror', error)}") from None
+
+
+def _content(file: BinaryIO, path: Path, most_bytes: int) -> bytes:
+    content = file.read(most_bytes + 1) if os.fstat(file.fileno()).st_size <= most_bytes else None
     if content is None or len(content) > most_bytes:
-        path, most = folder.joinpath(*names), f"{most_bytes / 1e6:.0f} MB"
-        raise NoPlainFile(f"{path} is larger than {most}: too large for what it is")
+        raise NoPlainFile(f"{path} is larger than {most_bytes / 1e6:.0f} MB: too large for what it is")
     return content
 
 

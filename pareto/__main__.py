@@ -18,6 +18,7 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any, TextIO, cast
 
 from pareto import CLONE, __version__
 
@@ -75,23 +76,66 @@ def guarded(command: Callable[[], int]) -> int:
     """Run a command; returns its exit code, os.EX_SOFTWARE after a fault. The user never sees a traceback."""
     threading.excepthook = _in_thread
     sys.unraisablehook = _unraisable
+    printed = sys.stdout
+    if printed is not None:
+        sys.stdout = cast(TextIO, _Printed(printed))
     try:
         code = command()
         if sys.stdout is not None:
             sys.stdout.flush()
     except KeyboardInterrupt:
         code = 130
-    except BrokenPipeError:  # whoever read it has seen enough: `pareto report ... | head`
-        code = 128 + signal.SIGPIPE
+    except _Unprintable as error:
+        code = 2
+        if isinstance(
+            error.fault, BrokenPipeError
+        ):  # whoever read it has seen enough: `pareto report ... | head`
+            code = 128 + signal.SIGPIPE
+        else:
+            with suppress(OSError):
+                print(f"error: what is printed cannot be written: {error.fault.strerror}", file=sys.stderr)
     except Exception as error:
         code = os.EX_SOFTWARE
         report(error)
+    finally:
+        sys.stdout = printed
     # From here on nothing has to be put back; what the interpreter says of a Ctrl-C while it ends is a traceback.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
     _flush()
     gc.freeze()  # to look for garbage in all that was imported takes the interpreter half a second
     return code
+
+
+class _Unprintable(Exception):
+    """A fault of stdout: no OSError, which somebody might take for one of the files that a command writes."""
+
+    def __init__(self, fault: OSError) -> None:
+        super().__init__(str(fault))
+        self.fault = fault
+
+
+class _Printed:
+    """A stream whose faults are `_Unprintable`."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> Any:
+        return self._done(self._stream.write, text)
+
+    def flush(self) -> None:
+        self._done(self._stream.flush)
+
+    @staticmethod
+    def _done(work: Callable[..., Any], *texts: str) -> Any:
+        try:
+            return work(*texts)
+        except OSError as error:
+            raise _Unprintable(error) from None
 
 
 def report(error: BaseException) -> None:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 from pareto import DATA, dataset_names
 from pareto.backends import registry
 from pareto.codecs import registry as codec_registry
 from pareto.constants import MOST_IN_FLIGHT
-from pareto.errors import UserError, one_line
+from pareto.errors import UserError
 from pareto.fleet.testbeds import spelled_out
 from pareto.hosts.host import SERVED, chain, devices
 from pareto.hosts.inventory import SIMULATED, THIS_MACHINE
@@ -21,6 +18,7 @@ from pareto.networks import links_of, profiles
 from pareto.options import OPTIONS, QUICK_TRIALS
 from pareto.plain_files import refuse_shared
 from pareto.sweep import AUTO, JPEG, MOST_IMAGES, Sweep, parse_sweep
+from pareto.yaml_file import YamlFile
 from partitions.engines import registry as engine_registry
 
 OF_LOCAL_TESTBED = ("edge_cpu", "threads", "device", "hosts", "initial_window", "slow_start_after_idle")
@@ -80,23 +78,8 @@ def parse_requested(fields: Mapping[str, Any]) -> Sweep:
 def read_file(path: Path) -> dict[str, Any]:
     """The options that a sweep file gives; `sweeps/...` is found from every folder. Raises UserError."""
     shipped = DATA / path
-    try:
-        text = (shipped if shipped.is_file() and not path.exists() else path).read_text(encoding="utf-8")
-        root, fields = yaml.compose(text, Loader=yaml.SafeLoader), yaml.safe_load(text)
-    except OSError as error:
-        raise UserError(f"cannot read the sweep {path}: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not text in UTF-8: {one_line(error)}") from None
-    except yaml.YAMLError as error:
-        raise UserError(f"{path} is not YAML: {one_line(error)}") from None
-    except RecursionError:
-        raise UserError(f"{path} is nested too deep") from None
-    if root is None or not isinstance(fields, dict):
-        raise UserError(f"{path} must map options to values, as in `model: [mobilenetv2]`")
-    keys = Counter(key.value for key, _ in root.value)
-    if twice := next((key for key, times in keys.items() if times > 1), None):
-        raise UserError(f"{path}: key {twice!r} stands there twice: keep one of them")
-    return fields
+    there = shipped if shipped.is_file() and not path.exists() else path
+    return YamlFile(there, "sweep").fields("`model: [mobilenetv2]`")
 
 
 def check_sweep(sweep: Sweep) -> Sweep:

@@ -7,6 +7,7 @@ import inspect
 import keyword
 import os
 import re
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, NoReturn, TypeVar, cast
@@ -15,6 +16,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from pareto import COMMAND, DATA, RESULTS
+from pareto.errors import UserError
 from pareto.options import EFFORT, HOSTS, LINK, OPTIONS, WHAT, Option
 from pareto.options import RESULTS as OF_RESULTS
 
@@ -79,6 +81,20 @@ _HEADS = ("Arguments", WHAT, LINK, HOSTS, EFFORT, OF_RESULTS, "Options")
 
 class Command(TyperCommand):
     """A command whose options stand under their heads in `--help`, and whose examples are not wrapped."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """What is left of the arguments. Refuses an option that stands there twice, of which one would not count."""
+        _, _, order = self.make_parser(ctx).parse_args(args=[*args])
+        for parameter, times in Counter(order).items():
+            if (
+                times > 1
+                and parameter.param_type_name == "option"
+                and not (parameter.multiple or parameter.is_eager)
+            ):
+                option = OPTIONS.get(parameter.name.rstrip("_"))
+                commas = ", and several values with commas" if option and option.takes_several else ""
+                raise UserError(f"{parameter.opts[0]} stands there {times} times: give it once{commas}")
+        return super().parse_args(ctx, args)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         heads: dict[str, list[tuple[str, str]]] = {}

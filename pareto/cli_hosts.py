@@ -40,8 +40,10 @@ def add(
 ) -> None:
     """Pair with a host, once: check its key, copy ours to it, find its data interface, write it into the file."""
     from pareto.hosts import pairing, ssh_testbed
-    from pareto.hosts.inventory import HostEntry
+    from pareto.hosts.inventory import PORT, HostEntry
 
+    if PORT.search(target):
+        raise UserError(f"{target}: a port is an option of its own, as in --port 2222")
     wanted = HostEntry(name, role, target, data_address, port=port, user=user, key=key, device=device)
     here = sys.stdin.isatty()
     terminal = pairing.Terminal(say, typer.confirm if here else None, _ask if here else None)

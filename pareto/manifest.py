@@ -232,7 +232,7 @@ def _comparable(name: str, value: Any) -> Any:
 
 
 def _profile_name(name: str) -> str:
-    return Path(name).stem if profile_files.is_file(name) else name
+    return Path(name).stem if profile_files.is_file(name) else name.casefold()
 
 
 def _models_outside(models: tuple[str, ...]) -> bool:

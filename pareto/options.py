@@ -62,6 +62,11 @@ class Option:
         return f"--{self.key.replace('_', '-')}"
 
     @property
+    def takes_several(self) -> bool:
+        """Whether its value may be a list, with commas."""
+        return self.default is REQUIRED or isinstance(self.default, tuple)
+
+    @property
     def described(self) -> str:
         """Its help, with the default."""
         has_default = not any(self.default is none for none in (None, False, REQUIRED))

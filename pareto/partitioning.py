@@ -13,7 +13,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from analysis import as_json
+from analysis import as_json, files
 from analysis.escaping import say
 from pareto import prepare
 from pareto.errors import UserError
@@ -280,7 +280,7 @@ def write(rows: Iterable[Row], document: Path) -> None:
 
     The table lies between two comments; a file without them gets it at its end.
     """
-    text = document.read_text() if document.exists() else ""
+    text = files.text(document, "document") if document.exists() else ""
     before, begin, rest = text.partition(BEGIN)
     made, _, after = rest.partition(END)
     present = [line for line in made.splitlines() if line.startswith("| ")][1:]

@@ -15,6 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Discriminator, Tag
 
+from analysis import files
 from pareto import DATA
 from pareto.errors import UserError
 from pareto.link import units
@@ -28,6 +29,7 @@ SYNTAX = (
     "a name such as 80ms, 20mbit, 80ms-20mbit or 10ms-100mbit-1% "
     "(delay, rate, loss, in this order; units us ms s, kbit mbit gbit, %)"
 )
+MOST_TRACE_BYTES = 1 << 26
 BIN_MS = 10
 """The deliveries of so many milliseconds become one rate: short beside any transfer worth measuring."""
 DELIVERY_BYTES = 1514
@@ -46,12 +48,14 @@ def load(name_or_path: str, directory: Path = PROFILES) -> Profile:
     Raises UserError.
     """
     text = name_or_path.strip()
-    if text in names(directory):
-        return read(directory / f"{text}.yaml")
+    if (name := text.casefold()) in names(directory):
+        return read(directory / f"{name}.yaml")
     if is_file(text):
+        if not Path(text).exists():
+            raise UserError(f"there is no file {text}{_instead(Path(text).stem, directory)}")
         return read(Path(text))
-    if text == "none":
-        return Profile("none")
+    if name == "none":
+        return Profile(name)
     return Profile(text, _from_name(text, directory))
 
 
@@ -77,12 +81,15 @@ def _from_name(name: str, directory: Path) -> Direction:
             return Direction(**values)
         except UserError as error:
             raise UserError(f"netem profile {name!r}: {error}") from None
-    if name[:1].isdigit():
-        raise UserError(f"netem profile {name!r} is malformed: write {SYNTAX}")
+    raise UserError(f"there is no netem profile {name!r}{_instead(name, directory)}")
+
+
+def _instead(name: str, directory: Path) -> str:
+    """What to write in place of a name that is none, or of a file that is not there."""
     known = names(directory)
-    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    near = difflib.get_close_matches(name.casefold(), known, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(known)}."
-    raise UserError(f"there is no netem profile {name!r}: {hint} Or write {SYNTAX}, or a YAML file's path")
+    return f": {hint} Or write {SYNTAX}, or a YAML file's path"
 
 
 # A profile's file
@@ -180,10 +187,7 @@ def read_trace(path: Path, delay_s: float | None = None) -> Trace:
 
     `delay_s` is the delay of every step of a trace that has none of its own (None: 0). Raises UserError.
     """
-    try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"cannot read the trace {path}: {error}") from None
+    lines = files.text(path, "trace", MOST_TRACE_BYTES).splitlines()
     if not any(line.strip() for line in lines):
         raise UserError(f"{path}: the trace is empty")
     read_steps = _from_table if path.suffix.lower() == ".csv" else _from_times

@@ -20,6 +20,7 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
+from analysis import files
 from pareto.errors import UserError, in_plain_words
 from pareto.validation import bare_name
 
@@ -74,6 +75,7 @@ def quantity(read: Callable[[str, str], float], *, plain: bool = False) -> Befor
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
+_NULL = "tag:yaml.org,2002:null"
 _MOST_NODES = 100_000
 """Of a file with its aliases written out: more is none that somebody wrote."""
 
@@ -86,9 +88,9 @@ class YamlFile:
         self._error = error
         self._nodes = 0
         try:
-            text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as fault:
-            raise error(f"cannot read the {what} {path}: {fault}") from None
+            text = files.text(path, what)
+        except UserError as fault:
+            raise error(str(fault)) from None
         try:
             self._root = yaml.compose(text, Loader=yaml.SafeLoader)
         except yaml.MarkedYAMLError as fault:
@@ -118,6 +120,13 @@ class YamlFile:
             faults = [(self._line(fault["loc"], words), words) for fault, words in _faults(error)]
             line, words = min(faults, key=lambda fault: fault[0])
             raise self._error(f"{self.path}:{line}: {words}") from None
+
+    def fields(self, example: str) -> dict[str, Any]:
+        """What the file says, by key: text as it stands there, lists of it, and None for nothing."""
+        if not isinstance(self._root, yaml.MappingNode):
+            raise self._error(f"{self.path}: must map options to values, as in {example}")
+        empty = {key.value for key, value in self._root.value if value.tag == _NULL}
+        return {key: None if key in empty else value for key, value in self._plain(self._root).items()}
 
     @contextmanager
     def blaming(self, *place: str | int) -> Iterator[None]:

@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from analysis import files
 from pareto import COMMAND
 from pareto.errors import UserError
 
@@ -81,13 +82,9 @@ def pems(folder: Path) -> dict[str, str]:
     texts: dict[str, str] = {}
     for name in (AUTHORITY, CERTIFICATE, KEY):
         try:
-            texts[name] = (folder / name).read_text()
-        except OSError as error:
-            raise UserError(
-                f"--certificates {folder}: cannot read {name}: {error.strerror}: name a folder that {MAKE} wrote"
-            ) from None
-        except UnicodeDecodeError:
-            texts[name] = ""
+            texts[name] = files.text(folder / name, "certificate")
+        except UserError as error:
+            raise UserError(f"--certificates {folder}: {error}: name a folder that {MAKE} wrote") from None
         if "-----BEGIN " not in texts[name]:
             raise UserError(f"--certificates {folder}: {name} is none: name a folder that {MAKE} wrote")
     return texts

@@ -35,6 +35,8 @@ PARTS = (EDGE, MIDDLE, SERVER)
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _TESTBED = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 _OPTION = re.compile(r"[^\s-]\S*")
+PORT = re.compile(r"^[^:]*:\d*$|\]:\d*$")
+"""What `ssh` takes for a part of a host's name."""
 _SEVERAL = "testbeds"
 """The key of a file of several testbeds."""
 
@@ -71,7 +73,11 @@ class HostEntry:
 
     name: Annotated[str, _rule(NAME.fullmatch, "a name is letters, digits, dots and dashes")]
     role: Annotated[str, _rule(PARTS.__contains__, f"use {EDGE}, {MIDDLE} or {SERVER}")]
-    ssh: Annotated[str, _rule(_OPTION.fullmatch, "a name or address, as in pi@192.168.7.2, or local")]
+    ssh: Annotated[
+        str,
+        _rule(_OPTION.fullmatch, "a name or address, as in pi@192.168.7.2, or local"),
+        _rule(lambda text: not PORT.search(text), "a port is a key of its own, as in port: 2222"),
+    ]
     data_address: Annotated[str, _rule(_is_ipv4, "an IPv4 address on the link between the hosts")]
     data_interface: str = ""
     port: Annotated[int, Field(ge=1, le=65535)] | None = None

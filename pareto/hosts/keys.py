@@ -25,6 +25,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from paramiko.agent import AgentSSH
 
+from analysis import files
 from pareto.hosts.login import Login, shown
 
 AGENT_TIMEOUT_S = 60.0
@@ -157,7 +158,7 @@ def public_half(path: Path) -> bytes | None:
     """The public key of a key file, without its passphrase; None where only the passphrase would tell."""
     for candidate in (path.with_name(f"{path.name}.pub"), path):
         try:
-            text = candidate.read_text()
+            text = files.text(candidate, "key")
         except (OSError, ValueError):
             continue
         try:
@@ -171,7 +172,7 @@ def public_half(path: Path) -> bytes | None:
 
 
 def _parsed(path: Path, passphrase: str | None) -> object:
-    data = path.read_bytes()
+    data = files.text(path, "key").encode()
     secret = None if passphrase is None else passphrase.encode()
     if b"BEGIN OPENSSH PRIVATE KEY" in data:
         return load_ssh_private_key(data, secret)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -12,9 +13,12 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, PrivateAttr
 
+from analysis import files
+from pareto.errors import UserError
 from pareto.hosts.host import EDGE, SERVER, TestbedError
 from pareto.hosts.inventory import SIMULATED
 from pareto.link import units
+from pareto.profile_files import MOST_TRACE_BYTES
 from pareto.yaml_file import Keys, YamlFile, quantity
 
 Floats = npt.NDArray[np.float64]
@@ -181,10 +185,10 @@ def load(name: str) -> World:
 def _read_times(path: Path) -> dict[tuple[str, str, int], float]:
     """The seconds in a CSV file, by model, host and unit. Raises TestbedError."""
     try:
-        with path.open(newline="", encoding="utf-8") as file:
-            rows = list(csv.DictReader(file))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise TestbedError(f"cannot read the compute times {path}: {error}") from None
+        text = files.text(path, "compute times", MOST_TRACE_BYTES)
+        rows = list(csv.DictReader(io.StringIO(text, newline="")))
+    except (UserError, csv.Error) as error:
+        raise TestbedError(f"{error}" if isinstance(error, UserError) else f"{path}: {error}") from None
     times = {}
     for number, row in enumerate(rows, start=2):
         if not row.keys() >= set(TIMES):

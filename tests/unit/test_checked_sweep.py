@@ -192,7 +192,51 @@ def test_points_may_be_numbers_in_a_file(tmp_path: Path) -> None:
     assert requested_sweep(file, {}).points == ("7",)
 
 
-@pytest.mark.parametrize("points", ["3.5", "null", "{a: 1}"])
+@pytest.mark.parametrize(
+    ("text", "field", "value"),
+    [
+        ("points: 010", "points", ("010",)),
+        ("points: 2026-01-02", "points", ("2026-01-02",)),
+        ("model: [no, 1_0]", "models", ("no", "1_0")),
+        ("sample: off", "sample", None),
+        ("search: on", "search", True),
+        ("fold: No", "fold", False),
+        ("seed: 010", "seed", 10),
+        ("batch_size: [1, 08]", "batch_sizes", (1, 8)),
+        ("until: ~", "until", None),
+        ("edge_cpu: .5", "edge_cpu", 0.5),
+    ],
+)
+def test_a_file_says_what_its_text_says(tmp_path: Path, text: str, field: str, value: object) -> None:
+    """Not what YAML 1.1 makes of it: octal and sexagesimal numbers, dates, underscores."""
+    file = tmp_path / "sweep.yaml"
+    file.write_text(f"{text}\n" if "model" in text else f"model: alexnet\n{text}\n")
+    assert getattr(requested_sweep(file, {}), field) == value
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            "budget: 1:30",
+            "budget: 90",
+            f"seed: {'9' * 5000}",
+            "trials: !!int abc",
+            "seed: 0x10",
+            "trials: 2026-01-02",
+        ),
+        *("{1: 2}: 3", "seed: .inf", "trials: !!binary abc"),
+    ],
+)
+def test_a_value_that_an_option_does_not_take_is_one_line(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "sweep.yaml"
+    file.write_text(f"model: alexnet\n{text}\n")
+    with pytest.raises(UserError, match=r"^[^\n]{1,400}$") as refused:
+        requested_sweep(file, {})
+    assert str(file) in str(refused.value)
+
+
+@pytest.mark.parametrize("points", ["null", "{a: 1}"])
 def test_points_that_are_no_list_are_refused(tmp_path: Path, points: str) -> None:
     file = tmp_path / "sweep.yaml"
     file.write_text(f"model: alexnet\npoints: {points}\n")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import resource
+import signal
 import subprocess
 import sys
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
@@ -68,19 +70,27 @@ def test_where_no_log_can_be_written(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_behind_standard_output(tmp_path: Path) -> None:
-    with Path("/dev/full").open("w") as full:
-        done = ended(tmp_path, "-m", "pareto", "netem", "list", out=full.fileno())
-    assert done.returncode != 0
-    (line,) = done.stderr.splitlines()
-    assert "No space left on device" in line
+    for arguments in (["netem", "list"], ["--help"]):
+        with Path("/dev/full").open("w") as full:
+            done = ended(tmp_path, "-m", "pareto", *arguments, out=full.fileno())
+        words = "error: what is printed cannot be written: No space left on device\n"
+        assert (done.returncode, done.stderr) == (2, words)
 
 
 def test_a_reader_that_has_seen_enough(tmp_path: Path) -> None:
-    reader, writer = os.pipe()
-    os.close(reader)
-    done = ended(tmp_path, "-m", "pareto", "netem", "list", out=writer)
-    os.close(writer)
-    assert (done.returncode != 0, done.stderr) == (True, "")
+    for arguments in (["netem", "list"], ["--help"]):
+        reader, writer = os.pipe()
+        os.close(reader)
+        done = ended(tmp_path, "-m", "pareto", *arguments, out=writer)
+        os.close(writer)
+        assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, "")
+
+
+def test_a_fault_of_standard_output_is_taken_for_no_other_file_s(tmp_path: Path) -> None:
+    body = "try:\n  print('x', flush=True)\nexcept OSError:\n  return 7"
+    code = f"import sys\nfrom pareto.__main__ import guarded\ndef run():\n{textwrap.indent(body, '  ')}\n"
+    with Path("/dev/full").open("w") as full:
+        assert ended(tmp_path, "-c", f"{code}sys.exit(guarded(run))", out=full.fileno()).returncode == 2
 
 
 @pytest.mark.parametrize(

@@ -112,6 +112,7 @@ def test_dictionaries_round_trip() -> None:
     [
         *("10mbit-", "80mss", "20mbit-80ms", "1%-20mbit", "5ms-5ms"),
         *("ltee", "zzz", "", "99s", "100gbit", "101%", "no/such.yaml"),
+        *("4g", "wfi", "lte.yaml", "50ms-5mbit-100%"),
     ],
 )
 def test_a_name_that_means_nothing(name: str, snapshot: SnapshotAssertion) -> None:
@@ -129,6 +130,25 @@ def test_a_name_that_means_nothing_names_what_there_is() -> None:
     assert all(name in str(caught.value) for name in names())
     with pytest.raises(UserError, match=r"\blte\b"):
         load("ltee")
+
+
+@pytest.mark.parametrize("name", ["LTE", "Wifi", " 5G ", "NONE"])
+def test_the_case_of_a_name_does_not_matter(name: str) -> None:
+    assert load(name) == load(name.strip().lower())
+
+
+@pytest.mark.parametrize(
+    "direction",
+    [
+        "{loss: 100%}",
+        "{corrupt: 100%}",
+        "{loss: {good_to_bad: 1%, bad_to_good: 1%, in_good: 100%}}",
+    ],
+)
+def test_a_link_that_lets_nothing_pass_is_no_link(tmp_path: Path, direction: str) -> None:
+    (file := tmp_path / "mine.yaml").write_text(f"server_to_edge: {direction}\n")
+    with pytest.raises(UserError, match="lets nothing pass"):
+        read(file)
 
 
 def test_hosts_need_no_yaml() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from analysis import files
 from analysis.files import NoPlainFile
+from pareto.errors import UserError
 
 
 @pytest.fixture
@@ -47,6 +48,23 @@ def test_nothing_but_a_plain_file_is_read(tmp_path: Path, victim: Path, what: st
         files.read(run, "file")
     assert "\n" not in str(refused.value)
     assert files.listing(run) == {"file": f"a {what.split()[-1]}"}
+
+
+@pytest.mark.parametrize("what", [*ODD[1:], "/dev/zero", "large", "Latin-1", "a\0b", "x" * 300])
+def test_a_text_that_a_user_names_is_a_plain_file_of_some_size(
+    tmp_path: Path, victim: Path, what: str
+) -> None:
+    file = tmp_path / "file" if what in (*ODD, "large", "Latin-1") else Path(what)
+    odd(file, what, victim)
+    if what in ("large", "Latin-1"):
+        file.write_bytes(b"caf\xe9" if what == "Latin-1" else bytes(files.MOST_TEXT_BYTES + 1))
+    with pytest.raises(UserError, match=r"^[^\n]*the poem [^\n]*$"):
+        files.text(file, "poem")
+
+
+def test_a_text_may_be_named_through_a_link(tmp_path: Path, victim: Path) -> None:
+    (tmp_path / "link").symlink_to(victim)
+    assert files.text(tmp_path / "link", "poem") == "mine"
 
 
 def test_a_folder_is_named_through_a_link_and_none_beneath_it_is(tmp_path: Path) -> None:

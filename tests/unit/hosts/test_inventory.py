@@ -75,6 +75,7 @@ def test_what_a_file_says(tmp_path: Path) -> None:
         ("ssh: local", "ssh: -oProxyCommand=reboot", 13),
         ("  pi:", "  pi: {", 5),
         ("port: 2222", "port: [2222]", 6),
+        ("ssh: pi@192.168.7.2", "ssh: pi@192.168.7.2:2222", 5),
         ("hosts:", "host:", 2),
         ("  gpu:", "  pi:", 11),
         ("port: 2222", "next_address: 10.0.0.2", 6),
