@@ -22,7 +22,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from analysis import files
-from analysis.escaping import short, spreadsheet
+from analysis.escaping import short, spreadsheet, terminal
 from analysis.findings import Findings
 from analysis.naming import cell_title
 from analysis.points import CELL
@@ -158,6 +158,10 @@ def _to_excel(findings: Findings, path: Path) -> None:
     with pd.ExcelWriter(path, engine="openpyxl") as book:
         for name, frame in frames.items():
             shown = spreadsheet(frame)
+            for column in shown.columns[[kind.kind not in "biuf" for kind in shown.dtypes]]:
+                shown[column] = shown[column].map(
+                    lambda cell: terminal(cell) if isinstance(cell, str) else cell
+                )
             shown.to_excel(book, sheet_name=name, index=False, freeze_panes=(1, 0))
 
 

@@ -95,10 +95,10 @@ class Findings:
     answers: where to cut, and from what condition on elsewhere. warnings: what makes figures unsure, with advice.
     verdicts: backends in pairs. codecs: what each wins in time, costs in accuracy, and saves in bytes. notes: what
     could not be shown. remarks: those of them that a reader of the table must know. engines: what each wins, on which
-    host, and how long it takes to start. files: what was written. struck: what a search struck off
-    (`analysis.runs.struck`). progress: how much of the front was known when (`analysis.fronts.answer`). delta_rates:
-    codecs in pairs (`analysis.comparing.bjontegaard`). testbeds: whether they agree
-    (`analysis.statistics.testbeds.agreement`). paired_codecs, paired_engines: each codec against none, each
+    host, and how long it takes to start. files: what was written. undrawn: why figures are missing. struck: what a
+    search struck off (`analysis.runs.struck`). progress: how much of the front was known when
+    (`analysis.fronts.answer`). delta_rates: codecs in pairs (`analysis.comparing.bjontegaard`). testbeds: whether they
+    agree (`analysis.statistics.testbeds.agreement`). paired_codecs, paired_engines: each codec against none, each
     engine against eager (`analysis.comparing.paired`).
     """
 
@@ -122,6 +122,7 @@ class Findings:
     notes: list[str] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     files: list[Path] = field(default_factory=list)
+    undrawn: list[str] = field(default_factory=list)
     struck: pd.DataFrame = field(default_factory=pd.DataFrame)
     progress: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=answer.COLUMNS))
     delta_rates: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=bjontegaard.COLUMNS))

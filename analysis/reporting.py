@@ -93,7 +93,7 @@ def report(
             expected = [path for drawing in waiting for path in drawing.paths(folder, options.widths)]
             files.refuse_foreign(out, _names(out, expected))
             _write_made(out, [*findings.files, *expected])
-            findings.files += save_all(waiting, folder, options.widths)
+            findings.files += save_all(waiting, folder, options.widths, findings.undrawn.append)
     return findings
 
 

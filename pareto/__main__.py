@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, TextIO, cast
 
 from pareto import CLONE, __version__
+from pareto.errors import lacks_memory
 
 SWEEP = {
     "blosc2": "blosc2",
@@ -38,6 +39,9 @@ SWEEP = {
 """The modules that only the extra `sweep` installs, each with its package."""
 AGAIN_S = 0.01
 """After this an interruption that was lost comes again."""
+_MEMORY = (
+    "this machine, or the limit that is set here, has too little free memory for this: end other programs"
+)
 MOST_LETTERS = 300
 """Of a fault's own message."""
 
@@ -95,7 +99,7 @@ def guarded(command: Callable[[], int]) -> int:
             with suppress(OSError):
                 print(f"error: what is printed cannot be written: {error.fault.strerror}", file=sys.stderr)
     except Exception as error:
-        code = os.EX_SOFTWARE
+        code = 2 if lacks_memory(error) else os.EX_SOFTWARE
         report(error)
     finally:
         sys.stdout = printed
@@ -141,7 +145,7 @@ class _Printed:
 def report(error: BaseException) -> None:
     """Print a line about a fault on stderr."""
     with suppress(OSError):
-        print(f"error: {_line(error)}", file=sys.stderr)
+        print(f"error: {_MEMORY if lacks_memory(error) else _line(error)}", file=sys.stderr)
 
 
 def _line(error: BaseException) -> str:

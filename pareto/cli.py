@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import logging
 import os
@@ -16,11 +17,13 @@ import typer
 from analysis.escaping import say, terminal
 from pareto import COMMAND, PROFILES, RESULTS, __version__, cli_fleet, cli_help, cli_hosts, cli_reports
 from pareto import options as declared
-from pareto.errors import UserError, in_plain_words
+from pareto.errors import UserError, in_plain_words, lacks_memory
 from pareto.hosts.host import SERVED
 from pareto.options import OPTIONS
 
 BEGAN = time.monotonic()
+_OF_PATHS = (errno.ENAMETOOLONG, errno.EACCES, errno.EROFS, errno.ENOSPC, errno.EDQUOT)
+"""Faults of the folders and names that the user chose, wherever they are noticed."""
 MEASURE, CONCLUDE, FORESEE, OF_HOSTS = (
     "Measure",
     "Conclude from runs",
@@ -354,7 +357,13 @@ def main() -> int:
         say("interrupted", aside=True)
         return 130
     except UserError as error:
+        if lacks_memory(error):  # no fault of what the user gave
+            raise
         return _complain(str(error))
+    except OSError as error:
+        if error.errno not in _OF_PATHS:
+            raise
+        return _complain(f"{error.filename or 'a file'}: {error.strerror}")
     return int(code or 0)
 
 

@@ -34,6 +34,19 @@ def said(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(text.split())}{hint}" if text else type(error).__name__
 
 
+def lacks_memory(error: BaseException | None) -> bool:
+    """Whether it came of memory that was not there, whatever was made of that on the way."""
+    while error is not None:
+        if isinstance(error, MemoryError) or _NO_MEMORY.search(str(error)):
+            return True
+        error = error.__context__
+    return False
+
+
+_NO_MEMORY = re.compile(
+    r"(Cannot|can't|not enough to|unable to) allocate|failed to map|bad_alloc|can't start new thread",
+    re.IGNORECASE,
+)
 _PLAIN = {
     r"Invalid value for '(--[\w-]+)': ": r"\1: ",
     r"[Vv]alue error, ": "",

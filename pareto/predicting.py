@@ -61,8 +61,12 @@ def run(console: Console, sweep: Sweep, out: Path, *, json: bool = False) -> Non
                     console.print(line, markup=False)
                 console.print()
             drawings.append(forecast_drawing(rows, sweep.testbed, splits))
+
+    def missing(line: str) -> None:
+        console.print(f"attention: {line}; report it", markup=False, soft_wrap=True)
+
     try:
-        for path in save_all(drawings, out / PREDICTIONS):
+        for path in save_all(drawings, out / PREDICTIONS, say=missing):
             if path.suffix == ".pdf" and not json:
                 console.print(str(path), soft_wrap=True, markup=False)
     except OSError as error:

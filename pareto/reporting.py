@@ -93,6 +93,8 @@ def show(
                 f"all tables are in {target}; draw its figures by: {again}", soft_wrap=True, markup=False
             )
         raise
+    for line in made.undrawn:
+        console.print(f"attention: {line}; report it", markup=False, soft_wrap=True)
     if not json:
         files(console, made.files)
         console.print(str(target), soft_wrap=True, markup=False)

@@ -24,7 +24,19 @@ from analysis import files
 from analysis.escaping import no_formula
 from analysis.runs.manifest import FILE as MANIFEST
 from analysis.runs.manifest import read_json
-from analysis.schema import CELL, DEVICES, LINKS, REQUESTS, STAGES, STRUCK, TRIALS, Kind, Table, trial_name
+from analysis.schema import (
+    CELL,
+    DEVICES,
+    LINKS,
+    REQUESTS,
+    STAGES,
+    STRUCK,
+    TRIALS,
+    Kind,
+    Table,
+    rules,
+    trial_name,
+)
 from pareto import PROFILES, plain_files
 from pareto.cell import Cell
 from pareto.errors import in_plain_words
@@ -209,8 +221,14 @@ class Store:
             raise StoreError(f"{path} has a row that is no trial's: {error}") from None
 
     def append_trial(self, row: Row) -> None:
-        """Append a trial's row. Raises StoreError also for a trial that has one."""
-        line = _line(row, TRIALS)
+        """Append a trial's row. Raises StoreError also for a trial that has one.
+
+        A figure that no report would read is left out, and the trial does not count.
+        """
+        line, faults = _checked(row, TRIALS)
+        if faults and row["status"] not in ("invalid", "failed"):
+            reason = "; ".join(filter(None, [row.get("reason"), *faults]))
+            line, _ = _checked({**row, "status": "invalid", "reason": reason}, TRIALS)
         trial = _trial(dict(zip(TRIALS.columns, line, strict=True)))
         if trial in self._done:
             raise StoreError(f"{self.folder} has a row already for {', '.join(trial)}: none is written twice")
@@ -322,9 +340,26 @@ def _cell(row: Mapping[str, str]) -> Cell:
 
 
 def _line(row: Row, table: Table) -> list[str]:
+    return _checked(row, table)[0]
+
+
+def _checked(row: Row, table: Table) -> tuple[list[str], list[str]]:
+    """A row as it is written, without the cells that no report would read, and what was wrong with these.
+
+    Raises StoreError where such a cell must say something.
+    """
     if unknown := set(row).difference(table.columns):
         raise KeyError(f"not a column: {', '.join(sorted(unknown))}")
-    return [_text(row.get(column)) for column in table.columns]
+    line, faults = [_text(row.get(column)) for column in table.columns], []
+    for place, column in enumerate(table.columns):
+        try:
+            rules.check(column, line[place])
+        except ValueError as error:
+            faults.append(f"{column} {error}")
+            if not rules.may_be_empty(column):
+                raise StoreError(f"{table.file} cannot have such a row: {faults[-1]}") from None
+            line[place] = ""
+    return line, faults
 
 
 def _text(value: Any) -> str:

@@ -13,6 +13,8 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,9 +22,11 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from analysis import files, methods
+from analysis.escaping import short
 from analysis.figures.look import chosen
 from analysis.naming import digest, file_stem, in_flight
 from analysis.points import CELL, struck_off
+from pareto.errors import UserError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -93,18 +97,52 @@ def save(drawing: Drawing, folder: Path, widths: Sequence[str] = (PAGE,)) -> lis
     return [*pictures, data, caption]
 
 
-def save_all(drawings: Iterable[Drawing], folder: Path, widths: Sequence[str] = (PAGE,)) -> list[Path]:
-    """`save` each, on as many cores as there are. Returns all paths, in the same order."""
+def undrawn(what: str, error: Exception) -> str:
+    """Return why a figure is missing, in one line."""
+    return f"the figure {what} cannot be drawn: {type(error).__name__}: {short(str(error))}"
+
+
+def save_all(
+    drawings: Iterable[Drawing],
+    folder: Path,
+    widths: Sequence[str] = (PAGE,),
+    say: Callable[[str], None] = lambda line: None,
+) -> list[Path]:
+    """`save` each, on as many cores as there are. Returns all paths, in the same order.
+
+    say: gets a line for each figure that cannot be drawn, whose files are then missing. Raises OSError, UserError.
+    """
     waiting = list(drawings)
     # A drawing holds functions, which only a fork takes along; and a fork copies no thread but its own.
     alone = threading.active_count() == 1 and "fork" in multiprocessing.get_all_start_methods()
     workers = min(len(waiting), MOST_PROCESSES, (os.cpu_count() or 1) if alone else 1)
-    if workers < 2:
-        return [path for drawing in waiting for path in save(drawing, folder, widths)]
-    forked = multiprocessing.get_context("fork")
-    with ProcessPoolExecutor(workers, forked, _take, (waiting,)) as pool:
-        saved = pool.map(functools.partial(_save_one, folder, widths), range(len(waiting)))
-        return [path for paths in saved for path in paths]
+    paths: list[Path] = []
+    with ExitStack() as ending:
+        if workers < 2:
+            saved = iter([_saved(drawing, folder, widths) for drawing in waiting])
+        else:
+            forked = multiprocessing.get_context("fork")
+            pool = ending.enter_context(ProcessPoolExecutor(workers, forked, _take, (waiting,)))
+            saved = pool.map(functools.partial(_save_one, folder, widths), range(len(waiting)))
+        try:
+            for made in saved:
+                if isinstance(made, str):
+                    say(made)
+                else:
+                    paths += made
+        except BrokenProcessPool:
+            say("some figures are missing: a process that drew them was killed: out of memory?")
+    return paths
+
+
+def _saved(drawing: Drawing, folder: Path, widths: Sequence[str]) -> list[Path] | str:
+    """Return what `save` does, or why the figure cannot be drawn."""
+    try:
+        return save(drawing, folder, widths)
+    except (OSError, UserError):
+        raise
+    except Exception as error:
+        return undrawn(drawing.stem(), error)
 
 
 _waiting: Sequence[Drawing] = ()
@@ -120,8 +158,8 @@ def _take(waiting: Sequence[Drawing]) -> None:
     _waiting = waiting
 
 
-def _save_one(folder: Path, widths: Sequence[str], number: int) -> list[Path]:
-    return save(_waiting[number], folder, widths)
+def _save_one(folder: Path, widths: Sequence[str], number: int) -> list[Path] | str:
+    return _saved(_waiting[number], folder, widths)
 
 
 def caption(*sentences: str) -> str:

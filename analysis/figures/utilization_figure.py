@@ -12,7 +12,7 @@ from matplotlib.patches import Patch
 
 from analysis.costs import steps
 from analysis.figures import heads, style
-from analysis.figures.drawing import Drawing, caption
+from analysis.figures.drawing import PAGE, Drawing, caption
 from analysis.figures.style import SMALL_PT, Series
 from analysis.naming import subject
 from analysis.points import CELL, NONE, each_once
@@ -60,6 +60,8 @@ def utilization_drawing(rows: pd.DataFrame, stages: pd.DataFrame, conditions: st
     front = _on_front(rows)
     every = steps(front, stages)
     if every.loc[~every["step"].str.contains("-"), "share"].isna().all():
+        return None
+    if all(_shown(one, PAGE).empty for one in _series(rows)):  # what is on the front crosses no link
         return None
     text = caption(
         "How busy each host and link is with many requests in flight",

@@ -9,6 +9,7 @@ from typing import Any
 
 from analysis import files
 from analysis.escaping import short
+from pareto.options import FIELDS, Option
 
 FILE = "manifest.json"
 MOST_BYTES = 1 << 26
@@ -41,12 +42,21 @@ _SESSION = {
     "bare_links": {EACH: _LINK},
     "driver": {"packages": {}},
 }
-_PROBING = ("sample", "tolerance", "rtt_tolerance", "rtt_floor")
-_SIZES = ("until", "budget", "trials", "hosts", "threads")
+
+
+def _of_option(option: Option) -> Any:
+    """What a manifest has for an option: null where it has no value."""
+    if option.takes_several:
+        return [float if option.default == (1,) else str]
+    is_number = option.unit or option.type in (int, float)
+    return bool if option.type is bool else float if is_number else str
+
+
 SHAPE: dict[str, Any] = {
     "testbed": str,
     "created_at": str,
-    "sweep": dict.fromkeys((*_PROBING, *_SIZES), float) | {"testbed": str, "input": str},
+    # Before it was a factor, `prefetch` was a number.
+    "sweep": {name: _of_option(option) for name, option in FIELDS.items() if name != "prefetch"},
     "networks": {EACH: [str]},
     "profiles": {EACH: {"edge_to_server": _WAY, "server_to_edge": _WAY}},
     "models": {EACH: _MODEL},
@@ -193,7 +203,7 @@ def _fitting(value: Any, shape: Any, path: str, faults: list[str]) -> Any:
     Where a number or text is expected there may be null as well; where more is, that is as if it were missing.
     """
     if value is None:
-        return None if shape in (float, str) else _MISSING
+        return None if shape in (float, str, bool) else _MISSING
     if isinstance(shape, dict) and isinstance(value, dict):
         kept = {}
         for key, each in value.items():
@@ -206,7 +216,7 @@ def _fitting(value: Any, shape: Any, path: str, faults: list[str]) -> Any:
         inner = [_fitting(each, shape[0], f"{path}[{number}]", faults) for number, each in enumerate(value)]
         return [each for each in inner if each is not _MISSING]
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if (shape is float and is_number) or (shape is str and isinstance(value, str)):
+    if (shape is float and is_number) or (shape in (str, bool) and isinstance(value, shape)):
         return value
     faults.append(short(path, 80))
     return _MISSING

@@ -20,8 +20,8 @@ from analysis import files
 from analysis.escaping import short
 from analysis.points import CELL, cuts, order
 from analysis.runs.load import Runs, folders, load
-from analysis.runs.reading import LEAST, MOST
 from analysis.schema import TRIALS, cell_name
+from analysis.schema.rules import LEAST, MOST
 from analysis.standing import stands
 from analysis.statistics.samples import Floats, flagged, quantile
 from pareto.errors import UserError

@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import sqlite3
+import threading
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
 from analysis.escaping import markdown
+from analysis.figures import bound_figure, kinds
 from pareto.reporting import _joined, run_folders
 from pareto.store import StoreError
 from tests import REPOSITORY
@@ -268,3 +270,28 @@ def test_json_is_one_object_with_the_keys_that_are_documented(name: str, tmp_pat
     rows = made.get("points") or made.get("choices") or made["cases"][0]["splits"]
     assert len(rows) > 1
     assert {"point", "latency_s"} <= set(rows[0]) or name in ("partitions", "compare")
+
+
+@pytest.mark.parametrize("threads", [0, 1], ids=["in processes", "in this one"])
+def test_a_figure_that_cannot_be_drawn_is_one_line_and_ends_no_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: int
+) -> None:
+    def no_height(*_: object, **__: object) -> None:
+        raise ValueError("figure size must be positive\nnot -1")
+
+    def payload_drawing(*_: object, **__: object) -> None:
+        raise KeyError("point")
+
+    monkeypatch.setattr(bound_figure, "bound_figure", no_height)
+    monkeypatch.setattr(kinds, "payload_drawing", payload_drawing)
+    monkeypatch.setattr(threading, "active_count", lambda: 1 + threads)
+    run = write(tmp_path, trials(rounds=1))
+    done = command("report", str(run))
+    said = [line for line in done.out.splitlines() if "cannot be drawn" in line]
+    assert (done.code, done.err, len(said)) == (0, "", 2)
+    for line, words in zip(sorted(said), ("bound-mobilenetv2-200ms-5mbit", "payload"), strict=True):
+        assert line.startswith(f"attention: the figure {words}")
+    made = {path.name.partition("-")[0] for path in (run / "figures").iterdir()}
+    assert {"front", "attribution", "paired"} <= made
+    assert not {"bound", "payload"} & made
+    assert "ValueError: figure size must be positive not -1; report it" in done.out

@@ -570,3 +570,18 @@ def test_the_cells_are_counted_by_their_rounds(rounds: int) -> None:
     counted = {0: "3 open", 1: "3 in 1 round", 2: "3 in 2 rounds"}[rounds]
     assert line.startswith(f"3 cells: {counted}; ")
     assert (search.part() is None) == (rounds == 2)
+
+
+def test_where_a_search_strikes_off_all_that_crosses_a_slow_link_figures_are_drawn_or_left_out(
+    tmp_path: Path,
+) -> None:
+    words = (
+        f"--model {MODEL} --netem 500ms-64kbit --backend tcp --testbed simulated --search --out {tmp_path}"
+    )
+    done = command(*words.split())
+    (run,) = tmp_path.glob("*-simulated-*")
+    assert (done.code, done.err) == (0, "")
+    assert "cannot be drawn" not in done.out
+    kinds = {path.name.partition("-")[0] for path in (run / "figures").iterdir()}
+    assert {"front", "bound", "payload"} <= kinds
+    assert "utilization" not in kinds, "nothing on the front crosses the link"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from pyarrow import parquet
 from syrupy.assertion import SnapshotAssertion
 
+from analysis.runs import reading
 from analysis.schema import LINKS, STAGES, TRIALS
 from pareto.cell import Cell
 from pareto.store import Store, StoreError
@@ -49,6 +51,42 @@ def reopened(store: Store) -> Store:
     """As by another process, later."""
     store.close()
     return Store.resume(store.folder)
+
+
+@pytest.mark.parametrize(
+    ("status", "fields", "left_out"),
+    [
+        ("ok", {"max_abs_error": math.inf}, "max_abs_error"),
+        ("invalid", {"max_abs_error": math.inf, "reason": "wrong"}, "max_abs_error"),
+        ("ok", {"latency_s": 1e300, "throughput_ips": 1.0}, "latency_s"),
+        ("latency only", {"edge_s": -1.0}, "edge_s"),
+        ("ok", {"rate_bps": 1e17}, "rate_bps"),
+        ("failed", {"full_cores": "e\u202edge", "reason": "lost"}, "full_cores"),
+        ("ok", {"busiest": "somebody"}, "busiest"),
+    ],
+)
+def test_what_no_report_would_read_is_left_out_and_does_not_count(
+    store: Store, status: str, fields: dict[str, Any], left_out: str
+) -> None:
+    store.append_trial(trial(1, status, restart=1, **fields))
+    (row,) = reading.read(store.folder, TRIALS)[0].to_pylist()
+    assert not row[left_out]
+    assert row["status"] == (status if status == "failed" else "invalid")
+    assert row["reason"].startswith(fields.get("reason", left_out))
+    assert (row["throughput_ips"] or 1.0) == fields.get("throughput_ips", 1.0)
+    for rows, table in ((store.append_stages, STAGES), (lambda rows: store.append_link(rows[0]), LINKS)):
+        common = {name: trial(1)[name] for name in table.columns if name in trial(1)}
+        rows(
+            [{**common, "position": 0, "host": "edge"} if table is STAGES else {**common, "rtt_s": math.inf}]
+        )
+        reading.read(store.folder, table)
+
+
+@pytest.mark.parametrize("fields", [{"status": "fine"}, {"round": "x"}, {"point": "seven"}, {"model": ""}])
+def test_a_row_without_its_place_in_the_run_is_not_written(store: Store, fields: dict[str, Any]) -> None:
+    with pytest.raises(StoreError, match=next(iter(fields))):
+        store.append_trial({**trial(1), **fields})
+    assert not store.rows()
 
 
 def test_the_columns_are_the_documented_ones(store: Store) -> None:
@@ -103,8 +141,8 @@ def test_what_a_host_says_stays_one_line_of_bounded_length(store: Store) -> None
 
 
 def test_what_a_host_says_is_no_formula(store: Store) -> None:
-    store.append_trial(trial(1, "failed", reason="=HYPERLINK(1)", latency_s=-0.5))
-    assert [(row["reason"], row["latency_s"]) for row in store.rows()] == [("'=HYPERLINK(1)", "-0.5")]
+    store.append_trial(trial(1, "failed", reason="=HYPERLINK(1)", network_s=-0.5))
+    assert [(row["reason"], row["network_s"]) for row in store.rows()] == [("'=HYPERLINK(1)", "-0.5")]
 
 
 def test_what_was_not_measured_is_empty_never_zero(store: Store) -> None:
@@ -160,7 +198,7 @@ def test_requests_are_kept_in_order(store: Store) -> None:
 
 def stage(number: int, host: str, **fields: Any) -> dict[str, Any]:
     named = {key: value for key, value in trial(number).items() if key not in ("point_name", "status")}
-    return {**named, "host": host, **fields}
+    return {**named, "position": 0, "host": host, **fields}
 
 
 def hosts_of(store: Store) -> list[tuple[str, str]]:
@@ -296,6 +334,6 @@ def test_a_run_that_measured_nothing_leaves_nothing(store: Store) -> None:
     store.close()
     assert store.folder.exists()
     other = Store.create(store.folder.parent / "made" / "for it", "other", {})
-    other.append_link({"model": "m"})
+    other.append_link({"model": "m", "netem": "none"})
     other.close()
     assert not (store.folder.parent / "made").exists()

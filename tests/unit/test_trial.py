@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import copy
+import sys
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
+from analysis.runs import reading
 from analysis.schema import TRIALS
 from pareto.bounds import Crossing
 from pareto.cell import Cell
@@ -18,6 +22,7 @@ from pareto.link.probe import GOODPUT, OWN, Probed, Reading, Tolerance, judge
 from pareto.link.profile import Direction, Profile
 from pareto.options import SLOWED
 from pareto.probing import own_profile
+from pareto.store import Store
 from pareto.trial import TrialResult, stage_rows, trial_row
 from pareto.trial_messages import Coded, WrongOutput
 from tests.unit.reported import result_of
@@ -27,6 +32,28 @@ CELL = Cell("mobilenet_v2", (7,), "features.6", "tcp", PROFILE.name, 1)
 GOOD = Reading(0.2003, 4.78e6, None)
 USAGE = {"cpu_percent": 5.0, "rss_bytes": 3 << 20, "retransmits": None}
 CROSSING = Crossing("edge-server", PROFILE, 100_352, 4000)
+
+
+@pytest.fixture(autouse=True)
+def read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Every row that a test makes, whatever its reason, goes to a run's folder, which a report reads."""
+    store = Store.create(tmp_path, "run", {"sweep": {}})
+    made, made_of = list[dict[str, Any]](), trial_row
+
+    def written(cell: Cell, *arguments: Any, **named: Any) -> dict[str, Any]:
+        row = made_of(cell, *arguments, **named)
+        names = dict.fromkeys(("model", "point_name", "backend", "netem", "testbed"), "a")
+        placed = {"point": "7", "batch_size": 1, "round": len(made) + 1, "in_flight_asked": "auto", **names}
+        store.append_trial({**row, **placed})
+        made.append(row)
+        return row
+
+    monkeypatch.setattr(sys.modules[__name__], "trial_row", written)
+    yield
+    rows, _ = reading.read(store.folder, TRIALS)
+    assert rows["status"].to_pylist() == [row["status"] for row in made]
+    assert rows["reason"].to_pylist() == [row["reason"] for row in made]
+    store.close()
 
 
 def report(**changes: Any) -> dict[str, Any]:
@@ -103,6 +130,7 @@ def test_a_row_has_its_split_s_quality_only_if_its_results_are_those() -> None:
 IMPOSSIBLE = {
     "wrong output": {"max_abs_error": 0.01},
     "output is no number": {"max_abs_error": float("nan")},
+    "output of another shape": {"max_abs_error": float("inf")},
     "too little sent": {"sent_bytes": 12 * 100_352 - 1},
     "too little received": {"received_bytes": 100},
     "faster than light": {"latency_s": 0.3},
