@@ -238,7 +238,7 @@ class Runner:
             if self._rebuilds == MAX_REBUILDS:
                 return row
             self._rebuilds += 1
-            self.tally.rebuilt.append({"at": self._date(), "trial": _id(trial), "reason": lost})
+            self.tally.rebuilt.append({"at": self._date(), "trial": trial_id(trial), "reason": lost})
             self.watcher.rebuilds(lost, self._rebuilds)
             self._restart()
 
@@ -355,7 +355,7 @@ class Runner:
                 "netem": profile.name,
                 "testbed": self.testbed,
                 "link": link.name,
-                "trial": _id(trial),
+                "trial": trial_id(trial),
                 "when": when,
                 "verdict": "off" if probed.fault else "ok",
                 "reason": probed.fault,
@@ -389,5 +389,5 @@ class Runner:
         return (began + timedelta(seconds=self.now() - then)).isoformat(timespec="milliseconds")
 
 
-def _id(trial: Trial) -> str:
+def trial_id(trial: Trial) -> str:
     return trial_name(trial.cell.id, trial.round)

@@ -225,10 +225,10 @@ class Store:
 
         A figure that no report would read is left out, and the trial does not count.
         """
-        line, faults = _checked(row, TRIALS)
+        line, faults = checked(row, TRIALS)
         if faults and row["status"] not in ("invalid", "failed"):
             reason = "; ".join(filter(None, [row.get("reason"), *faults]))
-            line, _ = _checked({**row, "status": "invalid", "reason": reason}, TRIALS)
+            line, _ = checked({**row, "status": "invalid", "reason": reason}, TRIALS)
         trial = _trial(dict(zip(TRIALS.columns, line, strict=True)))
         if trial in self._done:
             raise StoreError(f"{self.folder} has a row already for {', '.join(trial)}: none is written twice")
@@ -320,6 +320,12 @@ def parquet_of(table: Table, parts: Mapping[str, Mapping[str, list[Any]]]) -> by
     return bytes(content.getvalue())
 
 
+def trial_of(row: Row) -> tuple[Cell, int]:
+    """The cell and the round that a trial's row is of. Raises ValueError."""
+    texts = dict(zip(TRIALS.columns, _line(row, TRIALS), strict=True))
+    return _cell(texts), int(texts["round"])
+
+
 def _trial(row: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(row[column] for column in (*CELL, "round"))
 
@@ -340,10 +346,10 @@ def _cell(row: Mapping[str, str]) -> Cell:
 
 
 def _line(row: Row, table: Table) -> list[str]:
-    return _checked(row, table)[0]
+    return checked(row, table)[0]
 
 
-def _checked(row: Row, table: Table) -> tuple[list[str], list[str]]:
+def checked(row: Row, table: Table) -> tuple[list[str], list[str]]:
     """A row as it is written, without the cells that no report would read, and what was wrong with these.
 
     Raises StoreError where such a cell must say something.

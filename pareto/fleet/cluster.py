@@ -33,6 +33,8 @@ RESOURCE = "testbed"
 LOST = signal.SIGUSR1
 """Interrupts the main thread when the scheduler is gone: SIGINT is ignored by what a script starts beside itself."""
 CONNECT_S, ANSWER_S, LEAVE_S = 30, 5, 5.0
+ADMIT_S, MOST_WAITING = 10.0, 256
+"""How long a connection may take to show its certificate, and how many may be about to."""
 JOIN_S = 60.0
 """Until a scheduler that is there has let a member in."""
 SETTINGS = {
@@ -61,8 +63,10 @@ def require() -> None:
 
     import dask
     import distributed  # noqa: F401  (it sets up its loggers)
+    from distributed.comm import tcp
 
     dask.config.set(SETTINGS)
+    tcp.TLSListener._prepare_stream = admitted
     for name in list(logging.root.manager.loggerDict):  # what they say is no line for the user
         if name.partition(".")[0] in ("asyncio", "distributed", "tornado", "bokeh"):
             logging.getLogger(name).setLevel(logging.CRITICAL + 1)
@@ -73,17 +77,13 @@ def check_address(option: str, address: str, certificates: Path | None) -> None:
     parts = _ADDRESS.fullmatch(address)
     if not parts or int(parts[3] or 0) >= 1 << 16:
         raise UserError(f"{option} {address}: write it as tls://HOST:{PORT}")
-    if parts[1] == "tls":
-        if certificates is None:
-            raise UserError(f"{option} {address}: it needs --certificates DIR, the folder that {MAKE} wrote")
-        return
-    if certificates is not None:
-        raise UserError(f"{option} {address}: with --certificates it is tls://{parts[2]}:{parts[3] or PORT}")
-    if not _is_loopback(parts[2]):
+    if parts[1] == "tcp":
         raise UserError(
-            f"{option} {address}: whoever reaches it may run code on every testbed: use tls://, with certificates by "
-            f"{MAKE}"
+            f"{option} {address}: whoever reaches it may run code on every testbed: use tls://{parts[2]}:"
+            f"{parts[3] or PORT}, with certificates by {MAKE}"
         )
+    if certificates is None:
+        raise UserError(f"{option} {address}: it needs --certificates DIR, the folder that {MAKE} wrote")
 
 
 def _is_loopback(host: str) -> bool:
@@ -139,6 +139,26 @@ async def _started(server: Any) -> Any:
         return await server
     except RuntimeError as error:  # in which dask wraps what is wrong
         raise error.__cause__ or error from None
+
+
+async def admitted(listener: Any, stream: Any, _: str) -> Any:
+    """A stream of who has shown a certificate in time; None of who has not: it is turned away.
+
+    dask itself would wait for ever, and its scheduler spins when it has no more files to open.
+    """
+    waiting = vars(listener).setdefault("waiting", set())
+    late = asyncio.get_running_loop().call_later(ADMIT_S, stream.close)
+    waiting.add(stream)
+    try:
+        if len(waiting) > MOST_WAITING:
+            next(iter(waiting)).close()
+        await stream.wait_for_handshake()
+        return stream
+    except OSError:
+        return None
+    finally:
+        late.cancel()
+        waiting.discard(stream)
 
 
 def _nothing(*_: Any, **__: Any) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import queue
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -23,7 +23,7 @@ from pareto.fleet import certificates, cluster
 from pareto.fleet.cluster import RESOURCE
 from pareto.fleet.member import Order, measure, release
 from pareto.fleet.processes import Processes
-from pareto.fleet.results import Results
+from pareto.fleet.results import Results, Unfit, fitting
 from pareto.fleet.screen import Board
 from pareto.fleet.tasks import Task, Tasks
 from pareto.fleet.testbeds import Testbed
@@ -276,19 +276,31 @@ class Driver:
     def _hear(self, message: dict[str, Any]) -> None:
         """What a member says while it measures."""
         for testbed in self._testbeds.values():  # none, where it comes late: another does the trial then
-            if testbed.future is not None and testbed.future.key == message["key"]:
+            if testbed.future is not None and testbed.future.key == message.get("key"):
                 if "say" in message:
                     self._say(str(message["say"]), testbed.name)
-                elif "record" in message:
-                    self._results.keep(testbed, message["record"])
                 else:
-                    self._take(testbed, message)
+                    self._take_all(testbed, [message] if "place" in message else [], message.get("record"))
+
+    def _take_all(
+        self, testbed: Testbed, messages: Iterable[dict[str, Any]], record: Mapping[str, Any] | None
+    ) -> bool:
+        """Write trials and a session's record; whether they are what was asked for. Else the testbed is taken out."""
+        try:
+            for message in messages:
+                self._take(testbed, message)
+            if record is not None:
+                self._results.keep(testbed, record)
+        except Unfit as fault:
+            self._take_out(testbed, str(fault))
+            return False
+        return True
 
     def _take(self, testbed: Testbed, message: dict[str, Any]) -> None:
-        """Write what a trial has, unless it is there. What failed waits: another may be to do it again."""
+        """Write what a trial has, unless it is there. What failed waits: another may do it again. Raises Unfit."""
         task = testbed.task
         assert task is not None  # noqa: S101
-        trial = task.trials[message["place"]]
+        trial = fitting(message, task.trials, testbed.name)
         if self._results.has(trial):
             return
         if message["row"]["status"] == "failed":
@@ -321,10 +333,9 @@ class Driver:
         if outcome is None:
             self._lose(testbed)
             return
-        for message in outcome.trials:  # what was said meanwhile may have been lost
-            self._take(testbed, message)
-        if outcome.record is not None:
-            self._results.keep(testbed, outcome.record)
+        # What was said meanwhile may have been lost.
+        if not self._take_all(testbed, outcome.trials, outcome.record):
+            return
         if outcome.out:
             self._take_out(testbed, outcome.out)
             return

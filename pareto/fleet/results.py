@@ -2,16 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from analysis.schema import DEVICES, REQUESTS
+from analysis.escaping import short
+from analysis.schema import CELL, DEVICES, LINKS, REQUESTS, STAGES, TRIALS
 from pareto.fleet.testbeds import Testbed, called, free
 from pareto.plan import Trial
-from pareto.store import Row, Store
+from pareto.runner import trial_id
+from pareto.store import Row, Store, checked, trial_of
 
 if TYPE_CHECKING:
     from pareto.run import Job
+
+
+class Unfit(Exception):
+    """What a member sent is not of a trial that it was given, or no row."""
+
+
+def fitting(message: Mapping[str, Any], trials: Sequence[Trial], testbed: str) -> Trial:
+    """The trial of a member's task that a message is of, all of whose rows can be written. Raises Unfit."""
+    try:
+        trial: Trial = trials[message["place"]]
+        row = message["row"]
+        stages, links = message["stages"], message["links"]
+        for table, rows in ((TRIALS, [row]), (STAGES, stages), (LINKS, links)):
+            for each in rows:
+                checked(each, table)
+        named = {name: row[name] for name in (*CELL, "round", "testbed")}
+        of_link = {"model": trial.cell.model, "testbed": testbed, "trial": trial_id(trial)}
+        if (trial_of(row), row["testbed"]) != ((trial.cell, trial.round), testbed) or not all(
+            wanted.items() <= each.items()
+            for wanted, rows in ((named, stages), (of_link, links))
+            for each in rows
+        ):
+            raise ValueError("it is of another trial")
+        content = (message["requests"], message["devices"])
+        if not all(isinstance(each, bytes) for each in content) or not isinstance(message["opened"], str):
+            raise ValueError("it has other parts")
+        _ = row["wall_s"] + 0.0, int(row["restart"]), row["reason"]  # which are counted with, or shown
+        return trial
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise Unfit(f"it sent what is no row of its trial: {short(str(error), 200)}") from None
 
 
 class Results:
@@ -63,7 +95,9 @@ class Results:
         return self._starts.setdefault(own, self._started + len(self._starts) + 1)
 
     def keep(self, testbed: Testbed, record: Mapping[str, Any]) -> None:
-        """Write a session's record, as it is so far."""
+        """Write a session's record, as it is so far. Raises Unfit."""
+        if not isinstance(record, Mapping) or not {"started_at", "label"} <= record.keys():
+            raise Unfit("it sent no record of its session")
         self._records[testbed.name, record["started_at"]] = {**record, "member": testbed.member}
         self.write_manifest()
 

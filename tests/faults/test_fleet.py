@@ -115,12 +115,15 @@ def test_a_driver_and_its_own_members_are_killed(runs: Runs) -> None:
     assert not list(runs.temporary.iterdir())
 
 
-def test_a_scheduler_and_those_that_joined_it_are_killed(runs: Runs) -> None:
+def test_a_scheduler_and_those_that_joined_it_are_killed(runs: Runs, tmp_path: Path) -> None:
+    folder = tmp_path / "certificates"
+    runs.start("fleet", "certificates", str(folder)).communicate()
+    certified = ("--certificates", str(folder))
     with socket.create_server(("127.0.0.1", 0)) as server:
-        address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
-    join = ("fleet", "join", "--scheduler", address, "--testbed", runs.world)
+        address = f"tls://127.0.0.1:{server.getsockname()[1]}"
+    join = ("fleet", "join", "--scheduler", address, "--testbed", runs.world, *certified)
     commands = {
-        "scheduler": ("fleet", "scheduler", "--listen", address),
+        "scheduler": ("fleet", "scheduler", "--listen", address, *certified),
         "member": join,
         "other member": join,
     }
@@ -128,7 +131,7 @@ def test_a_scheduler_and_those_that_joined_it_are_killed(runs: Runs) -> None:
         running = {name: runs.start(*command) for name, command in commands.items()}
     names = {_joined(running[name]) for name in ("member", "other member")}
     assert len(names) == 2, names
-    at = ("--cluster", address, "--testbed", "simulated")
+    at = ("--cluster", address, "--testbed", "simulated", *certified)
     driver = runs.driver(*at)
     for victim in runs.victims(("scheduler", "member", "driver")):
         assert runs.goes_on(), driver.communicate()

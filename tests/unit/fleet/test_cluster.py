@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import ssl
 import sys
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -31,7 +33,7 @@ def test_certificates_are_their_owners_alone_and_are_never_overwritten(tmp_path:
     with pytest.raises(UserError, match="--certificates"):
         certificates.pems(tmp_path)
     (folder / certificates.AUTHORITY).write_bytes(b"\xff garbage")
-    with pytest.raises(UserError, match=r"authority\.pem is none"):
+    with pytest.raises(UserError, match=r"authority\.pem is not text"):
         certificates.pems(folder)
 
 
@@ -70,6 +72,20 @@ def test_a_scheduler_takes_those_with_the_certificate_and_nobody_else(tmp_path: 
             if not sock.recv(1):  # in TLS 1.3 the refusal comes with the first message
                 raise ConnectionError
         assert client.submit(lambda: 1, workers=[], pure=False).status == "pending"
+
+
+@pytest.mark.parametrize(("seconds", "most"), [(0.1, 256), (1000.0, 2)], ids=["late", "many"])
+def test_silent_strangers_are_turned_away(monkeypatch: pytest.MonkeyPatch, seconds: float, most: int) -> None:
+    monkeypatch.setattr(cluster, "ADMIT_S", seconds)
+    monkeypatch.setattr(cluster, "MOST_WAITING", most)
+    cluster.require()
+    with cluster.own(certificates.own_pems()) as client, ExitStack() as undo:
+        host, port = client.scheduler.address.removeprefix("tls://").split(":")
+        silent = [
+            undo.enter_context(socket.create_connection((host, int(port)), 60)) for _ in range(most % 256 + 1)
+        ]
+        assert not select.select(silent, [], [], 60)[0][0].recv(1)
+        assert client.scheduler_info()["workers"] == {}, "those with certificates are served meanwhile"
 
 
 def test_the_dashboard_answers_at_the_address_that_is_shown() -> None:

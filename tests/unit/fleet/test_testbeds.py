@@ -9,6 +9,7 @@ import pytest
 
 from pareto.checked_sweep import make_sweep, requested_sweep
 from pareto.errors import UserError
+from pareto.fleet import certificates
 from pareto.fleet.processes import shares
 from pareto.fleet.testbeds import (
     MOST_TESTBEDS,
@@ -102,17 +103,26 @@ def test_one_file_may_have_several_testbeds(tmp_path: Path) -> None:
         ({"certificates": "there", "testbed": "simulated*2"}, "--cluster"),
         ({"cluster": "lab"}, "tls://HOST"),
         ({"cluster": "tls://lab"}, "--certificates"),
-        ({"cluster": "tls://lab", "certificates": "/there"}, "/there: cannot read authority.pem"),
+        (
+            {"cluster": "tls://lab", "certificates": "/there"},
+            "cannot read the certificate /there/authority.pem",
+        ),
         ({"cluster": "tcp://127.0.0.1:65536"}, "tls://HOST"),
         ({"cluster": "tcp://192.0.2.1:8786"}, "fleet certificates"),
         ({"cluster": "tcp://localhost:1", "certificates": "there"}, "tls://localhost:1"),
-        ({"cluster": "tcp://127.0.0.1:1", "testbed": "lab.yaml"}, "leave it out"),
+        ({"cluster": "tcp://127.0.0.1:1"}, "tls://127.0.0.1:1"),
     ],
 )
 def test_what_cannot_be_a_fleet_is_one_line(options: dict[str, str], names: str) -> None:
     with pytest.raises(UserError, match=re.escape(names)) as refused:
         sweep(**options)
     assert "\n" not in str(refused.value)
+
+
+def test_a_cluster_has_its_own_testbeds(tmp_path: Path) -> None:
+    certificates.write_certificates(folder := tmp_path / "lab")
+    with pytest.raises(UserError, match="leave it out"):
+        sweep(cluster="tls://lab", certificates=str(folder), testbed="lab.yaml")
 
 
 def test_a_command_that_is_no_sweep_takes_one_testbed() -> None:

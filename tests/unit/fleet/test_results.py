@@ -1,0 +1,96 @@
+"""What a member sends: it is of the trial that it was given, and can be read again, or it is not written."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from pareto.cell import Cell
+from pareto.fleet.results import Unfit, fitting
+from pareto.plan import Trial
+from pareto.runner import trial_id
+
+CELL = Cell("mobilenet_v2", (7,), "features.6", "tcp", "none", 1)
+OTHER = Cell("mobilenet_v2", (8,), "features.7", "tcp", "none", 1)
+
+
+def planned(cell: Cell, number: int) -> Trial:
+    return Trial(cell, number, 1.0, 1.0, cast(Any, None))
+
+
+TRIALS = (planned(CELL, 1), planned(OTHER, 1))
+
+
+def message(cell: Cell = CELL, number: int = 1, place: Any = 0, **changes: Any) -> dict[str, Any]:
+    named = {
+        "model": cell.model,
+        "point": cell.point,
+        "backend": cell.backend,
+        "netem": cell.netem,
+        "batch_size": cell.batch_size,
+        "codec": cell.codec,
+        "engine": cell.engine,
+        "in_flight_asked": cell.in_flight,
+        "prefetch_asked": str(cell.prefetch),
+        "round": number,
+        "testbed": "lab",
+    }
+    row = {**named, "point_name": cell.point_name, "status": "ok", "reason": "", "restart": 1, "wall_s": 1.0}
+    link = {"model": cell.model, "netem": "none", "testbed": "lab", "trial": trial_id(planned(cell, number))}
+    parts = {
+        "place": place,
+        "opened": "today",
+        "row": row,
+        "stages": [{**named, "position": 0, "host": "edge"}],
+        "links": [link],
+        "requests": b"",
+        "devices": b"",
+    }
+    return {**parts, **changes}
+
+
+def with_row(**changes: Any) -> dict[str, Any]:
+    sent = message()
+    sent["row"] |= changes
+    return sent
+
+
+def without(name: str, part: str = "") -> dict[str, Any]:
+    sent = message()
+    del (sent[part] if part else sent)[name]
+    return sent
+
+
+def test_a_row_of_a_trial_that_was_given_is_taken() -> None:
+    assert fitting(message(), TRIALS, "lab") is TRIALS[0]
+    assert fitting(message(OTHER, place=1), TRIALS, "lab") is TRIALS[1]
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        message(OTHER),
+        message(number=2),
+        message(place=7),
+        message(place="0"),
+        *(without(name) for name in message()),
+        *(without(name, "row") for name in ("status", "model", "round", "testbed")),
+        with_row(status="fine"),
+        with_row(testbed="other"),
+        with_row(restart="first"),
+        with_row(wall_s="1.0"),
+        with_row(wall_s=None),
+        with_row(no_such_column=1),
+        message(row=None),
+        message(stages=[{**message(OTHER)["stages"][0]}]),
+        message(stages=[{}]),
+        message(links=[{**message(OTHER)["links"][0]}]),
+        message(links=["link"]),
+        message(requests="text"),
+        message(opened=[]),
+    ],
+)
+def test_what_is_not_is_refused_in_one_line(sent: dict[str, Any]) -> None:
+    with pytest.raises(Unfit, match=r"^it sent what is no row of its trial: [^\n]*$"):
+        fitting(sent, TRIALS, "lab")
