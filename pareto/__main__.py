@@ -90,14 +90,11 @@ def guarded(command: Callable[[], int]) -> int:
     except KeyboardInterrupt:
         code = 130
     except _Unprintable as error:
-        code = 2
-        if isinstance(
-            error.fault, BrokenPipeError
-        ):  # whoever read it has seen enough: `pareto report ... | head`
+        code, fault = 2, error.__cause__
+        if isinstance(fault, BrokenPipeError):  # whoever read it has seen enough: `pareto report ... | head`
             code = 128 + signal.SIGPIPE
-        else:
-            with suppress(OSError):
-                print(f"error: what is printed cannot be written: {error.fault.strerror}", file=sys.stderr)
+        elif isinstance(fault, OSError):
+            print(f"error: what is printed cannot be written: {fault.strerror}", file=sys.stderr)
     except Exception as error:
         code = 2 if lacks_memory(error) else os.EX_SOFTWARE
         report(error)
@@ -112,11 +109,7 @@ def guarded(command: Callable[[], int]) -> int:
 
 
 class _Unprintable(Exception):
-    """A fault of stdout: no OSError, which somebody might take for one of the files that a command writes."""
-
-    def __init__(self, fault: OSError) -> None:
-        super().__init__(str(fault))
-        self.fault = fault
+    """Comes of a fault of stdout: no OSError, which might be taken for one of the files that a command writes."""
 
 
 class _Printed:
@@ -128,18 +121,17 @@ class _Printed:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
-    def write(self, text: str) -> Any:
-        return self._done(self._stream.write, text)
+    def write(self, text: str) -> None:
+        try:
+            self._stream.write(text)
+        except OSError as error:
+            raise _Unprintable from error
 
     def flush(self) -> None:
-        self._done(self._stream.flush)
-
-    @staticmethod
-    def _done(work: Callable[..., Any], *texts: str) -> Any:
         try:
-            return work(*texts)
+            self._stream.flush()
         except OSError as error:
-            raise _Unprintable(error) from None
+            raise _Unprintable from error
 
 
 def report(error: BaseException) -> None:

@@ -11,7 +11,7 @@ import os
 import signal
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
@@ -112,54 +112,47 @@ def save_all(
 
     say: gets a line for each figure that cannot be drawn, whose files are then missing. Raises OSError, UserError.
     """
-    waiting = list(drawings)
+    global _waiting
+    _waiting = waiting = list(drawings)
     # A drawing holds functions, which only a fork takes along; and a fork copies no thread but its own.
     alone = threading.active_count() == 1 and "fork" in multiprocessing.get_all_start_methods()
     workers = min(len(waiting), MOST_PROCESSES, (os.cpu_count() or 1) if alone else 1)
     paths: list[Path] = []
+    one, numbers = functools.partial(_save_one, folder, widths), range(len(waiting))
     with ExitStack() as ending:
         if workers < 2:
-            saved = iter([_saved(drawing, folder, widths) for drawing in waiting])
+            saved: Iterator[list[Path] | str] = map(one, numbers)
         else:
             forked = multiprocessing.get_context("fork")
-            pool = ending.enter_context(ProcessPoolExecutor(workers, forked, _take, (waiting,)))
-            saved = pool.map(functools.partial(_save_one, folder, widths), range(len(waiting)))
+            saved = ending.enter_context(ProcessPoolExecutor(workers, forked, _take)).map(one, numbers)
         try:
             for made in saved:
-                if isinstance(made, str):
-                    say(made)
-                else:
-                    paths += made
+                say(made) if isinstance(made, str) else paths.extend(made)
         except BrokenProcessPool:
             say("some figures are missing: a process that drew them was killed: out of memory?")
     return paths
-
-
-def _saved(drawing: Drawing, folder: Path, widths: Sequence[str]) -> list[Path] | str:
-    """Return what `save` does, or why the figure cannot be drawn."""
-    try:
-        return save(drawing, folder, widths)
-    except (OSError, UserError):
-        raise
-    except Exception as error:
-        return undrawn(drawing.stem(), error)
 
 
 _waiting: Sequence[Drawing] = ()
 """The drawings of `save_all`, for the processes that it forks."""
 
 
-def _take(waiting: Sequence[Drawing]) -> None:
-    global _waiting
+def _take() -> None:
     # A terminal sends Ctrl-C to all; a process that draws would end by a traceback.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
-    _waiting = waiting
 
 
 def _save_one(folder: Path, widths: Sequence[str], number: int) -> list[Path] | str:
-    return _saved(_waiting[number], folder, widths)
+    """Return what `save` does, or why the figure cannot be drawn."""
+    drawing = _waiting[number]
+    try:
+        return save(drawing, folder, widths)
+    except (OSError, UserError):
+        raise
+    except Exception as error:
+        return undrawn(drawing.stem(), error)
 
 
 def caption(*sentences: str) -> str:

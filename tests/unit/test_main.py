@@ -100,10 +100,11 @@ def test_a_fault_of_standard_output_is_taken_for_no_other_file_s(tmp_path: Path)
         ("class It:\n  def __del__(self): raise ValueError\nIt()", 0),
         ("raise RecursionError", 1),
         ("raise MemoryError", 1),
+        ("try:\n  [0] * (1 << 60)\nexcept MemoryError:\n  raise ValueError('the model') from None", 1),
         ("raise UnicodeEncodeError('ascii', '\\udc80', 0, 1, 'no')", 1),
         ("raise KeyboardInterrupt", 0),
     ],
-    ids=["thread", "destructor", "recursion", "memory", "encoding", "Ctrl-C"],
+    ids=["thread", "destructor", "recursion", "memory", "memory, as another fault", "encoding", "Ctrl-C"],
 )
 def test_nothing_ends_in_a_traceback(tmp_path: Path, body: str, lines: int) -> None:
     code = f"import sys, threading\nfrom pareto.__main__ import guarded\ndef run():\n  exec({body!r})\n  return 0\n"
@@ -111,6 +112,7 @@ def test_nothing_ends_in_a_traceback(tmp_path: Path, body: str, lines: int) -> N
     assert "Traceback" not in done.stderr
     assert len(done.stderr.splitlines()) == lines
     assert all(line.startswith("error: ") for line in done.stderr.splitlines())
+    assert ("too little free memory" in done.stderr) == ("MemoryError" in body)
 
 
 INTERRUPTED = """

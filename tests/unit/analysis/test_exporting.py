@@ -26,7 +26,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Findings:
     rows = [row | {"model": f"=1+{NASTY}"} for row in trials(rounds=2) if row["point"] in (0, 7, 21)]
     rows[0] |= {
         "status": "invalid",
-        "reason": 'said "no";\nDROP TABLE trials',
+        "reason": 'said "no";\nDROP TABLE trials \x1b[31m\x07',
         "latency_s": "",
         "throughput_ips": "",
     }
@@ -59,7 +59,7 @@ def test_sqlite_has_every_table_and_replaces_the_file(found: Findings, tmp_path:
         counted = connection.execute(
             "SELECT reason, latency_s FROM trials WHERE status = 'invalid'"
         ).fetchall()
-        assert counted == [('said "no";\nDROP TABLE trials', None)], "not measured is no 0"
+        assert counted == [('said "no";\nDROP TABLE trials \x1b[31m\x07', None)], "not measured is no 0"
         front = pd.read_sql("SELECT * FROM front WHERE on_front", connection)
     assert set(front["point"]) == set(found.front.loc[found.front["on_front"], "point"])
 
@@ -76,6 +76,7 @@ def test_excel_computes_nothing_that_a_name_says(found: Findings, tmp_path: Path
     sheets = pd.read_excel(written(found, tmp_path / "run.xlsx"), sheet_name=None)
     assert set(sheets) == set(tables(found))
     assert set(sheets["trials"]["model"]) == {f"'=1+{NASTY}"}
+    assert "trials \\x1b[31m\\x07" in sheets["trials"]["reason"][0]
 
 
 def test_mlflow_has_a_run_with_a_child_for_each_point(

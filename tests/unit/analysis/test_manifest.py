@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from analysis.runs.manifest import manifest, read_manifest
+from pareto.options import FIELDS, Option, command
+from pareto.sweep import Sweep
 
 
 def written(folder: Path, value: Any) -> Path:
@@ -56,6 +58,19 @@ def test_a_missing_one_is_nothing_to_say(tmp_path: Path) -> None:
     assert read_manifest(tmp_path) == ({}, [])
     os.mkfifo(tmp_path / "manifest.json")
     assert manifest(tmp_path) == {}
+
+
+@pytest.mark.parametrize("option", FIELDS.values(), ids=FIELDS)
+def test_an_option_of_another_type_is_left_out_and_all_that_is_written_fits(
+    tmp_path: Path, option: Option
+) -> None:
+    """As a report writes the command that makes a run again."""
+    fine = Sweep(model="m").model_dump(mode="json")
+    assert read_manifest(written(tmp_path, {"sweep": fine})) == ({"sweep": fine}, [])
+    for wrong in ("x", 7, {"a": 1}, [[1]], True):
+        found, _ = read_manifest(written(tmp_path, {"sweep": {**fine, option.field: wrong}}))
+        assert isinstance(command(found["sweep"]), str)
+        assert isinstance(found["sweep"].get(option.field, wrong), type(wrong))
 
 
 def test_only_what_is_of_another_type_is_left_out(tmp_path: Path) -> None:
