@@ -137,7 +137,9 @@ def own(traced: TracedModel, names: Sequence[str]) -> Iterator[tuple[int, str]]:
     for index, node in enumerate(traced.nodes):
         modules = ((path, traced.module.get_submodule(path)) for path in scopes[index])
         parts = (
-            each for each in modules if _is_leaf(each[1]) or not (each[0] in wrappers or _is_list(each[1]))
+            each
+            for each in modules
+            if _is_leaf(each[1]) or not (each[0] in wrappers or _holds_blocks(each[1]))
         )
         path, part = next(parts, ("", None))
         if part is None and not _joins(traced, node):
@@ -150,6 +152,16 @@ def own(traced: TracedModel, names: Sequence[str]) -> Iterator[tuple[int, str]]:
             after - 1,
             [around for around in _with_parents(path) if units[around] == 1 or around == path][-1],
         )
+
+
+def _holds_blocks(module: nn.Module) -> bool:
+    """Whether the module is a list of others, or a stage: a module with a list of blocks."""
+    blocks = (
+        sum(not (_is_leaf(each) or _is_list(each)) for each in child.children())
+        for child in module.children()
+        if _is_list(child)
+    )
+    return _is_list(module) or any(number > 1 for number in blocks)
 
 
 def _is_list(module: nn.Module) -> bool:

@@ -1,13 +1,13 @@
 """The units of a user's own net are the same in whatever way the net is written."""
 
 import pytest
-import torchvision
 from torch import nn
 from torch.nn import functional
 
 from partitions import points
 from partitions.graph import Input
 from partitions.recipe import Cuts
+from partitions.torchvision_models import models
 from partitions.tracing import trace
 
 
@@ -48,6 +48,28 @@ class Written(nn.Module):
         return self.head(self.pool(self.act(self.neck(x))).flatten(1))
 
 
+class Stage(nn.Module):
+    """As published networks have them: a list of blocks, with something around it."""
+
+    def __init__(self):
+        super().__init__()
+        self.before, self.blocks = nn.Identity(), nn.Sequential(Block(), nn.ReLU(), Block(), nn.ReLU())
+
+    def forward(self, x):
+        return self.blocks(self.before(x))
+
+
+class Staged(Written):
+    def __init__(self):
+        super().__init__()
+        self.stage = Stage()
+        del self.one, self.two
+
+    def forward(self, x):
+        x = self.stage(self.norm(self.stem(x)).relu())
+        return self.head(self.pool(self.neck(x).relu()).flatten(1))
+
+
 class Base(nn.Module):
     def __init__(self):
         super().__init__()
@@ -86,7 +108,7 @@ class Backbone(nn.Module):
     def __init__(self):
         super().__init__()
         self.head = nn.Linear(1000, 5)
-        self.backbone = torchvision.models.resnet18()
+        self.backbone = models.resnet18()
 
     def forward(self, x):
         return self.head(self.backbone(x).relu())
@@ -106,6 +128,7 @@ def cut(module, granularity="block"):
         pytest.param(lambda: Written(activation=nn.ReLU(inplace=True)), id="one activation for all"),
         pytest.param(Necked, id="a subclass with a neck"),
         pytest.param(in_sequence, id="a sequence"),
+        pytest.param(Staged, id="stages"),
     ],
 )
 def test_one_net_has_the_same_points_in_whatever_way_it_is_written(write):
