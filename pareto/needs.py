@@ -12,7 +12,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis import files
 from pareto.hosts.local import rights
 
 _BUILDS = (["run"], ["profile"], ["netem", "check"], ["bench", "transport"])
@@ -41,7 +40,9 @@ def _saved(words: Sequence[str]) -> str:
                 str(json.loads(manifest.read_text())["sweep"]["testbed"]) if manifest.is_file() else "unknown"
             )
         sweep = next((word for word in words[1:] if word.endswith((".yaml", ".yml"))), "")
-        named = _NAMED.search(files.text(Path(sweep), "sweep")) if sweep else None
+        if sweep and not Path(sweep).is_file():  # what never ends is none
+            return "unknown"
+        named = _NAMED.search(Path(sweep).read_text()) if sweep else None
         return named[1] if named else ""
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return "unknown"  # the command itself says what is wrong with it

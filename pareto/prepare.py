@@ -287,7 +287,7 @@ def _prepare(
             result_bytes,
             input=dtypes,
             own_inputs=not isinstance(model.takes, Images),
-            notes=(fold_note(model.points, model.cuts), *fed.notes),
+            notes=tuple(filter(None, (fold_note(model.points, model.cuts), *fed.notes))),
             wire_shares=shares,
             codec_s=codec_s,
             accuracy=accuracy,

@@ -78,7 +78,7 @@ def _from_name(name: str, directory: Path) -> Direction:
     in_order = [field for field in _NAME_PARTS if field in values]
     if list(values) == in_order and len(values) == len(name.split("-")):
         try:
-            return Direction(**values)
+            return _passable(Direction(**values))
         except UserError as error:
             raise UserError(f"netem profile {name!r}: {error}") from None
     raise UserError(f"there is no netem profile {name!r}{_instead(name, directory)}")
@@ -126,7 +126,13 @@ def _direction(file: YamlFile, name: str, keys: _Direction) -> Direction:
         if isinstance(keys.loss, _Bursts):
             fields["loss"] = Gilbert(**dict(keys.loss))
     with file.blaming(name):
-        return Direction(**fields)
+        return _passable(Direction(**fields))
+
+
+def _passable(direction: Direction) -> Direction:
+    if not direction.is_passable:
+        raise UserError("loss or corrupt of 100%: a link that lets nothing pass is no link")
+    return direction
 
 
 _Delay = Annotated[float, quantity(units.delay_s)]

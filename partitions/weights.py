@@ -22,6 +22,7 @@ from pareto.errors import UserError, one_line
 
 from . import allocator, registry
 from .checkpoints import COUNTERS, state_dict
+from .entry import Entry
 from .graph import first_paths
 from .seeded import seeded
 
@@ -249,13 +250,15 @@ def _by(shape: Sequence[int]) -> str:
     return "x".join(map(str, shape)) or "one number"
 
 
-@functools.lru_cache(maxsize=16)
 def _state_of(name: str) -> tuple[Mapping[str, Tensor], Mapping[str, str]]:
-    """The model's state dict on the meta device, and the first key of each tensor that has several, by the others.
+    """The model's state dict on the meta device, and the first key of each tensor that has several, by the others."""
+    return _state_in(registry.entry(name))
 
-    Kept because building a model takes time.
-    """
-    model = registry.build_structure(name)
+
+@functools.lru_cache(maxsize=16)
+def _state_in(entry: Entry) -> tuple[Mapping[str, Tensor], Mapping[str, str]]:
+    """The same, kept because building a model takes time."""
+    model = registry.build_structure(entry.name)
     first = first_paths(model)
     state = {key: tensor.to("meta") for key, tensor in model.state_dict().items()}
     return {key: tensor for key, tensor in state.items() if key not in first}, first

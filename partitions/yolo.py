@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import importlib
 import importlib.util
 import os
@@ -29,6 +30,7 @@ def names() -> tuple[str, ...]:
     return NAMES if importlib.util.find_spec("ultralytics") else ()
 
 
+@functools.cache
 def entry(name: str) -> Entry:
     """One of NAMES. It maps images to boxes, (batch, 4 + 80, 8400): centre, width, height, and a score a class."""
     images = Images((3, _SIZE, _SIZE), mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))

@@ -108,9 +108,11 @@ class Direction:
             raise UserError("reorder needs a delay: without one no packet can be overtaken")
         if self.limit_bytes is not None and not self.limited:
             raise UserError("limit needs a rate: without one nothing waits")
-        for name, share in (("loss", self.mean_loss), ("corrupt", self.corrupt)):
-            if share == 1:
-                raise UserError(f"{name} 100%: a link that lets nothing pass is no link")
+
+    @property
+    def is_passable(self) -> bool:
+        """Whether it lets anything pass."""
+        return max(self.mean_loss, self.corrupt) < 1
 
     @property
     def waiting_bytes(self) -> int | None:

@@ -31,7 +31,7 @@ from torch import nn
 Path(__file__).with_name("ran").touch()
 
 def build():
-    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU())
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 3))
 """
 Manifest = dict[str, Any]
 

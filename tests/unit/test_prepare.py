@@ -141,7 +141,7 @@ def test_a_folder_of_images_with_the_classes_that_the_model_knows(animals):
         assert quality.images == count * batch_size
         assert {name for name, _ in shown} == set(CLASSES)
         assert torch.equal(tensors["reference0"], answers(it, tensors["input0"]))
-    assert it.facts.notes == ()
+    assert it.facts.notes == ("12 of 23 cuts are points (--granularity op has the others)",)
     told = it.manifest["dataset"]
     assert (told["name"], told["images"], told["of"], told["classes"]) == ("folder", 6, 18, CLASSES)
     assert {size: fed["images"] for size, fed in told["inputs"].items()} == {"1": 6, "4": 8}

@@ -91,7 +91,7 @@ class Views(nn.Module):
 
 def test_tensors_that_are_made_are_counted_once_and_views_are_none():
     traced = trace(Views().eval().requires_grad_(False).to("meta"), (Input((3, 4, 4)),))
-    outline = model.Outline("views", (3, 4, 4), points.find(traced, Cuts("op", fold=False)), "", traced)
+    outline = model.Outline("views", (3, 4, 4), points.find(traced, Cuts("op", fold=False)), "", traced, 0)
     made = dict(
         zip([point.name for point in outline.points[1:]], costs.activation_bytes(outline), strict=True)
     )
