@@ -120,6 +120,7 @@ has_venv || make_venv
 if [ "${1:-}" = test ]; then
     shift
     cd "$root"
+    unset PYTHONSAFEPATH # the clone is the current folder here, and programs that tests start import from it
     # Tests make networks, hosts and cores of their own as root, and look at the page in a browser.
     if [ "$(id -u)" -eq 0 ]; then
         command -v sudo >/dev/null || for_tests sudo sudo
