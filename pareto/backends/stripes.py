@@ -116,12 +116,13 @@ class Stripes:
     def send(self, head: bytes, body: Sequence[memoryview] = ()) -> None:
         parts = [memoryview(head), *body]
         total = sum(map(len, parts))
+        number, self._sent = (
+            self._sent,
+            self._sent + 1,
+        )  # first: the report of a fault has a number of its own
         for begin in range(0, total, STRIPE):
             end = min(begin + STRIPE, total)
-            self._send(
-                [memoryview(_HEADER.pack(self._sent, begin, end - begin)), *_within(parts, begin, end)]
-            )
-        self._sent += 1
+            self._send([memoryview(_HEADER.pack(number, begin, end - begin)), *_within(parts, begin, end)])
 
     def _send(self, parts: list[memoryview]) -> None:
         while not self._free:

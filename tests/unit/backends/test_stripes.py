@@ -11,7 +11,7 @@ from contextlib import ExitStack, closing, suppress
 import pytest
 import torch
 
-from pareto.backends import handshake, wire
+from pareto.backends import handshake, stripes, wire
 from pareto.backends.base import BackendError, Tensors, layout
 from pareto.backends.stripes import STRIPE, Stripes
 from pareto.backends.tcp import TcpServer
@@ -213,3 +213,23 @@ def test_connections_whose_others_never_came_are_closed_with_the_next_that_come(
         assert wait_until(lambda: server._gathering)  # its end hears of it before the server counts it
         with connection(server, handshake.Place(b"b" * 8, 0, 2)):
             assert alone.recv(1) == b""
+
+
+def test_what_is_said_of_a_fault_is_no_part_of_the_message_that_failed(ends: Ends) -> None:
+    """Else its first stripe would come twice, and that would be the reason that everybody is told."""
+    near = Stripes(ends.near_socks)
+    ends.near_socks[0].shutdown(socket.SHUT_WR)
+    with pytest.raises(BrokenPipeError):
+        near.send(b"x" * HEAD, [memoryview(bytearray(LANES * STRIPE))])
+    near.send(b"a fault")
+    came: list[tuple[int, int]] = []
+    for sock in ends.far_socks[1:]:
+        sock.setblocking(False)
+        with suppress(BlockingIOError):
+            while head := sock.recv(stripes._HEADER.size, socket.MSG_WAITALL):
+                message, at, size = stripes._HEADER.unpack(head)
+                came.append((message, at))
+                while size:
+                    size -= len(sock.recv(size))
+    assert len(came) == LANES
+    assert len({*came}) == LANES
