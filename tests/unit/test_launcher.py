@@ -58,12 +58,16 @@ def test_the_folder_does_harm(shadows: Path) -> None:
     ("command", "says"),
     [
         ("--help", "Usage"),
-        ("report {example} --out out", "keep everything"),
+        ("report {example} --out out --figures none", "keep everything"),
         ("netem list", "lte"),
         ("netem check lte --testbed no.yaml", "no.yaml"),
         ("partitions squeezenet1_1 --out out", "features"),
         (f"{RUN} --testbed simulated --out out", "out/squeezenet1_1-lte-simulated"),
-        (f"{RUN.replace('--trials 1', '--trials 2')} --testbed simulated,simulated --out out", "simulated-2"),
+        pytest.param(
+            f"{RUN.replace('--trials 1', '--trials 2')} --testbed simulated,simulated --out out",
+            "simulated-2",
+            marks=pytest.mark.deep,
+        ),
         ("doctor --testbed no.yaml", "no.yaml"),
         ("hosts list --testbed no.yaml", "no.yaml"),
         ("serve --listen 192.0.2.1 --token-file out/token", "192.0.2.1"),

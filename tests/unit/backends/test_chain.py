@@ -232,7 +232,9 @@ def test_a_connection_that_is_reset_ends_the_trial_and_the_next_connect_heals(
         assert chain.hosts[role].result("reset")
         reply = running.result(30)
     assert not reply["ok"]
-    assert re.search(r"reset by peer|Broken pipe|closed (the|one of several) connections?|not connected", reply["error"])
+    assert re.search(
+        r"reset by peer|Broken pipe|closed (the|one of several) connections?|not connected", reply["error"]
+    )
     assert "tensorpipe" not in reply["error"]
     chain.connect()
     chain.stage(backend)
