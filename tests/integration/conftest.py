@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from partitions import registry, weights
+from partitions import registry
 from tests.integration.own_machine import left_behind, left_clean, processes
 from tests.integration.relay_net import Net, Relay, net_with_relay
 from tests.program import end_started, wait_until
@@ -17,9 +17,7 @@ def models_of_its_own() -> Iterator[None]:
     """Models of users' files are forgotten with the module: the next one has others of the same names."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(registry, "_adopted", {})
-        weights._state_of.cache_clear()
         yield
-    weights._state_of.cache_clear()
 
 
 @pytest.fixture(scope="module", autouse=True)
