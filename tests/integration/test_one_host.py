@@ -26,8 +26,8 @@ def test_the_edge_of_the_local_testbed(tmp_path: Path) -> None:
     rows = rows_in(tmp_path)
     assert done.code == exit_code(rows), done
     assert {(row["point"], row["netem"], row["batch_size"]) for row in rows} == {
-        ("2", "edge-only", "1"),
-        ("2", "edge-only", "8"),
+        ("3", "edge-only", "1"),
+        ("3", "edge-only", "8"),
     }
     for row in rows:
         assert sound(row), row["reason"]
@@ -53,7 +53,7 @@ def test_the_only_host_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     done = command(*SWEEP, "--server-only", "--testbed", str(file), "--out", str(out))
     rows = rows_in(out)
     assert done.code == exit_code(rows), done
-    assert [(row["point"], row["netem"]) for row in rows] == [("2", "server-only")]
+    assert [(row["point"], row["netem"]) for row in rows] == [("3", "server-only")]
     assert all(map(sound, rows)), done
     assert "the server alone" in " ".join(done.out.split())
     assert "all on the edge" not in " ".join(done.out.split())
