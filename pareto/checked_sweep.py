@@ -16,7 +16,6 @@ from pareto.hosts.host import SERVED, chain, devices
 from pareto.hosts.inventory import SIMULATED, THIS_MACHINE
 from pareto.networks import links_of, profiles
 from pareto.options import OPTIONS, QUICK_TRIALS
-from pareto.plain_files import refuse_shared
 from pareto.sweep import AUTO, JPEG, MOST_IMAGES, Sweep, parse_sweep
 from pareto.yaml_file import YamlFile
 from partitions.engines import registry as engine_registry
@@ -145,7 +144,6 @@ def _of_fleet(sweep: Sweep) -> bool:
 
         cluster.check_address("--cluster", sweep.cluster, sweep.certificates)
         if sweep.certificates is not None:
-            refuse_shared(sweep.certificates / certificates.KEY, f"--certificates: {certificates.KEY}")
             certificates.pems(sweep.certificates)  # so that what is missing is said at once
         if sweep.testbed not in (THIS_MACHINE, SIMULATED):
             raise UserError(

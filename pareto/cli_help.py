@@ -83,7 +83,7 @@ class Command(TyperCommand):
     """A command whose options stand under their heads in `--help`, and whose examples are not wrapped."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """What is left of the arguments. Refuses an option that stands there twice, of which one would not count."""
+        """The arguments that are left. Refuses an option that stands there twice, of which one would not count."""
         _, _, order = self.make_parser(ctx).parse_args(args=[*args])
         for parameter, times in Counter(order).items():
             if (

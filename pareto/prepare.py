@@ -142,9 +142,7 @@ def full_names(sweep: Sweep) -> list[str]:
     Raises UserError.
     """
     names = [registry.canonical(name) for name in sweep.models]
-    others = [
-        sweep.classes or (0 if CLASSES in name else weights.classes(name, sweep.weights)) for name in names
-    ]
+    others = [sweep.classes or weights.classes(name, sweep.weights) for name in names]
     return [
         registry.entry(f"{name}{CLASSES}{classes}").name if classes else name
         for name, classes in zip(names, others, strict=True)

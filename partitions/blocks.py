@@ -130,9 +130,8 @@ def own(traced: TracedModel, names: Sequence[str]) -> Iterator[tuple[int, str]]:
     """
     scopes = [[path for path, _ in node.meta.get("nn_module_stack", {}).values()] for node in traced.nodes]
     held = Counter(path for scope in scopes for path in {*scope})
-    wrappers = {
-        path for path, nodes in held.items() if nodes > len(scopes) / 2
-    }  # no block has so much of a model
+    # No block has so much of a model.
+    wrappers = {path for path, nodes in held.items() if nodes > len(scopes) / 2}
     begun = list[tuple[int, str]]()
     for index, node in enumerate(traced.nodes):
         modules = ((path, traced.module.get_submodule(path)) for path in scopes[index])

@@ -57,9 +57,8 @@ def _loaded(path: Path) -> Any:
         )
     try:
         with path.open("rb") as file, torch.serialization.safe_globals(_harmless()):
-            return torch.load(
-                file, map_location="cpu", weights_only=True
-            )  # by its name it may take another reader
+            # Not by its name, for which torch may have another reader.
+            return torch.load(file, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:  # whose words advise to execute what is in the file
         raise UserError(
             f"cannot read weights from {path}: it holds other things than tensors: save it by "

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from pareto.errors import UserError, one_line
 
-from . import allocator, registry
+from . import allocator, registry, torchvision_models
 from .checkpoints import COUNTERS, state_dict
 from .entry import Entry
 from .graph import first_paths
@@ -54,8 +54,8 @@ def make(name: str, source: str, seed: int, directory: Path) -> Weights:
 
 def classes(name: str, source: str) -> int:
     """The number of classes of a file of weights that differs from the model in its head alone; else 0."""
-    if not Path(source).is_file():
-        return 0
+    if not (torchvision_models.is_of_classes(name) and Path(source).is_file()):
+        return 0  # no other head could follow
     expected, _ = _state_of(registry.canonical(name))
     state = state_dict(Path(source), expected, _whole)
     others = [(key, state[key]) for key in expected.keys() & state if state[key].shape != expected[key].shape]

@@ -45,7 +45,7 @@ _SESSION = {
 
 
 def _of_option(option: Option) -> Any:
-    """What a manifest has for an option: null where it has no value."""
+    """The shape of an option's value in a manifest; null where it has none."""
     if option.takes_several:
         return [float if option.default == (1,) else str]
     is_number = option.unit or option.type in (int, float)

@@ -1,4 +1,4 @@
-"""What each column of a run's CSV files may hold, cell by cell: a run writes nothing that a report would refuse.
+"""The rules of each column of a run's CSV files, cell by cell: a run writes nothing that a report would refuse.
 
 Needs nothing but the standard library.
 """
@@ -21,7 +21,7 @@ RANGES = {
     Kind.NOT_NEGATIVE: (0, MOST),
 }
 OWN_RANGES = {"batch_size": (1, MOST_WHOLE), "link_seed": (-MOST, 1e20)}
-"""What numbers can have been measured, by their kind or by their column."""
+"""The numbers that can have been measured, by their kind or by their column."""
 
 
 def span(column: str) -> tuple[float, float]:

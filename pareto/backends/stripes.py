@@ -116,10 +116,9 @@ class Stripes:
     def send(self, head: bytes, body: Sequence[memoryview] = ()) -> None:
         parts = [memoryview(head), *body]
         total = sum(map(len, parts))
-        number, self._sent = (
-            self._sent,
-            self._sent + 1,
-        )  # first: the report of a fault has a number of its own
+        # Counted first: where sending fails, the report of that has a number of its own.
+        number = self._sent
+        self._sent += 1
         for begin in range(0, total, STRIPE):
             end = min(begin + STRIPE, total)
             self._send([memoryview(_HEADER.pack(number, begin, end - begin)), *_within(parts, begin, end)])

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from analysis import files
 from pareto import COMMAND
 from pareto.errors import UserError
+from pareto.plain_files import refuse_shared
 
 if TYPE_CHECKING:
     from distributed import Security
@@ -78,7 +79,7 @@ def write_certificates(folder: Path) -> None:
 
 
 def pems(folder: Path) -> dict[str, str]:
-    """What is in a folder of certificates, by file. Raises UserError."""
+    """The texts in a folder of certificates, by file. Raises UserError, also where others can read the key."""
     texts: dict[str, str] = {}
     for name in (AUTHORITY, CERTIFICATE, KEY):
         try:
@@ -87,6 +88,7 @@ def pems(folder: Path) -> dict[str, str]:
             raise UserError(f"--certificates {folder}: {error}: name a folder that {MAKE} wrote") from None
         if "-----BEGIN " not in texts[name]:
             raise UserError(f"--certificates {folder}: {name} is none: name a folder that {MAKE} wrote")
+    refuse_shared(folder / KEY, f"--certificates: {KEY}")
     return texts
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Unfit(Exception):
-    """What a member sent is not of a trial that it was given, or no row."""
+    """The fault of a message that is of no trial which its member was given, or has no row."""
 
 
 def fitting(message: Mapping[str, Any], trials: Sequence[Trial], testbed: str) -> Trial:

@@ -135,3 +135,8 @@ def test_the_head_of_a_published_model_follows_the_weights(tmp_path: Path) -> No
     assert weights.classes("squeezenet1_1", str(tmp_path / "own.pth")) == 7
     assert weights.classes("squeezenet1_1@7", str(tmp_path / "own.pth")) == 0
     assert weights.classes("squeezenet1_1", "seeded") == 0
+
+
+def test_no_other_head_is_looked_for_where_none_can_follow(name: str, tmp_path: Path) -> None:
+    torch.save(state_of(name) | {"3.bias": torch.zeros(7)}, tmp_path / "other.pth")
+    assert weights.classes(name, str(tmp_path / "other.pth")) == 0
