@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 
 def text(value: Mapping[str, Any]) -> str:
-    """Return an object as JSON. What is not known, or has no limit, is null."""
+    """An object as JSON. What is not known, or has no limit, is null."""
     made = json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False)
     return spelled(made, lambda character: json.dumps(character)[1:-1])
 
 
 def plain(value: Any) -> Any:
-    """Return a value as JSON's types: a frame as a list of objects, a dataclass as one, NaN and infinity as None."""
+    """A value as JSON's types: a frame as a list of objects, a dataclass as one, NaN and infinity as None."""
     if isinstance(value, pd.DataFrame):
         return [
             {str(name): plain(cell) for name, cell in row.items()} for row in value.to_dict(orient="records")
@@ -52,7 +52,7 @@ def plain(value: Any) -> Any:
 
 
 def of_report(findings: Findings, folder: Path) -> dict[str, Any]:
-    """Return what `report` finds: the answers, the fastest point of each condition, every point, every comparison."""
+    """The findings of `report`: the answers, the fastest point of each condition, every point, every comparison."""
     front = findings.front
     allowed = front[front["feasible"].astype(bool) & front["latency_s"].notna()]
     best = allowed.loc[allowed.groupby(CONDITION, dropna=False)["latency_s"].idxmin()]
@@ -80,7 +80,7 @@ def of_report(findings: Findings, folder: Path) -> dict[str, Any]:
 
 
 def of_comparison(comparison: Comparison) -> dict[str, Any]:
-    """Return what `compare` finds: the conclusions, every cell that both runs have, and the fronts."""
+    """The findings of `compare`: the conclusions, every cell that both runs have, and the fronts."""
     return {
         "runs": comparison.names,
         "conclusions": comparison.sentences,
@@ -94,7 +94,7 @@ def of_comparison(comparison: Comparison) -> dict[str, Any]:
 
 
 def of_advice(advice: Advice, sentence: str, notes: list[str]) -> dict[str, Any]:
-    """Return what `advise` finds: the sentence, every point from the best on, and where another is better."""
+    """The findings of `advise`: the sentence, every point from the best on, and where another is better."""
     ranked = advice.ranking
     return {
         "answer": sentence,
@@ -127,5 +127,5 @@ def of_advice(advice: Advice, sentence: str, notes: list[str]) -> dict[str, Any]
 
 
 def of_forecast(rows: pd.DataFrame, sentences: list[str]) -> dict[str, Any]:
-    """Return what is predicted of one case, by `predict` and by `advise --profile`: its front and the simple rules."""
+    """The prediction of one case, by `predict` and by `advise --profile`: its front and the simple rules."""
     return {"answers": sentences, "splits": rows}

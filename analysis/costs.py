@@ -207,7 +207,7 @@ def stage_times(rows: pd.DataFrame, stages: pd.DataFrame) -> pd.DataFrame:
 
 
 def _at_work(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return rows of the front under the codec that was measured, which is that of their stages."""
+    """Rows of the front under the codec that was measured, which is that of their stages."""
     return rows.assign(codec=rows[AT_WORK]) if AT_WORK in rows else rows
 
 

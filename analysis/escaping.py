@@ -45,12 +45,12 @@ _LATEX = {
 
 
 def latex(text: str) -> str:
-    """Return the text with a command for every character that LaTeX reads as its own, or has no letter for."""
+    """The text with a command for every character that LaTeX reads as its own, or has no letter for."""
     return "".join(_LATEX.get(character, character) for character in text)
 
 
 def terminal(text: str) -> str:
-    """Return the text with an escape, such as `\\x1b`, for every character that is not shown as itself.
+    """The text with an escape, such as `\\x1b`, for every character that is not shown as itself.
 
     Line breaks stay. Nothing that is left can colour, move, rename or answer for a terminal, nor fail to be encoded.
     """
@@ -58,7 +58,7 @@ def terminal(text: str) -> str:
 
 
 def spelled(text: str, spell: Callable[[str], str]) -> str:
-    """Return the text with every character that is not shown as itself, but line breaks, as `spell` writes it."""
+    """The text with every character that is not shown as itself, but line breaks, as `spell` writes it."""
     return re.sub(
         r"[^ -~\n]",
         lambda found: spell(found[0]) if unicodedata.category(found[0]) in _UNSEEN else found[0],
@@ -75,18 +75,18 @@ def say(text: str, *, aside: bool = False) -> None:
 
 
 def short(text: str, most: int = 300) -> str:
-    """Return the text in one line as `terminal` shows it, cut to so many characters."""
+    """The text in one line as `terminal` shows it, cut to so many characters."""
     line = terminal(" ".join(text[: 4 * most].split()))
     return line if len(line) <= most and len(text) <= 4 * most else f"{line[: most - 3]}..."
 
 
 def markdown(text: str) -> str:
-    """Return the text in one line as `terminal` shows it, with a backslash before what Markdown or HTML would read."""
+    """The text in one line as `terminal` shows it, with a backslash before what Markdown or HTML would read."""
     return re.sub(r"([\\`*_\[\]<>|#~])", r"\\\1", terminal(" ".join(text.split())))
 
 
 def spreadsheet(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the frame with an apostrophe before every text that a spreadsheet would take for a formula."""
+    """The frame with an apostrophe before every text that a spreadsheet would take for a formula."""
     texts = [name for name, kind in table.dtypes.items() if kind.kind not in "biuf"]
     escaped = {name: table[name].map(no_formula) for name in texts}
     changed = {name: column for name, column in escaped.items() if not column.equals(table[name])}
@@ -94,5 +94,5 @@ def spreadsheet(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def no_formula(value: Any) -> Any:
-    """Return a cell's value; a text that a spreadsheet would take for a formula gets an apostrophe before it."""
+    """A cell's value; a text that a spreadsheet would take for a formula gets an apostrophe before it."""
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value

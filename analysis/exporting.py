@@ -56,7 +56,7 @@ class Target:
 
 
 def targets(given: Sequence[str]) -> list[Target]:
-    """Return what is meant by `FILE.parquet`, `FILE.sqlite`, `FILE.duckdb`, `FILE.xlsx`, `mlflow`, `mlflow:EXPERIMENT`.
+    """A target a text: `FILE.parquet`, `FILE.sqlite`, `FILE.duckdb`, `FILE.xlsx`, `mlflow`, `mlflow:EXPERIMENT`.
 
     Raises UserError for any other text, for what is not installed, and for a file that is no plain one.
     """
@@ -95,7 +95,7 @@ def export(findings: Findings, target: Target) -> str:
 
 
 def tables(findings: Findings) -> dict[str, pd.DataFrame]:
-    """Return all that is not empty, by name: `FRAMES`; `runs` with their manifests; what the `columns` mean."""
+    """The frames that are not empty, by name: `FRAMES`; `runs` with their manifests; what the `columns` mean."""
     frames = {name: getattr(findings, name) for name in FRAMES}
     runs = [
         {
@@ -200,7 +200,7 @@ def _to_mlflow(findings: Findings, experiment: str) -> str:
 
 
 def _settings(findings: Findings) -> dict[str, str]:
-    """Return the sweep's settings, and the version; of several runs what differs has each value."""
+    """The sweep's settings, and the version; of several runs what differs has each value."""
     values: dict[str, dict[str, None]] = {}
     for run in findings.runs:
         settings = [("pareto", run.manifest.get("pareto")), ("testbed", run.manifest.get("testbed"))]
@@ -224,7 +224,7 @@ def _rows(findings: Findings) -> Iterator[tuple[str, dict[str, str], dict[str, f
 
 
 def _name(text: str) -> str:
-    """Return the text as a name that MLflow takes."""
+    """The text as a name that MLflow takes."""
     return "".join(character if character.isalnum() or character in "_-./ " else "_" for character in text)[
         :250
     ]

@@ -42,7 +42,7 @@ class NoPlainFile(UserError):
 
 
 def kind(path: Path) -> str:
-    """Return what is at a path, links not followed: `a file`, `a link`, `a FIFO`, ...; empty text for nothing."""
+    """The kind of thing at a path, links not followed: `a file`, `a link`, `a FIFO`, ...; empty text for nothing."""
     try:
         return _named(os.lstat(path).st_mode)
     except OSError:
@@ -83,13 +83,13 @@ def descriptor(path: Path, flags: int, at: int | None = None) -> int:
 
 
 def read(folder: Path, *names: str, most_bytes: int = MOST_BYTES) -> bytes:
-    """Return the content of a file, `opened`. Raises `NoPlainFile` also for more than `most_bytes`."""
+    """The content of a file, `opened`. Raises `NoPlainFile` also for more than `most_bytes`."""
     with opened(folder, *names) as file:
         return _content(file, folder.joinpath(*names), most_bytes)
 
 
 def text(path: Path, what: str, most_bytes: int = MOST_TEXT_BYTES) -> str:
-    """Return the text of a plain file that the user names, through links if he likes. Raises UserError.
+    """The text of a plain file that the user names, through links if he likes. Raises UserError.
 
     what: the file is, for messages.
     """
@@ -112,7 +112,7 @@ def _content(file: BinaryIO, path: Path, most_bytes: int) -> bytes:
 
 
 def listing(folder: Path, *below: str) -> dict[str, str]:
-    """Return what is in a folder beneath a folder, sorted by name, with its `kind`; nothing if there is no such folder.
+    """The names in a folder beneath a folder, sorted, each with its `kind`; nothing if there is no such folder.
 
     Raises `NoPlainFile`, OSError.
     """
@@ -176,7 +176,7 @@ def refuse_link(path: Path, there: str | None = None) -> None:
 
 
 def made(folder: Path) -> set[str]:
-    """Return the names that a folder's list has; none if there is no such list."""
+    """The names that a folder's list has; none if there is no such list."""
     try:
         return set(read(folder, MADE, most_bytes=10_000_000).decode().splitlines())
     except (OSError, NoPlainFile, UnicodeDecodeError):
@@ -240,7 +240,7 @@ def _beneath(folder: Path, *names: str, make: bool = False) -> Iterator[int]:
 
 
 def _of_entry(entry: os.DirEntry[str]) -> str:
-    """Return an entry's `kind`, asking the file system only if it is neither a file nor a folder."""
+    """An entry's `kind`, asking the file system only if it is neither a file nor a folder."""
     if entry.is_file(follow_symlinks=False):
         return "a file"
     if entry.is_dir(follow_symlinks=False):

@@ -74,7 +74,7 @@ class Options:
         uncertainty: str = "none",
         look: Look = USUAL,
     ) -> Options:
-        """Return options from the texts of the command line. Raises UserError."""
+        """Options from the texts of the command line. Raises UserError."""
         names = tuple(name.strip() for name in objectives if name.strip())
         chosen(names)
         Where.parse(where)
@@ -250,7 +250,7 @@ def find(
 
 
 def _profiles_of(runs: Sequence[Run], named: Sequence[Path]) -> tuple[list[ModelProfile], list[str]]:
-    """Return the model profiles in the runs' folders and those that are named, and a line on each that is unreadable.
+    """The model profiles in the runs' folders and those that are named, and a line on each that is unreadable.
 
     Raises UserError for one that is named.
     """
@@ -265,7 +265,7 @@ def _profiles_of(runs: Sequence[Run], named: Sequence[Path]) -> tuple[list[Model
 
 
 def _profiles(runs: Sequence[Run]) -> dict[str, Any]:
-    """Return the profiles that mean the same in every run that has them, in a manifest's shape."""
+    """The profiles that mean the same in every run that has them, in a manifest's shape."""
     known: dict[str, list[Any]] = {}
     for run in runs:
         for name, profile in (run.manifest.get("profiles") or {}).items():
@@ -274,7 +274,7 @@ def _profiles(runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def figure_name(rows: pd.DataFrame, every: pd.DataFrame) -> tuple[str, ...]:
-    """Return model and profile; with batch size, depth and setup where there are several."""
+    """Model and profile; with batch size, depth and setup where there are several."""
     first = rows.iloc[0]
     return (
         str(first["model"]),
@@ -303,7 +303,7 @@ def best_points(rows: pd.DataFrame, name: str) -> Iterator[str]:
 
 
 def _held_back(row: pd.Series) -> str:
-    """Return `bound by edge-server out (busiest: edge, 86 %)`, or `bound by edge (busy 86 %)`."""
+    """`bound by edge-server out (busiest: edge, 86 %)`, or `bound by edge (busy 86 %)`."""
     if not row["bound_by"]:
         return "whose throughput is not known"
     if not row.get("busiest"):
@@ -313,12 +313,12 @@ def _held_back(row: pd.Series) -> str:
 
 
 def _placed(row: pd.Series) -> str:
-    """Return the point and its backend; where nothing crosses, the point alone."""
+    """The point and its backend; where nothing crosses, the point alone."""
     return f"point {row['point']} ({place(row)})" if row["payload_bytes"] == 0 else _named(row)
 
 
 def nothing_valid(trials: pd.DataFrame, name: str) -> str:
-    """Return why there is nothing to draw: how many trials have which status, and the most frequent reason."""
+    """The reason why there is nothing to draw: how many trials have which status, and the most frequent reason."""
     text = status_words(trials)
     reasons = trials.loc[trials["reason"] != "", "reason"].value_counts()
     # A reason may be a traceback of many lines: a note is one.
@@ -338,7 +338,7 @@ def _named(row: pd.Series) -> str:
 
 
 def _with_codec(row: pd.Series) -> str:
-    """Return ` with int8 (agreement 98.5 %)`; nothing without a codec."""
+    """` with int8 (agreement 98.5 %)`; nothing without a codec."""
     if row["codec"] in ("", "none"):
         return ""
     cost = ""

@@ -21,7 +21,7 @@ MOST_TABLES = 12
 
 
 def written(findings: Findings) -> str:
-    """Return the report: the answers, the table of the points, what makes figures unsure, comparisons, other tables."""
+    """The report: the answers, the table of the points, what makes figures unsure, comparisons, other tables."""
     return "\n".join(_parts(findings))
 
 

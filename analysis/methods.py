@@ -33,7 +33,7 @@ MOST_NAMED = 12
 
 
 def made(manifests: Iterable[Mapping[str, Any]]) -> str:
-    """Return what made some runs, for a caption: `pareto 0.1.0 with seeded weights, uint8 input, seed 0`.
+    """The origin of some runs, for a caption: `pareto 0.1.0 with seeded weights, uint8 input, seed 0`.
 
     What differs between runs stands there with `and`; empty text where no manifest says anything.
     """
@@ -54,7 +54,7 @@ def made(manifests: Iterable[Mapping[str, Any]]) -> str:
 
 
 def methods(runs: Joined) -> str:
-    """Return the paragraphs of methods of some runs, as plain text, a paragraph a line, with a blank line between.
+    """The paragraphs of methods of some runs, as plain text, a paragraph a line, with a blank line between.
 
     What was measured, where, how, what counts, by what statistics, and the limits that a reader must know. Only what
     the runs' manifests and rows say: what they do not record is not mentioned.
@@ -279,12 +279,12 @@ def _limits(runs: Joined) -> Iterator[str]:
 
 
 def commands(runs: Joined) -> list[str]:
-    """Return the command of each run, as far as its manifest says."""
+    """The command of each run, as far as its manifest says."""
     return [short(command(sweep), 2000) for run in runs.runs if (sweep := section(run.manifest, "sweep"))]
 
 
 def bibtex(version: str, year: str = "2026") -> str:
-    """Return an entry for a bibliography."""
+    """An entry for a bibliography."""
     return (
         "@software{pareto,\n  author = {{The pareto authors}},\n"
         "  title = {pareto: Pareto-front sweep benchmarking of split DNN inference over emulated networks},\n"
@@ -315,7 +315,7 @@ def _shape(model: Mapping[str, Any]) -> str:
 
 
 def _span(values: pd.Series) -> str:
-    """Return `2 to 11`, or one number; empty text where none is known."""
+    """`2 to 11`, or one number; empty text where none is known."""
     known = values.dropna()
     if known.empty:
         return ""
@@ -329,11 +329,11 @@ def _named(values: pd.Series, several: str) -> str:
 
 
 def _and(values: Iterable[Any]) -> str:
-    """Return `a, b and c`."""
+    """`a, b and c`."""
     *most, last = map(str, values)
     return f"{', '.join(most)} and {last}" if most else last
 
 
 def _distinct(values: Iterable[Any]) -> str:
-    """Return each known value once, as a text of one line, with `and` between several."""
+    """Each known value once, as a text of one line, with `and` between several."""
     return " and ".join(dict.fromkeys(short(str(value), 100) for value in values if value not in (None, "")))

@@ -15,7 +15,7 @@ from analysis.runs.load import Runs, joined
 
 
 def find(runs: Runs, objectives: Sequence[str] = DEFAULT, where: str = "") -> Findings:
-    """Return all that `report` finds in some runs: frames and sentences. Nothing is written.
+    """The findings of `report` in some runs: frames and sentences. Nothing is written.
 
     A notebook shows the answers, the fronts and what to be careful with. Raises `UserError`.
     """
@@ -33,7 +33,7 @@ def advise(
     where: str = "",
     model: str = "",
 ) -> Advice:
-    """Return the best point in a network of this one-way delay and rate from edge to server, and back, by some runs.
+    """The best point in a network of this one-way delay and rate from edge to server, and back, by some runs.
 
     objective: `latency` or `throughput`; where: a constraint; model: which one, if the runs have several
     (`analysis.advice.advise.advise`). Text of it is the advice in a sentence. Raises `UserError`.

@@ -98,7 +98,7 @@ def report(
 
 
 def _each(findings: Findings, options: Options) -> bool:
-    """Return whether the figures of each condition are drawn; where they are not by themselves, a note says so."""
+    """Whether the figures of each condition are drawn; where they are not by themselves, a note says so."""
     conditions = worth_showing(findings.front)[CONDITION].drop_duplicates()
     each = options.figures == "all" or len(conditions) <= MOST_CONDITIONS
     if not each:
@@ -111,7 +111,7 @@ def _each(findings: Findings, options: Options) -> bool:
 def _latex(
     findings: Findings, folder: Path, widths: Sequence[str], columns: Sequence[str] = ()
 ) -> dict[Path, str]:
-    """Return the LaTeX tables of each condition, at each width, by their paths. columns: as of `front_latex`."""
+    """The LaTeX tables of each condition, at each width, by their paths. columns: as of `front_latex`."""
     tables: dict[Path, str] = {}
     made = origin(run.manifest for run in findings.runs)
     for name, rows, pairs in latex_rows(findings):
@@ -135,7 +135,7 @@ def _names(out: Path, paths: Iterable[Path]) -> list[str]:
 
 
 def is_ours(name: str) -> bool:
-    """Return whether a report may write, and so remove, a file of that name beneath its folder."""
+    """Whether a report may write, and so remove, a file of that name beneath its folder."""
     return _OURS.fullmatch(name) is not None
 
 

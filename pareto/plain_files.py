@@ -52,7 +52,7 @@ def replace(folder: Path, name: str, content: bytes, *, durable: bool = True) ->
 
 
 def draft(path: Path) -> Path:
-    """Return where a file is written before it takes its place."""
+    """The path of a file before it takes its place."""
     return path.with_name(path.name + DRAFT)
 
 
@@ -68,7 +68,7 @@ def written(path: Path, verb: str = "write") -> Iterator[None]:
 
 
 def content(path: Path, most_bytes: int) -> bytes:
-    """Return the content of a plain file that is no larger. Raises StoreError."""
+    """The content of a plain file that is no larger. Raises StoreError."""
     with written(path, "read"):
         return files.read(path.parent, path.name, most_bytes=most_bytes)
 
@@ -91,7 +91,7 @@ def drop_torn_line(path: Path) -> None:
 
 
 def locked(folder: Path) -> int:
-    """Return the descriptor that holds the run's lock; the kernel drops it when this process ends, however it ends.
+    """The descriptor that holds the run's lock; the kernel drops it when this process ends, however it ends.
 
     Raises StoreError where another process has it.
     """

@@ -20,7 +20,7 @@ SUFFIXES = (".yaml", ".yml")
 
 
 def read(path: Path) -> Published:
-    """Return what the file says; `sweeps/published/...` is found from every folder. Raises UserError, which names the
+    """The content of the file; `sweeps/published/...` is found from every folder. Raises UserError, which names the
     line.
     """
     shipped = DATA / path

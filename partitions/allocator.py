@@ -23,7 +23,7 @@ def keep_freed() -> None:
 
 
 def give_back_freed() -> None:
-    """Return freed memory to the system, which the C library's allocator would keep for later.
+    """Give freed memory back to the system, which the C library's allocator would keep for later.
 
     It keeps most of what tensors of up to 32 MiB leave behind, and other tensors seldom fit into the gaps: a second
     model would come on top of the first, and memory use would include tensors that are gone.

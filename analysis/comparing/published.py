@@ -195,7 +195,7 @@ def _best(rows: pd.DataFrame, column: str) -> pd.Series:
 
 
 def _pairs(best: Sequence[pd.Series], rounds: pd.DataFrame, column: str) -> pd.DataFrame:
-    """Return what two cells have in the rounds that both have: `better` and `than`."""
+    """The figures of two cells in the rounds that both have: `better` and `than`."""
     sides = []
     for cell, name in zip(best, ("better", "than"), strict=True):
         is_of = np.logical_and.reduce([rounds[key].eq(cell[key]).to_numpy() for key in CELL])

@@ -37,7 +37,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Return the function of that name. matplotlib is imported with the first of them, not with the package."""
+    """The function of that name. matplotlib is imported with the first of them, not with the package."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module("analysis.figures.notebook"), name)

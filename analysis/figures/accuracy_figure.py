@@ -88,7 +88,7 @@ def accuracy_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
 
 
 def _legend(drawn: list[Series], measured: pd.DataFrame) -> list[Line2D]:
-    """Return the entries of backends and codecs, with what each codec costs, and of what is filled."""
+    """The entries of backends and codecs, with what each codec costs, and of what is filled."""
     entries = [
         entry(f"{one.label}: {quality.span(one.rows['accuracy'])}", **one.mark(MARKER_PT)) for one in drawn
     ]

@@ -29,8 +29,8 @@ UNDECIDED = "\\\\\\"
 def areas(
     predictor: Predictor, delays: Scale, rates: Scale, objective: str
 ) -> dict[Cell, npt.NDArray[np.bool_]]:
-    """Return what `predictor` puts first somewhere, with the way back not shaped: and where on a grid of the steps of
-    two scales (rows: delays, columns: rates).
+    """The cells that `predictor` puts first somewhere, with the way back not shaped, and where: on a grid of the steps
+    of two scales (rows: delays, columns: rates).
     """
     which = best_on_grid(predictor, delays.values(FINENESS[0]), rates.values(FINENESS[1]), objective)
     points, backends = (predictor.cells[column].astype(str) for column in ("point", "backend"))
@@ -40,8 +40,8 @@ def areas(
 def undecided(
     predictor: Predictor, delays: Scale, rates: Scale, objective: str, error: float
 ) -> npt.NDArray[np.bool_]:
-    """Return where, on the grid of `areas`, the best of another point is behind by less than the prediction's `error`,
-    a share.
+    """The places, on the grid of `areas`, where the best of another point is behind by less than the prediction's
+    `error`, a share.
     """
     behind = margin_on_grid(predictor, delays.values(FINENESS[0]), rates.values(FINENESS[1]), objective)
     close: npt.NDArray[np.bool_] = behind < error
@@ -59,12 +59,12 @@ def soften(axes: Axes, where: npt.NDArray[np.bool_]) -> None:
 
 
 def cell_name(cell: Cell) -> str:
-    """Return `14 tcp`, or `21, all on the edge`."""
+    """`14 tcp`, or `21, all on the edge`."""
     return " ".join(cell) if cell[1] else f"{cell[0]}, all on the edge"
 
 
 def hatch(cell: Cell) -> str:
-    """Return the hatch that tells the backends of one point apart; tcp has none."""
+    """The hatch that tells the backends of one point apart; tcp has none."""
     backend = cell[1].partition(" ")[0]
     if transport(backend) in ("", "tcp"):
         return ""
@@ -72,7 +72,7 @@ def hatch(cell: Cell) -> str:
 
 
 def colours_of(cells: Sequence[Cell]) -> dict[Cell, Any]:
-    """Return a colour for each point and codec: the later the cut, the darker; light enough for black letters."""
+    """A colour for each point and codec: the later the cut, the darker; light enough for black letters."""
     ordered = sorted(set(cells), key=lambda cell: cell[1])
     ordered.sort(key=lambda cell: int(cell[0]))
     places = {cell: (cell[0], cell[1].partition(" ")[2]) for cell in ordered}
@@ -126,7 +126,7 @@ def _widest(
     *,
     upright: bool,
 ) -> tuple[float, float] | None:
-    """Return where an area is widest (or, for a text that stands upright, highest), clear of marks and their names;
+    """The place where an area is widest (or, for a text that stands upright, highest), clear of marks and their names;
     None if a text this long does not fit.
     """
     free = inside.copy()

@@ -110,7 +110,7 @@ def attribution_drawing(rows: pd.DataFrame, conditions: str) -> Drawing:
 
 
 def _selected(rows: pd.DataFrame) -> tuple[pd.DataFrame, str]:
-    """Return the rows to draw, and a sentence on those left out."""
+    """The rows to draw, and a sentence on those left out."""
     every = rows["point"].nunique()
     bars = len(rows.loc[rows["backend"] != NONE, ["backend", "codec"]].drop_duplicates())
     is_chain = len(cuts(rows["point"].iloc[0])) > 1
@@ -129,7 +129,7 @@ def _selected(rows: pd.DataFrame) -> tuple[pd.DataFrame, str]:
 
 
 def _parts(rows: pd.DataFrame) -> list[Part]:
-    """Return the parts in the order in which a request meets them. The network, crossed twice, stands once."""
+    """The parts in the order in which a request meets them. The network, crossed twice, stands once."""
     between = [column for column in rows if column.startswith("middle") and column[6:-2].isdigit()]
     if not between and rows["middle_s"].notna().any():
         between = ["middle_s"]
@@ -150,7 +150,7 @@ def _stage(column: str) -> Part:
 
 
 def _bars(drawn: Sequence[Series], points: pd.Index) -> pd.DataFrame:
-    """Return a row for each bar, with its `x`, its `breadth` and its `number` in `drawn`; bars of one point stand side
+    """A row for each bar, with its `x`, its `breadth` and its `number` in `drawn`; bars of one point stand side
     by side, in this order.
     """
     every = [one.rows.assign(number=number) for number, one in enumerate(drawn)]

@@ -89,14 +89,14 @@ def tick_logarithmic(axis: Axis, locator: Locator) -> None:
 
 
 def in_order(rows: pd.DataFrame) -> pd.Series:
-    """Return the names (`point_name`) of all points of some rows, indexed by point, ordered by their cuts."""
+    """The names (`point_name`) of all points of some rows, indexed by point, ordered by their cuts."""
     named = rows.groupby("point")["point_name"].max().reset_index()
     ordered: pd.Series = named.sort_values("point", key=order).set_index("point")["point_name"]
     return ordered
 
 
 def places(rows: pd.DataFrame, points: pd.Series) -> pd.Series:
-    """Return where each row's point is along the axis."""
+    """The place of each row's point along the axis."""
     return rows["point"].map({point: place for place, point in enumerate(points.index)}).astype("float64")
 
 
@@ -158,13 +158,13 @@ class Scale:
         strip_low: bool = False,
         strip_high: bool = False,
     ) -> Scale:
-        """Return a scale with room around some values (above 0, finite); from and to `otherwise` if there are none."""
+        """A scale with room around some values (above 0, finite); from and to `otherwise` if there are none."""
         low, high = (float(values.min()) / BEYOND, float(values.max()) * BEYOND) if len(values) else otherwise
         wider = max(1.0, math.sqrt(LEAST * low / high))
         return cls(low / wider, high * wider, strip_low, strip_high)
 
     def at(self, values: Floats) -> Floats:
-        """Return the places of values; 0 and inf are in the middle of their strips."""
+        """The places of values; 0 and inf are in the middle of their strips."""
         start, end = self._ends()
         with np.errstate(divide="ignore"):
             share = np.log(np.asarray(values, dtype=float) / self.low) / math.log(self.high / self.low)
@@ -173,14 +173,14 @@ class Scale:
         return np.where(np.isinf(values), (1 + end) / 2, places)
 
     def values(self, count: int) -> Floats:
-        """Return the value at each of `count` even steps of the axis; in the strips it is 0 or inf."""
+        """The value at each of `count` even steps of the axis; in the strips it is 0 or inf."""
         start, end = self._ends()
         places = (np.arange(count) + 0.5) / count
         values = self.low * (self.high / self.low) ** ((places - start) / (end - start))
         return np.where(places < start, 0.0, np.where(places > end, np.inf, values))
 
     def ticks(self) -> list[float]:
-        """Return 1, 10, 100, ...; with 2, 5, ... where these are few."""
+        """1, 10, 100, ...; with 2, 5, ... where these are few."""
         decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
         factors = (1,) if self.high / self.low > 300 else (1, 3) if self.high / self.low > 30 else (1, 2, 5)
         every = [factor * 10.0**decade for decade in decades for factor in factors]

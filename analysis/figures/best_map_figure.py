@@ -129,7 +129,7 @@ def _over_codecs(findings: Findings, rows: pd.DataFrame) -> Iterator[Drawing]:
 
 
 def _costs_accuracy(cells: pd.DataFrame, limit: Where) -> pd.Series:
-    """Return which cells the images tell from no codec, or of which that is not known; none if a limit is set."""
+    """The cells that the images tell from no codec, or of which that is not known; none if a limit is set."""
     if limit.columns & quality.LIMITS:
         return pd.Series(False, index=cells.index)
     plain = cells.loc[quality.is_none(cells["codec"]), quality.LEVEL].max()
@@ -138,7 +138,7 @@ def _costs_accuracy(cells: pd.DataFrame, limit: Where) -> pd.Series:
 
 
 def _with_codec(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows with the codec behind the backend's name, `tcp int8`."""
+    """The rows with the codec behind the backend's name, `tcp int8`."""
     plain = quality.is_none(rows["codec"]) | rows["backend"].eq("")
     backend = rows["backend"].astype("str")
     return rows.assign(backend=backend.where(plain, backend + " " + rows["codec"].astype("str")))
@@ -152,7 +152,7 @@ def best_map_drawing(
     about: str = "",
     errors: Mapping[str, float] | None = None,
 ) -> Drawing | None:
-    """Return the map of one model, batch size, codec and depth, over the profiles of one or several runs.
+    """The map of one model, batch size, codec and depth, over the profiles of one or several runs.
 
     `rows`: of `analysis.fronts.front.front`; `known`: of `analysis.prediction.network.networks`; `predictor`: of
     `analysis.advice.predict`, for the same. about: what competes, or what does not, in words. errors: of
@@ -178,7 +178,7 @@ def best_map_drawing(
 def _predictor(
     trials: pd.DataFrame, stages: pd.DataFrame, known: Mapping[str, Network]
 ) -> tuple[Predictor | None, dict[str, float]]:
-    """Return the predictor of one workload, and its error in networks that it has not seen, by objective."""
+    """The predictor of one workload, and its error in networks that it has not seen, by objective."""
     try:
         observed = observe(predict.advisable(trials, known), stages, known)
     except UserError:
@@ -191,7 +191,7 @@ def _predictor(
 
 
 def _fading(errors: Mapping[str, float]) -> str:
-    """Return what it means that areas fade."""
+    """The meaning of areas that fade."""
     each = " and ".join(f"{100 * error:.2g} % ({objective})" for objective, error in errors.items())
     text = (
         "Areas fade, and have falling lines, where the best of another point is behind by less than predictions "
@@ -268,7 +268,7 @@ def _title(rows: pd.DataFrame) -> str:
 
 
 def _scales(winners: pd.DataFrame) -> tuple[Scale, Scale]:
-    """Return the scales of delay (s) and rate (bit/s): wider than what was measured, and at least a hundredfold."""
+    """The scales of delay (s) and rate (bit/s): wider than what was measured, and at least a hundredfold."""
     delays, rates = winners["delay_s"], winners["rate_bps"]
     return (
         Scale.around(delays[delays > 0], (0.001, 0.2), strip_low=bool((delays == 0).any())),
@@ -277,7 +277,7 @@ def _scales(winners: pd.DataFrame) -> tuple[Scale, Scale]:
 
 
 def _marker(backend: str) -> str:
-    """Return the backend's marker. Its variants share another one."""
+    """The backend's marker. Its variants share another one."""
     backend = backend.partition(" ")[0]
     markers = _MARKERS if transport(backend) == family(backend) else _VARIANT_MARKERS
     return markers.get(family(backend), "D")
@@ -326,7 +326,7 @@ def _legend(winners: pd.DataFrame) -> list[Any]:
 
 
 def _written(predictor: Predictor, delays: Scale, rates: Scale) -> list[pd.DataFrame]:
-    """Return the predicted areas as rows, an objective at a time."""
+    """The predicted areas as rows, an objective at a time."""
     delays_s, rates_bps = (
         scale.values(count)[WRITTEN // 2 :: WRITTEN]
         for scale, count in zip((delays, rates), FINENESS, strict=True)

@@ -81,7 +81,7 @@ def bound_drawing(rows: pd.DataFrame, conditions: str) -> Drawing | None:
 
 
 def beyond(rows: pd.DataFrame, measure: Measure) -> pd.Series:
-    """Return which points are better than their bound: a fault of the measurement or of the bound."""
+    """The points that are better than their bound: a fault of the measurement or of the bound."""
     better: pd.Series = rows[measure.efficiency] > 1 + ROUNDING
     return better
 
@@ -99,7 +99,7 @@ def _impossible(rows: pd.DataFrame, measure: Measure) -> str:
 
 
 def known(rows: pd.DataFrame, measure: Measure) -> pd.DataFrame:
-    """Return the rows of which both the figure and its bound are known."""
+    """The rows of which both the figure and its bound are known."""
     both = rows.dropna(subset=[measure.column, measure.bound])
     return both[np.isfinite(both[measure.bound])]
 

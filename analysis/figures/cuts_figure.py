@@ -77,13 +77,13 @@ def cuts_drawing(rows: pd.DataFrame, conditions: str) -> Drawing:
 
 
 def _axes_cuts(rows: pd.DataFrame) -> tuple[list[int], list[int]]:
-    """Return the first cuts and the second cuts that occur, in order."""
+    """The first cuts and the second cuts that occur, in order."""
     first, second = (sorted({cuts(point)[link] for point in rows["point"]}) for link in (0, 1))
     return first, second
 
 
 def _cell_in(rows: pd.DataFrame, width: str) -> float:
-    """Return the side of a cell (inches)."""
+    """The side of a cell (inches)."""
     of_many = max(len(_axes_cuts(rows)[1]), 8)
     return (WIDTHS_IN[width] - 1.4) / (2 * of_many) if width == "page" else (WIDTHS_IN[width] - 0.5) / of_many
 
@@ -157,7 +157,7 @@ def _write(axes: Axes, text: str, places: list[tuple[int, int]], colour: str, si
 
 
 def _letter(step: str) -> str:
-    """Return `E`, `M` or `S` for a host; for a link its number, with an arrow for its way back."""
+    """`E`, `M` or `S` for a host; for a link its number, with an arrow for its way back."""
     near, _, rest = step.partition("-")
     if not rest:
         return near[:1].upper()
@@ -177,7 +177,7 @@ def _meanings(rows: pd.DataFrame, *, lettered: bool) -> Iterator[tuple[str, str]
 
 
 def _entry(mark: str, meaning: str) -> Artist:
-    """Return a legend's entry."""
+    """A legend's entry."""
     if not mark:
         return Patch(fill=False, edgecolor=FRONT_COLOUR, linewidth=1.4, label=meaning)
     path = _centred(mark, 7)

@@ -64,12 +64,12 @@ class Drawing:
         return [folder / name for name in (*pictures, f"{self.stem()}.csv", f"{self.stem()}.txt")]
 
     def stem(self, width: str = PAGE) -> str:
-        """Return what the names of its files begin with."""
+        """The beginning of the names of its files."""
         return file_stem(self.kind, *self.name) + ("" if width == PAGE else f"-{width}")
 
 
 def told_apart(drawings: Sequence[Drawing], folder: Path, widths: Sequence[str]) -> list[Drawing]:
-    """Return the drawings, those that would share a file with a digest of their name after it."""
+    """The drawings, those that would share a file with a digest of their name after it."""
     paths = Counter(path for drawing in drawings for path in drawing.paths(folder, widths))
     return [
         replace(each, name=(*each.name, digest(*each.name)))
@@ -98,7 +98,7 @@ def save(drawing: Drawing, folder: Path, widths: Sequence[str] = (PAGE,)) -> lis
 
 
 def undrawn(what: str, error: Exception) -> str:
-    """Return why a figure is missing, in one line."""
+    """The reason why a figure is missing, in one line."""
     return f"the figure {what} cannot be drawn: {type(error).__name__}: {short(str(error))}"
 
 
@@ -145,7 +145,7 @@ def _take() -> None:
 
 
 def _save_one(folder: Path, widths: Sequence[str], number: int) -> list[Path] | str:
-    """Return what `save` does, or why the figure cannot be drawn."""
+    """The paths of `save`, or the reason why the figure cannot be drawn."""
     drawing = _waiting[number]
     try:
         return save(drawing, folder, widths)
@@ -156,24 +156,24 @@ def _save_one(folder: Path, widths: Sequence[str], number: int) -> list[Path] | 
 
 
 def caption(*sentences: str) -> str:
-    """Return the sentences that are not empty as one text, each with its full stop."""
+    """The sentences that are not empty as one text, each with its full stop."""
     return " ".join(f"{sentence.rstrip('.')}." for sentence in sentences if sentence)
 
 
 def testbeds(manifests: Iterable[Mapping[str, Any]]) -> str:
-    """Return the testbeds of all runs, each once."""
+    """The testbeds of all runs, each once."""
     return "; ".join(dict.fromkeys(filter(None, (str(each.get("testbed") or "") for each in manifests))))
 
 
 def origin(manifests: Iterable[Mapping[str, Any]]) -> str:
-    """Return the testbeds of all runs and, as a sentence, what made the runs."""
+    """The testbeds of all runs and, as a sentence, what made the runs."""
     known = list(manifests)
     made = methods.made(known)
     return testbeds(known) + (f". Made by {made}" if made else "")
 
 
 def conditions(rows: pd.DataFrame, testbed: str = "") -> str:
-    """Return what a reader must know to judge a figure: conditions, rounds, testbed, trials left out.
+    """The facts that a reader must know to judge a figure: conditions, rounds, testbed, trials left out.
 
     `rows`: of `analysis.fronts.front.front`; what is not the same in all of them is left to the figure.
     """
@@ -206,13 +206,13 @@ def conditions(rows: pd.DataFrame, testbed: str = "") -> str:
 
 
 def left_out(rows: pd.DataFrame) -> str:
-    """Return `5 of 60 trials left out (invalid or failed)`; empty text if all counted. `rows`: of the front."""
+    """`5 of 60 trials left out (invalid or failed)`; empty text if all counted. `rows`: of the front."""
     number, trials = (int(rows[column].sum()) for column in ("left_out", "trials"))
     return f"{number} of {trials} trials left out (invalid or failed)" if number else ""
 
 
 def _several(what: str, values: Sequence[object]) -> str:
-    """Return `profile wifi` or `profiles lte, wifi`; empty text without a value."""
+    """`profile wifi` or `profiles lte, wifi`; empty text without a value."""
     if len(values) > 1 and not what.endswith("s"):
         what += "s"
     return f"{what} {', '.join(map(str, values))}" if len(values) else ""

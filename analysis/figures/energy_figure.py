@@ -81,7 +81,7 @@ def energy_drawing(rows: pd.DataFrame, conditions: str, energies: str) -> Drawin
 
 
 def _diameters(energy_j: pd.Series, *, logarithmic: bool) -> tuple[Callable[[pd.Series], Floats], pd.Series]:
-    """Return a function from energies (J) to marker diameters (points), and three energies for its legend."""
+    """A function from energies (J) to marker diameters (points), and three energies for its legend."""
     share = (LogNorm if logarithmic else Normalize)(energy_j.min(), energy_j.max())
 
     def diameter(values: pd.Series) -> Floats:

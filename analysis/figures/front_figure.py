@@ -225,7 +225,7 @@ def key(
 
 
 def _ties(rows: pd.DataFrame) -> str:
-    """Return which pairs of points the data do not tell apart; with their profile, where there are several."""
+    """The pairs of points that the data do not tell apart; with their profile, where there are several."""
     tied = rows[rows["on_backend_front"] & rows["ties"].fillna("").ne("")]
     several = rows["netem"].nunique() > 1
     pairs: dict[tuple[str, frozenset[str]], str] = {}
@@ -240,7 +240,7 @@ def _ties(rows: pd.DataFrame) -> str:
 
 
 def panels(rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
-    """Return title and rows of each panel, from the quickest profile to the slowest."""
+    """Title and rows of each panel, from the quickest profile to the slowest."""
     more = ("batch_size", "in_flight_asked", "setup")
     by = ["netem", *(column for column in more if rows[column].nunique() > 1)]
     groups = [group for _, group in rows.groupby(by, dropna=False, sort=True)]
@@ -251,7 +251,7 @@ def panels(rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
 
 
 def shared(rows: pd.DataFrame, figure: str, unit: str) -> bool:
-    """Return whether all panels may have the same axis for `figure`."""
+    """Whether all panels may have the same axis for `figure`."""
     measured = _measured(rows)
     values = measured[f"{figure}_{unit}"]
     bent = is_logarithmic(values.min(), values.max())

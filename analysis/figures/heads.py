@@ -80,7 +80,7 @@ def grow(figure: Figure, height_in: float) -> None:
 
 
 def wrapped(text: str, room_pt: float, size_pt: float | None = None) -> str:
-    """Return a text, bold and of the titles' size by default, in lines of at most `room_pt`."""
+    """A text, bold and of the titles' size by default, in lines of at most `room_pt`."""
     letter_pt = _LETTER_EM * (size_pt or float(matplotlib.rcParams["axes.titlesize"]))
     most = max(int(room_pt / letter_pt), 12)
     lines = [""]
@@ -95,7 +95,7 @@ def wrapped(text: str, room_pt: float, size_pt: float | None = None) -> str:
 def _folded(
     make: Callable[..., Legend], entries: int, room: float, made: list[Legend] | None = None
 ) -> Legend:
-    """Return a legend of as many columns as fit the room (pixels). Those that did not fit are removed from `made`."""
+    """A legend of as many columns as fit the room (pixels). Those that did not fit are removed from `made`."""
     for columns in range(max(entries, 1), 0, -1):
         legend = make(ncols=columns, borderaxespad=0.2, columnspacing=1.4, handletextpad=0.5)
         if columns == 1 or _PRINTED * legend.get_window_extent().width <= room:

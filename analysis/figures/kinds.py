@@ -71,7 +71,7 @@ def drawings(findings: Findings, *, each: bool, uncertainty: str = "none") -> It
 def _tried(
     findings: Findings, make: Callable[..., Drawing | Iterable[Drawing] | None], *name: str
 ) -> list[Drawing]:
-    """Return the figures that `make` makes. A fault of theirs is noted, and ends no report."""
+    """The figures that `make` makes. A fault of theirs is noted, and ends no report."""
     try:
         made = make()
         return [] if made is None else [made] if isinstance(made, Drawing) else [*made]

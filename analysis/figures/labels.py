@@ -113,24 +113,24 @@ def place_labels(
 
 
 def _around(centres: Floats, size: Floats) -> Floats:
-    """Return boxes (left, bottom, right, top) around centres."""
+    """Boxes (left, bottom, right, top) around centres."""
     return np.hstack([centres - size / 2, centres + size / 2])
 
 
 def _distance(boxes: Floats, points: Floats) -> Floats:
-    """Return how far each point (columns) is from each box (rows); 0 within it."""
+    """The distance of each point (columns) from each box (rows); 0 within it."""
     beyond = np.maximum(boxes[:, None, :2] - points, points - boxes[:, None, 2:])
     far: Floats = np.hypot(*np.moveaxis(beyond.clip(min=0), -1, 0))
     return far
 
 
 def _edges(vertices: Floats) -> Floats:
-    """Return the edges of a staircase, as boxes without area."""
+    """The edges of a staircase, as boxes without area."""
     return np.hstack([np.minimum(vertices[:-1], vertices[1:]), np.maximum(vertices[:-1], vertices[1:])])
 
 
 def _overlaps(boxes: Floats, others: Floats) -> npt.NDArray[np.bool_]:
-    """Return which of `boxes` (rows) touch which of `others` (columns)."""
+    """A mask of `boxes` (rows) that touch `others` (columns)."""
     one, other = boxes[:, None], others[None]
     touching: npt.NDArray[np.bool_] = (one[..., :2] <= other[..., 2:]) & (one[..., 2:] >= other[..., :2])
     return touching[..., 0] & touching[..., 1]

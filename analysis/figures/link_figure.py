@@ -63,7 +63,7 @@ QUANTITIES = (
 
 
 def link_asked_drawings(links: pd.DataFrame, manifests: Mapping[str, Mapping[str, Any]]) -> list[Drawing]:
-    """Return one drawing a run, or several if it has more than `MOST_ROWS` profiles and links; none without probes.
+    """One drawing a run, or several if it has more than `MOST_ROWS` profiles and links; none without probes.
 
     `links`: of `analysis.runs.load.links`; `manifests`: by the run's name, for tolerances and jitter.
     """
@@ -86,7 +86,7 @@ def link_asked_drawings(links: pd.DataFrame, manifests: Mapping[str, Mapping[str
 
 
 def link_asked_data(probes: pd.DataFrame, manifest: Mapping[str, Any]) -> pd.DataFrame:
-    """Return the probes of one run with `probe`, their number in the order of the run, and the columns of `bands`."""
+    """The probes of one run with `probe`, their number in the order of the run, and the columns of `bands`."""
     return bands(probes.assign(probe=range(1, len(probes) + 1)), manifest).reset_index(drop=True)
 
 
@@ -177,14 +177,14 @@ def _limits(wanted: pd.Series, least: pd.Series, most: pd.Series, read: pd.Serie
 
 
 def _blamed(probes: pd.DataFrame, quantity: Quantity) -> pd.Series:
-    """Return which probes are off by this quantity, as their reason says."""
+    """The probes that are off by this quantity, as their reason says."""
     named = probes["reason"].map(lambda reason: any(word in reason for word in quantity.blamed))
     blamed: pd.Series = named & (probes["verdict"] == "off")
     return blamed
 
 
 def _middle(read: pd.Series, wanted: pd.Series, quantity: Quantity) -> str:
-    """Return the median and how far it is from what was asked: a round trip in its unit, a rate in percent."""
+    """The median and how far it is from what was asked: a round trip in its unit, a rate in percent."""
     median, target = float(read.median()), float(wanted.median())
     if np.isnan(median):
         return "not measured"

@@ -29,7 +29,7 @@ class Look:
 
     @classmethod
     def checked(cls, formats: str, title: str, font: str, style: Path | None, columns: str = "") -> Look:
-        """Return the look that the texts of the command line name. Raises UserError."""
+        """The look that the texts of the command line name. Raises UserError."""
         wanted = tuple(dict.fromkeys(name.strip() for name in formats.split(",") if name.strip()))
         if not wanted or not set(wanted) <= set(FORMATS):
             raise UserError(f"--format {formats}: with commas, of {', '.join(FORMATS)}")
@@ -53,7 +53,7 @@ _CHOSEN: ContextVar[Look] = ContextVar("look", default=USUAL)
 
 
 def chosen() -> Look:
-    """Return the look of the figures that are being drawn."""
+    """The look of the figures that are being drawn."""
     return _CHOSEN.get()
 
 

@@ -19,7 +19,7 @@ LOG_RANGE = 8
 
 
 def states(rows: pd.DataFrame) -> pd.Series:
-    """Return a key of `FILLS` for each row of a front. Without a probability the medians decide."""
+    """A key of `FILLS` for each row of a front. Without a probability the medians decide."""
     on_front, probability = rows["on_backend_front"].astype(bool), rows["probability"]
     unsure = (on_front & (probability < SURE)) | (~on_front & (probability > 1 - SURE))
     found = np.where(unsure, "unsure", np.where(on_front, "front", "dominated"))
@@ -27,12 +27,12 @@ def states(rows: pd.DataFrame) -> pd.Series:
 
 
 def is_logarithmic(low: float, high: float) -> bool:
-    """Return whether an axis of values from `low` to `high` is logarithmic."""
+    """Whether an axis of values from `low` to `high` is logarithmic."""
     return low > 0 and high / low >= LOG_RANGE
 
 
 def ends(low: float, high: float, room: float) -> tuple[float, float]:
-    """Return the ends of an axis of values from `low` to `high`, with `room` (a share of what is shown) beyond them.
+    """The ends of an axis of values from `low` to `high`, with `room` (a share of what is shown) beyond them.
 
     A linear axis starts at 0, or below it only where a value does.
     """

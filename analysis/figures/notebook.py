@@ -203,7 +203,7 @@ def pipelining(df: pd.DataFrame, *, width: str = "page") -> Figure:
 
 
 def _band(df: pd.DataFrame, uncertainty: str) -> pd.DataFrame | None:
-    """Return the attainment surfaces for a band. Raises `UserError` without trials, and if there is no such choice."""
+    """The attainment surfaces for a band. Raises `UserError` without trials, and if there is no such choice."""
     if uncertainty not in UNCERTAINTIES:
         raise UserError(f"no uncertainty {uncertainty!r} of a front: one of {', '.join(UNCERTAINTIES)}")
     if uncertainty != "band":
@@ -214,12 +214,12 @@ def _band(df: pd.DataFrame, uncertainty: str) -> pd.DataFrame | None:
 
 
 def _one(df: pd.DataFrame, width: str) -> pd.DataFrame:
-    """Return the front of one condition. Raises `UserError` if nothing was measured, or there is no such width."""
+    """The front of one condition. Raises `UserError` if nothing was measured, or there is no such width."""
     return _several(df, FIGURE, width)
 
 
 def _several(df: pd.DataFrame, alike: list[str], width: str) -> pd.DataFrame:
-    """Return the front. Raises `UserError` if one of these columns has several values, and as `_one` does."""
+    """The front. Raises `UserError` if one of these columns has several values, and as `_one` does."""
     check_width(width)
     rows = front_of(df) if "status" in df else df
     for column in alike:
@@ -240,7 +240,7 @@ def _drawn(kind: str, drawing: Drawing | None, width: str) -> Figure:
 
 
 def example(slower: float = 1, codecs: Sequence[str] = ("none",)) -> pd.DataFrame:
-    """Return a front of made-up figures, two backends and four points, to try a figure with.
+    """A front of made-up figures, two backends and four points, to try a figure with.
 
     >>> sorted(example()["backend"].unique())
     ['', 'rpc', 'tcp']

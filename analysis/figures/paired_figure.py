@@ -76,7 +76,7 @@ KINDS: dict[What, str] = {"backend": "paired", "codec": "paired-codecs", "engine
 def paired_drawing(
     paired: pd.DataFrame, trials: pd.DataFrame, testbed: str = "", what: What = "backend"
 ) -> Drawing | None:
-    """Return the drawing of one condition; None without two backends, codecs or engines with trials in one round.
+    """The drawing of one condition; None without two backends, codecs or engines with trials in one round.
 
     `paired`: of `analysis.comparing.paired.paired`, and `what` as there; `trials`: of `analysis.load`, the same
     conditions.
@@ -90,7 +90,7 @@ def paired_drawing(
 
 
 def paired_data(paired: pd.DataFrame, trials: pd.DataFrame, what: What = "backend") -> pd.DataFrame:
-    """Return what is drawn, one row a point and pair: the columns of `paired`, and some more.
+    """The data of the figure, one row a point and pair: the columns of `paired`, and some more.
 
     point_name. latency_mark, throughput_mark: what is known of the difference, one of `MARKS`. Where that is `RANGE`,
     there are too few rounds for an interval, and the low and high columns are the least and the greatest difference.
@@ -249,7 +249,7 @@ def _percent(value: float) -> str:
 
 
 def _ranges(trials: pd.DataFrame, what: What) -> pd.DataFrame:
-    """Return the least and the greatest difference of a round, for each pair and point, and its name."""
+    """The least and the greatest difference of a round, for each pair and point, and its name."""
     ranges = []
     latency = (LATENCY, "latency_s") if what == "backend" else (RELATIVE, "latency_percent")
     for pair, pairs in compared(trials, what):
@@ -268,7 +268,7 @@ def _ranges(trials: pd.DataFrame, what: What) -> pd.DataFrame:
 
 
 def _known(points: pd.DataFrame, measure: Measure) -> list[str]:
-    """Return for each row whether the difference is significant; `INTERVAL` where no test can tell."""
+    """A word for each row: whether the difference is significant; `INTERVAL` where no test can tell."""
     # With fewer rounds than that a test says no whatever it is shown, which is no finding.
     enough = points["pairs"] >= points["rounds_needed"]
     return [
@@ -278,7 +278,7 @@ def _known(points: pd.DataFrame, measure: Measure) -> list[str]:
 
 
 def _counted(trials: pd.DataFrame) -> pd.DataFrame:
-    """Return one row a cell, with the number of its valid trials and of the others."""
+    """One row a cell, with the number of its valid trials and of the others."""
     ok = stands(trials)
     both = stands(trials, "latency") & stands(trials, "throughput")
     counted = trials[CELL].assign(

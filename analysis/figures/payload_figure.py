@@ -38,7 +38,7 @@ _WIRE = "wire_bytes_"
 def payload_drawing(
     rows: pd.DataFrame, stages: pd.DataFrame, manifest: Mapping[str, Any] | None = None
 ) -> Drawing | None:
-    """Return the drawing of one condition; None where no payload is known.
+    """The drawing of one condition; None where no payload is known.
 
     `rows`: of `analysis.fronts.front.front`; `stages`: of `analysis.costs.stage_medians`, for chains of hosts;
     `manifest`: for the model's input and FLOPs, and the testbed.
@@ -53,7 +53,7 @@ def payload_drawing(
 def payload_data(
     rows: pd.DataFrame, stages: pd.DataFrame, manifest: Mapping[str, Any] | None = None
 ) -> pd.DataFrame:
-    """Return one row a point, in order: what it sends, and which share of the computing lies before each link.
+    """One row a point, in order: what it sends, and which share of the computing lies before each link.
 
     Columns: model, netem, point, point_name; payload_bytes (in a chain payload1_bytes, payload2_bytes, ..., of each
     link), NaN where nobody measured it, 0 where nothing crosses; input_bytes of a request, NaN if unknown; share
@@ -107,7 +107,7 @@ def payload_figure(data: pd.DataFrame, rows: pd.DataFrame, *, width: str = "page
 
 
 def _by_link(known: pd.DataFrame, stages: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return bytes on each link, and the share of computing before it: a row a point, a column a link (1, 2, ...)."""
+    """Bytes on each link, and the share of computing before it: a row a point, a column a link (1, 2, ...)."""
     roles = hosts(known["point"].iloc[0])
     if len(roles) == 2:
         of_point = known.groupby("point")[["payload_bytes", "edge_s", "server_s"]].mean()
@@ -130,13 +130,13 @@ def _by_link(known: pd.DataFrame, stages: pd.DataFrame) -> tuple[pd.DataFrame, p
 
 
 def _points(manifest: Mapping[str, Any] | None, model: str) -> list[Mapping[str, Any]]:
-    """Return what the manifest lists of each point of a model; nothing if it has no such list."""
+    """The manifest's list of the points of a model; nothing if it has no such list."""
     points = within(manifest, "models", model, "points")
     return [point for point in points if isinstance(point, Mapping)] if isinstance(points, list) else []
 
 
 def _input_bytes(known: pd.DataFrame, points: Sequence[Mapping[str, Any]]) -> float:
-    """Return the bytes of a request's input: what point 0 sends, or else what the manifest says."""
+    """The bytes of a request's input: what point 0 sends, or else what the manifest says."""
     sent = known.loc[known["point"].map(lambda point: not any(cuts(point))), "payload_bytes"]
     if len(sent):
         return float(sent.median())
@@ -146,7 +146,7 @@ def _input_bytes(known: pd.DataFrame, points: Sequence[Mapping[str, Any]]) -> fl
 
 
 def _flops_shares(points: Sequence[Mapping[str, Any]]) -> dict[int, float]:
-    """Return for each point the share of the model's FLOPs before it; empty if the manifest has none."""
+    """The share of the model's FLOPs before each point; empty if the manifest has none."""
     flops = [point.get("edge_flops") for point in points]
     known = [float(each) for each in flops if isinstance(each, int | float)]
     if not known or len(known) < len(flops) or not known[-1]:

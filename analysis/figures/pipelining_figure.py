@@ -26,7 +26,7 @@ _BOUND: dict[str, Any] = {"marker": "_", "color": "black", "markersize": 7, "mar
 
 
 def pipelining_drawing(rows: pd.DataFrame, testbed: str = "") -> Drawing | None:
-    """Return the drawing of one condition; None where nothing was measured with one request in flight.
+    """The drawing of one condition; None where nothing was measured with one request in flight.
 
     `rows`: of `analysis.fronts.front.front`.
     """

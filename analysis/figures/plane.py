@@ -35,7 +35,7 @@ OBJECTIVES: tuple[tuple[Literal["x", "y"], str, str], ...] = (
 
 
 def in_plane(rows: pd.DataFrame) -> bool:
-    """Return whether the front is of latency and throughput: another front is no staircase in this plane.
+    """Whether the front is of latency and throughput: another front is no staircase in this plane.
 
     `rows` may tell its `objectives`, as `analysis.figures.kinds` does; without the column they are these two.
     """
@@ -150,7 +150,7 @@ class Plane:
         return self._stairs(front["latency_s"], front["throughput_ips"])
 
     def legend(self) -> list[Line2D]:
-        """Return a line for each backend, a mark for what is of none, and an entry for each kind of mark drawn."""
+        """A line for each backend, a mark for what is of none, and an entry for each kind of mark drawn."""
         is_plane = in_plane(self._rows)
         entries = [
             entry(
@@ -212,7 +212,7 @@ class Plane:
 
 
 def _cost(one: Series) -> str:
-    """Return ` (agreement 97 to 98.5 %)` of a lossy codec, whose front is never shown without what it costs."""
+    """` (agreement 97 to 98.5 %)` of a lossy codec, whose front is never shown without what it costs."""
     own = one.rows[(one.rows["backend"] != NONE) & ~is_none(one.rows["codec"])]
     if own.empty or "accuracy" not in own:
         return ""
@@ -223,7 +223,7 @@ def _cost(one: Series) -> str:
 
 
 def extent(rows: pd.DataFrame, figure: str, unit: str, uncertainty: str = "none") -> pd.Series:
-    """Return the medians of `figure`, and with boxes their ends."""
+    """The medians of `figure`, and with boxes their ends."""
     medians = rows[f"{figure}_{unit}"]
     if uncertainty != "box":
         return medians.dropna()
@@ -234,27 +234,27 @@ def extent(rows: pd.DataFrame, figure: str, unit: str, uncertainty: str = "none"
 
 
 def _look(one: Series, state: str, marker_pt: float = MARKER_PT) -> dict[str, Any]:
-    """Return how a backend's points of one state are drawn: full, pale, hollow; and small where dominated."""
+    """The look of a backend's points of one state: full, pale, hollow; and small where dominated."""
     look = one.mark(marker_pt, markerfacecolor=faded(one.colour, FILLS[state]))
     return look if state != "dominated" else look | {"markersize": 0.8 * marker_pt, "alpha": 0.5}
 
 
 def _ends(row: Mapping[Hashable, Any], first: str, last: str) -> list[float]:
-    """Return both ends of the latency, then of the throughput."""
+    """Both ends of the latency, then of the throughput."""
     return [row[f"{figure}_{end}_{unit}"] for _, figure, unit in OBJECTIVES for end in (first, last)]
 
 
 def contending(rows: pd.DataFrame) -> pd.Series:
-    """Return which points are on their backend's front, or perhaps are."""
+    """The points on their backend's front, or perhaps on it, as a mask."""
     return states(rows) != "dominated"
 
 
 def known(rows: pd.DataFrame, column: str) -> pd.Series:
-    """Return of which points that are, or may be, on a front a column is known."""
+    """The points on a front, or perhaps on one, of which a column is known, as a mask."""
     known: pd.Series = contending(rows) & rows[column].notna()
     return known
 
 
 def banded(attainment: pd.DataFrame | None) -> bool:
-    """Return whether there are surfaces of latency and throughput, and not of other objectives."""
+    """Whether there are surfaces of latency and throughput, and not of other objectives."""
     return attainment is not None and len(attainment) > 0 and {"latency_s", "throughput_ips"} <= {*attainment}

@@ -28,7 +28,7 @@ _DATA = [
 
 
 def rate_quality_drawing(rows: pd.DataFrame, testbed: str = "") -> Drawing | None:
-    """Return the drawing of one model, batch size and setup; None where fewer than two codecs have both figures.
+    """The drawing of one model, batch size and setup; None where fewer than two codecs have both figures.
 
     `rows`: of `analysis.fronts.front.front`, of all profiles: neither bytes nor accuracy depend on these.
     """
@@ -55,7 +55,7 @@ def rate_quality_drawing(rows: pd.DataFrame, testbed: str = "") -> Drawing | Non
 
 
 def cells(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return each codec's point once, with its bytes and accuracy, and whether another one is better in both."""
+    """Each codec's point once, with its bytes and accuracy, and whether another one is better in both."""
     crossing = rows[(rows["backend"] != NONE) & rows["wire_bytes_per_image"].gt(0) & rows["accuracy"].notna()]
     crossing = crossing[crossing["codec"] == crossing[AT_WORK]]
     once = crossing.drop_duplicates(["codec", "point"]).reset_index(drop=True)

@@ -32,7 +32,7 @@ MOST_CONDITIONS = 12
 
 
 def worth_showing(front: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of the conditions with a feasible point, and of those without a valid trial."""
+    """The rows of the conditions with a feasible point, and of those without a valid trial."""
     wanted = front["feasible"] | (front["rounds"] == 0)
     kept: pd.DataFrame = front[
         wanted.groupby([front[key] for key in CONDITION], dropna=False).transform("any")
@@ -48,5 +48,5 @@ def latex_rows(findings: Findings) -> Iterator[tuple[tuple[str, ...], pd.DataFra
 
 
 def part_of(frame: pd.DataFrame, key: tuple[Any, ...], columns: list[str] = FIGURE) -> pd.DataFrame:
-    """Return the rows of a frame that belong to one figure. key: the values of these columns."""
+    """The rows of a frame that belong to one figure. key: the values of these columns."""
     return frame[frame[columns].eq(pd.Series(key, columns)).all(axis=1)]

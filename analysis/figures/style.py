@@ -109,7 +109,7 @@ def check_width(width: str) -> None:
 
 
 def styled(width: str = "page") -> AbstractContextManager[None]:
-    """Return a context with the settings for a figure of that width; the caller's own come back afterwards.
+    """A context with the settings for a figure of that width; the caller's own come back afterwards.
 
     They are matplotlib's defaults, then ours, then those of the user's style file.
     """
@@ -133,13 +133,13 @@ def check_look(wanted: Look) -> None:
 
 
 def _tex(wanted: Look) -> str:
-    """Return the program that measures texts for pgf: that of the user's style file, or the best that is installed."""
+    """The program that measures texts for pgf: that of the user's style file, or the best that is installed."""
     return str(_of_user(wanted).get("pgf.texsystem") or next(filter(shutil.which, _TEX), _TEX[0]))
 
 
 @functools.cache
 def _of_user(wanted: Look) -> dict[Any, Any]:
-    """Return the settings of a user's font and style file. Raises `UserError`."""
+    """The settings of a user's font and style file. Raises `UserError`."""
     settings: dict[Any, Any] = {}
     if wanted.style is not None:
         if wanted.style.exists() and not wanted.style.is_file():  # a device may have no end
@@ -204,7 +204,7 @@ class Series:
     codec: str = ""
 
     def mark(self, size_pt: float, **look: Any) -> dict[str, Any]:
-        """Return the look of its marks, with no line between them."""
+        """The look of its marks, with no line between them."""
         own = {"marker": self.marker, "color": self.colour, "markeredgewidth": 0.9, "markersize": size_pt}
         return {"linestyle": "", **own, **look}
 
@@ -256,12 +256,12 @@ class CodecLook:
 
 
 def codec_looks(rows: pd.DataFrame) -> dict[str, CodecLook]:
-    """Return each codec of some rows, none first, then by name, with its look: the same in every figure of a run."""
+    """Each codec of some rows, none first, then by name, with its look: the same in every figure of a run."""
     return looks(rows["codec"].fillna("").astype("str").unique(), ("", "none"))
 
 
 def looks(levels: Iterable[str], base: Container[str]) -> dict[str, CodecLook]:
-    """Return each level of a factor, that of the base first, then by name, with its look."""
+    """Each level of a factor, that of the base first, then by name, with its look."""
     ordered = sorted(levels, key=lambda level: (level not in base, level))
     return {level: CodecLook(place) for place, level in enumerate(ordered)}
 
@@ -281,7 +281,7 @@ def scattered(rows: pd.DataFrame, among: pd.DataFrame | None = None) -> Iterator
 
 
 def _on_its_front(rows: pd.DataFrame, backend: str) -> pd.DataFrame:
-    """Return the rows, where those without a backend say whether they are on this backend's front."""
+    """The rows, where those without a backend say whether they are on this backend's front."""
     if backend == NONE:
         return rows
     is_on = rows["on_fronts_of"].str.split("; ").map(lambda names: backend in names)
@@ -289,7 +289,7 @@ def _on_its_front(rows: pd.DataFrame, backend: str) -> pd.DataFrame:
 
 
 def stage_look(role: str) -> tuple[str, str]:
-    """Return colour and hatch of a host's stage, the same in every figure."""
+    """Colour and hatch of a host's stage, the same in every figure."""
     if role in ("edge", "server"):
         return HOST_COLOURS[role], "" if role == "edge" else "...."
     number = int(role.removeprefix("middle") or 1) - 1
@@ -297,24 +297,24 @@ def stage_look(role: str) -> tuple[str, str]:
 
 
 def entry(label: str, **look: Any) -> Line2D:
-    """Return an entry of a legend. It is a mark without a line unless its look has a linestyle."""
+    """An entry of a legend. It is a mark without a line unless its look has a linestyle."""
     return Line2D([], [], label=label, **{"linestyle": "", **look})
 
 
 def evenly(among: Sequence[T], most: int) -> list[T]:
-    """Return at most so many items, in order: the first, the last, and others at even distances."""
+    """At most so many items, in order: the first, the last, and others at even distances."""
     if len(among) <= most:
         return list(among)
     return [among[round(place * (len(among) - 1) / max(most - 1, 1))] for place in range(most)]
 
 
 def ink(colour: str) -> tuple[float, ...]:
-    """Return a darker shade of a colour, for small text on white."""
+    """A darker shade of a colour, for small text on white."""
     return tuple(0.7 * part for part in to_rgb(colour))
 
 
 def faded(colour: str, share: float) -> tuple[float, ...]:
-    """Return a colour mixed with white; `share`: of the colour."""
+    """A colour mixed with white; `share`: of the colour."""
     return tuple(1 - share * (1 - part) for part in to_rgb(colour))
 
 
@@ -327,7 +327,7 @@ def _footnote(figure: Figure, rows: pd.DataFrame) -> None:
 
 
 def root(axes: Axes) -> Figure:
-    """Return the whole figure, also where the axes are in a part of it."""
+    """The whole figure, also where the axes are in a part of it."""
     figure = axes.get_figure(root=True)
     if figure is None:
         raise ValueError("axes of no figure")
@@ -401,7 +401,7 @@ def _for_latex() -> Iterator[None]:
 
 
 def _fonts_of(program: str) -> dict[Any, Any]:
-    """Return the settings for a font that the user named, which a document sets by the package fontspec."""
+    """The settings for a font that the user named, which a document sets by the package fontspec."""
     return {"pgf.preamble": r"\usepackage{fontspec}"} if chosen().font and "pdf" not in program else {}
 
 

@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 def tail_drawing(
     rows: pd.DataFrame, trials: pd.DataFrame, runs: Sequence[Path], conditions: str
 ) -> Drawing | None:
-    """Return the drawing of one condition; None where no request of its points was kept.
+    """The drawing of one condition; None where no request of its points was kept.
 
     `rows`: of the front; `trials`: of the same condition; `runs`: their folders; `conditions` as of
     `drawing.conditions`.
@@ -66,7 +66,7 @@ def tail_drawing(
 
 
 def chosen_points(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return for each backend and codec the row of the lowest latency and that of the highest throughput.
+    """The rows of the lowest latency and of the highest throughput of each backend and codec.
 
     Where nothing crosses, a row is of no backend: it stands for itself. A cell that stands for several codecs is there
     once.
@@ -82,7 +82,7 @@ def chosen_points(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def tail_data(chosen: pd.DataFrame, trials: pd.DataFrame, runs: Sequence[Path]) -> pd.DataFrame:
-    """Return the corners of each line: `share_slower` of the `requests` take longer than `latency_s`; `percentile` is
+    """The corners of each line: `share_slower` of the `requests` take longer than `latency_s`; `percentile` is
     named where it is one of `QUANTILES` and can be stated. `phase`: `ALONE` or `LOADED`. Raises UserError.
     """
     files_of = request_files(runs)
@@ -106,7 +106,7 @@ def tail_data(chosen: pd.DataFrame, trials: pd.DataFrame, runs: Sequence[Path]) 
 
 
 def _trials_of(cell: Mapping[Hashable, Any], trials: pd.DataFrame) -> pd.DataFrame:
-    """Return the trials that a row of the front was made of: where nothing crosses, those under every backend."""
+    """The trials that a row of the front was made of: where nothing crosses, those under every backend."""
     by_itself = {"codec"} if cell["backend"] else {"codec", "backend"}
     same = pd.Series(cell)[[name for name in CELL if name not in by_itself]]
     own = trials[trials[list(same.index)].eq(same).all(axis=1)]
@@ -114,13 +114,13 @@ def _trials_of(cell: Mapping[Hashable, Any], trials: pd.DataFrame) -> pd.DataFra
 
 
 def _without_load(trial: Mapping[Hashable, Any]) -> int:
-    """Return how many requests of a throughput phase found fewer than all others on their way, as the harness does."""
+    """The number of requests of a throughput phase that found fewer than all others on their way."""
     ahead = trial.get("prefetch", 0)
     return int(trial["in_flight"]) + (0 if pd.isna(ahead) else int(ahead))
 
 
 def _corners(latencies: Floats) -> pd.DataFrame:
-    """Return even steps of the logarithm of the share, and the quantiles that can be stated."""
+    """Even steps of the logarithm of the share, and the quantiles that can be stated."""
     shares = np.geomspace(1, max(1 / len(latencies), LEAST_SHARE), min(STEPS, len(latencies)))
     stated = {1 - q: f"p{100 * q:g}" for q in QUANTILES.values() if len(latencies) >= needed(q)}
     every = np.sort(np.unique([*shares, *stated]))[::-1]

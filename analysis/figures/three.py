@@ -54,7 +54,7 @@ def grid(
 
 
 def fills(on_front: pd.Series, words: str) -> list[Line2D]:
-    """Return entries of a legend: a filled mark is on the front, in these words; a hollow one is dominated."""
+    """Entries of a legend: a filled mark is on the front, in these words; a hollow one is dominated."""
     looks: dict[str, dict[str, Any]] = {words: {"markerfacecolor": "0.35"}, "dominated": HOLLOW}
     return [
         entry(text, marker="o", color="0.35", markersize=MARKER_PT, **look)

@@ -77,7 +77,7 @@ def utilization_drawing(rows: pd.DataFrame, stages: pd.DataFrame, conditions: st
 
 
 def _selection(rows: pd.DataFrame) -> str:
-    """Return which points are shown, at page width and at column width."""
+    """The selection of points, at page width and at column width."""
     page, column = (
         sum(len(one.rows) - len(_shown(one, width)) for one in _series(rows)) for width in ("page", "column")
     )
@@ -95,7 +95,7 @@ def _on_front(rows: pd.DataFrame, column: str = "") -> pd.DataFrame:
 
 
 def _series(rows: pd.DataFrame) -> list[Series]:
-    """Return the backends and codecs with their points on the front; of several codecs those alone that have a point of
+    """The backends and codecs with their points on the front; of several codecs those alone that have a point of
     their own there, or the first if none has.
     """
     if rows["codec"].nunique() == 1:
@@ -108,14 +108,14 @@ def _series(rows: pd.DataFrame) -> list[Series]:
 
 
 def _shown(one: Series, width: str) -> pd.DataFrame:
-    """Return which of a backend's points on the front are drawn: by latency, thinned out."""
+    """The points of a backend on the front that are drawn: by latency, thinned out."""
     front = one.rows.sort_values("latency_s")
     fit = min(MOST_POINTS[width], LINE[width] // max(map(len, front["point"]), default=1))
     return front.iloc[style.evenly(range(len(front)), max(fit, 1))]
 
 
 def _lines(every: pd.DataFrame) -> list[str]:
-    """Return the steps to draw, in the chain's order: all but ways back that are hardly used."""
+    """The steps to draw, in the chain's order: all but ways back that are hardly used."""
     back = every["step"].str.endswith(" back")
     used = every.loc[back & (every["share"] > USED), "step"]
     kept = every[~back | every["step"].isin(used)]
@@ -172,7 +172,7 @@ def _legend() -> list[Patch]:
 
 
 def _named(step: str) -> str:
-    """Return `edge → middle1` or `edge ← middle1`; a host as it is."""
+    """`edge → middle1` or `edge ← middle1`; a host as it is."""
     hosts, _, way = step.rpartition(" ")
     return step if not hosts else hosts.replace("-", " → " if way == "out" else " ← ")
 
@@ -182,5 +182,5 @@ def _duration(seconds: float) -> str:
 
 
 def _figure(value: float) -> str:
-    """Return the value with three digits, at most two of them decimals, without an exponent."""
+    """The value with three digits, at most two of them decimals, without an exponent."""
     return f"{round(value, 2):.3g}" if value < 1000 else f"{value:.0f}"

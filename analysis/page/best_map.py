@@ -53,7 +53,7 @@ class Maps:
                     self.made.append(made)
 
     def place(self, row: pd.Series) -> int | None:
-        """Return which map is of the workload of a front's row; None if there is none."""
+        """The number of the map of the workload of a front's row; None if there is none."""
         key = _key(row)
         return self._keys.index(key) if key in self._keys else None
 
@@ -79,7 +79,7 @@ def _of_workload(front: pd.DataFrame, row: pd.Series) -> pd.DataFrame:
 
 
 def _map(observed: Observed, rows: pd.DataFrame) -> dict[str, Any]:
-    """Return a map's cells, measured networks, ranges of the sliders, and what its predictions are worth."""
+    """A map's cells, measured networks, ranges of the sliders, and what its predictions are worth."""
     predictor = predict.predictor(observed)
     winners = best(rows, observed.networks, predictor)
     winners = winners[winners["netem"].isin(observed.profiles)]
@@ -127,7 +127,7 @@ def _measured(winners: pd.DataFrame) -> Iterator[dict[str, Any]]:
 
 
 def _range(values: pd.Series, name: str) -> list[float]:
-    """Return the ends of a slider: around the values, and wide enough to be worth moving."""
+    """The ends of a slider: around the values, and wide enough to be worth moving."""
     known = values[(values > 0) & (values < math.inf)]
     low, high = (known.min() / BEYOND, known.max() * BEYOND) if len(known) else OTHERWISE[name]
     wider = max(1.0, math.sqrt(LEAST * low / high))
@@ -139,7 +139,7 @@ def _finite(value: float) -> float | None:
 
 
 def _worth(validation: Validation, objective: str) -> str:
-    """Return a sentence on how far predictions were off where the truth was measured."""
+    """A sentence on how far predictions were off where the truth was measured."""
     errors = validation.errors[objective]
     if not validation.held_out or math.isnan(errors.median):
         return "How far predictions are off is not known: it takes a second network to test them."

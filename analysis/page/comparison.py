@@ -32,7 +32,7 @@ def write(comparison: Comparison, folder: Path) -> Path:
 
 
 def html(comparison: Comparison) -> str:
-    """Return the page: the conclusion, both charts, what differs otherwise, and every point."""
+    """The page: the conclusion, both charts, what differs otherwise, and every point."""
     every = comparison.differences
     rows = every.head(MOST_CELLS)
     names = backends(rows)
@@ -82,7 +82,7 @@ def _about(rows: pd.DataFrame) -> str:
 
 
 def _columns(rows: pd.DataFrame) -> list[Column]:
-    """Return a table's columns; those with a group stand beside a point of the chart, too."""
+    """A table's columns; those with a group stand beside a point of the chart, too."""
     unit, scale = time_unit(float(rows[["first_latency_s", "other_latency_s"]].min(axis=None)))
     digits = 4 if unit == "s" else 2
     columns = [
@@ -115,7 +115,7 @@ def _columns(rows: pd.DataFrame) -> list[Column]:
 def _chart(
     rows: pd.DataFrame, names: Sequence[str], front: Mapping[Hashable, Any], sentences: Sequence[str]
 ) -> dict[str, Any]:
-    """Return where a table's points lie in both runs, row by row: see `analysis.page.fronts`."""
+    """The places of a table's points in both runs, row by row: see `analysis.page.fronts`."""
     unit, scale = time_unit(float(rows[["first_latency_s", "other_latency_s"]].min(axis=None)))
     known = dict(front_marks(front))
     sides: list[dict[str, Any]] = []

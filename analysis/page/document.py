@@ -65,7 +65,7 @@ def write(findings: Findings, path: Path) -> Path:
 
 
 def html(findings: Findings) -> str:
-    """Return the page."""
+    """The page."""
     front, data = fronts(findings)
     bad = int((findings.trials["status"] != "ok").sum())
     return rendered(
@@ -92,7 +92,7 @@ def html(findings: Findings) -> str:
 
 
 def rendered(template: str, **content: Any) -> str:
-    """Return a page from a template, with style, script and the policy that allows no others. All text is escaped, and
+    """A page from a template, with style, script and the policy that allows no others. All text is escaped, and
     what would turn or hide it is shown as in a terminal."""
     style, script = _asset("page.css"), "\n".join(map(_asset, SCRIPTS))
     templates = Environment(
@@ -123,7 +123,7 @@ def _asset(name: str) -> str:
 
 
 def _hash(inline: str) -> str:
-    """Return the hash by which a content security policy allows an inline script or style."""
+    """The hash by which a content security policy allows an inline script or style."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(inline.encode()).digest()).decode()}'"
 
 
@@ -180,7 +180,7 @@ def _some(lines: Sequence[str]) -> list[str]:
 
 
 def _on_the_wire(findings: Findings) -> pd.DataFrame:
-    """Return the probes with the rates that they measured as a profile asks for them, on the wire."""
+    """The probes with the rates that they measured as a profile asks for them, on the wire."""
     links = findings.links
     manifests = {name: run.manifest for run in findings.runs for name in run.names}
     share = [
@@ -191,7 +191,7 @@ def _on_the_wire(findings: Findings) -> pd.DataFrame:
 
 
 def _link(links: pd.DataFrame) -> dict[str, Any]:
-    """Return what each profile asked for and what the probes measured; why probes were off, and how often."""
+    """The link of each profile as asked and as probed; why probes were off, and how often."""
     groups = links.groupby(["netem", "link"], dropna=False, observed=True)
     rows = [_link_row(str(netem), str(name), probes) for (netem, name), probes in groups]
     heads = [head for head in rows[0] if any(row[head] != UNKNOWN for row in rows)]
@@ -229,7 +229,7 @@ def _link_row(netem: str, name: str, probes: pd.DataFrame) -> dict[str, str]:
 
 
 def _spanned(values: pd.Series) -> str:
-    """Return the median, the least and the greatest: `200 (199 to 201)`; `UNKNOWN` without a value."""
+    """The median, the least and the greatest: `200 (199 to 201)`; `UNKNOWN` without a value."""
     if values.empty:
         return UNKNOWN
     median, least, most = (
@@ -243,7 +243,7 @@ def _spanned(values: pd.Series) -> str:
 
 
 def _left_out(trials: pd.DataFrame) -> dict[str, Any]:
-    """Return up to `MOST_TRIALS` trials that are not ok; if there are more, also all their reasons."""
+    """Up to `MOST_TRIALS` trials that are not ok; if there are more, also all their reasons."""
     bad = trials[trials["status"] != "ok"]
     shown: dict[str, Any] = {"kinds": [], "each": _each(bad.head(MOST_TRIALS)) if len(bad) else []}
     if trials.empty:
@@ -265,7 +265,7 @@ def _left_out(trials: pd.DataFrame) -> dict[str, Any]:
 
 
 def _by_kind(rows: pd.DataFrame, key: str) -> pd.DataFrame:
-    """Return the most frequent reasons first: `key`, the `first` of its kind and its `size`, whatever numbers it holds.
+    """The most frequent reasons first: `key`, the `first` of its kind and its `size`, whatever numbers it holds.
 
     Numbers differ from row to row, so that the first reason stands for its kind.
     """
@@ -276,7 +276,7 @@ def _by_kind(rows: pd.DataFrame, key: str) -> pd.DataFrame:
 
 
 def _kinds(bad: pd.DataFrame) -> dict[str, Any]:
-    """Return how often each reason occurs, whatever numbers it holds."""
+    """The number of times that each reason occurs, whatever numbers it holds."""
     counted = _by_kind(bad.assign(reason=bad["reason"].map(lambda text: _line(text)[:SHORT])), "status")
     shown = counted.head(MOST_REASONS)
     more = f"; the first {len(shown)} of {len(counted)}" if len(counted) > len(shown) else ""
@@ -300,7 +300,7 @@ def _each(bad: pd.DataFrame) -> list[Column]:
 
 
 def _reason(text: str) -> str:
-    """Return a reason as one line; a longer one as a line that opens."""
+    """A reason as one line; a longer one as a line that opens."""
     line, text = _line(text), text.strip()
     if len(line) <= SHORT and "\n" not in text:
         return line or "no reason was written"
@@ -311,7 +311,7 @@ def _reason(text: str) -> str:
 
 
 def _line(text: str) -> str:
-    """Return the text as one line; of a traceback only its last line."""
+    """The text as one line; of a traceback only its last line."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if not lines:
         return ""
@@ -319,7 +319,7 @@ def _line(text: str) -> str:
 
 
 def _reproduction(findings: Findings) -> dict[str, Any]:
-    """Return the commands that measure the same again, and report it again."""
+    """The commands that measure the same again, and report it again."""
     known, unknown = [], []
     for run in findings.runs:
         sweep = within(run.manifest, "sweep")
@@ -343,5 +343,5 @@ def _reproduction(findings: Findings) -> dict[str, Any]:
 
 
 def _path(folder: Path) -> str:
-    """Return the path from the project's folder; of a run elsewhere only its name, as the rest may be private."""
+    """The path from the project's folder; of a run elsewhere only its name, as the rest may be private."""
     return f"{'results' if folder.parent.name == 'results' else 'PATH/TO'}/{folder.name}"

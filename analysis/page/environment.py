@@ -52,7 +52,7 @@ MODEL_FACTS = {
 
 
 def environments(runs: Sequence[Run]) -> dict[str, Any]:
-    """Return what each run was made on, for the page's template; runs made on the same hosts are shown together."""
+    """The hosts that each run was made on, for the page's template; runs made on the same hosts are shown together."""
     groups: dict[str, tuple[dict[str, Any], list[Run]]] = {}
     for run in runs:
         content = _content(run.manifest)
@@ -65,7 +65,7 @@ def environments(runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def _dates(runs: Sequence[Run]) -> str:
-    """Return when the runs were made: one date, or the first and the last."""
+    """The time when the runs were made: one date, or the first and the last."""
     dates = sorted(_date(str(run.manifest["created_at"])) for run in runs if run.manifest.get("created_at"))
     if not dates:
         return MISSING
@@ -73,14 +73,14 @@ def _dates(runs: Sequence[Run]) -> str:
 
 
 def _date(text: str) -> str:
-    """Return `2026-11-22 09:46 UTC`, to the minute; what is no such date as it stands."""
+    """`2026-11-22 09:46 UTC`, to the minute; what is no such date as it stands."""
     with suppress(ValueError):
         return f"{datetime.fromisoformat(text).astimezone(timezone.utc):%Y-%m-%d %H:%M} UTC"
     return text
 
 
 def _content(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the facts of a manifest; none if it could not be read."""
+    """The facts of a manifest; none if it could not be read."""
     if not manifest:
         return {"facts": []}
     listed = manifest.get("sessions")
@@ -120,7 +120,7 @@ def _driver(driver: Mapping[str, Any]) -> str:
 
 
 def _hosts(sessions: Sequence[Mapping[str, Any]]) -> list[Column]:
-    """Return a column with the facts' names and one for each host; none if no host is known."""
+    """A column with the facts' names and one for each host; none if no host is known."""
     facts = [_map(session.get("hosts")) for session in sessions]
     roles = list(dict.fromkeys(role for session in facts for role in session))
     columns = [Column("", list(HOST_FACTS.values()))] if roles else []
@@ -146,7 +146,7 @@ def _fact(host: Mapping[str, Any], key: str) -> Any:
 
 
 def _cores(numbers: Sequence[Any], of: Any) -> str:
-    """Return which of a machine's cores a host has: `core 1 of 2`, `cores 1 to 4 of 8`, `all 4`."""
+    """The cores of a machine that a host has: `core 1 of 2`, `cores 1 to 4 of 8`, `all 4`."""
     if not numbers or not all(isinstance(each, int) for each in numbers):
         return MISSING
     first, last, many = min(numbers), max(numbers), len(numbers)
@@ -169,7 +169,7 @@ def _model(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _distinct(values: Iterable[Any]) -> str:
-    """Return what the sessions say, separated by a slash where they differ."""
+    """The words of the sessions, separated by a slash where they differ."""
     known = dict.fromkeys(str(value) for value in values if value not in (None, ""))
     return " / ".join(known) or MISSING
 
@@ -181,5 +181,5 @@ def _text(value: Any) -> str:
 
 
 def _map(value: Any) -> Mapping[str, Any]:
-    """Return the value if it is a mapping, else an empty one: anybody may have written the manifest."""
+    """The value if it is a mapping, else an empty one: anybody may have written the manifest."""
     return value if isinstance(value, Mapping) else {}

@@ -86,7 +86,7 @@ the chart, under which head. Columns of text have no use for scale and decimals.
 
 
 def fronts(findings: Findings) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what the template shows of the fronts, and the charts' data for the script.
+    """The fronts as the template shows them, and the charts' data for the script.
 
     With more than `MOST_CELLS` points only those that are, or may be, on a front get a row; if these are still too
     many, the last conditions have none. The text says so.
@@ -131,7 +131,7 @@ def fronts(findings: Findings) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _answer(row: pd.Series, answers: Sequence[str]) -> int | None:
-    """Return which answer is a condition's, by the title that it begins with; None if there is none. One that chooses
+    """The answer of a condition, by the title that it begins with; None if there is none. One that chooses
     an engine is that of this engine's setup.
     """
     netem = str(row["netem"])
@@ -147,7 +147,7 @@ def _answer(row: pd.Series, answers: Sequence[str]) -> int | None:
 
 
 def _fewer(front: pd.DataFrame) -> tuple[pd.DataFrame, str]:
-    """Return the rows that there is room for, and a sentence on the others."""
+    """The rows that there is room for, and a sentence on the others."""
     if len(front) <= MOST_CELLS:
         return front, ""
     likely = front[front["on_backend_front"] | (front["probability"] > 0)]
@@ -173,7 +173,7 @@ def _condition(rows: pd.DataFrame) -> dict[str, Any]:
 
 
 def _about(rows: pd.DataFrame) -> str:
-    """Return how many rounds and points there are, and what was left out."""
+    """The number of rounds and of points, and what was left out."""
     off = struck_off(rows)
     counts = sorted({int(rounds) for rounds in rows.loc[~off, "rounds"] if rounds})
     excluded = int(rows["left_out"].sum())
@@ -193,7 +193,7 @@ def _about(rows: pd.DataFrame) -> str:
 
 
 def columns(rows: pd.DataFrame) -> list[Column]:
-    """Return every figure of some rows of one condition. A figure that none of them has gets no column."""
+    """Every figure of some rows of one condition. A figure that none of them has gets no column."""
     names = Column("name", [str(name) or UNKNOWN for name in rows["point_name"]])
     return [
         Column("backend", [backend_name(backend) for backend in rows["backend"]]),
@@ -246,13 +246,13 @@ def _figures(rows: pd.DataFrame) -> Iterator[Column]:
 
 
 def _decimals(values: pd.Series, least: int = 2, most: int = 4) -> int:
-    """Return how many decimals leave the smallest value three significant digits."""
+    """The number of decimals that leave the smallest value three significant digits."""
     positive = values[values > 0]
     return least if positive.empty else min(most, max(least, 2 - math.floor(math.log10(positive.min()))))
 
 
 def _places(rows: pd.DataFrame) -> list[str]:
-    """Return for each point whether it is on the front of all, of its backend, or of none; or what struck it off."""
+    """A word for each point: whether it is on the front of all, of its backend, or of none; or what struck it off."""
     places = rows[["feasible", "on_front", "on_backend_front"]].itertuples(index=False)
     named = [
         (_ALL if overall else _OWN if own else _DOMINATED) if allowed else _INFEASIBLE
@@ -268,7 +268,7 @@ def _few(ties: str) -> str:
 
 
 def _chart(rows: pd.DataFrame, names: Sequence[str]) -> dict[str, Any]:
-    """Return where a table's points lie, row by row: x and y with their intervals, the backend's place, which front,
+    """The places of a table's points, row by row: x and y with their intervals, the backend's place, which front,
     and how full the mark is.
     """
     unit, scale = time_unit(float(rows["latency_s"].min()))
@@ -289,7 +289,7 @@ def _chart(rows: pd.DataFrame, names: Sequence[str]) -> dict[str, Any]:
 
 
 def short(value: float) -> float | None:
-    """Return the value with six digits, more than any screen shows; None for NaN."""
+    """The value with six digits, more than any screen shows; None for NaN."""
     return None if math.isnan(value) else float(f"{value:.6g}")
 
 

@@ -38,12 +38,12 @@ class Column:
 
 
 def number(head: str, values: Iterable[float], digits: int, unit: str = "") -> Column:
-    """Return a column of numbers with so many decimals."""
+    """A column of numbers with so many decimals."""
     return Column(head, figures(values, digits), unit, "number")
 
 
 def figure(value: float, digits: int) -> str:
-    """Return the value with so many decimals; `UNKNOWN` for what was not measured."""
+    """The value with so many decimals; `UNKNOWN` for what was not measured."""
     return UNKNOWN if pd.isna(value) else f"{value:.{digits}f}"
 
 
@@ -52,7 +52,7 @@ def figures(values: Iterable[float], digits: int) -> list[str]:
 
 
 def spans(low: Iterable[float], high: Iterable[float], digits: int) -> list[str]:
-    """Return `1.28..1.40` for each row, as a dash would read as a sign; `UNKNOWN` where there is no interval."""
+    """`1.28..1.40` for each row, as a dash would read as a sign; `UNKNOWN` where there is no interval."""
     return [
         UNKNOWN if pd.isna(least) or pd.isna(most) else f"{least:.{digits}f}..{most:.{digits}f}"
         for least, most in zip(low, high, strict=True)
@@ -60,7 +60,7 @@ def spans(low: Iterable[float], high: Iterable[float], digits: int) -> list[str]
 
 
 def by_backend(rows: pd.DataFrame, then: str) -> pd.DataFrame:
-    """Return the rows in the order of all tables: backend by backend, then by a column, points by their cuts."""
+    """The rows in the order of all tables: backend by backend, then by a column, points by their cuts."""
     places = {backend: place for place, backend in enumerate(backends(rows))}
     keys = {"backend": lambda column: column.map(places), "point": order}
     return rows.sort_values(
@@ -69,17 +69,17 @@ def by_backend(rows: pd.DataFrame, then: str) -> pd.DataFrame:
 
 
 def starts(values: pd.Series) -> list[bool]:
-    """Return which rows begin a group of equal values."""
+    """The rows that begin a group of equal values, as a mask."""
     return list(values.ne(values.shift()))
 
 
 def once(values: pd.Series) -> list[str]:
-    """Return each value where its group begins, and empty text in the rest of the group."""
+    """Each value where its group begins, and empty text in the rest of the group."""
     return [str(value) if start else "" for value, start in zip(values, starts(values), strict=True)]
 
 
 def sureness(share: float) -> str:
-    """Return a probability as whole percent: `71`; `>99` and `<1`, as no draw says more; `UNKNOWN` where none holds."""
+    """A probability as whole percent: `71`; `>99` and `<1`, as no draw says more; `UNKNOWN` where none holds."""
     if pd.isna(share):
         return UNKNOWN
     return ">99" if share >= 0.995 else "<1" if share < 0.005 else f"{100 * share:.0f}"
@@ -122,7 +122,7 @@ class Framed:
         return list(zip(*(column.cells for column in self.columns), strict=True))
 
     def markdown(self) -> str:
-        """Return the title in bold, the table, and the notes in a paragraph."""
+        """The title in bold, the table, and the notes in a paragraph."""
         heads = [f"{column.head} {column.unit}".strip() for column in self.columns]
         ruler = [":--" if column.kind == "text" else "--:" for column in self.columns]
         lines = [f"**{markdown(self.title)}**", "", _row(heads), _row(ruler)]
@@ -139,5 +139,5 @@ def _row(cells: Iterable[str]) -> str:
 def framed(
     columns: Sequence[Column], title: str, notes: Iterable[str] = (), groups: Sequence[bool] = ()
 ) -> Framed:
-    """Return the columns as a table, with those notes below it that say something."""
+    """The columns as a table, with those notes below it that say something."""
     return Framed(columns, title, [note for note in notes if note], groups)

@@ -61,7 +61,7 @@ def write(comparison: Comparison, folder: Path) -> list[Path]:
 
 
 def _listed(head: str, lines: Sequence[str]) -> RenderableType:
-    """Return each line as an item of a list; lines that continue it are indented."""
+    """Each line as an item of a list; lines that continue it are indented."""
     grid = Table.grid(padding=(0, 1))
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
@@ -118,7 +118,7 @@ def front_marks(front: Mapping[Hashable, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _judged(rows: pd.DataFrame, measure: str) -> list[str]:
-    """Return the differences in percent, with an exclamation mark where they are significant."""
+    """The differences in percent, with an exclamation mark where they are significant."""
     cells = figures(rows[f"{measure}_difference_percent"], 1)
     marks = rows[f"{measure}_significant"]
     return [

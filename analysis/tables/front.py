@@ -48,7 +48,7 @@ _MS, _MS_PER_MB = 1e3, 1e9
 
 
 def front_table(front: pd.DataFrame, objectives: Sequence[str] = DEFAULT, where: str = "") -> RenderableType:
-    """Return one table a condition: for each backend, the points on its front.
+    """One table a condition: for each backend, the points on its front.
 
     front: of `analysis.front`; objectives, where: those that it was made with: a table of others than the usual
     ones says so. A point where nothing crosses stands by itself, under `any`. A star marks the points on the front of
@@ -60,7 +60,7 @@ def front_table(front: pd.DataFrame, objectives: Sequence[str] = DEFAULT, where:
 
 
 def _has_room(rows: pd.DataFrame, points: pd.DataFrame, objectives: Sequence[str]) -> set[str]:
-    """Return which optional columns are shown: those that were measured, as far as 80 characters have room."""
+    """The optional columns that are shown: those that were measured, as far as 80 characters have room."""
     measured = {
         "energy": points["energy_of"].iloc[0] != "",
         "top1": points[_quality(points)].notna().any(),
@@ -157,7 +157,7 @@ def _sure(unit: str, shares: pd.Series) -> Column:
 
 
 def _quality(points: pd.DataFrame) -> str:
-    """Return the column of what a codec costs, `agreement` or the like where no label says what is right; without one,
+    """The column of what a codec costs, `agreement` or the like where no label says what is right; without one,
     `top1`.
     """
     with_codec = ~is_none(points["codec"])
@@ -167,7 +167,7 @@ def _quality(points: pd.DataFrame) -> str:
 
 
 def _quality_note(points: pd.DataFrame) -> str:
-    """Return what that column is of; of a codec whose cost in quality is not known, that it is not."""
+    """The meaning of that column; of a codec whose cost in quality is not known, a word that it is not."""
     column = _quality(points)
     if points[column].notna().any():
         if column in (MEAN_IOU, MAP50):
@@ -182,7 +182,7 @@ def _quality_note(points: pd.DataFrame) -> str:
 
 
 def _why_empty(rows: pd.DataFrame, objectives: Sequence[str], where: str) -> str:
-    """Return why no point is on a front."""
+    """The reason why no point is on a front."""
     measured = rows[rows["rounds"] > 0]
     if measured.empty:
         return f"no valid trial, {int(rows['left_out'].sum())} left out"
@@ -196,13 +196,13 @@ def _why_empty(rows: pd.DataFrame, objectives: Sequence[str], where: str) -> str
 
 
 def _links(chain: Sequence[str]) -> str:
-    """Return which hosts the numbered links of a chain join; empty text where there is only one link."""
+    """The hosts that the numbered links of a chain join; empty text where there is only one link."""
     joined = [f"link {number}: {near}-{far}" for number, (near, far) in enumerate(pairwise(chain), 1)]
     return ", ".join(joined) if len(joined) > 1 else ""
 
 
 def _images(counts: pd.Series) -> str:
-    """Return `320 images`, or the span where some points saw more of the data than others."""
+    """`320 images`, or the span where some points saw more of the data than others."""
     least, most = int(counts.min()), int(counts.max())
     return f"{most} images" if least == most else f"{least} to {most} images"
 
@@ -210,7 +210,7 @@ def _images(counts: pd.Series) -> str:
 def codecs_table(
     front: pd.DataFrame, objectives: Sequence[str] = DEFAULT, where: str = ""
 ) -> RenderableType | None:
-    """Return one table for each condition that was measured with several codecs, of the front over all of them; None
+    """One table for each condition that was measured with several codecs, of the front over all of them; None
     without any.
 
     Arguments as of `front_table`. Accuracy is among the objectives, unless the constraint says how much is enough.
@@ -267,7 +267,7 @@ def _codecs_table(rows: pd.DataFrame, objectives: Sequence[str], where: str) -> 
 
 
 def overhead_table(rows: pd.DataFrame) -> RenderableType:
-    """Return one table a condition, with a line for each backend, from the frame of `analysis.costs.overhead`."""
+    """One table a condition, with a line for each backend, from the frame of `analysis.costs.overhead`."""
     tables = []
     for _, group in rows.groupby(CONDITION, dropna=False):
         ordered = by_backend(group, "points")
@@ -284,7 +284,7 @@ def overhead_table(rows: pd.DataFrame) -> RenderableType:
 
 
 def overhead_columns(rows: pd.DataFrame) -> list[Column]:
-    """Return the columns that terminal and page share: points, a (ms), b (ms/MB), their intervals, TCP's headers."""
+    """The columns that terminal and page share: points, a (ms), b (ms/MB), their intervals, TCP's headers."""
     columns = [number("points", rows["points"], 0)]
     for head, column, scale, unit in (("a", "a_s", _MS, "ms"), ("b", "b_s_per_byte", _MS_PER_MB, "ms/MB")):
         name, _, per = column.partition("_")
@@ -299,7 +299,7 @@ def overhead_columns(rows: pd.DataFrame) -> list[Column]:
 
 
 def _overhead_notes(rows: pd.DataFrame) -> str:
-    """Return what the columns mean, once for all tables."""
+    """The meaning of the columns, once for all tables."""
     efficiency = "eff = share of the physical bound, median"
     if rows["goodput_efficiency"].notna().any():
         efficiency += "; TCP = of that at TCP's goodput"

@@ -24,7 +24,7 @@ _FORM = '<pre style="line-height: normal; overflow-x: auto; white-space: pre">{c
 
 
 def html(*parts: RenderableType) -> str:
-    """Return what the terminal shows of these, below each other, as HTML; text is escaped."""
+    """The HTML of what the terminal shows of these, below each other; text is escaped."""
     console = Console(
         record=True,
         file=io.StringIO(),
@@ -40,7 +40,7 @@ def html(*parts: RenderableType) -> str:
 
 
 def of_findings(findings: Findings) -> str:
-    """Return where to cut, the fronts, what tells backends, codecs and engines apart, and what to be careful with."""
+    """The HTML of the answers, the fronts, backends, codecs and engines apart, and what to be careful with."""
     shown = worth_showing(findings.front)
     parts: list[RenderableType] = [Text(line, style="bold") for line in findings.answers]
     if len(shown[CONDITION].drop_duplicates()) <= MOST_TABLES:

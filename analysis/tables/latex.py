@@ -74,7 +74,7 @@ def check_columns(names: Sequence[str]) -> None:
 def front_latex(
     rows: pd.DataFrame, testbed: str = "", *, width: str = PAGE, chosen: Sequence[str] = ()
 ) -> str:
-    """Return the points on the front of each backend, under one condition, from rows of `analysis.front`.
+    """The points on the front of each backend, under one condition, from rows of `analysis.front`.
 
     A `table` with caption and label, as wide as `WIDTHS_PT` says; a comment names the columns that have no room. Units
     are in its head; what was not measured at all has no column, what is not known of one point is a dash. Empty text
@@ -136,7 +136,7 @@ def front_latex(
 
 
 def paired_latex(paired: pd.DataFrame, testbed: str = "", *, width: str = PAGE) -> str:
-    """Return one backend against another at each point, under one condition, from `analysis.comparing.paired.paired`.
+    """One backend against another at each point, under one condition, from `analysis.comparing.paired.paired`.
 
     The last row is of all points that cross the link. As `front_latex` otherwise. Empty text if there is no pair.
     """
@@ -181,7 +181,7 @@ def paired_latex(paired: pd.DataFrame, testbed: str = "", *, width: str = PAGE) 
 
 
 def fitting(columns: Sequence[Column], most_pt: float) -> tuple[list[Column], list[Column]]:
-    """Return the known columns that fit into a width, by their rank, in their order; and those that do not."""
+    """The known columns that fit into a width, by their rank, in their order; and those that do not."""
     known = _known(columns)
     kept: list[int] = []
     room = most_pt + 2 * _GAP_PT
@@ -196,24 +196,24 @@ def fitting(columns: Sequence[Column], most_pt: float) -> tuple[list[Column], li
 
 
 def _known(columns: Sequence[Column]) -> list[Column]:
-    """Return the columns with a known cell."""
+    """The columns with a known cell."""
     return [column for column in columns if any(cell not in ("", UNKNOWN) for cell in column.cells)]
 
 
 def escaped(text: object) -> str:
-    """Return the text escaped for LaTeX; a character that is not ASCII and has no command becomes a question mark."""
+    """The text escaped for LaTeX; a character that is not ASCII and has no command becomes a question mark."""
     return escaping.latex(str(text)).encode("ascii", "replace").decode("ascii")
 
 
 def file_name(kind: str, name: Sequence[str], width: str = PAGE) -> str:
-    """Return `<kind>-<name>.tex`; `-column` is added for that width."""
+    """`<kind>-<name>.tex`; `-column` is added for that width."""
     return f"{file_stem(kind, *name)}{'' if width == PAGE else f'-{width}'}.tex"
 
 
 def _table(
     columns: Sequence[Column], lacking: Sequence[Column], groups: Sequence[bool], caption: str, label: str
 ) -> str:
-    """Return a `table`. groups: which rows begin a group, with room above."""
+    """A `table`. groups: which rows begin a group, with room above."""
     without = ", ".join(f"{column.head} ({column.unit or '-'})" for column in lacking).replace("\\", "")
     lines = [
         r"% Needs \usepackage{booktabs,siunitx}.",
@@ -248,7 +248,7 @@ def _unit(column: Column) -> str:
 
 
 def _aligned(column: Column) -> str:
-    """Return the column's type: `l`, `r`, or siunitx's `S` with the digits that its numbers have."""
+    """The column's type: `l`, `r`, or siunitx's `S` with the digits that its numbers have."""
     if not column.number:
         return "r" if column.head == _95 else "l"
     sign, before, behind, star = _digits(column)
@@ -259,7 +259,7 @@ def _aligned(column: Column) -> str:
 
 
 def _digits(column: Column) -> tuple[bool, int, int, bool]:
-    """Return whether any of a column's numbers has a sign, the most digits before and behind the point, and whether
+    """Whether any of a column's numbers has a sign, the most digits before and behind the point, and whether
     any has a star.
     """
     numbers = [re.fullmatch(r"([+-]?)(\d+)(?:\.(\d+))?(\{\*\})?", cell) for cell in column.cells]
@@ -269,7 +269,7 @@ def _digits(column: Column) -> tuple[bool, int, int, bool]:
 
 
 def _width_pt(column: Column) -> float:
-    r"""Return how wide a column is in \footnotesize, rather too much than too little."""
+    r"""The width of a column in \footnotesize, rather too much than too little."""
     heads = max(_text_pt(column.head), _text_pt(f"({column.unit})") if column.unit else 0.0)
     if not column.number:
         return max(heads, *map(_text_pt, column.cells))
@@ -297,7 +297,7 @@ def _number(head: str, unit: str, cells: Sequence[str], rank: int) -> Column:
 
 
 def _name(row: pd.Series) -> list[str]:
-    """Return what tells a condition apart from others, for the label; what has its usual value is left out."""
+    """The values that tell a condition apart from others, for the label; what has its usual value is left out."""
     parts = [row["model"], row["netem"], f"b{row['batch_size']}" if row["batch_size"] != 1 else ""]
     parts += [row["codec"] if row["codec"] != "none" else ""]
     parts += [f"d{row['in_flight_asked']}" if row["in_flight_asked"] != "auto" else "", row["setup"]]
@@ -309,7 +309,7 @@ def _figures(values: pd.Series) -> list[str]:
 
 
 def _figure(value: float) -> str:
-    """Return the value with three digits or more, never with an exponent."""
+    """The value with three digits or more, never with an exponent."""
     if not math.isfinite(value):
         return UNKNOWN
     if value == 0:
@@ -323,7 +323,7 @@ def _signed(values: pd.Series) -> list[str]:
 
 
 def _spans(rows: pd.DataFrame, low: str, high: str, scale: float) -> list[str]:
-    """Return siunitx's range of each row, `1.28 to 1.40`: a dash would read as a sign."""
+    """A range of siunitx for each row, `1.28 to 1.40`: a dash would read as a sign."""
     return [
         UNKNOWN if math.isnan(least) else rf"\numrange{{{_figure(least * scale)}}}{{{_figure(most * scale)}}}"
         for least, most in zip(rows[low], rows[high], strict=True)
@@ -335,6 +335,6 @@ def _once(values: pd.Series) -> list[str]:
 
 
 def _marked(pairs: pd.DataFrame, measure: str, cells: list[str]) -> list[str]:
-    """Return the cells, with a star where the difference is significant."""
+    """The cells, with a star where the difference is significant."""
     stars = pairs[f"{measure}_significant"]
     return [f"{cell}{'{*}' if star else ''}" for cell, star in zip(cells, stars, strict=True)]

@@ -35,7 +35,7 @@ _GIVE_WAY = ("bound", "name", "eff", "accuracy")
 def overview(
     front: pd.DataFrame, objectives: Sequence[str] = DEFAULT, where: str = "", *, simulated: bool = False
 ) -> Framed:
-    """Return the table: for each condition its points, least latency first; a star marks those on the front.
+    """The table: for each condition its points, least latency first; a star marks those on the front.
 
     front: of `analysis.fronts.front.front`, made with these objectives and constraint. Of more than `MOST_ROWS` points
     only those on a front, the whole model on either host and the fastest are shown; of more conditions than that, the
@@ -67,7 +67,7 @@ def overview(
 
 
 def _chosen(rows: pd.DataFrame) -> tuple[pd.DataFrame, str]:
-    """Return the rows that are shown, in their order, and which these are."""
+    """The rows that are shown, in their order, and which these are."""
     # Categories and texts alike: in the order in which every table has the conditions.
     ordered = rows.assign(at=rows.groupby(CONDITION, dropna=False).ngroup()).sort_values(
         ["at", "latency_s"], kind="stable"
@@ -85,7 +85,7 @@ def _chosen(rows: pd.DataFrame) -> tuple[pd.DataFrame, str]:
 
 
 def _title(same: dict[Any, Any]) -> str:
-    """Return `mobilenet_v2 at wifi, batch size 1`, without what differs."""
+    """`mobilenet_v2 at wifi, batch size 1`, without what differs."""
     if all(same.values()):
         return condition_title(same)
     named = [str(same["model"] or "several models")]
@@ -96,7 +96,7 @@ def _title(same: dict[Any, Any]) -> str:
 
 
 def _condition_columns(rows: pd.DataFrame, apart: Sequence[str]) -> list[Column]:
-    """Return a column for each thing that conditions differ in, written where it changes."""
+    """A column for each thing that conditions differ in, written where it changes."""
     made = []
     for place, name in enumerate(apart):
         # What stands left of it changes too: else a codec would seem to be of the network above.
@@ -143,7 +143,7 @@ def _columns(rows: pd.DataFrame, objectives: Sequence[str]) -> list[Column]:
 
 
 def _fitting(columns: list[Column]) -> list[Column]:
-    """Return the columns without those that give way where a line has no room for all."""
+    """The columns without those that give way where a line has no room for all."""
     for head in (*_GIVE_WAY, ""):
         if not head or sum(map(_width, columns)) + 1 <= WIDTH:
             break

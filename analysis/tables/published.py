@@ -21,7 +21,7 @@ from analysis.wording import duration
 
 
 def published_table(published: Published, found: Beside, run: str, command: str) -> RenderableType:
-    """Return what the run says of each conclusion, fronts and figures side by side, what differs, and the sources.
+    """The run's answer to each conclusion, fronts and figures side by side, what differs, and the sources.
 
     run: how it is named. command: what starts this program.
     """
@@ -95,7 +95,7 @@ def _front(rows: pd.DataFrame) -> Iterator[tuple[str, str]]:
 
 
 def _figures(rows: pd.DataFrame) -> RenderableType:
-    """Return published figures beside ours; of one that was not measured, the published one alone."""
+    """Published figures beside ours; of one that was not measured, the published one alone."""
     columns = [
         Column("published", list(rows["says"])),
         Column("there", [_value(*pair) for pair in zip(rows["column"], rows["published"], strict=True)]),

@@ -24,7 +24,7 @@ NOTES = (
 
 
 def testbeds_table(runs: Sequence[Run], trials: pd.DataFrame, agreement: pd.DataFrame) -> Framed | None:
-    """Return the table, a row for each testbed; None of one testbed.
+    """The table, a row for each testbed; None of one testbed.
 
     trials: of `analysis.runs.load`; agreement: of `analysis.statistics.testbeds`.
     """
@@ -55,7 +55,7 @@ def testbeds_table(runs: Sequence[Run], trials: pd.DataFrame, agreement: pd.Data
 
 
 def _facts(runs: Sequence[Run], trials: pd.DataFrame, testbed: str) -> dict[str, dict[str, Any]]:
-    """Return what the last session on a testbed recorded of each host, by its role."""
+    """The facts that the last session on a testbed recorded of each host, by its role."""
     known: dict[str, dict[str, Any]] = {}
     its = set(trials["run"])
     for run in runs:
@@ -65,7 +65,7 @@ def _facts(runs: Sequence[Run], trials: pd.DataFrame, testbed: str) -> dict[str,
 
 
 def _joined(facts: Mapping[str, Mapping[str, Any]], *keys: str) -> str:
-    """Return `edge pi4, server gpu1`; what is the same on all hosts once."""
+    """`edge pi4, server gpu1`; what is the same on all hosts once."""
     each = {role: ", ".join(_texts(host, keys)) or UNKNOWN for role, host in facts.items()}
     if len(set(each.values())) == 1:
         return next(iter(each.values()))

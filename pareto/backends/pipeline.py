@@ -77,7 +77,7 @@ class Pipeline:
             self._came.put(request)
 
     def close(self) -> None:
-        """Return when everything that was put is answered or has failed."""
+        """Wait until everything that was put is answered or has failed."""
         self._came.put(None)
         for thread in self._threads:
             thread.join()

@@ -139,7 +139,7 @@ class Sealed(ABC):
             raise
 
     def _confirm(self) -> None:
-        """Return when both ends know that the other one has the keys."""
+        """Wait until both ends know that the other one has the keys."""
         self.sendmsg([memoryview(READY)])
         answer = memoryview(bytearray(len(READY)))
         if self.recv_into(answer, 0, socket.MSG_WAITALL) < len(READY):

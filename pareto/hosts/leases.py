@@ -54,7 +54,7 @@ class HostLeases:
             self._waited(role, deadline)
 
     def watch_links(self) -> Callable[[], str]:
-        """Returns a function: which host has lost its data link since now, if only for a moment, or has none;
+        """A function: which host has lost its data link since now, if only for a moment, or has none;
         empty where all have theirs.
 
         Both raise FAULTS but for a host that is slow to answer: whether that is lost, its connection says.

@@ -92,7 +92,7 @@ class Sampler:
         self._thread.start()
 
     def stop(self) -> None:
-        """Return when no sample is being taken any more."""
+        """Wait until no sample is being taken any more."""
         self._stopping.set()
         self._thread.join()
 

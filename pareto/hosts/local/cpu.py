@@ -103,7 +103,7 @@ def core_time(root: int, which: set[int]) -> CoreTime:
 
 
 def watch_strangers(which: Sequence[int]) -> Callable[[], float]:
-    """Returns a function: the percentage of some cores that others than this process have taken since now."""
+    """A function: the percentage of some cores that others than this process have taken since now."""
     before = core_time(os.getpid(), set(which))
     return lambda: core_time(os.getpid(), set(which)).strangers_percent(before, len(which))
 
