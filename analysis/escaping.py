@@ -85,14 +85,18 @@ def markdown(text: str) -> str:
     return re.sub(r"([\\`*_\[\]<>|#~])", r"\\\1", terminal(" ".join(text.split())))
 
 
-def spreadsheet(table: pd.DataFrame) -> pd.DataFrame:
-    """The frame with an apostrophe before every text that a spreadsheet would take for a formula."""
+def spreadsheet(table: pd.DataFrame, spell: Callable[[str], str] = str) -> pd.DataFrame:
+    """The frame with an apostrophe before every text that a spreadsheet would take for a formula, texts as `spell` has
+    them.
+    """
     texts = [name for name, kind in table.dtypes.items() if kind.kind not in "biuf"]
-    escaped = {name: table[name].map(no_formula) for name in texts}
+    escaped = {name: table[name].map(lambda value: no_formula(value, spell)) for name in texts}
     changed = {name: column for name, column in escaped.items() if not column.equals(table[name])}
     return table.assign(**{str(name): column for name, column in changed.items()}) if changed else table
 
 
-def no_formula(value: Any) -> Any:
+def no_formula(value: Any, spell: Callable[[str], str] = str) -> Any:
     """A cell's value; a text that a spreadsheet would take for a formula gets an apostrophe before it."""
-    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
+    if not isinstance(value, str):
+        return value
+    return spell(f"'{value}" if value.startswith(_FORMULA) else value)

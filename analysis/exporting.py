@@ -157,11 +157,7 @@ def _to_excel(findings: Findings, path: Path) -> None:
             )
     with pd.ExcelWriter(path, engine="openpyxl") as book:
         for name, frame in frames.items():
-            shown = spreadsheet(frame)
-            for column in shown.columns[[kind.kind not in "biuf" for kind in shown.dtypes]]:
-                shown[column] = shown[column].map(
-                    lambda cell: terminal(cell) if isinstance(cell, str) else cell
-                )
+            shown = spreadsheet(frame, terminal)  # a sheet cannot hold every character
             shown.to_excel(book, sheet_name=name, index=False, freeze_panes=(1, 0))
 
 

@@ -194,13 +194,17 @@ def refuse_foreign(folder: Path, names: Iterable[str]) -> None:
             )
 
 
-def claim(folder: Path, *names: str) -> Path:
+def claim(folder: Path, *names: str, instead_of: Iterable[str] = ()) -> Path:
     """Make a folder in which files of these names are about to be written, and list them there; returns it.
 
-    Raises `NoPlainFile` for a link, and for a file that is there and that its list lacks; OSError.
+    instead_of: names on its list whose files go. Raises `NoPlainFile` for a link, and for a file that is there and that
+    its list lacks; OSError.
     """
     refuse_foreign(make(folder), names)
-    write(folder / MADE, "".join(f"{name}\n" for name in sorted(made(folder).union(names))))
+    former = set(instead_of)
+    for name in former:
+        remove(folder / name)
+    write(folder / MADE, "".join(f"{name}\n" for name in sorted(made(folder) - former | set(names))))
     return folder
 
 

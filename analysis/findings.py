@@ -206,11 +206,7 @@ def find(
         *host_load.warnings(trials, known.stages, shared=findings.on_one_machine),
     ]
     findings.verdicts += verdicts(findings.paired, known.struck)
-    of_profiles = [
-        *unread,
-        *compared.unused(profiles, manifests),
-        *compared.sentences(findings.prediction),
-    ]
+    of_profiles = [*unread, *compared.unused(profiles, manifests), *compared.sentences(findings.prediction)]
     findings.notes += of_profiles
     findings.remarks += [*([CHANCE] if chance.any() else []), *of_profiles]
     findings.answers += codecs.sentences(in_order, known.stages, manifests, known.struck)

@@ -15,14 +15,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 
 from analysis import files
 from analysis.backend_cost import BackendCost
 from analysis.escaping import spreadsheet
 from analysis.runs import reading
 from analysis.runs.manifest import fitting, read_json
-from analysis.schema import BACKENDS, CODECS, PROFILE
+from analysis.schema import BACKENDS, CODECS, PROFILE, Table
 from analysis.statistics.samples import Floats
 from pareto.errors import UserError, one_line
 
@@ -35,13 +34,13 @@ WHOLE = "whole"
 TIMES = ("median_s", "low_s", "high_s", "least_s")
 OF_UNITS = ("flops", "parameters", "parameter_bytes", "activation_bytes")
 _OF_PAYLOADS = tuple(each.name for each in fields(BackendCost))[2:]
+_TEXTS = ("model", "graph_digest", "granularity", "input", "made_at")
 _SHAPE: dict[str, Any] = {
-    **dict.fromkeys(("model", "graph_digest", "granularity", "input", "made_at"), str),
+    **dict.fromkeys(_TEXTS, str),
     "input_bytes": float,
     "result_bytes": float,
     "hosts": {"*": {"threads": float, "peak_flops": float, "peak_bytes_s": float, "core": float}},
 }
-_NEEDED = ("model", "graph_digest", "granularity", "input", "made_at", "input_bytes", "result_bytes", "hosts")
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,11 +185,7 @@ class ModelProfile:
         tables = [(PROFILE, self._unit_rows()), (BACKENDS, self._backend_rows())]
         tables += [(CODECS, self._codec_rows())] if self.codecs else []
         facts = {
-            "model": self.model,
-            "graph_digest": self.graph_digest,
-            "granularity": self.granularity,
-            "input": self.input,
-            "made_at": self.made_at,
+            **{name: getattr(self, name) for name in _TEXTS},
             "input_bytes": self.points[0][1],
             "result_bytes": self.result_bytes,
             "hosts": {role: dict(each) for role, each in self.hosts.items()},
@@ -207,29 +202,15 @@ class ModelProfile:
         for times in self.times:
             known = {name: getattr(times, name) for name in ("device", "batch_size", "threads", "cpu")}
             same = {"host": times.role, **known}
-            whole = dict(zip(TIMES, times.whole_s, strict=True))
-            peak = float(times.peak_bytes.max()) if len(times.peak_bytes) else float("nan")
-            yield {
-                **same,
-                "unit": 0,
-                "unit_name": WHOLE,
-                **whole,
-                **totals,
-                "outside_s": times.outside_s,
-                "after_pause_s": times.after_pause_s,
-                "peak_bytes": peak,
-                "energy_j": times.energy_j,
-            }
+            of_whole = {name: getattr(times, name) for name in ("outside_s", "after_pause_s", "energy_j")}
+            whole = dict(zip(TIMES, times.whole_s, strict=True)) | totals | of_whole
+            peaks = times.peak_bytes if len(times.peak_bytes) else np.full(len(self.units), np.nan)
+            yield {**same, "unit": 0, "unit_name": WHOLE, **whole, "peak_bytes": peaks.max()}
             for number, (name, payload_bytes) in enumerate(self.points[1:]):
-                yield {
-                    **same,
-                    "unit": number + 1,
-                    "unit_name": name,
-                    **{column: getattr(times, column)[number] for column in TIMES},
-                    **{column: getattr(self, column)[number] for column in OF_UNITS},
-                    "payload_bytes": payload_bytes,
-                    "peak_bytes": times.peak_bytes[number] if len(times.peak_bytes) else float("nan"),
-                }
+                figures = {column: getattr(times, column)[number] for column in TIMES}
+                figures |= {column: getattr(self, column)[number] for column in OF_UNITS}
+                figures |= {"payload_bytes": payload_bytes, "peak_bytes": peaks[number]}
+                yield {**same, "unit": number + 1, "unit_name": name, **figures}
 
     def _backend_rows(self) -> Iterator[dict[str, Any]]:
         for cost in self.backends:
@@ -265,51 +246,39 @@ def read(folder: Path) -> ModelProfile:
         why = getattr(error, "strerror", None) or one_line(error)
         raise UserError(f"{path} is not a model profile: {why}") from None
     facts, faults = fitting(content, _SHAPE)
-    if missing := [name for name in _NEEDED if facts.get(name) is None]:
+    if missing := [name for name in _SHAPE if facts.get(name) is None]:
         raise UserError(
             f"{path} is not a model profile: {(faults or missing)[0]} is missing, or not what it must be"
         )
-    for name in ("model", "graph_digest", "granularity", "input", "made_at"):
+    for name in _TEXTS:
         if not facts[name].isprintable():
             raise UserError(f"{path}: {name} has characters that cannot be seen")
-    rows, _ = reading.read(folder, PROFILE)
-    units = _frame(rows)
+    units, path = _frame(folder, PROFILE), folder / PROFILE.file
     if units.empty:
-        raise UserError(f"{folder / PROFILE.file} has no rows")
+        raise UserError(f"{path} has no rows")
     groups = [
         (key, group.sort_values("unit")) for key, group in units.groupby(["host", "batch_size"], sort=False)
     ]
     first = groups[0][1]
     for (role, batch_size), group in groups:
         if list(group["unit"]) != list(range(len(first))) or len(first) < 2:
-            raise UserError(
-                f"{folder / PROFILE.file}: {role} at batch size {batch_size} must have each unit once, from 0 on"
-            )
+            raise UserError(f"{path}: {role} at batch size {batch_size} must have each unit once, from 0 on")
         if list(group["unit_name"]) != list(first["unit_name"]):
-            raise UserError(f"{folder / PROFILE.file}: its hosts have different units")
+            raise UserError(f"{path}: its hosts have different units")
         unmeasured = group[list(TIMES)].isna().any(axis=None)
         if unmeasured or first[[*OF_UNITS]].isna().any(axis=None):
-            raise UserError(
-                f"{folder / PROFILE.file}: {role} at batch size {batch_size} lacks figures of a unit"
-            )
+            raise UserError(f"{path}: {role} at batch size {batch_size} lacks figures of a unit")
     of_units = first.iloc[1:]
     payloads = of_units["payload_bytes"].fillna(0)
-    points = (
-        (("input", int(facts["input_bytes"]))),
-        *zip(of_units["unit_name"], payloads.astype(int), strict=True),
-    )
+    points = [("input", facts["input_bytes"]), *zip(of_units["unit_name"], payloads, strict=True)]
     return ModelProfile(
-        model=facts["model"],
-        graph_digest=facts["graph_digest"],
-        granularity=facts["granularity"],
-        input=facts["input"],
+        **{name: facts[name] for name in _TEXTS},
         points=tuple((str(name), int(nbytes)) for name, nbytes in points),
         result_bytes=int(facts["result_bytes"]),
         **{name: of_units[name].to_numpy(dtype=np.float64) for name in OF_UNITS},
         times=tuple(_times(group) for _, group in groups),
         backends=tuple(_costs(folder)),
         hosts=facts["hosts"],
-        made_at=facts["made_at"],
         codecs=tuple(_codecs(folder, len(points))) if reading.is_there(folder, CODECS) else (),
     )
 
@@ -333,8 +302,7 @@ def _times(rows: pd.DataFrame) -> UnitTimes:
 
 
 def _costs(folder: Path) -> Iterator[BackendCost]:
-    rows, _ = reading.read(folder, BACKENDS)
-    frame = _frame(rows)
+    frame = _frame(folder, BACKENDS)
     if frame[["payload_bytes", "trip_s", "link_s"]].isna().any(axis=None):
         raise UserError(f"{folder / BACKENDS.file}: a payload lacks a figure")
     for (link, backend), group in frame.groupby(["link", "backend"], sort=False):
@@ -343,8 +311,7 @@ def _costs(folder: Path) -> Iterator[BackendCost]:
 
 
 def _codecs(folder: Path, points: int) -> Iterator[CodecTimes]:
-    frame = _frame(reading.read(folder, CODECS)[0])
-    path = folder / CODECS.file
+    frame, path = _frame(folder, CODECS), folder / CODECS.file
     if frame[["wire_bytes", "encode_s", "encode_least_s"]].isna().any(axis=None):
         raise UserError(f"{path}: a codec lacks a figure")
     if not frame["point"].isin([str(point) for point in range(points - 1)]).all():
@@ -357,6 +324,6 @@ def _codecs(folder: Path, points: int) -> Iterator[CodecTimes]:
         yield CodecTimes(str(role), int(batch_size), str(codec), *arrays)
 
 
-def _frame(rows: pa.Table) -> pd.DataFrame:
-    frame: pd.DataFrame = rows.to_pandas()
+def _frame(folder: Path, table: Table) -> pd.DataFrame:
+    frame: pd.DataFrame = reading.read(folder, table)[0].to_pandas()
     return frame

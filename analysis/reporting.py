@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from analysis import files, markdown, page
@@ -66,34 +66,29 @@ def report(
     _refuse_links(out)
     findings = find(meant, options, step)
     step("writing tables and the page")
-    files.make(out)
     each = options.figures != "none" and _each(findings, options)
-    folder = out / "figures"
-    tex = _latex(findings, folder, options.widths, options.look.columns) if each else {}
-    files.refuse_foreign(out, _names(out, tex))
-    _clear(out)
-    _write_made(out, [*(out / name for name in (*TABLES, PAGE, TEXT)), *tex])
-    for file, frame in TABLES.items():
-        table = getattr(findings, frame)
-        if file == "front.csv" or not table.empty:
-            findings.files.append(files.write_table(out / file, table))
+    tex = _latex(findings, options.widths, options.look.columns) if each else {}
+    tables = {file: getattr(findings, frame) for file, frame in TABLES.items()}
+    tables = {file: table for file, table in tables.items() if file == "front.csv" or not table.empty}
+    # An earlier report may have answered another question. In somebody else's folder the list may name anything.
+    files.claim(out, *tables, PAGE, TEXT, *tex, instead_of=filter(is_ours, files.made(out)))
+    findings.files += [files.write_table(out / file, table) for file, table in tables.items()]
     findings.files.append(page.write(findings, out / PAGE))
     findings.files.append(files.write(out / TEXT, markdown.written(findings)))
-    findings.files += [files.write(path, text, under=out) for path, text in tex.items()]
-    _write_made(out, findings.files)
+    findings.files += [files.write(out / name, text, under=out) for name, text in tex.items()]
     if before_figures is not None:
         before_figures(findings)
     if options.figures != "none":
         from analysis.figures.kinds import drawings
 
         made = list(drawings(findings, each=each, uncertainty=options.uncertainty))
-        waiting = told_apart(made, folder, options.widths)
+        folder, widths = out / "figures", options.widths
+        waiting = told_apart(made, folder, widths)
         step(f"drawing {len(waiting)} figures")
         with drawn_as(options.look):
-            expected = [path for drawing in waiting for path in drawing.paths(folder, options.widths)]
-            files.refuse_foreign(out, _names(out, expected))
-            _write_made(out, [*findings.files, *expected])
-            findings.files += save_all(waiting, folder, options.widths, findings.undrawn.append)
+            expected = [path for drawing in waiting for path in drawing.paths(folder, widths)]
+            files.claim(out, *(str(path.relative_to(out)) for path in expected))
+            findings.files += save_all(waiting, folder, widths, findings.undrawn.append)
     return findings
 
 
@@ -108,30 +103,19 @@ def _each(findings: Findings, options: Options) -> bool:
     return each
 
 
-def _latex(
-    findings: Findings, folder: Path, widths: Sequence[str], columns: Sequence[str] = ()
-) -> dict[Path, str]:
-    """The LaTeX tables of each condition, at each width, by their paths. columns: as of `front_latex`."""
-    tables: dict[Path, str] = {}
+def _latex(findings: Findings, widths: Sequence[str], columns: Sequence[str] = ()) -> dict[str, str]:
+    """The LaTeX tables of each condition, at each width, by their files. columns: as of `front_latex`."""
+    tables: dict[str, str] = {}
     made = origin(run.manifest for run in findings.runs)
     for name, rows, pairs in latex_rows(findings):
         for width in widths:
             front = latex.front_latex(rows, made, width=width, chosen=columns)
             for kind, table in (("front", front), ("paired", latex.paired_latex(pairs, made, width=width))):
-                path = folder / latex.file_name(kind, name, width)
-                if path in tables:
-                    path = folder / latex.file_name(kind, (*name, digest(*name)), width)
-                tables |= {path: table} if table else {}
+                file = f"figures/{latex.file_name(kind, name, width)}"
+                if file in tables:
+                    file = f"figures/{latex.file_name(kind, (*name, digest(*name)), width)}"
+                tables |= {file: table} if table else {}
     return tables
-
-
-def _write_made(out: Path, made: Sequence[Path]) -> None:
-    others = {name for name in files.made(out) if not is_ours(name)}
-    files.write(out / files.MADE, "".join(f"{name}\n" for name in sorted(others.union(_names(out, made)))))
-
-
-def _names(out: Path, paths: Iterable[Path]) -> list[str]:
-    return [str(path.relative_to(out)) for path in paths]
 
 
 def is_ours(name: str) -> bool:
@@ -150,12 +134,3 @@ def _refuse_links(out: Path) -> None:
             if name == files.MADE or is_ours(prefix + name):
                 files.refuse_link(where / name, held)
     files.refuse_foreign(out, (*TABLES, PAGE, TEXT))
-
-
-def _clear(out: Path) -> None:
-    """Remove what an earlier report wrote: it may have answered another question.
-
-    `files.MADE` lists it. The folder may be somebody else's, so only names that a report writes are removed.
-    """
-    for name in filter(is_ours, files.made(out)):
-        files.remove(out / name)

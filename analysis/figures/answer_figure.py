@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from analysis.figures import heads, style
 from analysis.figures.axes import fit_axis
 from analysis.figures.drawing import Drawing, caption
-from analysis.figures.style import LEVEL_COLOURS, LINES, MARKERS, entry
+from analysis.figures.style import CodecLook, entry
 from analysis.fronts.answer import KNOWN, known_after
 from analysis.naming import count, subject
 from analysis.wording import percent
@@ -26,16 +26,11 @@ MINUTES = 180.0
 
 
 @dataclass(frozen=True)
-class Line:
-    """One run's line in the figure, its name there, and its place among the looks."""
+class Line(CodecLook):
+    """One run's line in the figure, with its look and its name there."""
 
     label: str
     rows: pd.DataFrame
-    place: int
-
-    @property
-    def colour(self) -> str:
-        return LEVEL_COLOURS[self.place % len(LEVEL_COLOURS)]
 
     @property
     def known_s(self) -> float:
@@ -73,7 +68,7 @@ def lines(rows: pd.DataFrame) -> Iterator[Line]:
     ]
     for place, (name, group) in enumerate(zip(names, groups, strict=True)):
         number = f" {names[: place + 1].count(name)}" if names.count(name) > 1 else ""
-        yield Line(name + number, group, place)
+        yield Line(place, name + number, group)
 
 
 def answer_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
@@ -90,27 +85,15 @@ def answer_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
         for one in drawn:
             x, y = one.rows["took_s"] / scale, 100 * one.rows["hypervolume_share"]
             look: dict[str, Any] = {"color": one.colour, "zorder": 2 + one.place / 10}
-            mark: dict[str, Any] = {
-                **look,
-                "marker": MARKERS[one.place % len(MARKERS)],
-                "markersize": MARKER_PT,
-                "linestyle": "",
-            }
-            line = LINES[one.place % len(LINES)]
-            axes.plot(x, y, linestyle=line, drawstyle="steps-post", linewidth=1.2, **look)
+            mark: dict[str, Any] = {**look, "marker": one.marker, "markersize": MARKER_PT, "linestyle": ""}
+            axes.plot(x, y, linestyle=one.line, drawstyle="steps-post", linewidth=1.2, **look)
             axes.plot(x.iloc[-1:], y.iloc[-1:], markerfacecolor="white", **mark)
             known = x >= one.known_s / scale
             axes.plot(x[known][:1], y[known][:1], **mark)
         axes.set_xlabel(f"time that trials took ({unit})")
         axes.set_ylabel("front known so far\n(% of final hypervolume)")
         entries = [
-            entry(
-                one.label,
-                color=one.colour,
-                linestyle=LINES[one.place % len(LINES)],
-                marker=MARKERS[one.place % len(MARKERS)],
-                markersize=MARKER_PT,
-            )
+            entry(one.label, color=one.colour, linestyle=one.line, marker=one.marker, markersize=MARKER_PT)
             for one in drawn
         ]
         heads.head(axes, f"Cost of an answer: {subject(rows.iloc[0])}", entries)

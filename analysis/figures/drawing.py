@@ -11,10 +11,10 @@ import os
 import signal
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -117,16 +117,12 @@ def save_all(
     # A drawing holds functions, which only a fork takes along; and a fork copies no thread but its own.
     alone = threading.active_count() == 1 and "fork" in multiprocessing.get_all_start_methods()
     workers = min(len(waiting), MOST_PROCESSES, (os.cpu_count() or 1) if alone else 1)
+    fork = multiprocessing.get_context("fork") if workers > 1 else None
     paths: list[Path] = []
-    one, numbers = functools.partial(_save_one, folder, widths), range(len(waiting))
-    with ExitStack() as ending:
-        if workers < 2:
-            saved: Iterator[list[Path] | str] = map(one, numbers)
-        else:
-            forked = multiprocessing.get_context("fork")
-            saved = ending.enter_context(ProcessPoolExecutor(workers, forked, _take)).map(one, numbers)
+    with ProcessPoolExecutor(workers, fork, _take) if fork else nullcontext() as pool:
+        each = (pool.map if pool else map)(functools.partial(_save_one, folder, widths), range(len(waiting)))
         try:
-            for made in saved:
+            for made in each:
                 say(made) if isinstance(made, str) else paths.extend(made)
         except BrokenProcessPool:
             say("some figures are missing: a process that drew them was killed: out of memory?")

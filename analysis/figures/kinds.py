@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -36,6 +36,8 @@ from analysis.fronts.quality import GROUP
 from analysis.points import competing, cuts
 
 _BUT_NETEM = [column for column in FIGURE if column != "netem"]
+Named = tuple[tuple[str, ...], partial[Any]]
+"""The name of a figure, empty where its drawing has one; and what makes its drawing, several, or None."""
 
 
 def drawings(findings: Findings, *, each: bool, uncertainty: str = "none") -> Iterator[Drawing]:
@@ -44,79 +46,64 @@ def drawings(findings: Findings, *, each: bool, uncertainty: str = "none") -> It
     A condition with nothing but trials that are not `ok` has none. uncertainty: what fronts show of it. Why another
     figure is missing goes into the findings (`undrawn`).
     """
+    for name, make in _all(findings, each, uncertainty):
+        try:
+            made = make()
+            several = [made] if isinstance(made, Drawing) else [*(made or ())]
+        except Exception as error:  # a fault of one figure ends no report
+            kind = make.func.__name__.partition("_drawing")[0]
+            findings.undrawn.append(undrawn(" ".join((kind, *name)), error))
+        else:
+            yield from (replace(drawing, name=name or drawing.name) for drawing in several)
+
+
+def _all(findings: Findings, each: bool, uncertainty: str) -> Iterator[Named]:
     testbed = origin(run.manifest for run in findings.runs)
     front = findings.front.assign(objectives="+".join(findings.objectives))
     shown = worth_showing(front)
     if each:
-        yield from _of_conditions(findings, front, shown, testbed, uncertainty)
+        medians = costs.stage_medians(findings.stages, findings.trials)
+        for key, rows in shown.groupby(FIGURE, dropna=False):
+            if rows[["latency_s", "throughput_ips"]].notna().all(axis=1).any():
+                name, text = figure_name(rows, front), conditions(rows, testbed)
+                yield name, partial(front_drawing, rows, text, part_of(findings.attainment, key), uncertainty)
+                for make in _of_condition(findings, key, rows, part_of(medians, key), testbed):
+                    yield name, make
         yield from _of_engines(findings, testbed)
     for key, rows in shown.groupby(_BUT_NETEM, dropna=False):
         if rows["netem"].nunique() > 1 and len(rows.dropna(subset=["latency_s", "throughput_ips"])):
             attained = part_of(findings.attainment, key, _BUT_NETEM)
             name = tuple(part for part in figure_name(rows, front) if part != rows["netem"].iloc[0])
-            make = partial(fronts_drawing, rows, conditions(rows, testbed), attained, uncertainty)
-            yield from (replace(fronts, name=name) for fronts in _tried(findings, make, *name))
+            yield name, partial(fronts_drawing, rows, conditions(rows, testbed), attained, uncertainty)
     for _, rows in shown.groupby(GROUP, dropna=False):
-        for drawing in _tried(findings, partial(rate_quality_drawing, rows, testbed)):
-            several = [column for column in GROUP[1:] if front[column].nunique() > 1]
-            yield replace(
-                drawing, name=(str(rows["model"].iloc[0]), *(str(rows[c].iloc[0]) for c in several))
-            )
-    yield from _tried(findings, partial(best_map_drawings, findings))
+        telling = [column for column in GROUP[1:] if front[column].nunique() > 1]
+        name = (str(rows["model"].iloc[0]), *(str(rows[column].iloc[0]) for column in telling))
+        yield name, partial(rate_quality_drawing, rows, testbed)
+    yield (), partial(best_map_drawings, findings)
     if not findings.simulated:  # nobody has measured those links
         manifests = {run.folder.resolve().name: run.manifest for run in findings.runs}
-        yield from _tried(findings, partial(link_asked_drawings, findings.links, manifests))
+        yield (), partial(link_asked_drawings, findings.links, manifests)
 
 
-def _tried(
-    findings: Findings, make: Callable[..., Drawing | Iterable[Drawing] | None], *name: str
-) -> list[Drawing]:
-    """The figures that `make` makes. A fault of theirs is noted, and ends no report."""
-    try:
-        made = make()
-        return [] if made is None else [made] if isinstance(made, Drawing) else [*made]
-    except Exception as error:
-        of = make.func if isinstance(make, partial) else make
-        findings.undrawn.append(undrawn(" ".join((of.__name__.partition("_drawing")[0], *name)), error))
-        return []
-
-
-def _of_conditions(
-    findings: Findings, front: pd.DataFrame, shown: pd.DataFrame, testbed: str, uncertainty: str
-) -> Iterator[Drawing]:
-    medians = costs.stage_medians(findings.stages, findings.trials)
-    for key, rows in shown.groupby(FIGURE, dropna=False):
-        if rows[["latency_s", "throughput_ips"]].notna().all(axis=1).any():
-            name = figure_name(rows, front)
-            attained = part_of(findings.attainment, key)
-            every: list[Callable[[], Drawing | None]] = [
-                partial(front_drawing, rows, conditions(rows, testbed), attained, uncertainty),
-                *_of_condition(findings, key, rows, part_of(medians, key), testbed),
-            ]
-            for of in every:
-                yield from (replace(drawing, name=name) for drawing in _tried(findings, of, *name))
-
-
-def _of_engines(findings: Findings, testbed: str) -> Iterator[Drawing]:
+def _of_engines(findings: Findings, testbed: str) -> Iterator[Named]:
     """Yield engines against each other: each is a setup, and has the figures of a condition by itself."""
     trials = competing(findings.trials)
     trials = trials.assign(own_setup=trials["setup"], setup=without_engine(trials))
     for key, pairs in findings.paired_engines.groupby(FIGURE, dropna=False):
         own = part_of(trials, key).drop(columns="setup").rename(columns={"own_setup": "setup"})
-        for drawing in _tried(findings, partial(paired_drawing, pairs, own, testbed, "engine")):
-            yield replace(drawing, name=figure_name(pairs, findings.paired_engines))
+        name = figure_name(pairs, findings.paired_engines)
+        yield name, partial(paired_drawing, pairs, own, testbed, "engine")
 
 
 def _of_condition(
     findings: Findings, key: tuple[Any, ...], rows: pd.DataFrame, stages: pd.DataFrame, testbed: str
-) -> Iterator[Callable[[], Drawing | None]]:
-    """Yield what makes each figure of a condition."""
+) -> Iterator[partial[Any]]:
+    """Yield what makes each figure of a condition but its front."""
     manifest = findings.runs[0].manifest if findings.runs else {}
-    text = conditions(rows, testbed)
+    text, every = conditions(rows, testbed), part_of(findings.trials, key)
+    trials = competing(every)
     yield partial(attribution_drawing, costs.stage_times(rows, stages), text)
-    yield partial(
-        tail_drawing, rows, part_of(findings.trials, key), [run.folder for run in findings.runs], text
-    )
+    yield partial(tail_drawing, rows, every, [run.folder for run in findings.runs], text)
     yield partial(utilization_drawing, rows, stages, text)
     if len(cuts(rows["point"].iloc[0])) == 2:
         yield partial(cuts_drawing, rows, text)
@@ -125,7 +112,6 @@ def _of_condition(
         yield partial(energy_drawing, charged, text, energy.note(charged, manifest))
     yield partial(accuracy_drawing, rows, text, ", ".join(over_codecs(findings.objectives, findings.where)))
     yield partial(bound_drawing, rows, text)
-    trials = competing(part_of(findings.trials, key))
     yield partial(paired_drawing, part_of(findings.paired, key), trials, testbed)
     yield partial(paired_drawing, part_of(findings.paired_codecs, key), trials, testbed, "codec")
     yield partial(payload_drawing, rows, stages, manifest)

@@ -39,13 +39,7 @@ from analysis.runs.load import Runs, folders
 from pareto.errors import UserError
 
 
-def front(
-    df: pd.DataFrame,
-    ax: Axes | None = None,
-    *,
-    uncertainty: str = "none",
-    width: str = "page",
-) -> Any:
+def front(df: pd.DataFrame, ax: Axes | None = None, *, uncertainty: str = "none", width: str = "page") -> Any:
     """Latency against throughput, the front of each backend as a staircase, and how sure the points are.
 
     `df`: trials or front. uncertainty: `box` for the points' 95 % intervals; `band`, of trials, for what 5 % and 95 %
@@ -64,12 +58,7 @@ def front(
     return ax
 
 
-def fronts(
-    df: pd.DataFrame,
-    *,
-    uncertainty: str = "none",
-    width: str = "page",
-) -> Figure:
+def fronts(df: pd.DataFrame, *, uncertainty: str = "none", width: str = "page") -> Figure:
     """The fronts of one model, a panel for each profile (and batch size and depth, if there are several).
 
     The rest is as of `front`.

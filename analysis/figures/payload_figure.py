@@ -14,13 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from analysis.figures import heads, style
-from analysis.figures.axes import (
-    MANY,
-    fit_axis,
-    in_order,
-    label_points,
-    places,
-)
+from analysis.figures.axes import MANY, fit_axis, in_order, label_points, places
 from analysis.figures.drawing import Drawing, caption, conditions, origin
 from analysis.figures.style import LEVEL_COLOURS, LINES, MARKERS, CodecLook, codec_looks
 from analysis.fronts.quality import is_none

@@ -11,20 +11,9 @@ from analysis.findings import FIGURE, Findings, figure_name
 from analysis.points import CONDITION
 
 KINDS = (
-    *(
-        "front",
-        "fronts",
-        "attribution",
-        "tail",
-        "utilization",
-        "cuts",
-        "energy",
-        "bound",
-        "paired",
-        "payload",
-    ),
-    *("pipelining", "best-map", "link-asked", "predicted", "answer", "accuracy", "rate-quality"),
-    *("paired-codecs", "paired-engines"),
+    *("front", "fronts", "attribution", "tail", "utilization", "cuts", "energy", "bound", "payload"),
+    *("paired", "paired-codecs", "paired-engines", "pipelining", "best-map", "link-asked", "predicted"),
+    *("answer", "accuracy", "rate-quality"),
 )
 """What the names of figures' and LaTeX tables' files begin with."""
 MOST_CONDITIONS = 12

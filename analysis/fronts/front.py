@@ -96,9 +96,7 @@ def _with_codecs(
 ) -> pd.DataFrame:
     """The frame with the front over all codecs; `frame`: one row a cell of each codec."""
     made = frame.assign(
-        on_codec_front=frame["on_front"],
-        codec_probability=frame["probability_all"],
-        codec_ties=frame["ties"],
+        on_codec_front=frame["on_front"], codec_probability=frame["probability_all"], codec_ties=frame["ties"]
     )
     crossing = frame[frame["backend"] != NONE]
     counts = crossing.groupby(BUT_CODEC, dropna=False, observed=True)[["codec", AT_WORK]].nunique()

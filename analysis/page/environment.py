@@ -8,6 +8,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from analysis.runs.load import Run
+from analysis.runs.manifest import section, sessions, within
 from analysis.tables.columns import Column
 
 MISSING = "not recorded"
@@ -83,33 +84,32 @@ def _content(manifest: Mapping[str, Any]) -> dict[str, Any]:
     """The facts of a manifest; none if it could not be read."""
     if not manifest:
         return {"facts": []}
-    listed = manifest.get("sessions")
-    sessions = [each for each in listed if isinstance(each, Mapping)] if isinstance(listed, list) else []
-    models = _map(manifest.get("models"))
+    each = sessions(manifest)
+    models = section(manifest, "models")
     return {
-        "facts": list(_facts(manifest, sessions)),
-        "hosts": _hosts(sessions),
-        "models": [(name, list(_model(_map(facts)))) for name, facts in list(models.items())[:MOST]],
+        "facts": list(_facts(manifest, each)),
+        "hosts": _hosts(each),
+        "models": [(name, list(_model(section(facts)))) for name, facts in list(models.items())[:MOST]],
         "more_models": max(len(models) - MOST, 0),
     }
 
 
-def _facts(manifest: Mapping[str, Any], sessions: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
-    sweep, beds = _map(manifest.get("sweep")), [_map(session.get("testbed")) for session in sessions]
+def _facts(manifest: Mapping[str, Any], each: Sequence[Any]) -> Iterator[tuple[str, str]]:
+    beds = [section(session, "testbed") for session in each]
     yield "testbed", _text(manifest.get("testbed"))
     yield "link made by", _distinct(bed.get("shaper") for bed in beds)
     yield "congestion control", _distinct(bed.get("congestion_control") for bed in beds)
     windows = (bed.get("initial_window_segments") for bed in beds)
     yield "initial window", _distinct(f"{segments} segments" for segments in windows if segments)
-    yield "seed", _text(sweep.get("seed"))
+    yield "seed", _text(within(manifest, "sweep", "seed"))
     yield "pareto", _text(manifest.get("pareto"))
-    drivers = [_map(session.get("driver")) for session in sessions]
+    drivers = [section(session, "driver") for session in each]
     yield "driver", _distinct(_driver(driver) for driver in drivers if driver)
-    yield "sessions", _text(len(sessions) or None)
+    yield "sessions", _text(len(each) or None)
 
 
 def _driver(driver: Mapping[str, Any]) -> str:
-    packages = sorted(_map(driver.get("packages")).items())
+    packages = sorted(section(driver, "packages").items())
     parts = (
         driver.get("hostname"),
         f"kernel {_text(driver.get('kernel'))}",
@@ -119,13 +119,12 @@ def _driver(driver: Mapping[str, Any]) -> str:
     return ", ".join(str(part) for part in parts if part)
 
 
-def _hosts(sessions: Sequence[Mapping[str, Any]]) -> list[Column]:
+def _hosts(each: Sequence[Any]) -> list[Column]:
     """A column with the facts' names and one for each host; none if no host is known."""
-    facts = [_map(session.get("hosts")) for session in sessions]
-    roles = list(dict.fromkeys(role for session in facts for role in session))
+    roles = list(dict.fromkeys(role for session in each for role in section(session, "hosts")))
     columns = [Column("", list(HOST_FACTS.values()))] if roles else []
     for role in roles:
-        hosts = [_map(session.get(role)) for session in facts]
+        hosts = [section(session, "hosts", role) for session in each]
         columns.append(Column(role, [_distinct(_fact(host, key) for host in hosts) for key in HOST_FACTS]))
     return columns
 
@@ -162,10 +161,9 @@ def _cores(numbers: Sequence[Any], of: Any) -> str:
 def _model(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for key, name in MODEL_FACTS.items():
         yield name, _text(facts.get(key))
-    dataset = _map(facts.get("dataset"))
-    yield "images", _text(dataset.get("name"))
-    for batch, inputs in sorted(_map(dataset.get("inputs")).items()):
-        yield f"digest of the input, batch size {batch}", _text(_map(inputs).get("digest"))
+    yield "images", _text(within(facts, "dataset", "name"))
+    for batch, inputs in sorted(section(facts, "dataset", "inputs").items()):
+        yield f"digest of the input, batch size {batch}", _text(within(inputs, "digest"))
 
 
 def _distinct(values: Iterable[Any]) -> str:
@@ -178,8 +176,3 @@ def _text(value: Any) -> str:
     if isinstance(value, list):
         return " x ".join(map(str, value))
     return MISSING if value is None or value == "" else str(value)
-
-
-def _map(value: Any) -> Mapping[str, Any]:
-    """The value if it is a mapping, else an empty one: anybody may have written the manifest."""
-    return value if isinstance(value, Mapping) else {}

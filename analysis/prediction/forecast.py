@@ -292,13 +292,7 @@ def of(
         least = _links_alone(least, codec)
     # In the throughput phase a link has more room.
     most = replace(least, conditions=_nearest(best, replace(slack, rate=max(slack.rate, BURST))))
-    return Forecast(
-        latency_s,
-        throughput_ips,
-        *errors,
-        least.latency_s(splits),
-        most.throughput_ips(splits),
-    )
+    return Forecast(latency_s, throughput_ips, *errors, least.latency_s(splits), most.throughput_ips(splits))
 
 
 def _of_some(which: Bools, known: Forecast) -> Forecast:
@@ -346,8 +340,7 @@ def _errors(
     speeds = np.array([BETWEEN_RUNS if each.cpu == 1 else UNDER_QUOTA for each in times])
     speeds[[of_role(engine, role) != EAGER for role in names]] = BY_ENGINE
     of_stages_s = np.hypot(
-        replace(usual, until_s=spread_s, once_s=np.zeros(usual.hosts)).stages_s(splits),
-        speeds * stages_s,
+        replace(usual, until_s=spread_s, once_s=np.zeros(usual.hosts)).stages_s(splits), speeds * stages_s
     )
     costs = list(_costs(profile, networks, backend))
     residuals = np.array([cost.residual for _, cost in costs])

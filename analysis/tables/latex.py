@@ -13,14 +13,7 @@ from analysis import escaping
 from analysis.comparing.paired import ALL
 from analysis.figures.drawing import PAGE, caption, conditions
 from analysis.fronts import energy
-from analysis.naming import (
-    ANY_NOTE,
-    backend_name,
-    condition_title,
-    file_stem,
-    point_label,
-    time_unit,
-)
+from analysis.naming import ANY_NOTE, backend_name, condition_title, file_stem, point_label, time_unit
 from analysis.points import hosts, short_step
 from analysis.tables.columns import by_backend, once, starts
 from pareto.errors import UserError
