@@ -7,6 +7,7 @@ waits, its processor has gone to sleep and its caches are cold: what a backend a
 from __future__ import annotations
 
 import math
+import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from random import Random
@@ -15,10 +16,18 @@ from statistics import median
 import numpy as np
 
 from analysis.backend_cost import BackendCost
-from pareto.bench.run import Place, connected
+from pareto.backends import registry
+from pareto.hosts.host import TestbedError
+from pareto.hosts.session import Programs
 from pareto.hosts.testbed import Link, Testbed
 from pareto.link.probe import GOODPUT, Reading
 from pareto.link.profile import Profile
+from pareto.messages import Connect, JoinAgents, OpenRendezvous
+from pareto.run_keys import run_keys
+from pareto.worker.payloads import Expect, GetTaken, ListenFor, Taken, Timed, TimePayloads
+
+PROGRAM = "pareto.worker.payloads"
+TIMEOUT_S = 120.0
 
 PAYLOADS, LEAST_BYTES, MOST_BYTES = 6, 1_000, 16_000_000
 USUAL_BYTES = 1_000_000
@@ -40,16 +49,6 @@ def added(
 
     largest_bytes: of the payloads that requests may have. Raises FAULTS, TestbedError.
     """
-    place = Place(
-        link.name,
-        "",
-        bed.remotes[link.near.role],
-        bed.remotes[link.far.role],
-        link.far.address,
-        link.near.interface,
-        link.far.interface,
-        bed.heartbeat,
-    )
     most = min(max(largest_bytes, USUAL_BYTES), MOST_BYTES)
     sizes = [round(size) for size in np.geomspace(LEAST_BYTES, most, PAYLOADS)]
     sizes = [size for size in sizes if link_s(reading, size) <= MOST_LINK_S] or sizes[:1]
@@ -58,7 +57,7 @@ def added(
     trips: dict[tuple[str, int], list[float]] = {cell: [] for cell in cells}
     busy: dict[tuple[str, int], list[tuple[float, ...]]] = {cell: [] for cell in cells}
     with ExitStack() as undo:
-        ends = connected(undo, place, backends)
+        ends = connected(undo, bed, link, backends)
         # Large first: what they do to a connection, its window above all, is done before anything is timed.
         counts = {
             (way, size): _count(ends[way].trips(way, size, 1, kept=True)[0])
@@ -107,3 +106,76 @@ def shaping_s(link: Link) -> float:
 def _count(trip_s: float) -> int:
     """How many trips make a sample."""
     return min(max(math.ceil(SAMPLE_S / trip_s), 1), MOST_TRIPS)
+
+
+class Ends:
+    """Both ends of some backends on a link, connected, in one program each. Raises FAULTS, TestbedError."""
+
+    def __init__(self, bed: Testbed, link: Link, backends: Sequence[str]) -> None:
+        self._interface = link.near.interface
+        self._ends = Programs(bed.heartbeat)
+        with ExitStack() as undo:
+            undo.callback(self.close)
+            self._near = self._ends["near"] = bed.remotes[link.near.role].start(PROGRAM)
+            self._far = self._ends["far"] = bed.remotes[link.far.role].start(PROGRAM)
+            self._connect(link, backends)
+            undo.pop_all()
+
+    def trips(self, backend: str, nbytes: int, count: int, *, kept: bool = False) -> list[float]:
+        """The seconds of `count` round trips. kept: also compare the last payload with what was sent."""
+        self._far.ask(Expect(backend, nbytes, count, kept))
+        trips = self._near.ask(TimePayloads(backend, nbytes, count, self._interface), TIMEOUT_S)
+        self._arrived(backend, nbytes, count, trips.sent_bytes)
+        return trips.seconds
+
+    def stream(self, backend: str, nbytes: int, count: int, in_flight: int) -> tuple[Timed, Taken]:
+        """What both ends report on `count` payloads one after another."""
+        self._far.ask(Expect(backend, nbytes, count))
+        stream = self._near.ask(TimePayloads(backend, nbytes, count, self._interface, in_flight), TIMEOUT_S)
+        return stream, self._arrived(backend, nbytes, count, stream.sent_bytes)
+
+    def close(self) -> None:
+        self._ends.close()
+
+    def _arrived(self, backend: str, nbytes: int, count: int, sent_bytes: int) -> Taken:
+        """What came at the far end. Raises TestbedError unless it is every payload, over the interface."""
+        taken = self._far.ask(GetTaken())
+        if taken.count != count:
+            raise TestbedError(f"{backend}: {taken.count} of {count} payloads came")
+        if taken.same is False:
+            raise TestbedError(f"{backend}: what came is not what was sent")
+        if sent_bytes < nbytes * count:
+            raise TestbedError(
+                f"{backend}: only {sent_bytes} of {nbytes * count} bytes crossed {self._interface}"
+            )
+        return taken
+
+    def _connect(self, link: Link, backends: Sequence[str]) -> None:
+        address = link.far.address
+        to, keys = (address, secrets.token_hex(16)), run_keys(backends)
+        ports = self._far.ask(ListenFor(*to, list(backends), keys), TIMEOUT_S)
+        self._near.ask(Connect(*to, ports, list(backends), keys), TIMEOUT_S)
+        interfaces = {"near": link.near.interface, "far": link.far.interface}
+        for backend in filter(_needs_agent, backends):
+            port = self._far.ask(OpenRendezvous(address))
+            joining = {
+                end: JoinAgents(backend, end, list(interfaces), address, port, interface)
+                for end, interface in interfaces.items()
+            }
+            self._ends.ask_all(joining, TIMEOUT_S)
+
+
+def connected(undo: ExitStack, bed: Testbed, link: Link, backends: Sequence[str]) -> dict[str, Ends]:
+    """By backend, the two ends that have it, connected until `undo` ends."""
+    # A process has one agent, of rpc: the other backends that need one have two programs of their own.
+    others = list(filter(_needs_agent, backends))[1:]
+    ends: dict[str, Ends] = {}
+    for group in ([backend for backend in backends if backend not in others], *([each] for each in others)):
+        both = Ends(bed, link, group)
+        undo.callback(both.close)
+        ends |= dict.fromkeys(group, both)
+    return ends
+
+
+def _needs_agent(backend: str) -> bool:
+    return bool(registry.parse(backend).agent)

@@ -272,47 +272,6 @@ def netem_check(
     raise typer.Exit(0 if good else 1)
 
 
-bench_app = typer.Typer(
-    cls=cli_help.Group, help="Benchmarks of the harness itself, on this machine.", rich_markup_mode=None
-)
-app.add_typer(bench_app, name="bench", rich_help_panel=OF_HOSTS)
-
-
-@bench_app.callback()
-def _bench() -> None:
-    """With it, the one command there is keeps its name."""
-
-
-@bench_app.command(cls=cli_help.Command)
-def transport(
-    places: Annotated[
-        str, typer.Option(help="Where: loopback, veth, netem (the shaped links), with commas.")
-    ] = "loopback,veth,netem",
-    netem: Annotated[
-        str, typer.Option(help="The shaped links: profiles, with commas.")
-    ] = "10ms-100mbit,wifi",
-    ways: Annotated[
-        str, typer.Option(help="floor, tcp, rpc, their variants (tcp:4, tcp:tls, rpc:basic), naive, asyncio.")
-    ] = "floor,tcp,rpc,naive",
-    sizes: Annotated[str, typer.Option(help="Payloads, with commas.")] = "4kB,64kB,200kB,3MB,32MB",
-    rounds: Annotated[
-        int | None, typer.Option(help="Samples of each way, taken in turn.  [15; 3 with --quick]")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the order of measurements.")] = 0,
-    quick: Annotated[bool, typer.Option("--quick", help="Few and short samples, for a first look.")] = False,
-    out: Annotated[Path, typer.Option(help="Where the JSON file goes.", show_default="results")] = RESULTS,
-) -> None:
-    """Compare each way of moving tensors with a plain socket: round trips, streams, processor time."""
-    from pareto.bench.request import request
-
-    texts = {"places": places, "netem": netem, "ways": ways, "sizes": sizes}
-    wanted = request(**texts, rounds=rounds, seed=seed, quick=quick)
-    from pareto.bench import run
-    from pareto.console import console
-
-    say(str(run.run(console(), wanted, out)))
-
-
 app.add_typer(cli_hosts.app, name="hosts", rich_help_panel=OF_HOSTS)
 app.add_typer(cli_fleet.app, name="fleet", rich_help_panel=OF_HOSTS)
 for _command, _example in (
@@ -345,7 +304,7 @@ def main() -> int:
     if cli_help.COMPLETE in os.environ:
         cli_help.complete(commands())
     arguments = sys.argv[1:]
-    if arguments in ([], ["netem"], ["hosts"], ["fleet"], ["bench"]):
+    if arguments in ([], ["netem"], ["hosts"], ["fleet"]):
         arguments.append("--help")
     if arguments[0].startswith("-") and arguments[0] not in ("--help", "-h", "--version"):
         arguments = ["run", *arguments]

@@ -45,8 +45,6 @@ _EXAMPLES = {
     "netem": ("netem list", "netem check 80ms-20mbit"),
     "netem list": ("netem list",),
     "netem check": ("netem check 80ms-20mbit --duration 10s",),
-    "bench": ("bench transport --quick",),
-    "bench transport": ("bench transport --places loopback --quick",),
     "hosts": ("hosts add pi@192.0.2.7 --role edge --testbed lab.yaml", "hosts setup --testbed lab.yaml"),
     "hosts add": ("hosts add pi@192.0.2.7 --role edge --testbed lab.yaml",),
     "hosts list": ("hosts list --testbed lab.yaml",),

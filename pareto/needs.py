@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pareto.hosts.local import rights
 
-_BUILDS = (["run"], ["profile"], ["netem", "check"], ["bench", "transport"])
+_BUILDS = (["run"], ["profile"], ["netem", "check"])
 """The commands that build a testbed on this machine, unless another is named."""
 _NOT_RUN = {"--help", "-h", "--version", "--dry-run"}
 _NAMED = re.compile(r"^testbed: *['\"]?([^'\"#\s]+)", re.MULTILINE)

@@ -77,7 +77,7 @@ def test_analysis_needs_no_extra(installed: Path, tmp_path: Path) -> None:
     "commands",
     [
         ["--model mobilenetv2 --netem lte"],
-        pytest.param(["partitions mobilenetv2", "doctor", "bench transport"], marks=pytest.mark.deep),
+        pytest.param(["partitions mobilenetv2", "doctor"], marks=pytest.mark.deep),
     ],
 )
 def test_a_missing_extra_is_named(installed: Path, tmp_path: Path, commands: list[str]) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
+from typing import Any
 
 import numpy as np
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from analysis.backend_cost import BackendCost
 from pareto import backend_costs
@@ -17,18 +19,18 @@ from pareto.backend_costs import (
     MOST_LINK_S,
     MOST_STREAM_S,
     USUAL_BYTES,
+    Ends,
     added,
     link_s,
     reading_of,
     shaping_s,
 )
-from pareto.bench.run import Place
 from pareto.constants import GOODPUT
-from pareto.hosts.host import EDGE, SERVER, End
-from pareto.hosts.testbed import Link
+from pareto.hosts.host import EDGE, SERVER, End, TestbedError
+from pareto.hosts.testbed import Link, Testbed
 from pareto.link.probe import Reading
 from pareto.link.profile import Direction, Profile
-from pareto.worker.bench import Taken, Timed
+from pareto.worker.payloads import Taken, Timed
 from tests.unit.far_end import HOSTS, FarEnd, StandIn, bed_of
 from tests.unit.test_workers import FakeShaper
 
@@ -43,11 +45,11 @@ class FakeEnds:
         self.rounds: Iterator[int] = itertools.count()
         self.streamed: list[float] = []
 
-    def trips(self, way: str, nbytes: int, count: int, *, kept: bool = False) -> list[float]:
+    def trips(self, backend: str, nbytes: int, count: int, *, kept: bool = False) -> list[float]:
         late = 1.0 if next(self.rounds) % 3 == 2 and not kept else 0.0
-        return [late + self.link(nbytes) + (1e-3 if way == "tcp" else 5e-3) + 2e-9 * nbytes] * count
+        return [late + self.link(nbytes) + (1e-3 if backend == "tcp" else 5e-3) + 2e-9 * nbytes] * count
 
-    def stream(self, way: str, nbytes: int, count: int, in_flight: int) -> tuple[Timed, Taken]:
+    def stream(self, backend: str, nbytes: int, count: int, in_flight: int) -> tuple[Timed, Taken]:
         """0.1 ms a payload at the near end; 0.2 ms, and 3 ns a byte, at the far end."""
         assert 1 < in_flight <= count
         self.streamed.append(count * self.link(nbytes))
@@ -61,9 +63,11 @@ def costs(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, BackendCos
     def run(reading: Reading | None, largest_bytes: int) -> dict[str, BackendCost]:
         ends = FakeEnds(lambda nbytes: link_s(reading, nbytes))
 
-        def connected(_: ExitStack, place: Place, ways: tuple[str, ...]) -> dict[str, FakeEnds]:
-            assert (place.name, place.address) == ("edge-server", HOSTS[SERVER].data_address)
-            return dict.fromkeys(ways, ends)
+        def connected(
+            _: ExitStack, bed: Testbed, link: Link, backends: tuple[str, ...]
+        ) -> dict[str, FakeEnds]:
+            assert (link.name, link.far.address) == ("edge-server", HOSTS[SERVER].data_address)
+            return dict.fromkeys(backends, ends)
 
         monkeypatch.setattr(backend_costs, "connected", connected)
         bed = bed_of({role: StandIn(host, lambda _: FarEnd({})) for role, host in HOSTS.items()})
@@ -148,3 +152,50 @@ def test_a_real_links_own_time_is_no_cost_of_a_backend(costs: Callable[..., dict
 def test_a_link_that_is_very_slow_still_has_one_payload(costs: Callable[..., dict[str, BackendCost]]) -> None:
     (nbytes,) = costs(Reading(5.0, 1e3, 1e3), 3_000_000)["tcp"].payload_bytes
     assert nbytes == backend_costs.LEAST_BYTES
+
+
+@pytest.fixture
+def ends() -> Iterator[Callable[..., Ends]]:
+    """Two ends whose programs give these reports."""
+    with ExitStack() as undo:
+
+        def made(**reports: Any) -> Ends:
+            answers: dict[str, Any] = {
+                "listen": {"tcp": 1},
+                "connect": None,
+                "expect": None,
+                "time": {"seconds": [1e-3], "cpu_s": 1e-3, "sent_bytes": 40_000},
+                "taken": {"cpu_s": 2e-3, "count": 10, "same": True},
+                **reports,
+            }
+            replies = {op: (lambda _, op=op: answers[op]) for op in answers}
+            hosts = {role: StandIn(host, lambda _: FarEnd(replies)) for role, host in HOSTS.items()}
+            bed = undo.enter_context(closing(bed_of(hosts)))
+            return undo.enter_context(closing(Ends(bed, bed.links[0], ["tcp"])))
+
+        yield made
+
+
+def test_both_ends_report_processor_time(ends: Callable[..., Ends]) -> None:
+    stream, taken = ends().stream("tcp", 4_000, 10, 4)
+    assert (stream.cpu_s, taken.cpu_s) == (1e-3, 2e-3)
+
+
+@pytest.mark.parametrize(
+    ("reports", "count"),
+    [
+        ({"time": {"seconds": [1e-3], "cpu_s": 1e-3, "sent_bytes": 39_999}}, "39999 of 40000 bytes"),
+        ({"taken": {"cpu_s": 1e-3, "count": 9, "same": None}}, "9 of 10 payloads"),
+        ({"taken": {"cpu_s": 1e-3, "count": 10, "same": False}}, "not what was sent"),
+    ],
+    ids=["bytes", "payloads", "changed"],
+)
+def test_what_did_not_cross_as_it_was_is_no_figure(
+    ends: Callable[..., Ends], reports: dict[str, Any], count: str, snapshot: SnapshotAssertion
+) -> None:
+    both = ends(**reports)
+    with pytest.raises(TestbedError, match=count) as refused:
+        both.stream("tcp", 4_000, 10, 4)
+    assert str(refused.value) == snapshot
+    with pytest.raises(TestbedError, match=count):
+        both.trips("tcp", 4_000, 10, kept=True)

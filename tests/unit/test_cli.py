@@ -38,8 +38,6 @@ BAD_INPUT = {
     "--model alexnet --tolerance 300%": "tolerance",
     "--model alexnet --until 200%": "--until",
     "--model alexnet --budget 1parsec": "parsec",
-    "bench transport --sizes 4": "--sizes",
-    "bench transport --netem fiveg": "fiveg",
     "--model alexnet --netem wifi --netem lte": "--netem",
     "--model alexnet --fold --no-fold": "--fold",
     "report example --out one --out two": "--out",
@@ -198,7 +196,7 @@ def test_help_is_whole_and_in_groups() -> None:
     main = command("--help").out
     assert main.startswith(f"Usage: {COMMAND} --model MODEL ")
     assert "..." not in main.split("Measure:")[1]
-    for name in ("run", "report", "netem check", "hosts add", "bench transport", "completion"):
+    for name in ("run", "report", "netem check", "hosts add", "completion"):
         done = command(*name.split(), "--help")
         assert (done.code, done.err) == (0, "")
         assert max(map(len, done.out.split("Example")[0].splitlines())) <= 80

@@ -27,7 +27,6 @@ RUN = "--model mobilenetv2 --netem lte"
         f"{RUN} --testbed local",
         "run {sweep}",
         "netem check lte",
-        "bench transport",
         "profile alexnet",
     ],
 )

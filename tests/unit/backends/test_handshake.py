@@ -15,7 +15,6 @@ from pareto.backends import handshake
 from pareto.backends.handshake import ALONE, Door, Place, Rejected
 from pareto.backends.tcp import TcpClient, TcpServer
 from pareto.worker.probe import ProbeClient, ProbeServer
-from pareto.worker.transports import FloorFar, FloorNear
 
 HERE = "127.0.0.1"
 TOKEN = "a token"  # noqa: S105
@@ -25,7 +24,6 @@ ENDS = {
     "tcp": (TcpServer, TcpClient),
     "tcp:64": (TcpServer, lambda *to: TcpClient(*to, 64)),
     "probe": (ProbeServer, ProbeClient),
-    "bench": (FloorFar, FloorNear),
 }
 
 
