@@ -43,7 +43,7 @@ from pareto.hosts.local import cpu, rights, tcp_pipe
 from pareto.hosts.local.rights import OWN, Forbidden, Rights
 from pareto.hosts.login import Login
 from pareto.hosts.session import Heartbeat, Session, SessionError, SessionLost
-from pareto.hosts.shaping import NetemShaper, RelayShaper, Shaper, who_shapes
+from pareto.hosts.shaping import NetemShaper, RelayShaper, who_shapes
 from pareto.hosts.shipping import REPOSITORY
 from pareto.hosts.ssh import SshConnection
 from pareto.hosts.testbed import Link, Remote, Testbed
@@ -127,7 +127,7 @@ def open_local(
 
     `alone`: the only host that is shown, as the edge of a chain without a link; what else is built stays unused.
 
-    `shaper`: `netem`, `relay`, `none`: plain links that cannot be shaped, or `auto`: netem where the kernel has it.
+    `shaper`: `netem`, `relay`, or `auto`: netem where the kernel has it.
     `shape_at`: `both` shapes what each host sends on that host; `edge` both directions of a link on its edge's side,
     with netem alone. wait_s, say: see `hold_cores`.
     """
@@ -291,8 +291,6 @@ def _links(
 ) -> tuple[Link, ...]:
     """`root_on`: a host by its role, logged in to as root."""
     ends = [(End(**link["near"]), End(**link["far"])) for link in facts["links"]]
-    if facts["shaper"] == "none":
-        return tuple(Link(near, far, Shaper()) for near, far in ends)
     if facts["shaper"] == "relay":
         if shape_at != "both":
             raise TestbedError(
@@ -316,5 +314,4 @@ def _label(facts: dict[str, Any]) -> str:
     count = ("two", "three", "four", "five", "six", "seven", "eight")[len(facts["hosts"]) - 2]
     slow = facts["hosts"][EDGE]["cpu_share"]
     edge = f", edge at {slow:.0%} of a core" if slow < 1 else ""
-    shaper = "nothing shapes the links" if facts["shaper"] == "none" else facts["shaper"]
-    return f"local: {count} namespaces on one machine, {shaper}{edge}"
+    return f"local: {count} namespaces on one machine, {facts['shaper']}{edge}"

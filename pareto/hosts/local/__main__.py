@@ -4,7 +4,7 @@ It runs as root, as a child of the driver, which need not be root; or as root of
 the driver has put it. It speaks `pareto.jsonlines`:
 
 - `own` {uid}: first, where it is in a namespace of its own, which the user with that number made
-- `build` {hosts: [{name, cpu_share}] in the order of the chain, user, public_key, shaper: auto|netem|relay|none,
+- `build` {hosts: [{name, cpu_share}] in the order of the chain, user, public_key, shaper: auto|netem|relay,
   tcp: a TcpSettings' fields} -> logins: how to reach each host, as which user, and where it keeps files; facts: hosts,
   links, shaper and TCP's settings in force, for the manifest
 - `shape` {link, a profile's fields}: a profile for the relay on that link, where there is one, counted from the edge;
