@@ -106,7 +106,7 @@ def measure(
 
     def run(bed: Testbed | None = None, *, fresh: bool = False, **options: Any) -> tuple[Kept, str]:
         opened = bed or bed_of(remotes(), is_local=True, shaper=FakeShaper())
-        monkeypatch.setattr(backend_costs, "connected", lambda _, __, ways: dict.fromkeys(ways, FakeEnds()))
+        monkeypatch.setattr(backend_costs, "connected", lambda *_: dict.fromkeys(("tcp", "rpc"), FakeEnds()))
         wanted = sweep(**{"backend": "tcp,rpc", "testbed": "local", **options})
         capsys.readouterr()
         try:
