@@ -259,8 +259,7 @@ class Pair:
 
     def timed(self, way: str, nbytes: int, count: int, in_flight: int | None = None) -> tuple[Timed, float]:
         """What the near end reports, and the processor time of both. Raises ValueError where not all of it arrives."""
-        kept = count == 1
-        ask(self._far, "expect", Expect(way, nbytes, count, kept))
+        ask(self._far, "expect", Expect(way, nbytes, count, kept=count == 1))
         near = ask(self._near, "time", TimePayloads(way, nbytes, count, INTERFACE, in_flight))
         far = ask(self._far, "taken", GetTaken())
         if far.count != count or far.same is False or near.sent_bytes < nbytes * count:
@@ -299,20 +298,18 @@ def table(samples: Samples, ways: Sequence[str], sizes: Mapping[str, int]) -> Ta
         column.justify = "right"
     for (name, nbytes), way in product(sizes.items(), ways):
         rows = np.array(samples[nbytes, way])
-        ratios = rows / samples[nbytes, FLOOR] if FLOOR in ways else np.full_like(rows, np.nan)
+        is_against = FLOOR in ways and way != FLOOR
+        ratios = rows / samples[nbytes, FLOOR] if is_against else np.full_like(rows, np.nan)
         figures = [*spread(1e6 * rows[:, 0]), *spread(ratios[:, 0]), np.median(rows[:, 1]) / 1e6]
         figures += [np.median(ratios[:, 1]), np.median(rows[:, 2])]
-        made.add_row(name, way, *("" if math.isnan(each) else three_digits(each) for each in figures))
+        texts = (f"{each:.0f}" if each >= 100 else f"{each:.3g}" for each in figures)
+        made.add_row(name, way, *(text.replace("nan", "") for text in texts))
     return made
 
 
 def spread(values: np.ndarray) -> tuple[float, float, float]:
     """The median and the ends of its 95 % interval, which takes six values."""
     return (float(np.median(values)), *(interval(values) or (math.nan, math.nan)))
-
-
-def three_digits(value: float) -> str:
-    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def main() -> None:
