@@ -79,6 +79,11 @@ NOT_BY_HAND = (
 OF_THE_LINK = ("hosts", "tolerance", "rtt_tolerance", "rtt_floor", "shape_at")
 
 
+Models = Annotated[
+    str, typer.Argument(metavar="MODEL", help="A model, your own net.py:build, or several with commas.")
+]
+
+
 @app.command(cls=cli_help.Command, rich_help_panel=MEASURE)
 @cli_help.takes(*OPTIONS)
 def run(
@@ -174,9 +179,7 @@ def partitions(
 @app.command(cls=cli_help.Command, rich_help_panel=FORESEE)
 @cli_help.takes(*OF_POINTS, *OF_DEVICES, "codec")
 def profile(
-    models: Annotated[
-        str, typer.Argument(metavar="MODEL", help="A model, your own net.py:build, or several with commas.")
-    ],
+    models: Models,
     *,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Measure also what was measured before on these devices.")
@@ -202,9 +205,7 @@ def profile(
 @app.command(cls=cli_help.Command, rich_help_panel=FORESEE)
 @cli_help.takes("netem", "in_flight", *OF_POINTS, *OF_DEVICES, "codec")
 def predict(
-    models: Annotated[
-        str, typer.Argument(metavar="MODEL", help="A model, your own net.py:build, or several with commas.")
-    ],
+    models: Models,
     *,
     out: Annotated[
         Path, typer.Option(help="Where figures go, and model profiles are kept.", show_default="results")

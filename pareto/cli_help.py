@@ -77,7 +77,16 @@ _VALUES = {
 _HEADS = ("Arguments", WHAT, LINK, HOSTS, EFFORT, OF_RESULTS, "Options")
 
 
-class Command(TyperCommand):
+class _WithExamples:
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """Write the examples of a command as they are typed: not wrapped, so that they can be copied."""
+        lines = _EXAMPLES[ctx.command_path.removeprefix(COMMAND).strip()]
+        with formatter.section("Example" if len(lines) == 1 else "Examples"):
+            for line in lines:
+                formatter.write(f"  {COMMAND} {line}\n")
+
+
+class Command(_WithExamples, TyperCommand):
     """A command whose options stand under their heads in `--help`, and whose examples are not wrapped."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -114,9 +123,6 @@ class Command(TyperCommand):
             piece.translate({ord("{"): None, ord("}"): None}) for piece in super().collect_usage_pieces(ctx)
         ]
 
-    def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        _write_examples(ctx, formatter)
-
 
 def _plain_name(name: str, is_argument: bool) -> str:
     """What is typed, and of an option the kind of its value: `<path>` for each of a list of paths, too."""
@@ -129,7 +135,7 @@ def _plain_default(words: str) -> str:
     return re.sub(r"\[default: \(?(.*?)\)?(; [^]]*)?\]$", r"[\1]", words)
 
 
-class Group(TyperGroup):
+class Group(_WithExamples, TyperGroup):
     """Commands under their heads, each with its whole sentence."""
 
     def format_usage(self, ctx: Any, formatter: Any) -> None:
@@ -148,9 +154,6 @@ class Group(TyperGroup):
         for head, rows in heads.items():
             with formatter.section(head):
                 formatter.write_dl(rows)
-
-    def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        _write_examples(ctx, formatter)
 
 
 def takes(*names: str, like: Callable[..., None] | None = None) -> Callable[[Function], Function]:
@@ -198,16 +201,8 @@ def _parameter(option: Option) -> inspect.Parameter:
         f"{option.key}_" if reserved else option.key,
         inspect.Parameter.KEYWORD_ONLY,
         default=info,
-        annotation=option.type | None,
+        annotation=option.takes | None,
     )
-
-
-def _write_examples(ctx: Any, formatter: Any) -> None:
-    """The examples of a command as they are typed: not wrapped, so that they can be copied."""
-    lines = _EXAMPLES[ctx.command_path.removeprefix(COMMAND).strip()]
-    with formatter.section("Example" if len(lines) == 1 else "Examples"):
-        for line in lines:
-            formatter.write(f"  {COMMAND} {line}\n")
 
 
 def script(shell: Shell) -> str:

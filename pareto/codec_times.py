@@ -29,7 +29,7 @@ def coded(
 
     unfit: by a user's own codec, the points that it is not for.
     """
-    last, unfit = len(outline.points) - 1, unfit or {}
+    last, unfit = outline.last, unfit or {}
     made: dict[tuple[int, str], None] = {}
     for point, codec in itertools.product(range(last), codecs):
         dtypes = frozenset(spec.dtype for spec in outline.points[point].payload)

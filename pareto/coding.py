@@ -72,7 +72,7 @@ def accuracies(
 ) -> dict[tuple[str, str, Split], float]:
     """The accuracy at each split with what each codec comes to there, and with none, by each engine, as far as it is
     known."""
-    last = len(model.points) - 1
+    last = model.last
     at_work = {(split, _at_work(model, split, codec)) for split in splits for codec in (Codec(NONE), *codecs)}
     known = {
         (codec.text, engine.text, split): qualities[name].accuracy
@@ -90,7 +90,7 @@ def lossy(
     engines: Sequence[Engine] = (EXACT,),
 ) -> list[Coded]:
     """Each split with each codec and engine that change its results, without what loses nothing."""
-    last = len(model.points) - 1
+    last = model.last
     through = (
         (split, _at_work(model, split, codec), engine.lossy(split, last))
         for engine in engines
@@ -137,7 +137,7 @@ def _expected(
     places: Callable[[Sequence[Tensor]], Tensor] | None,
     engines: Sequence[Engine],
 ) -> Expected:
-    last, through = len(model.points) - 1, lossy(model, splits, codecs, engines)
+    last, through = model.last, lossy(model, splits, codecs, engines)
     eager = [coded for coded in through if coded[2] == EXACT]
     built = sorted((coded for coded in through if coded[2] != EXACT), key=lambda coded: coded[0])
     is_coded = bool(eager) or any(codec.names for codec in codecs)
@@ -290,7 +290,7 @@ class _Stages:
 
     def _built_for(self, coded: Coded) -> list[Built]:
         split, _, by = coded
-        ends = itertools.pairwise((0, *split, len(self._model.points) - 1))
+        ends = itertools.pairwise((0, *split, self._model.last))
         at = ((by.at(position, len(split) + 1), *between) for position, between in enumerate(ends))
         return [(engine, start, end) for engine, start, end in at if start < end and engine != EAGER]
 

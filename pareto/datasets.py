@@ -178,6 +178,12 @@ def open_named(name: str, path: Path | None) -> Dataset:
     """The data set of a name, no sample of it read yet. path: as the user gave it. Raises UserError."""
     if name in dataset_names.IN_PATH:
         assert path is not None, name  # noqa: S101
+        try:
+            path.stat()
+        except FileNotFoundError:
+            pass  # what is to be there is said by whoever reads it
+        except OSError as error:
+            raise UserError(f"--data-path {path}: {error.strerror}") from None
         return {dataset_names.CIFAR10: cifar10, dataset_names.FOLDER: folder}[name](path)
     return _Own(name, path).dataset()
 

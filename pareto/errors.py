@@ -2,6 +2,8 @@
 
 import re
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -32,6 +34,20 @@ def said(error: BaseException) -> str:
         else ""
     )
     return f"{type(error).__name__}: {' '.join(text.split())}{hint}" if text else type(error).__name__
+
+
+@contextmanager
+def blaming(file: Path, what: str, passing: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+    """A context for a user's own code, which raises what it likes: that becomes one line with its place, a UserError.
+
+    what: the code is, for messages. passing: what is raised as it comes.
+    """
+    try:
+        yield
+    except passing:
+        raise
+    except (Exception, SystemExit) as error:
+        raise UserError(f"{place(file, error)}: {what}: {said(error)}") from error
 
 
 def lacks_memory(error: BaseException | None) -> bool:

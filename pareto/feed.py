@@ -17,7 +17,7 @@ from torch import Tensor
 
 from pareto import dataset_names, datasets
 from pareto.backends.base import Tensors
-from pareto.codecs import camera
+from pareto.codecs import camera, pictures
 from pareto.codecs.base import in_words
 from pareto.codecs.camera import Crop, crop_for
 from pareto.datasets import Dataset, Labelled, match
@@ -115,7 +115,7 @@ class Samples:
         if self.are_files:
             taken = iter(self._taken(batch_size))
             for _ in range(self.count(batch_size)):
-                yield camera.framed([next(taken).read() for _ in range(batch_size)])
+                yield pictures.joined([next(taken).read() for _ in range(batch_size)])
 
     def _taken(self, batch_size: int) -> tuple[Labelled, ...]:
         return self.samples[: self.count(batch_size) * batch_size]
@@ -161,7 +161,7 @@ def image(what: Any, shape: tuple[int, ...], crop: Crop | None) -> Tensors:
         what = _as_bytes(what)
         if what.shape == shape:
             return (what,)
-        if what.dim() != 3 or len(what) not in camera.MODES:
+        if what.dim() != 3 or len(what) not in pictures.MODES:
             raise ValueError(
                 f"it is a tensor {_sizes(what.shape)}: an image is {_sizes(shape)}, or 1 or 3 channels"
             )
@@ -293,7 +293,7 @@ def _fitting(
     shape, finish = takes.shape, None
     if not dataset.pictures and takes.dtypes("") != BYTES:
         return partial(own_inputs, inputs=(Input(shape, getattr(torch, recipe.input)),)), None
-    crop = crop_for(recipe.name, shape) if dataset.pictures or shape[0] in camera.MODES else None
+    crop = crop_for(recipe.name, shape) if dataset.pictures or shape[0] in pictures.MODES else None
     if recipe.input != BYTES:
         finish = partial(normalized, mean=takes.mean, std=takes.std)
     return partial(image, shape=shape, crop=crop), finish

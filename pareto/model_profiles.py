@@ -278,7 +278,7 @@ class _Measuring:
         for role in self._hosts:
             for batch_size in sweep.batch_sizes:
                 self._show(f"{name} on the {role}, batch size {batch_size}")
-                times.append(self._times(name, len(outline.points) - 1, role, batch_size))
+                times.append(self._times(name, outline.last, role, batch_size))
         largest = max(sweep.batch_sizes) * max(point.payload_bytes for point in outline.points)
         codecs = list(self._codecs(prepared, outline))
         backends = self._backends(largest)

@@ -37,8 +37,8 @@ class Option:
     """An option.
 
     field: of a `Sweep`, and in a manifest. name: in a sweep file, and of the option, with hyphens; else as the field.
-    shown: what `--help` says of the default; else the default itself. type: of what is typed. switch: how it is typed
-    where it takes no value. unit: in which a number is written: ms, min or %. group: its head in `--help`.
+    shown: what `--help` says of the default; else the default itself. kind: of what is typed, where that is not the
+    default's. unit: in which a number is written, as text: ms, min or %. group: its head in `--help`.
     """
 
     field: str
@@ -46,8 +46,7 @@ class Option:
     default: Any = None
     shown: str = ""
     name: str = ""
-    type: type = str
-    switch: str = ""
+    kind: type | None = None
     metavar: str = ""
     unit: str = ""
     group: str = WHAT
@@ -60,6 +59,19 @@ class Option:
     def typed(self) -> str:
         """`--batch-size`."""
         return f"--{self.key.replace('_', '-')}"
+
+    @property
+    def takes(self) -> type:
+        """The type of what is typed."""
+        is_number = isinstance(self.default, int | float) and not self.unit
+        return self.kind or (type(self.default) if is_number else str)
+
+    @property
+    def switch(self) -> str:
+        """How it is typed where it takes no value; empty where it takes one."""
+        if not isinstance(self.default, bool):
+            return ""
+        return f"{self.typed}/--no-{self.key}" if self.default else self.typed
 
     @property
     def takes_several(self) -> bool:
@@ -136,23 +148,10 @@ _OPTIONS = (
         "all, or numbers, names and ranges such as 0,features.7,9-12; for three hosts 3+7.",
         ("all",),
     ),
-    Option(
-        "only",
-        "Measure only --points, without all on the server and all on the edge.",
-        False,
-        type=bool,
-        switch="--only",
-    ),
+    Option("only", "Measure only --points, without all on the server and all on the edge.", False),
     Option("granularity", "Which cuts are points: those between blocks (block), or all (op).", "block"),
-    Option("live_tensors", "The most tensors that may cross at a point.", 1, type=int),
-    Option(
-        "fold",
-        "With op, equivalent neighbours are one point.",
-        True,
-        "fold",
-        type=bool,
-        switch="--fold/--no-fold",
-    ),
+    Option("live_tensors", "The most tensors that may cross at a point.", 1),
+    Option("fold", "With op, equivalent neighbours are one point.", True, "fold"),
     Option(
         "input",
         "What the edge gets: images as bytes, as from a camera (uint8), or normalised (float32).",
@@ -172,19 +171,12 @@ _OPTIONS = (
         "0: in line",
     ),
     Option(
-        "trials",
-        "How many rounds: trials of each cell.",
-        6,
-        f"6; {QUICK_TRIALS} with --quick",
-        type=int,
-        group=EFFORT,
+        "trials", "How many rounds: trials of each cell.", 6, f"6; {QUICK_TRIALS} with --quick", group=EFFORT
     ),
     Option(
         "search",
         "Measure what is likely on the front first, and strike off what cannot be on it.",
         False,
-        type=bool,
-        switch="--search",
         group=EFFORT,
     ),
     Option(
@@ -227,23 +219,12 @@ _OPTIONS = (
         "TCP's first window on the local testbed, in segments.",
         None,
         "100",
-        type=int,
+        kind=int,
         group=LINK,
     ),
+    Option("slow_start_after_idle", "Let TCP start slowly again after each pause.", False, "off", group=LINK),
     Option(
-        "slow_start_after_idle",
-        "Let TCP start slowly again after each pause.",
-        False,
-        "off",
-        type=bool,
-        switch="--slow-start-after-idle",
-        group=LINK,
-    ),
-    Option(
-        "classes",
-        "How many classes torchvision's models tell apart; 0: as published, or as the weights.",
-        0,
-        type=int,
+        "classes", "How many classes torchvision's models tell apart; 0: as published, or as the weights.", 0
     ),
     Option(
         "weights",
@@ -253,8 +234,8 @@ _OPTIONS = (
     Option(
         "dataset", "synthetic, cifar10, folder (one for each class), or your own data.py:make.", "synthetic"
     ),
-    Option("data_path", "Where the data set lies.", type=Path),
-    Option("images", "How many of its images to use.", None, "16", type=int),
+    Option("data_path", "Where the data set lies.", kind=Path),
+    Option("images", "How many of its images to use.", None, "16", kind=int),
     Option(
         "testbed",
         "Where it runs: local, a file that names SSH hosts, served:ADDRESS, or simulated (simulated:FILE), which "
@@ -271,10 +252,10 @@ _OPTIONS = (
     Option(
         "certificates",
         "With --cluster tls://...: the folder that fleet certificates wrote.",
-        type=Path,
+        kind=Path,
         group=HOSTS,
     ),
-    Option("token_file", "With served:ADDRESS: the file that serve wrote there.", type=Path, group=HOSTS),
+    Option("token_file", "With served:ADDRESS: the file that serve wrote there.", kind=Path, group=HOSTS),
     Option(
         "wait",
         "How long to wait for hosts on which others measure, such as 30min.",
@@ -286,28 +267,19 @@ _OPTIONS = (
         "edge_only",
         "Only the edge: the whole model there, and no link. No other host is needed.",
         False,
-        type=bool,
-        switch="--edge-only",
         group=HOSTS,
     ),
-    Option(
-        "server_only",
-        "Only the server: the whole model there, and no link.",
-        False,
-        type=bool,
-        switch="--server-only",
-        group=HOSTS,
-    ),
+    Option("server_only", "Only the server: the whole model there, and no link.", False, group=HOSTS),
     Option(
         "hosts",
         "Hosts of the local or simulated testbed, a chain from edge to server.",
         None,
         "2",
-        type=int,
+        kind=int,
         group=HOSTS,
     ),
-    Option("edge_cpu", "Share of a core that the local edge gets.", 1.0, type=float, group=HOSTS),
-    Option("threads", "Compute threads on each host.", None, "1", type=int, group=HOSTS),
+    Option("edge_cpu", "Share of a core that the local edge gets.", 1.0, group=HOSTS),
+    Option("threads", "Compute threads on each host.", None, "1", kind=int, group=HOSTS),
     Option(
         "device",
         "Where the hosts of the local testbed compute: cpu; cuda:0; or for each host: edge=cpu,server=cuda:0.",
@@ -330,11 +302,7 @@ _OPTIONS = (
     ),
     Option("rtt_floor", "How far the round trip may be off in any case.", 0.0003, unit="ms", group=LINK),
     Option(
-        "slowdown",
-        "How many times as long as alone a stage may take in a valid trial.",
-        SLOWED,
-        type=float,
-        group=EFFORT,
+        "slowdown", "How many times as long as alone a stage may take in a valid trial.", SLOWED, group=EFFORT
     ),
     Option(
         "others",
@@ -357,8 +325,8 @@ _OPTIONS = (
         metavar="never|round|N",
         group=EFFORT,
     ),
-    Option("seed", "Seed of weights, inputs and the order of trials.", 0, type=int, group=EFFORT),
-    Option("quick", "One short round, for a first look.", False, type=bool, switch="--quick", group=EFFORT),
+    Option("seed", "Seed of weights, inputs and the order of trials.", 0, group=EFFORT),
+    Option("quick", "One short round, for a first look.", False, group=EFFORT),
 )
 OPTIONS = {option.key: option for option in _OPTIONS}
 """By their names, in the order in which they are listed."""

@@ -76,11 +76,15 @@ class ModelFacts:
     nodes: tuple[int, ...] = ()
     unfit: Mapping[str, frozenset[int]] = field(default_factory=dict)
 
+    @property
+    def last(self) -> int:
+        """The last point, which leaves everything on the edge."""
+        return len(self.points) - 1
+
     def crossing(self, cuts: Sequence[int]) -> frozenset[str]:
         """The dtypes of all that crosses a link at a split; none where nothing does."""
-        last = len(self.points) - 1
-        known = self.dtypes or (("float32",),) * last
-        return frozenset(dtype for cut in cuts if cut < last for dtype in known[cut])
+        known = self.dtypes or (("float32",),) * self.last
+        return frozenset(dtype for cut in cuts if cut < self.last for dtype in known[cut])
 
     def accuracy_of(self, cell: Cell) -> float:
         """The accuracy of a cell as far as it is known beforehand; 1 where it is not."""
@@ -195,10 +199,10 @@ _ALL_FIT: frozenset[int] = frozenset()
 
 def _codecs(sweep: Sweep, model: ModelFacts, cuts: Sequence[int]) -> dict[str, tuple[str, ...]]:
     """By codec that is at work at a split, the codecs of the sweep that come to it there."""
-    last, dtypes = len(model.points) - 1, model.crossing(cuts)
+    dtypes = model.crossing(cuts)
     meant: dict[str, tuple[str, ...]] = {}
     for codec in sweep.coding:
-        if codec.fits(cuts, last) and model.unfit.get(codec.text, _ALL_FIT).isdisjoint(cuts):
+        if codec.fits(cuts, model.last) and model.unfit.get(codec.text, _ALL_FIT).isdisjoint(cuts):
             at_work = codec.at(dtypes).text
             meant[at_work] = (*meant.get(at_work, ()), codec.text)
     return meant
@@ -217,7 +221,6 @@ def crossings(
     """
     if not links:
         return []
-    last = len(model.points) - 1
     result_bytes = model.result_bytes * cell.batch_size
     return [
         bounds.Crossing(
@@ -232,7 +235,7 @@ def crossings(
         for cut, profile, name, span in zip(
             cell.cuts, network, links, seen or [probe.STILL] * len(links), strict=True
         )
-        if cut < last
+        if cut < model.last
     ]
 
 
@@ -417,7 +420,7 @@ def _trial(
 
 def _hosts_s(cell: Cell, model: ModelFacts) -> list[float]:
     """The foreseen seconds of each host for a request: its share of the units' number, and its codec."""
-    ends = (0, *cell.cuts, len(model.points) - 1)
+    ends = (0, *cell.cuts, model.last)
     hosts_s = [
         cell.batch_size * model.compute_s * (end - start) / ends[-1]
         for start, end in itertools.pairwise(ends)

@@ -111,19 +111,15 @@ class Prepared:
     file_bytes: int = 0
     calibration: Mapping[int, Mapping[coding.Built, Ranges]] = field(default_factory=dict)
 
-    @property
-    def _last(self) -> int:
-        return len(self.facts.points) - 1
-
     def quality(self, cell: Cell) -> dict[str, Any]:
         """The columns of a row that say what the cell's codec and engine cost at its split."""
         codec = parse(cell.codec, {each.own.name for each in self.codecs})
-        by = engines.parse(cell.engine).lossy(cell.cuts, self._last)
+        by = engines.parse(cell.engine).lossy(cell.cuts, self.facts.last)
         return self.qualities[cell.batch_size][coding.quality_name(codec, cell.cuts, by)].columns()
 
     def ranges(self, cell: Cell, position: int) -> Ranges:
         """By which the host at a position quantises its stage of a cell; empty where it does not."""
-        start, end = (0, *cell.cuts, self._last)[position : position + 2]
+        start, end = (0, *cell.cuts, self.facts.last)[position : position + 2]
         engine = engines.parse(cell.engine).at(position, len(cell.cuts) + 1)
         return self.calibration.get(cell.batch_size, {}).get((engine, start, end), {})
 
@@ -266,7 +262,7 @@ def _prepare(
         tensors |= files
         if files:
             share = sum(map(len, files.values())) / (images * input_bytes)
-            shares = {**shares, FILE: (share, *[1.0] * (len(model.points) - 1))}
+            shares = {**shares, FILE: (share, *[1.0] * model.last)}
         save_file({**tensors, **expected.references}, folder / "data.part")
         data[batch_size] = Artifact.unlinked(folder / "data.part")
     code = Artifact.unlinked(Path(shutil.copyfile(recipe.file, folder / "model.py"))) if recipe.file else None
@@ -291,7 +287,11 @@ def _prepare(
             accuracy=accuracy,
             dtypes=tuple(tuple(spec.dtype for spec in point.payload) for point in model.points),
             nodes=model.nodes,
-            unfit=_unfit(codecs, len(model.points) - 1),
+            unfit={
+                codec.text: frozenset(range(model.last)).difference(codec.made)
+                for codec in codecs
+                if codec.made is not None
+            },
         ),
         {
             "weights": sweep.weights,
@@ -322,7 +322,7 @@ def _prepare(
 
 def _cuts(model: PartitionedModel, splits: Sequence[Split]) -> list[own.Cut]:
     """Where something crosses a link, in order."""
-    points = sorted({cut for split in splits for cut in split if cut < len(model.points) - 1})
+    points = sorted({cut for split in splits for cut in split if cut < model.last})
     return [
         own.Cut.of(
             model.name,
@@ -345,15 +345,6 @@ def _own_codecs(codecs: Sequence[Codec], seed: int, folder: Path) -> tuple[OwnCo
             state = Artifact.unlinked(folder / "codec.part")
             sent[codec.own] = OwnCodec(codec.own, code, state, seed, own.cuts_of(steps))
     return tuple(sent.values())
-
-
-def _unfit(codecs: Sequence[Codec], last: int) -> dict[str, frozenset[int]]:
-    """By own codec, the points that it is not made for."""
-    return {
-        codec.text: frozenset(point for point in range(last) if point not in codec.made)
-        for codec in codecs
-        if codec.made is not None
-    }
 
 
 def _check_size(name: str, batch_size: int, batches: int, image_bytes: int) -> None:

@@ -160,6 +160,14 @@ class Tally:
         """What trials take of the run's time, as a multiple of what was foreseen for each."""
         return (self.wall / self.foreseen if self.foreseen else 1.0) / self.at_once
 
+    def add(self, trial: Trial, row: Row) -> None:
+        """Count a trial that has its row."""
+        self.trials += 1
+        self.wall += row["wall_s"]
+        self.foreseen += trial.estimate_s
+        if row["status"] != "ok":
+            self.faulty.append(row)
+
 
 @dataclass
 class Runner:
@@ -204,11 +212,7 @@ class Runner:
             self.watcher.started(trial)
             row = self._attempt(trial, plan)
             self.store.append_trial(row)
-            self.tally.trials += 1
-            self.tally.wall += row["wall_s"]
-            self.tally.foreseen += trial.estimate_s
-            if row["status"] != "ok":
-                self.tally.faulty.append(row)
+            self.tally.add(trial, row)
             self.watcher.finished(trial, row)
             self._failures = self._failures + 1 if row["status"] == "failed" else 0
             if self._failures and self._rebuilds == MAX_REBUILDS and not self._is_there:

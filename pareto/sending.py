@@ -91,7 +91,7 @@ class Sender:
 
 def _units(prepared: Prepared, hosts: int, whole: bool) -> list[Container[int]]:
     """By the hosts' positions in the chain, the units that they run at any of the model's splits, or could run."""
-    last = len(prepared.facts.points) - 1
+    last = prepared.facts.last
     if whole or not prepared.splits:
         return [range(last)] * hosts
     return [

@@ -16,7 +16,7 @@ from torch.nn.parameter import UninitializedParameter
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from pareto.errors import UserError, place, said
+from pareto.errors import UserError, blaming
 
 from .graph import Input
 from .inputs import IMAGES, Images, Taken
@@ -73,15 +73,11 @@ class Entry:
     def blamed(self) -> Iterator[None]:
         """A context for a user's own code: what it raises becomes one line with the file's, a UserError, and what it
         sets for the whole process is set back."""
-        try:
+        with contextlib.ExitStack() as blame:
+            if self.file is not None:
+                blame.enter_context(blaming(self.file, f"{self.name} fails", (UserError, MemoryError)))
             with settings_kept():
                 yield
-        except (UserError, MemoryError):
-            raise
-        except Exception as error:
-            if self.file is None:
-                raise
-            raise UserError(f"{place(self.file, error)}: {self.name} fails: {said(error)}") from error
 
     @functools.cached_property
     def inputs(self) -> tuple[Input, ...]:

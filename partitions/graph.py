@@ -21,6 +21,10 @@ class UntraceableModel(UserError):
     """The model has no static graph of the kind that can be cut; the message is one line."""
 
 
+class HopelessModel(UntraceableModel):
+    """The same, and no other way to trace the model would find one."""
+
+
 @dataclass(frozen=True)
 class Input:
     """A tensor that a model takes. shape: without the batch dimension, which comes first. name: the parameter of
@@ -180,8 +184,10 @@ def state_paths(module: nn.Module, nodes: Iterable[fx.Node]) -> Iterator[tuple[f
 
 
 VARYING = "the shape of a result depends on values in the input"
+NO_KERNEL = "custom C++ ops"
+"""What torch says of operators of torchvision's whose results have such a shape."""
 _SYMPTOMS = {
-    r".*custom C\+\+ ops.*": f"{VARYING}, as after non-maximum suppression",
+    f".*{re.escape(NO_KERNEL)}.*": f"{VARYING}, as after non-maximum suppression",
     r".*\b(\w+::\w+)\b.*(no|the) fake impl.*": r"the operator \1 cannot run without values",
 }
 

@@ -47,6 +47,11 @@ class Outline:
         return registry.entry(self.name).takes
 
     @property
+    def last(self) -> int:
+        """The last point, at which nothing is left to compute."""
+        return len(self.points) - 1
+
+    @property
     def input_shape(self) -> tuple[int, ...]:
         """Of the first input, without the batch dimension."""
         return self.inputs[0].shape
@@ -98,9 +103,7 @@ class Outline:
 
     def _nodes(self, start: int, end: int) -> tuple[str, str]:
         if not 0 <= start <= end < len(self.points):
-            raise ValueError(
-                f"{self.name} has no stage {start} to {end}: its points are 0 to {len(self.points) - 1}"
-            )
+            raise ValueError(f"{self.name} has no stage {start} to {end}: its points are 0 to {self.last}")
         source = self.traced.inputs[-1].name
         return self.points[start].after or source, self.points[end].after or source
 
@@ -244,7 +247,7 @@ def describe(recipe: Recipe) -> tuple[tuple[Point, ...], tuple[int, ...], str]:
     if why := bare.unsendable:
         raise UserError(why)
     with registry.entry(recipe.name).blamed():
-        for unit in range(len(bare.points) - 1 if recipe.file else 0):
+        for unit in range(bare.last if recipe.file else 0):
             state = {path: torch.empty(0, device="meta") for path in bare.paths(unit, unit + 1)}
             bare.cut(unit, unit + 1, state)
     return bare.points, bare.input_shape, bare.graph_digest

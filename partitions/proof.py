@@ -83,7 +83,7 @@ def prove(model: PartitionedModel, *inputs: Tensor) -> Iterator[PointProof]:
     """
     expected = reference(model, *inputs)
     check_again(model, inputs, expected)
-    last = len(model.points) - 1
+    last = model.last
     threes = {round(place * last / (CHAINS + 1)) for place in range(1, CHAINS + 1)} - {0, last}
     for point in range(last + 1):
         chains = [(0, point, last), *([(0, point, (point + last + 1) // 2, last)] if point in threes else [])]

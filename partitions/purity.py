@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from .graph import UntraceableModel, named_tensors
+from .graph import HopelessModel, named_tensors
 
 
-class UnrepeatableModel(UntraceableModel):
+class UnrepeatableModel(HopelessModel):
     """The model's answer depends on more, so that two hosts, or two runs, would give others."""
 
 

@@ -152,29 +152,6 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def agreement(outputs: Tensor, references: Tensor) -> float:
-    """The share of inputs with the same top class in both, 0 to 1; NaN where there are no inputs.
-
-    Logits of shape (n, classes), or with more dimensions behind: then each of these places counts. Of equal logits
-    the first is the top, and a row with a NaN agrees with nothing. Raises ValueError where the shapes differ.
-    """
-    _same_shape(outputs, references)
-    if outputs.dim() < 2:
-        raise ValueError(f"classes are the second dimension, and the shape is {tuple(outputs.shape)}")
-    same = outputs.argmax(1) == references.argmax(1)  # of equal logits torch takes the first
-    known = ~(outputs.isnan().any(1) | references.isnan().any(1))
-    return float((same & known).double().mean())
-
-
-def relative_error(outputs: Sequence[Tensor], references: Sequence[Tensor]) -> float:
-    """The L2 norm of the difference over that of the references, over all tensors together.
-
-    0 where both are zero; infinity where only the reference is, or an output is not finite. Raises ValueError where
-    shapes differ.
-    """
-    return _relative(*_squares(outputs, references))
-
-
 def _squares(outputs: Sequence[Tensor], references: Sequence[Tensor]) -> tuple[float, float]:
     """The sums of squares of the difference and of the references."""
     if len(outputs) != len(references):
@@ -188,25 +165,15 @@ def _squares(outputs: Sequence[Tensor], references: Sequence[Tensor]) -> tuple[f
 
 
 def _relative(off: float, size: float) -> float:
+    """The L2 norm of the difference over that of the references, by these sums over all tensors together.
+
+    0 where both are zero; infinity where only the reference is, or an output is not finite.
+    """
     if not math.isfinite(off):
         return math.inf
     if not size:
         return math.inf if off else 0.0
     return math.sqrt(off / size)
-
-
-def mean_iou(outputs: Tensor, references: Tensor) -> float:
-    """The mean intersection over union of a segmentation against the whole model's, 0 to 1; NaN without pixels.
-
-    Logits of shape (n, classes, height, width), as torchvision's segmentation models give them under `out`. Each
-    pixel belongs to its top class; of each class that either has anywhere, intersection and union count the pixels of
-    all images, and the mean is over these classes (Everingham et al., "The Pascal Visual Object Classes Challenge: A
-    Retrospective", IJCV 111, 2015, section 3.3). Raises ValueError where the shapes differ.
-    """
-    _same_shape(outputs, references)
-    if outputs.dim() != 4:
-        raise ValueError(f"a segmentation has four dimensions, and the shape is {tuple(outputs.shape)}")
-    return _mean_iou(*_overlaps_of_classes(outputs.argmax(1), references.argmax(1), outputs.shape[1]))
 
 
 def _overlaps_of_classes(ours: Tensor, theirs: Tensor, classes: int) -> tuple[Tensor, Tensor]:
@@ -218,6 +185,12 @@ def _overlaps_of_classes(ours: Tensor, theirs: Tensor, classes: int) -> tuple[Te
 
 
 def _mean_iou(common: Tensor, either: Tensor) -> float:
+    """The mean intersection over union of a segmentation against the whole model's, 0 to 1; NaN without pixels.
+
+    Each pixel belongs to its top class; of each class that either has anywhere, intersection and union count the pixels
+    of all images, and the mean is over these classes (Everingham et al., "The Pascal Visual Object Classes Challenge: A
+    Retrospective", IJCV 111, 2015, section 3.3).
+    """
     present = either > 0
     return float((common[present].double() / either[present]).mean())
 

@@ -36,7 +36,6 @@ def seeded(name: str, seed: int) -> nn.Module:
         torch.manual_seed(seed)
         model = entry.module()
         inputs = entry.takes.calibrating(seed)
-        threads = torch.get_num_threads()
         torch.set_num_threads(1)  # the order of summation, and with it the last bits, depends on their number
         try:
             with torch.no_grad():
@@ -46,8 +45,6 @@ def seeded(name: str, seed: int) -> nn.Module:
                 f"{str(one.dtype).removeprefix('torch.')} {tuple(one.shape)}" for one in inputs
             )
             raise UserError(f"{name} fails on inputs of {shapes}: {one_line(error)}") from error
-        finally:
-            torch.set_num_threads(threads)
     return model.requires_grad_(False)
 
 

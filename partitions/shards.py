@@ -44,7 +44,7 @@ def of(outline: Outline, file: Path) -> tuple[Shard, ...]:
     """
     places = sorted(layout(file).items(), key=lambda item: item[1].begin)
     shards = []
-    for unit in range(len(outline.points) - 1):
+    for unit in range(outline.last):
         paths = outline.paths(unit, unit + 1)
         if own := {key: place for key, place in places if key in paths}:
             shards.append(_shard(unit, file, own))

@@ -16,7 +16,9 @@ from torch import Tensor, fx, nn
 from pareto.constants import MAX_TENSORS
 
 from .graph import (
+    NO_KERNEL,
     VARYING,
+    HopelessModel,
     Input,
     TensorSpec,
     TracedModel,
@@ -58,18 +60,16 @@ def trace(
     buffers = {id(owner): dict(owner._buffers) for owner in module.modules()}
     try:
         return analyse(module, _symbolic(module, inputs), inputs, "torch.fx", mean_and_std)
-    except UnrepeatableModel:
+    except HopelessModel:
         raise
     except UntraceableModel as error:
-        if VARYING in str(error):
-            raise
         from . import exported  # costs seconds to import
 
         for owner in module.modules():  # their values may be part of the graph
             owner._buffers.update(buffers[id(owner)])
         try:
             holder, graph = exported.export(module, inputs)
-        except UnrepeatableModel:
+        except HopelessModel:
             raise
         except UntraceableModel as second:
             raise UntraceableModel(f"{error}; {second}") from second
@@ -82,13 +82,11 @@ def _symbolic(module: nn.Module, inputs: Sequence[Input]) -> fx.Graph:
     names = {one.name for one in inputs if one.name} or {one.name for one in parameters[: len(inputs)]}
     others = [one for one in parameters if one.name not in names]
     options = {one.name: one.default for one in others if one.default is not one.empty}
-    try:
-        with kept(module):
+    with kept(module):
+        try:
             graph = _Tracer().trace(module, options or None)
-    except UnrepeatableModel:
-        raise
-    except Exception as error:  # whatever a model's own code makes of values that are not there
-        raise UntraceableModel(f"{type(module).__name__} cannot be traced: {symptom(error)}") from error
+        except Exception as error:  # whatever a model's own code makes of values that are not there
+            raise UntraceableModel(f"{type(module).__name__} cannot be traced: {symptom(error)}") from error
     for node in [node for node in graph.nodes if node.op == "placeholder" and node.target not in names]:
         if node.args:
             for user in list(node.users):  # fx asserts that the option is as it was
@@ -265,9 +263,8 @@ def _run(module: nn.Module, graph: fx.Graph, inputs: Sequence[Input], batch: int
             failed = next(node for node in graph.nodes if node not in values)
             sizes_vary = chance.last and torch.Tag.dynamic_output_shape in chance.last.tags
             why = VARYING if sizes_vary else symptom(error)
-            raise UntraceableModel(
-                f"{type(module).__name__} cannot be traced: {why} (at {failed.name})"
-            ) from error
+            kind = HopelessModel if sizes_vary or NO_KERNEL in str(error) else UntraceableModel
+            raise kind(f"{type(module).__name__} cannot be traced: {why} (at {failed.name})") from error
         if chance.drawn:
             raise UnrepeatableModel(
                 f"{type(module).__name__} draws random numbers in eval mode (at {node.name}): two runs differ"

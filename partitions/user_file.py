@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from pareto.constants import DTYPES, MAX_TENSORS
-from pareto.errors import UserError, place, said
+from pareto.errors import UserError, blaming, place, said
 
 from .entry import Entry
 from .inputs import IMAGENET_MEAN, IMAGENET_STD, Images, Own
@@ -140,14 +140,11 @@ def read(file: Path, attribute: str, name: str) -> Entry:
 
 
 def _built(file: Path, attribute: str, builder: Callable[[], Any]) -> nn.Module:
-    try:
-        with settings_kept():
-            model = copy.deepcopy(builder) if isinstance(builder, nn.Module) else builder()
-            if isinstance(model, nn.Module):
-                model = _unwrapped(model)
-                model.eval()
-    except (Exception, SystemExit) as error:  # a user's code raises what it likes
-        raise UserError(f"{place(file, error)}: {attribute}() fails: {said(error)}") from error
+    with blaming(file, f"{attribute}() fails"), settings_kept():
+        model = copy.deepcopy(builder) if isinstance(builder, nn.Module) else builder()
+        if isinstance(model, nn.Module):
+            model = _unwrapped(model)
+            model.eval()
     if not isinstance(model, nn.Module):
         raise UserError(f"{file}: {attribute}() makes no torch.nn.Module but {type(model).__name__}")
     for path, module in model.named_modules():
@@ -181,14 +178,9 @@ _INNER = {
 
 def _trained(file: Path, attribute: str, pretrained: Callable[[], Any]) -> Mapping[str, Tensor]:
     """The state dict that a user's function returns. Raises UserError, and OSError and RuntimeError as they come."""
-    try:
+    # Where the weights are not here, the error's words are for the user.
+    with blaming(file, f"the pretrained weights of {attribute} fail", (OSError, RuntimeError, UserError)):
         state = pretrained()
-    except (OSError, RuntimeError, UserError):  # the weights are not here: the error's words are for the user
-        raise
-    except (Exception, SystemExit) as error:
-        raise UserError(
-            f"{place(file, error)}: the pretrained weights of {attribute} fail: {said(error)}"
-        ) from error
     if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()):
         raise UserError(f"{file}: the pretrained weights of {attribute} are no state dict")
     return state
@@ -197,12 +189,9 @@ def _trained(file: Path, attribute: str, pretrained: Callable[[], Any]) -> Mappi
 def _inputs(file: Path, make: Callable[[int, int], Any], batch_size: int, seed: int) -> dict[str, Tensor]:
     """What a user's function makes, contiguous on the CPU: by the names of a dict, or numbered. Raises UserError."""
     given = f"inputs({batch_size}, {seed})"
-    try:
-        with settings_kept(), torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            made = make(batch_size, seed)
-    except (Exception, SystemExit) as error:  # a user's code raises what it likes
-        raise UserError(f"{place(file, error)}: {given} fails: {said(error)}") from error
+    with blaming(file, f"{given} fails"), settings_kept(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        made = make(batch_size, seed)
     tensors = made if isinstance(made, Mapping) else made if isinstance(made, tuple | list) else (made,)
     named = dict(tensors) if isinstance(tensors, Mapping) else {str(i): one for i, one in enumerate(tensors)}
     if not 0 < len(named) <= MAX_TENSORS:

@@ -48,8 +48,8 @@ def _of_option(option: Option) -> Any:
     """The shape of an option's value in a manifest; null where it has none."""
     if option.takes_several:
         return [float if option.default == (1,) else str]
-    is_number = option.unit or option.type in (int, float)
-    return bool if option.type is bool else float if is_number else str
+    is_number = option.unit or option.takes in (int, float)
+    return bool if option.takes is bool else float if is_number else str
 
 
 SHAPE: dict[str, Any] = {

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib
 import io
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +25,6 @@ from partitions.torchvision_models import models
 # By name, after torchvision_models: beside a CPU-only torch nothing of torchvision can be imported before it.
 _transforms: Any = importlib.import_module("torchvision.transforms.functional")
 
-MODES = {1: "L", 3: "RGB"}
 MOST_PIXELS = 100_000_000
 """Of a file that comes from the network: a header may say anything."""
 
@@ -45,7 +43,9 @@ class Crop:
     def __call__(self, image: Image.Image) -> Tensor:
         """The pixels as uint8, of this shape."""
         channels, height, width = self.shape
-        scaled = _transforms.resize(image.convert(MODES[channels]), [self.resize], self.interpolation)
+        scaled = _transforms.resize(
+            image.convert(pictures.MODES[channels]), [self.resize], self.interpolation
+        )
         cut: Tensor = _transforms.pil_to_tensor(_transforms.center_crop(scaled, [height, width]))
         return cut
 
@@ -55,7 +55,7 @@ def crop_for(name: str, shape: tuple[int, int, int]) -> Crop:
 
     Raises UserError for a model that does not take images.
     """
-    if shape[0] not in MODES:
+    if shape[0] not in pictures.MODES:
         raise UserError(f"{name} takes {shape[0]} channels, and images have 3: leave out --dataset")
     preset: Any = (
         models.get_model_weights(name).DEFAULT.transforms() if name in models.list_models() else None
@@ -103,8 +103,3 @@ class Camera:
             return (torch.stack([pixels(file, self._crop) for file in pictures.parted(tensors[0], images)]),)
         except ValueError as error:
             raise BackendError(f"a file came that is no picture: {error}") from error
-
-
-def framed(files: Sequence[bytes]) -> Tensor:
-    """Files as one message, as bytes."""
-    return pictures.joined(files)

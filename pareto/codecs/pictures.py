@@ -25,7 +25,7 @@ from pareto.backends.base import BYTES, BackendError, Layout, Tensors
 from pareto.codecs.base import check
 
 DEFAULT_QUALITY = {"jpeg": 90, "webp": 80}
-_MODES = {1: "L", 3: "RGB"}
+MODES = {1: "L", 3: "RGB"}
 _HEADER_BYTES = 4096
 """Room for what is no pixel: the tables of a JPEG take 600 bytes."""
 _LENGTH = struct.Struct("<I")
@@ -71,7 +71,7 @@ class Pictures:
     def _shape(self, layout: Layout) -> tuple[int, int, int, int]:
         """Images, channels, height and width of the one tensor."""
         dtype, shape = layout[0] if len(layout) == 1 else ("", ())
-        if dtype != "uint8" or len(shape) != 4 or shape[1] not in _MODES or not min(shape):
+        if dtype != "uint8" or len(shape) != 4 or shape[1] not in MODES or not min(shape):
             raise BackendError(
                 f"{self._name} is for images of bytes (--input uint8), with 1 or 3 channels, at point 0"
             )
@@ -82,7 +82,7 @@ class Pictures:
         channels, height, width = image.shape
         pixels = image.permute(1, 2, 0).contiguous().numpy()
         file = io.BytesIO()
-        picture = Image.frombuffer(_MODES[channels], (width, height), pixels, "raw", _MODES[channels], 0, 1)
+        picture = Image.frombuffer(MODES[channels], (width, height), pixels, "raw", MODES[channels], 0, 1)
         picture.save(file, self._format, **self._options)
         return file.getvalue()
 
@@ -92,7 +92,7 @@ class Pictures:
             if _SIZES[self._name](data) != (width, height):
                 raise ValueError("it is of another size")
             with Image.open(io.BytesIO(data), formats=(self._format,)) as picture:
-                pixels = picture.convert(_MODES[channels]).tobytes()
+                pixels = picture.convert(MODES[channels]).tobytes()
         except Exception as error:  # Pillow's decoders raise OSError, ValueError, SyntaxError, TypeError
             words = " ".join(str(error).split())[:200]
             raise BackendError(f"{len(data)} bytes that are no whole {self._name} came: {words}") from error

@@ -82,12 +82,8 @@ class Results:
         self._store.append_stages(message["stages"])
         self._store.append_trial(row)
         self._done.add((trial.cell, trial.round))
-        tally.trials += 1
-        tally.wall += row["wall_s"]
-        tally.foreseen += trial.estimate_s
         tally.at_once = max(1, at_once)
-        if row["status"] != "ok":
-            tally.faulty.append(row)
+        tally.add(trial, row)
 
     def _start(self, opened: str, row: Row) -> int:
         """Which start of workers, among all of the run's, a row was measured after. opened: when its testbed was."""

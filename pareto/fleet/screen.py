@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -46,9 +45,7 @@ class Board:
             self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._out.is_terminal:
             self._live.stop()
 

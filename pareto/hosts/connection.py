@@ -314,11 +314,7 @@ class PipeWire(CommandWire):
 
     def _words(self) -> str:
         """What it wrote on stderr, or the signal that killed it."""
-        try:
-            status = self.process.wait(ENDING_S)
-        except subprocess.TimeoutExpired:
-            status = 0
-        if status < 0:
+        if (status := self.command.wait(ENDING_S) or 0) < 0:
             return ending(status)
         if self._errors is None:
             return ""

@@ -20,7 +20,7 @@ from pareto.console import duration
 from pareto.host_messages import GetCarrierLosses, GetLease, Holder, TakeLease
 from pareto.hosts.connection import FAULTS
 from pareto.hosts.host import TestbedError
-from pareto.hosts.session import Heartbeat, Session, SessionError, SessionLost
+from pareto.hosts.session import Heartbeat, Programs, SessionError, SessionLost
 from pareto.hosts.testbed import Remote
 from pareto.jsonlines import Refused
 from pareto.worker.lease import HOST, Queue
@@ -39,11 +39,10 @@ class HostLeases:
 
     def __init__(self, remotes: Mapping[str, Remote], heartbeat: Heartbeat, wait_s: float, say: Say) -> None:
         self._remotes = remotes
-        self._heartbeat = heartbeat
         self._wait_s = wait_s
         self._say = say
         self._key = secrets.token_hex(8)
-        self._held: dict[str, Session] = {}
+        self._held = Programs(heartbeat)
 
     def take(self) -> None:
         """Hold every host, those included that were lost. Raises TestbedError where another driver has one, FAULTS."""
@@ -82,8 +81,7 @@ class HostLeases:
 
     def close(self) -> None:
         """Give all of them back."""
-        for role in list(self._held):
-            self._end(role)
+        self._held.close()
 
     def _host(self, role: str) -> str:
         """The host's own name, from the program there, which is started anew where it has ended."""
@@ -91,9 +89,8 @@ class HostLeases:
             try:
                 return self._held[role].ask(GetLease(), ANSWER_S).host
             except FAULTS:
-                self._end(role)
+                self._held.end(role)
         self._held[role] = session = self._remotes[role].start("pareto.worker.lease")
-        self._heartbeat.add(session)
         return session.ask(GetLease()).host
 
     def _waited(self, role: str, deadline: float) -> None:
@@ -105,11 +102,6 @@ class HostLeases:
         name = self._remotes[role].host.name
         if words := waited(name, ahead, self._key, deadline, self._say):
             raise TestbedError(f"{words}; wait {'longer' if self._wait_s else 'for it'} with {_WAIT}")
-
-    def _end(self, role: str) -> None:
-        session = self._held.pop(role)
-        self._heartbeat.remove(session)
-        session.close()
 
 
 def held(

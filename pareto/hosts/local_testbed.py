@@ -131,19 +131,7 @@ def open_local(
     `shape_at`: `both` shapes what each host sends on that host; `edge` both directions of a link on its edge's side,
     with netem alone. wait_s, say: see `hold_cores`.
     """
-    build = partial(
-        open_local,
-        hosts=hosts,
-        edge_cpu=edge_cpu,
-        threads=threads,
-        device=device,
-        shaper=shaper,
-        shape_at=shape_at,
-        tcp=tcp,
-        alone=alone,
-        wait_s=wait_s,
-        say=say,
-    )
+    build = partial(open_local, **locals())  # with the same arguments
     computes_on = devices(device, chain(hosts))
     key, public = new_key()
     keyring = Keyring(only=key)

@@ -81,11 +81,11 @@ class Files:
         sent = sorted(named, key=lambda path: path.stat().st_mtime)
         coming = size + sum(self._coming)
         kept = sum(path.stat().st_size for path in sent)
-        while sent and (kept + coming > MOST_KEPT_BYTES or self._free() < coming + LEAST_FREE_BYTES):
+        while kept + coming > MOST_KEPT_BYTES or self._free() < coming + LEAST_FREE_BYTES:
+            if not sent:
+                raise Refused(f"no room for {size} bytes in {self.folder}, with all that is on its way there")
             kept -= sent[0].stat().st_size
             sent.pop(0).unlink()
-        if kept + coming > MOST_KEPT_BYTES or self._free() < coming + LEAST_FREE_BYTES:
-            raise Refused(f"no room for {size} bytes in {self.folder}, with all that is on its way there")
         self._coming.append(size)
 
     def forget(self, size: int) -> None:

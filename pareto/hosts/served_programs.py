@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
@@ -109,11 +108,7 @@ class Program:
     @property
     def last_words(self) -> str:
         """Why it ended: the signal that killed it, or the end of its log."""
-        try:
-            status = self._child.process.wait(ENDING_S)
-        except subprocess.TimeoutExpired:
-            status = 0
-        if status < 0:
+        if (status := self._child.wait(ENDING_S) or 0) < 0:
             return ending(status)
         with self._log.open("rb") as log:
             log.seek(max(0, log.seek(0, os.SEEK_END) - LAST_WORDS_BYTES))

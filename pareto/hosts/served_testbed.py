@@ -51,13 +51,7 @@ class Served(Connection):
 
     def program(self, module: str, arguments: Sequence[str]) -> Session:
         """Start a program there. Raises Unreachable."""
-        wire = channel.opened(*self._to)
-        session = Session(SERVER, wire)
-        try:
-            number = session.ask(Start(self.terms.stay, module, list(arguments)))
-        except FAULTS as fault:
-            wire.close()
-            raise Unreachable(str(fault)) from None
+        session, wire, number = self._opened(Start(self.terms.stay, module, list(arguments)))
         wire.words = partial(self._words_of, number)
         return session
 
@@ -84,11 +78,7 @@ class Served(Connection):
             raise Unreachable(str(fault)) from None
 
     def loss(self) -> str:
-        try:
-            self._ask(LastWords(0))
-        except Unreachable as fault:
-            return str(fault)
-        return ""
+        return self._words_of(0)  # no program has this number
 
     def renew(self) -> None:
         if self.loss():
@@ -97,22 +87,25 @@ class Served(Connection):
 
     def close(self) -> None:
         if self._leads is not None:
-            session, _ = self._leads
-            self._leads = None
+            (session, _), self._leads = self._leads, None
             self._heartbeat.remove(session)
             session.close()
 
     def _begin(self) -> Terms:
-        leads = channel.opened(*self._to)
-        session = Session(SERVER, leads)
-        try:
-            terms = session.ask(Begin(self._code, __version__))
-        except FAULTS as fault:
-            leads.close()
-            raise Unreachable(str(fault)) from None
-        self._leads = session, leads
+        session, wire, terms = self._opened(Begin(self._code, __version__))
+        self._leads = session, wire
         self._heartbeat.add(session)
         return terms
+
+    def _opened(self, request: Request[R]) -> tuple[Session, Channel, R]:
+        """A new connection, and the report on what its first line asks. Raises Unreachable."""
+        wire = channel.opened(*self._to)
+        session = Session(SERVER, wire)
+        try:
+            return session, wire, session.ask(request)
+        except FAULTS as fault:
+            wire.close()
+            raise Unreachable(str(fault)) from None
 
     def _words_of(self, program: int) -> str:
         try:
@@ -198,34 +191,19 @@ def open_served(
                 "give --backend tcp, or have it started with --rpc"
             )
         near, far = End(EDGE, own, serving.interface(own)), End(SERVER, address, terms.interface)
+        of_server = terms.folder, terms.python, terms.device, terms.threads
         remotes: dict[str, Remote] = {
             EDGE: Remote(Host("edge", own, near.interface, folder, sys.executable, threads=threads), edge),
-            SERVER: ServedRemote(
-                Host(
-                    "server",
-                    address,
-                    far.interface,
-                    terms.folder,
-                    terms.python,
-                    terms.device,
-                    terms.threads,
-                ),
-                served,
-            ),
+            SERVER: ServedRemote(Host("server", address, far.interface, *of_server), served),
         }
+        names = {EDGE: "this machine", SERVER: terms.hostname}
+        shown = ("data_address", "data_interface", "device")
         facts = {
             "kind": "served",
             "shaper": "none",
             "hosts": {
-                role: {
-                    "name": name,
-                    "data_address": remote.host.data_address,
-                    "data_interface": remote.host.data_interface,
-                    "device": remote.host.device,
-                }
-                for (role, remote), name in zip(
-                    remotes.items(), ("this machine", terms.hostname), strict=True
-                )
+                role: {"name": names[role], **{key: getattr(remote.host, key) for key in shown}}
+                for role, remote in remotes.items()
             },
             "links": [{"near": asdict(near), "far": asdict(far)}],
         }

@@ -157,7 +157,10 @@ class _Transport:
             self.paramiko = self._negotiated(keyring, entries)
             known_hosts.check(login, self.paramiko.get_remote_server_key(), entries)
             _authenticate(self.paramiko, login, keyring)
-            self._keep_alive()
+            self.paramiko.set_keepalive(KEEPALIVE_S)
+            if login.jump is not None or self._proxy is not None:
+                # The kernel watches only the connection to the first stop. The host beyond it must answer.
+                threading.Thread(target=self._listen, name="ssh-alive", daemon=True).start()
         except BaseException:
             self.close()
             raise
@@ -220,12 +223,6 @@ class _Transport:
         stream = _patiently(lambda timeout_s: _connected(login.address, login.port, timeout_s), patience_s)
         self._below.callback(stream.close)
         return stream
-
-    def _keep_alive(self) -> None:
-        self.paramiko.set_keepalive(KEEPALIVE_S)
-        if self._login.jump is not None or self._proxy is not None:
-            # The kernel watches only the connection to the first stop. The host beyond it must answer.
-            threading.Thread(target=self._listen, name="ssh-alive", daemon=True).start()
 
     def _listen(self) -> None:
         while self.paramiko.is_active():

@@ -70,67 +70,57 @@ def connect(entry: HostEntry, keys: Keyring | None = None) -> Connection:
 
 
 def open_ssh_testbed(
-    file: Inventory, *, shaped: bool, shape_at: str = "both", wait_s: float = 0.0, say: Say = to_stderr
+    file: Inventory,
+    *,
+    shaped: bool,
+    shape_at: str = "both",
+    alone: str = "",
+    wait_s: float = 0.0,
+    say: Say = to_stderr,
 ) -> Testbed:
     """The testbed of a file. Raises TestbedError, with what the doctor would say, where no sweep would run.
 
-    `shaped`: whether any profile asks for more than the link as it is. `shape_at`: see `open_local`. wait_s, say: see
-    `HostLeases`.
+    `shaped`: whether any profile asks for more than the link as it is. `shape_at`: see `open_local`. alone: the role of
+    the only host that is wanted, which then is the edge of a chain without a link. wait_s, say: see `HostLeases`.
     """
-    entries = file.roles
+    entries = {alone: file.one(alone)} if alone else file.roles
     shapers = shaping(file, shape_at) if shaped else [()] * (len(entries) - 1)
     with ExitStack() as undo:
         heartbeat = Heartbeat()
         undo.callback(heartbeat.stop)
         try:
             connections = _logged_in(entries, undo)
+            fit = partial(_fit, file=file, alone=alone != "")
             hosts = on_each(
                 {
-                    role: partial(_fit, connection, file, role, shapes=any(role in by for by in shapers))
+                    role: partial(fit, connection, role, shapes=any(role in by for by in shapers))
                     for role, connection in connections.items()
                 }
             )
-            remotes = {role: host.remote for role, host in hosts.items()}
+            remotes = {EDGE if alone else role: host.remote for role, host in hosts.items()}
             leases = held(remotes, heartbeat, wait_s, say, undo)
             links = _links(hosts, shapers, heartbeat, undo)
         except Unreachable as error:
             raise TestbedError(str(error)) from error
         except (SessionError, SessionLost, TimeoutError) as error:
             raise TestbedError(f"the link cannot be shaped: {error}") from error
-        label = ", ".join(
-            f"{role} {remote.host.name} ({remote.host.device})" for role, remote in remotes.items()
-        )
-        facts = _facts(hosts, links, shaped=shaped)
-        return Testbed(
+        names = [
+            f"{f'the {role} alone,' if alone else role} {host.remote.host.name} ({host.remote.host.device})"
+            for role, host in hosts.items()
+        ]
+        bed = Testbed(
             remotes,
             links,
             heartbeat,
-            label,
-            facts,
+            ", ".join(names),
+            _facts(hosts, links, shaped=shaped),
             is_local=False,
             undo=undo.pop_all(),
             hold=leases.take,
-            watch_links=leases.watch_links,
         )
-
-
-def open_one(file: Inventory, role: str, *, wait_s: float = 0.0, say: Say = to_stderr) -> Testbed:
-    """The only host of a file in that role, as the edge of a chain without a link. Raises TestbedError."""
-    with ExitStack() as undo:
-        heartbeat = Heartbeat()
-        undo.callback(heartbeat.stop)
-        try:
-            connection = _logged_in({role: file.one(role)}, undo)[role]
-            host = _fit(connection, file, role, shapes=False, alone=True)
-            remotes = {EDGE: host.remote}
-            leases = held(remotes, heartbeat, wait_s, say, undo)
-        except Unreachable as error:
-            raise TestbedError(str(error)) from error
-        label = f"the {role} alone, {host.remote.host.name} ({host.remote.host.device})"
-        facts = _facts({role: host}, (), shaped=False)
-        return Testbed(
-            remotes, (), heartbeat, label, facts, is_local=False, undo=undo.pop_all(), hold=leases.take
-        )
+        if links:
+            bed.watch_links = leases.watch_links
+        return bed
 
 
 def _logged_in(entries: Mapping[str, HostEntry], undo: ExitStack) -> dict[str, Connection]:
@@ -156,9 +146,7 @@ def _logged_in(entries: Mapping[str, HostEntry], undo: ExitStack) -> dict[str, C
     return {role: admitted[role] or log_in(entry, keyring()) for role, entry in entries.items()}
 
 
-def _fit(
-    connection: Connection, file: Inventory, role: str, *, shapes: bool, alone: bool = False
-) -> Examined:
+def _fit(connection: Connection, role: str, *, file: Inventory, shapes: bool, alone: bool) -> Examined:
     """A host that a sweep would run on. Raises TestbedError where none would, Unreachable."""
     case, findings = checkup.examine(connection, file, role, shaped=shapes, alone=alone)
     entry = case.entry

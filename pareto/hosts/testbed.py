@@ -231,10 +231,8 @@ def open_testbed(
             wait_s=wait_s,
             say=say,
         )
-    from pareto.hosts.ssh_testbed import open_one, open_ssh_testbed
+    from pareto.hosts.ssh_testbed import open_ssh_testbed
 
-    if alone:
-        return open_one(inventory.load(Path(name)), alone, wait_s=wait_s, say=say)
-    shaped = any(profile.shaped for profile in profiles)
+    shaped = not alone and any(profile.shaped for profile in profiles)
     file = inventory.load(Path(name))
-    return open_ssh_testbed(file, shaped=shaped, shape_at=shape_at, wait_s=wait_s, say=say)
+    return open_ssh_testbed(file, shaped=shaped, shape_at=shape_at, alone=alone, wait_s=wait_s, say=say)

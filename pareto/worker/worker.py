@@ -18,7 +18,6 @@ from pareto.backends import registry, wire
 from pareto.backends.base import BackendError, Client, Layout, Server, Tensors, batches, fingerprint
 from pareto.codecs import own
 from pareto.codecs import registry as codecs
-from pareto.errors import UserError
 from pareto.jsonlines import Refused, send_so_far
 from pareto.link.probe import Question, Reading
 from pareto.messages import Split
@@ -89,7 +88,7 @@ class Worker:
         model = partitioned.outline(recipe)
         self._model = model, ResidentStage(model, files, self._device.name)
         self._digest = request.digest
-        self._own = _own_codecs(request, recipe.name)
+        self._own = {each.name: own.Received(each, recipe.name) for each in request.codecs}
         self._file_bytes = request.file_bytes
         for data_path in request.data:
             # copied out of the file's mapping, in which they lie at odd addresses
@@ -146,7 +145,7 @@ class Worker:
     def stage(self, request: messages.LoadStage) -> messages.StageLoaded:
         split, position = request.split, request.position
         model, resident = self._loaded()
-        start, end = split.units(position, _last(model))
+        start, end = split.units(position, model.last)
         codec, engine = self._codec(split.codec), _engine(split, position, self._device)
         self._hold(resident, start, end)
         if torch.get_num_threads() != self._threads:  # a model's own code may set it
@@ -156,10 +155,10 @@ class Worker:
         gc.collect()  # between trials: in a request it would be charged to that
         run_s = self._warm_up(resident.stage, self._example(takes, split.batch_size)) if start < end else 0.0
         self._runs = Runs()
-        if position > 0 and split.reaches(position, _last(model)):
+        if position > 0 and split.reaches(position, model.last):
             comes, coding = takes, None
             if codec is not None:
-                sends_on = split.reaches(position + 1, _last(model))
+                sends_on = split.reaches(position + 1, model.last)
                 comes_by = codec.for_cut(split.cuts[position - 1])
                 goes_by = codec.for_cut(split.cuts[position]) if sends_on else None
                 comes, coding = comes_by.encoded(takes), Coding(comes_by, takes, goes_by)
@@ -179,7 +178,7 @@ class Worker:
     def baseline(self, request: messages.MeasureBaseline) -> float | None:
         model, resident = self._loaded()
         split = request.split
-        start, end = split.units(request.position, _last(model))
+        start, end = split.units(request.position, model.last)
         if start == end:
             return None
         example = self._example(_layout(model.points[start].payload, split.batch_size), split.batch_size)
@@ -189,7 +188,7 @@ class Worker:
 
     def units(self, request: profile_messages.TimeUnits) -> profile_messages.UnitRuns:
         model, resident = self._loaded()
-        self._hold(resident, 0, _last(model))
+        self._hold(resident, 0, model.last)
         gc.collect()
         tensors = units.example(_layout(model.points[0].payload, request.batch_size))
         try:
@@ -227,7 +226,7 @@ class Worker:
         data, codec = self._data[split.batch_size], self._codec(split.codec)
         here = codec and codec.for_cut(split.cuts[0])
         eye = self._camera() if data.files else None
-        by = engines.parse(split.engine).lossy(split.cuts, _last(model))
+        by = engines.parse(split.engine).lossy(split.cuts, model.last)
         so_far = send_so_far if request.is_watched else None
         return trial.run(
             onward or NoLink(), self._device, resident.stage, data, request, here, eye, by, so_far
@@ -242,7 +241,9 @@ class Worker:
         clock, cpu = self._since
         self._since = (time.perf_counter(), time.process_time())
         last = self._runs.last(request.requests, request.steady)
-        traffic = self._traffic()
+        traffic: dict[str, Any] = dict.fromkeys(host.TRAFFIC)
+        if self._before is not None:  # on the interface to the host behind, since `stage`
+            traffic = host.counters(self._before.interface).traffic_since(self._before)
         return trial_messages.Usage(
             cpu_percent=100 * (self._since[1] - cpu) / (self._since[0] - clock),
             rss_bytes=host.resident_bytes(),
@@ -297,17 +298,11 @@ class Worker:
     def _onward(self, split: Split, position: int) -> Client | None:
         """The client that sends this host's outputs to the host behind; None where the result is complete here."""
         model, _ = self._loaded()
-        if not split.reaches(position + 1, _last(model)):
+        if not split.reaches(position + 1, model.last):
             return None
         client = self._clients[split.backend]
         client.open(self._fingerprint(split, position + 1), _layout(model.results, split.batch_size))
         return client
-
-    def _traffic(self) -> dict[str, Any]:
-        """Bytes sent and received, and segments sent again, on the interface to the host behind since `stage`."""
-        if self._before is None:
-            return dict.fromkeys(host.TRAFFIC)
-        return host.counters(self._before.interface).traffic_since(self._before)
 
     def _set_congestion(self) -> None:
         if self._congestion is not None:
@@ -361,14 +356,6 @@ class Worker:
         return codec if codec.names else None
 
 
-def _own_codecs(request: messages.LoadModel, model: str) -> dict[str, own.Received]:
-    """By name, the user's own codecs. Raises Refused."""
-    try:
-        return {each.name: own.Received(each, model) for each in request.codecs}
-    except UserError as error:
-        raise Refused(str(error)) from error
-
-
 def _layout(specs: Sequence[TensorSpec], batch_size: int) -> Layout:
     return tuple((spec.dtype, spec.at(batch_size)) for spec in specs)
 
@@ -382,11 +369,6 @@ def _engine(split: Split, position: int, device: Device) -> str:
     if lacks := engines.missing(engine, device.name, device.capability()):
         raise Refused(f"this host has no {engine}: {lacks}")
     return engine
-
-
-def _last(model: partitioned.Outline) -> int:
-    """The last point, at which nothing is left to compute."""
-    return len(model.points) - 1
 
 
 def answers(worker: Worker) -> messages.Answers:

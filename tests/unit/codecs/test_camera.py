@@ -10,7 +10,7 @@ from PIL import Image
 from syrupy.assertion import SnapshotAssertion
 
 from pareto.backends.base import BackendError, Layout, layout
-from pareto.codecs import camera
+from pareto.codecs import camera, pictures
 from pareto.codecs.camera import Camera, Crop
 from pareto.codecs.registry import NONE, parse
 from tests.unit import example_images
@@ -35,7 +35,7 @@ def test_a_file_is_decoded_and_cut_as_any_image_is() -> None:
 
 
 def test_the_files_of_a_batch_cross_as_they_are_and_are_decoded_behind() -> None:
-    frame = camera.framed(FILES)
+    frame = pictures.joined(FILES)
     assert sum(map(len, FILES)) <= len(frame) <= sum(map(len, FILES)) + 8
     eye = Camera(CROP, -(-len(frame) // 2))
     (images,) = eye.decode((frame,), TAKES)
@@ -46,10 +46,10 @@ def test_the_files_of_a_batch_cross_as_they_are_and_are_decoded_behind() -> None
 @pytest.mark.parametrize(
     "frame",
     [
-        camera.framed([FILES[0], b"no picture"]),
-        camera.framed([FILES[0], FILES[1][:-300]]),
-        camera.framed([FILES[0], jpeg(3).replace(b"JFIF", b"")[:20]]),
-        camera.framed(FILES)[:100],
+        pictures.joined([FILES[0], b"no picture"]),
+        pictures.joined([FILES[0], FILES[1][:-300]]),
+        pictures.joined([FILES[0], jpeg(3).replace(b"JFIF", b"")[:20]]),
+        pictures.joined(FILES)[:100],
         torch.full((300,), 255, dtype=torch.uint8),
         torch.zeros(1 << 14, dtype=torch.uint8),
     ],

@@ -25,7 +25,7 @@ from syrupy.assertion import SnapshotAssertion
 from pareto import coding
 from pareto.backends.base import BackendError
 from pareto.codec_work import without_codecs
-from pareto.codecs import camera, own
+from pareto.codecs import camera, own, pictures
 from pareto.codecs.registry import parse
 from pareto.errors import UserError
 from pareto.jsonlines import Refused, plain
@@ -711,7 +711,7 @@ def test_requests_begin_with_files_which_either_host_decodes(loading: dict[str, 
     files = [jpeg(1), jpeg(2, quality=30)]
     inputs = torch.stack([camera.pixels(file, crop)[None] for file in files])
     references = torch.stack([proof.reference(model, batch)[0] for batch in inputs])
-    framed = {f"file{number}": camera.framed([file]) for number, file in enumerate(files)}
+    framed = {f"file{number}": pictures.joined([file]) for number, file in enumerate(files)}
     save_file({"input0": inputs, "reference0": references, **framed}, tmp_path / "data")
     sizes = {len(file) for file in files}
     pair = Chain(
