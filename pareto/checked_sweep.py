@@ -140,11 +140,9 @@ def _of_fleet(sweep: Sweep) -> bool:
         return False
     each = [sweep.on(testbed) for testbed in testbeds]
     if sweep.cluster is not None:
-        from pareto.fleet import certificates, cluster
+        from pareto.fleet import cluster
 
-        cluster.check_address("--cluster", sweep.cluster, sweep.certificates)
-        if sweep.certificates is not None:
-            certificates.pems(sweep.certificates)  # so that what is missing is said at once
+        cluster.checked("--cluster", sweep.cluster, sweep.certificates)  # what is missing is said at once
         if sweep.testbed not in (THIS_MACHINE, SIMULATED):
             raise UserError(
                 f"--testbed {sweep.testbed}: a cluster has its own testbeds: leave it out, or say {SIMULATED}"

@@ -40,9 +40,9 @@ def scheduler(
     """Run the scheduler that testbeds join and sweeps are measured at, until Ctrl-C."""
     from pareto.fleet import cluster
 
-    cluster.check_address("--listen", listen, certificates)
+    pems = cluster.checked("--listen", listen, certificates)
     cluster.require()
-    cluster.serve(listen, _pems(certificates), say)
+    cluster.serve(listen, pems, say)
 
 
 @app.command(cls=cli_help.Command)
@@ -58,7 +58,7 @@ def join(
     from pareto.hosts.host import SERVED
     from pareto.hosts.testbed import require_testbed
 
-    cluster.check_address("--scheduler", scheduler, certificates)
+    pems = cluster.checked("--scheduler", scheduler, certificates)
     try:
         (testbed,) = several(spelled_out(testbed))
     except ValueError:
@@ -68,11 +68,4 @@ def join(
     wanted = make_sweep({"model": "any", "testbed": testbed})
     if not wanted.simulated:
         require_testbed(testbed)
-    texts = _pems(certificates)
-    member.join(scheduler, texts, testbed, member_name(testbed, this_host()), say, stays=True)
-
-
-def _pems(folder: Path | None) -> dict[str, str]:
-    from pareto.fleet.certificates import pems
-
-    return {} if folder is None else pems(folder)
+    member.join(scheduler, pems, testbed, member_name(testbed, this_host()), say, stays=True)

@@ -121,23 +121,7 @@ def expected(
     `labels` (n, batch) where they are known. task, places: of the model's entry. show: gets words for what takes long.
     Raises EngineError.
     """
-    with ExitStack() as held:
-        stages = _Stages(model, batches(data, "input"), held, show)
-        stages.expect(lossy(model, splits, codecs, engines))
-        return _expected(stages, model, data, splits, codecs, task, places, engines)
-
-
-def _expected(
-    stages: _Stages,
-    model: PartitionedModel,
-    data: Mapping[str, Tensor],
-    splits: Sequence[Split],
-    codecs: Sequence[Codec],
-    task: str,
-    places: Callable[[Sequence[Tensor]], Tensor] | None,
-    engines: Sequence[Engine],
-) -> Expected:
-    last, through = model.last, lossy(model, splits, codecs, engines)
+    last, through, inputs = model.last, lossy(model, splits, codecs, engines), batches(data, "input")
     eager = [coded for coded in through if coded[2] == EXACT]
     built = sorted((coded for coded in through if coded[2] != EXACT), key=lambda coded: coded[0])
     is_coded = bool(eager) or any(codec.names for codec in codecs)
@@ -148,37 +132,39 @@ def _expected(
         for name in (NONE, *(codec.coded_name(split, by.text) for split, codec, by in through))
     }
     sizes = _Sizes(model, splits, codecs, cuts)
-    inputs = batches(data, "input")
     whole = [Answers.of(tensors, task, places) for tensors in batches(data, "reference")]
     labels: Sequence[Tensor | None] = list(data["labels"]) if "labels" in data else [None] * len(inputs)
+    with ExitStack() as held:
+        stages = _Stages(model, inputs, held, show)
+        stages.expect(through)
 
-    def keep(coded: Coded, index: int, tensors: Tensors) -> None:
-        """Take down what a batch comes to. tensors: behind the first stage."""
-        split, codec, by = coded
-        results = _rest(stages, tensors, coded, last)
-        name = codec.coded_name(split, by.text)
-        compared[name].add(Answers.of(results, task, places), whole[index], labels[index])
-        for number, tensor in enumerate(results):
-            key = f"{name}.reference{number}"
-            if key not in references:
-                references[key] = torch.empty(len(inputs), *tensor.shape, dtype=tensor.dtype)
-            references[key][index] = tensor
+        def keep(coded: Coded, index: int, tensors: Tensors) -> None:
+            """Take down what a batch comes to. tensors: behind the first stage."""
+            split, codec, by = coded
+            results = _rest(stages, tensors, coded, last)
+            name = codec.coded_name(split, by.text)
+            compared[name].add(Answers.of(results, task, places), whole[index], labels[index])
+            for number, tensor in enumerate(results):
+                key = f"{name}.reference{number}"
+                if key not in references:
+                    references[key] = torch.empty(len(inputs), *tensor.shape, dtype=tensor.dtype)
+                references[key][index] = tensor
 
-    for index, batch in enumerate(inputs):
-        compared[NONE].add(whole[index], whole[index], labels[index])
-        if not eager and index >= SIZED:
-            continue
-        payloads = dict(_payloads(stages, batch, cuts))
-        if index < SIZED:
-            sizes.add(payloads, len(batch[0]))
-        for coded in eager:
-            keep(coded, index, payloads[coded[0][0]])
-    # Split by split: built stages have weights of their own, which are not to be in memory for all splits at once.
-    for coded in built:
-        split, _, by = coded
         for index, batch in enumerate(inputs):
-            keep(coded, index, stages.run(0, split[0], batch, by.at(0, len(split) + 1)))
-        stages.let_go(coded)
+            compared[NONE].add(whole[index], whole[index], labels[index])
+            if not eager and index >= SIZED:
+                continue
+            payloads = dict(_payloads(stages, batch, cuts))
+            if index < SIZED:
+                sizes.add(payloads, len(batch[0]))
+            for coded in eager:
+                keep(coded, index, payloads[coded[0][0]])
+        # Split by split: built stages have weights of their own, which are not to be in memory for all splits at once.
+        for coded in built:
+            split, _, by = coded
+            for index, batch in enumerate(inputs):
+                keep(coded, index, stages.run(0, split[0], batch, by.at(0, len(split) + 1)))
+            stages.let_go(coded)
     qualities = {name: comparison.quality() for name, comparison in compared.items()}
     return Expected(references, qualities, sizes.shares(), sizes.seconds(), stages.ranges)
 
@@ -243,11 +229,7 @@ class _Stages:
     """The stages of a model, each cut once, and built once by each engine. inputs: of the model, in batches."""
 
     def __init__(
-        self,
-        model: PartitionedModel,
-        inputs: Sequence[Tensors],
-        held: ExitStack,
-        show: Callable[[str], None],
+        self, model: PartitionedModel, inputs: Sequence[Tensors], held: ExitStack, show: Callable[[str], None]
     ) -> None:
         self._model = model
         self._inputs = inputs[: math.ceil(CALIBRATED / len(inputs[0][0]))]

@@ -59,7 +59,7 @@ class Doing:
         if not self._out.is_terminal:
             if time.monotonic() - self._said_s >= LOGGED_S:
                 self._said_s = time.monotonic()
-                self._out.print(words, markup=False)
+                self._out.print(words)
         elif self._status is None:
             self._status = self._out.status(words)
             self._status.start()
@@ -77,16 +77,20 @@ def files(out: Console, written: Sequence[Path]) -> None:
         elif path.suffix == ".csv":
             tables.setdefault(path.parent, []).append(path.name)
         else:
-            out.print(str(path), soft_wrap=True, markup=False)
+            out.print(str(path), soft_wrap=True)
     for folder, names in tables.items():
-        out.print(f"{folder}/: {', '.join(names)}", soft_wrap=True, markup=False)
+        out.print(f"{folder}/: {', '.join(names)}", soft_wrap=True)
     for folder, each in suffixes.items():
         formats = [kind[1:].upper() for kind in dict.fromkeys(each) if kind not in _NO_PICTURES]
         out.print(
             f"{folder}/: {each.count('.txt')} figures as {' and '.join(formats)}, with data and captions; LaTeX tables",
             soft_wrap=True,
-            markup=False,
         )
+
+
+def decimals(value: float) -> int:
+    """How many decimals make three digits of a number."""
+    return 0 if value >= 99.95 else 1 if value >= 9.995 else 2
 
 
 def duration(seconds: float) -> str:

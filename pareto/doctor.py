@@ -76,7 +76,7 @@ def _print(out: Console, findings: Iterable[Finding]) -> None:
 
 
 def _line(out: Console, text: str) -> None:
-    out.print(text, markup=False, soft_wrap=True)
+    out.print(text, soft_wrap=True)
 
 
 def _faults(findings: Iterable[Finding]) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from analysis.runs.manifest import FILE as MANIFEST
 from pareto import COMMAND, __version__, dataset_names, profile_files
@@ -20,13 +20,16 @@ from pareto.checked_sweep import check_sweep, parse_requested
 from pareto.codecs.registry import is_own
 from pareto.errors import UserError
 from pareto.fleet.testbeds import several
+from pareto.hosts.connection import FAULTS
 from pareto.hosts.inventory import SIMULATED, THIS_MACHINE
-from pareto.hosts.testbed import Link
-from pareto.link.profile import Profile
+from pareto.hosts.testbed import Link, Testbed
 from pareto.networks import ALONG, Networks
 from pareto.options import OPTIONS
 from pareto.store import Store, read_manifest
 from pareto.sweep import Sweep, coding, parse_sweep
+
+if TYPE_CHECKING:
+    from pareto.runner import AnyWorkers, Tally
 
 Records = Mapping[str, dict[str, Any]]
 """By model, what is recorded of it."""
@@ -81,7 +84,7 @@ def driver() -> dict[str, Any]:
 
 
 def link_facts(
-    networks: Mapping[str, Sequence[Profile]], links: Sequence[Link], shaped: Mapping[str, Mapping[str, Any]]
+    networks: Networks, links: Sequence[Link], shaped: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, Any]:
     """For the manifest: by network and link, the profile as asked, and what the shaper read back."""
     return {
@@ -91,6 +94,30 @@ def link_facts(
         }
         for name, network in networks.items()
     }
+
+
+def session_end(tally: Tally, networks: Networks, workers: AnyWorkers, bed: Testbed) -> dict[str, Any]:
+    """What a session's record says when it is over, however it ended."""
+    return {
+        "ended_at": utc_now(),
+        "links": link_facts(networks, bed.links, workers.shaped),
+        "shaping": {link.name: _if_there(link.shaper.facts) for link in bed.links},
+        "sampling": _if_there(workers.sampling),
+        "sending": workers.sending(),
+        "trials": tally.trials,
+        "rebuilt": tally.rebuilt,
+        "measuring_s": round(tally.measuring, 3),
+        "probing_s": round(tally.probing, 3),
+        "watching_s": round(tally.watching, 3),
+        "driver_cpu_s": round(tally.driver_cpu, 3),
+    }
+
+
+def _if_there(facts: Callable[[], dict[str, Any] | None]) -> dict[str, Any] | None:
+    try:
+        return facts()
+    except FAULTS:  # the run has ended because of it: what is known is kept
+        return None
 
 
 def utc_now() -> str:
@@ -241,13 +268,11 @@ def _models_outside(models: tuple[str, ...]) -> bool:
     return any(map(is_reference, models))
 
 
-def _networks_outside(netems: tuple[str, ...]) -> bool:
-    return any(profile_files.is_file(part) for netem in netems for part in (netem, *netem.split(ALONG)))
-
-
 _OUTSIDE: Mapping[str, Callable[[Any], bool]] = {
     "model": _models_outside,
-    "netem": _networks_outside,
+    "netem": lambda netems: any(
+        profile_files.is_file(part) for netem in netems for part in (netem, *netem.split(ALONG))
+    ),
     "codec": lambda texts: any(map(is_own, texts)),
     "weights": lambda source: source not in ("seeded", "pretrained"),
     "dataset": dataset_names.runs_code,

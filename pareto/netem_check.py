@@ -100,21 +100,21 @@ def check(
                         title, name = f"{link.name}: {title}", f"{name}-{link.name}"
                     if not bed.is_local and not profile.shaped:
                         words = in_words(probers.bare(link))
-                        out.print(f"{title}: {words}; nothing is asked of it", soft_wrap=True, markup=False)
+                        out.print(f"{title}: {words}; nothing is asked of it", soft_wrap=True)
                         continue
                     dropped = link.shaper.state().dropped
                     series = _observe(probers, link, profile, duration_s, tolerance)
                     judgements = judge(profile, series, tolerance)
                     good.append(not any(each.fault for each in judgements))
-                    out.print(title, soft_wrap=True, markup=False)
+                    out.print(title, soft_wrap=True)
                     out.print(_table(judgements))
                     lines = [f"off: {each.fault}" for each in judgements if each.fault]
                     lines += [f"{ignored} has no effect in netem" for ignored in _without_effect(state)]
                     lines += [*_pictures(series), _costs(link.shaper, dropped)]
                     for line in lines:
-                        out.print(line, soft_wrap=True, markup=False)
+                        out.print(line, soft_wrap=True)
                     drawn = _figure(profile, title, series, figures / f"netem-check-{name}.png")
-                    out.print(drawn, soft_wrap=True, markup=False)
+                    out.print(drawn, soft_wrap=True)
     except FAULTS as fault:
         raise TestbedError(f"the link could not be probed: {fault}") from fault
     return all(good)

@@ -16,6 +16,7 @@ from rich.table import Table
 from analysis import as_json, files
 from analysis.escaping import say
 from pareto import prepare
+from pareto.console import decimals
 from pareto.errors import UserError
 from pareto.splits import fold_note
 from pareto.sweep import Sweep
@@ -80,16 +81,16 @@ def _one(out: Console, recipe: Recipe, folder: Path, *, prove: bool, json: bool)
         words = [proof.word(each) for each in proofs]
         say(as_json.text(as_object(outline, running, words)))
         return proof.NO not in words
-    out.print(about, markup=False)
+    out.print(about)
     out.print(points_table(outline, running, [proof.word(each) for each in proofs]))
     for note in _notes(outline):
-        out.print(note, markup=False)
+        out.print(note)
     for path in draw(outline, running, folder, about):
-        out.print(str(path), soft_wrap=True, markup=False)
+        out.print(str(path), soft_wrap=True)
     failed = [each for each in proofs if proof.word(each) == proof.NO]
     if failed:
         why = proof.fault(outline.points[failed[0].point], failed[0])
-        out.print(f"{len(failed)} of {len(proofs)} points are not proved: {why}", markup=False)
+        out.print(f"{len(failed)} of {len(proofs)} points are not proved: {why}")
     return not failed
 
 
@@ -248,8 +249,8 @@ def _several(out: Console, recipes: Sequence[Recipe], *, prove: bool, document: 
     out.print(table)
     for row in rows:
         if row.fault:
-            out.print(row.fault, markup=False)
-    out.print(NOTE, markup=False)
+            out.print(row.fault)
+    out.print(NOTE)
     return not any(row.cells and row.cells[-1].startswith(f"{proof.NO}:") for row in rows)
 
 
@@ -317,7 +318,7 @@ def _shape(shape: Sequence[int]) -> str:
 
 def _kib(nbytes: int) -> str:
     """KiB with three digits or more."""
-    return f"{nbytes / 1024:.{_decimals(nbytes / 1024)}f}"
+    return f"{nbytes / 1024:.{decimals(nbytes / 1024)}f}"
 
 
 def _percent(part: float, whole: float) -> str:
@@ -329,10 +330,5 @@ def _percent(part: float, whole: float) -> str:
 def _scaled(total: float) -> tuple[str, Callable[[float], str]]:
     """A prefix in which `total` reads well, and a function that writes figures up to `total` under it."""
     factor, prefix = next((scale for scale in _PREFIXES if total >= scale[0]), (1.0, ""))
-    decimals = _decimals(total / factor)
-    return prefix, lambda value: f"{value / factor:.{decimals}f}"
-
-
-def _decimals(value: float) -> int:
-    """How many decimals make three digits of it."""
-    return 0 if value >= 99.95 else 1 if value >= 9.995 else 2
+    digits = decimals(total / factor)
+    return prefix, lambda value: f"{value / factor:.{digits}f}"

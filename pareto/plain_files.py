@@ -15,7 +15,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from analysis import files
-from analysis.files import DRAFT as DRAFT
 from pareto.errors import UserError
 from pareto.jsonlines import write_all
 
@@ -49,11 +48,6 @@ def replace(folder: Path, name: str, content: bytes, *, durable: bool = True) ->
     """
     with written(folder / name):
         files.write(folder / name, content, durable=durable, under=folder)
-
-
-def draft(path: Path) -> Path:
-    """The path of a file before it takes its place."""
-    return path.with_name(path.name + DRAFT)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from pareto.codecs.registry import NONE
 from pareto.errors import UserError
 from pareto.link import probe
 from pareto.link.profile import Profile
-from pareto.networks import ALONG
+from pareto.networks import ALONG, Networks
 from pareto.pacing import alone_s, in_bursts, in_flight
 from pareto.sweep import AUTO, Sweep
 from pareto.waits import Waits, slowed, starts_anew
@@ -103,6 +103,10 @@ class ModelFacts:
         return self.points[cut][1] * (shares[cut] if shares else 1.0)
 
 
+Models = Mapping[str, ModelFacts]
+"""By name."""
+
+
 @dataclass(frozen=True)
 class Trial:
     """A cell to measure in a round. Foreseen: latency_s of a request, estimate_s of the trial with its probes, and of
@@ -152,7 +156,7 @@ class Plan:
         return sum(trial.estimate_s for trial in self.trials)
 
 
-def cells(sweep: Sweep, models: Mapping[str, ModelFacts], netems: Iterable[str]) -> list[Cell]:
+def cells(sweep: Sweep, models: Models, netems: Iterable[str]) -> list[Cell]:
     """Every cell of the sweep, in order. netems: the networks' names.
 
     Codecs that come to the same at a split are one cell, which stands for all of them: any where nothing crosses, and
@@ -184,7 +188,7 @@ def cells(sweep: Sweep, models: Mapping[str, ModelFacts], netems: Iterable[str])
     ]
 
 
-def check_fits(sweep: Sweep, models: Mapping[str, ModelFacts]) -> None:
+def check_fits(sweep: Sweep, models: Models) -> None:
     """Raises UserError for a user's own codec that is for none of the points that are measured."""
     crossing = [(model, cuts) for model in models.values() for cuts in model.splits if model.crossing(cuts)]
     for codec in sweep.coding:
@@ -262,10 +266,7 @@ def reach(
 
 
 def make(
-    sweep: Sweep,
-    models: Mapping[str, ModelFacts],
-    networks: Mapping[str, Sequence[Profile]],
-    done: frozenset[tuple[Cell, int]] = frozenset(),
+    sweep: Sweep, models: Models, networks: Networks, done: frozenset[tuple[Cell, int]] = frozenset()
 ) -> Plan:
     """`sweep.trials` rounds of every cell, and the added rounds that were begun, without the trials that are `done`.
 
@@ -281,10 +282,7 @@ def make(
 
 
 def last_rounds(
-    sweep: Sweep,
-    models: Mapping[str, ModelFacts],
-    netems: Iterable[str],
-    done: frozenset[tuple[Cell, int]] = frozenset(),
+    sweep: Sweep, models: Models, netems: Iterable[str], done: frozenset[tuple[Cell, int]] = frozenset()
 ) -> dict[Condition, int]:
     """The number of each condition's last round: `sweep.trials`, or the last added round that was begun."""
     of_cells = {cell: cell.conditions for cell in cells(sweep, models, netems)}
@@ -301,8 +299,8 @@ def last_rounds(
 
 def some(
     sweep: Sweep,
-    models: Mapping[str, ModelFacts],
-    networks: Mapping[str, Sequence[Profile]],
+    models: Models,
+    networks: Networks,
     number: int,
     wanted: Container[Cell],
     done: Iterable[Cell] | None = None,
@@ -313,8 +311,8 @@ def some(
 
 def further(
     sweep: Sweep,
-    models: Mapping[str, ModelFacts],
-    networks: Mapping[str, Sequence[Profile]],
+    models: Models,
+    networks: Networks,
     numbers: Mapping[Condition, int],
     done: Container[tuple[Cell, int]] = frozenset(),
 ) -> Plan:
@@ -332,8 +330,8 @@ def further(
 
 def _rounds(
     sweep: Sweep,
-    models: Mapping[str, ModelFacts],
-    networks: Mapping[str, Sequence[Profile]],
+    models: Models,
+    networks: Networks,
     numbers: Iterable[int],
     is_due: Callable[[Cell, int], bool],
     *,
@@ -352,9 +350,7 @@ def _rounds(
     return Plan(tuple(trial.after(waits.before_s(trial.cell, trial.round)) for trial in trials), sweep.trials)
 
 
-def _order(
-    sweep: Sweep, models: Mapping[str, ModelFacts], netems: Iterable[str], number: int
-) -> Iterator[Cell]:
+def _order(sweep: Sweep, models: Models, netems: Iterable[str], number: int) -> Iterator[Cell]:
     """Every cell in the order of a round.
 
     The cells of one (model, network) stay together, because loading a model or reshaping the link between any two
@@ -389,13 +385,7 @@ def _by_agent(group: Sequence[Cell], shuffled: random.Random) -> Iterator[Cell]:
         yield from part
 
 
-def _trial(
-    cell: Cell,
-    number: int,
-    sweep: Sweep,
-    models: Mapping[str, ModelFacts],
-    networks: Mapping[str, Sequence[Profile]],
-) -> Trial:
+def _trial(cell: Cell, number: int, sweep: Sweep, models: Models, networks: Networks) -> Trial:
     model, network = models[cell.model], networks[cell.netem]
     crossed = crossings(cell, model, network, [""] * len(network))
     hosts_s = _hosts_s(cell, model)

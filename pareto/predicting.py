@@ -55,20 +55,20 @@ def run(console: Console, sweep: Sweep, out: Path, *, json: bool = False) -> Non
                 found.append(as_json.of_forecast(rows, [*answers(rows), *lines]))
             else:
                 for answer in answers(rows):
-                    console.print(answer, style="bold", markup=False)
+                    console.print(answer, style="bold")
                 console.print(predicted_table(rows))
                 for line in lines:
-                    console.print(line, markup=False)
+                    console.print(line)
                 console.print()
             drawings.append(forecast_drawing(rows, sweep.testbed, splits))
 
     def missing(line: str) -> None:
-        console.print(f"attention: {line}; report it", markup=False, soft_wrap=True)
+        console.print(f"attention: {line}; report it", soft_wrap=True)
 
     try:
         for path in save_all(drawings, out / PREDICTIONS, say=missing):
             if path.suffix == ".pdf" and not json:
-                console.print(str(path), soft_wrap=True, markup=False)
+                console.print(str(path), soft_wrap=True)
     except OSError as error:
         raise StoreError(f"cannot write to {out}: {error.strerror} (choose another --out)") from None
     if json:

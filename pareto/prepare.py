@@ -10,15 +10,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Any
 
 import torch
-from pydantic import StringConstraints
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
-import partitions
 from pareto import coding, feed, messages
 from pareto.backends.base import BackendError, Tensors, batches
 from pareto.cell import Cell
@@ -26,9 +24,8 @@ from pareto.codecs import own
 from pareto.codecs.registry import FILE, Codec, Own, parse
 from pareto.errors import UserError, one_line
 from pareto.plan import ModelFacts
-from pareto.splits import Split, fold_note
+from pareto.splits import Split, chosen_points, fold_note
 from pareto.sweep import AUTO, JPEG, Sweep
-from pareto.yaml_file import Keys, YamlFile
 from partitions import allocator, proof, registry, scratch, shards, weights
 from partitions import model as partitioned
 from partitions.engines import registry as engines
@@ -36,17 +33,13 @@ from partitions.engines.base import EngineError, Ranges
 from partitions.inputs import BYTES, Images
 from partitions.model import PartitionedModel
 from partitions.quality import Quality
-from partitions.recipe import CLASSES, Cuts, Handmade, Recipe
+from partitions.recipe import CLASSES, Cuts, Recipe
 from partitions.shards import Shard
 
 PICTURE_CHANNELS = (1, 3)
 MAX_DATA_BYTES = 1 << 30
 """The most that inputs and answers of one batch size may take: the edge holds all of them, so that none is loaded
 during a measured request."""
-FOLDER = Path(partitions.__file__).parent
-
-_SHAPE = "either 'points: [features.3, features.6]' or 'chain: [stem, body, head]'"
-_Name = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 
 
 @dataclass(frozen=True)
@@ -150,32 +143,6 @@ def recipe(name: str, sweep: Sweep) -> Recipe:
     file, attribute = registry.source(name)
     cuts = Cuts(sweep.granularity, sweep.live_tensors, sweep.fold)
     return Recipe(name, cuts, file, attribute, chosen_points(name, file), _input(name, sweep))
-
-
-class _Points(Keys):
-    WHAT: ClassVar[str] = "a points file"
-    points: tuple[_Name, ...] = ()
-    chain: tuple[_Name, ...] = ()
-
-
-def chosen_points(name: str, file: str) -> Handmade | None:
-    """The points that somebody chose in <name>.yaml, which lies in `partitions/`, or beside `file`, a user's own model.
-
-    None where there is no such file. Raises UserError: one line with the file and the line in it.
-    """
-    path = (Path(file).parent if file else FOLDER) / f"{name}.yaml"
-    if not path.exists():
-        return None
-    points_file = YamlFile(path, "points file")
-    keys = points_file.read(_Points, _SHAPE)
-    with points_file.blaming():
-        if bool(keys.points) == bool(keys.chain):
-            raise UserError(f"it has {'points and chain' if keys.points else 'neither'}; write {_SHAPE}")
-    for place, point in enumerate(keys.points):
-        with points_file.blaming("points", place):
-            if point in keys.points[:place]:
-                raise UserError(f"point {point!r} stands here twice")
-    return Handmade(points=keys.points, chain=keys.chain)
 
 
 def _input(name: str, sweep: Sweep) -> str:

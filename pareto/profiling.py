@@ -16,6 +16,7 @@ from analysis import files
 from analysis.backend_cost import BackendCost
 from analysis.model_profile import CodecTimes, ModelProfile, UnitTimes
 from pareto import model_profiles
+from pareto.console import decimals
 from pareto.errors import UserError
 from pareto.plain_files import written
 from pareto.sweep import Sweep
@@ -162,13 +163,7 @@ def _figures(seconds: float, half_s: float, flops: float, nbytes: float) -> list
 
 def _few(value: float) -> str:
     """A number with three digits; whole from 100 on."""
-    return (
-        f"{value:.0f}"
-        if value >= 99.95 or value == 0
-        else f"{value:.1f}"
-        if value >= 9.995
-        else f"{value:.2f}"
-    )
+    return f"{value:.{decimals(value)}f}" if value else "0"
 
 
 def draw(profile: ModelProfile, folder: Path) -> list[Path]:

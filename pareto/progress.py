@@ -117,8 +117,7 @@ class Progress(Watcher):
     def rebuilds(self, reason: str, times: int) -> None:
         self._out.print(
             f"attention: {reason}: the testbed is built or reached again, and the trial done again ({times} of at "
-            f"most {MAX_REBUILDS} times in a row)",
-            markup=False,
+            f"most {MAX_REBUILDS} times in a row)"
         )
 
     def _print_progress(self, trial: Trial) -> None:

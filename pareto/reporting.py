@@ -6,6 +6,7 @@ import hashlib
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,7 +46,7 @@ def run_folders(console: Console, given: Sequence[Path], results: Path) -> list[
     if not runs:
         raise StoreError("none of these is a run's folder: give some, such as results/<run>")
     if others:
-        console.print(f"passed over, as no run: {', '.join(others)}", markup=False)
+        console.print(f"passed over, as no run: {', '.join(others)}")
     return list({folder.resolve(): folder for folder in runs}.values())
 
 
@@ -89,26 +90,30 @@ def show(
     except KeyboardInterrupt:
         if found:
             again = later or "the same command"
-            console.print(
-                f"all tables are in {target}; draw its figures by: {again}", soft_wrap=True, markup=False
-            )
+            console.print(f"all tables are in {target}; draw its figures by: {again}", soft_wrap=True)
         raise
     for line in made.undrawn:
-        console.print(f"attention: {line}; report it", markup=False, soft_wrap=True)
+        console.print(f"attention: {line}; report it", soft_wrap=True)
     if not json:
         files(console, made.files)
-        console.print(str(target), soft_wrap=True, markup=False)
+        console.print(str(target), soft_wrap=True)
     for each in exports:
         from analysis.exporting import export
 
         try:
-            console.print(export(made, each), soft_wrap=True, markup=False)
+            console.print(export(made, each), soft_wrap=True)
         except OSError as error:
             raise StoreError(
                 f"cannot write {each.path}: {error.strerror} (choose another --export)"
             ) from None
     if json:
         say(as_json.text(as_json.of_report(made, target)))
+
+
+def imported() -> None:
+    """Import what a report needs, which takes half a second and more. Errors come again when it is used."""
+    with suppress(Exception):
+        import analysis.reporting  # noqa: F401
 
 
 def methods(console: Console, folders: Sequence[Path]) -> None:
@@ -119,7 +124,7 @@ def methods(console: Console, folders: Sequence[Path]) -> None:
 
     runs = joined(folders)
     parts = (words.methods(runs), "\n".join(words.commands(runs)), words.bibtex(__version__))
-    console.print("\n\n".join(filter(None, parts)), soft_wrap=True, markup=False, highlight=False)
+    console.print("\n\n".join(filter(None, parts)), soft_wrap=True, highlight=False)
 
 
 def _only_seen(console: Console, doing: Doing) -> Callable[[str], None]:
@@ -138,19 +143,19 @@ def _show(console: Console, findings: Findings) -> None:
         "no answer: too little was measured to say where to cut",
     ]
     for line in answers[:MOST_LINES]:
-        console.print(line, markup=False, style="bold")
+        console.print(line, style="bold")
     if len(answers) > MOST_LINES:
-        console.print(f"and {len(answers) - MOST_LINES} more answers: {TEXT} has them", markup=False)
+        console.print(f"and {len(answers) - MOST_LINES} more answers: {TEXT} has them")
     shown = worth_showing(findings.front)
     if shown["rounds"].any():
         console.print()
         console.print(overview(shown, findings.objectives, findings.where, simulated=findings.simulated))
     for line in findings.remarks:
-        console.print(line, markup=False)
+        console.print(line)
     for line in findings.warnings[:MOST_LINES]:
-        console.print(f"attention: {in_short(line)}", markup=False)
+        console.print(f"attention: {in_short(line)}")
     if findings.warnings:
-        console.print(f"{TEXT} says where, and what to do", markup=False)
+        console.print(f"{TEXT} says where, and what to do")
 
 
 def in_short(warning: str) -> str:
@@ -270,7 +275,7 @@ def advise(
         return
     console.print(advice_table(advised))
     for note in notes:
-        console.print(note, markup=False)
+        console.print(note)
 
 
 def advise_by_profile(
@@ -312,10 +317,10 @@ def advise_by_profile(
     if json:
         say(as_json.text(as_json.of_forecast(rows, [advice(rows, best), *said])))
         return
-    console.print(advice(rows, best), style="bold", markup=False)
+    console.print(advice(rows, best), style="bold")
     console.print(predicted_table(rows))
     for line in said:
-        console.print(line, markup=False)
+        console.print(line)
 
 
 def _worth(folders: Sequence[Path], known: ModelProfile) -> Iterator[str]:

@@ -7,8 +7,8 @@ import os
 import shlex
 import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack, closing, suppress
+from collections.abc import Mapping
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -25,13 +25,13 @@ from pareto.hosts.connection import FAULTS
 from pareto.hosts.host import TestbedError
 from pareto.hosts.inventory import SIMULATED, THIS_MACHINE
 from pareto.hosts.testbed import Testbed, require_testbed
-from pareto.manifest import check_same, driver, link_facts, new_manifest, resume_command, utc_now
+from pareto.manifest import check_same, driver, new_manifest, resume_command, session_end, utc_now
 from pareto.model_names import may_be_model
 from pareto.networks import links_of, networks_of
 from pareto.plan import ModelFacts, Plan
 from pareto.progress import Progress
 from pareto.runner import Aborted, AnyWorkers, Runner, Sink, Tally, Watcher
-from pareto.stopping import Stopping
+from pareto.stopping import Stopping, known
 from pareto.store import Store, StoreError
 from pareto.sweep import Sweep
 from pareto.workers import Workers
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from analysis.model_profile import ModelProfile
-    from analysis.statistics.stability import Certainty
     from pareto import simulated
     from pareto.prepare import Prepared
     from pareto.searching import Searching
@@ -249,10 +248,10 @@ class Job:
             self.sweep,
             last,
             lambda numbers: plan.further(self.sweep, self.facts, self.networks, numbers, store.done()),
-            partial(_known, store.folder),
+            partial(known, store.folder),
             self.tally,
             self._began,
-            partial(self.console.print, markup=False),
+            self.console.print,
             self._now,
             search,
             lambda: -(-self.tally.at_once // (len(self.facts) * len(self.networks))),
@@ -271,7 +270,7 @@ class Job:
         except (Aborted, StoreError, TestbedError) as error:
             if not isinstance(error, StoreError) and not tally.trials:  # no testbed could be had
                 raise TestbedError(str(error)) from None
-            self.console.print(f"error: {error}", markup=False, soft_wrap=True)
+            self.console.print(f"error: {error}", soft_wrap=True)
             code, writable = 1, not isinstance(error, StoreError)
         except Exception:
             if store.has_rows:
@@ -285,7 +284,7 @@ class Job:
         screen.summary(self.console, tally, self._now() - self._began, took_s)
         if stopping.search is not None and not stopping.search.lacks_profiles:
             for line in stopping.search.summary():
-                self.console.print(line, markup=False)
+                self.console.print(line)
         if not writable:
             return code
         from analysis.findings import Options
@@ -296,7 +295,7 @@ class Job:
 
     def _print_resume_command(self, store: Store) -> None:
         command = resume_command(store.folder, self.sweep)
-        self.console.print(f"go on with: {command}", markup=False, soft_wrap=True)
+        self.console.print(f"go on with: {command}", soft_wrap=True)
 
     def _measure(self, store: Store, planned: Plan, stopping: Stopping) -> None:
         if self.sweep.fleet:
@@ -319,10 +318,7 @@ class Job:
                 "testbed": bed.facts,
             }
             workers = self.workers(bed, len(store.manifest()["sessions"]))
-            with (
-                closing(workers),
-                Progress(self.console, expected, shares_machine=bed.is_local) as progress,
-            ):
+            with closing(workers), Progress(self.console, expected, shares_machine=bed.is_local) as progress:
                 import pyarrow.parquet  # noqa: F401  (while the workers start, not in the first trial)
 
                 session |= starting.started(
@@ -346,17 +342,19 @@ class Job:
                     for part in itertools.chain(filter(None, [first]), parts):
                         progress.expect(part)
                         runner.run(part)
-                    importing = threading.Thread(target=_import_report)  # nothing is measured any more
+                    importing = threading.Thread(target=reporting.imported)  # nothing is measured any more
                     ending.callback(importing.join)
                     importing.start()
                 except (Aborted, TestbedError):
                     stopping.failed()
                     raise
                 finally:
-                    session |= self.ended(workers, bed) | {"stopping": stopping.record()}
+                    session |= session_end(self.tally, self.networks, workers, bed) | {
+                        "stopping": stopping.record()
+                    }
                     store.write_manifest(manifest)
             for line in screen.lateness(session["shaping"]):
-                self.console.print(f"attention: {line}", markup=False)
+                self.console.print(f"attention: {line}")
 
     def testbed(self) -> Testbed:
         """Open it; where it is launched already, that one. Raises TestbedError."""
@@ -365,9 +363,7 @@ class Job:
         if self._opened is not None:
             return self._opened[0]
         profiles = [profile for network in self.networks.values() for profile in network]
-        return starting.testbed_of(
-            self.sweep, profiles, lambda line: self.console.print(line, markup=False, highlight=False)
-        )
+        return starting.testbed_of(self.sweep, profiles, self.console.print)
 
     def workers(self, bed: Testbed, session: int) -> AnyWorkers:
         """Those of a testbed. session: how many the run had before."""
@@ -401,42 +397,3 @@ class Job:
             starts,
             testbed,
         )
-
-    def ended(self, workers: AnyWorkers, bed: Testbed) -> dict[str, Any]:
-        """What the session's record says when it is over, however it ended."""
-        tally = self.tally
-        return {
-            "ended_at": utc_now(),
-            "links": link_facts(self.networks, bed.links, workers.shaped),
-            "shaping": {link.name: _if_there(link.shaper.facts) for link in bed.links},
-            "sampling": _if_there(workers.sampling),
-            "sending": workers.sending(),
-            "trials": tally.trials,
-            "rebuilt": tally.rebuilt,
-            "measuring_s": round(tally.measuring, 3),
-            "probing_s": round(tally.probing, 3),
-            "watching_s": round(tally.watching, 3),
-            "driver_cpu_s": round(tally.driver_cpu, 3),
-        }
-
-
-def _known(folder: Path, within: float) -> Certainty:
-    """What is known of a run's front. The analysis is imported between rounds, not while one is measured."""
-    from analysis.fronts.front import front
-    from analysis.runs import load
-    from analysis.statistics import stability
-
-    return stability.certainty(front(load.load([folder])), within)
-
-
-def _import_report() -> None:
-    """Import what a report needs, which takes half a second and more. Errors come again when it is used."""
-    with suppress(Exception):
-        import analysis.reporting  # noqa: F401
-
-
-def _if_there(facts: Callable[[], dict[str, Any] | None]) -> dict[str, Any] | None:
-    try:
-        return facts()
-    except FAULTS:  # the run has ended because of it: what is known is kept
-        return None

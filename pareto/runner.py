@@ -18,6 +18,7 @@ from pareto.hosts.inventory import THIS_MACHINE
 from pareto.hosts.testbed import Link
 from pareto.link import probe
 from pareto.link.profile import Profile, seed_of
+from pareto.networks import Networks
 from pareto.options import OTHERS, SLOWED
 from pareto.plan import Plan, Trial
 from pareto.store import Row
@@ -181,7 +182,7 @@ class Runner:
 
     workers: AnyWorkers
     store: Sink
-    networks: Mapping[str, Sequence[Profile]]
+    networks: Networks
     tolerance: probe.Tolerance
     watcher: Watcher
     tally: Tally
@@ -381,12 +382,7 @@ class Runner:
 
     def _named(self, trial: Trial) -> Row:
         """The columns that say which trial a row is of, and where it was measured."""
-        return {
-            "run": self.store.run,
-            **trial.cell.columns,
-            "round": trial.round,
-            "testbed": self.testbed,
-        }
+        return {"run": self.store.run, **trial.cell.columns, "round": trial.round, "testbed": self.testbed}
 
     def _date(self) -> str:
         began, then = self._began

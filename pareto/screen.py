@@ -18,8 +18,9 @@ from pareto.console import duration
 from pareto.constants import MOST_ROUNDS
 from pareto.fleet.testbeds import in_words
 from pareto.hosts.host import TcpSettings, chain, gpus_in_words
-from pareto.link.profile import Profile, describe
-from pareto.plan import ModelFacts, Plan, reach
+from pareto.link.profile import describe
+from pareto.networks import Networks
+from pareto.plan import ModelFacts, Models, Plan, reach
 from pareto.runner import Tally
 from pareto.sweep import AUTO, Sweep
 from pareto.trial import REACHED
@@ -29,12 +30,7 @@ LISTED_FAULTS = 10
 
 
 def plan(
-    out: Console,
-    sweep: Sweep,
-    models: Mapping[str, ModelFacts],
-    networks: Mapping[str, Sequence[Profile]],
-    plan: Plan,
-    cores: int | None = None,
+    out: Console, sweep: Sweep, models: Models, networks: Networks, plan: Plan, cores: int | None = None
 ) -> None:
     """Print the plan: what will be measured, and how long that takes. cores: of the local testbed, if it is one."""
     hosts = 1 + max(len(network) for network in networks.values())
@@ -159,13 +155,7 @@ def summary(out: Console, tally: Tally, wall_s: float, simulated_in_s: float | N
         out.print(f"and {len(tally.faulty) - LISTED_FAULTS} more trials that are not ok: see trials.csv")
 
 
-def _held(
-    sweep: Sweep,
-    models: Mapping[str, ModelFacts],
-    networks: Mapping[str, Sequence[Profile]],
-    plan: Plan,
-    cores: int,
-) -> str:
+def _held(sweep: Sweep, models: Models, networks: Networks, plan: Plan, cores: int) -> str:
     """Which throughputs the local testbed's own cores are foreseen to hold back; empty if none."""
     cells = {trial.cell for trial in plan.trials}
     held = [
@@ -187,7 +177,7 @@ def _held(
     )
 
 
-def _same_codecs(plan: Plan, models: Mapping[str, ModelFacts]) -> Iterator[str]:
+def _same_codecs(plan: Plan, models: Models) -> Iterator[str]:
     """Where something crosses: which codecs come to the same at which points, a line each."""
     points: dict[tuple[str, str, tuple[str, ...]], dict[tuple[int, ...], str]] = {}
     for cell in {trial.cell for trial in plan.trials}:

@@ -21,7 +21,7 @@ from pareto.cell import Cell, Condition
 from pareto.codecs.registry import NONE
 from pareto.console import duration
 from pareto.networks import Networks
-from pareto.plan import ModelFacts, Plan
+from pareto.plan import Models, Plan
 from pareto.search import Decision, Search, gaps
 from pareto.store import Row, Store
 from pareto.strikes import PHYSICS, Prospects, losses
@@ -41,7 +41,7 @@ class Searching:
     def __init__(
         self,
         sweep: Sweep,
-        models: Mapping[str, ModelFacts],
+        models: Models,
         networks: Networks,
         store: Store,
         profiles: Mapping[str, ModelProfile],
@@ -175,9 +175,7 @@ class Searching:
         for group, cells in self._cells.items():
             decision, measured = self._decisions[group], self._tables[group].measured
             at = np.where(
-                (decision.strikes.how == PHYSICS)[:, None],
-                self._prospects[group].bound,
-                _medians(measured),
+                (decision.strikes.how == PHYSICS)[:, None], self._prospects[group].bound, _medians(measured)
             )
             for number in np.flatnonzero(decision.when):
                 cell, by = cells[number], cells[decision.strikes.by[number]]

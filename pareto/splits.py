@@ -1,15 +1,23 @@
-"""Splits: where a model is cut for a chain of hosts, with a point for each link, each at or after the one before."""
+"""Where a model is cut: its splits for a chain of hosts, with a point for each link, each at or after the one before;
+and the points that somebody chose in a file."""
 
 from __future__ import annotations
 
 import itertools
 import math
 from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Annotated, ClassVar
 
+from pydantic import StringConstraints
+
+import partitions
 from pareto.errors import UserError
 from pareto.networks import ALONG
 from pareto.sweep import Sweep
+from pareto.yaml_file import Keys, YamlFile
 from partitions.points import Point, select
+from partitions.recipe import Handmade
 
 Split = tuple[int, ...]
 MOST_SPLITS = 400
@@ -17,6 +25,10 @@ MOST_SPLITS = 400
 MOST_SEARCHED = 4000
 """A search leaves most of them out. Of more, comparing their forecasts in pairs takes minutes."""
 ALL = "all"
+FOLDER = Path(partitions.__file__).parent
+
+_SHAPE = "either 'points: [features.3, features.6]' or 'chain: [stem, body, head]'"
+_Name = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 
 
 def find(
@@ -110,3 +122,29 @@ def _select(model: str, points: Sequence[Point], text: str) -> list[int]:
 def example(links: int) -> str:
     """An example of a selector for `links` links."""
     return ALONG.join(str(3 * number) for number in range(1, links + 1))
+
+
+class _Points(Keys):
+    WHAT: ClassVar[str] = "a points file"
+    points: tuple[_Name, ...] = ()
+    chain: tuple[_Name, ...] = ()
+
+
+def chosen_points(name: str, file: str) -> Handmade | None:
+    """The points that somebody chose in <name>.yaml, which lies in `partitions/`, or beside `file`, a user's own model.
+
+    None where there is no such file. Raises UserError: one line with the file and the line in it.
+    """
+    path = (Path(file).parent if file else FOLDER) / f"{name}.yaml"
+    if not path.exists():
+        return None
+    points_file = YamlFile(path, "points file")
+    keys = points_file.read(_Points, _SHAPE)
+    with points_file.blaming():
+        if bool(keys.points) == bool(keys.chain):
+            raise UserError(f"it has {'points and chain' if keys.points else 'neither'}; write {_SHAPE}")
+    for place, point in enumerate(keys.points):
+        with points_file.blaming("points", place):
+            if point in keys.points[:place]:
+                raise UserError(f"point {point!r} stands here twice")
+    return Handmade(points=keys.points, chain=keys.chain)

@@ -73,7 +73,7 @@ def started(
         check_engines(sweep.engines, record["hosts"])
         print_versions(console, record["hosts"])
         for roles in bed.facts.get("on_one_core", ()):
-            console.print(f"attention: {screen.on_one_core(roles)}", markup=False)
+            console.print(f"attention: {screen.on_one_core(roles)}")
         if isinstance(workers, Workers):
             send(workers, bed, console, show)
         if isinstance(workers, Workers) and not bed.is_local:
@@ -110,7 +110,7 @@ def print_versions(console: Console, hosts: Mapping[str, Mapping[str, Any]]) -> 
         versions = {role: facts[package] for role, facts in hosts.items()} | {"driver": version(package)}
         if len({installed.partition("+")[0] for installed in versions.values()}) > 1:
             each = ", ".join(f"{installed} on the {role}" for role, installed in versions.items())
-            console.print(f"versions differ: {package} {each}", markup=False)
+            console.print(f"versions differ: {package} {each}")
 
 
 def bare_links(console: Console, workers: Workers, sweep: Sweep, networks: Networks) -> dict[str, Any]:
@@ -121,9 +121,9 @@ def bare_links(console: Console, workers: Workers, sweep: Sweep, networks: Netwo
     links = workers.bare_links()
     for number, (name, link) in enumerate(links.items()):
         which = f"the link {name}" if len(links) > 1 else "the link"
-        console.print(f"{which} itself: {in_words(link)}", markup=False)
+        console.print(f"{which} itself: {in_words(link)}")
         for profile in dict.fromkeys(network[number] for network in networks.values()):
             for line in prospects(profile, link, sweep.link_tolerance):
-                console.print(f"attention: {line}", markup=False)
+                console.print(f"attention: {line}")
     rates = ("rtt_s", "rate_bps", "rate_back_bps")
     return {name: {rate: getattr(link, rate) for rate in rates} for name, link in links.items()}

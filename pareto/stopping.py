@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pareto.cell import Condition
@@ -193,6 +194,15 @@ class Stopping:
     def _end(self, why: str, words: str) -> None:
         self._ended = why
         self.say(words)
+
+
+def known(folder: Path, within: float) -> Certainty:
+    """What is known of a run's front. The analysis is imported between rounds, not while one is measured."""
+    from analysis.fronts.front import front
+    from analysis.runs import load
+    from analysis.statistics import stability
+
+    return stability.certainty(front(load.load([folder])), within)
 
 
 def _rounds(first: int, count: int) -> str:

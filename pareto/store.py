@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -158,14 +158,9 @@ class Store:
 
     def _drop_drafts(self) -> None:
         """Remove the drafts of a process that was killed, or whose disk became read-only, while it wrote."""
-        folder = self.folder.resolve()
-        whole = [folder / name for name in (MANIFEST, *_TABLES)]
+        folder, names = self.folder.resolve(), (MANIFEST, *_TABLES, "requests/*.parquet", "devices/*.parquet")
         with plain_files.written(self.folder):
-            for draft in (
-                *map(plain_files.draft, whole),
-                *folder.glob(f"requests/*.parquet{plain_files.DRAFT}"),
-                *folder.glob(f"devices/*.parquet{plain_files.DRAFT}"),
-            ):
+            for draft in itertools.chain(*(folder.glob(f"{name}{files.DRAFT}") for name in names)):
                 files.remove(draft)
 
     def close(self) -> None:
@@ -395,7 +390,7 @@ def _remove_empty(folders: Iterable[Path]) -> None:
 
 def _new_folder(folder: Path) -> Path:
     """Make a folder of that name, with a number after it if there is one already; returns it. Raises OSError."""
-    for number in count(1):
+    for number in itertools.count(1):
         candidate = folder if number == 1 else folder.with_name(f"{folder.name}-{number}")
         with suppress(FileExistsError):
             candidate.mkdir()

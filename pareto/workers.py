@@ -168,10 +168,8 @@ class Workers(AnyWorkers):
         if not self._sessions:
             self.start()
         self._load(cell.model)
-        if network != self._network:
-            self._shape(cell, network)
-        elif cell.agent not in ("", self._agent):
-            self._rejoin(cell, network)
+        if network != self._network or cell.agent not in ("", self._agent):
+            self._join(cell, network)
 
     def probed(
         self, link: Link, profile: Profile, tolerance: probe.Tolerance
@@ -349,24 +347,21 @@ class Workers(AnyWorkers):
             for position, (role, session) in enumerate(self._sessions.items())
         }
 
-    def _shape(self, cell: Cell, network: Sequence[Profile]) -> None:
-        """Put a profile on each link, and open every connection over them."""
-        self._network = None
+    def _join(self, cell: Cell, network: Sequence[Profile]) -> None:
+        """Put a profile on each link, unless it is there, and open every connection over them.
+
+        They are all opened anew for another rpc agent too: backends are compared at the same age.
+        """
+        is_new, self._network = network != self._network, None
         pairs = list(zip(self.links, network, strict=True))
-        self.shaped[cell.netem] = {link.name: link.shaper.apply(profile) for link, profile in pairs}
+        if is_new:
+            self.shaped[cell.netem] = {link.name: link.shaper.apply(profile) for link, profile in pairs}
         self._open(cell)
         for link, profile in pairs:
             near = self._sessions[link.near.role]
             promised = self._promised(link, profile)
-            settle(link.shaper, near, promised, self._question(promised), is_local=self._testbed.is_local)
-            self._warm(link, profile)
-        self._network = network
-
-    def _rejoin(self, cell: Cell, network: Sequence[Profile]) -> None:
-        """Open all connections anew with the cell's rpc agent: backends are compared at the same age."""
-        self._network = None
-        self._open(cell)
-        for link, profile in zip(self.links, network, strict=True):
+            if is_new:
+                settle(link.shaper, near, promised, self._question(promised), is_local=self._testbed.is_local)
             self._warm(link, profile)
         self._network = network
 

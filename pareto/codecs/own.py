@@ -44,11 +44,8 @@ class Cut(NamedTuple):
 
     @classmethod
     def of(cls, model: str, point: int, name: str, payload: Layout) -> Cut:
-        return cls(model, point, name, tuple(_meta(dtype, shape) for dtype, shape in payload))
-
-
-def _meta(dtype: str, shape: tuple[int, ...]) -> Tensor:
-    return torch.empty(shape, dtype=getattr(torch, dtype), device="meta")
+        made = (torch.empty(shape, dtype=getattr(torch, dtype), device="meta") for dtype, shape in payload)
+        return cls(model, point, name, tuple(made))
 
 
 class OwnStep:

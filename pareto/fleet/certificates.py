@@ -93,11 +93,9 @@ def pems(folder: Path) -> dict[str, str]:
 
 
 def security(texts: dict[str, str]) -> Security:
-    """Who is let in: who has these certificates (`pems`); without them anybody, which is for loopback only."""
+    """Who is let in: who has these certificates (`pems`)."""
     from distributed import Security
 
-    if not texts:
-        return Security(require_encryption=False)
     certificate = _in_memory(texts[CERTIFICATE] + texts[KEY])
     sides = ("client", "scheduler", "worker")
     return Security(

@@ -72,8 +72,11 @@ def require() -> None:
             logging.getLogger(name).setLevel(logging.CRITICAL + 1)
 
 
-def check_address(option: str, address: str, certificates: Path | None) -> None:
-    """Raises UserError for an address of a scheduler that is none, or that anybody may reach."""
+def checked(option: str, address: str, certificates: Path | None) -> dict[str, str]:
+    """The texts of the certificates (`pems`) with which a scheduler at this address lets one in.
+
+    Raises UserError, also for an address that is none, or that anybody may reach.
+    """
     parts = _ADDRESS.fullmatch(address)
     if not parts or int(parts[3] or 0) >= 1 << 16:
         raise UserError(f"{option} {address}: write it as tls://HOST:{PORT}")
@@ -84,6 +87,7 @@ def check_address(option: str, address: str, certificates: Path | None) -> None:
         )
     if certificates is None:
         raise UserError(f"{option} {address}: it needs --certificates DIR, the folder that {MAKE} wrote")
+    return pems(certificates)
 
 
 def _is_loopback(host: str) -> bool:
@@ -99,7 +103,7 @@ def own(texts: dict[str, str]) -> Iterator[Client]:
     from distributed import Client, Scheduler, SpecCluster
 
     # No workers: members are processes of this program, here as elsewhere (`pareto.fleet.member`).
-    scheduler = {"cls": bare(Scheduler), "options": _options("tls", LOOPBACK, 0, texts)}
+    scheduler = {"cls": bare(Scheduler), "options": _options(LOOPBACK, 0, texts)}
     with (
         SpecCluster({}, scheduler, security=security(texts), silence_logs=False) as cluster,
         Client(cluster, set_as_default=False) as client,
@@ -107,9 +111,9 @@ def own(texts: dict[str, str]) -> Iterator[Client]:
         yield client
 
 
-def _options(protocol: str, host: str, port: int, texts: dict[str, str]) -> dict[str, Any]:
+def _options(host: str, port: int, texts: dict[str, str]) -> dict[str, Any]:
     return {
-        "protocol": f"{protocol}://",
+        "protocol": "tls://",
         "host": host,
         "port": port,
         "security": security(texts),
@@ -129,7 +133,11 @@ def bare(server: Any) -> Any:
             self._workdir.release()
         sys.path.remove(self.local_directory)  # else whoever makes it again could put modules there
 
-    without = {} if has_dashboard() and server.__name__ == "Scheduler" else {"start_http_server": _nothing}
+    without = (
+        {}
+        if has_dashboard() and server.__name__ == "Scheduler"
+        else {"start_http_server": lambda *_, **__: None}
+    )
     return type(server.__name__, (server,), {"__init__": begin, **without})
 
 
@@ -161,24 +169,20 @@ async def admitted(listener: Any, stream: Any, _: str) -> Any:
         waiting.discard(stream)
 
 
-def _nothing(*_: Any, **__: Any) -> None:
-    return
-
-
 def serve(address: str, texts: dict[str, str], say: Callable[[str], None]) -> None:
     """Be a scheduler until interrupted. Raises UserError where it cannot listen, KeyboardInterrupt."""
     from distributed import Scheduler
 
     parts = _ADDRESS.fullmatch(address)
     assert parts is not None  # noqa: S101  (as checked)
-    options = _options(parts[1], parts[2], int(parts[3] or PORT), texts)
+    options = _options(parts[2], int(parts[3] or PORT), texts)
 
     async def listen() -> None:
         try:
             scheduler = await _started(bare(Scheduler)(**options))
         except (OSError, ValueError) as error:
             raise UserError(f"--listen {address}: {error}") from None
-        join = f"{COMMAND} fleet join --scheduler {address}{' --certificates DIR' if texts else ''}"
+        join = f"{COMMAND} fleet join --scheduler {address} --certificates DIR"
         say(f"listening at {scheduler.address}; a testbed joins by: {join}")
         if page := _page(scheduler.identity()):
             say(f"dask's dashboard: {page}")
@@ -191,9 +195,9 @@ def client(address: str, certificates: Path | None) -> Client:
     """A client of a scheduler that is there. Raises UserError where it does not answer."""
     from distributed import Client
 
-    texts = pems(certificates) if certificates is not None else {}
+    let_in = security(checked("--cluster", address, certificates))
     try:
-        return Client(address, security=security(texts), set_as_default=False, timeout=CONNECT_S)
+        return Client(address, security=let_in, set_as_default=False, timeout=CONNECT_S)
     except (OSError, TimeoutError, ValueError) as error:
         raise UserError(
             f"no scheduler answers at {address}: {COMMAND} fleet scheduler ({why(error)})"
@@ -209,7 +213,7 @@ def why(error: BaseException) -> str:
     if isinstance(error, FatalCommClosedError):
         return "it has other certificates"
     if isinstance(error, CommClosedError):
-        return "it hangs up: does it take tls:// where this says tcp://, or the other way round?"
+        return "it hangs up: is it one of pareto's, and does it speak tls://?"
     return one_line(error)
 
 

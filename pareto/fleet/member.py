@@ -127,6 +127,8 @@ class Held:
 
     def run(self, trials: Sequence[Trial], order: Order, send: Send, wanted: Callable[[], bool]) -> str:
         """Measure the trials as long as they are wanted; returns why the testbed can do no more, if so."""
+        from pareto.manifest import session_end
+
         job = self._job
         sink, watcher = Sink(order.run, self.record["started_at"], send), Said(send)
         if self._runner is None:
@@ -140,7 +142,7 @@ class Held:
         except (Aborted, TestbedError) as error:
             return str(error)
         finally:
-            self.record |= job.ended(self._workers, self._bed)
+            self.record |= session_end(job.tally, job.networks, self._workers, self._bed)
         return ""
 
 

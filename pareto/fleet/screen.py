@@ -38,7 +38,7 @@ class Board:
             get_renderable=self._draw, console=out, refresh_per_second=REDRAW_HZ, transient=True
         )
         if dashboard:
-            out.print(f"dask's dashboard: {dashboard}", markup=False, soft_wrap=True)
+            out.print(f"dask's dashboard: {dashboard}", soft_wrap=True)
 
     def __enter__(self) -> Board:
         if self._out.is_terminal:
@@ -50,7 +50,7 @@ class Board:
             self._live.stop()
 
     def say(self, line: str) -> None:
-        self._out.print(line, markup=False, soft_wrap=True)
+        self._out.print(line, soft_wrap=True)
 
     def expect(self, part: Plan) -> None:
         """Take in what is measured next, which may be more than was planned."""
@@ -74,7 +74,7 @@ class Board:
         self._left_s -= foreseen_s
         if row["status"] != "ok":
             where = f"{named(trial.cell)}, round {trial.round}, on {testbed.name}"
-            self._out.print(f"{row['status']}: {where}: {row['reason']}", markup=False)
+            self._out.print(f"{row['status']}: {where}: {row['reason']}")
 
     def task_done(self, testbed: Testbed, task: Task) -> None:
         """In a log, a line for the task that a testbed has finished."""

@@ -169,10 +169,7 @@ def _fit(connection: Connection, role: str, *, file: Inventory, shapes: bool, al
 
 
 def _links(
-    hosts: Mapping[str, Examined],
-    shapers: Sequence[tuple[str, ...]],
-    heartbeat: Heartbeat,
-    undo: ExitStack,
+    hosts: Mapping[str, Examined], shapers: Sequence[tuple[str, ...]], heartbeat: Heartbeat, undo: ExitStack
 ) -> tuple[Link, ...]:
     links = []
     for (near_role, far_role), roles in zip(pairwise(hosts), shapers, strict=True):

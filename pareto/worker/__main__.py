@@ -16,6 +16,7 @@ import torch
 
 from pareto import messages
 from pareto.backends.base import BackendError
+from pareto.errors import UserError
 from pareto.jsonlines import Refused, serve
 from pareto.worker import connections, device
 from pareto.worker.confined import Confinement
@@ -31,7 +32,10 @@ def _answering(answer: Callable[[Any], object]) -> Callable[[Any], object]:
         try:
             with refused_out_of_memory():
                 return answer(request)
-        except BackendError as error:  # another host's or the link's fault
+        except (
+            BackendError,
+            UserError,
+        ) as error:  # another host's or the link's fault, or the user's own file
             raise Refused(str(error)) from error
 
     return guarded

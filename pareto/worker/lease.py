@@ -178,13 +178,10 @@ def carrier_losses(interface: str, sysfs: Path = Path("/sys")) -> int | None:
     """How often the kernel saw an interface lose its carrier, 0 where it does not count that; None: it has none now."""
     folder = sysfs / "class/net" / Path(interface).name
     try:
-        return int((folder / "carrier_down_count").read_text()) if _has_carrier(folder) else None
+        has_carrier = (folder / "carrier").read_text().strip() != "0"
+        return int((folder / "carrier_down_count").read_text()) if has_carrier else None
     except (OSError, ValueError):
         return 0
-
-
-def _has_carrier(interface: Path) -> bool:
-    return (interface / "carrier").read_text().strip() != "0"
 
 
 def _origin() -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from PIL import Image
 
-from pareto.datasets import Dataset, Labelled, cifar10, folder, match
+from pareto.datasets import Dataset, Labelled, cifar10, folder, match, open_named
 from pareto.errors import UserError
 from tests.unit import example_images
 
@@ -59,6 +60,12 @@ def test_a_folder_that_is_none_is_one_clear_line(name, tmp_path, snapshot):
     line = str(refused.value)
     assert f"{tmp_path}/{name}" in line and "\n" not in line
     assert line == snapshot
+
+
+@pytest.mark.parametrize("name", ["folder", "cifar10"])
+def test_a_name_that_is_too_long_is_said(name: str) -> None:
+    with pytest.raises(UserError, match=r"^--data-path a+: File name too long$"):
+        open_named(name, Path("a" * 300))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from pareto import run, starting
+from pareto import manifest, run, starting
 from pareto.checked_sweep import make_sweep
 from pareto.errors import UserError
 from pareto.hosts.host import TestbedError
@@ -31,8 +31,8 @@ def test_what_a_lost_host_cannot_tell_is_left_out() -> None:
     def lost() -> dict[str, Any]:
         raise SessionLost("pi ended")
 
-    assert run._if_there(lost) is None
-    assert run._if_there(lambda: {"relay": {}}) == {"relay": {}}
+    assert manifest._if_there(lost) is None
+    assert manifest._if_there(lambda: {"relay": {}}) == {"relay": {}}
 
 
 class Opened:

@@ -656,9 +656,10 @@ def test_a_request_of_another_shape_is_refused(worker: Forked) -> None:
     assert error.startswith("the request warm cannot be: nbytes is '9'")
 
 
-def test_a_fault_of_the_link_is_a_reason_and_no_traceback() -> None:
+@pytest.mark.parametrize("kind", [BackendError, UserError])
+def test_a_fault_of_the_link_or_of_a_users_file_is_a_reason_and_no_traceback(kind: type[Exception]) -> None:
     def fail(_: dict[str, Any]) -> None:
-        raise BackendError("sending to the server failed")
+        raise kind("sending to the server failed")
 
     with pytest.raises(Refused, match=r"^sending to the server failed$"):
         _answering(fail)({})
@@ -700,7 +701,7 @@ def test_a_users_own_codec_that_a_host_cannot_import_is_refused_in_one_line(
     file, state = written(tmp_path, "import no_such_package_of_this_name\n"), tmp_path / "state"
     save_file({}, state)
     sent = OwnCodec("Own", str(file), "Own", "b.py", str(state), file_digest(state), 5, [])
-    with pytest.raises(Refused, match="No module named 'no_such_package_of_this_name'"):
+    with pytest.raises(UserError, match="No module named 'no_such_package_of_this_name'"):
         Chain({**loading, "codecs": [sent]})
 
 

@@ -2,14 +2,14 @@
 
 import pytest
 
-from pareto import prepare
+from pareto import splits
 from pareto.errors import UserError
 from partitions.recipe import Handmade
 
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    monkeypatch.setattr(prepare, "FOLDER", tmp_path / "partitions")
+    monkeypatch.setattr(splits, "FOLDER", tmp_path / "partitions")
     (tmp_path / "partitions").mkdir()
     return tmp_path
 
@@ -24,15 +24,15 @@ def folder(tmp_path, monkeypatch):
 )
 def test_what_a_file_says(text, expected, folder):
     (folder / "partitions" / "alexnet.yaml").write_text(text)
-    assert prepare.chosen_points("alexnet", "") == expected
-    assert prepare.chosen_points("resnet18", "") is None
+    assert splits.chosen_points("alexnet", "") == expected
+    assert splits.chosen_points("resnet18", "") is None
 
 
 def test_for_a_users_model_it_lies_beside_the_file_and_has_the_models_name(folder):
     (folder / "partitions" / "net.build.yaml").write_text("points: [wrong]")
     (folder / "net.build.yaml").write_text("points: [right]")
-    assert prepare.chosen_points("net.build", str(folder / "net.py")) == Handmade(points=("right",))
-    assert prepare.chosen_points("net.other", str(folder / "net.py")) is None
+    assert splits.chosen_points("net.build", str(folder / "net.py")) == Handmade(points=("right",))
+    assert splits.chosen_points("net.other", str(folder / "net.py")) is None
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_for_a_users_model_it_lies_beside_the_file_and_has_the_models_name(folde
 def test_a_fault_names_the_file_and_the_line(text, where, folder, snapshot):
     (folder / "partitions" / "alexnet.yaml").write_text(text)
     with pytest.raises(UserError) as refused:
-        prepare.chosen_points("alexnet", "")
+        splits.chosen_points("alexnet", "")
     line = str(refused.value)
     assert f"{where}: " in line
     assert "\n" not in line
