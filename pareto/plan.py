@@ -95,12 +95,12 @@ class ModelFacts:
         of_points = self.codec_s.get(codec, ())
         return of_points[cut] if cut < len(of_points) else (0.0, 0.0)
 
-    def wire_bytes(self, cut: int, codec: str) -> float | None:
-        """What a codec sends of an image's payload at a point, as far as that is known; None without a codec."""
+    def wire_bytes(self, cut: int, codec: str, images: int = 1) -> float | None:
+        """What a codec sends of images' payload at a point, as far as that is known; None without a codec."""
         if codec == NONE:
             return None
         shares = self.wire_shares.get(codec)
-        return self.points[cut][1] * (shares[cut] if shares else 1.0)
+        return self.points[cut][1] * (shares[cut] if shares else 1.0) * images
 
 
 Models = Mapping[str, ModelFacts]
@@ -234,17 +234,13 @@ def crossings(
             result_bytes,
             span,
             filled=profile.tcp_fills and profile.period_s is None,
-            wire_bytes=_times(model.wire_bytes(cut, cell.codec), cell.batch_size),
+            wire_bytes=model.wire_bytes(cut, cell.codec, cell.batch_size),
         )
         for cut, profile, name, span in zip(
             cell.cuts, network, links, seen or [probe.STILL] * len(links), strict=True
         )
         if cut < model.last
     ]
-
-
-def _times(image_bytes: float | None, batch_size: int) -> float | None:
-    return None if image_bytes is None else image_bytes * batch_size
 
 
 def reach(

@@ -253,10 +253,12 @@ class Searching:
 
     def _foreseen(self, group: Group, cells: Sequence[Cell], profile: ModelProfile | None) -> Prospects:
         _, netem, batch_size, engine, in_flight = group
+        # Which the driver knows beforehand.
+        accuracy = np.array([self._models[cell.model].accuracy_of(cell) for cell in cells])
         result = replace(
             Prospects.unknown(len(cells)),
             fronts=_fronts(cells),
-            accuracy=self._accuracy(cells),
+            accuracy=accuracy if len(set(accuracy)) > 1 else None,
             moves=engine == EAGER,
         )
         if profile is None:
@@ -278,11 +280,6 @@ class Searching:
             result.error[mine] = np.stack([foreseen.latency_error, foreseen.throughput_error], axis=1)
             result.bound[mine] = losses(foreseen.least_latency_s, foreseen.most_throughput_ips)
         return result
-
-    def _accuracy(self, cells: Sequence[Cell]) -> Floats | None:
-        """The accuracy of each cell, which the driver knows beforehand; None where all have the same."""
-        known = np.array([self._models[cell.model].accuracy_of(cell) for cell in cells])
-        return known if len(set(known)) > 1 else None
 
 
 def _group(condition: Condition) -> Group:
