@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from PIL import Image
 
 from pareto import dataset_names
-from pareto.errors import UserError, one_line, place, said
+from pareto.errors import UserError, blaming, one_line
 from partitions import (
     torchvision_models,  # noqa: F401 - only after it torchvision can be imported
     user_file,
@@ -221,7 +221,7 @@ class _Own:
         samples = tuple(
             Labelled(
                 label,
-                partial(self._what, number),
+                partial(self._read, number),
                 f"{self._shown}[{number}]",
                 partial(self._looked_at, number, names) if targets is None else None,
             )
@@ -234,12 +234,7 @@ class _Own:
         if in_file is None:
             made: Callable[[Path | None], Any] = dataset_names.offered()[name].load()
             return made
-        module = user_file.module_of(in_file.file, "data set")
-        make = getattr(module, in_file.attribute, None)
-        if not callable(make):
-            raise UserError(f"{in_file.file} has no function or class {in_file.attribute!r}")
-        maker: Callable[[Path | None], Any] = make
-        return maker
+        return user_file.maker(in_file.file, in_file.attribute, "data set")
 
     def _pair(self, number: int) -> tuple[Any, Any]:
         pair = self._calling(lambda: self._set[number], f"[{number}]")
@@ -250,7 +245,7 @@ class _Own:
             )
         return pair[0], pair[1]
 
-    def _what(self, number: int) -> Any:
+    def _read(self, number: int) -> Any:
         return self._pair(number)[0]
 
     def _looked_at(self, number: int, classes: Sequence[str]) -> int | None:
@@ -272,14 +267,9 @@ class _Own:
 
     def _calling(self, call: Callable[[], _T], what: str) -> _T:
         """What somebody's code returns, whatever it raises. what: is called, for messages."""
-        try:
+        name = self._shown.rpartition(":")[2] if self._file else self._shown
+        with blaming(self._file, f"{name}{what} fails", (UserError,)):
             return call()
-        except UserError:
-            raise
-        except Exception as error:
-            where = place(self._file, error) if self._file else ""
-            name = f"{where}: {self._shown.rpartition(':')[2]}" if where else self._shown
-            raise UserError(f"{name}{what} fails: {said(error)}") from error
 
 
 def _kind(value: Any) -> str:

@@ -16,13 +16,14 @@ def one_line(error: BaseException) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
-def place(file: Path, error: BaseException) -> str:
-    """The file, and the line in it from which the error comes."""
+def place(file: Path, error: BaseException, shown: str = "") -> str:
+    """The file, and the line in it from which the error comes. shown: the file as messages name it, if not so."""
+    name = shown or str(file)
     if isinstance(error, SyntaxError) and error.filename == str(file):
-        return f"{file}:{error.lineno}"
+        return f"{name}:{error.lineno}"
     trace = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in trace if frame.filename == str(file)]
-    return f"{file}:{lines[-1]}" if lines else str(file)
+    return f"{name}:{lines[-1]}" if lines else name
 
 
 def said(error: BaseException) -> str:
@@ -37,17 +38,26 @@ def said(error: BaseException) -> str:
 
 
 @contextmanager
-def blaming(file: Path, what: str, passing: tuple[type[Exception], ...] = ()) -> Iterator[None]:
-    """A context for a user's own code, which raises what it likes: that becomes one line with its place, a UserError.
+def blaming(
+    file: Path | None,
+    what: str,
+    passing: tuple[type[Exception], ...] = (),
+    *,
+    kind: type[Exception] = UserError,
+    shown: str = "",
+) -> Iterator[None]:
+    """A context for a user's own code, which raises what it likes: that becomes one line of this kind with its place.
 
-    what: the code is, for messages. passing: what is raised as it comes.
+    file: the code is in; None: a package's. what: the code is, for messages. passing: what is raised as it comes.
+    shown: as for `place`.
     """
     try:
         yield
     except passing:
         raise
     except (Exception, SystemExit) as error:
-        raise UserError(f"{place(file, error)}: {what}: {said(error)}") from error
+        where = f"{place(file, error, shown)}: " if file else ""
+        raise kind(f"{where}{what}: {said(error)}") from error
 
 
 def lacks_memory(error: BaseException | None) -> bool:

@@ -114,15 +114,7 @@ def _name(file: Path, attribute: str) -> str:
 
 def read(file: Path, attribute: str, name: str) -> Entry:
     """The model that the builder `attribute` in `file` makes, under `name`. Raises UserError."""
-    module = module_of(file)
-    builder = getattr(module, attribute, None)
-    if not callable(builder):
-        own = [
-            key
-            for key, value in vars(module).items()
-            if callable(value) and getattr(value, "__module__", None) == module.__name__
-        ]
-        raise UserError(f"{file} has no function or class {attribute!r}: it has {', '.join(own) or 'none'}")
+    module, builder = module_of(file), maker(file, attribute)
     declared = vars(builder).get(_DECLARATION) if hasattr(builder, "__dict__") else None
     if declared is None:
         shape = getattr(builder, "input_shape", getattr(module, "input_shape", (3, 224, 224)))
@@ -137,6 +129,20 @@ def read(file: Path, attribute: str, name: str) -> Entry:
     if pretrained := declared.get("pretrained"):
         declared["pretrained"] = lambda: _trained(file, attribute, pretrained)
     return Entry(name, lambda: _built(file, attribute, builder), file=file, attribute=attribute, **declared)
+
+
+def maker(file: Path, attribute: str, what: str = "model") -> Callable[..., Any]:
+    """The function or class of this name in a user's file. what: it makes, for messages. Raises UserError."""
+    module = module_of(file, what)
+    made: Callable[..., Any] | None = getattr(module, attribute, None)
+    if not callable(made):
+        own = [
+            key
+            for key, value in vars(module).items()
+            if callable(value) and getattr(value, "__module__", None) == module.__name__
+        ]
+        raise UserError(f"{file} has no function or class {attribute!r}: it has {', '.join(own) or 'none'}")
+    return made
 
 
 def _built(file: Path, attribute: str, builder: Callable[[], Any]) -> nn.Module:

@@ -6,7 +6,6 @@ import functools
 import hashlib
 import itertools
 import json
-import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -56,7 +55,7 @@ def classes(name: str, source: str) -> int:
     """The number of classes of a file of weights that differs from the model in its head alone; else 0."""
     if not (torchvision_models.is_of_classes(name) and Path(source).is_file()):
         return 0  # no other head could follow
-    expected, _ = _state_of(registry.canonical(name))
+    expected, _ = _state_of(registry.entry(name))
     state = state_dict(Path(source), expected, _whole)
     others = [(key, state[key]) for key in expected.keys() & state if state[key].shape != expected[key].shape]
     alike = all(one.dim() and one.shape[1:] == expected[key].shape[1:] for key, one in others)
@@ -72,7 +71,7 @@ def _state(name: str, source: str, seed: int) -> Mapping[str, Tensor]:
     path = Path(source)
     if not path.is_file():
         raise UserError(f"--weights {source}: neither 'seeded' nor 'pretrained', and no such file")
-    return state_dict(path, {*itertools.chain(*_state_of(name))}, _whole)
+    return state_dict(path, {*itertools.chain(*_state_of(registry.entry(name)))}, _whole)
 
 
 class Reader:
@@ -215,7 +214,7 @@ def _fitting(
     A tensor that the model has under several keys has the first; that of a counter which is missing is empty. in_part:
     some of the keys are enough, and those are returned.
     """
-    expected, first = _state_of(name)
+    expected, first = _state_of(registry.entry(name))
     given = {
         key: tuple(shape)
         for key, shape in shapes.items()
@@ -250,14 +249,12 @@ def _by(shape: Sequence[int]) -> str:
     return "x".join(map(str, shape)) or "one number"
 
 
-def _state_of(name: str) -> tuple[Mapping[str, Tensor], Mapping[str, str]]:
-    """The model's state dict on the meta device, and the first key of each tensor that has several, by the others."""
-    return _state_in(registry.entry(name))
-
-
 @functools.lru_cache(maxsize=16)
-def _state_in(entry: Entry) -> tuple[Mapping[str, Tensor], Mapping[str, str]]:
-    """The same, kept because building a model takes time."""
+def _state_of(entry: Entry) -> tuple[Mapping[str, Tensor], Mapping[str, str]]:
+    """The model's state dict on the meta device, and the first key of each tensor that has several, by the others.
+
+    Kept because building a model takes time.
+    """
     model = registry.build_structure(entry.name)
     first = first_paths(model)
     state = {key: tensor.to("meta") for key, tensor in model.state_dict().items()}
@@ -267,16 +264,11 @@ def _state_in(entry: Entry) -> tuple[Mapping[str, Tensor], Mapping[str, str]]:
 def _write(state: dict[str, Tensor], directory: Path) -> Weights:
     """Save under a temporary name, then under the digest: a file with a digest for a name is complete."""
     directory.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(suffix=".tmp", dir=directory)
-    os.close(handle)
-    try:
-        save_file(_separate(state), temporary)
-        digest = file_digest(Path(temporary))
-        path = directory / f"{digest}.safetensors"
-        Path(temporary).replace(path)
-    finally:
-        Path(temporary).unlink(missing_ok=True)
-    return Weights(path, digest)
+    with tempfile.TemporaryDirectory(suffix=".tmp", dir=directory) as folder:
+        written = Path(folder, "weights")
+        save_file(_separate(state), written)
+        digest = file_digest(written)
+        return Weights(written.replace(directory / f"{digest}.safetensors"), digest)
 
 
 def _separate(state: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -208,11 +208,12 @@ def _run(fingerprint: bytes, number: int, tensors: Tensors) -> torch.futures.Fut
 
 def _alone(tensors: Tensors) -> Tensors:
     """The tensors, each in memory of its own: all memory that a tensor is a part of would be sent with it."""
-    return tuple([tensor if _has_all(tensor) else tensor.clone() for tensor in tensors])
-
-
-def _has_all(tensor: torch.Tensor) -> bool:
-    return tensor.untyped_storage().nbytes() == tensor.nbytes
+    return tuple(
+        [
+            tensor if tensor.untyped_storage().nbytes() == tensor.nbytes else tensor.clone()
+            for tensor in tensors
+        ]
+    )
 
 
 def _nothing() -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,7 +24,7 @@ from pareto.backends import wire
 from pareto.backends.base import BYTES, BackendError, Layout, Tensors, layout
 from pareto.codecs.base import check, in_words, nbytes
 from pareto.codecs.registry import Codec, Own
-from pareto.errors import UserError, one_line, place, said
+from pareto.errors import UserError, blaming, one_line
 from partitions import user_file, weights
 
 MOST_BYTES = 1 << 31
@@ -152,7 +152,7 @@ class OwnStep:
 
     def _run(self, method: str, tensors: Tensors) -> Tensors:
         """What a method returns, contiguous. Raises BackendError for everything that it raises, and for no tensors."""
-        with _guarded(self.own, method), torch.inference_mode():
+        with _guarded(self.own, f".{method}()"), torch.inference_mode():
             made = getattr(self._codec, method)(tensors)
         if not isinstance(made, tuple | list):
             raise self._fault(method, f"returns {_kind(made)}, not a tuple of tensors")
@@ -179,19 +179,14 @@ def _kind(value: object) -> str:
     return "None" if value is None else type(value).__name__
 
 
-@contextmanager
-def _guarded(own: Own, what: str, kind: type[Exception] = BackendError, hint: str = "") -> Iterator[None]:
-    """Everything that a user's code raises, as one line of this kind with the place in the file."""
-    try:
-        yield
-    except Exception as error:  # a user's code raises what it likes
-        words = f"{own.attribute}{f'.{what}' if what else ''}() fails: {said(error)}{hint}"
-        raise kind(f"{_place(own, error)}: {words}") from error
-
-
-def _place(own: Own, error: Exception) -> str:
-    """The user's file, and the line in it from which the error comes."""
-    return _shown(own) + place(Path(own.file), error).removeprefix(own.file)
+def _guarded(
+    own: Own,
+    what: str,
+    kind: type[Exception] = BackendError,
+    passing: tuple[type[Exception], ...] = (),
+) -> AbstractContextManager[None]:
+    """A context in which everything that a user's code raises is one line of this kind, with the place in the file."""
+    return blaming(Path(own.file), f"{own.attribute}{what} fails", passing, kind=kind, shown=own.typed)
 
 
 def _shown(own: Own) -> str:
@@ -200,12 +195,7 @@ def _shown(own: Own) -> str:
 
 def factory(own: Own) -> Callable[..., Any]:
     """The class or function that makes the codec. Raises UserError."""
-    file = Path(own.file)
-    found = getattr(user_file.module_of(file, "codec"), own.attribute, None)
-    if not callable(found):
-        raise UserError(f"{file} has no class or function {own.attribute!r}")
-    made: Callable[..., Any] = found
-    return made
+    return user_file.maker(Path(own.file), own.attribute, "codec")
 
 
 def fits(own: Own, cut: Cut) -> bool:
@@ -213,7 +203,7 @@ def fits(own: Own, cut: Cut) -> bool:
     says = getattr(factory(own), "fits", None)
     if says is None:
         return True
-    with _guarded(own, "fits", UserError, "; fits is a static method, called before there is a codec"):
+    with _guarded(own, ".fits(), a static method that is called before there is a codec,", UserError):
         return bool(_called(says, cut))
 
 
@@ -235,7 +225,7 @@ def modules(codec: Any) -> nn.Module:
 
 def _built(own: Own, cut: Cut, seed: int) -> Any:
     """A new codec with what random numbers of this seed make its weights, in eval mode. Raises UserError."""
-    with torch.random.fork_rng(devices=[]), _guarded(own, "", UserError):
+    with torch.random.fork_rng(devices=[]), _guarded(own, "()", UserError):
         torch.manual_seed(seed)
         codec = _called(factory(own), cut)
     for method in ("encode", "decode"):
@@ -260,12 +250,10 @@ def make(own: Own, cut: Cut, seed: int) -> OwnStep:
     codec = _built(own, cut, seed)
     if (pretrained := getattr(factory(own), "pretrained", None)) is not None:
         try:
-            state = _called(pretrained, cut)
+            with _guarded(own, ".pretrained()", UserError, (OSError,)):
+                state = _called(pretrained, cut)
         except OSError as error:  # the weights are not here: the error's words are for the user
             raise UserError(f"no weights for codec {own.name}: {one_line(error)}") from error
-        except Exception as error:
-            words = said(error)
-            raise UserError(f"{_place(own, error)}: {own.attribute}.pretrained() fails: {words}") from error
         if not isinstance(state, Mapping) or not all(isinstance(each, Tensor) for each in state.values()):
             raise UserError(f"{_shown(own)}: {own.attribute}.pretrained() returns no state dict")
         _load(own, codec, state)
