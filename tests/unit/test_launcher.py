@@ -14,10 +14,41 @@ import pytest
 
 from pareto.hosts import addresses, packages
 from tests import REPOSITORY
+from tests.unit.example_run import trials, write
+from tests.unit.simulated.worlds import MODEL
 
 pytestmark = pytest.mark.long
-PARETO = (sys.executable, str(REPOSITORY / "pareto" / "launcher.py"), "pareto")
-RUN = "run --model squeezenet1_1 --netem lte --points 3 --only --trials 1 --figures none"
+LAUNCHED = (sys.executable, str(REPOSITORY / "pareto" / "launcher.py"))
+RUN = f"run --model {MODEL} --netem lte --points 3 --only --trials 1 --figures none"
+COMMANDS = {
+    "--help": "Usage",
+    "report {run} --out out --figures none": "mobilenetv2 at 200ms-5mbit: ",
+    "netem list": "lte",
+    "netem check lte --testbed no.yaml": "no.yaml",
+    "partitions squeezenet1_1 --out out": "features",
+    f"{RUN} --testbed simulated --out out": "out/net.small-lte-simulated",
+    "doctor --testbed no.yaml": "no.yaml",
+    "hosts list --testbed no.yaml": "no.yaml",
+    "serve --listen 192.0.2.1 --token-file out/token": "192.0.2.1",
+    "fleet certificates out/keys": "out/keys",
+}
+"""What each says, among other things."""
+DEEP = {
+    f"{RUN.replace('--trials 1', '--trials 2')} --testbed simulated,simulated --out out": "simulated-2",
+    "advise {example} --latency 10ms --rate 5mbit": "10 ms",
+    "compare {example} {example} --out out": "out",
+    "profile squeezenet1_1 --testbed simulated --out out": "out/",
+    f"{RUN} --dry-run --engine compile": "estimate",
+}
+ENDS = "== a command has ended =="
+SEVERAL = f"""
+import sys
+from pareto.__main__ import main
+for words in sys.argv[1:]:
+    sys.argv[1:] = words.split()
+    main()
+    print("{ENDS}", flush=True)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +69,8 @@ def hits(folder: Path, *argv: str, **environment: str) -> tuple[list[str], str]:
         cwd=folder,
         env={**kept, **environment},
         stdin=subprocess.DEVNULL,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
         timeout=250,
         check=False,
@@ -46,7 +78,7 @@ def hits(folder: Path, *argv: str, **environment: str) -> tuple[list[str], str]:
     found = sorted(folder.glob("*.hit"))
     for each in found:
         each.unlink()
-    return [each.name for each in found], done.stdout + done.stderr
+    return [each.name for each in found], done.stdout
 
 
 def test_the_folder_does_harm(shadows: Path) -> None:
@@ -55,35 +87,20 @@ def test_the_folder_does_harm(shadows: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "says"),
-    [
-        ("--help", "Usage"),
-        ("report {example} --out out --figures none", "keep everything"),
-        ("netem list", "lte"),
-        ("netem check lte --testbed no.yaml", "no.yaml"),
-        ("partitions squeezenet1_1 --out out", "features"),
-        (f"{RUN} --testbed simulated --out out", "out/squeezenet1_1-lte-simulated"),
-        pytest.param(
-            f"{RUN.replace('--trials 1', '--trials 2')} --testbed simulated,simulated --out out",
-            "simulated-2",
-            marks=pytest.mark.deep,
-        ),
-        ("doctor --testbed no.yaml", "no.yaml"),
-        ("hosts list --testbed no.yaml", "no.yaml"),
-        ("serve --listen 192.0.2.1 --token-file out/token", "192.0.2.1"),
-        ("fleet certificates out/keys", "out/keys"),
-        pytest.param("advise {example} --latency 10ms --rate 5mbit", "10 ms", marks=pytest.mark.deep),
-        pytest.param("compare {example} {example} --out out", "out", marks=pytest.mark.deep),
-        pytest.param("profile squeezenet1_1 --testbed simulated --out out", "out/", marks=pytest.mark.deep),
-        pytest.param(f"{RUN} --dry-run --engine compile", "estimate", marks=pytest.mark.deep),
-    ],
+    "commands", [COMMANDS, pytest.param(DEEP, marks=pytest.mark.deep)], ids=["gate", "deep"]
 )
-def test_no_command_imports_from_the_current_folder(shadows: Path, command: str, says: str) -> None:
-    """Python 3.10 does not know PYTHONSAFEPATH: it is not set here."""
-    words = command.format(example=REPOSITORY / "results" / "example").split()
-    found, said = hits(shadows, *PARETO, *words, PYTHONPATH=str(REPOSITORY))
+def test_no_command_imports_from_the_current_folder(
+    shadows: Path, tmp_path: Path, commands: dict[str, str]
+) -> None:
+    """One after the other in a program. Python 3.10 does not know PYTHONSAFEPATH: it is not set here."""
+    (tmp_path / "several.py").write_text(SEVERAL)
+    run, example = write(tmp_path / "run", trials(rounds=1)[:2]), REPOSITORY / "results" / "example"
+    words = [each.format(run=run, example=example) for each in commands]
+    found, said = hits(shadows, *LAUNCHED, "several", *words, PYTHONPATH=f"{REPOSITORY}:{tmp_path}")
     assert found == []
-    assert says in said
+    *texts, _ = said.split(ENDS)
+    for (command, says), text in zip(commands.items(), texts, strict=True):
+        assert says in text, command
 
 
 def test_nor_does_the_entry_of_a_clone(shadows: Path, tmp_path: Path) -> None:
