@@ -25,6 +25,7 @@ from tests import REPOSITORY
 from tests.program import Ended, command
 from tests.unit.analysis.test_forecast import profile
 from tests.unit.example_run import trials, write
+from tests.unit.gating import gating
 from tests.unit.simulated.worlds import MODEL
 
 EXAMPLE = REPOSITORY / "results" / "example"
@@ -152,7 +153,7 @@ def test_compare_writes_its_tables(tmp_path: Path, snapshot: SnapshotAssertion) 
     assert (done.code, done.err) == (0, "")
     written = {path.name for path in (tmp_path / "compare-example-example").iterdir()}
     assert written == {"compare.csv", "compare-fronts.csv", "compare.html", ".made"}
-    for name in written - {".made"}:
+    for name in ("compare.csv", "compare.html"):
         (own := tmp_path / "compare-run-example" / name).parent.mkdir()
         own.write_text("mine")
         again = command("compare", str(few(tmp_path / name / "run")), run, "--out", str(tmp_path))
@@ -272,7 +273,7 @@ def test_json_is_one_object_with_the_keys_that_are_documented(name: str, tmp_pat
     assert {"point", "latency_s"} <= set(rows[0]) or name in ("partitions", "compare")
 
 
-@pytest.mark.parametrize("threads", [0, 1], ids=["in processes", "in this one"])
+@pytest.mark.parametrize("threads", gating([0, 1], 0), ids=["in processes", "in this one"])
 def test_a_figure_that_cannot_be_drawn_is_one_line_and_ends_no_report(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: int
 ) -> None:
@@ -285,8 +286,8 @@ def test_a_figure_that_cannot_be_drawn_is_one_line_and_ends_no_report(
     monkeypatch.setattr(bound_figure, "bound_figure", no_height)
     monkeypatch.setattr(kinds, "payload_drawing", payload_drawing)
     monkeypatch.setattr(threading, "active_count", lambda: 1 + threads)
-    run = write(tmp_path, trials(rounds=1))
-    done = command("report", str(run))
+    run = few(tmp_path)
+    done = command("report", str(run), "--format", "pdf")
     said = [line for line in done.out.splitlines() if "cannot be drawn" in line]
     assert (done.code, done.err, len(said)) == (0, "", 2)
     for line, words in zip(sorted(said), ("bound-mobilenetv2-200ms-5mbit", "payload"), strict=True):
