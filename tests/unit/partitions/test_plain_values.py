@@ -13,6 +13,7 @@ from partitions.graph import Input, TracedModel, UntraceableModel
 from partitions.recipe import Cuts
 from partitions.stage import cut
 from partitions.tracing import analyse, trace
+from tests.unit.gating import gating
 
 
 class Sized(nn.Module):
@@ -213,7 +214,7 @@ def proved(kind: type[Three], batch: int) -> list[str]:
     return [point.name for point in found]
 
 
-@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("batch", gating([1, 3], 3))
 @pytest.mark.parametrize(
     "kind",
     [Shape, Proportion, Share, Positions, Halves, Most, Table, Looping],

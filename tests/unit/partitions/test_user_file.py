@@ -283,12 +283,8 @@ class Net(nn.Sequential):
 model = Net()
 def lazy():
     return nn.Sequential(nn.LazyConv2d(2, 3), nn.LazyBatchNorm2d(), nn.Flatten(), nn.LazyLinear(4))
-def parallel():
-    return nn.DataParallel(Net())
 def averaged():
     return torch.optim.swa_utils.AveragedModel(nn.DataParallel(Net()))
-def compiled():
-    return torch.compile(Net())
 def in_part():
     return nn.Sequential(torch.compile(Net()), nn.Sequential(nn.DataParallel(nn.ReLU())))
 def compiled_in_place():
@@ -307,8 +303,7 @@ def exported():
 
 
 @pytest.mark.parametrize(
-    "kind",
-    ["Net", "model", "lazy", "parallel", "averaged", "compiled", "in_part", "compiled_in_place", "graph"],
+    "kind", ["Net", "model", "lazy", "averaged", "in_part", "compiled_in_place", "graph"]
 )
 def test_what_wraps_a_module_is_left_out(kind, write, tmp_path):
     name = registry.canonical(f"{write(KINDS)}:{kind}")
