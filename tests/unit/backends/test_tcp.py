@@ -191,10 +191,10 @@ def test_a_large_result_is_sent_while_the_next_request_is_computed(server: Liste
     def enlarge(x: Tensor) -> Tensor:
         if x[0] == 2:
             second.set()
-        return x[0].expand(16 << 20).contiguous()
+        return x[0].expand(8 << 20).contiguous()
 
     server.serve(Doubling(layout(payload), enlarge))
-    ours = client(server, (("float32", (16 << 20,)),))
+    ours = client(server, (("float32", (8 << 20,)),))
     ours.send(1, (torch.full((4,), 1.0),))
     ours.send(2, (torch.full((4,), 2.0),))
     assert second.wait(60)  # nobody has received the first result

@@ -297,6 +297,7 @@ def test_each_host_of_a_chain_runs_its_stage_by_its_engine_which_one_that_passes
     assert three.trial(0, 11).max_abs_error == 0.0
 
 
+@pytest.mark.deep
 @needs_onnx
 def test_a_quantised_stage_computes_what_the_driver_foresees_and_keeps_nothing_but_its_own_weights(
     loading: dict[str, Any], tmp_path: Path
