@@ -121,6 +121,7 @@ def test_a_host_that_is_gone_ends_the_run_and_says_how_to_go_on(
     assert Counter(row["status"] for row in read(tmp_path)) == {"ok": 4, "failed": 5}
 
 
+@pytest.mark.deep
 def test_rounds_are_added_until_it_is_sure(tmp_path: Path, job: tuple[str, ...]) -> None:
     (tmp_path / "world.yaml").write_text(f"{SLOW}\nnoise: {{trial: 3%}}\n")
     wanted = (*job, *f"--testbed simulated:{tmp_path}/world.yaml --until 4% --points 0,7 --only".split())
