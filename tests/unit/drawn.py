@@ -16,8 +16,9 @@ from matplotlib.transforms import Bbox
 
 
 def rendered(figure: Figure) -> Figure:
-    """Its layout made and every artist drawn."""
-    FigureCanvasAgg(figure).draw()
+    """Its layout made: each artist where it is drawn, and no pixels."""
+    FigureCanvasAgg(figure)
+    figure.draw_without_rendering()
     return figure
 
 

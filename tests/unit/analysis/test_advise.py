@@ -62,7 +62,7 @@ def shown(advice: Advice) -> str:
     return text
 
 
-@pytest.mark.parametrize("network", [SLOW_LINK, FAST_LINK, BETWEEN, Network(0.02, 20e6)])
+@pytest.mark.parametrize("network", [SLOW_LINK, FAST_LINK, BETWEEN])
 def test_the_best_point_is_the_true_one(network):
     advice = asked(network)
     truth = world.latency_s(network, "tcp")
@@ -143,6 +143,7 @@ def test_a_measured_network_is_not_predicted():
     assert "measured" not in sentence(elsewhere)
 
 
+@pytest.mark.deep
 def test_crossovers_are_those_of_the_map_whether_the_network_was_measured_or_not():
     rows = world.trials()
     rows.loc[(rows["netem"] == "fast") & (rows["point"] == "1"), "latency_s"] -= 0.0003
@@ -167,6 +168,7 @@ def test_a_constraint_is_on_the_figures_of_that_network():
         asked(BETWEEN, where="latncy_s < 1ms")
 
 
+@pytest.mark.deep
 def test_exact_ties_are_a_toss_up():
     rows = world.trials(backends=("tcp",))
     both = pd.concat([rows.assign(backend=f"tcp:{label}") for label in "ab"], ignore_index=True)
@@ -192,6 +194,7 @@ def test_five_rounds_have_a_probability_and_no_interval():
     assert math.isnan(advice.ranking.best.latency_high_s)
 
 
+@pytest.mark.deep
 def test_a_point_of_few_rounds_has_no_say_of_its_own():
     rows = world.trials(rounds=6)
     rows.loc[(rows["point"] == "3") & (rows["round"] > 2), "status"] = "invalid"
@@ -256,7 +259,6 @@ def test_one_model_and_one_workload_are_chosen(snapshot):
 def test_the_same_input_gives_the_same_advice():
     rows = world.trials(noise=0.1)
     assert asked(BETWEEN, rows) == asked(BETWEEN, rows)
-    assert told(rows) == told(rows)
 
 
 def told(
@@ -275,7 +277,7 @@ def told_of(profiles: tuple[tuple[str, Network], ...], options: tuple[tuple[str,
 
 def test_each_profile_has_its_sentence_and_the_figures_are_measured():
     rows = world.trials(noise=0.001)
-    slow, middle, fast = told(rows)
+    slow, middle, fast = told()
     median_s = rows[rows["point"] == "4"]["latency_s"][rows["netem"] == "slow"].median()
     assert duration(median_s) in slow
     assert re.search(r"net at slow: .* edge", slow)
@@ -371,8 +373,8 @@ def test_runs_that_mean_different_links_by_one_name_are_told_without_a_predictio
     other = world.manifest({**world.PROFILES, "slow": Network(0.3, 7e6)})
     slow, middle, _ = answers(rows, world.stages(rows), [world.manifest(), other])
     assert "predicted" not in slow
-    assert slow == told(rows)[0].partition(";")[0]
-    assert middle.startswith(told(rows)[1].partition("; predicted")[0])
+    assert slow == told()[0].partition(";")[0]
+    assert middle.startswith(told()[1].partition("; predicted")[0])
 
 
 def test_few_rounds_and_ties_are_told():
@@ -421,19 +423,19 @@ def test_points_that_are_not_feasible_in_the_front_do_not_count(snapshot):
     ("dtype", "batch_size", "words"),
     [
         ({"input": "uint8"}, 1, "(sends 600 kB of uint8)"),
-        ({}, 1, "(sends 600 kB)"),
         ({"input": "int64, float32, bool"}, 8, "(sends 600 kB of int64, float32 and bool)"),
         (None, 1, "(sends 600 kB)"),
     ],
 )
 def test_it_says_what_is_sent(dtype, batch_size, words):
-    rows = world.trials(noise=0.001, server_s=world.SERVER_S / 10).assign(batch_size=batch_size)
-    rows = rows[rows["point"].isin(["0", "4"])]
+    fast = {"fast": world.PROFILES["fast"]}
+    rows = world.trials(fast, rounds=2, noise=0.001, server_s=world.SERVER_S / 10)
+    rows = rows[rows["point"].isin(["0", "4"])].assign(batch_size=batch_size)
     manifest = world.manifest() | (
         {} if dtype is None else {"models": {"net": {"weights": "seeded", **dtype}}}
     )
-    *_, fast = answers(rows, world.stages(rows), [manifest])
-    assert f"send the input to the server over tcp {words}: " in fast
+    (said,) = answers(rows, world.stages(rows), [manifest])
+    assert f"send the input to the server over tcp {words}: " in said
 
 
 @pytest.mark.parametrize(
@@ -447,12 +449,12 @@ def test_it_says_what_is_sent(dtype, batch_size, words):
 )
 @pytest.mark.parametrize("noise", [0.001, pytest.param(0.05, marks=pytest.mark.deep)])
 def test_a_cut_that_was_not_compared_with_an_end_says_so(points, missing, noise):
-    rows = world.trials(noise=noise)
-    _, middle, _ = told(rows[rows["point"].isin(list(points))])
+    rows = world.trials({"middle": world.PROFILES["middle"]}, noise=noise)
+    (middle,) = told(rows[rows["point"].isin(list(points))])
     assert ("1 over tcp" in middle, "not measured" in middle) == (True, bool(missing))
     assert missing in middle
     if noise < 0.01:
-        _, constrained, _ = told(rows[rows["point"].isin(list(points))], where="payload_bytes > 0")
+        (constrained,) = told(rows[rows["point"].isin(list(points))], where="payload_bytes > 0")
         assert ("not measured" in constrained) == bool(missing), "what is ruled out was measured"
 
 
@@ -470,7 +472,7 @@ def test_conditions_without_a_valid_trial_say_so(snapshot):
 def test_a_link_that_changes_has_its_best_point_and_no_crossover():
     rows = world.trials(noise=0.001)
     slow, *_ = answers(rows, world.stages(rows), [{}])
-    assert slow == told(rows)[0].partition(";")[0]
+    assert slow == told()[0].partition(";")[0]
 
 
 def test_a_chain_has_its_best_point():
@@ -497,6 +499,7 @@ def test_many_conditions_are_cut_off(monkeypatch, snapshot):
     assert said[-1] == snapshot
 
 
+@pytest.mark.deep
 def test_a_run_folder_without_stages(tmp_path):
     profiles = {"200ms-5mbit": Network(0.2, 5e6)}
     run = example_run.write(tmp_path / "example", example_run.trials(rounds=6), **world.manifest(profiles))

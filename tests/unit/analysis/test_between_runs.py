@@ -56,6 +56,7 @@ def test_a_tenth_less_is_found_at_every_point(tmp_path: Path, snapshot: Snapshot
     assert [*found.sentences, *back.sentences] == snapshot
 
 
+@pytest.mark.deep
 def test_a_constraint_is_of_the_fronts_alone_and_a_note_says_so(tmp_path: Path) -> None:
     found = compared(tmp_path, measured("a", seed=1), measured("b", seed=2), where="latency_s < 1ms")
     assert len(found.differences) == POINTS
@@ -132,6 +133,7 @@ def test_what_is_not_valid_has_no_say_and_is_counted(tmp_path: Path) -> None:
     assert marked.notes[1:] == [APART]
 
 
+@pytest.mark.deep
 def test_throughput_that_was_not_measured(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     rows = [row | {"throughput_ips": ""} for row in measured("a")]
     found = compared(tmp_path, rows, measured("b"))
@@ -170,6 +172,7 @@ def test_only_what_both_have_is_compared_and_the_rest_is_named(
     assert {"A": found.only_first, "B": found.only_second} == snapshot
 
 
+@pytest.mark.deep
 def test_a_combination_that_one_lacks(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     a = [row | {"netem": netem} for netem in ("wifi", "lte") for row in at(measured("a"), 1, 2)]
     a += [row | {"batch_size": 8} for row in a if row["netem"] == "wifi"]

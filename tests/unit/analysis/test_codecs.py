@@ -176,6 +176,7 @@ def test_a_codec_that_comes_to_another_one_pays_where_that_does() -> None:
     assert len(ends) == 2 and ends[0] == ends[1]
 
 
+@pytest.mark.deep
 def test_codecs_with_the_same_answer_share_a_line() -> None:
     rows = trials(1e5, codecs=("none", "fp16", "uint4"), rounds=2)
     lines = answers(rows, STAGES_OF_NONE, [{}])

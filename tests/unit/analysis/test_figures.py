@@ -35,8 +35,8 @@ from tests.unit.gating import gating
 Reports = Callable[[str], Reported]
 PAGE = ("backends", "one", "chain", "codecs")
 """Runs that are drawn as wide as a page, so that with the others each figure is drawn in both widths."""
-SHOWN = (*PAGE, "engines")
-"""Runs that have a figure of every kind together."""
+SHOWN = ("backends", "chain", "codecs")
+"""Runs that have a figure of every kind together, but for pairs of engines, which are drawn as those of codecs."""
 
 
 @cache
@@ -64,14 +64,6 @@ def test_every_figure_is_whole_legible_and_says_what_it_shows(
     assert {"names": " ".join(sorted(made.drawings)), "in most captions": sorted(usual), **told} == snapshot
 
 
-@pytest.mark.deep
-def test_the_same_run_is_drawn_the_same(reported: Reports, tmp_path: Path) -> None:
-    again = Reported.made("few", tmp_path / "few").drawings
-    for name, drawing in reported("few").drawings.items():
-        assert again[name].caption == drawing.caption
-        assert drawn.pdf(again[name].draw("column")) == drawn.pdf(drawing.draw("column")), name
-
-
 def test_a_constraint_leaves_out_conditions_without_a_feasible_point(tmp_path: Path) -> None:
     more = trials(rounds=1, netem="wifi"), trials(rounds=1, netem="dead", status="failed")
     rows = [row for of_profile in (trials(rounds=1), *more) for row in of_profile[::5]]
@@ -80,19 +72,13 @@ def test_a_constraint_leaves_out_conditions_without_a_feasible_point(tmp_path: P
     assert {each.name[1] for each in drawings(found, each=True) if each.kind == "front"} == {"wifi"}
 
 
-@pytest.mark.parametrize(
-    ("rows", "names"),
-    [
-        (trials(rounds=1, latency_bound_s="", edge_s="", payload_bytes="", point_name="")[::9], [""]),
-        ([row | {"batch_size": size} for size in (1, 8) for row in trials(rounds=1)[20:23]], ["-b1", "-b8"]),
-    ],
-    ids=["little measured, no manifest", "two batch sizes"],
-)
-def test_partial_runs(tmp_path: Path, rows: list[dict[str, Any]], names: list[str]) -> None:
-    run = write(tmp_path, rows)
+def test_partial_runs(tmp_path: Path) -> None:
+    """Little measured, no manifest, and two batch sizes, which are in the names."""
+    little = trials(rounds=1, latency_bound_s="", edge_s="", payload_bytes="", point_name="")[::9]
+    run = write(tmp_path, [row | {"batch_size": size} for size in (1, 8) for row in little])
     (run / "manifest.json").unlink()
     made = {"-".join((each.kind, *each.name)) for each in drawings(find([run], Options()), each=True)}
-    kinds = ("front", "attribution")
+    kinds, names = ("front", "attribution"), ("-b1", "-b8")
     assert {f"{kind}-mobilenetv2-200ms-5mbit{name}" for kind in kinds for name in names} <= made
 
 
@@ -102,14 +88,20 @@ def test_the_package_costs_nothing_until_it_draws() -> None:
     assert told.stdout.strip() == "set()"
 
 
+PANELS = {
+    "front": ("few", 1), "fronts": ("codecs", 2), "attribution": ("few", 1), "bound": ("few", 2), "energy": ("one", 4),
+    "paired": ("few", 2), "payload": ("few", 2), "cuts": ("chain", 3), "utilization": ("chain", 2),
+    "tail": ("backends", 2), "pipelining": ("one", 1),
+}  # fmt: skip
+"""Of which run each is drawn, and how many panels it has."""
+
+
 @pytest.mark.parametrize(
-    ("name", "run", "panels"),
-    [("front", "few", 1), ("fronts", "codecs", 2), ("attribution", "few", 1), ("bound", "few", 2), ("energy", "one", 4),
-     ("paired", "few", 2), ("payload", "few", 2), ("cuts", "chain", 3), ("utilization", "chain", 2),
-     ("tail", "backends", 2), ("pipelining", "one", 1)],
-)  # fmt: skip
-def test_trials_become_figures(reported: Reports, name: str, run: str, panels: int) -> None:
+    "name", gating(PANELS, "fronts", "attribution", "paired", "cuts", "utilization", "tail")
+)
+def test_trials_become_figures(reported: Reports, name: str) -> None:
     """As a notebook has them: from trials (and stages, or the run's folder) alone."""
+    run, panels = PANELS[name]
     found = reported(run).found
     beside = {"utilization": [found.stages], "tail": [found.runs[0].folder]}.get(name, [])
     figure = getattr(figures, name)(found.trials, *beside, width="column")
@@ -206,11 +198,11 @@ def test_drawings_on_several_cores_are_those_of_one(tmp_path: Path, monkeypatch:
     made = []
     for threads in (0, 1):
         monkeypatch.setattr(threading, "active_count", lambda threads=threads: 1 + threads)
-        made.append(save_all(map(by, range(3)), tmp_path / str(threads), ("page",)))
-        assert seen == [os.getpid()] * 3 * threads
+        made.append(save_all(map(by, range(2)), tmp_path / str(threads), ("page",)))
+        assert seen == [os.getpid()] * 2 * threads
     several, one = ([(path.name, path.read_bytes()) for path in files] for files in made)
     assert several == one
-    assert [name for name, _ in one if name.endswith("pdf")] == [f"front-net{each}.pdf" for each in range(3)]
+    assert [name for name, _ in one if name.endswith("pdf")] == [f"front-net{each}.pdf" for each in range(2)]
 
 
 def test_a_drawing_is_pictures_data_and_caption_twice_the_same(tmp_path: Path) -> None:

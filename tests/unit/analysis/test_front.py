@@ -25,6 +25,7 @@ from tests.unit import example_chain
 from tests.unit.analysis.test_indicators import brute_force
 from tests.unit.calibration import World, best, table, two, whole
 from tests.unit.example_run import trials, write
+from tests.unit.gating import gating
 from tests.unit.simulated_rounds import tradeoffs
 from tests.unit.simulated_rounds import trials as simulated
 
@@ -73,7 +74,7 @@ def test_medians_and_efficiency() -> None:
     assert rows["probability"].isna().all(), "two cells and three rounds tell nothing of the noise"
 
 
-@pytest.mark.parametrize("status", ["invalid", "failed"])
+@pytest.mark.parametrize("status", gating(["invalid", "failed"], "invalid"))
 def test_excluded_trials_are_counted_and_never_averaged_in(tmp_path: Path, status: str) -> None:
     rows = trials()
     clean = front(
@@ -315,7 +316,10 @@ def same(one: pd.DataFrame, other: pd.DataFrame) -> None:
 
 @pytest.mark.parametrize(
     "asked",
-    [{"seed": 3, "where": "latency_s < 2"}, OTHER | {"where": "latency_s < 2"}],
+    [
+        pytest.param({"seed": 3, "where": "latency_s < 2"}, marks=pytest.mark.deep),
+        OTHER | {"where": "latency_s < 2"},
+    ],
     ids=["seed and where", "objectives and where"],
 )
 def test_together_they_say_what_each_says_alone(asked: dict[str, Any]) -> None:
@@ -394,7 +398,7 @@ def test_the_luckiest_of_many_that_hardly_differ_is_not_thought_the_best() -> No
 
 @pytest.mark.parametrize(
     ("study", "world"),
-    [(two, World(0.1, 0.05, 3)), (whole, World(0.1, 0.05, 3)), (whole, World(0.3, 0.1, 10))],
+    [(two, World(0.1, 0.05, 3)), (whole, World(0.3, 0.1, 10))],
 )
 def test_no_probability_is_stated_that_cannot_hold(
     study: Callable[..., tuple[Floats, Bools]], world: World
@@ -405,6 +409,7 @@ def test_no_probability_is_stated_that_cannot_hold(
     assert np.nan_to_num(stated).max() < 0.5
 
 
+@pytest.mark.deep
 def test_what_all_points_of_a_round_share_hardly_blurs_the_front() -> None:
     """Noise ten times as large leaves everything undecided by itself, and little where all points share it."""
     undecided = []

@@ -109,7 +109,7 @@ def test_by_default_a_front_is_staircases_and_marks_alone() -> None:
     assert len([line for line in axes.lines if line.get_marker() == "None"]) == 1
 
 
-@pytest.mark.parametrize("uncertainty", ["none", "box", "band"])
+@pytest.mark.parametrize("uncertainty", ["none", "band"])
 def test_axes_start_at_nothing_or_are_logarithmic(uncertainty: str) -> None:
     near = front_figure(crafted(), attainment=surfaces(crafted()), uncertainty=uncertainty).axes[0]
     assert (near.get_xscale(), near.get_xlim()[0], near.get_ylim()[0]) == ("linear", 0, 0)

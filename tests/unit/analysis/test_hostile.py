@@ -27,7 +27,7 @@ from tests.unit.analysis import hostile
 from tests.unit.gating import gating
 
 ALL = sorted(hostile.ATTACKS)
-READ, ANALYSED, COMPARED = 45, 300, 1000
+READ, ANALYSED, COMPARED = 45, 400, 1000
 """Of all attacks, each run of the suite reads every 45th, analyses every 300th and compares every 1000th; with `--deep`
 or `--cases` all."""
 SHOWN = (

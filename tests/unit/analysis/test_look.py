@@ -26,9 +26,9 @@ from tests.unit.analysis.test_figures import drawing
 
 def test_formats_are_written_by_every_process_the_same_bytes_each_time(tmp_path: Path) -> None:
     with drawn_as(Look(formats=("svg", "pdf"))):
-        first, again = (save_all([drawing()] * 2, tmp_path / name, ("page", "column")) for name in "ab")
+        first, again = (save_all([drawing()] * 2, tmp_path / name, ("page",)) for name in "ab")
     stem = "front-my-net-200ms-5mbit"
-    ends = (".svg", ".pdf", "-column.svg", "-column.pdf", ".csv", ".txt")
+    ends = (".svg", ".pdf", ".csv", ".txt")
     assert [path.name for path in first] == [f"{stem}{end}" for end in ends] * 2
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in again]
     assert first[0].read_bytes().startswith(b"<?xml")
@@ -37,20 +37,16 @@ def test_formats_are_written_by_every_process_the_same_bytes_each_time(tmp_path:
 
 def test_without_titles_the_legend_and_the_axes_stay(tmp_path: Path) -> None:
     rows = figures.example()
-    for draw in (figures.front, figures.fronts):
-        usual = drawn.rendered(draw(rows))
-        with drawn_as(Look(titles=False)):
-            bare = drawn.rendered(draw(rows))
-        assert any(text.startswith(_TITLES[draw.__name__]) for text in _texts(usual))
-        assert not any(text.startswith(_TITLES[draw.__name__]) for text in _texts(bare))
-        assert drawn.legend(bare) == drawn.legend(usual)
-        assert bare.get_figheight() < usual.get_figheight()
-        assert abs(bare.axes[0].bbox.height - usual.axes[0].bbox.height) < 8
-        assert drawn.outside(bare) == []
-        assert drawn.overlapping(bare) == []
-
-
-_TITLES = {"front": "Latency and", "fronts": "Fronts of"}
+    usual = drawn.rendered(figures.fronts(rows))
+    with drawn_as(Look(titles=False)):
+        bare = drawn.rendered(figures.fronts(rows))
+    assert any(text.startswith("Fronts of") for text in _texts(usual))
+    assert not any(text.startswith("Fronts of") for text in _texts(bare))
+    assert drawn.legend(bare) == drawn.legend(usual)
+    assert bare.get_figheight() < usual.get_figheight()
+    assert abs(bare.axes[0].bbox.height - usual.axes[0].bbox.height) < 8
+    assert drawn.outside(bare) == []
+    assert drawn.overlapping(bare) == []
 
 
 def _texts(figure: Figure) -> list[str]:

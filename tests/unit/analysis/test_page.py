@@ -260,6 +260,7 @@ def test_each_trial_that_does_not_count_has_its_reason(
     assert f"{2 * LONG} characters more" in seen.text
 
 
+@pytest.mark.deep
 def test_more_than_can_be_read_are_counted_not_cut_silently(tmp_path: Path) -> None:
     rows = trials(rounds=6)
     for number, row in enumerate(rows[:250]):
@@ -276,6 +277,7 @@ def test_more_than_can_be_read_are_counted_not_cut_silently(tmp_path: Path) -> N
     assert "50" in seen.texts["td"]
 
 
+@pytest.mark.deep
 def test_condition_without_a_valid_trial_has_no_chart(
     usual: Read, tmp_path: Path, snapshot: SnapshotAssertion
 ) -> None:

@@ -154,6 +154,7 @@ def test_it_bounds_what_each_backend_is_worth(tmp_path: Path) -> None:
     assert "tcp:b 21" not in " ".join(front(raw)["ties"])
 
 
+@pytest.mark.deep
 def test_a_constraint_on_the_backend_does_not_exclude_it(tmp_path: Path) -> None:
     raw = loaded(tmp_path, trials())
     for where in ("backend == tcp", "backend != tcp", "not backend == tcp"):

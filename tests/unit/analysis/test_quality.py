@@ -146,6 +146,7 @@ def test_over_codecs_a_lossy_codec_wins_by_no_more_than_it_costs() -> None:
     assert rows.loc[~rows["on_codec_front"], "codec_probability"].max() < 0.5
 
 
+@pytest.mark.deep
 def test_a_limit_on_quality_makes_codecs_compete_by_the_objectives_alone() -> None:
     assert over_codecs(PLANE, "") == (*PLANE, "accuracy")
     assert over_codecs(PLANE, "latency_s < 1") == (*PLANE, "accuracy")
@@ -163,6 +164,7 @@ def test_without_several_codecs_the_front_over_them_is_the_front() -> None:
     pd.testing.assert_series_equal(rows["codec_probability"], rows["probability_all"], check_names=False)
 
 
+@pytest.mark.deep
 def test_ties_over_codecs_name_the_codec() -> None:
     data = trials(codecs=("none", "fp16"), noise=0.05)
     data.loc[data["codec"] == "fp16", ["latency_s", "throughput_ips"]] = data.loc[

@@ -16,6 +16,7 @@ from analysis import reporting
 from analysis.costs import overhead
 from analysis.figures.drawing import conditions, save
 from analysis.figures.kinds import drawings
+from analysis.figures.look import Look
 from analysis.figures.style import series
 from analysis.findings import Findings, Options, find
 from analysis.fronts.front import front
@@ -41,7 +42,7 @@ def names(found: Findings) -> list[str]:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Findings:
     """A report with everything, which takes seconds; to be copied before anything in its folder is changed."""
-    rows = [row for row in trials() if row["point"] in (0, 3, 7, 8, 14, 20, 21)]
+    rows = [row for row in trials() if row["point"] in (0, 7, 20, 21)]
     return report(write(tmp_path_factory.mktemp("whole"), rows))
 
 
@@ -122,7 +123,7 @@ def test_nothing_of_an_earlier_report_stays(whole: Findings, tmp_path: Path) -> 
 def test_what_an_interrupted_report_drew_does_not_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = write(tmp_path, trials(rounds=1)[::9])
+    run = write(tmp_path, trials(rounds=1)[::21])
     seen: list[set[str]] = []
 
     def first_figure(waiting: Any, folder: Path, widths: Any, _: Any) -> list[Path]:
@@ -168,9 +169,7 @@ def test_all_that_is_written_is_known_by_its_name(whole: Findings) -> None:
     }
 
 
-@pytest.mark.parametrize(
-    "name", ["front.csv", "report.html", ".made", "figures", "figures/front-x.png", "drift.csv"]
-)
+@pytest.mark.parametrize("name", ["front.csv", ".made", "figures", "figures/front-x.png"])
 def test_nothing_is_written_through_a_link_in_a_run_s_folder(tmp_path: Path, name: str) -> None:
     run = write(tmp_path / "run", trials(rounds=1)[:2])
     victim = tmp_path / "victim"
@@ -192,8 +191,7 @@ def test_nothing_is_written_through_a_link_in_a_run_s_folder(tmp_path: Path, nam
     "name",
     [
         "front.csv",
-        "report.md",
-        "report.html",
+        pytest.param("report.html", marks=pytest.mark.deep),
         "figures/front-mobilenetv2-200ms-5mbit.tex",
         pytest.param("figures/front-mobilenetv2-200ms-5mbit.pdf", marks=pytest.mark.deep),
     ],
@@ -209,14 +207,15 @@ def test_what_no_report_wrote_is_not_written_over(tmp_path: Path, name: str) -> 
     assert name.endswith(".pdf") or [path for path in out.rglob("*") if path.is_file()] == [own]
     assert own.read_text() == "mine"
     own.unlink()
-    report(run, out, options=options)
-    report(run, out, options=options)
+    for _ in range(2):
+        report(run, out, options=TABLES)
 
 
 def test_models_whose_names_are_alike_have_figures_of_their_own(tmp_path: Path) -> None:
-    rows = [row for row in trials(rounds=2) if row["point"] in (0, 7, 21)]
+    rows = [row for row in trials(rounds=1) if row["point"] == 7]
     both = [row | {"model": model} for model in ("net_a", "net-a") for row in rows]
-    made = report(write(tmp_path / "run", both)).files
+    pictures = Options(look=Look(formats=("pdf",)))
+    made = report(write(tmp_path / "run", both), options=pictures).files
     assert len(set(made)) == len(made)
     assert all(path.is_file() for path in made)
     for kind in ("csv", "tex", "pdf"):
@@ -272,6 +271,7 @@ def test_a_run_that_failed_throughout_gets_a_note(tmp_path: Path, snapshot: Snap
     assert [*result.verdicts, *result.notes] == snapshot
 
 
+@pytest.mark.deep
 def test_several_networks_on_which_all_failed_are_reported_on(tmp_path: Path) -> None:
     failed = trials(rounds=1, status="failed", reason="worker exited", latency_s="", throughput_ips="")
     result = report(write(tmp_path, [*failed, *(row | {"netem": "wifi"} for row in failed)]))
@@ -313,6 +313,7 @@ def test_a_run_older_than_the_depth_is_all_auto(tmp_path: Path) -> None:
     assert "gain" not in printed(made)
 
 
+@pytest.mark.deep
 def test_labelled_backends_keep_their_order_and_their_colours(tmp_path: Path) -> None:
     run = write(tmp_path, trials(rounds=1, noise=0, backends=("rpc", "tcp:b", "tcp:a")))
     made = find([run])
@@ -341,4 +342,5 @@ def test_every_figure_of_a_chain_twice_the_same(tmp_path: Path) -> None:
         assert one.name == other.name == ("mobilenetv2", "wifi")
         assert one.caption == other.caption
         pd.testing.assert_frame_equal(one.data, other.data)
-        assert drawn.pdf(one.draw("page")) == drawn.pdf(other.draw("page")), one.kind
+        if one.kind in ("utilization", "cuts"):  # of chains alone
+            assert drawn.pdf(one.draw("page")) == drawn.pdf(other.draw("page")), one.kind

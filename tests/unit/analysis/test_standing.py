@@ -52,7 +52,7 @@ def of(frame: pd.DataFrame, point: int, backend: str = "tcp") -> pd.Series:
     ("alone", "kept", "lost"),
     [
         (LATENCY_ALONE, "latency_s", "throughput_ips"),
-        (THROUGHPUT_ALONE, "throughput_ips", "latency_s"),
+        pytest.param(THROUGHPUT_ALONE, "throughput_ips", "latency_s", marks=pytest.mark.deep),
     ],
 )
 def test_one_figure_counts_and_the_other_is_never_averaged_in(
