@@ -566,6 +566,7 @@ def test_the_cells_are_counted_by_their_rounds(rounds: int) -> None:
     assert (search.part() is None) == (rounds == 2)
 
 
+@pytest.mark.deep
 def test_where_a_search_strikes_off_all_that_crosses_a_slow_link_figures_are_drawn_or_left_out(
     tmp_path: Path,
 ) -> None:
