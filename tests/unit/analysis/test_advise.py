@@ -168,18 +168,6 @@ def test_a_constraint_is_on_the_figures_of_that_network():
         asked(BETWEEN, where="latncy_s < 1ms")
 
 
-@pytest.mark.deep
-def test_exact_ties_are_a_toss_up():
-    rows = world.trials(backends=("tcp",))
-    both = pd.concat([rows.assign(backend=f"tcp:{label}") for label in "ab"], ignore_index=True)
-    advice = asked(FAST_LINK, both)
-    assert advice.ranking.runner_up.behind(advice.ranking.best, "latency") == 0
-    assert advice.ranking.sure == "a toss-up"
-    assert [choice.probability for choice in advice.ranking.contenders] == pytest.approx([0.5, 0.5], abs=0.05)
-    said = sentence(advice)
-    assert said.index("tcp:a") < said.index("tcp:b")
-
-
 def test_two_rounds_say_nothing_of_how_sure():
     advice = asked(SLOW_LINK, world.trials(rounds=2))
     assert math.isnan(advice.ranking.best.probability)
@@ -382,10 +370,8 @@ def test_few_rounds_and_ties_are_told():
     rows = world.trials(backends=("tcp",), noise=0.001)
     both = pd.concat([rows.assign(backend=f"tcp:{label}") for label in "ab"], ignore_index=True)
     _, middle, _ = told(both)
-    assert re.search(
-        r"1 over tcp:a \(sends 150 kB, \S+ ms, sure \d+ %\) .* 1 over tcp:b \(sends 150 kB, \S+ ms, sure \d+ %\)$",
-        middle,
-    )
+    each = r"\(sends 150 kB, \S+ ms, sure [45]\d %\)"
+    assert re.search(rf"1 over tcp:a {each} .* 1 over tcp:b {each}$", middle)
 
 
 def test_what_is_likely_is_probable():

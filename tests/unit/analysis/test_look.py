@@ -24,6 +24,7 @@ from tests.unit import drawn
 from tests.unit.analysis.test_figures import drawing
 
 
+@pytest.mark.deep
 def test_formats_are_written_by_every_process_the_same_bytes_each_time(tmp_path: Path) -> None:
     with drawn_as(Look(formats=("svg", "pdf"))):
         first, again = (save_all([drawing()] * 2, tmp_path / name, ("page",)) for name in "ab")
