@@ -170,7 +170,9 @@ def _read_where_used(graph: fx.Graph, one: Values, two: Values, read: Container[
         if _is_constant(value, twice):
             return _immutable(value)
         if isinstance(value, torch.device):
-            if (source := next(at_hand(user), None)) is None:
+            # Not of a tensor that was made where nobody said: that is on the CPU, wherever the model is.
+            source = next((each for each in at_hand(user) if one[each].device == value), None)
+            if source is None:
                 return _UNKNOWN
             return made(user, graph.call_function(getattr, (source, "device")), value, value)
         if isinstance(value, tuple | list) and len(value) == len(twice):

@@ -88,6 +88,22 @@ def test_a_new_tensor_is_made_where_its_stage_is():
         assert stage((torch.ones(2, 4, device=device),))[0].device.type == device
 
 
+def test_a_tensor_that_goes_to_the_models_device_goes_there():
+    """Positions as of EdgeNeXt: made on the CPU, sent to where the weights are."""
+
+    class Placed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+
+        def forward(self, x):
+            return self.layer(x) + torch.zeros(x.shape).to(self.layer.weight.device).cumsum(1)
+
+    model = trace(Placed(), (Input((4,)),))
+    sent = next(node for node in model.nodes if node.target == "to")
+    assert sent.args[1].args[0].name == "layer"
+
+
 def test_a_tensor_as_large_as_the_batch_is_no_constant():
     class Doubled(nn.Module):
         def forward(self, x):
