@@ -132,7 +132,7 @@ def own(traced: TracedModel, names: Sequence[str]) -> Iterator[tuple[int, str]]:
     held = Counter(path for scope in scopes for path in {*scope})
     # No block has so much of a model.
     wrappers = {path for path, nodes in held.items() if nodes > len(scopes) / 2}
-    begun = list[tuple[int, str]]()
+    begun, ended = list[tuple[int, str]](), list[int]()
     for index, node in enumerate(traced.nodes):
         modules = ((path, traced.module.get_submodule(path)) for path in scopes[index])
         parts = (
@@ -143,14 +143,16 @@ def own(traced: TracedModel, names: Sequence[str]) -> Iterator[tuple[int, str]]:
         path, part = next(parts, ("", None))
         if part is None and not _joins(traced, node):
             path = names[index]
-        if path and (not begun or path != begun[-1][1]) and not is_cheap_module(part):
-            begun.append((index, path))
+        if path and not is_cheap_module(part):
+            if not begun or path != begun[-1][1]:
+                begun.append((index, path))
+                ended.append(index)
+            ended[-1] = index
     units = Counter(around for _, path in begun for around in _with_parents(path))
-    for (_, path), (after, _) in itertools.pairwise(begun):
-        yield (
-            after - 1,
-            [around for around in _with_parents(path) if units[around] == 1 or around == path][-1],
-        )
+    for end, ((_, path), (after, _)) in zip(ended, itertools.pairwise(begun), strict=False):
+        # What follows begins the next block where its input lives on beside it, as an activation before a branch.
+        last = min(range(after - 1, end - 1, -1), key=lambda index: len(traced.live[index]))
+        yield last, [around for around in _with_parents(path) if units[around] == 1 or around == path][-1]
 
 
 def _holds_blocks(module: nn.Module) -> bool:

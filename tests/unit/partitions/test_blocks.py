@@ -137,6 +137,21 @@ def test_one_net_has_the_same_points_in_whatever_way_it_is_written(write):
     assert len(cut(write(), "op")) == len(numbers)
 
 
+def test_an_activation_before_a_branch_begins_the_next_block():
+    class Branched(nn.Sequential):
+        """Blocks of layers that activate first, as Xception's: what they branch from is no longer all that crosses."""
+
+        def forward(self, x):
+            stem, *pairs = self
+            x = stem(x)
+            for one, two in zip(pairs[::2], pairs[1::2], strict=True):
+                x = x + two(one(x.relu()).relu())
+            return x
+
+    same = (nn.Conv2d(4, 4, 1) for _ in range(4))
+    assert [point.after for point in cut(Branched(nn.Conv2d(3, 4, 1), *same))[1:-1]] == ["_0", "add"]
+
+
 def test_layers_of_no_block_are_units_with_what_follows_them():
     conv, pool = (lambda: nn.Conv2d(3, 3, 3)), (lambda: nn.MaxPool2d(2))
     net = nn.Sequential(
