@@ -43,7 +43,8 @@ stage lint
 begin types nice .venv/bin/mypy
 
 stage unit
-"${tests[@]}" tests/unit -n "$(nproc)" --dist worksteal --maxfail 10
+# One more than there are cores: a quarter of the time they would wait for a program or a clock.
+"${tests[@]}" tests/unit -n "$(($(nproc) + 1))" --dist worksteal --maxfail 10
 joined types
 
 # Beside what waits much. One emulated core, by its own instructions' clock: nothing here can change what it finds.
@@ -52,5 +53,5 @@ CHAOS_LOAD=1 begin guest "${tests[@]}" tests/vm
 # What needs a whole machine is run again once, and named: FLAKY. Long files first, not those of most tests.
 stage real
 "${tests[@]}" tests/integration tests/lab tests/faults --reruns 1 \
-    -n "$(($(nproc) + 1))" --dist loadfile --no-loadscope-reorder
+    -n "$(($(nproc) + 2))" --dist loadfile --no-loadscope-reorder
 joined guest
