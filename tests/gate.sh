@@ -43,8 +43,8 @@ stage lint
 begin types nice .venv/bin/mypy
 
 stage unit
-# One more than there are cores: a quarter of the time they would wait for a program or a clock.
-"${tests[@]}" tests/unit -n "$(($(nproc) + 1))" --dist worksteal --maxfail 10
+# One more than there are cores: some of the time a test waits. By chunks that get smaller: what is stolen was not always given.
+"${tests[@]}" tests/unit -n "$(($(nproc) + 1))" --dist load --maxfail 10
 joined types
 
 # Beside what waits much. One emulated core, by its own instructions' clock: nothing here can change what it finds.
