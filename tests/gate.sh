@@ -43,7 +43,8 @@ stage lint
 begin types nice .venv/bin/mypy
 
 stage unit
-# One more than there are cores: some of the time a test waits. By chunks that get smaller: what is stolen was not always given.
+# One more than there are cores: some of the time a test waits. In chunks that get smaller: where workers steal from
+# each other, the one with the dear tests was left alone with them.
 "${tests[@]}" tests/unit -n "$(($(nproc) + 1))" --dist load --maxfail 10
 joined types
 
