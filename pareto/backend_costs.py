@@ -129,7 +129,7 @@ class Ends:
         return trips.seconds
 
     def stream(self, backend: str, nbytes: int, count: int, in_flight: int) -> tuple[Timed, Taken]:
-        """What both ends report on `count` payloads one after another."""
+        """The reports of both ends on `count` payloads one after another."""
         self._far.ask(Expect(backend, nbytes, count))
         stream = self._near.ask(TimePayloads(backend, nbytes, count, self._interface, in_flight), TIMEOUT_S)
         return stream, self._arrived(backend, nbytes, count, stream.sent_bytes)

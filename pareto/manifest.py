@@ -97,7 +97,7 @@ def link_facts(
 
 
 def session_end(tally: Tally, networks: Networks, workers: AnyWorkers, bed: Testbed) -> dict[str, Any]:
-    """What a session's record says when it is over, however it ended."""
+    """The facts that a session's record gets when it is over, however it ended."""
     return {
         "ended_at": utc_now(),
         "links": link_facts(networks, bed.links, workers.shaped),

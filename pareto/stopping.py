@@ -197,7 +197,7 @@ class Stopping:
 
 
 def known(folder: Path, within: float) -> Certainty:
-    """What is known of a run's front. The analysis is imported between rounds, not while one is measured."""
+    """The certainty of a run's front. The analysis is imported between rounds, not while one is measured."""
     from analysis.fronts.front import front
     from analysis.runs import load
     from analysis.statistics import stability

@@ -32,10 +32,7 @@ def _answering(answer: Callable[[Any], object]) -> Callable[[Any], object]:
         try:
             with refused_out_of_memory():
                 return answer(request)
-        except (
-            BackendError,
-            UserError,
-        ) as error:  # another host's or the link's fault, or the user's own file
+        except (BackendError, UserError) as error:  # of another host, the link or a user's file
             raise Refused(str(error)) from error
 
     return guarded
