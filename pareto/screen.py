@@ -118,7 +118,7 @@ def lateness(shaping: Mapping[str, Mapping[str, Any] | None]) -> Iterator[str]:
         relay = (facts or {}).get("relay")
         if relay and not relay["real_time"] and relay["late_p99_s"] is not None:
             yield (
-                f"without root the relay on the link {link} runs without real-time scheduling: at the end, 99 % of its "
+                f"the relay on the link {link} has no right to real-time scheduling: at the end, 99 % of its "
                 f"packets left at most {relay['late_p99_s'] * 1e3:.2f} ms late"
             )
 

@@ -43,4 +43,5 @@ def test_what_is_built_for_a_gpu_computes_what_the_stages_compute_on_the_cpu(eng
             stage.to("meta")
     builder.close()
     gc.collect()
+    torch._C._cuda_clearCublasWorkspaces()  # it keeps 32 MiB for the products of matrices, whosever they are
     assert torch.cuda.memory_allocated() < 1 << 20
