@@ -112,7 +112,7 @@ def test_codecs_of_activations(tmp_path: Path, printed: Callable[[str], None], f
             printed(f"{codec:26} {words}")
             found[codec] += [shares] if shares else []
     for codec, each in found.items():
-        for what, shares in zip(("encodes", "decodes"), zip(*each, strict=True), strict=True):
+        for what, shares in zip(("encodes", "decodes"), zip(*each, strict=True), strict=bool(each)):
             name = f"codec {codec}: {what} at its library's speed, median of payloads"
             figures.state(name, median(shares), "", least=0.9)
 
