@@ -22,8 +22,8 @@ WHAT, LINK, HOSTS, EFFORT, RESULTS = (
     "Results",
 )
 """The groups of options in `--help`, in their order."""
-QUICK_TRIALS = 1
-"""Rounds where `quick` is given and nobody says how many."""
+ROUNDS, QUICK_TRIALS = 6, 1
+"""Rounds where nobody says how many: of what is measured thoroughly, and with `quick`."""
 SLOWED = 1.5
 """A stage that takes this multiple of its baseline was disturbed. On a busy virtual machine, stages of 5 ms or more
 took 0.97 to 1.4 times as long, and once 1.53; one that shares its core with a busy loop took 1.8 to 2.9."""
@@ -171,11 +171,16 @@ _OPTIONS = (
         "0: in line",
     ),
     Option(
-        "trials", "How many rounds: trials of each cell.", 6, f"6; {QUICK_TRIALS} with --quick", group=EFFORT
+        "trials",
+        "Rounds of every cell. Without it, every cell once, then up to 6 rounds of what can still be on the front.",
+        None,
+        f"{QUICK_TRIALS} with --quick",
+        kind=int,
+        group=EFFORT,
     ),
     Option(
         "search",
-        "Measure what is likely on the front first, and strike off what cannot be on it.",
+        "Measure what is likely on the front first, and leave out what physics keeps off it.",
         False,
         group=EFFORT,
     ),
@@ -345,9 +350,7 @@ def command(sweep: Mapping[str, Any]) -> str:
 def _words(sweep: Mapping[str, Any]) -> Iterator[str]:
     for field, option in FIELDS.items():
         default = list(option.default) if isinstance(option.default, tuple) else option.default
-        if field == "trials" and (sweep.get("until") or sweep.get("budget")):
-            default = None  # the number of the first rounds depends on it: it is always said
-        elif field == "trials" and sweep.get("quick"):
+        if field == "trials" and sweep.get("quick") and not sweep.get("until"):
             default = QUICK_TRIALS
         if (value := sweep.get(field, default)) != default:
             yield from option.words(value)

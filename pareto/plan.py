@@ -264,7 +264,7 @@ def reach(
 def make(
     sweep: Sweep, models: Models, networks: Networks, done: frozenset[tuple[Cell, int]] = frozenset()
 ) -> Plan:
-    """`sweep.trials` rounds of every cell, and the added rounds that were begun, without the trials that are `done`.
+    """`sweep.rounds` rounds of every cell, and the added rounds that were begun, without the trials that are `done`.
 
     networks: by name, the profile of each link.
     """
@@ -280,9 +280,9 @@ def make(
 def last_rounds(
     sweep: Sweep, models: Models, netems: Iterable[str], done: frozenset[tuple[Cell, int]] = frozenset()
 ) -> dict[Condition, int]:
-    """The number of each condition's last round: `sweep.trials`, or the last added round that was begun."""
+    """The number of each condition's last round: `sweep.rounds`, or the last added round that was begun."""
     of_cells = {cell: cell.conditions for cell in cells(sweep, models, netems)}
-    last = dict.fromkeys(itertools.chain(*of_cells.values()), sweep.trials)
+    last = dict.fromkeys(itertools.chain(*of_cells.values()), sweep.rounds)
     # A cell of several conditions does not say whose round was begun, if these have cells of their own.
     own = {conditions[0] for conditions in of_cells.values() if len(conditions) == 1}
     for cell, number in done:
@@ -343,7 +343,7 @@ def _rounds(
     ]
     nodes = {name: model.nodes or _evenly(len(model.points)) for name, model in models.items()}
     waits = Waits(sweep, nodes, networks, fresh=fresh, done=done)
-    return Plan(tuple(trial.after(waits.before_s(trial.cell, trial.round)) for trial in trials), sweep.trials)
+    return Plan(tuple(trial.after(waits.before_s(trial.cell, trial.round)) for trial in trials), sweep.rounds)
 
 
 def _order(sweep: Sweep, models: Models, netems: Iterable[str], number: int) -> Iterator[Cell]:
@@ -381,17 +381,30 @@ def _by_agent(group: Sequence[Cell], shuffled: random.Random) -> Iterator[Cell]:
         yield from part
 
 
-def _trial(cell: Cell, number: int, sweep: Sweep, models: Models, networks: Networks) -> Trial:
+def foreseen(cell: Cell, sweep: Sweep, models: Models, networks: Networks) -> tuple[float, float]:
+    """Seconds of a request, and images/s: roughly, as units count alike and this machine stands for each host."""
+    _, latency_s, pace_s, _ = _foreseen(cell, sweep, models, networks)
+    return latency_s, cell.batch_size / pace_s
+
+
+def _foreseen(
+    cell: Cell, sweep: Sweep, models: Models, networks: Networks
+) -> tuple[list[float], float, float, int]:
+    """Seconds of each host, of a request, and between many requests; and how many are in flight."""
     model, network = models[cell.model], networks[cell.netem]
     crossed = crossings(cell, model, network, [""] * len(network))
     hosts_s = _hosts_s(cell, model)
     hosts_s[0] *= slowed(sweep.edge_cpu)
-    steps_s = hosts_s + [crossing.usual_s for crossing in crossed]
     latency_s = sum(hosts_s) + sum(sum(each.usual_ways_s) + each.profile.rtt_s for each in crossed)
-    effort = QUICK if sweep.quick else THOROUGH
-    slowest_s = max(steps_s)
+    slowest_s = max(hosts_s + [crossing.usual_s for crossing in crossed])
     depth = in_flight(latency_s, slowest_s) if cell.in_flight == AUTO else int(cell.in_flight)
-    pace_s = max(slowest_s, latency_s / depth)
+    return hosts_s, latency_s, max(slowest_s, latency_s / depth), depth
+
+
+def _trial(cell: Cell, number: int, sweep: Sweep, models: Models, networks: Networks) -> Trial:
+    network = networks[cell.netem]
+    hosts_s, latency_s, pace_s, depth = _foreseen(cell, sweep, models, networks)
+    effort = QUICK if sweep.quick else THOROUGH
     lone = max(effort.latency[0], math.ceil(effort.latency[1] / latency_s))
     _, many = in_bursts(*effort.throughput, pace_s, depth)
     phases_s = lone * latency_s + latency_s + (many - 1) * pace_s

@@ -71,7 +71,7 @@ def run(
             manifest = new_manifest(sweep, job.records, job.networks)
             store = held.enter_context(closing(Store.create(out, job.name, manifest)))
         last = plan.last_rounds(sweep, job.facts, job.networks, done)
-        search = job.search(store) if sweep.search else None
+        search = job.search(store) if sweep.focused else None
         return job.run(store, planned, job.stopping(store, last, search), figures)
 
 
@@ -192,13 +192,16 @@ class Job:
         return f"{model}-{netem}{kind}-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
 
     def search(self, store: Store) -> Searching:
-        """The search of the run, with the model profiles that it began with; a first one lacks them until `_profile`.
+        """What the rounds of the run have; of a search with the model profiles that it began with, which a new one gets
+        by `_profile`.
 
         Raises UserError, StoreError.
         """
         from analysis import model_profile
         from pareto.searching import Searching
 
+        if not self.sweep.search:
+            return Searching(self.sweep, self.facts, self.networks, store)
         kept = self._kept_profiles(store)
         is_begun = store.has_rows and all(folder.is_dir() for folder in kept.values())
         profiles = {name: model_profile.read(folder) for name, folder in kept.items()} if is_begun else {}

@@ -78,17 +78,27 @@ def plan(
     table.add_row("weights", sweep.weights + (f" (seed {sweep.seed})" if sweep.weights == "seeded" else ""))
     cells, rounds = {trial.cell for trial in plan.trials}, {trial.round for trial in plan.trials}
     grows = sweep.until is not None or sweep.budget is not None
-    which = f"{len(rounds)} of {count(sweep.trials, 'round')}{' to begin with' if grows else ''}"
-    if rounds and max(rounds) > sweep.trials:
+    which = f"{len(rounds)} of {count(sweep.rounds, 'round')}{' to begin with' if grows else ''}"
+    if rounds and max(rounds) > sweep.rounds:
         which = f"what is left of round{'s' if len(rounds) > 1 else ''} {', '.join(map(str, sorted(rounds)))}"
-    most = "up to " if sweep.search else ""
+    most = "up to " if sweep.focused else ""
     table.add_row("trials", f"{most}{len(plan.trials)}: {count(len(cells), 'cell')}, {which}")
+    if sweep.focused and not sweep.search:
+        table.add_row(
+            "rounds", "of every cell once, then of what can still be on the front (--trials: of all)"
+        )
     if sweep.search:
         table.add_row("search", "the likeliest cells first; what cannot be on the front is struck off")
     if grows:
         table.add_row("then", _ending(sweep))
-    least = "at most" if sweep.search and not grows else "at least" if grows else "about"
-    table.add_row("estimate", f"{least} {duration(plan.estimate_s)} of measuring{_at_once(sweep, plan)}")
+    least = "at most" if sweep.focused and not grows else "at least" if grows else "about"
+    once_s = sum(trial.estimate_s for trial in plan.trials if trial.round == 1)
+    foreseen = f"{least} {duration(plan.estimate_s)} of measuring{_at_once(sweep, plan)}"
+    if once_s and sweep.focused and not sweep.search:
+        foreseen = (
+            f"{duration(once_s)} for every cell once, {'then as long as it takes' if grows else foreseen}"
+        )
+    table.add_row("estimate", foreseen)
     out.print(table)
 
 

@@ -1,4 +1,7 @@
-"""A search on a run: what it measures next by the rows on disk, what it has struck off, and that in words.
+"""Rounds of what can be on the front: what a run measures next by the rows on disk, what it has struck off, in words.
+
+By default every cell is measured in round 1. Physics then knows the links alone. A search has model profiles: it begins
+with what they put on the front, and leaves out what physics keeps off it.
 
 The cells of all codecs are searched together: a cell where no codec is at work competes on each one's front. Each
 engine is searched by itself.
@@ -6,14 +9,17 @@ engine is searched by itself.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from analysis.model_profile import ModelProfile
 from analysis.prediction import forecast
+from analysis.prediction.forecast import Slack
+from analysis.prediction.network import Network
 from analysis.schema import STANDS
 from analysis.statistics.samples import Bools, Floats
 from pareto import plan, predicting
@@ -28,7 +34,7 @@ from pareto.strikes import PHYSICS, Prospects, losses
 from pareto.sweep import Sweep
 from partitions.engines.registry import EAGER
 
-Group = tuple[str, str, int, str, str]
+Group = tuple[str, str, int, str, str, int]
 """What is the same for all cells that are searched together: a condition but for the codec."""
 OBJECTIVES = {"latency": "latency_s", "throughput": "throughput_ips"}
 NAMED = 3
@@ -44,30 +50,30 @@ class Searching:
         models: Models,
         networks: Networks,
         store: Store,
-        profiles: Mapping[str, ModelProfile],
+        profiles: Mapping[str, ModelProfile] | None = None,
     ) -> None:
-        """profiles: by model; of the cells of one without, nothing is known before they are measured (`learn`)."""
+        """profiles: of a search, by model; those that it lacks it gets later (`learn`)."""
         self._sweep, self._models, self._networks, self._store = sweep, models, networks, store
         every = plan.cells(sweep, models, networks)
         self.conditions = list(dict.fromkeys(condition for cell in every for condition in cell.conditions))
         self._cells: dict[Group, list[Cell]] = {}
         for cell in every:
             self._cells.setdefault(_group(cell.condition), []).append(cell)
-        self.learn(profiles)
+        self.learn(profiles or {})
         self.is_measuring = False
         """Whether failed trials on disk are this session's: they are not done again before the next one."""
         self._decisions: dict[Group, Decision] = {}
 
     def learn(self, profiles: Mapping[str, ModelProfile]) -> None:
         """Take these models' profiles, from now on; decisions follow from them."""
-        self.lacks_profiles = not self._models.keys() <= profiles.keys()
+        self.lacks_profiles = self._sweep.search and not self._models.keys() <= profiles.keys()
         self._prospects = {
             group: self._foreseen(group, cells, profiles.get(group[0]))
             for group, cells in self._cells.items()
         }
         grows = self._sweep.until is not None or self._sweep.budget is not None
         self._searches = {
-            group: Search(known, self._sweep.trials, grows=grows) for group, known in self._prospects.items()
+            group: Search(known, self._sweep.rounds, grows=grows) for group, known in self._prospects.items()
         }
 
     def update(self) -> None:
@@ -116,7 +122,7 @@ class Searching:
         knows what belongs to it.
         """
         due: dict[int, set[Cell]] = {}
-        rounds = self._sweep.trials
+        rounds = self._sweep.rounds
         for group, cells in self._cells.items():
             table = self._tables[group]
             number = len(table.tried)
@@ -135,7 +141,7 @@ class Searching:
             plan.some(self._sweep, self._models, self._networks, number, cells)
             for number, cells in sorted(due.items())
         ]
-        return Plan(tuple(trial for part in parts for trial in part.trials), self._sweep.trials)
+        return Plan(tuple(trial for part in parts for trial in part.trials), self._sweep.rounds)
 
     def _decide(self, group: Group, rounds: int | None = None) -> Decision:
         """The decision after so many rounds; None: after all."""
@@ -208,9 +214,12 @@ class Searching:
             if broken:
                 more = f" and {len(broken) - NAMED} more" if len(broken) > NAMED else ""
                 by = f" by {group[3]}" if group[3] != EAGER else ""
+                of, then = (
+                    ("model profile", "; make the profile anew") if self._sweep.search else ("links", "")
+                )
                 lines.append(
                     f"{group[0]} at {group[1]}{by}: {', '.join(broken[:NAMED])}{more} measured better than the "
-                    "bound by the model profile: no cell is struck off by physics there; make the profile anew"
+                    f"bound by the {of}: no cell is struck off by physics there{then}"
                 )
         return lines
 
@@ -233,7 +242,7 @@ class Searching:
             physics += int((how[counts == 0] == PHYSICS).sum())
             took_s += np.nansum(table.took_s)
             for number, cell in enumerate(cells):
-                for place in range(self._sweep.trials):
+                for place in range(self._sweep.rounds):
                     estimate_s = estimates[cell, place + 1]
                     if place < len(table.tried) and table.tried[place, number]:
                         paces.append(table.took_s[place, number] / estimate_s)
@@ -252,19 +261,32 @@ class Searching:
         )
 
     def _foreseen(self, group: Group, cells: Sequence[Cell], profile: ModelProfile | None) -> Prospects:
-        _, netem, batch_size, engine, in_flight = group
+        _, netem, batch_size, engine, in_flight, _ = group
+        alone = {cell for cell in cells if not self._crossed(cell)}
         # Which the driver knows beforehand.
         accuracy = np.array([self._models[cell.model].accuracy_of(cell) for cell in cells])
         result = replace(
             Prospects.unknown(len(cells)),
-            fronts=_fronts(cells),
+            fronts=_fronts(cells, None if self._sweep.search else alone),
             accuracy=accuracy if len(set(accuracy)) > 1 else None,
-            moves=engine == EAGER,
+            moves=profile is not None and engine == EAGER,
         )
-        if profile is None:
+        if self._sweep.search and profile is None:
             return result
         usual, best = predicting.networks(self._networks[netem])
         slack = predicting.slack(self._sweep.link_tolerance)
+        if profile is None:
+            likely = [plan.foreseen(cell, self._sweep, self._models, self._networks) for cell in cells]
+            least = [self._of_links(cell, best, slack) for cell in cells]
+            twins = [((cell.cuts, cell.codec), cell.backend) for cell in cells]
+            numbers = [
+                {each: at for at, each in enumerate(dict.fromkeys(one))} for one in zip(*twins, strict=True)
+            ]
+            if len(numbers[1]) > 1:
+                found = [[number[each] for number, each in zip(numbers, twin, strict=True)] for twin in twins]
+                result = replace(result, twins=np.array(found))
+            result.expected[:], result.bound[:] = (losses(*np.array(each).T) for each in (likely, least))
+            return result
         for transport, codec in dict.fromkeys((cell.transport, cell.codec) for cell in cells):
             mine = [
                 number
@@ -281,19 +303,45 @@ class Searching:
             result.bound[mine] = losses(foreseen.least_latency_s, foreseen.most_throughput_ips)
         return result
 
+    def _crossed(self, cell: Cell) -> int:
+        """How many links a request of the cell crosses."""
+        return sum(cut < self._models[cell.model].last for cut in cell.cuts)
+
+    def _of_links(self, cell: Cell, best: Sequence[Network], slack: Slack) -> tuple[float, float]:
+        """The least seconds of a request, and the most images/s, that the links allow whatever the hosts take."""
+        model, count = self._models[cell.model], self._crossed(cell)
+        if not count:
+            return 0.0, math.inf
+        nbytes = [model.points[cut][1] * cell.batch_size for cut in cell.cuts[:count]]
+        # What a codec makes of other data than the first is not known.
+        sent = np.array(nbytes if cell.codec == NONE else [1] * count, dtype=float)
+        result = np.full(count, float(model.result_bytes * cell.batch_size))
+        least = forecast.nearest(best[:count], slack)
+        most = forecast.nearest(best[:count], replace(slack, rate=max(slack.rate, forecast.BURST)))
+        delays_s = least.delay_s + least.delay_back_s
+        crossing_s = 8 * (sent / least.rate_bps + result / least.rate_back_bps)
+        busy_s = 8 * np.maximum(sent / most.rate_bps, result / most.rate_back_bps).max()
+        return float((delays_s + crossing_s).sum()), cell.batch_size / busy_s if busy_s else math.inf
+
 
 def _group(condition: Condition) -> Group:
-    model, netem, batch_size, _, engine, in_flight, _ = condition
-    return model, netem, batch_size, engine, in_flight
+    model, netem, batch_size, _, engine, in_flight, ahead = condition
+    return model, netem, batch_size, engine, in_flight, ahead
 
 
-def _fronts(cells: Sequence[Cell]) -> Bools | None:
-    """On which codec's front each cell may be: cells x codecs; None where there is one codec."""
+def _fronts(cells: Sequence[Cell], alone: Set[Cell] | None) -> Bools | None:
+    """On which fronts each cell may be: cells x fronts; None where there is one. Each codec has one.
+
+    alone: cells where nothing crosses, where each backend is to have a front of its own, which they are on as well.
+    """
     of_cells = [{condition[3] for condition in cell.conditions} for cell in cells]
     codecs = list(dict.fromkeys(codec for of_cell in of_cells for codec in sorted(of_cell)))
-    if len(codecs) == 1:
-        return None
-    return np.array([[codec in of_cell for codec in codecs] for of_cell in of_cells])
+    on = np.array([[codec in of_cell for codec in codecs] for of_cell in of_cells])
+    if alone is not None:
+        backends = list(dict.fromkeys(cell.backend for cell in cells))
+        own = np.array([[cell.backend == each or cell in alone for each in backends] for cell in cells])
+        on = (on[:, :, None] & own[:, None]).reshape(len(cells), -1)
+    return on if on.shape[1] > 1 else None
 
 
 @dataclass(frozen=True)
@@ -318,7 +366,7 @@ class Trials:
     ) -> Trials:
         place = {(cell.point, cell.backend, cell.codec): number for number, cell in enumerate(cells)}
         key = tuple(map(str, group))
-        names = ("model", "netem", "batch_size", "engine", "in_flight_asked")
+        names = ("model", "netem", "batch_size", "engine", "in_flight_asked", "prefetch_asked")
         mine = [
             row
             for row in rows

@@ -7,7 +7,7 @@ On a scale where less is better (`losses`: the logarithm of the latency, and of 
 A cell is struck off when another one is better in both objectives, and the probability that this is chance, over all
 looks, is `ALPHA` at most (Bonferroni's inequality; half of it goes to each):
 
-- by physics: the other's level is below this cell's bound, which needs no trial of this cell. Only the other's noise
+- by physics: the other's level is below this cell's bound, whatever trials of this cell say. Only the other's noise
   can be wrong, so the probabilities of all others that were measured add up, whatever the number of such cells;
 - by rounds: the other's level is below this cell's, in differences that the rounds' own effects cancel from. All pairs
   add up whose first cell may be struck off wrongly: those not struck off yet (Holm, "A simple sequentially rejective
@@ -63,7 +63,8 @@ class Prospects:
     known: such a cell is measured as if it were likely, and no physics strikes it off.
 
     fronts: cells x fronts, on which of them a cell may be; None: there is one, for all. accuracy: of each cell, known
-    beforehand; None: of all the same. moves: whether bounds move with the machine's speed: not those of links alone.
+    beforehand; None: of all the same. twins: cells x 2, numbers of what a cell is but for its backend, and of that;
+    None: they tell less than the forecast. moves: whether bounds move with the machine's speed: not those of links.
     """
 
     expected: Floats
@@ -71,6 +72,7 @@ class Prospects:
     bound: Floats
     fronts: Bools | None = None
     accuracy: Floats | None = None
+    twins: Ints | None = None
     moves: bool = True
 
     @classmethod
@@ -212,8 +214,9 @@ class Look:
         """What is known of one trial's noise: variances, cells x 2, with their degrees of freedom.
 
         From repeated rounds; as long as these are too few, from how far the round with most cells scatters about the
-        forecast, which holds the forecast's own error too, so that it is no less. Which of them depends on how many
-        trials there are alone, not on what they measured.
+        forecast, which holds the forecast's own error too, so that it is no less. Without a forecast to speak of, from
+        how far backends at one split are apart beyond what they are apart at most splits: that varies, too. Which of
+        them depends on how many trials there are alone, not on what they measured.
         """
         if self.freedom >= LEAST_FREEDOM:
             repeats = np.maximum(self.count - 1, 0).astype(np.int64)
@@ -225,11 +228,17 @@ class Look:
         if not len(known):
             return None
         row = int(known.sum(axis=1).argmax())
-        off = np.where(known[row][:, None], x[row] - self.prospects.expected[self.cells], np.nan)
-        off = off[~np.isnan(off).any(axis=1)]
-        if len(off) <= LEAST_FREEDOM:
+        there = known[row]
+        if self.prospects.twins is None:
+            off = (x[row] - self.prospects.expected[self.cells])[there]
+            off = off[~np.isnan(off).any(axis=1)]
+            freedom = len(off) - 1
+            off = off - off.mean(axis=0) if len(off) else off
+        else:
+            off, freedom = _between_twins(x[row][there], self.prospects.twins[self.cells[there]])
+        if freedom < LEAST_FREEDOM:
             return None
-        return np.broadcast_to(off.var(axis=0, ddof=1), (len(self.cells), 2)), len(off) - 1.0
+        return np.broadcast_to((off**2).sum(axis=0) / freedom, (len(self.cells), 2)), float(freedom)
 
     def strikes(self, standing: Bools, share: float) -> Strikes:
         """Which cells are struck off by what is known now.
@@ -248,9 +257,10 @@ class Look:
         by, chance = self._by_rounds(variance, freedom, standing)
         result.put(self.cells, ROUNDS, by, chance / share)
         if not result.below.any():
-            unmeasured = np.setdiff1d(np.arange(cells), self.cells)
-            by, chance = self._by_physics(unmeasured, error, freedom)
-            result.put(unmeasured, PHYSICS, by, chance / share)
+            others = np.flatnonzero(result.how == "")
+            by, chance = self._by_physics(others, error, freedom)
+            surer = chance / share < result.chance[others]
+            result.put(others[surer], PHYSICS, by[surer], chance[surer] / share)
         return result
 
     def front(self, among: Bools) -> Bools:
@@ -350,6 +360,22 @@ class Look:
     def _members(self) -> list[Ints]:
         """The places of each front's measured cells, among all that were measured."""
         return [np.flatnonzero(np.isin(self.cells, front)) for front in self.prospects.members]
+
+
+def _between_twins(figures: Floats, twins: Ints) -> tuple[Floats, int]:
+    """How far each figure is from the mean of its twins, beyond what backends usually are; and the degrees of freedom.
+
+    By the additive model of two factors; where a twin lacks, its usual distance errs, and so the noise is no less.
+    """
+    _, split, twice = np.unique(twins[:, 0], return_inverse=True, return_counts=True)
+    has_twin = twice[split] > 1
+    _, backend = np.unique(twins[has_twin, 1], return_inverse=True)
+    off = np.zeros_like(figures)
+    for figure, apart in zip(figures.T, off.T, strict=True):
+        apart[:] = figure - (np.bincount(split, figure) / twice)[split]
+        usual = np.bincount(backend, apart[has_twin]) / np.bincount(backend)
+        apart[has_twin] -= usual[backend]
+    return off, int((twice - 1).sum()) - len(np.unique(backend)) + 1
 
 
 def _keep_less_sure(by: Ints, chance: Floats, cells: Ints, also_by: Ints, also: Floats) -> None:

@@ -28,7 +28,7 @@ from pareto.hosts.host import EDGE, MAX_HOSTS, SERVED, SERVER, TcpSettings
 from pareto.hosts.inventory import SIMULATED
 from pareto.link import units
 from pareto.link.probe import Tolerance
-from pareto.options import OPTIONS
+from pareto.options import OPTIONS, ROUNDS
 from pareto.yaml_file import quantity
 from partitions.engines import registry as engine_registry
 
@@ -138,7 +138,7 @@ class Sweep(BaseModel):
     dataset: Annotated[str, AfterValidator(dataset_names.checked)] = _option("dataset")
     data_path: Annotated[Path, AfterValidator(_absolute)] | None = _option("data_path")
     images: int | None = _option("images", ge=1, le=MOST_IMAGES)
-    trials: int = _option("trials", ge=1, le=MOST_TRIALS)
+    trials: int | None = _option("trials", ge=1, le=MOST_TRIALS)
     search: bool = _option("search")
     until: Annotated[float | None, quantity(units.share)] = _option("until", gt=0, lt=1)
     budget: Annotated[float | None, quantity(units.duration_s)] = _option("budget", gt=0, le=MOST_BUDGET_S)
@@ -193,6 +193,16 @@ class Sweep(BaseModel):
     @property
     def link_tolerance(self) -> Tolerance:
         return Tolerance(self.rtt_tolerance, self.rtt_floor, self.tolerance)
+
+    @property
+    def rounds(self) -> int:
+        """Rounds that are planned: of every cell, or where the sweep is `focused`, of one that is not struck off."""
+        return ROUNDS if self.trials is None else self.trials
+
+    @property
+    def focused(self) -> bool:
+        """Whether cells that cannot be on the front are struck off between rounds: with or without `search`."""
+        return self.search or (self.trials is None and not self.fleet)
 
     @property
     def restart_rounds(self) -> int | None:

@@ -287,11 +287,11 @@ def of(
         raise UserError(f"the profile of {profile.model} has times of nothing: make it anew")
     errors = _errors(usual, profile, splits, networks, backend, slack, engine)
     best = at_best or networks
-    least = _at_best(usual, profile, codec, _nearest(best, slack))
+    least = _at_best(usual, profile, codec, nearest(best, slack))
     if engine != EAGER:
         least = _links_alone(least, codec)
     # In the throughput phase a link has more room.
-    most = replace(least, conditions=_nearest(best, replace(slack, rate=max(slack.rate, BURST))))
+    most = replace(least, conditions=nearest(best, replace(slack, rate=max(slack.rate, BURST))))
     return Forecast(latency_s, throughput_ips, *errors, least.latency_s(splits), most.throughput_ips(splits))
 
 
@@ -383,7 +383,7 @@ def _errors(
     return latency_error, longer_s / np.maximum(period_s, np.finfo(float).tiny) - 1
 
 
-def _nearest(networks: Sequence[Network], slack: Slack) -> Conditions:
+def nearest(networks: Sequence[Network], slack: Slack) -> Conditions:
     """The links as good as they may be and their probes still pass."""
     links = conditions(networks)
     rtt_s = links.delay_s + links.delay_back_s

@@ -58,7 +58,8 @@ CODECS = ((1.0, 0.0), (0.25, 2e-9), (0.15, 8e-9), (0.7, 20e-9), (0.5, 1e-9))
 class Truth:
     """`levels` and `bound`: cells x 2, as `pareto.strikes.losses`, without what noise adds to the bound.
 
-    fronts: cells x codecs, on which front each may be. accuracy: of each cell. expected, error: of the forecast, as a
+    fronts: cells x codecs, on which front each may be. accuracy: of each cell. links: the bound of the link alone.
+    twins: cells x 2, a number of each split and codec, and of the backend. expected, error: of the forecast, as a
     profile of another engine has them; otherwise `levels` and 0.
     """
 
@@ -68,6 +69,8 @@ class Truth:
     error: Floats
     fronts: Bools
     accuracy: Floats
+    links: Floats
+    twins: Ints
 
 
 def landscape(
@@ -97,12 +100,19 @@ def landscape(
         profiled = measured = edge, later
     delay_s, rate = NETWORKS[rng.integers(len(NETWORKS))]
     crosses = nbytes > 0
-    levels, bound, expected, errors, fronts, accuracy = [], [], [], [], [], []
+    levels, bound, expected, errors, fronts, accuracy, links, twins = [], [], [], [], [], [], [], []
     for codec, (sent, byte_s) in enumerate(CODECS[:codecs]):
         kept = crosses if codec else np.ones(len(nbytes), dtype=bool)
         line_s, coding_s = 8 * sent * nbytes / rate, byte_s * nbytes
         lost = rng.integers(0, 4, len(nbytes)) / 16 if codec else np.zeros(len(nbytes))
-        for over_s in BACKENDS_S:
+        with np.errstate(divide="ignore"):
+            most = 1 / (0.98 * line_s)
+            least_s = np.where(crosses, line_s + 2 * delay_s, 0) * 0.98
+            alone = losses(least_s, most)[kept]
+        for backend, over_s in enumerate(BACKENDS_S):
+            links.append(alone)
+            splits = codec * len(nbytes) + np.flatnonzero(kept)
+            twins.append(np.stack([splits, np.full(len(splits), backend)], axis=1))
             for faster, side, of in (
                 (0.0, levels, measured),
                 (MARGIN, bound, measured),
@@ -121,7 +131,7 @@ def landscape(
             errors.append(np.stack([np.hypot(*unsure) / latency, longest / slowest - 1], axis=1)[kept])
             fronts.append((~crosses[kept, None]) | (np.arange(codecs) == codec))
             accuracy.append(1 - lost[kept])
-    return Truth(*map(np.concatenate, (levels, bound, expected, errors, fronts, accuracy)))
+    return Truth(*map(np.concatenate, (levels, bound, expected, errors, fronts, accuracy, links, twins)))
 
 
 def repeat(
@@ -135,8 +145,11 @@ def repeat(
     off: float = 1.0,
     codecs: int = 1,
     engine: bool = False,
+    default: bool = False,
 ) -> Result:
-    """One search. kind: the noise is a `single` trial's, or `common` to a round, of which its profile has one too.
+    """One search; `default`: what a run does without one.
+
+    kind: the noise is a `single` trial's, or `common` to a round, of which its profile has one too.
 
     Or it is a single trial's, and has heavy `tails` (Student's distribution with 3 degrees of freedom, of the same
     standard deviation), or some trials are `slowed`, or each of the `cells` has a noise of its own (`noise` is unused).
@@ -167,6 +180,14 @@ def repeat(
         *((truth.fronts, truth.accuracy) if codecs > 1 else ()),
         moves=not engine,
     )
+    if default:
+        known = Prospects(
+            *(truth.levels + rng.normal(0, 0.4, levels.shape), np.full_like(levels, np.nan), truth.links),
+            _of_backends(truth),
+            truth.accuracy if codecs > 1 else None,
+            twins=truth.twins,
+            moves=False,
+        )
     seen = np.full_like(figures, np.nan)
     search = Search(known, ROUNDS)
     while (now := search.decide(seen, ~np.isnan(seen[..., 0]))).round:
@@ -192,6 +213,13 @@ def repeat(
         float(done.sum() / (ROUNDS * cells)),
         lost,
     )
+
+
+def _of_backends(truth: Truth) -> Bools:
+    """On which front of a codec and backend each cell may be: where nothing crosses, on those of all backends."""
+    crosses = np.isfinite(truth.links[:, 0])
+    own = (truth.twins[:, 1:] == np.arange(len(BACKENDS_S))) | ~crosses[:, None]
+    return (truth.fronts[:, :, None] & own[:, None]).reshape(len(crosses), -1)
 
 
 def _fronts(truth: Truth, codecs: int) -> list[tuple[Ints, Floats]]:

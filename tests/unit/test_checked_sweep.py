@@ -11,7 +11,7 @@ from syrupy.assertion import SnapshotAssertion
 from analysis.statistics.samples import LEAST_VALUES
 from pareto.checked_sweep import make_sweep, requested_sweep
 from pareto.errors import UserError
-from pareto.sweep import Sweep
+from pareto.options import ROUNDS
 
 CAMERA = {"from": "jpeg", "dataset": "folder", "data_path": "pictures"}
 
@@ -137,14 +137,14 @@ def test_quick_means_one_round_unless_told_otherwise() -> None:
 
 
 def test_until_begins_with_the_rounds_that_an_interval_needs(tmp_path: Path) -> None:
-    assert Sweep.model_fields["trials"].default == LEAST_VALUES
-    for options, trials in (({}, 6), ({"quick": True}, 6), ({"trials": 2}, 2), ({"budget": "1h"}, 6)):
-        assert requested_sweep(None, {"model": "m", "until": "5%", **options}).trials == trials
-    assert requested_sweep(None, {"model": "m", "budget": "1h"}).trials == 6
+    assert ROUNDS == LEAST_VALUES
+    for options, rounds in (({}, 6), ({"quick": True}, 6), ({"trials": 2}, 2), ({"budget": "1h"}, 6)):
+        assert requested_sweep(None, {"model": "m", "until": "5%", **options}).rounds == rounds
+    assert requested_sweep(None, {"model": "m", "budget": "1h"}).rounds == 6
     file = tmp_path / "sweep.yaml"
     file.write_text("model: alexnet\nuntil: 5%\nbudget: 20min\n")
     wanted = requested_sweep(file, {})
-    assert (wanted.trials, wanted.until, wanted.budget) == (6, 0.05, 1200)
+    assert (wanted.rounds, wanted.until, wanted.budget) == (6, 0.05, 1200)
 
 
 @pytest.mark.parametrize(

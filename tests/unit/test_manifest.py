@@ -465,7 +465,7 @@ def test_a_run_may_go_on_for_longer_than_it_was_to(tmp_path: Path) -> None:
     assert resumed_sweep(tmp_path, {}) == begun
     wanted = resumed_sweep(tmp_path, {"until": "2%", "budget": "1h"})
     assert wanted == begun.model_copy(update={"until": 0.02, "budget": 3600})
-    assert wanted.trials == begun.trials == 6
+    assert wanted.rounds == begun.rounds == 6
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,7 @@ def test_a_search_measures_a_part_and_says_how_each_cell_was_settled(whole: tupl
 
 @pytest.mark.deep
 def test_all_cells_give_the_same_front(whole: tuple[Path, str], tmp_path: Path) -> None:
-    job = [word for word in JOB if word != "--search"]
+    job = [*(word for word in JOB if word != "--search"), "--trials", "6"]
     assert measured(*job, "--out", str(tmp_path / "out")).code == 0
     assert not (only_run(tmp_path) / "struck.csv").exists()
     assert set(best(tmp_path)["point"]) == set(best(whole[0])["point"])
@@ -102,6 +102,66 @@ def test_all_cells_give_the_same_front(whole: tuple[Path, str], tmp_path: Path) 
     )
     took_s = sum(float(row["wall_s"]) for row in read(tmp_path, "trials.csv"))
     assert foretold_s == pytest.approx(took_s, rel=0.15)
+
+
+@pytest.fixture(scope="module")
+def default(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The folder of the results of a run as it is where nobody says how many rounds, and what it printed."""
+    folder = tmp_path_factory.mktemp("default")
+    job = [word for word in JOB if word != "--search"]
+    done = measured(*job, *world(folder), "--out", str(folder / "out"))
+    assert done.code == 0, done.err
+    return folder, done.out
+
+
+def test_every_cell_is_measured_once_and_what_can_be_on_a_front_six_times(default: tuple[Path, str]) -> None:
+    folder, out = default
+    trials, struck = read(folder, "trials.csv"), read(folder, "struck.csv")
+    rounds = Counter(map(key, trials))
+    assert len(rounds) == 2 * POINTS
+    assert Counter(row["round"] for row in trials)["1"] == 2 * POINTS
+    off = {key(row) for row in struck}
+    assert 0 < len(off) < 2 * POINTS
+    assert {key for key, count in rounds.items() if count == 6} == rounds.keys() - off
+    words = " ".join(out.split())
+    assert "rounds of every cell once, then of what can still be on the front" in words
+    assert f"{2 * POINTS} cells: {2 * POINTS - len(off)} in 6 rounds, " in words
+    assert not (only_run(folder) / "profiles").exists(), "no model is profiled for it"
+
+
+def test_each_backend_keeps_a_front_of_its_own(default: tuple[Path, str]) -> None:
+    """What strikes a cell off is of its own backend, or a cell where nothing crosses."""
+    folder, _ = default
+    crossing = {row["point"] for row in read(folder, "trials.csv") if float(row["payload_bytes"])}
+    struck = read(folder, "struck.csv")
+    assert {row["backend"] for row in struck} == {"tcp", "rpc"}
+    for row in struck:
+        assert row["by_backend"] == row["backend"] or row["by_point"] not in crossing
+    fronts = front(folder)
+    assert set(fronts.loc[fronts["on_backend_front"].eq(True), "backend"]) >= {"tcp", "rpc"}
+
+
+def test_a_run_that_goes_on_does_only_what_is_missing(default: tuple[Path, str], tmp_path: Path) -> None:
+    before, after = resumed(default[0], tmp_path)
+    assert Counter((*key(row), row["round"]) for row in after) == Counter(
+        (*key(row), row["round"]) for row in before
+    )
+
+
+def test_links_alone_bound_what_was_never_profiled() -> None:
+    sweep = make_sweep({"model": "m", "netem": "200ms-5mbit", "backend": "tcp,rpc"})
+    made = searching([], sweep)
+    (group,) = made._cells
+    known = made._prospects[group]
+    least_s = np.exp(known.bound[:, 0])
+    assert not made.lacks_profiles
+    assert least_s == pytest.approx([0.198, 0.198, 0.198, 0.198, 0, 0], abs=2e-3)
+    assert np.isfinite(known.expected).all()
+    assert not known.moves
+    assert known.twins is not None
+    assert known.twins.tolist() == [[split, backend] for split in range(3) for backend in range(2)]
+    assert known.fronts is not None
+    assert known.fronts.tolist() == [*[[True, False], [False, True]] * 2, *[[True, True]] * 2]
 
 
 def test_a_search_that_goes_on_does_only_what_is_missing(whole: tuple[Path, str], tmp_path: Path) -> None:
@@ -481,7 +541,13 @@ def test_what_is_less_accurate_strikes_nothing_off() -> None:
 def row(point: int, number: int, status: str = "ok", latency_s: str = "0.1") -> dict[str, str]:
     return {
         **{"model": "m", "netem": "none", "batch_size": "1", "codec": "none", "engine": "eager"},
-        **{"in_flight_asked": "auto", "point": str(point), "backend": "tcp", "round": str(number)},
+        **{
+            "in_flight_asked": "auto",
+            "prefetch_asked": "0",
+            "point": str(point),
+            "backend": "tcp",
+            "round": str(number),
+        },
         **{"status": status, "latency_s": latency_s, "throughput_ips": "10", "wall_s": "2"},
     }
 

@@ -12,6 +12,7 @@ from pareto.checked_sweep import make_sweep
 from pareto.errors import UserError
 from pareto.hosts.host import TcpSettings
 from pareto.manifest import resumed_sweep
+from pareto.sweep import parse_sweep
 from tests.unit.own_codecs import simple, written
 
 
@@ -21,7 +22,23 @@ def test_lists_take_commas_and_defaults_are_the_main_job() -> None:
     assert wanted.netems == ("200ms-5mbit", "none")
     assert wanted.points == ("0", "7")
     assert wanted.backends == ("tcp", "rpc")
-    assert wanted.trials == 6
+    assert (wanted.trials, wanted.rounds) == (None, 6)
+
+
+@pytest.mark.parametrize(
+    ("options", "focused"),
+    [
+        ({}, True),
+        ({"trials": 6}, False),
+        ({"trials": 6, "search": True}, True),
+        ({"until": "5%"}, True),
+        ({"testbed": "simulated,simulated"}, False),
+    ],
+)
+def test_cells_are_struck_off_unless_every_round_is_to_have_all(
+    options: dict[str, Any], focused: bool
+) -> None:
+    assert parse_sweep({"model": "m", **options}).focused is focused
 
 
 def test_when_to_stop_is_a_share_and_a_time() -> None:
