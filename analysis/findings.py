@@ -33,7 +33,7 @@ from analysis.runs.load import Run, Runs, joined, links
 from analysis.runs.manifest import within
 from analysis.runs.setups import SIMULATED
 from analysis.runs.struck import with_struck
-from analysis.standing import sentences, status_words
+from analysis.standing import measured_again, sentences, status_words
 from analysis.statistics import host_load, noise, testbeds
 from analysis.statistics.stability import drifts, warnings
 from analysis.wording import percent, place
@@ -229,7 +229,7 @@ def find(
         *by_engine.start_up(known.stages),
     ]
     findings.codecs += [*quality.sentences(rows), *bjontegaard.sentences(findings.delta_rates)]
-    findings.notes += sentences(trials)
+    findings.notes += [*sentences(trials), *measured_again(manifests)]
     findings.notes += noise.floor_sentences(noise.floors(known.trials))
     findings.notes += noise.spread_sentences(known.trials, [run.folder for run in known.runs])
     if rows.empty:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from analysis.escaping import short
+from analysis.runs.manifest import sessions, within
 from analysis.schema import STANDS, STATUSES, status_of
 from analysis.statistics.samples import Ints
 
@@ -31,6 +34,8 @@ UNTRUSTED = {"latency": (*OF_LATENCY, *OF_BOTH), "throughput": (*OF_THROUGHPUT, 
 """The columns of trials and stages that must not be trusted where a figure is not.
 
 Bounds are not among them: physics bounds the figure of a disturbed trial, too (`analysis.advice.rivals`)."""
+LISTED = 20
+"""Trials that were measured again that are listed."""
 _ANY = frozenset(status for standing in STANDS.values() for status in standing)
 
 
@@ -80,6 +85,20 @@ def status_words(trials: pd.DataFrame) -> str:
     always = ("ok", "invalid", "failed")
     named = [status for status in STATUSES if status in always or status in numbers]
     return ", ".join(f"{numbers.get(status, 0)} {status}" for status in named)
+
+
+def measured_again(manifests: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """A line on the trials that something spoilt and that were measured again, and what each had before."""
+    again = [
+        each
+        for manifest in manifests
+        for session in sessions(manifest)
+        for each in within(session, "again") or ()
+    ]
+    if again:
+        told = [short(f"{each.get('trial')}: {each.get('reason')}") for each in again[:LISTED]]
+        more = f"; and {len(again) - LISTED} more, in manifest.json" if len(again) > LISTED else ""
+        yield f"measured again, as these trials had been spoilt: {'; '.join(told)}{more}"
 
 
 def sentences(trials: pd.DataFrame) -> Iterator[str]:

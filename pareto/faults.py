@@ -41,6 +41,8 @@ MATTERS, COLD_S = 0.05, 0.001
 """A slowed stage spoils a latency if what it takes longer makes up this share of it, and is longer than this; the rate
 of a link on which nothing is emulated does if what it changes makes up that share. Stages of 0.5 to 2 ms take up to 2.3
 times as long as alone in every request, without any fault: the core was idle and other data was in the caches."""
+PASSING, OTHER_PROGRAMS, THE_LINK = "passing", "other programs", "the link"
+"""Beside a trial's columns: who is to blame for all of its faults, where that may have passed."""
 Probes = Mapping[str, tuple[Probed, Probed]]
 """Of each link by name, before and after the trial."""
 Samples = Mapping[str, devices.Series]
@@ -49,20 +51,27 @@ Samples = Mapping[str, devices.Series]
 
 @dataclass(frozen=True)
 class Fault:
-    """What is wrong, in words, and whether the trial's latency and its throughput can be trusted all the same."""
+    """What is wrong, in words, and whether the trial's latency and its throughput can be trusted all the same.
+
+    passing: what is to blame, if that may have passed when the trial is measured again.
+    """
 
     words: str
     spares_latency: bool = False
     spares_throughput: bool = False
+    passing: str = ""
 
 
 def verdict(faults: Sequence[Fault]) -> dict[str, str]:
-    """The status of a trial with these faults, and the reason: columns of trials.csv."""
+    """The status of a trial with these faults, and the reason, as in trials.csv; and what may have passed of all."""
     status = status_of(
         latency=all(fault.spares_latency for fault in faults),
         throughput=all(fault.spares_throughput for fault in faults),
     )
-    return {"status": status, "reason": "; ".join(fault.words for fault in faults)}
+    blamed = list(dict.fromkeys(fault.passing for fault in faults))
+    passing = "" if "" in blamed else " and ".join(blamed)
+    told = {"status": status, "reason": "; ".join(fault.words for fault in faults)}
+    return told | ({PASSING: passing} if passing else {})
 
 
 def of_trial(
@@ -90,15 +99,17 @@ def of_trial(
     latency below its bound: the link was not what it was asked to be.
     """
     report = result.edge
+    for words in _link_faults(cell, crossings, report, probes, tolerance):
+        yield Fault(words, passing=THE_LINK)
     shared = (
-        *_link_faults(cell, crossings, report, probes, tolerance),
         output_fault(report),
         *_bytes_faults(result, crossings),
         _latency_fault(report.latency_s, bound_s),
-        _load_fault(cell, probed, result, tolerance, idle_s),
         _parts_fault(result.networks_s),
     )
     yield from (Fault(words) for words in shared if words)
+    if words := _load_fault(cell, probed, result, tolerance, idle_s):
+        yield Fault(words, passing=THE_LINK)
     if words := _throughput_fault(report, bound_ips, result.retransmits):
         yield Fault(words, spares_latency=True)
     yield from _slow_stages(result, slowed)
@@ -297,6 +308,7 @@ def _slow_stages(result: TrialResult, slowed: float) -> Iterator[Fault]:
                 f"the {role}'s stage took {compute_s * 1e3:.3g} ms, {slowdown:.2g} times the {alone_s * 1e3:.3g} "
                 "that it takes alone: something else ran there, or its clock changed",
                 spares_throughput=later_s is not None and later_s <= max(slowed * alone_s, alone_s + COLD_S),
+                passing=OTHER_PROGRAMS,
             )
 
 
@@ -318,7 +330,8 @@ def _foreign_load(result: TrialResult, samples: Samples, allowed: float) -> Iter
         share = None if result.strangers_percent is None else result.strangers_percent / 100
         if share is not None and share > allowed:
             yield Fault(
-                f"other programs than this run's used {share:.1%} of the hosts' cores, allowed {allowed:.0%}"
+                f"other programs than this run's used {share:.1%} of the hosts' cores, allowed {allowed:.0%}",
+                passing=OTHER_PROGRAMS,
             )
         return
     for role in result.compute_s:
@@ -335,5 +348,7 @@ def _foreign_load(result: TrialResult, samples: Samples, allowed: float) -> Iter
             yield Fault(
                 f"on the {role}, other programs used {share:.1%} of the cores that its worker may use, "
                 f"allowed {allowed:.0%}",
-                *spared,
+                spared[0],
+                spared[1],
+                passing=OTHER_PROGRAMS,
             )

@@ -105,6 +105,7 @@ def session_end(tally: Tally, networks: Networks, workers: AnyWorkers, bed: Test
         "sampling": _if_there(workers.sampling),
         "sending": workers.sending(),
         "trials": tally.trials,
+        "again": tally.again,
         "rebuilt": tally.rebuilt,
         "measuring_s": round(tally.measuring, 3),
         "probing_s": round(tally.probing, 3),

@@ -104,14 +104,14 @@ class Progress(Watcher):
         self._refresh()
 
     def finished(self, trial: Trial, row: Row) -> None:
-        self._ended += 1
-        self._left.pop((trial.cell, trial.round), None)
+        # One that is measured again is counted once.
+        self._ended += self._left.pop((trial.cell, trial.round), None) is not None
         self._eta_s = None
         for group in _groups(trial):
             self._paces.setdefault(group, []).append(row["wall_s"] / trial.estimate_s)
         self._last = _figures(row)
-        if row["status"] != "ok":
-            self._out.print(f"{row['status']}: {named(trial.cell)}, round {trial.round}: {row['reason']}")
+        if row["status"] == "failed":  # others may be measured again: what is left is told at the end
+            self._out.print(f"failed: {named(trial.cell)}, round {trial.round}: {row['reason']}")
         self._print_progress(trial)
 
     def rebuilds(self, reason: str, times: int) -> None:

@@ -294,7 +294,11 @@ class Job:
 
         later = shlex.join(["report", str(store.folder), *(["--figures", "all"] if figures == "all" else [])])
         reporting.show(self.console, [store.folder], Options(figures=figures), later=f"{COMMAND} {later}")
-        return code or int(any(row["status"] != "ok" for row in store.rows()))
+        rows = store.rows()
+        if code or all(row["status"] == "ok" for row in rows):
+            return code
+        self.console.print(screen.ending(rows, resume_command(store.folder, self.sweep)), soft_wrap=True)
+        return 1
 
     def _print_resume_command(self, store: Store) -> None:
         command = resume_command(store.folder, self.sweep)
@@ -331,7 +335,7 @@ class Job:
                     session |= self._profile(search, store, bed, workers, progress)
                     first = next(parts, Plan((), planned.rounds))
                     progress.begin(first)
-                store.drop_failed()
+                store.drop_unsound()
                 if search is not None:
                     search.is_measuring = True
                 manifest = store.manifest() | {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ from analysis.schema import BETWEEN, trial_name
 from pareto import devices
 from pareto.bounds import Crossing
 from pareto.cell import Cell
-from pareto.faults import Samples, crossed_late
+from pareto.faults import PASSING, Samples, crossed_late
 from pareto.hosts.connection import FAULTS
 from pareto.hosts.inventory import THIS_MACHINE
 from pareto.hosts.testbed import Link
@@ -29,10 +30,17 @@ from pareto.waits import starts_anew
 MAX_FAILURES_IN_A_ROW = 5
 MAX_REBUILDS = 3
 """How often in a row a lost testbed is built or reached again for the same trial, before the trial fails."""
+MOST_AGAIN, MAX_SPOILT_IN_A_ROW = 2, 3
+"""How often a trial that was spoilt is measured again after its round; and how many of these may be spoilt one after
+another before the others are left alone: what spoils them has not passed."""
 MOST_READINGS = 4
 """Readings of a link, of which the last counts: a link that is off is off in each, a hiccup is in one or two."""
 RECENT_S = 2.0
 """A probe after one trial that is no older serves as the probe before the next trial."""
+
+
+Spoilt = tuple[Trial, Row, str]
+"""A trial with its row, and what is to blame."""
 
 
 class Sink(Protocol):
@@ -42,6 +50,9 @@ class Sink(Protocol):
     def run(self) -> str: ...
 
     def append_trial(self, row: Row) -> None: ...
+
+    def take_back(self, cell: Cell, number: int) -> bool:
+        """Remove the rows of a trial that is measured again; False where it cannot be."""
 
     def append_stages(self, rows: Iterable[Row]) -> None: ...
 
@@ -153,6 +164,8 @@ class Tally:
     faulty: list[Row] = field(default_factory=list)
     at_once: int = 1
     """How many testbeds measure at the same time."""
+    again: list[Row] = field(default_factory=list)
+    """Which trials were measured again, why, and who was to blame."""
     rebuilt: list[Row] = field(default_factory=list)
     """When the testbed was built again, for which trial, and why."""
 
@@ -168,6 +181,13 @@ class Tally:
         self.foreseen += trial.estimate_s
         if row["status"] != "ok":
             self.faulty.append(row)
+
+    def measured_again(self, spoilt: Spoilt) -> None:
+        """Note that a trial is measured again."""
+        trial, row, blamed = spoilt
+        self.faulty = [each for each in self.faulty if each is not row]
+        named = {"trial": trial_id(trial), "status": row["status"], "reason": row["reason"]}
+        self.again.append({**named, "blamed": blamed})
 
 
 @dataclass
@@ -204,24 +224,48 @@ class Runner:
         self._is_there = False
 
     def run(self, plan: Plan) -> None:
-        """Every trial of the plan. Raises Aborted, and TestbedError when the hosts cannot work together at all."""
-        for trial in plan.trials:
-            is_next = self._round not in (None, trial.round)
-            if is_next and starts_anew(self.restart_rounds, trial.round):
+        """Every trial of the plan; those that something spoilt that may pass once or twice more, after their round.
+
+        Raises Aborted, and TestbedError when the hosts cannot work together at all.
+        """
+        for number, trials in itertools.groupby(plan.trials, key=lambda trial: trial.round):
+            if self._round not in (None, number) and starts_anew(self.restart_rounds, number):
                 self._restart()
-            self._round = trial.round
-            self.watcher.started(trial)
-            row = self._attempt(trial, plan)
-            self.store.append_trial(row)
-            self.tally.add(trial, row)
-            self.watcher.finished(trial, row)
-            self._failures = self._failures + 1 if row["status"] == "failed" else 0
-            if self._failures and self._rebuilds == MAX_REBUILDS and not self._is_there:
-                raise Aborted(f"the testbed was lost and did not come back: {row['reason']}")
-            if self._failures == MAX_FAILURES_IN_A_ROW:
-                raise Aborted(f"{self._failures} trials failed in a row, the last because: {row['reason']}")
-            if self._failures:
-                self._restart()
+            self._round = number
+            spoilt = list(filter(None, (self._one(trial, plan) for trial in trials)))
+            for _ in range(MOST_AGAIN):
+                spoilt = self._once_more(spoilt, plan)
+
+    def _once_more(self, spoilt: Sequence[Spoilt], plan: Plan) -> list[Spoilt]:
+        """Measure these trials again; those that are spoilt again. What spoils one after the other has not passed."""
+        left: list[Spoilt] = []
+        in_a_row = 0
+        for each in spoilt:
+            trial = each[0]
+            if in_a_row == MAX_SPOILT_IN_A_ROW or not self.store.take_back(trial.cell, trial.round):
+                break
+            self.tally.measured_again(each)
+            again = self._one(trial, plan)
+            in_a_row = in_a_row + 1 if again else 0
+            left += [again] if again else []
+        return left
+
+    def _one(self, trial: Trial, plan: Plan) -> Spoilt | None:
+        """Measure a trial; it is returned where something spoilt it that may pass. Raises as `run`."""
+        self.watcher.started(trial)
+        row = self._attempt(trial, plan)
+        blamed = row.pop(PASSING, "")
+        self.store.append_trial(row)
+        self.tally.add(trial, row)
+        self.watcher.finished(trial, row)
+        self._failures = self._failures + 1 if row["status"] == "failed" else 0
+        if self._failures and self._rebuilds == MAX_REBUILDS and not self._is_there:
+            raise Aborted(f"the testbed was lost and did not come back: {row['reason']}")
+        if self._failures == MAX_FAILURES_IN_A_ROW:
+            raise Aborted(f"{self._failures} trials failed in a row, the last because: {row['reason']}")
+        if self._failures:
+            self._restart()
+        return (trial, row, blamed) if blamed else None
 
     def _restart(self) -> None:
         """Have the next trial start with fresh workers, newly shaped links and new connections."""

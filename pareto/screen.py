@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
@@ -22,6 +23,7 @@ from pareto.link.profile import describe
 from pareto.networks import Networks
 from pareto.plan import ModelFacts, Models, Plan, reach
 from pareto.runner import Tally
+from pareto.store import REDONE
 from pareto.sweep import AUTO, Sweep
 from pareto.trial import REACHED
 from partitions.engines.registry import EAGER
@@ -156,13 +158,35 @@ def summary(out: Console, tally: Tally, wall_s: float, simulated_in_s: float | N
             f"{tally.trials} simulated trials, made in {simulated_in_s:.1f} s; real ones would take "
             f"{duration(wall_s)}{fleet}: {what}"
         )
-    for row in tally.faulty[:LISTED_FAULTS]:
+    if tally.again:
+        blamed = Counter(each["blamed"] for each in tally.again)
+        whom = ", ".join(f"{who} ({number})" for who, number in blamed.most_common())
+        out.print(f"{count(len(tally.again), 'trial')} measured again after {whom}: report.md lists them")
+    told = [row for row in tally.faulty if row["status"] != "failed"]
+    for row in told[:LISTED_FAULTS]:
         depths = row["in_flight_asked"], int(row["prefetch_asked"])
         apart = _apart(row["batch_size"], *depths, row["codec"], row["engine"])
         cell = f"{row['model']} {row['point']} {row['backend']} {row['netem']}{apart}, round {row['round']}"
         out.print(f"{row['status']}: {cell}: {row['reason']}")
-    if len(tally.faulty) > LISTED_FAULTS:
-        out.print(f"and {len(tally.faulty) - LISTED_FAULTS} more trials that are not ok: see trials.csv")
+    if len(told) > LISTED_FAULTS:
+        out.print(f"and {len(told) - LISTED_FAULTS} more trials that are not ok: see trials.csv")
+
+
+def ending(rows: Sequence[Mapping[str, str]], again: str) -> str:
+    """The last line of a run with trials that are not ok: what is missing, and the command that measures it `again`."""
+    without = [row for row in rows if row["status"] in REDONE]
+    if not without:
+        faulty = sum(row["status"] != "ok" for row in rows)
+        return f"exit code 1: {faulty} of {len(rows)} trials count for one of their figures alone: report.md says which"
+    names = [" ".join(row[name] for name in ("model", "point", "backend", "netem")) for row in rows]
+    sound = {name for name, row in zip(names, rows, strict=True) if row["status"] not in REDONE}
+    never = [name for name in dict.fromkeys(names) if name not in sound]
+    points = (
+        f"; {', '.join(never[:LISTED_FAULTS])}{' and more' * (len(never) > LISTED_FAULTS)} never do"
+        if never
+        else ""
+    )
+    return f"exit code 1: {len(without)} of {len(rows)} trials do not count{points}; to measure them again: {again}"
 
 
 def _held(sweep: Sweep, models: Models, networks: Networks, plan: Plan, cores: int) -> str:

@@ -29,7 +29,7 @@ from pareto.console import duration
 from pareto.networks import Networks
 from pareto.plan import Models, Plan
 from pareto.search import Decision, Search, gaps
-from pareto.store import Row, Store
+from pareto.store import REDONE, Row, Store
 from pareto.strikes import PHYSICS, Prospects, losses
 from pareto.sweep import Sweep
 from partitions.engines.registry import EAGER
@@ -61,7 +61,7 @@ class Searching:
             self._cells.setdefault(_group(cell.condition), []).append(cell)
         self.learn(profiles or {})
         self.is_measuring = False
-        """Whether failed trials on disk are this session's: they are not done again before the next one."""
+        """Whether trials on disk of which no figure counts are this session's: they are not done again in it."""
         self._decisions: dict[Group, Decision] = {}
 
     def learn(self, profiles: Mapping[str, ModelProfile]) -> None:
@@ -80,7 +80,7 @@ class Searching:
         """Decide by the rows on disk, and write what is struck off."""
         rows = self._store.rows()
         self._tables = {
-            group: Trials.of(rows, group, cells, with_failed=self.is_measuring)
+            group: Trials.of(rows, group, cells, with_unsound=self.is_measuring)
             for group, cells in self._cells.items()
         }
         self._decisions = {group: self._decide(group) for group in self._cells}
@@ -362,7 +362,7 @@ class Trials:
         group: Group,
         cells: Sequence[Cell],
         *,
-        with_failed: bool = False,
+        with_unsound: bool = False,
     ) -> Trials:
         place = {(cell.point, cell.backend, cell.codec): number for number, cell in enumerate(cells)}
         key = tuple(map(str, group))
@@ -370,7 +370,7 @@ class Trials:
         mine = [
             row
             for row in rows
-            if (with_failed or row["status"] != "failed")
+            if (with_unsound or row["status"] not in REDONE)
             and tuple(row[name] for name in names) == key
             and (row["point"], row["backend"], row["codec"]) in place
         ]

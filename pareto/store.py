@@ -13,7 +13,7 @@ import itertools
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,8 @@ from pareto.networks import ALONG
 from pareto.plain_files import StoreError as StoreError
 
 MOST_TABLE_BYTES = 1 << 30
+REDONE = ("failed", "invalid")
+"""Trials with such a status are done again by a session that goes on with a run."""
 MOST_LETTERS = 2000
 """Of a reason: a host may have said a page."""
 _TABLES = {table.file: table for table in (TRIALS, STAGES, LINKS)}
@@ -201,9 +203,9 @@ class Store:
             return max((int(row["restart"] or 0) for row in rows), default=0)
 
     def done(self) -> frozenset[tuple[Cell, int]]:
-        """The cells and rounds that were measured. Failed trials are not among them: they are done again."""
+        """The cells and rounds that were measured. Trials of which no figure counts are done again."""
         with self._sound_rows() as rows:
-            return frozenset((_cell(row), int(row["round"])) for row in rows if row["status"] != "failed")
+            return frozenset((_cell(row), int(row["round"])) for row in rows if row["status"] not in REDONE)
 
     @contextmanager
     def _sound_rows(self) -> Iterator[list[dict[str, str]]]:
@@ -230,6 +232,12 @@ class Store:
         plain_files.append(self.folder / "trials.csv", _csv([line]))
         if row["status"] != "failed":
             self._done.add(trial)
+
+    def take_back(self, cell: Cell, number: int) -> bool:
+        """Remove the rows of a trial, which is measured again."""
+        named = {name: _text(value) for name, value in cell.columns.items()} | {"round": str(number)}
+        self._keep(lambda row: any(row[name] != value for name, value in named.items()))
+        return True
 
     def append_stages(self, rows: Iterable[Row]) -> None:
         """Append each host's row of a trial, before the trial's own row: without that they do not count."""
@@ -260,9 +268,15 @@ class Store:
         name = f"{table.file}/{trial_name(cell.id, number)}.parquet"
         plain_files.replace(self.folder, name, content, durable=False)
 
-    def drop_failed(self) -> None:
-        """Remove the rows of failed trials, which are done again: each cell has one row in each round."""
-        kept = [row for row in self.rows() if row["status"] != "failed"]
+    def drop_unsound(self) -> None:
+        """Remove the rows of trials that are done again, as none of their figures counts: each cell has one row in
+        each round."""
+        self._keep(lambda row: row["status"] not in REDONE)
+
+    def _keep(self, is_kept: Callable[[Mapping[str, str]], bool]) -> None:
+        """Keep these trials' rows, and the rows of their stages."""
+        kept = [row for row in self.rows() if is_kept(row)]
+        self._done = {_trial(row) for row in kept if row["status"] != "failed"}
         self._replace("trials.csv", kept)
         self._replace("stages.csv", [row for row in self._read("stages.csv") if _trial(row) in self._done])
 

@@ -41,6 +41,7 @@ _SESSION = {
     "hosts": {EACH: _HOST},
     "bare_links": {EACH: _LINK},
     "driver": {"packages": {}},
+    "again": [{"trial": str, "reason": str}],
 }
 
 

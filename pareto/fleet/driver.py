@@ -98,7 +98,7 @@ class Driver:
     def run(self, first: Plan, parts: Iterator[Plan], stopping: Stopping) -> None:
         """Measure these parts of the plan, each when the one before is done. Raises Aborted, StoreError."""
         self._listen()
-        self._store.drop_failed()
+        self._store.drop_unsound()
         self._results.write_manifest()
         try:
             with self.board:

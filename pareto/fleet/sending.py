@@ -45,6 +45,10 @@ class Sink:
     def write_devices(self, cell: Cell, number: int, series: Mapping[str, Mapping[str, list[Any]]]) -> None:
         self._devices = parquet_of(DEVICES, series) if series else b""
 
+    def take_back(self, cell: Cell, number: int) -> bool:
+        """What is sent stands."""
+        return False
+
     def append_trial(self, row: Row) -> None:
         """Send the trial with all that it has."""
         self._send(

@@ -63,6 +63,9 @@ class _Memory(Store):
     def append_trial(self, row: Row) -> None:
         self.trials.append(row)
 
+    def take_back(self, cell: Cell, number: int) -> bool:
+        return False
+
     def append_stages(self, rows: Iterable[Row]) -> None: ...
 
     def append_link(self, row: Row) -> None: ...

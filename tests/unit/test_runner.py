@@ -15,6 +15,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from pareto.bounds import Crossing
 from pareto.cell import Cell
+from pareto.faults import OTHER_PROGRAMS
 from pareto.hosts.connection import Unreachable
 from pareto.hosts.host import End
 from pareto.hosts.session import SessionLost
@@ -294,11 +295,56 @@ def test_a_probe_that_is_off_is_taken_again_at_most_thrice(
 ) -> None:
     off = Probed(Reading(0.3, None, None), "RTT 300 ms, asked 0 ms")
     stores = [Store.create(tmp_path, "run", {}) for _ in range(2)]
-    for store, times in zip(stores, (3, 4), strict=True):
+    followers = [
         run(StandInWorkers(readings=[off] * times), store)
-    (good,), (bad,) = (store.rows() for store in stores)
-    assert (good["status"], bad["status"]) == ("ok", "invalid")
-    assert bad["reason"] == snapshot
+        for store, times in zip(stores, (3, 4), strict=True)
+    ]
+    assert [[row["status"] for row in each.rows] for each in followers] == [["ok"], ["invalid", "ok"]]
+    assert followers[1].rows[0]["reason"] == snapshot
+    assert [[row["status"] for row in store.rows()] for store in stores] == [["ok"], ["ok"]]
+
+
+@pytest.mark.parametrize(
+    ("spoilt", "statuses", "attempts"),
+    [
+        ([1], "ok ok ok ok ok", 6),
+        ([1, 5], "ok ok ok ok ok", 7),
+        ([1, 5, 6], "invalid ok ok ok ok", 7),
+        (range(99), "invalid invalid invalid invalid invalid", 11),
+    ],
+    ids=["once", "twice", "thrice", "on and on"],
+)
+def test_what_others_spoil_is_measured_again_after_its_round(
+    store: Store, spoilt: Sequence[int], statuses: str, attempts: int
+) -> None:
+    """Twice at most; where one after the other is spoilt again, the rest is left alone."""
+
+    class Disturbed(StandInWorkers):
+        count = 0
+
+        def trial(self, *arguments: Any) -> Any:
+            self.report = report(**WINDOWS, strangers_percent=50.0 if self.count in spoilt else 0.0)
+            self.count += 1
+            return super().trial(*arguments)
+
+    tally, follower = Tally(), Follower(False)
+    runner = Runner(
+        cast(AnyWorkers, workers := Disturbed()), store, {NONE.name: (NONE,)}, Tolerance(), follower, tally
+    )
+    cells = [replace(CELL, cuts=(cut,)) for cut in range(5)]
+    runner.run(Plan(tuple(replace(TRIAL, cell=cell) for cell in cells), 1))
+    assert workers.count == attempts
+    rows = {row["point"]: row["status"] for row in store.rows()}
+    assert [rows[str(cut)] for cut in (1, 0, 2, 3, 4)] == statuses.split()
+    assert len(store.rows()) == 5
+    assert len(tally.again) == attempts - 5
+    assert all(each["blamed"] == OTHER_PROGRAMS for each in tally.again)
+    assert len(tally.faulty) == statuses.count("invalid")
+
+
+def test_what_can_never_be_right_is_measured_once(store: Store) -> None:
+    follower = run(StandInWorkers(report=WrongOutput(3.0, 1e-4)), store)
+    assert [row["status"] for row in follower.rows] == ["invalid"]
 
 
 class Played(StandInWorkers):
@@ -342,7 +388,7 @@ def test_bytes_that_crossed_late_cross_the_idle_link_again(store: Store, idle_s:
         cast(AnyWorkers, workers), store, {"slow": (slow,)}, Tolerance(), Follower(False), Tally()
     )
     runner.run(Plan((replace(TRIAL, cell=replace(CELL, netem="slow")),), 1))
-    assert workers.crossed == [100_352]
+    assert set(workers.crossed) == {100_352}
     assert store.rows()[0]["status"] == status, store.rows()[0]["reason"]
 
 

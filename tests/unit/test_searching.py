@@ -380,13 +380,16 @@ def searching(rows: Rows, sweep: Sweep | None = None) -> Searching:
 
 def test_a_figure_that_stands_is_known_and_the_other_is_not() -> None:
     base = row(1, 1, latency_s="2") | {"netem": "200ms-5mbit"}
-    statuses = ("ok", "latency only", "throughput only", "invalid")
+    statuses = ("ok", "latency only", "throughput only", "invalid", "failed")
     rows = [{**base, "round": str(number), "status": each} for number, each in enumerate(statuses, 1)]
     made = searching(rows)
     (group,) = made._cells
-    trials = Trials.of(rows, (*group[:1], "200ms-5mbit", *group[2:]), made._cells[group])
-    assert np.isnan(trials.measured[:, 1]).tolist() == [[False] * 2, [False, True], [True, False], [True] * 2]
+    at = (*group[:1], "200ms-5mbit", *group[2:])
+    trials = Trials.of(rows, at, made._cells[group], with_unsound=True)
+    known = [[False] * 2, [False, True], [True, False], [True] * 2, [True] * 2]
+    assert np.isnan(trials.measured[:, 1]).tolist() == known
     assert trials.tried[:, 1].all()
+    assert len(Trials.of(rows, at, made._cells[group]).tried) == 3, "what none counts of is due again"
 
 
 CODECS = ("--codec", "none,int8,zstd", "--trials", "3", "--backend", "tcp")
@@ -552,8 +555,8 @@ def row(point: int, number: int, status: str = "ok", latency_s: str = "0.1") -> 
     }
 
 
-def test_failed_trials_are_due_again_and_invalid_ones_are_not() -> None:
-    search = searching([row(0, 1), row(1, 1, "failed", ""), row(2, 1, "invalid")])
+def test_trials_of_which_no_figure_counts_are_due_again() -> None:
+    search = searching([row(0, 1), row(1, 1, "failed", ""), row(2, 1, "latency only")])
     search.update()
     part = search.part()
     assert part is not None

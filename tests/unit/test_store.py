@@ -98,7 +98,7 @@ def test_no_row_is_written_twice(store: Store) -> None:
     store.append_trial(trial(1, "failed"))
     store.append_trial(trial(2))
     again = reopened(store)
-    again.drop_failed()
+    again.drop_unsound()
     again.append_trial(trial(1, "invalid"))
     before = (store.folder / "trials.csv").read_bytes()
     for number in (1, 2):
@@ -175,13 +175,25 @@ def test_a_row_cut_short_by_a_crash_is_missing_not_half_there(store: Store) -> N
         assert [row["round"] for row in csv.DictReader(file)] == ["1", "2"]
 
 
-def test_resuming_does_failed_trials_again_but_keeps_invalid_ones(store: Store) -> None:
-    for number, status in enumerate(("ok", "failed", "invalid"), 1):
+def test_resuming_does_trials_again_of_which_no_figure_counts(store: Store) -> None:
+    for number, status in enumerate(("ok", "failed", "invalid", "latency only"), 1):
         store.append_trial(trial(number, status))
     again = reopened(store)
-    assert again.done() == {(CELL, 1), (CELL, 3)}
-    again.drop_failed()
-    assert [row["status"] for row in again.rows()] == ["ok", "invalid"]
+    assert again.done() == {(CELL, 1), (CELL, 4)}
+    again.drop_unsound()
+    assert [row["status"] for row in again.rows()] == ["ok", "latency only"]
+    again.append_trial(trial(3))
+
+
+def test_a_trial_that_is_measured_again_leaves_neither_row_nor_stages(store: Store) -> None:
+    for number in (1, 2):
+        store.append_stages([stage(number, "edge")])
+        store.append_trial(trial(number))
+    assert store.take_back(CELL, 2)
+    assert [row["round"] for row in store.rows()] == ["1"]
+    assert [row["round"] for row in store._read("stages.csv")] == ["1"]
+    store.append_trial(trial(2))
+    assert store.done() == {(CELL, 1), (CELL, 2)}
 
 
 def test_requests_are_kept_in_order(store: Store) -> None:
@@ -212,7 +224,7 @@ def test_stages_without_their_trial_do_not_outlive_a_crash(store: Store) -> None
         if number < 3:
             store.append_trial(trial(number, "failed" if number == 1 else "ok"))
     again = reopened(store)
-    again.drop_failed()
+    again.drop_unsound()
     assert hosts_of(again) == [("2", "edge"), ("2", "server")]
 
 
