@@ -21,6 +21,8 @@ NOISES = (
     *(("single", 0.1, "ties"), ("common", 0.1, "ties"), ("single", 0.1, "drift"), ("common", 0.1, "drift")),
     *(("single", 0.1, "forecast"), ("common", 0.1, "forecast")),
     *(("single", 0.03, "engine"), ("single", 0.1, "engine"), ("common", 0.1, "engine")),
+    *((kind, size, "default") for size in (0.03, 0.1) for kind in ("single", "common")),
+    *(("slowed", 0.1, "default"), ("cells", 0.1, "default"), ("single", 0.3, "default")),
     *(("tails", 0.1, ""), ("slowed", 0.1, ""), ("cells", 0.1, ""), ("single", 0.3, ""), ("common", 0.3, "")),
 )
 
@@ -41,6 +43,7 @@ def test_the_share_of_true_fronts(
             drift=0.3 if of == "drift" else 0.0,
             off=3.0 if of == "forecast" else 1.0,
             engine=of == "engine",
+            default=of == "default",
         )
         for seed in range(REPEATS)
     ]
