@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
@@ -21,14 +22,18 @@ from pareto.fleet.testbeds import in_words
 from pareto.hosts.host import TcpSettings, chain, gpus_in_words
 from pareto.link.profile import describe
 from pareto.networks import Networks
-from pareto.plan import ModelFacts, Models, Plan, reach
+from pareto.plan import ModelFacts, Models, Plan, crossings, reach
 from pareto.runner import Tally
 from pareto.store import REDONE
 from pareto.sweep import AUTO, Sweep
 from pareto.trial import REACHED
+from pareto.waits import slowed
 from partitions.engines.registry import EAGER
 
 LISTED_FAULTS = 10
+CLEARLY = 1.5
+"""How many times as long as all on the edge the link alone must take before that is said: what the edge takes is known
+roughly."""
 
 
 def plan(
@@ -73,6 +78,8 @@ def plan(
     table.add_row("testbed", where + (f", {hosts} hosts" if hosts > 2 else "") + slow + gpus)
     if cores is not None and (held := _held(sweep, models, networks, plan, cores)):
         table.add_row("cores", held)
+    for line in _known(sweep, models, networks, plan) if cores is not None and sweep.device == "cpu" else ():
+        table.add_row("physics", line)
     if sweep.tcp != TcpSettings():
         table.add_row("TCP", _tcp(sweep.tcp))
     for sent in dict.fromkeys(_input(sweep, model) for model in models.values()):
@@ -187,6 +194,34 @@ def ending(rows: Sequence[Mapping[str, str]], again: str) -> str:
         else ""
     )
     return f"exit code 1: {len(without)} of {len(rows)} trials do not count{points}; to measure them again: {again}"
+
+
+def _known(sweep: Sweep, models: Models, networks: Networks, plan: Plan) -> Iterator[str]:
+    """A line for each model, network and batch size in which no split can be faster than the edge alone.
+
+    The edge is this machine: on its own it takes what the model took when it was prepared.
+    """
+    least: dict[tuple[str, str, int], float] = {}
+    for cell in {trial.cell for trial in plan.trials}:
+        network = networks[cell.netem]
+        crossed = crossings(
+            cell,
+            models[cell.model],
+            network,
+            [""] * len(network),
+            [(0.0, each.period_s or 0.0) for each in network],
+        )
+        if crossed:
+            of = cell.model, cell.netem, cell.batch_size
+            least[of] = min(least.get(of, math.inf), sum(each.least_s for each in crossed))
+    for (model, netem, size), link_s in sorted(least.items()):
+        edge_s = models[model].compute_s * size * slowed(sweep.edge_cpu)
+        if link_s > CLEARLY * edge_s:
+            which = f"{model} at {netem}" + (f", batch size {size}" if len(sweep.batch_sizes) > 1 else "")
+            yield (
+                f"{which}: all on the edge takes about {1e3 * edge_s:.3g} ms, and the link alone at least "
+                f"{1e3 * link_s:.3g} ms: no split can be faster"
+            )
 
 
 def _held(sweep: Sweep, models: Models, networks: Networks, plan: Plan, cores: int) -> str:

@@ -179,7 +179,7 @@ def test_a_dry_run_prints_the_plan_alone(tmp_path: Path, snapshot: SnapshotAsser
     assert list(tmp_path.iterdir()) == []
     *plan, estimate = lines
     assert estimate.startswith("estimate")
-    assert "\n".join(plan) == snapshot
+    assert re.sub(r"physics .*?be faster *", "physics ...", "\n".join(plan), flags=re.DOTALL) == snapshot
 
 
 def test_help_of_the_main_job_names_every_option() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -58,6 +59,24 @@ def test_the_plan_says_which_throughputs_the_machines_own_cores_will_hold_back(
 def test_a_link_that_is_slower_than_all_cores_leaves_nothing_to_say(out: Console) -> None:
     screen.plan(out, SWEEP, FACTS, NETWORKS, made(), cores=2)
     assert "\ncores" not in text(out)
+
+
+@pytest.mark.parametrize(
+    ("netem", "compute_s", "shown"),
+    [
+        ("200ms-5mbit", 0.03, "all on the edge takes about 144 ms, and the link alone at least 360 ms"),
+        ("200ms-5mbit", 0.3, ""),
+        ("none", 0.03, ""),
+    ],
+)
+def test_what_physics_says_beforehand(out: Console, netem: str, compute_s: float, shown: str) -> None:
+    facts = {name: replace(model, compute_s=compute_s) for name, model in FACTS.items()}
+    networks = {netem: profiles(netem)}
+    sweep = SWEEP.model_copy(update={"netems": (netem,)})
+    screen.plan(out, sweep, facts, networks, plan.make(sweep, facts, networks), cores=2)
+    words = " ".join(text(out).split())
+    assert ("no split can be faster" in words) is bool(shown)
+    assert shown in words
 
 
 @pytest.mark.parametrize(
