@@ -190,6 +190,21 @@ def test_the_summary_adds_up_and_lists_what_is_not_ok(out: Console, snapshot: Sn
     assert shown == snapshot
 
 
+def test_trials_that_were_measured_again_are_counted_by_who_is_to_blame(out: Console) -> None:
+    again = [{"blamed": "other programs"}] * 2 + [{"blamed": "the link"}]
+    screen.summary(out, Tally(trials=40, again=again), 100.0)
+    words = " ".join(text(out).split())
+    assert "3 trials measured again after other programs (2), the link (1): report.md lists them" in words
+
+
+def test_the_last_line_says_what_is_missing_and_the_command(snapshot: SnapshotAssertion) -> None:
+    base = {"model": "m", "point": "7", "backend": "tcp", "netem": "lte"}
+    rows = [{**base, "status": status} for status in ("ok", "invalid")]
+    never = [{**base, "point": "3", "status": "failed"}]
+    partly = [{**base, "status": "latency only"}]
+    assert [screen.ending(each, "AGAIN") for each in (rows, rows + never, rows[:1] + partly)] == snapshot
+
+
 def test_nothing_run_nothing_said(out: Console) -> None:
     screen.summary(out, Tally(), 3.0)
     assert isinstance(out.file, io.StringIO)

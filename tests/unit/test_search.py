@@ -237,6 +237,15 @@ def test_the_front_is_the_true_one_for_a_part_of_the_time(kind: str) -> None:
     assert np.mean([each.share for each in results]) < 0.25
 
 
+@pytest.mark.parametrize("kind", ["single", "slowed"])
+def test_the_default_keeps_the_true_front(kind: str) -> None:
+    """A small part of the study in docs/search.md: every cell once, then what can be on a backend's front."""
+    results = [searched.repeat(seed, cells=44, noise=0.03, kind=kind, default=True) for seed in range(6)]
+    assert all(each.is_right for each in results)
+    assert not any(each.lost for each in results)
+    assert 1 / 6 < np.mean([each.trials for each in results]) < 0.75
+
+
 def test_with_codecs_each_front_is_the_true_one() -> None:
     """A small part of the study in docs/search.md, with five codecs."""
     results = [searched.repeat(seed, 24, 0.1, "single", codecs=5) for seed in range(4)]

@@ -167,3 +167,53 @@ def test_bounds_of_links_alone_do_not_move_with_the_machine() -> None:
     assert faster.strikes(np.zeros(6, dtype=bool), 1.0).how[[2, 3]].tolist() == ["", ""]
     still = Look(replace(known, expected=LEVELS + 4, moves=False), look.measured)
     assert still.strikes(np.zeros(6, dtype=bool), 1.0).how[[2, 3]].tolist() == [PHYSICS, PHYSICS]
+
+
+def twins(noise: float) -> tuple[Prospects, Floats]:
+    """Round 1 of 15 splits over two backends, one of them 20 % slower everywhere; and what is known before."""
+    draws = np.random.default_rng(6)
+    number = np.stack(np.divmod(np.arange(CELLS), 2), axis=1)
+    measured = (
+        draws.normal(0, 3, (15, 2))[number[:, 0]] + 0.2 * number[:, 1:] + draws.normal(0, noise, (CELLS, 2))
+    )
+    unknown = np.full((CELLS, 2), np.nan)
+    return Prospects(np.zeros((CELLS, 2)), unknown, unknown, twins=number, moves=False), measured[None]
+
+
+@pytest.mark.parametrize("noise", [0.01, 0.1])
+def test_the_first_rounds_noise_is_how_far_twins_are_apart_beyond_what_they_usually_are(noise: float) -> None:
+    look = Look(*twins(noise))
+    known = look._noise()
+    assert known is not None
+    variance, freedom = known
+    assert freedom == 14
+    assert np.sqrt(variance[0]) == pytest.approx([noise] * 2, rel=0.5)
+
+
+def test_a_twin_that_lacks_a_figure_leaves_fewer_degrees_of_freedom() -> None:
+    prospects, measured = twins(0.01)
+    measured[0, 3] = np.nan
+    known = Look(prospects, measured)._noise()
+    assert known is not None
+    assert known[1] == 13
+    measured[0, ::2] = np.nan
+    assert Look(prospects, measured)._noise() is None, "one backend says nothing of the noise"
+
+
+def test_physics_strikes_off_what_one_trial_each_is_too_noisy_for() -> None:
+    """A bound is no trial: only the noise of the cell that beats it counts."""
+    prospects, measured = twins(0.4)
+    measured[0, :] = 1.2 + 0.001 * np.arange(CELLS)[:, None]
+    measured[0, :2] = 0.0
+    bound = np.where(np.arange(CELLS)[:, None] < 2, -np.inf, measured[0] - 0.05)
+    alone, with_bounds = (
+        Look(
+            replace(prospects, bound=each), measured + np.random.default_rng(1).normal(0, 0.2, measured.shape)
+        )
+        .strikes(np.zeros(CELLS, dtype=bool), 1.0)
+        .how
+        for each in (prospects.bound, bound)
+    )
+    assert (alone == PHYSICS).sum() == 0
+    assert (with_bounds != "").sum() > (alone != "").sum()
+    assert PHYSICS in with_bounds

@@ -161,3 +161,14 @@ def test_a_status_for_each_case() -> None:
     both = [(True, True), (True, False), (False, True), (False, False)]
     found = [status_of(latency=latency, throughput=throughput) for latency, throughput in both]
     assert found == ["ok", LATENCY_ONLY, THROUGHPUT_ONLY, "invalid"]
+
+
+def test_trials_that_were_measured_again_are_listed_with_what_had_spoilt_them(tmp_path: Path) -> None:
+    again = [{"trial": f"m-k{number:02}", "reason": "others", "status": "invalid"} for number in range(22)]
+    run = write(
+        tmp_path / "run", trials(rounds=1)[:2], sessions=[{"again": again[:20]}, {"again": again[20:]}]
+    )
+    (line,) = (note for note in find([run]).notes if "measured again" in note)
+    assert line.count("others") == 20
+    assert "m-k00: others; " in line
+    assert line.endswith("and 2 more, in manifest.json")
