@@ -89,6 +89,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     deep = config.getoption("--deep")
     chosen = [item for item in items if (_is_deep(item) if deep else not item.get_closest_marker("deep"))]
     config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
+    for item in chosen if deep else ():
+        if "cases" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.timeout(0))
     items[:] = sorted(chosen, key=lambda item: item.get_closest_marker("long") is None)
 
 

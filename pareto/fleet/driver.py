@@ -381,7 +381,9 @@ class Driver:
             deadline = time.monotonic() + RELEASE_S
             while not all(each.done() for each in released) and time.monotonic() < deadline:
                 time.sleep(LOOK_S / 10)
-        with suppress(OSError, RuntimeError, TimeoutError):
+        with suppress(
+            OSError, RuntimeError, TimeoutError, ValueError
+        ):  # a connection in the midst of TLS is none
             self._client.close(timeout=1)
 
     def _say(self, line: str, testbed: str) -> None:

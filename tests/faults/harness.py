@@ -23,7 +23,7 @@ from pareto.plan import Effort, Plan, Trial
 from pareto.prepare import Prepared, canonical, prepare
 from pareto.profile_files import load
 from pareto.runner import AnyWorkers, Runner, Tally
-from pareto.store import Row, Store
+from pareto.store import REDONE, Row, Store
 from partitions import registry
 from tests.faults.table import AGAIN, FAILED, INVALID, Fault
 
@@ -134,8 +134,8 @@ class Harness:
         return row | {"reason": reason}, struck
 
     def resume(self) -> None:
-        """What failed is done again; then each cell has one row a round."""
-        kept = [row for row in self.store.rows() if row["status"] != "failed"]
+        """What has no figure that counts is done again; then each cell has one row a round."""
+        kept = [row for row in self.store.rows() if row["status"] not in REDONE]
         done = self.store.done()
         self.store.drop_unsound()
         assert self.store.rows() == kept

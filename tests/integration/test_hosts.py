@@ -50,7 +50,7 @@ from tests.integration.test_sweep import exit_code, only_run, rows_in, sound
 from tests.lab import Lab, LabHost, give_up_soon, open_lab
 from tests.lab.wiring import MANAGEMENT
 from tests.less_than_root import needs_networks
-from tests.program import LENIENT, command, wait_until
+from tests.program import LENIENT, command, measured, wait_until
 from tests.unit.example_host import ExampleHost
 
 pytestmark = [
@@ -672,7 +672,7 @@ def test_the_drivers_machine_is_one_of_the_hosts(lab: Lab, tmp_path: Path) -> No
 
 def refused(lab: Lab, out: Path, *options: str, **members: dict[str, object]) -> str:
     """The one line of a sweep that measures nothing, in which what differs from run to run is cut out."""
-    done = command(*SMALL.split(), *options, "--testbed", str(lab.testbed(**members)), "--out", str(out))
+    done = measured(*SMALL.split(), *options, "--testbed", str(lab.testbed(**members)), "--out", str(out))
     assert done.code == 2, done
     (line,) = done.err.splitlines()
     assert line.startswith("error: ")
@@ -729,7 +729,7 @@ def test_other_reasons_why_a_host_cannot_be_used(
     gpu.run("rm -rf .pareto", gpu.user)
     gpu.small_disk(".pareto", "30m")  # less than resnet18's weights
     try:
-        line = refused(lab, tmp_path, "--model", "squeezenet1_1,resnet18", "--points", "0", *LENIENT)
+        line = refused(lab, tmp_path, "--points", "0", "--model", "squeezenet1_1,resnet18", *LENIENT)
     finally:
         # What was started there may still be ending.
         gpu.run(f"umount --lazy {gpu.home}/.pareto")

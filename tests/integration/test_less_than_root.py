@@ -85,7 +85,7 @@ def test_a_sweep(who: Callable[[], list[str]], uid: int, backends: list[str], fo
     (shaping,) = session["shaping"].values()
     if session["testbed"]["shaper"] == "relay":
         assert not shaping["relay"]["real_time"]
-        assert "without real-time scheduling" in " ".join(out.split())
+        assert "no right to real-time scheduling" in " ".join(out.split())
     assert {path.stat().st_uid for path in run.rglob("*")} == {uid}
     assert remains(folder) == []
 
