@@ -96,8 +96,8 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_a_search_profiles_the_model_on_its_own_testbed(
     wide: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At 2 Mbit/s an image takes 50 ms: physics strikes off what sends it, or more, but what a disturbed trial had, and
-    nothing where the edge took as long. The cells that have no trial are those."""
+    """At 2 Mbit/s an image takes 50 ms: physics strikes off what sends it, or more, with a trial or without, and nothing
+    where the edge took as long. A cell that has no trial is one of those."""
     quick(monkeypatch)
     model, out = ("--model", wide), tmp_path / "out"
     job = (*model, "--netem", "20ms-2mbit", "--trials", "1", "--quick", "--search")
@@ -108,13 +108,11 @@ def test_a_search_profiles_the_model_on_its_own_testbed(
     assert done.code == int((trials["status"] != "ok").any()), done
     assert "failed" not in set(trials["status"])
     impossible, cut = struck[struck["how"] == "physics"], front.dropna(subset="backend")
-    disturbed = trials[trials["status"] != "ok"]  # no figure of its own keeps physics from striking it, too
-    measured, unknown, spared, every = (
-        {*zip(table["point"], table["backend"], strict=True)}
-        for table in (trials, disturbed, impossible, cut)
+    measured, spared, every = (
+        {*zip(table["point"], table["backend"], strict=True)} for table in (trials, impossible, cut)
     )
-    assert spared - unknown == every - measured
-    if spared - unknown:
+    assert every - measured <= spared
+    if spared:
         assert set(front["settled"]) >= {"physics", "measured"}
     (session,) = json.loads((run / "manifest.json").read_text())["sessions"]
     assert session["profiling_s"] > 0
