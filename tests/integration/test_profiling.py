@@ -96,7 +96,7 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_a_search_profiles_the_model_on_its_own_testbed(
     wide: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At 2 Mbit/s an image takes 50 ms: physics strikes off what sends it, or more, with a trial or without, and nothing
+    """At 2 Mbit/s an image takes 50 ms: physics strikes off what sends it, or more, also after a trial; and nothing
     where the edge took as long. A cell that has no trial is one of those."""
     quick(monkeypatch)
     model, out = ("--model", wide), tmp_path / "out"
