@@ -51,7 +51,7 @@ Samples = Mapping[str, devices.Series]
 
 @dataclass(frozen=True)
 class Fault:
-    """What is wrong, in words, and whether the trial's latency and its throughput can be trusted all the same.
+    """A trial's fault in words, and whether the trial's latency and its throughput can be trusted all the same.
 
     passing: what is to blame, if that may have passed when the trial is measured again.
     """
@@ -340,15 +340,15 @@ def _foreign_load(result: TrialResult, samples: Samples, allowed: float) -> Iter
         if share is None or share <= allowed:
             continue
         before = (usage.trial_window[0], steady[0]) if usage.trial_window and steady else None
-        spared = [
+        before_steady, in_steady = (
             part is not None and part <= allowed
             for part in (devices.others(series, before), devices.others(series, steady))
-        ]
-        if not all(spared):
+        )
+        if not (before_steady and in_steady):
             yield Fault(
                 f"on the {role}, other programs used {share:.1%} of the cores that its worker may use, "
                 f"allowed {allowed:.0%}",
-                spared[0],
-                spared[1],
+                spares_latency=before_steady,
+                spares_throughput=in_steady,
                 passing=OTHER_PROGRAMS,
             )

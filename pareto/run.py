@@ -192,8 +192,8 @@ class Job:
         return f"{model}-{netem}{kind}-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
 
     def search(self, store: Store) -> Searching:
-        """What the rounds of the run have; of a search with the model profiles that it began with, which a new one gets
-        by `_profile`.
+        """The decisions on what each round has; of a search with the model profiles that it began with, which a new one
+        gets by `_profile`.
 
         Raises UserError, StoreError.
         """

@@ -165,7 +165,7 @@ class Tally:
     at_once: int = 1
     """How many testbeds measure at the same time."""
     again: list[Row] = field(default_factory=list)
-    """Which trials were measured again, why, and who was to blame."""
+    """The trials that were measured again, with why and who was to blame."""
     rebuilt: list[Row] = field(default_factory=list)
     """When the testbed was built again, for which trial, and why."""
 

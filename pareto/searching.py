@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Hashable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -278,13 +278,10 @@ class Searching:
         if profile is None:
             likely = [plan.foreseen(cell, self._sweep, self._models, self._networks) for cell in cells]
             least = [self._of_links(cell, best, slack) for cell in cells]
-            twins = [((cell.cuts, cell.codec), cell.backend) for cell in cells]
-            numbers = [
-                {each: at for at, each in enumerate(dict.fromkeys(one))} for one in zip(*twins, strict=True)
-            ]
-            if len(numbers[1]) > 1:
-                found = [[number[each] for number, each in zip(numbers, twin, strict=True)] for twin in twins]
-                result = replace(result, twins=np.array(found))
+            backends = _numbered([cell.backend for cell in cells])
+            if any(backends):
+                twins = _numbered([(cell.cuts, cell.codec) for cell in cells]), backends
+                result = replace(result, twins=np.array(twins).T)
             result.expected[:], result.bound[:] = (losses(*np.array(each).T) for each in (likely, least))
             return result
         for transport, codec in dict.fromkeys((cell.transport, cell.codec) for cell in cells):
@@ -327,6 +324,12 @@ class Searching:
 def _group(condition: Condition) -> Group:
     model, netem, batch_size, _, engine, in_flight, ahead = condition
     return model, netem, batch_size, engine, in_flight, ahead
+
+
+def _numbered(values: Sequence[Hashable]) -> list[int]:
+    """A number for each value, from 0 in the order of coming: the same where values are equal."""
+    numbers = {value: number for number, value in enumerate(dict.fromkeys(values))}
+    return [numbers[value] for value in values]
 
 
 def _fronts(cells: Sequence[Cell], alone: Set[Cell] | None) -> Bools | None:

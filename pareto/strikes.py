@@ -363,7 +363,8 @@ class Look:
 
 
 def _between_twins(figures: Floats, twins: Ints) -> tuple[Floats, int]:
-    """How far each figure is from the mean of its twins, beyond what backends usually are; and the degrees of freedom.
+    """The distance of each figure from the mean of its twins, beyond what its backend usually has; and the degrees of
+    freedom.
 
     By the additive model of two factors; where a twin lacks, its usual distance errs, and so the noise is no less.
     """

@@ -381,9 +381,8 @@ class Driver:
             deadline = time.monotonic() + RELEASE_S
             while not all(each.done() for each in released) and time.monotonic() < deadline:
                 time.sleep(LOOK_S / 10)
-        with suppress(
-            OSError, RuntimeError, TimeoutError, ValueError
-        ):  # a connection in the midst of TLS is none
+        # ValueError: a scheduler that is lost while a connection becomes TLS.
+        with suppress(OSError, RuntimeError, TimeoutError, ValueError):
             self._client.close(timeout=1)
 
     def _say(self, line: str, testbed: str) -> None:

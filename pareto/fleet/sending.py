@@ -46,7 +46,7 @@ class Sink:
         self._devices = parquet_of(DEVICES, series) if series else b""
 
     def take_back(self, cell: Cell, number: int) -> bool:
-        """What is sent stands."""
+        """False: a trial that is sent stands."""
         return False
 
     def append_trial(self, row: Row) -> None:

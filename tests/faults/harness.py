@@ -134,7 +134,7 @@ class Harness:
         return row | {"reason": reason}, struck
 
     def resume(self) -> None:
-        """What has no figure that counts is done again; then each cell has one row a round."""
+        """Each cell has one row a round, after what has no figure that counts is done again."""
         kept = [row for row in self.store.rows() if row["status"] not in REDONE]
         done = self.store.done()
         self.store.drop_unsound()

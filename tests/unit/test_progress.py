@@ -84,6 +84,7 @@ def test_only_figures_that_can_be_trusted_are_shown(out: Console, status: str, s
         for trial in todo.trials[:8]:
             progress.finished(trial, row)
     assert re.search(rf": {shown}$", " ".join(text(out).split()))
+    assert f"{status}: " not in text(out), "it may be measured again: what is left is told at the end"
 
 
 def test_a_log_gets_a_line_for_each_tenth_and_each_fault(out: Console, snapshot: SnapshotAssertion) -> None:

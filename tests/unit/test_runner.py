@@ -28,6 +28,7 @@ from pareto.plan import QUICK, ModelFacts, Plan, Trial, crossings
 from pareto.runner import (
     MAX_FAILURES_IN_A_ROW,
     MAX_REBUILDS,
+    MOST_AGAIN,
     Aborted,
     AnyWorkers,
     Runner,
@@ -388,7 +389,7 @@ def test_bytes_that_crossed_late_cross_the_idle_link_again(store: Store, idle_s:
         cast(AnyWorkers, workers), store, {"slow": (slow,)}, Tolerance(), Follower(False), Tally()
     )
     runner.run(Plan((replace(TRIAL, cell=replace(CELL, netem="slow")),), 1))
-    assert set(workers.crossed) == {100_352}
+    assert workers.crossed == [100_352] * (1 if status == "ok" else 1 + MOST_AGAIN)
     assert store.rows()[0]["status"] == status, store.rows()[0]["reason"]
 
 
