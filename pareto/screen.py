@@ -184,7 +184,7 @@ def ending(rows: Sequence[Mapping[str, str]], again: str) -> str:
     without = [row for row in rows if row["status"] in REDONE]
     if not without:
         faulty = sum(row["status"] != "ok" for row in rows)
-        return f"exit code 1: {faulty} of {len(rows)} trials count for one of their figures alone: trials.csv says why"
+        return f"exit code 1: {faulty} of {len(rows)} trials count for one figure alone: trials.csv says why"
     names = [" ".join(row[name] for name in ("model", "point", "backend", "netem")) for row in rows]
     sound = {name for name, row in zip(names, rows, strict=True) if row["status"] not in REDONE}
     never = [name for name in dict.fromkeys(names) if name not in sound]

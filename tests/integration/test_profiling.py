@@ -120,8 +120,9 @@ def test_a_search_profiles_the_model_on_its_own_testbed(
     is_whole(read(profile), ("edge", "server"), int(trials["point"].max()))
 
     again = short.measured("run", "--resume", str(run), *model, "--figures", "none")
-    assert again.code == done.code, again
-    assert len(pd.read_csv(run / "trials.csv")) == len(trials)
+    rows = pd.read_csv(run / "trials.csv")
+    assert again.code == int((rows["status"] != "ok").any()), again
+    assert len(rows) == len(trials)
 
 
 @pytest.mark.deep
