@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pareto import bounds
 from pareto.cell import Cell, Condition
 from pareto.codecs.registry import NONE
+from pareto.constants import BURST
 from pareto.errors import UserError
 from pareto.link import probe
 from pareto.link.profile import Profile
@@ -41,6 +42,11 @@ THOROUGH = Effort(latency=(1, 0.6), throughput=(1, 0.5))
 """Short, and six rounds of it by default: trials of one cell differ by more than the requests of one trial do, so that
 six short trials err less than three of the double length (docs/measuring.md)."""
 QUICK = Effort(latency=(1, 0.3), throughput=(1, 0.3))
+SHORT = Effort(latency=(1, 0.0), throughput=(1, 0.0))
+"""For a cell that physics rules out: its figures stand, but nothing is decided by how exact they are."""
+CLEARLY = 1.5
+"""How many times as good as the links allow a cell something else must be, for that cell to have a short trial, or for
+a plan to say so: what the edge takes is known roughly beforehand."""
 WARMUP_S, LONG_S = 0.1, 0.2
 """How long requests warm up what they pass, and how long a request is that is not repeated for that. A trial's first
 request takes 2 to 5 % more than the later ones, the second none (docs/measuring.md)."""
@@ -243,6 +249,26 @@ def crossings(
     ]
 
 
+def of_links(
+    cell: Cell, models: Models, networks: Networks, tolerance: probe.Tolerance
+) -> tuple[float, float]:
+    """The least seconds of a request, and the most images/s, that the links allow whatever the hosts take.
+
+    The links are as good as their probes tolerate, at their best moment. Through a codec payloads have no bytes: what
+    it makes of other data than the first is not known.
+    """
+    network = networks[cell.netem]
+    whole = [(0.0, each.period_s or 0.0) for each in network]
+    crossed = [
+        each if cell.codec == NONE else replace(each, wire_bytes=0.0)
+        for each in crossings(cell, models[cell.model], network, [""] * len(network), whole)
+    ]
+    least_s = sum(max(0.0, each.least_s - tolerance.rtt_s(each.profile.rtt_s)) for each in crossed)
+    busy_s = max((seconds for each in crossed for seconds in each.occupied_s), default=0.0)
+    most_ips = cell.batch_size * (1 + max(tolerance.rate_fraction, BURST)) / busy_s if busy_s else math.inf
+    return least_s / (1 + tolerance.rate_fraction), most_ips
+
+
 def reach(
     cell: Cell, model: ModelFacts, network: Sequence[Profile], *, edge_cpu: float = 1.0, cores: int
 ) -> float:
@@ -299,10 +325,18 @@ def some(
     networks: Networks,
     number: int,
     wanted: Container[Cell],
+    *,
     done: Iterable[Cell] | None = None,
+    short: Container[Cell] = (),
+    fresh: bool = False,
 ) -> Plan:
-    """These cells in a round of this number, in that round's order. done: as of `Waits`."""
-    return _rounds(sweep, models, networks, [number], lambda cell, _: cell in wanted, done=done)
+    """These cells in a round of this number, in that round's order.
+
+    short: those that have a short trial. done, fresh: as of `Waits`.
+    """
+    return _rounds(
+        sweep, models, networks, [number], lambda cell, _: cell in wanted, fresh=fresh, done=done, short=short
+    )
 
 
 def further(
@@ -333,10 +367,11 @@ def _rounds(
     *,
     fresh: bool = False,
     done: Iterable[Cell] | None = None,
+    short: Container[Cell] = (),
 ) -> Plan:
     """The cells that are due in each of these rounds, in the round's order. fresh, done: as of `Waits`."""
     trials = [
-        _trial(cell, number, sweep, models, networks)
+        _trial(cell, number, sweep, models, networks, SHORT if cell in short else None)
         for number in numbers
         for cell in _order(sweep, models, networks, number)
         if is_due(cell, number)
@@ -401,10 +436,12 @@ def _foreseen(
     return hosts_s, latency_s, max(slowest_s, latency_s / depth), depth
 
 
-def _trial(cell: Cell, number: int, sweep: Sweep, models: Models, networks: Networks) -> Trial:
+def _trial(
+    cell: Cell, number: int, sweep: Sweep, models: Models, networks: Networks, effort: Effort | None = None
+) -> Trial:
     network = networks[cell.netem]
     hosts_s, latency_s, pace_s, depth = _foreseen(cell, sweep, models, networks)
-    effort = QUICK if sweep.quick else THOROUGH
+    effort = effort or (QUICK if sweep.quick else THOROUGH)
     lone = max(effort.latency[0], math.ceil(effort.latency[1] / latency_s))
     _, many = in_bursts(*effort.throughput, pace_s, depth)
     phases_s = lone * latency_s + latency_s + (many - 1) * pace_s

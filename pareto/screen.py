@@ -22,7 +22,7 @@ from pareto.fleet.testbeds import in_words
 from pareto.hosts.host import TcpSettings, chain, gpus_in_words
 from pareto.link.profile import describe
 from pareto.networks import Networks
-from pareto.plan import ModelFacts, Models, Plan, crossings, reach
+from pareto.plan import CLEARLY, ModelFacts, Models, Plan, of_links, reach
 from pareto.runner import Tally
 from pareto.store import REDONE
 from pareto.sweep import AUTO, Sweep
@@ -31,9 +31,6 @@ from pareto.waits import slowed
 from partitions.engines.registry import EAGER
 
 LISTED_FAULTS = 10
-CLEARLY = 1.5
-"""How many times as long as all on the edge the link alone must take before that is said: what the edge takes is known
-roughly."""
 
 
 def plan(
@@ -203,17 +200,10 @@ def _known(sweep: Sweep, models: Models, networks: Networks, plan: Plan) -> Iter
     """
     least: dict[tuple[str, str, int], float] = {}
     for cell in {trial.cell for trial in plan.trials}:
-        network = networks[cell.netem]
-        crossed = crossings(
-            cell,
-            models[cell.model],
-            network,
-            [""] * len(network),
-            [(0.0, each.period_s or 0.0) for each in network],
-        )
-        if crossed:
+        link_s, _ = of_links(cell, models, networks, sweep.link_tolerance)
+        if cell.cuts[0] < models[cell.model].last:
             of = cell.model, cell.netem, cell.batch_size
-            least[of] = min(least.get(of, math.inf), sum(each.least_s for each in crossed))
+            least[of] = min(least.get(of, math.inf), link_s)
     for (model, netem, size), link_s in sorted(least.items()):
         edge_s = models[model].compute_s * size * slowed(sweep.edge_cpu)
         if link_s > CLEARLY * edge_s:

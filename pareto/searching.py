@@ -18,8 +18,6 @@ import numpy as np
 
 from analysis.model_profile import ModelProfile
 from analysis.prediction import forecast
-from analysis.prediction.forecast import Slack
-from analysis.prediction.network import Network
 from analysis.schema import STANDS
 from analysis.statistics.samples import Bools, Floats
 from pareto import plan, predicting
@@ -36,6 +34,8 @@ from partitions.engines.registry import EAGER
 
 Group = tuple[str, str, int, str, str, int]
 """What is the same for all cells that are searched together: a condition but for the codec."""
+Block = tuple[str, str]
+"""A model and a network: what is measured on one after the other."""
 OBJECTIVES = {"latency": "latency_s", "throughput": "throughput_ips"}
 NAMED = 3
 """Cells measured below their bounds that are named in a line."""
@@ -63,6 +63,7 @@ class Searching:
         self.is_measuring = False
         """Whether trials on disk of which no figure counts are this session's: they are not done again in it."""
         self._decisions: dict[Group, Decision] = {}
+        self._block: Block | None = None
 
     def learn(self, profiles: Mapping[str, ModelProfile]) -> None:
         """Take these models' profiles, from now on; decisions follow from them."""
@@ -87,23 +88,52 @@ class Searching:
         self._store.write_struck(self.struck())
 
     def part(self) -> Plan | None:
-        """What is measured next of the sweep's own rounds, after `update`; None when every cell is settled."""
-        rounds = [decision.round for decision in self._decisions.values() if decision.round]
+        """What is measured next of the sweep's own rounds, after `update`; None when every cell is settled.
+
+        Every (model, network) has its first round, before the first of them has all its others.
+        """
+        rounds: dict[Block, int] = {}
+        for group, decision in self._decisions.items():
+            if decision.round:
+                rounds[group[:2]] = min(decision.round, rounds.get(group[:2], decision.round))
         if not rounds:
             return None
+        # To change the network takes as long as many trials do. Within a budget all get as many rounds.
+        most = math.inf if self._sweep.budget is not None else 2
+        block = min(rounds, key=lambda each: min(rounds[each], most))
+        groups, number = [group for group in self._cells if group[:2] == block], rounds[block]
         due = {
             cell
-            for group, decision in self._decisions.items()
-            if decision.round == min(rounds)
-            for cell, is_due in zip(self._cells[group], decision.due, strict=True)
+            for group in groups
+            if self._decisions[group].round == number
+            for cell, is_due in zip(self._cells[group], self._decisions[group].due, strict=True)
             if is_due
         }
         done = [
-            cells[place]
-            for group, cells in self._cells.items()
+            self._cells[group][place]
+            for group in groups
             for place in np.unique(np.nonzero(self._tables[group].tried)[1])
         ]
-        return plan.some(self._sweep, self._models, self._networks, min(rounds), due, done)
+        short: set[Cell] = set()
+        if number == 1 and not self._sweep.search:
+            # What needs no link, or the link alone, says which of the others are ruled out.
+            due = {cell for cell in due if cell.cuts[0] == 0 or not self._crossed(cell)} or due
+            short.update(*map(self._ruled_out, groups))
+        fresh, self._block = block != self._block, block
+        models, networks = {block[0]: self._models[block[0]]}, {block[1]: self._networks[block[1]]}
+        return plan.some(self._sweep, models, networks, number, due, done=done, short=short, fresh=fresh)
+
+    def _ruled_out(self, group: Group) -> set[Cell]:
+        """The cells that the links keep clearly behind what others of their fronts were measured at.
+
+        Of few trials, for how long theirs are: nothing is struck off by that.
+        """
+        bound, behind = self._prospects[group].bound, np.ones(len(self._cells[group]), dtype=bool)
+        for those in self._prospects[group].members:
+            by = _medians(self._tables[group].measured[:, those])
+            far: Bools = bound[those][:, None] - by > math.log(plan.CLEARLY)
+            behind[those] &= np.asarray(far.all(axis=2)).any(axis=1)
+        return {self._cells[group][place] for place in np.flatnonzero(behind)}
 
     def further(self, conditions: Mapping[Condition, int]) -> Plan:
         """A round of what is not struck off in these conditions, each with the number of its own, after `update`.
@@ -273,17 +303,18 @@ class Searching:
         )
         if self._sweep.search and profile is None:
             return result
-        usual, best = predicting.networks(self._networks[netem])
-        slack = predicting.slack(self._sweep.link_tolerance)
         if profile is None:
             likely = [plan.foreseen(cell, self._sweep, self._models, self._networks) for cell in cells]
-            least = [self._of_links(cell, best, slack) for cell in cells]
+            tolerance = self._sweep.link_tolerance
+            least = [plan.of_links(cell, self._models, self._networks, tolerance) for cell in cells]
             backends = _numbered([cell.backend for cell in cells])
             if any(backends):
                 twins = _numbered([(cell.cuts, cell.codec) for cell in cells]), backends
                 result = replace(result, twins=np.array(twins).T)
             result.expected[:], result.bound[:] = (losses(*np.array(each).T) for each in (likely, least))
             return result
+        usual, best = predicting.networks(self._networks[netem])
+        slack = predicting.slack(self._sweep.link_tolerance)
         for transport, codec in dict.fromkeys((cell.transport, cell.codec) for cell in cells):
             mine = [
                 number
@@ -303,22 +334,6 @@ class Searching:
     def _crossed(self, cell: Cell) -> int:
         """How many links a request of the cell crosses."""
         return sum(cut < self._models[cell.model].last for cut in cell.cuts)
-
-    def _of_links(self, cell: Cell, best: Sequence[Network], slack: Slack) -> tuple[float, float]:
-        """The least seconds of a request, and the most images/s, that the links allow whatever the hosts take."""
-        model, count = self._models[cell.model], self._crossed(cell)
-        if not count:
-            return 0.0, math.inf
-        nbytes = [model.points[cut][1] * cell.batch_size for cut in cell.cuts[:count]]
-        # What a codec makes of other data than the first is not known.
-        sent = np.array(nbytes if cell.codec == NONE else [1] * count, dtype=float)
-        result = np.full(count, float(model.result_bytes * cell.batch_size))
-        least = forecast.nearest(best[:count], slack)
-        most = forecast.nearest(best[:count], replace(slack, rate=max(slack.rate, forecast.BURST)))
-        delays_s = least.delay_s + least.delay_back_s
-        crossing_s = 8 * (sent / least.rate_bps + result / least.rate_back_bps)
-        busy_s = 8 * np.maximum(sent / most.rate_bps, result / most.rate_back_bps).max()
-        return float((delays_s + crossing_s).sum()), cell.batch_size / busy_s if busy_s else math.inf
 
 
 def _group(condition: Condition) -> Group:

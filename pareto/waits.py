@@ -81,7 +81,7 @@ class Waits:
         self._networks = networks
         self._slowed = slowed(sweep.edge_cpu)
         self._round = 1
-        self._model = next(iter(nodes), "") if not fresh and len(sweep.models) == 1 else ""
+        self._model = next(iter(nodes), "") if not fresh and len(nodes) == 1 else ""
         self._netem = next(iter(networks), "") if not fresh and len(networks) == 1 else ""
         self._built: set[tuple[str, int, int, int, int]] | None = set() if fresh else None
         self._started: set[tuple[str, int]] = set()

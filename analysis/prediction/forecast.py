@@ -23,7 +23,7 @@ from analysis.prediction.choose import Chain
 from analysis.prediction.formula import Conditions
 from analysis.prediction.network import Network
 from analysis.statistics.samples import Bools, Floats, Ints
-from pareto.constants import GOODPUT, MOST_IN_FLIGHT, QUEUE_BDP, QUEUE_LEAST_BYTES, QUEUE_LEAST_S
+from pareto.constants import BURST, GOODPUT, MOST_IN_FLIGHT, QUEUE_BDP, QUEUE_LEAST_BYTES, QUEUE_LEAST_S
 from pareto.errors import UserError
 
 AUTO = "auto"
@@ -57,10 +57,6 @@ CODEC_MARGIN = 0.3
 """The share by which a codec may be quicker than it was in any run of the profile: bounds leave it room."""
 MARGIN = 0.1
 """The share by which a stage may be quicker than the sum of its units' 5 % quantiles: bounds leave it room."""
-BURST = 0.1
-"""The share by which a link may carry more than its rate while a throughput is measured: after a packet was dropped,
-what waited for it arrives at once. 6.6 % were seen (docs/search.md).
-"""
 QUOTA_PERIOD_S, QUOTA_TURN_S = 0.005, 0.004
 """Where a host has a share of a core: after what time its quota comes anew; and how long it computes at once even so,
 for the kernel ends a turn at a tick of its timer, and the pause comes after it (docs/measuring.md).

@@ -14,7 +14,6 @@ from analysis.prediction import choose, forecast
 from analysis.prediction.forecast import (
     ADDED,
     BETWEEN_RUNS,
-    BURST,
     CODEC_MARGIN,
     CODING,
     DROPPING,
@@ -30,7 +29,7 @@ from analysis.prediction.forecast import (
 )
 from analysis.prediction.network import Network
 from analysis.statistics.samples import Floats
-from pareto.constants import GOODPUT
+from pareto.constants import BURST, GOODPUT
 from pareto.errors import UserError
 
 UNITS = 6
