@@ -62,8 +62,12 @@ class Crossing:
     @property
     def least_s(self) -> float:
         """Seconds that one request spends on this link at the least, both ways."""
-        delays = sum(delay_range_s(direction, self.seen)[0] for direction in self.profile.directions)
-        return delays + sum(self._transfers_s(self.profile.bucket))
+        return self.delays_s + sum(self._transfers_s(self.profile.bucket))
+
+    @property
+    def delays_s(self) -> float:
+        """Seconds of the least delays, out and back."""
+        return sum(delay_range_s(direction, self.seen)[0] for direction in self.profile.directions)
 
     @property
     def occupied_s(self) -> tuple[float, float]:

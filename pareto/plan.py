@@ -263,10 +263,11 @@ def of_links(
         each if cell.codec == NONE else replace(each, wire_bytes=0.0)
         for each in crossings(cell, models[cell.model], network, [""] * len(network), whole)
     ]
-    least_s = sum(max(0.0, each.least_s - tolerance.rtt_s(each.profile.rtt_s)) for each in crossed)
+    delays_s = sum(max(0.0, each.delays_s - tolerance.rtt_s(each.profile.rtt_s)) for each in crossed)
+    carried_s = sum(each.least_s - each.delays_s for each in crossed) / (1 + tolerance.rate_fraction)
     busy_s = max((seconds for each in crossed for seconds in each.occupied_s), default=0.0)
     most_ips = cell.batch_size * (1 + max(tolerance.rate_fraction, BURST)) / busy_s if busy_s else math.inf
-    return least_s / (1 + tolerance.rate_fraction), most_ips
+    return delays_s + carried_s, most_ips
 
 
 def reach(

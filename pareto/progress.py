@@ -36,7 +36,9 @@ class Progress(Watcher):
         drawn when the driver is awake anyway, to look at its hosts (`sampled`).
         """
         self._out = out
-        self.begin(plan)
+        self._plan = plan
+        self._left = {(trial.cell, trial.round): trial for trial in plan.trials}
+        self._eta_s: float | None = None
         self._ended = 0
         self._paces: dict[tuple[object, ...], list[float]] = {}
         self._now: Trial | None = None
@@ -64,14 +66,13 @@ class Progress(Watcher):
         if self._out.is_terminal:
             self._live.stop()
 
-    def begin(self, plan: Plan) -> None:
-        """Take in what is planned, before the first trial."""
-        self._plan = plan
-        self._left = {(trial.cell, trial.round): trial for trial in plan.trials}
-        self._eta_s: float | None = None
-
-    def expect(self, part: Plan) -> None:
-        """Take in what is measured next, which may be more than was planned. In a log, an added round has no lines."""
+    def expect(self, part: Plan, left: Plan | None = None) -> None:
+        """Take in what is measured next, which may be more than was planned, and all that is left as far as is
+        foreseen; None: what was planned. In a log, an added round has no lines."""
+        if left is not None:
+            self._left = {(trial.cell, trial.round): trial for trial in (*part.trials, *left.trials)}
+            self._eta_s = None
+            return
         added = tuple(set(part.trials).difference(self._plan.trials))
         if added:
             self._plan = Plan(self._plan.trials + added, self._plan.rounds)
@@ -121,11 +122,12 @@ class Progress(Watcher):
         )
 
     def _print_progress(self, trial: Trial) -> None:
-        tenth = 10 * self._ended // len(self._plan.trials)
+        total = self._ended + len(self._left)
+        tenth = 10 * self._ended // total
         if not self._out.is_terminal and tenth > self._tenths:
             self._tenths = tenth
             self._out.print(
-                f"{self._ended}/{len(self._plan.trials)} trials, {duration(self.eta_s)} left; "
+                f"{self._ended}/{total} trials, {duration(self.eta_s)} left; "
                 f"{named(trial.cell)}: {self._last}"
             )
 
@@ -141,12 +143,12 @@ class Progress(Watcher):
         if paces := self._paces.get(cell):
             return trial.estimate_s * statistics.fmean(paces)
         for group in groups:
-            if paces := self._paces.get(group):  # the median: the first also waits for what is made once
-                return trial.estimate_s * statistics.median(paces)
+            if paces := self._paces.get(group):  # the median, and the plan's own: a first one may be far off
+                return trial.estimate_s * statistics.median([1.0, *paces])
         return trial.estimate_s
 
     def _draw(self) -> Table:
-        total = len(self._plan.trials)
+        total = self._ended + len(self._left)
         head = Table.grid(padding=(0, 1, 0, 0))
         head.add_row(
             ProgressBar(total=total, completed=self._ended, width=24),

@@ -64,14 +64,17 @@ def run(
         done = store.done() if store is not None else frozenset()
         planned = plan.make(sweep, job.facts, job.networks, done)
         cores = len(os.sched_getaffinity(0)) if sweep.testbed == THIS_MACHINE and not sweep.fleet else None
-        screen.plan(job.console, sweep, job.facts, job.networks, planned, cores)
+        search = job.search(store) if sweep.focused else None
+        expected = planned if search is None else search.expected()
+        screen.plan(job.console, sweep, job.facts, job.networks, planned, expected, cores)
         if dry_run:
             return 0
         if store is None:
             manifest = new_manifest(sweep, job.records, job.networks)
             store = held.enter_context(closing(Store.create(out, job.name, manifest)))
+            if search is not None:
+                search.store = store
         last = plan.last_rounds(sweep, job.facts, job.networks, done)
-        search = job.search(store) if sweep.focused else None
         return job.run(store, planned, job.stopping(store, last, search), figures)
 
 
@@ -191,7 +194,7 @@ class Job:
         kind = f"-{SIMULATED}" if self._simulation is not None else ""
         return f"{model}-{netem}{kind}-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
 
-    def search(self, store: Store) -> Searching:
+    def search(self, store: Store | None) -> Searching:
         """The decisions on what each round has; of a search with the model profiles that it began with, which a new one
         gets by `_profile`.
 
@@ -200,7 +203,7 @@ class Job:
         from analysis import model_profile
         from pareto.searching import Searching
 
-        if not self.sweep.search:
+        if store is None or not self.sweep.search:
             return Searching(self.sweep, self.facts, self.networks, store)
         kept = self._kept_profiles(store)
         is_begun = store.has_rows and all(folder.is_dir() for folder in kept.values())
@@ -316,7 +319,7 @@ class Job:
         first = None if is_first_search else next(parts, None)
         if first is None and not is_first_search:
             return
-        expected = planned if search is None else first or Plan((), planned.rounds)
+        expected = planned if search is None else search.expected()
         with ExitStack() as ending, closing(self.testbed()) as bed:
             session: dict[str, Any] = {
                 "started_at": utc_now(),
@@ -333,8 +336,7 @@ class Job:
                 )
                 if search is not None and search.lacks_profiles:
                     session |= self._profile(search, store, bed, workers, progress)
-                    first = next(parts, Plan((), planned.rounds))
-                    progress.begin(first)
+                    first = next(parts, None)
                 store.drop_unsound()
                 if search is not None:
                     search.is_measuring = True
@@ -347,7 +349,7 @@ class Job:
                 runner = self.runner(workers, store, progress, self.sweep.testbed_name, store.starts())
                 try:
                     for part in itertools.chain(filter(None, [first]), parts):
-                        progress.expect(part)
+                        progress.expect(part, search.expected() if search is not None else None)
                         runner.run(part)
                     importing = threading.Thread(target=reporting.imported)  # nothing is measured any more
                     ending.callback(importing.join)

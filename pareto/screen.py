@@ -20,6 +20,7 @@ from pareto.console import duration
 from pareto.constants import MOST_ROUNDS
 from pareto.fleet.testbeds import in_words
 from pareto.hosts.host import TcpSettings, chain, gpus_in_words
+from pareto.link import probe
 from pareto.link.profile import describe
 from pareto.networks import Networks
 from pareto.plan import CLEARLY, ModelFacts, Models, Plan, of_links, reach
@@ -31,12 +32,24 @@ from pareto.waits import slowed
 from partitions.engines.registry import EAGER
 
 LISTED_FAULTS = 10
+AROUND_S = 12.0
+"""What a run takes beside its trials: until the workers are there, and for the answer and its figures."""
 
 
 def plan(
-    out: Console, sweep: Sweep, models: Models, networks: Networks, plan: Plan, cores: int | None = None
+    out: Console,
+    sweep: Sweep,
+    models: Models,
+    networks: Networks,
+    plan: Plan,
+    expected: Plan | None = None,
+    cores: int | None = None,
 ) -> None:
-    """Print the plan: what will be measured, and how long that takes. cores: of the local testbed, if it is one."""
+    """Print the plan: what will be measured, and how long that takes.
+
+    expected: what of the plan is foreseen to be measured; None: all. cores: of the local testbed, if it is one.
+    """
+    expected = expected or plan
     hosts = 1 + max(len(network) for network in networks.values())
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
@@ -87,8 +100,8 @@ def plan(
     which = f"{len(rounds)} of {count(sweep.rounds, 'round')}{' to begin with' if grows else ''}"
     if rounds and max(rounds) > sweep.rounds:
         which = f"what is left of round{'s' if len(rounds) > 1 else ''} {', '.join(map(str, sorted(rounds)))}"
-    most = "up to " if sweep.focused else ""
-    table.add_row("trials", f"{most}{len(plan.trials)}: {count(len(cells), 'cell')}, {which}")
+    trials = f"about {len(expected.trials)} of {len(plan.trials)}" if sweep.focused else len(plan.trials)
+    table.add_row("trials", f"{trials}: {count(len(cells), 'cell')}, {which}")
     if sweep.focused and not sweep.search:
         table.add_row(
             "rounds", "of every cell once, then of what can still be on the front (--trials: of all)"
@@ -97,13 +110,12 @@ def plan(
         table.add_row("search", "the likeliest cells first; what cannot be on the front is struck off")
     if grows:
         table.add_row("then", _ending(sweep))
-    least = "at most" if sweep.focused and not grows else "at least" if grows else "about"
-    once_s = sum(trial.estimate_s for trial in plan.trials if trial.round == 1)
-    foreseen = f"{least} {duration(plan.estimate_s)} of measuring{_at_once(sweep, plan)}"
-    if once_s and sweep.focused and not sweep.search:
-        foreseen = (
-            f"{duration(once_s)} for every cell once, {'then as long as it takes' if grows else foreseen}"
-        )
+    # A budget may end after the first round.
+    whole_s = sum(trial.estimate_s for trial in expected.trials if trial.round == 1 or not grows) + AROUND_S
+    foreseen = f"{'at least' if grows else 'about'} {duration(whole_s)} with start and report"
+    if sweep.focused and not grows:
+        foreseen += f", {duration(plan.estimate_s + AROUND_S)} at most"
+    foreseen += _at_once(sweep, plan)
     table.add_row("estimate", foreseen)
     out.print(table)
 
@@ -200,7 +212,7 @@ def _known(sweep: Sweep, models: Models, networks: Networks, plan: Plan) -> Iter
     """
     least: dict[tuple[str, str, int], float] = {}
     for cell in {trial.cell for trial in plan.trials}:
-        link_s, _ = of_links(cell, models, networks, sweep.link_tolerance)
+        link_s, _ = of_links(cell, models, networks, probe.Tolerance(0.0, 0.0, 0.0))
         if cell.cuts[0] < models[cell.model].last:
             of = cell.model, cell.netem, cell.batch_size
             least[of] = min(least.get(of, math.inf), link_s)

@@ -13,6 +13,7 @@ import math
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -37,6 +38,8 @@ Group = tuple[str, str, int, str, str, int]
 Block = tuple[str, str]
 """A model and a network: what is measured on one after the other."""
 OBJECTIVES = {"latency": "latency_s", "throughput": "throughput_ips"}
+FORESEEN = 1.1
+"""How many times as good something must be for a cell to be foreseen to have no more rounds."""
 NAMED = 3
 """Cells measured below their bounds that are named in a line."""
 
@@ -49,11 +52,12 @@ class Searching:
         sweep: Sweep,
         models: Models,
         networks: Networks,
-        store: Store,
+        store: Store | None = None,
         profiles: Mapping[str, ModelProfile] | None = None,
     ) -> None:
-        """profiles: of a search, by model; those that it lacks it gets later (`learn`)."""
-        self._sweep, self._models, self._networks, self._store = sweep, models, networks, store
+        """store: None as long as there is none. profiles: of a search, by model; those that it lacks it gets later
+        (`learn`)."""
+        self._sweep, self._models, self._networks, self.store = sweep, models, networks, store
         every = plan.cells(sweep, models, networks)
         self.conditions = list(dict.fromkeys(condition for cell in every for condition in cell.conditions))
         self._cells: dict[Group, list[Cell]] = {}
@@ -62,8 +66,8 @@ class Searching:
         self.learn(profiles or {})
         self.is_measuring = False
         """Whether trials on disk of which no figure counts are this session's: they are not done again in it."""
-        self._decisions: dict[Group, Decision] = {}
         self._block: Block | None = None
+        self._read()
 
     def learn(self, profiles: Mapping[str, ModelProfile]) -> None:
         """Take these models' profiles, from now on; decisions follow from them."""
@@ -79,13 +83,17 @@ class Searching:
 
     def update(self) -> None:
         """Decide by the rows on disk, and write what is struck off."""
-        rows = self._store.rows()
+        self._read()
+        assert self.store is not None  # noqa: S101
+        self.store.write_struck(self.struck())
+
+    def _read(self) -> None:
+        rows = self.store.rows() if self.store is not None else []
         self._tables = {
             group: Trials.of(rows, group, cells, with_unsound=self.is_measuring)
             for group, cells in self._cells.items()
         }
         self._decisions = {group: self._decide(group) for group in self._cells}
-        self._store.write_struck(self.struck())
 
     def part(self) -> Plan | None:
         """What is measured next of the sweep's own rounds, after `update`; None when every cell is settled.
@@ -119,21 +127,63 @@ class Searching:
             # What needs no link, or the link alone, says which of the others are ruled out.
             due = {cell for cell in due if cell.cuts[0] == 0 or not self._crossed(cell)} or due
             short.update(*map(self._ruled_out, groups))
-        fresh, self._block = block != self._block, block
+        fresh, self._block = self._block not in (None, block), block
+        return self._some(block, number, due, done=done, short=short, fresh=fresh)
+
+    def _some(self, block: Block, number: int, due: Set[Cell], **how: Any) -> Plan:
         models, networks = {block[0]: self._models[block[0]]}, {block[1]: self._networks[block[1]]}
-        return plan.some(self._sweep, models, networks, number, due, done=done, short=short, fresh=fresh)
+        return plan.some(self._sweep, models, networks, number, due, **how)
 
     def _ruled_out(self, group: Group) -> set[Cell]:
         """The cells that the links keep clearly behind what others of their fronts were measured at.
 
-        Of few trials, for how long theirs are: nothing is struck off by that.
+        That decides how long their trials are, and strikes nothing off.
         """
-        bound, behind = self._prospects[group].bound, np.ones(len(self._cells[group]), dtype=bool)
-        for those in self._prospects[group].members:
-            by = _medians(self._tables[group].measured[:, those])
-            far: Bools = bound[those][:, None] - by > math.log(plan.CLEARLY)
-            behind[those] &= np.asarray(far.all(axis=2)).any(axis=1)
+        behind = self._behind(
+            group, self._prospects[group].bound, _medians(self._tables[group].measured), plan.CLEARLY
+        )
         return {self._cells[group][place] for place in np.flatnonzero(behind)}
+
+    def _behind(self, group: Group, figures: Floats, others: Floats, times: float) -> Bools:
+        """Whether, on each of its fronts, something is `times` as good in both objectives: cells x 2, `losses`."""
+        result, clearly = np.ones(len(figures), dtype=bool), math.log(times)
+        for those in self._prospects[group].members:
+            rivals = np.nan_to_num(others[those], nan=np.inf)
+            rivals = rivals[np.argsort(rivals[:, 0])]
+            best = np.concatenate([[np.inf], np.minimum.accumulate(rivals[:, 1])])
+            faster = np.searchsorted(rivals[:, 0], figures[those, 0] - clearly)
+            result[those] &= best[faster] < figures[those, 1] - clearly
+        return result
+
+    def expected(self) -> Plan:
+        """What is left of the sweep's own rounds, as far as can be foreseen: what is clearly behind by what was
+        measured or else foreseen has round 1, or in a search none."""
+        parts: dict[tuple[int, Block], set[Cell]] = {}
+        short: set[Cell] = set()
+        for group, cells in self._cells.items():
+            tried, when = self._tables[group].tried, self._decisions[group].when
+            known = self._prospects[group].expected
+            if np.isnan(known).any():
+                rough = [plan.foreseen(cell, self._sweep, self._models, self._networks) for cell in cells]
+                known = losses(*np.array(rough).T)
+            seen = _medians(self._tables[group].measured)
+            known = np.where(np.isnan(seen), known, seen) if len(tried) else known
+            most = np.where(
+                self._behind(group, known, known, FORESEEN), not self._sweep.search, self._sweep.rounds
+            )
+            for place, cell in enumerate(cells):
+                for number in range(1, 1 + int(most[place] * (when[place] == 0))):
+                    if number > len(tried) or not tried[number - 1, place]:
+                        parts.setdefault((number, group[:2]), set()).add(cell)
+            behind = self._behind(group, self._prospects[group].bound, known, plan.CLEARLY)
+            short.update(cells[place] for place in np.flatnonzero(behind))
+        trials: list[plan.Trial] = []
+        for number, block in sorted(parts, key=lambda part: (part[0] > 1, part[1], part[0])):
+            fresh = not trials or trials[-1].cell.condition[:2] != block
+            due = parts[number, block]
+            part = self._some(block, number, due, fresh=fresh, short=short if number == 1 else ())
+            trials.extend(part.trials)
+        return Plan(tuple(trials), self._sweep.rounds)
 
     def further(self, conditions: Mapping[Condition, int]) -> Plan:
         """A round of what is not struck off in these conditions, each with the number of its own, after `update`.
@@ -207,7 +257,7 @@ class Searching:
 
     def struck(self) -> list[Row]:
         """A row of struck.csv for each cell that is struck off."""
-        rows = []
+        rows, run = [], self.store.run if self.store is not None else ""
         for group, cells in self._cells.items():
             decision, measured = self._decisions[group], self._tables[group].measured
             at = np.where(
@@ -217,7 +267,7 @@ class Searching:
                 cell, by = cells[number], cells[decision.strikes.by[number]]
                 rows.append(
                     {
-                        "run": self._store.run,
+                        "run": run,
                         **cell.columns,
                         "point_name": cell.point_name,
                         "round": int(decision.when[number]),

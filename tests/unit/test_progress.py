@@ -36,7 +36,7 @@ def test_what_is_done_before_the_first_trial_is_shown() -> None:
         before = written(terminal)
         assert "m on the edge, batch size 1" in before
         assert "left" not in before
-        progress.begin(made())
+        progress.expect(made(), made())
         progress.started(made().trials[0])
         assert f"0/{len(made().trials)}" in written(terminal)
 

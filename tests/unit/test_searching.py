@@ -19,6 +19,7 @@ import analysis
 from analysis.comparing.between_runs import compare
 from analysis.runs.load import joined
 from analysis.runs.struck import with_struck
+from pareto import plan
 from pareto.checked_sweep import make_sweep
 from pareto.hosts.host import TestbedError
 from pareto.networks import networks_of
@@ -371,9 +372,9 @@ class Rounds:
         self.struck = rows
 
 
-def searching(rows: Rows, sweep: Sweep | None = None) -> Searching:
+def searching(rows: Rows, sweep: Sweep | None = None, nbytes: int = 5) -> Searching:
     sweep = sweep or make_sweep({"model": "m", "trials": 2, "search": True, "backend": "tcp"})
-    facts = {"m": ModelFacts((("input", 9), ("mid", 5), ("output", 0)), 0.1, splits=((0,), (1,), (2,)))}
+    facts = {"m": ModelFacts((("input", 9), ("mid", nbytes), ("output", 0)), 0.1, splits=((0,), (1,), (2,)))}
     store: Any = Rounds(rows)
     return Searching(sweep, facts, networks_of(sweep, 1), store, {})
 
@@ -572,6 +573,62 @@ def test_what_fails_in_a_session_is_not_due_again_in_it() -> None:
     assert part is not None
     assert {trial.round for trial in part.trials} == {2}
     assert {trial.cell.point for trial in part.trials} == {"0", "1", "2"}
+
+
+HUGE = 10_000_000
+
+
+def test_the_first_round_begins_with_what_tells_which_trials_may_be_short() -> None:
+    """Over this link a payload takes 20 s: whatever the hosts take, the edge alone is better in both."""
+    sweep = make_sweep({"model": "m", "netem": "200ms-5mbit", "backend": "tcp"})
+    far = [row(point, 1) | {"netem": "200ms-5mbit"} for point in (0, 2)]
+    parts = []
+    for known in ([], far):
+        search = searching(known, sweep, HUGE)
+        search.update()
+        part = search.part()
+        assert part is not None
+        parts.append({trial.cell.point: trial.effort for trial in part.trials})
+    assert parts == [{"0": plan.THOROUGH, "2": plan.THOROUGH}, {"1": plan.SHORT}]
+    slow = [each | {"latency_s": "90", "throughput_ips": "0.01"} for each in far]
+    search = searching(slow, sweep, HUGE)
+    search.update()
+    part = search.part()
+    assert part is not None
+    assert [trial.effort for trial in part.trials] == [plan.THOROUGH], "by what was measured, not foreseen"
+
+
+@pytest.mark.parametrize("budget", [None, "1h"])
+def test_a_network_has_its_later_rounds_in_a_row_but_within_a_budget(budget: str | None) -> None:
+    options = {"model": "m", "netem": "none,200ms-5mbit", "backend": "tcp", "trials": 3, "search": True}
+    sweep = make_sweep({**options, **({"budget": budget} if budget else {})})
+    rows: list[dict[str, str]] = []
+    order = []
+    while True:
+        search = searching(rows, sweep)
+        search.update()
+        if (part := search.part()) is None:
+            break
+        rows += [row(each.cell.cuts[0], each.round) | {"netem": each.cell.netem} for each in part.trials]
+        order.append((part.trials[0].cell.netem, part.trials[0].round))
+    first, second = "none", "200ms-5mbit"
+    in_a_row = [(first, 1), (second, 1), (first, 2), (first, 3), (second, 2), (second, 3)]
+    assert list(dict.fromkeys(order)) == (
+        in_a_row if budget is None else sorted(in_a_row, key=lambda each: each[1])
+    )
+
+
+def test_what_is_left_is_foreseen_by_what_was_measured_or_else_by_the_plan() -> None:
+    """The edge alone takes 0.1 s, and any payload 20 s: that has its first round alone."""
+    sweep = make_sweep({"model": "m", "netem": "200ms-5mbit", "backend": "tcp"})
+
+    def left(rows: list[dict[str, str]]) -> Counter[str]:
+        return Counter(trial.cell.point for trial in searching(rows, sweep, HUGE).expected().trials)
+
+    far = [row(point, 1) | {"netem": "200ms-5mbit"} for point in (0, 2)]
+    assert left([]) == {"0": 6, "1": 1, "2": 6}
+    assert left(far) == {"0": 5, "1": 1, "2": 5}
+    assert left([far[1], far[0] | {"latency_s": "0.2", "throughput_ips": "5"}]) == {"1": 1, "2": 5}
 
 
 def test_stages_that_no_trial_had_yet_take_their_time_to_build() -> None:
