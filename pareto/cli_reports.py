@@ -95,8 +95,7 @@ def report(
     export: Annotated[
         list[str] | None,
         typer.Option(
-            help="Write all tables to a file, too: .sqlite, .duckdb, .xlsx, trials alone .parquet; or "
-            "mlflow[:EXPERIMENT].",
+            help="Write all tables to a file, too: .sqlite, .xlsx; trials alone: .parquet.",
             metavar="FILE",
         ),
     ] = None,

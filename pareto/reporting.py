@@ -19,7 +19,6 @@ from pareto.link import units
 from pareto.store import StoreError
 
 if TYPE_CHECKING:
-    from analysis.exporting import Target
     from analysis.findings import Findings, Options
     from analysis.model_profile import ModelProfile
     from analysis.prediction.network import Network
@@ -56,7 +55,7 @@ def show(
     options: Options,
     out: Path | None = None,
     later: str = "",
-    exports: Sequence[Target] = (),
+    exports: Sequence[Path] = (),
     *,
     json: bool = False,
 ) -> None:
@@ -103,9 +102,7 @@ def show(
         try:
             console.print(export(made, each), soft_wrap=True)
         except OSError as error:
-            raise StoreError(
-                f"cannot write {each.path}: {error.strerror} (choose another --export)"
-            ) from None
+            raise StoreError(f"cannot write {each}: {error.strerror} (choose another --export)") from None
     if json:
         say(as_json.text(as_json.of_report(made, target)))
 

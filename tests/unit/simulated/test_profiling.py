@@ -15,9 +15,9 @@ from pareto.predicting import networks, slack
 from pareto.prepare import canonical
 from pareto.simulated import Simulation, World
 from pareto.simulated.profiling import model_profile
-from pareto.simulated.study import rows
 from pareto.sweep import Sweep
 from tests.unit.gating import gating
+from tests.unit.simulated.study import rows
 
 STEADY = {"noise": {"request": 0, "trial": 0, "round": 0}}
 

@@ -1,4 +1,4 @@
-"""A sweep's trials by simulation, in memory: for studies of search, of stopping and of statistics."""
+"""Rows of a sweep's trials by simulation, in memory."""
 
 from __future__ import annotations
 
