@@ -31,7 +31,7 @@ from pareto.networks import links_of, networks_of
 from pareto.plan import ModelFacts, Plan
 from pareto.progress import Progress
 from pareto.runner import Aborted, AnyWorkers, Runner, Sink, Tally, Watcher
-from pareto.stopping import Stopping, known
+from pareto.stopping import Rounds, Stopping, known
 from pareto.store import Store, StoreError
 from pareto.sweep import Sweep
 from pareto.workers import Workers
@@ -75,7 +75,7 @@ def run(
             if search is not None:
                 search.store = store
         last = plan.last_rounds(sweep, job.facts, job.networks, done)
-        return job.run(store, planned, job.stopping(store, last, search), figures)
+        return job.run(store, planned, job.stopping(store, planned, last, search), search, figures)
 
 
 class Job:
@@ -247,29 +247,28 @@ class Job:
         return {name: each.profile for name, each in kept.items()}
 
     def stopping(
-        self, store: Store, last: Mapping[Condition, int], search: Searching | None = None
+        self, store: Store, planned: Plan, last: Mapping[Condition, int], search: Searching | None = None
     ) -> Stopping:
         """last: each condition's last round that is planned."""
-        return Stopping(
-            self.sweep,
+        grows = self.sweep.until is not None or self.sweep.budget is not None
+        source = search or Rounds(
+            planned,
             last,
             lambda numbers: plan.further(self.sweep, self.facts, self.networks, numbers, store.done()),
-            partial(known, store.folder),
-            self.tally,
-            self._began,
-            self.console.print,
-            self._now,
-            search,
-            lambda: -(-self.tally.at_once // (len(self.facts) * len(self.networks))),
+            (lambda: -(-self.tally.at_once // (len(self.facts) * len(self.networks)))) if grows else None,
         )
+        look = partial(known, store.folder)
+        return Stopping(self.sweep, source, look, self.tally, self._began, self.console.print, self._now)
 
-    def run(self, store: Store, planned: Plan, stopping: Stopping, figures: str) -> int:
+    def run(
+        self, store: Store, planned: Plan, stopping: Stopping, search: Searching | None, figures: str
+    ) -> int:
         """Measure the plan and what is added to it, and report on all of the run; returns the exit code."""
         tally, code, writable = self.tally, 0, True
         try:
-            self._measure(store, planned, stopping)
+            self._measure(store, planned, stopping, search)
         except KeyboardInterrupt:
-            is_all = self.sweep.until is self.sweep.budget is None and stopping.search is None
+            is_all = self.sweep.until is self.sweep.budget is None and search is None
             of = f" of {len(planned.trials)}" if is_all else ""
             self.console.print(f"interrupted: {tally.trials}{of} trials are kept")
             code = 130
@@ -288,8 +287,8 @@ class Job:
             self._print_resume_command(store)
         took_s = None if self._simulation is None else time.monotonic() - self._began
         screen.summary(self.console, tally, self._now() - self._began, took_s)
-        if stopping.search is not None and not stopping.search.lacks_profiles:
-            for line in stopping.search.summary():
+        if search is not None and not search.lacks_profiles:
+            for line in search.summary():
                 self.console.print(line)
         if not writable:
             return code
@@ -307,13 +306,15 @@ class Job:
         command = resume_command(store.folder, self.sweep)
         self.console.print(f"go on with: {command}", soft_wrap=True)
 
-    def _measure(self, store: Store, planned: Plan, stopping: Stopping) -> None:
+    def _measure(
+        self, store: Store, planned: Plan, stopping: Stopping, search: Searching | None = None
+    ) -> None:
         if self.sweep.fleet:
             from pareto.fleet.driver import measure_plan
 
             measure_plan(self, store, planned, stopping)
             return
-        parts, search = stopping.plans(planned), stopping.search
+        parts = stopping.plans()
         # The first is taken before a testbed is built: a run that goes on may have measured enough.
         is_first_search = search is not None and search.lacks_profiles
         first = None if is_first_search else next(parts, None)

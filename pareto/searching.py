@@ -58,6 +58,7 @@ class Searching:
         """store: None as long as there is none. profiles: of a search, by model; those that it lacks it gets later
         (`learn`)."""
         self._sweep, self._models, self._networks, self.store = sweep, models, networks, store
+        self._grows = sweep.until is not None or sweep.budget is not None
         every = plan.cells(sweep, models, networks)
         self.conditions = list(dict.fromkeys(condition for cell in every for condition in cell.conditions))
         self._cells: dict[Group, list[Cell]] = {}
@@ -76,9 +77,9 @@ class Searching:
             group: self._foreseen(group, cells, profiles.get(group[0]))
             for group, cells in self._cells.items()
         }
-        grows = self._sweep.until is not None or self._sweep.budget is not None
         self._searches = {
-            group: Search(known, self._sweep.rounds, grows=grows) for group, known in self._prospects.items()
+            group: Search(known, self._sweep.rounds, grows=self._grows)
+            for group, known in self._prospects.items()
         }
 
     def update(self) -> None:
@@ -96,7 +97,7 @@ class Searching:
         self._decisions = {group: self._decide(group) for group in self._cells}
 
     def part(self) -> Plan | None:
-        """What is measured next of the sweep's own rounds, after `update`; None when every cell is settled.
+        """What is measured next of rounds that are the sweep's own, or were added and begun; None when these are whole.
 
         Every (model, network) has its first round, before the first of them has all its others.
         """
@@ -105,7 +106,11 @@ class Searching:
             if decision.round:
                 rounds[group[:2]] = min(decision.round, rounds.get(group[:2], decision.round))
         if not rounds:
-            return None
+            grown = {
+                each: self.last(each) for each in self.conditions if self.last(each) > self._sweep.rounds
+            }
+            missing = self.further(grown if self._grows else {})
+            return missing if missing.trials else None
         # To change the network takes as long as many trials do. Within a budget all get as many rounds.
         most = math.inf if self._sweep.budget is not None else 2
         block = min(rounds, key=lambda each: min(rounds[each], most))
@@ -185,38 +190,18 @@ class Searching:
             trials.extend(part.trials)
         return Plan(tuple(trials), self._sweep.rounds)
 
-    def further(self, conditions: Mapping[Condition, int]) -> Plan:
-        """A round of what is not struck off in these conditions, each with the number of its own, after `update`.
+    def further(self, numbers: Mapping[Condition, int]) -> Plan:
+        """What an added round of these conditions lacks, each with the number of its own, after `update`: all that was
+        not struck off before it.
 
-        A round has all that is searched together, of whatever codec.
+        A round has all that is searched together, of whatever codec. One that makes up for others is no added round:
+        `decide` knows what belongs to it.
         """
         due: dict[int, set[Cell]] = {}
-        for condition, number in conditions.items():
-            due.setdefault(number, set()).update(self._left(_group(condition)))
-        return self._rounds(due)
-
-    def unfinished(self) -> Plan | None:
-        """What is left of added rounds that were interrupted, after `update`; None where they are whole.
-
-        An added round has what was not struck off before it. A round that makes up for others is not one: `decide`
-        knows what belongs to it.
-        """
-        due: dict[int, set[Cell]] = {}
-        rounds = self._sweep.rounds
-        for group, cells in self._cells.items():
-            table = self._tables[group]
-            number = len(table.tried)
-            if number <= rounds or table.tried[-1].all():
-                continue
-            before = self._decide(group, number - 1)
-            if before.round == 0:
-                missing = (before.when == 0) & ~table.tried[-1]
-                due.setdefault(number, set()).update(cells[place] for place in np.flatnonzero(missing))
-        due = {number: cells for number, cells in due.items() if cells}
-        return self._rounds(due) if due else None
-
-    def _rounds(self, due: Mapping[int, set[Cell]]) -> Plan:
-        """These cells of each round."""
+        for group, number in {_group(each): number for each, number in numbers.items()}.items():
+            before, tried = self._decide(group, number - 1), self._tables[group].tried[number - 1 : number]
+            missing = (before.when == 0) & ~tried.any(axis=0) & (before.round == 0)
+            due.setdefault(number, set()).update(self._cells[group][each] for each in np.flatnonzero(missing))
         parts = [
             plan.some(self._sweep, self._models, self._networks, number, cells)
             for number, cells in sorted(due.items())
@@ -231,11 +216,6 @@ class Searching:
     def last(self, condition: Condition) -> int:
         """The last round of what is searched together with a condition's cells."""
         return len(self._tables[_group(condition)].tried)
-
-    def _left(self, group: Group) -> list[Cell]:
-        """The cells that are not struck off."""
-        when = self._decisions[group].when
-        return [cell for cell, struck in zip(self._cells[group], when, strict=True) if not struck]
 
     def hardest(self, part: Plan, left_s: float, pace: float) -> Plan | None:
         """The cells of a round whose place is least clear, as many as fit into the time; None for fewer than two."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pareto.cell import Condition
 from pareto.console import duration
 from pareto.constants import MOST_ROUNDS
-from pareto.plan import Plan
+from pareto.plan import Plan, Trial
 from pareto.runner import Tally
 from pareto.sweep import Sweep
 
@@ -25,117 +25,113 @@ NAMED = 5
 """Points without a valid trial, or with few, that are named in a line."""
 
 
+class Rounds:
+    """Every cell in each round: what decides which trials come next where nothing is searched.
+
+    last: each condition's last planned round. more: the plan of one more round of these conditions, by number.
+    together: how many rounds are measured at the same time, so that each testbed of a fleet has something to do; None:
+    all of the plan.
+    """
+
+    def __init__(
+        self,
+        planned: Plan,
+        last: Mapping[Condition, int],
+        more: Callable[[Mapping[Condition, int]], Plan],
+        together: Callable[[], int] | None = None,
+    ) -> None:
+        self.conditions, self._last, self._more, self._together = [*last], dict(last), more, together
+        self._rounds = [
+            tuple(each) for _, each in itertools.groupby(planned.trials, key=lambda trial: trial.round)
+        ]
+        self._planned = planned.rounds
+
+    def update(self) -> None:
+        """Nothing follows from what was measured."""
+
+    def part(self) -> Plan | None:
+        """What comes next of what is planned; None after it."""
+        count = len(self._rounds) if self._together is None else self._together()
+        now, self._rounds = self._rounds[:count], self._rounds[count:]
+        return Plan(tuple(itertools.chain(*now)), self._planned) if now else None
+
+    def last(self, condition: Condition) -> int:
+        """The number of a condition's last round."""
+        return self._last[condition]
+
+    def further(self, numbers: Mapping[Condition, int]) -> Plan:
+        """A round more of these conditions, each with the number of its own; or several that are measured together."""
+        trials: list[Trial] = []
+        for more in range(self._together() if self._together is not None else 1):
+            added = {each: number + more for each, number in numbers.items() if number + more <= MOST_ROUNDS}
+            trials += self._more(added).trials
+            self._last |= added
+        return Plan(tuple(trials), self._planned)
+
+    def hardest(self, part: Plan, left_s: float, pace: float) -> Plan | None:
+        """What of a round fits into a budget: rounds are whole, or not begun."""
+        return None
+
+
 @dataclass
 class Stopping:
-    """Adds rounds to a sweep's plan until its `until` or `budget` is reached; without either, the plan is all.
+    """What of a source is measured until a sweep's `until` or `budget` is reached; without either, what is planned.
 
-    last: each condition's last planned round. further: the plan of one more round of these conditions, by number. look:
-    what is known so far of the front, and which points are not known within that share. began: `now` when the budget
-    began. say: prints a line for the user. search: decides what each round has, in place of the plan. together: how
-    many rounds are measured at the same time, so that each testbed of a fleet has something to do.
+    look: what is known so far of the front, and which points are not known within that share. began: `now` when the
+    budget began. say: prints a line for the user.
     """
 
     sweep: Sweep
-    last: Mapping[Condition, int]
-    further: Callable[[Mapping[Condition, int]], Plan]
+    source: Rounds | Searching
     look: Callable[[float], Certainty]
     tally: Tally
     began: float
     say: Callable[[str], None]
     now: Callable[[], float] = time.monotonic
-    search: Searching | None = None
-    together: Callable[[], int] = lambda: 1
 
     def __post_init__(self) -> None:
-        self._last = dict(self.last)
         self._known: Certainty | None = None
         self._ended = "interrupted"
 
-    def plans(self, planned: Plan) -> Iterator[Plan]:
-        """What to measure next, each asked for when the one before is done: a round (or as many as are measured
-        together), or all of `planned` at once.
+    def plans(self) -> Iterator[Plan]:
+        """What to measure next, each asked for when the one before is done.
 
-        An added round has every cell of the conditions that are not sure: a front is of one condition, and its points
-        are compared round by round.
+        An added round has every cell of the conditions that are not sure, or what a search has left of them: a front is
+        of one condition, and its points are compared round by round. What comes next follows from the rows, so a run
+        that goes on has the trials of one that never stopped.
         """
-        if self.search is not None:
-            yield from self._searched(self.search)
-            return
-        if self.sweep.until is None and self.sweep.budget is None:
-            self._ended = "done"
-            if planned.trials:
-                yield planned
-            return
-        rounds = [tuple(each) for _, each in itertools.groupby(planned.trials, key=lambda trial: trial.round)]
-        while rounds:
-            count = self.together()
-            part = Plan(tuple(itertools.chain(*rounds[:count])), planned.rounds)
-            if not self._fits(part):
-                return
-            rounds = rounds[count:]
-            yield part
-        while numbers := self._next():
-            added = [
-                {
-                    condition: number + more
-                    for condition, number in numbers.items()
-                    if number + more <= MOST_ROUNDS
-                }
-                for more in range(self.together())
-            ]
-            parts = [self.further(each) for each in added if each]
-            part = Plan(tuple(itertools.chain(*(each.trials for each in parts))), parts[0].rounds)
-            if not self._fits(part):
-                return
-            for each in added:
-                self._last |= each
-            if self._known is not None:
-                self.say(f"{_rounds(max(numbers.values()), len(parts))} added: {_unsure(self._known)}")
-            yield part
-
-    def _searched(self, search: Searching) -> Iterator[Plan]:
-        """The parts of a search; whenever all is settled, rounds of what is left, as for `plans`.
-
-        What comes next follows from the rows alone, so a run that goes on has the trials of one that never stopped.
-        """
-        grows = self.sweep.until is not None or self.sweep.budget is not None
         while True:
-            search.update()  # `look` reads what is struck off from the disk
-            rest = search.unfinished() if grows else None
-            if rest is None and (part := search.part()) is not None:
-                shorter = self._shortened(part, search)
-                if shorter is None:
-                    return
-                yield shorter
-                continue
-            if not grows:
+            self.source.update()  # `look` reads what is struck off from the disk
+            part, said = self.source.part(), ""
+            if part is None and self.sweep.until is self.sweep.budget is None:
                 self._ended = "done"
                 return
-            if rest is None:
-                self._last = {condition: search.last(condition) for condition in search.conditions}
+            if part is None:
                 if not (numbers := self._next()):
                     return
-                rest = search.further(numbers)
-                if not self._fits(rest):
-                    return
+                part, first = self.source.further(numbers), max(numbers.values())
                 if self._known is not None:
-                    self.say(f"round {max(numbers.values())} is added: {_unsure(self._known)}")
-            elif not self._fits(rest):
+                    said = f"{_rounds(first, max(trial.round for trial in part.trials))} added: {_unsure(self._known)}"
+            if (fits := self._shortened(part)) is None:
                 return
-            yield rest
+            if said:
+                self.say(said)
+            yield fits
 
-    def _shortened(self, part: Plan, search: Searching) -> Plan | None:
-        """The part, or what of it is least clear and fits into the budget; None where that is too little."""
-        left_s = self._left_s
-        if not self.tally.trials or part.estimate_s * self.tally.pace <= left_s:
+    def _shortened(self, part: Plan) -> Plan | None:
+        """The part, or what of it fits into the budget; None where that is too little. A session's first part is always
+        measured."""
+        foreseen_s, left_s = part.estimate_s * self.tally.pace, self._left_s
+        if not self.tally.trials or foreseen_s <= left_s:
             return part
-        shorter = search.hardest(part, left_s, self.tally.pace)
+        shorter = self.source.hardest(part, left_s, self.tally.pace)
         if shorter is None:
-            self._fits(part)
+            within = duration(self.sweep.budget or 0.0)
+            spent = f"the next round, of about {duration(foreseen_s)}, does not fit into {within}"
+            self._end("budget", self._with_doubts(spent))
         else:
-            self.say(
-                f"of round {part.trials[0].round}, {len(shorter.trials)} cells fit: the least clear ones"
-            )
+            cells = len(shorter.trials)
+            self.say(f"of round {part.trials[0].round}, {cells} cells fit: the least clear ones")
         return shorter
 
     @property
@@ -161,7 +157,7 @@ class Stopping:
 
     def _next(self) -> dict[Condition, int]:
         """The next round's number for each condition that needs one; at the end none, and the reason is printed."""
-        wanted = set(self._last)
+        wanted = set(self.source.conditions)
         if self.sweep.until is not None:
             self._known = self.look(self.sweep.until)
             wanted &= self._known.conditions
@@ -169,21 +165,11 @@ class Stopping:
                 why = "sure" if self._known.points else "lost"
                 self._end(why, _sure(self._known, self.sweep.until))
                 return {}
-        numbers = {condition: self._last[condition] + 1 for condition in sorted(wanted)}
+        numbers = {condition: self.source.last(condition) + 1 for condition in sorted(wanted)}
         allowed = {condition: number for condition, number in numbers.items() if number <= MOST_ROUNDS}
         if not allowed:
             self._end("limit", self._with_doubts(f"no round is added beyond the {MOST_ROUNDS}th"))
         return allowed
-
-    def _fits(self, part: Plan) -> bool:
-        """Whether the round will end within the budget. A session's first round is always measured."""
-        budget_s = self.sweep.budget
-        foreseen_s = part.estimate_s * self.tally.pace
-        if budget_s is None or not self.tally.trials or foreseen_s <= self._left_s:
-            return True
-        spent = f"the next round, of about {duration(foreseen_s)}, does not fit into {duration(budget_s)}"
-        self._end("budget", self._with_doubts(spent))
-        return False
 
     def _with_doubts(self, words: str) -> str:
         if self.sweep.until is None:
@@ -205,9 +191,9 @@ def known(folder: Path, within: float) -> Certainty:
     return stability.certainty(front(load.load([folder])), within)
 
 
-def _rounds(first: int, count: int) -> str:
+def _rounds(first: int, last: int) -> str:
     """`round 7 is`, `rounds 7 to 9 are`."""
-    return f"round {first} is" if count == 1 else f"rounds {first} to {first + count - 1} are"
+    return f"round {first} is" if last <= first else f"rounds {first} to {last} are"
 
 
 def _unsure(known: Certainty) -> str:

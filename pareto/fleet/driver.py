@@ -55,7 +55,7 @@ def measure_plan(job: Job, store: Store, planned: Plan, stopping: Stopping) -> N
     Raises UserError, StoreError, Aborted when no testbed is left.
     """
     cluster.require()
-    parts = stopping.plans(planned)
+    parts = stopping.plans()
     first = next(parts, None)
     if first is None:
         return

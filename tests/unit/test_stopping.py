@@ -18,7 +18,7 @@ from pareto.checked_sweep import make_sweep
 from pareto.constants import MOST_ROUNDS
 from pareto.plan import ModelFacts, Plan
 from pareto.runner import Tally
-from pareto.stopping import Stopping
+from pareto.stopping import Rounds, Stopping
 from pareto.sweep import Sweep
 
 NETEMS = ("none", "20ms-20mbit")
@@ -53,20 +53,23 @@ class Session:
     def run(self, most: int = 1000) -> Stopping:
         looks, tally = iter(self.looks), Tally(at_once=self.testbeds)
         networks = {name: NETWORKS[name] for name in self.sweep.netems}
-        stopping = Stopping(
-            self.sweep,
+        grows = self.sweep.until is not None or self.sweep.budget is not None
+        source = Rounds(
+            plan.make(self.sweep, MODELS, networks, self.done),
             plan.last_rounds(self.sweep, MODELS, networks, self.done),
             partial(plan.further, self.sweep, MODELS, networks),
+            (lambda: self.testbeds) if grows else None,
+        )
+        stopping = Stopping(
+            self.sweep,
+            source,
             lambda within: next(looks),
             tally,
             0.0,
             self.said.append,
             lambda: self.time_s,
-            together=lambda: self.testbeds,
         )
-        for part in itertools.islice(
-            stopping.plans(plan.make(self.sweep, MODELS, networks, self.done)), most
-        ):
+        for part in itertools.islice(stopping.plans(), most):
             self.parts.append(part)
             for trial in part.trials:
                 tally.trials += 1
