@@ -13,6 +13,7 @@ identification: the fixed budget setting", AISTATS 2024.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any
@@ -20,9 +21,15 @@ from typing import Any
 import numpy as np
 
 from analysis.fronts import shared_rounds
+from analysis.schema import STANDS
 from analysis.statistics.samples import Bools, Floats, Ints
-from pareto.strikes import Look, Prospects, Strikes
+from pareto.cell import Cell
+from pareto.store import REDONE
+from pareto.strikes import Look, Prospects, Strikes, losses
 
+Group = tuple[str, str, int, str, str, int]
+"""What is the same for all cells that are searched together: a condition but for the codec."""
+OBJECTIVES = {"latency": "latency_s", "throughput": "throughput_ips"}
 MOVED = 0.5
 """What a strike's probability to be chance must exceed for it to be taken back."""
 
@@ -163,3 +170,55 @@ def gaps(measured: Floats) -> Floats:
     after = known & ~ahead
     beaten = (np.maximum(-worse[after].T, 0) + behind[after]).min(axis=1, initial=np.inf)
     return np.where(known, np.where(ahead, np.minimum(others, beaten), behind), 0.0)
+
+
+@dataclass(frozen=True)
+class Trials:
+    """The trials so far of what is searched together: `measured` and `tried` as a `Search` takes them.
+
+    took_s: what they took, rounds x cells, NaN without a trial.
+    """
+
+    measured: Floats
+    tried: Bools
+    took_s: Floats
+
+    @classmethod
+    def of(
+        cls,
+        rows: Sequence[Mapping[str, str]],
+        group: Group,
+        cells: Sequence[Cell],
+        *,
+        with_unsound: bool = False,
+    ) -> Trials:
+        place = {(cell.point, cell.backend, cell.codec): number for number, cell in enumerate(cells)}
+        key = tuple(map(str, group))
+        names = ("model", "netem", "batch_size", "engine", "in_flight_asked", "prefetch_asked")
+        mine = [
+            row
+            for row in rows
+            if (with_unsound or row["status"] not in REDONE)
+            and tuple(row[name] for name in names) == key
+            and (row["point"], row["backend"], row["codec"]) in place
+        ]
+        count = max((int(row["round"]) for row in mine), default=0)
+        figures = np.full((count, len(cells), 2), np.nan)
+        tried = np.zeros((count, len(cells)), dtype=bool)
+        took_s = np.full((count, len(cells)), np.nan)
+        for row in mine:
+            at = int(row["round"]) - 1, place[row["point"], row["backend"], row["codec"]]
+            tried[at] = True
+            took_s[at] = float(row["wall_s"] or 0)
+            for objective, (figure, column) in enumerate(OBJECTIVES.items()):
+                if row["status"] in STANDS[figure]:
+                    figures[at[0], at[1], objective] = float(row[column] or "nan")
+        return cls(losses(figures[..., 0], figures[..., 1]), tried, took_s)
+
+
+def medians(measured: Floats) -> Floats:
+    """The medians over rounds, NaN without a figure that can be trusted: cells x 2."""
+    medians = np.full(measured.shape[1:], np.nan)
+    known = ~np.isnan(measured).all(axis=0)
+    medians[known] = np.nanmedian(measured[:, known], axis=0)
+    return medians

@@ -12,14 +12,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from analysis.model_profile import ModelProfile
 from analysis.prediction import forecast
-from analysis.schema import STANDS
 from analysis.statistics.samples import Bools, Floats
 from pareto import plan, predicting
 from pareto.cell import Cell, Condition
@@ -27,17 +26,14 @@ from pareto.codecs.registry import NONE
 from pareto.console import duration
 from pareto.networks import Networks
 from pareto.plan import Models, Plan
-from pareto.search import Decision, Search, gaps
-from pareto.store import REDONE, Row, Store
+from pareto.search import Decision, Group, Search, Trials, gaps, medians
+from pareto.store import Row, Store
 from pareto.strikes import PHYSICS, Prospects, losses
 from pareto.sweep import Sweep
 from partitions.engines.registry import EAGER
 
-Group = tuple[str, str, int, str, str, int]
-"""What is the same for all cells that are searched together: a condition but for the codec."""
 Block = tuple[str, str]
 """A model and a network: what is measured on one after the other."""
-OBJECTIVES = {"latency": "latency_s", "throughput": "throughput_ips"}
 FORESEEN = 1.1
 """How many times as good something must be for a cell to be foreseen to have no more rounds."""
 NAMED = 3
@@ -145,7 +141,7 @@ class Searching:
         That decides how long their trials are, and strikes nothing off.
         """
         behind = self._behind(
-            group, self._prospects[group].bound, _medians(self._tables[group].measured), plan.CLEARLY
+            group, self._prospects[group].bound, medians(self._tables[group].measured), plan.CLEARLY
         )
         return {self._cells[group][place] for place in np.flatnonzero(behind)}
 
@@ -171,7 +167,7 @@ class Searching:
             if np.isnan(known).any():
                 rough = [plan.foreseen(cell, self._sweep, self._models, self._networks) for cell in cells]
                 known = losses(*np.array(rough).T)
-            seen = _medians(self._tables[group].measured)
+            seen = medians(self._tables[group].measured)
             known = np.where(np.isnan(seen), known, seen) if len(tried) else known
             most = np.where(
                 self._behind(group, known, known, FORESEEN), not self._sweep.search, self._sweep.rounds
@@ -241,7 +237,7 @@ class Searching:
         for group, cells in self._cells.items():
             decision, measured = self._decisions[group], self._tables[group].measured
             at = np.where(
-                (decision.strikes.how == PHYSICS)[:, None], self._prospects[group].bound, _medians(measured)
+                (decision.strikes.how == PHYSICS)[:, None], self._prospects[group].bound, medians(measured)
             )
             for number in np.flatnonzero(decision.when):
                 cell, by = cells[number], cells[decision.strikes.by[number]]
@@ -390,55 +386,3 @@ def _fronts(cells: Sequence[Cell], alone: Set[Cell] | None) -> Bools | None:
         own = np.array([[cell.backend == each or cell in alone for each in backends] for cell in cells])
         on = (on[:, :, None] & own[:, None]).reshape(len(cells), -1)
     return on if on.shape[1] > 1 else None
-
-
-@dataclass(frozen=True)
-class Trials:
-    """The trials so far of what is searched together: `measured` and `tried` as a `Search` takes them.
-
-    took_s: what they took, rounds x cells, NaN without a trial.
-    """
-
-    measured: Floats
-    tried: Bools
-    took_s: Floats
-
-    @classmethod
-    def of(
-        cls,
-        rows: Sequence[Mapping[str, str]],
-        group: Group,
-        cells: Sequence[Cell],
-        *,
-        with_unsound: bool = False,
-    ) -> Trials:
-        place = {(cell.point, cell.backend, cell.codec): number for number, cell in enumerate(cells)}
-        key = tuple(map(str, group))
-        names = ("model", "netem", "batch_size", "engine", "in_flight_asked", "prefetch_asked")
-        mine = [
-            row
-            for row in rows
-            if (with_unsound or row["status"] not in REDONE)
-            and tuple(row[name] for name in names) == key
-            and (row["point"], row["backend"], row["codec"]) in place
-        ]
-        count = max((int(row["round"]) for row in mine), default=0)
-        figures = np.full((count, len(cells), 2), np.nan)
-        tried = np.zeros((count, len(cells)), dtype=bool)
-        took_s = np.full((count, len(cells)), np.nan)
-        for row in mine:
-            at = int(row["round"]) - 1, place[row["point"], row["backend"], row["codec"]]
-            tried[at] = True
-            took_s[at] = float(row["wall_s"] or 0)
-            for objective, (figure, column) in enumerate(OBJECTIVES.items()):
-                if row["status"] in STANDS[figure]:
-                    figures[at[0], at[1], objective] = float(row[column] or "nan")
-        return cls(losses(figures[..., 0], figures[..., 1]), tried, took_s)
-
-
-def _medians(measured: Floats) -> Floats:
-    """The medians over rounds, NaN without a figure that can be trusted: cells x 2."""
-    medians = np.full(measured.shape[1:], np.nan)
-    known = ~np.isnan(measured).all(axis=0)
-    medians[known] = np.nanmedian(measured[:, known], axis=0)
-    return medians

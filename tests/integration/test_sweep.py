@@ -19,7 +19,7 @@ from PIL import Image
 from pyarrow import parquet
 
 from analysis.schema import STANDS
-from pareto.searching import OBJECTIVES
+from pareto.search import OBJECTIVES
 from pareto.store import REDONE
 from tests.integration import short
 from tests.integration.own_machine import left_behind

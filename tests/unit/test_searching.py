@@ -25,7 +25,8 @@ from pareto.hosts.host import TestbedError
 from pareto.networks import networks_of
 from pareto.plan import ModelFacts
 from pareto.run import Job
-from pareto.searching import Searching, Trials
+from pareto.search import Trials
+from pareto.searching import Searching
 from pareto.sweep import Sweep
 from partitions.engines.registry import ENGINES as ENTRIES
 from tests.program import command, measured
