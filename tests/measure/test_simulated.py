@@ -15,8 +15,8 @@ import pytest
 from pareto import run
 from pareto.checked_sweep import make_sweep
 from pareto.simulated import World
-from pareto.simulated.study import rows
 from pareto.sweep import Sweep
+from tests.unit.simulated.study import rows
 
 pytestmark = pytest.mark.deep
 

@@ -11,7 +11,7 @@ import pytest
 from pareto.hosts.host import TestbedError
 from pareto.link.probe import GOODPUT
 from pareto.runner import Aborted
-from pareto.simulated.study import rows
+from tests.unit.simulated.study import rows
 from tests.unit.simulated.worlds import HOSTS, POINTS, STILL, sweep, world
 
 
