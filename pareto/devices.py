@@ -45,6 +45,8 @@ class Devices:
         """The roles of hosts that have one GPU."""
         self.idle_power_w: dict[str, float | None] = {}
         """By role, as `facts` measured it."""
+        self.least_window_s = 0.0
+        """How long a throughput phase lasts at the least, so that each host with an energy sensor has its energy."""
 
     def start(self, workers: Mapping[str, Facts]) -> None:
         """Watch the workers, by role, and the GPUs that they use."""
@@ -58,8 +60,11 @@ class Devices:
             watch = host_messages.BeginSampling(worker.pid, self._interval_s, gpus.get(role))
             sensors = self._sessions[role].ask(watch, START_TIMEOUT_S)
             self._sensors[role] = {
-                field: source for field, source in sensors.items() if self._measures(role, field)
+                field: source for field, source in sensors.by_field.items() if self._measures(role, field)
             }
+            if not _ENERGY.isdisjoint(self._sensors[role]):
+                enough_s = (_LEAST_INSIDE + 1) * self._interval_s  # one may be late
+                self.least_window_s = max(self.least_window_s, sensors.least_window_s, enough_s)
 
     def close(self) -> None:
         self._sessions.close()

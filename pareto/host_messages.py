@@ -12,8 +12,16 @@ from pareto.validation import ColumnsOf
 
 
 @dataclass
-class BeginSampling(Request[dict[str, str]], op="begin"):
-    """Watch a process and sample every `interval_s`, anew if it did already; by field, where its figure comes from.
+class Sensors:
+    """by_field: where its figure comes from. least_window_s: over less time, energy by these sensors says little."""
+
+    by_field: dict[str, str]
+    least_window_s: Seconds
+
+
+@dataclass
+class BeginSampling(Request[Sensors], op="begin"):
+    """Watch a process and sample every `interval_s`, anew if it did already.
 
     gpu: a GPU's UUID.
     """

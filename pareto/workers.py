@@ -46,7 +46,7 @@ BUILD_TIMEOUT_S = 1800.0
 ANSWER_TIMEOUT_S = 5.0
 """A worker that lives, and has nothing to do, answers within this."""
 MOST_REQUESTS = 60
-"""A trial whose requests take long makes fewer."""
+"""A trial whose requests take long makes fewer, unless more are asked for."""
 NOT_SHAPED = "none"
 
 
@@ -242,6 +242,9 @@ class Workers(AnyWorkers):
         watch = self._testbed.watch_strangers
         strangers = watch() if watch is not None else None
         own = self._testbed.remotes[edge].host
+        requests, seconds = trial.effort.throughput
+        if self._devices is not None:
+            seconds = max(seconds, self._devices.least_window_s)
         pending = self._sessions[edge].post(
             trial_messages.RunTrial(
                 split=split,
@@ -249,7 +252,7 @@ class Workers(AnyWorkers):
                 peer=self.links[0].far.address if self.links else own.data_address,
                 warmup_requests=trial.warmup_requests(cell in self._proven, compute_s),
                 latency=trial_messages.Length(*trial.effort.latency),
-                throughput=trial_messages.Length(*trial.effort.throughput),
+                throughput=trial_messages.Length(requests, seconds),
                 transfer_s=max((crossing.usual_s for crossing in self.crossings(cell, network)), default=0.0),
                 in_flight=None if cell.in_flight == AUTO else int(cell.in_flight),
                 prefetch=cell.prefetch,
@@ -265,7 +268,7 @@ class Workers(AnyWorkers):
                 latest = self._devices.latest() if self._devices is not None else {}
                 sampled(latest, self._sessions[edge].progress)
 
-        timeout_s = 60.0 + 10.0 * trial.estimate_s + MOST_REQUESTS * compute_s
+        timeout_s = 60.0 + 10.0 * trial.estimate_s + (MOST_REQUESTS + 4 * requests) * compute_s
         try:
             report = self._sessions[edge].report(pending, timeout_s, meanwhile)
         except SessionError:
@@ -276,11 +279,11 @@ class Workers(AnyWorkers):
         if isinstance(report, trial_messages.WrongOutput):
             return report
         self._proven.add(cell)
-        requests = len(report.requests.throughput.started_s)
+        made = len(report.requests.throughput.started_s)
         served = trial_messages.GetUsage(
-            requests,
+            made,
             1 + report.throughput_window_requests,
-            0 if report.coded is None else len(report.requests.latency.started_s) + requests,
+            0 if report.coded is None else len(report.requests.latency.started_s) + made,
         )
         usages = self._sessions.ask_all(dict.fromkeys(others, served), LOAD_TIMEOUT_S)
         report = without_codecs(report, list(usages.values()))

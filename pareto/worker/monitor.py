@@ -50,15 +50,17 @@ class Instruments:
         self._meters: list[Meter] = [meter for meter in meters if meter is not None]
 
     @property
-    def sensors(self) -> dict[str, str]:
-        """Each field that this device can measure, and where it comes from; but for what any kernel tells of cores."""
+    def sensors(self) -> host_messages.Sensors:
+        """What this device can measure; but for what any kernel tells of cores."""
         energy = " + ".join(meter.name for meter in self._meters)
-        return {
+        by_field = {
             "cpu_percent": "psutil",
             "rss_bytes": "psutil",
             **{gauge.field: gauge.source for gauge in self._gauges},
             **({"energy_j": energy, "power_w": energy} if energy else {}),
         }
+        least_s = max((meter.least_window_s for meter in self._meters), default=0.0)
+        return host_messages.Sensors(by_field, least_s)
 
     def sample(self) -> SensorSample:
         at_s = time.monotonic()
@@ -156,7 +158,7 @@ class Monitor:
         self._sysfs = sysfs
         self._sampler: Sampler | None = None
 
-    def begin(self, request: host_messages.BeginSampling) -> dict[str, str]:
+    def begin(self, request: host_messages.BeginSampling) -> host_messages.Sensors:
         self.stop()
         try:
             instruments = Instruments(request.pid, request.gpu, self._sysfs)

@@ -350,6 +350,7 @@ def test_which_sensors_there_are_and_the_idle_power(
             "energy_j": energy,
             "power_w": energy,
         }
+        assert watched.least_window_s == 4 * INTERVAL_S
 
 
 def test_the_newest_sample_of_each(bed: Callable[[bool], Testbed]) -> None:
@@ -385,6 +386,7 @@ def test_one_machines_energy_is_nobodys(
         facts = watched.facts()[EDGE]
         assert set(facts["sensors"]) == {"cpu_percent", "rss_bytes", "temperature_c", "throttled"}
         assert facts["idle_power_w"] is None
+        assert watched.least_window_s == 0.0
         assert not {"energy_j", "power_w"} & set(watched.latest()[EDGE])
         assert watched.latest()[EDGE]["temperature_c"] == 52.35
         columns = watched.collect()[EDGE]
@@ -421,7 +423,7 @@ def test_a_worker_that_is_gone_cannot_be_watched(bed: Callable[[bool], Testbed])
 
 def test_each_monitor_gets_its_workers_process_and_its_own_gpu() -> None:
     def monitor(module: str) -> FarEnd:
-        return FarEnd({"begin": lambda request: {}})
+        return FarEnd({"begin": lambda request: {"by_field": {}, "least_window_s": 0.0}})
 
     remotes = {role: StandIn(HOSTS[role], monitor) for role in HOSTS}
     made = bed_of(remotes)

@@ -26,7 +26,7 @@ from pareto.hosts.testbed import Testbed
 from pareto.jsonlines import Refused, plain
 from pareto.link.probe import Reading, Tolerance
 from pareto.link.profile import Direction, Profile
-from pareto.plan import QUICK, ModelFacts, Trial
+from pareto.plan import QUICK, Effort, ModelFacts, Trial
 from pareto.prepare import Artifact, Prepared
 from pareto.profile_messages import TimeCodecs, TimeUnits
 from pareto.sending import Meter
@@ -81,7 +81,10 @@ class Ends:
             SERVER: itertools.cycle([0.05, 0.04]),
         }
     )
-    begins: Callable[[], dict[str, str]] = lambda: {"energy_j": "powercap"}
+    begins: Callable[[], dict[str, Any]] = lambda: {
+        "by_field": {"energy_j": "powercap"},
+        "least_window_s": 0.1,
+    }
     warm_s: Iterator[float] = field(default_factory=lambda: iter([9.0, 9.0, 9.0, 9.0, 9.0, 9.0]))
 
     def start(self, role: str, module: str) -> FarEnd:
@@ -191,6 +194,29 @@ def test_a_monitor_watches_each_worker(bed: Testbed, ends: Ends) -> None:
         assert set(workers.sampling() or {}) == set(HOSTS)
     assert all(end.closed for end in ends.all)
     assert bed.heartbeat._sessions == []
+
+
+@pytest.mark.parametrize(
+    ("sample_s", "least_window_s", "asked_s", "lasts_s"),
+    [
+        (None, 1.0, 0.3, 0.3),
+        (0.2, 0.1, 0.3, 0.8),
+        (0.2, 1.0, 0.3, 1.0),
+        (0.05, 0.1, 0.3, 0.3),
+        (0.2, 1.0, 2.0, 2.0),
+    ],
+)
+def test_a_throughput_phase_is_as_long_as_the_energy_sensors_need(
+    bed: Testbed, ends: Ends, sample_s: float | None, least_window_s: float, asked_s: float, lasts_s: float
+) -> None:
+    ends.begins = lambda: {"by_field": {"energy_j": "nvml"}, "least_window_s": least_window_s}
+    effort = Effort(latency=(9, asked_s), throughput=(9, asked_s))
+    with closing(workers_of(bed, sample_s)) as workers:
+        workers.ready(CELL, [NONE])
+        workers.trial(Trial(CELL, 1, 1.0, 1.0, effort), [NONE])
+    (trial,) = ends.worker(EDGE).of("trial")
+    assert trial["latency"] == {"requests": 9, "seconds": asked_s}
+    assert trial["throughput"] == {"requests": 9, "seconds": lasts_s}
 
 
 def test_the_edge_is_asked_to_decode_ahead(bed: Testbed, ends: Ends) -> None:

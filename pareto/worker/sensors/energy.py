@@ -44,6 +44,8 @@ class CounterMeter:
     than that.
     """
 
+    least_window_s = 0.0
+
     def __init__(
         self,
         name: str,
@@ -81,6 +83,8 @@ class PowerMeter:
     has no energy, so that a reader sees that what lies around it was not measured all the time.
     """
 
+    least_window_s = 0.0
+
     def __init__(self, name: str, read_power_w: Callable[[], float | None]) -> None:
         self.name = name
         self.read_power_w = read_power_w
@@ -99,6 +103,7 @@ class PowerMeter:
 
 
 Meter = CounterMeter | PowerMeter
+"""`least_window_s`: over less time its energy says little."""
 
 
 def rapl_meters(sysfs: Path) -> list[CounterMeter]:

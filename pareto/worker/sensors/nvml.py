@@ -14,6 +14,9 @@ from pareto.worker.sensors.energy import CounterMeter, Gauge, Meter, PowerMeter,
 _KINDS = ("GPU-", "MIG-")
 """How NVML's UUIDs begin; CUDA's own lack it."""
 
+LEAST_WINDOW_S = 1.0
+"""Energy and power move every 100 ms or so: of a shorter window, more than a tenth may be missing at either end."""
+
 
 @dataclass(frozen=True)
 class Gpu:
@@ -72,4 +75,6 @@ def gpu(uuid: str, nvml: Any) -> Gpu:
         meter = CounterMeter(name, read_energy_j, power)
     elif power is not None:
         meter = PowerMeter(name, power)
+    if meter is not None:
+        meter.least_window_s = LEAST_WINDOW_S
     return Gpu(tuple(gauge for gauge in gauges if answering(gauge)), meter)

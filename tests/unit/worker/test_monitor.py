@@ -85,8 +85,9 @@ def child() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def begin(monitor: Program, pid: int, interval_s: float = INTERVAL_S) -> dict[str, str]:
-    sensors: dict[str, str] = monitor.result("begin", pid=pid, interval_s=interval_s, gpu=None)
-    return sensors
+    begun = monitor.result("begin", pid=pid, interval_s=interval_s, gpu=None)
+    assert begun["least_window_s"] == 0.0  # counters of a processor and a power controller move at once
+    return dict(begun["by_field"])
 
 
 def latest_that(monitor: Program, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:

@@ -77,6 +77,7 @@ def test_energy_by_the_counter() -> None:
     pynvml = Pynvml()
     meter = nvml.gpu(UUID, pynvml).meter
     assert isinstance(meter, CounterMeter)
+    assert meter.least_window_s == nvml.LEAST_WINDOW_S
     assert meter.sample(0.0) == Metered(0.0, 70.5)
     pynvml.energy_mj += 12_000
     assert meter.sample(1.0) == Metered(12.0, 70.5)
@@ -85,6 +86,7 @@ def test_energy_by_the_counter() -> None:
 def test_power_is_integrated_where_there_is_no_counter() -> None:
     meter = nvml.gpu(UUID, Pynvml("energy")).meter
     assert isinstance(meter, PowerMeter)
+    assert meter.least_window_s == nvml.LEAST_WINDOW_S
     meter.sample(0.0)
     assert meter.sample(2.0) == Metered(141.0, 70.5)
 
