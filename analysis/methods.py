@@ -17,7 +17,7 @@ from analysis.runs.setups import SIMULATED
 from analysis.standing import stands, status_words
 from analysis.statistics.samples import LEAST_VALUES
 from analysis.wording import duration, percent, rate
-from pareto.options import command
+from pareto.options import PHASES, command
 
 HOST_FACTS = ("machine", "cpu", "device", "cuda", "governor")
 VERSIONS = {"kernel": "Linux", "python": "Python", "torch": "torch", "torchvision": "torchvision"}
@@ -47,7 +47,7 @@ def made(manifests: Iterable[Mapping[str, Any]]) -> str:
         ("{} images", _distinct(within(model, "dataset", "name") for model in models)),
         ("{} threads a host", _distinct(sweep.get("threads") for sweep in sweeps)),
         ("seed {}", _distinct(sweep.get("seed") for sweep in sweeps)),
-        ("{}", "one short round (--quick)" if any(sweep.get("quick") for sweep in sweeps) else ""),
+        ("{}", "one short round (--quick)" if any(map(_is_short, sweeps)) else ""),
     ]
     words = ", ".join(form.format(value) for form, value in settings if value)
     return f"pareto {version}" + (f" with {words}" if words else "") if version else ""
@@ -272,7 +272,7 @@ def _limits(runs: Joined) -> Iterator[str]:
     days = {str(manifest.get("created_at"))[:10] for manifest in manifests}
     if len(days) == 1:
         limits.append("all rounds are of one day: intervals tell how rounds differ, not days or devices")
-    if any(within(manifest, "sweep", "quick") for manifest in manifests):
+    if any(_is_short(section(manifest, "sweep")) for manifest in manifests):
         limits.append("phases are shortened (--quick): a first look")
     if limits:
         yield f"Limits: {'; '.join(limits)}."
@@ -290,6 +290,11 @@ def bibtex(version: str, year: str = "2026") -> str:
         "  title = {pareto: Pareto-front sweep benchmarking of split DNN inference over emulated networks},\n"
         f"  version = {{{version}}},\n  year = {{{year}}},\n  license = {{MIT}}\n}}"
     )
+
+
+def _is_short(sweep: Mapping[str, Any]) -> bool:
+    """Whether the phases of its trials were shortened, and not as long as asked for."""
+    return bool(sweep.get("quick")) and not any(map(sweep.get, PHASES))
 
 
 def _simulated(runs: Joined) -> bool:

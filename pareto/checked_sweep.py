@@ -15,7 +15,7 @@ from pareto.fleet.testbeds import spelled_out
 from pareto.hosts.host import SERVED, chain, devices
 from pareto.hosts.inventory import SIMULATED, THIS_MACHINE
 from pareto.networks import links_of, profiles
-from pareto.options import OPTIONS, QUICK_TRIALS
+from pareto.options import OPTIONS, PHASES, QUICK_TRIALS
 from pareto.sweep import AUTO, JPEG, MOST_IMAGES, Sweep, parse_sweep
 from pareto.yaml_file import YamlFile
 from partitions.engines import registry as engine_registry
@@ -35,7 +35,7 @@ NOT_ALONE = (
     "slow_start_after_idle",
 )
 """Options that say nothing of a single host."""
-_LENGTHENING = ("trials", "until", "budget")
+_LENGTHENING = ("trials", "until", "budget", *PHASES)
 """What a file says of how long to measure."""
 
 
@@ -53,9 +53,9 @@ def requested_sweep(file: Path | None, options: Mapping[str, Any]) -> Sweep:
     if file is not None:
         fields = read_file(file)
         parse_sweep({"model": "any", **fields}, str(file))  # so that a fault in the file is reported as such
-    if options.get("quick"):  # a first look, whatever the file takes its time for
-        fields = {name: value for name, value in fields.items() if name not in _LENGTHENING}
-    fields |= options
+    # A first look, whatever the file takes its time for; and a phase is as long as typed, however the file says it.
+    replaced = _LENGTHENING if options.get("quick") else PHASES if any(map(options.get, PHASES)) else ()
+    fields = {name: value for name, value in fields.items() if name not in replaced} | dict(options)
     if fields.get("quick") and fields.get("until") is None:  # before as many rounds as usual nothing is sure
         fields.setdefault("trials", QUICK_TRIALS)
     alone = fields.get("edge_only") or fields.get("server_only")
@@ -98,6 +98,8 @@ def check_sweep(sweep: Sweep) -> Sweep:
     for ahead in sweep.prefetch:
         if not 0 <= ahead <= MOST_IN_FLIGHT:
             raise UserError(f"--prefetch {ahead}: a number from 0 to {MOST_IN_FLIGHT}")
+    if sweep.requests and sweep.phase:
+        raise UserError("--requests and --phase both say how long a phase is: give one of them")
     _check_codecs(sweep)
     _check_engines(sweep)
     for name in sweep.netems:

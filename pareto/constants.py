@@ -7,6 +7,8 @@ BURST = 0.1
 what waited for it arrives at once. 6.6 % were seen (docs/search.md)."""
 MOST_IN_FLIGHT = 64
 """Requests that are kept in flight where nobody says how many; and the most that may be asked for."""
+MOST_REQUESTS = 10_000
+"""Of a phase, where it ends whatever its time, and the most to ask for; those that fill the steps come on top."""
 MOST_ROUNDS = 100
 """None is added beyond, nor advised: a spread that this many do not tame is the machine's to fix."""
 QUEUE_BDP, QUEUE_LEAST_BYTES, QUEUE_LEAST_S = 2, 256 << 10, 0.012

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Generic, TypeVar, get_args
 
-from pareto.constants import MOST_IN_FLIGHT
+from pareto.constants import MOST_IN_FLIGHT, MOST_REQUESTS
 from pareto.jsonlines import Handler, Refused
 from pareto.validation import Bounds, read
 
@@ -27,8 +27,8 @@ MAX_S = 86_400.0
 """Seconds. Beyond a day, what a peer reports as a duration is nonsense."""
 MAX_STAGES = 7
 """Later stages that a request can pass: a chain has eight hosts at most."""
-MAX_REQUESTS = 10_000
-"""Requests of a phase: twice as many as a trial makes."""
+MAX_REQUESTS = 3 * MOST_REQUESTS
+"""Requests of a trial: both phases, and those that fill the steps."""
 MOST_FILE_BYTES = 64 << 20
 
 

@@ -24,6 +24,8 @@ WHAT, LINK, HOSTS, EFFORT, RESULTS = (
 """The groups of options in `--help`, in their order."""
 ROUNDS, QUICK_TRIALS = 6, 1
 """Rounds where nobody says how many: of what is measured thoroughly, and with `quick`."""
+PHASES = "requests", "phase"
+"""Options that say how long a phase is: one of them at most."""
 SLOWED = 1.5
 """A stage that takes this multiple of its baseline was disturbed. On a busy virtual machine, stages of 5 ms or more
 took 0.97 to 1.4 times as long, and once 1.53; one that shares its core with a busy loop took 1.8 to 2.9."""
@@ -198,6 +200,8 @@ _OPTIONS = (
         unit="min",
         group=EFFORT,
     ),
+    Option("requests", "Requests in each phase of a trial: 662 tell its p99.", kind=int, group=EFFORT),
+    Option("phase", "How long each phase of a trial lasts, such as 10s.", unit="min", group=EFFORT),
     Option("batch_sizes", "Images per request, with commas: 1,8.", (1,), name="batch_size"),
     Option(
         "codecs",

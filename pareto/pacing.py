@@ -9,10 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from pareto.constants import MOST_IN_FLIGHT
+from pareto.constants import MOST_IN_FLIGHT, MOST_REQUESTS
 
-MAX_LATENCY_REQUESTS = 2_000
-MAX_THROUGHPUT_REQUESTS = 5_000
 BASELINE_RUNS, BASELINE_S = 2, 0.03
 """A baseline has as many runs and lasts as long, but for a stage so slow that it would take longer than
 `BASELINE_MOST_S`."""
@@ -27,16 +25,20 @@ def in_flight(latency_s: float, slowest_s: float) -> int:
     return max(2, min(MOST_IN_FLIGHT, math.ceil(1.25 * latency_s / slowest_s)))
 
 
+def one_by_one(requests: int, seconds: float, latency_s: float) -> int:
+    """How many requests of a latency a phase makes that has so many and lasts so long, at the least."""
+    return max(requests, min(MOST_REQUESTS, math.ceil(seconds / latency_s)))
+
+
 def in_bursts(requests: int, seconds: float, pace_s: float, depth: int, prefetch: int = 0) -> tuple[int, int]:
     """The least number of requests in a throughput phase, and how many are made if their pace is as foreseen.
 
     requests, seconds: how long steady state is at the least. pace_s: from one completion to the next. The requests come
     in whole bursts of `depth` (`worker.phases.steady` says why); those that fill the steps come on top.
     """
-    foreseen = min(MAX_THROUGHPUT_REQUESTS, math.ceil(seconds / pace_s))
     least, wanted = (
         depth * math.ceil(number / depth) + 1 + depth + prefetch
-        for number in (requests, max(requests, foreseen))
+        for number in (requests, one_by_one(requests, seconds, pace_s))
     )
     return least, wanted
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 import random
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,7 +15,7 @@ from pareto.errors import UserError
 from pareto.link import probe
 from pareto.link.profile import Profile
 from pareto.networks import ALONG, Networks
-from pareto.pacing import alone_s, in_bursts, in_flight
+from pareto.pacing import alone_s, in_bursts, in_flight, one_by_one
 from pareto.sweep import AUTO, Sweep
 from pareto.waits import Waits, slowed, starts_anew
 
@@ -36,6 +35,14 @@ class Effort:
 
     latency: tuple[int, float]
     throughput: tuple[int, float]
+
+    @classmethod
+    def of(cls, sweep: Sweep) -> Effort:
+        """The effort of each trial of a sweep."""
+        if sweep.requests or sweep.phase:
+            each = sweep.requests or 1, sweep.phase or 0.0
+            return cls(each, each)
+        return QUICK if sweep.quick else THOROUGH
 
 
 THOROUGH = Effort(latency=(1, 0.6), throughput=(1, 0.5))
@@ -442,8 +449,8 @@ def _trial(
 ) -> Trial:
     network = networks[cell.netem]
     hosts_s, latency_s, pace_s, depth = _foreseen(cell, sweep, models, networks)
-    effort = effort or (QUICK if sweep.quick else THOROUGH)
-    lone = max(effort.latency[0], math.ceil(effort.latency[1] / latency_s))
+    effort = effort or Effort.of(sweep)
+    lone = one_by_one(*effort.latency, latency_s)
     _, many = in_bursts(*effort.throughput, pace_s, depth)
     phases_s = lone * latency_s + latency_s + (many - 1) * pace_s
     probing_s = sum(probe.duration_s(profile) for profile in network)

@@ -13,6 +13,7 @@ from analysis.schema import BETWEEN, trial_name
 from pareto import devices
 from pareto.bounds import Crossing
 from pareto.cell import Cell
+from pareto.constants import MOST_REQUESTS
 from pareto.faults import PASSING, Samples, crossed_late
 from pareto.hosts.connection import FAULTS
 from pareto.hosts.inventory import THIS_MACHINE
@@ -162,6 +163,8 @@ class Tally:
     driver_cpu: float = 0.0
     trials: int = 0
     faulty: list[Row] = field(default_factory=list)
+    cut: int = 0
+    """Trials with a phase that ended by its number of requests, whatever its time."""
     at_once: int = 1
     """How many testbeds measure at the same time."""
     again: list[Row] = field(default_factory=list)
@@ -179,6 +182,8 @@ class Tally:
         self.trials += 1
         self.wall += row["wall_s"]
         self.foreseen += trial.estimate_s
+        made = max(row.get(f"{phase}_requests") or 0 for phase in ("latency", "throughput"))
+        self.cut += made >= MOST_REQUESTS and trial.effort.latency[1] > 0
         if row["status"] != "ok":
             self.faulty.append(row)
 

@@ -13,16 +13,18 @@ from rich.console import Console
 from rich.table import Table
 
 from analysis.naming import count
+from analysis.statistics.samples import needed
 from pareto import dataset_names
 from pareto.cell import Cell
 from pareto.codecs.registry import NONE
 from pareto.console import duration
-from pareto.constants import MOST_ROUNDS
+from pareto.constants import MOST_REQUESTS, MOST_ROUNDS
 from pareto.fleet.testbeds import in_words
 from pareto.hosts.host import TcpSettings, chain, gpus_in_words
 from pareto.link import probe
 from pareto.link.profile import describe
 from pareto.networks import Networks
+from pareto.pacing import one_by_one
 from pareto.plan import CLEARLY, ModelFacts, Models, Plan, of_links, reach
 from pareto.runner import Tally
 from pareto.store import REDONE
@@ -96,6 +98,8 @@ def plan(
         table.add_row("input", sent)
     table.add_row("weights", sweep.weights + (f" (seed {sweep.seed})" if sweep.weights == "seeded" else ""))
     cells, rounds = {trial.cell for trial in plan.trials}, {trial.round for trial in plan.trials}
+    if plan.trials and (sweep.requests or sweep.phase):
+        table.add_row("phases", _phases(sweep, plan))
     grows = sweep.until is not None or sweep.budget is not None
     which = f"{len(rounds)} of {count(sweep.rounds, 'round')}{' to begin with' if grows else ''}"
     if rounds and max(rounds) > sweep.rounds:
@@ -178,6 +182,8 @@ def summary(out: Console, tally: Tally, wall_s: float, simulated_in_s: float | N
         blamed = Counter(each["blamed"] for each in tally.again)
         whom = ", ".join(f"{who} ({number})" for who, number in blamed.most_common())
         out.print(f"{count(len(tally.again), 'trial')} measured again after {whom}: report.md lists them")
+    if tally.cut:
+        out.print(f"{count(tally.cut, 'trial')} had a phase of {MOST_REQUESTS} requests: there it ends")
     told = [row for row in tally.faulty if row["status"] != "failed"]
     for row in told[:LISTED_FAULTS]:
         depths = row["in_flight_asked"], int(row["prefetch_asked"])
@@ -259,6 +265,18 @@ def _same_codecs(plan: Plan, models: Models) -> Iterator[str]:
         named = f" of {model}" if len(models) > 1 else ""
         at = f"point{'s' if len(of) > 1 else ''} {', '.join(of[cuts] for cuts in sorted(of))}{named}"
         yield f"{', '.join(others)} {'does' if len(others) == 1 else 'do'} the same as {codec} at {at}: one cell"
+
+
+def _phases(sweep: Sweep, plan: Plan) -> str:
+    """How long each phase is, and which quantiles of its latency a trial of the slowest cell then tells."""
+    least = min(one_by_one(*trial.effort.latency, trial.latency_s) for trial in plan.trials)
+    takes = {f"p{100 * quantile:g}": needed(quantile) for quantile in (0.5, 0.9, 0.95, 0.99, 0.999)}
+    told = [name for name, requests in takes.items() if requests <= least][-1:] or ["no quantile"]
+    more = [f", {name} takes {requests}" for name, requests in takes.items() if requests > least][:1]
+    each = f"{least} requests each"
+    if sweep.phase:
+        each = f"{sweep.phase:g} s each, about {least} requests or more, {MOST_REQUESTS} at most"
+    return f"{each}: a trial tells {told[0]} at 99 % confidence{''.join(more)}"
 
 
 def _ending(sweep: Sweep) -> str:

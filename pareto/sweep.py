@@ -22,6 +22,7 @@ from analysis.runs.manifest import testbed_name
 from pareto import dataset_names
 from pareto.backends import registry
 from pareto.codecs import registry as codec_registry
+from pareto.constants import MOST_REQUESTS
 from pareto.errors import UserError, in_plain_words
 from pareto.fleet.testbeds import numbered, several
 from pareto.hosts.host import EDGE, MAX_HOSTS, SERVED, SERVER, TcpSettings
@@ -142,6 +143,8 @@ class Sweep(BaseModel):
     search: bool = _option("search")
     until: Annotated[float | None, quantity(units.share)] = _option("until", gt=0, lt=1)
     budget: Annotated[float | None, quantity(units.duration_s)] = _option("budget", gt=0, le=MOST_BUDGET_S)
+    requests: int | None = _option("requests", ge=2, le=MOST_REQUESTS)
+    phase: Annotated[float | None, quantity(units.duration_s)] = _option("phase", ge=0.1, le=600)
     batch_sizes: Numbers = _option("batch_size")
     codecs: Annotated[tuple[str, ...], BeforeValidator(_listed), AfterValidator(_codecs), _SOME] = _option(
         "codec"

@@ -22,6 +22,7 @@ import pandas as pd
 from analysis.engines import EAGER, engines
 from analysis.runs.manifest import leaves, section, sessions, within
 from pareto.errors import UserError
+from pareto.options import PHASES
 
 SIMULATED = "simulated"
 """A manifest's key, and the setup of its trials: nothing of such a run was measured."""
@@ -180,6 +181,7 @@ def of_testbed(manifest: Mapping[str, Any], testbed: str) -> list[Any]:
 
 def _of_run(manifest: Mapping[str, Any], sweep: Mapping[str, Any], each: Sequence[Any]) -> dict[str, Any]:
     settings = {name: sweep.get(name, NOT_RECORDED) for name in OPTIONS}
+    settings |= {name: sweep.get(name) for name in PHASES}  # a version without them did as without them
     settings["threads"] = settings["threads"] or 1
     ahead = sweep.get("prefetch", 0)  # since it is a factor, each trial has its own
     settings["prefetch"] = ahead if isinstance(ahead, int) else 0

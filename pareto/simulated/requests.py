@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -13,7 +12,7 @@ import numpy as np
 from pareto.bounds import Crossing
 from pareto.link.probe import GOODPUT, Span, delay_range_s
 from pareto.link.profile import Direction
-from pareto.pacing import MAX_LATENCY_REQUESTS, in_bursts
+from pareto.pacing import in_bursts, one_by_one
 from pareto.simulated.world import Floats, LinkTruth, World
 from pareto.worker.phases import Phase, Sample
 
@@ -100,8 +99,8 @@ class Path:
 
     def alone(self, length: Length, origin_s: float) -> Phase:
         """The requests of a latency phase: one in flight."""
-        wanted = max(length[0], math.ceil(length[1] / self.latency_s))
-        factors, worked, delays = self._drawn(min(wanted, self.most, MAX_LATENCY_REQUESTS))
+        count = max(length[0], min(self.most, one_by_one(*length, self.latency_s)))
+        factors, worked, delays = self._drawn(count)
         links_s = sum(way.busy_s for way in (*self.out, *self.back)) + self.overhead_s
         latencies = worked.sum(axis=0) + delays.sum(axis=0) + links_s
         finished = np.cumsum(latencies)

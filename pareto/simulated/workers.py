@@ -235,7 +235,8 @@ class Workers(AnyWorkers):
         draws = self._draws("trial", cell.id, trial.round)
         if draws.random() < world.faults.invalid:
             return WrongOutput(WRONG, ALLOWED)
-        foreseen_s = trial.effort.latency[1]
+        requests, seconds = trial.effort.latency
+        foreseen_s = seconds or requests * trial.latency_s
         seen = [
             (at, at + foreseen_s) if profile.period_s is not None else probe.STILL
             for profile, at in zip(network, map(_position_s, self.links), strict=True)

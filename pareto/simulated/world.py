@@ -14,6 +14,7 @@ import numpy.typing as npt
 from pydantic import Field, PrivateAttr
 
 from analysis import files
+from pareto.constants import MOST_REQUESTS
 from pareto.errors import UserError
 from pareto.hosts.host import EDGE, SERVER, TestbedError
 from pareto.hosts.inventory import SIMULATED
@@ -116,7 +117,7 @@ class World(Keys):
     engines: dict[str, Annotated[float, quantity(units.share, plain=True), Field(gt=0, le=10)]] = Field(
         default_factory=dict
     )
-    requests: int = Field(default=5000, ge=2, le=5000)
+    requests: int = Field(default=MOST_REQUESTS, ge=2, le=MOST_REQUESTS)
     seed: int = Field(default=0, ge=0)
     real_time: Share = 0.0
 

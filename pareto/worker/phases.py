@@ -16,8 +16,9 @@ from dataclasses import dataclass
 import torch
 
 from pareto.backends.base import Client, Reply, Tensors, check_order, layout, nbytes
+from pareto.constants import MOST_REQUESTS
 from pareto.messages import Window
-from pareto.pacing import MAX_LATENCY_REQUESTS, in_bursts
+from pareto.pacing import in_bursts
 from pareto.trial_messages import Length
 
 Compute = Callable[[Tensors], Tensors]
@@ -114,7 +115,7 @@ def latency(
     samples: list[Sample] = []
     outputs = _Outputs()
     origin = time.perf_counter()
-    while len(samples) < MAX_LATENCY_REQUESTS:
+    while len(samples) < MOST_REQUESTS:
         if len(samples) >= length.requests and time.perf_counter() - origin >= length.seconds:
             break
         seen(len(samples))

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from pareto.backends.base import Layout, Tensors, nbytes
 from pareto.codecs.registry import Codec
-from pareto.messages import Window
-from pareto.pacing import BASELINE_MOST_S, BASELINE_RUNS, BASELINE_S, MAX_THROUGHPUT_REQUESTS
+from pareto.messages import MAX_REQUESTS, Window
+from pareto.pacing import BASELINE_MOST_S, BASELINE_RUNS, BASELINE_S
 from pareto.trial_messages import Coded
 from pareto.worker.device import Device
 from pareto.worker.sensors.processor import throttled_s, throttling
@@ -35,8 +35,8 @@ class Runs:
 
     def __init__(self) -> None:
         self._began: float | None = None
-        self._runs: deque[Window] = deque(maxlen=2 * MAX_THROUGHPUT_REQUESTS)
-        self._coded: deque[tuple[float, float, int]] = deque(maxlen=2 * MAX_THROUGHPUT_REQUESTS)
+        self._runs: deque[Window] = deque(maxlen=MAX_REQUESTS)
+        self._coded: deque[tuple[float, float, int]] = deque(maxlen=MAX_REQUESTS)
 
     def note(self, began: float, ended: float) -> None:
         if self._began is None:

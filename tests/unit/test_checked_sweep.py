@@ -61,6 +61,14 @@ BAD_OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"in_flight": "auto,many"}, "--in-flight many"),
     ({"in_flight": "65"}, "--in-flight 65"),
     ({"in_flight": 0}, "--in-flight 0"),
+    ({"requests": 1}, "--requests 1"),
+    ({"requests": 10_001}, "--requests 10001"),
+    ({"requests": "many"}, "--requests 'many'"),
+    ({"phase": "10"}, "--phase '10'"),
+    ({"phase": "10ms"}, "--phase '10ms'"),
+    ({"phase": "0.01s"}, "--phase 0.01"),
+    ({"phase": "1h"}, "--phase 3600"),
+    ({"requests": 662, "phase": "10s"}, "--requests and --phase"),
     ({"initial_window": 0}, "--initial-window 0"),
     ({"backend": "tcp:"}, "'tcp:'"),
     ({"backend": "tcp:a/b"}, "'tcp:a/b'"),
@@ -125,10 +133,22 @@ def test_a_file_gives_options_and_the_command_line_overrides_them(tmp_path: Path
 
 def test_quick_shortens_a_sweep_file(tmp_path: Path) -> None:
     file = tmp_path / "sweep.yaml"
-    file.write_text("model: alexnet\ntrials: 10\nuntil: 5%\nbudget: 20min\n")
+    file.write_text("model: alexnet\ntrials: 10\nuntil: 5%\nbudget: 20min\nphase: 10s\n")
     quick = requested_sweep(file, {"quick": True})
-    assert (quick.trials, quick.until, quick.budget) == (1, None, None)
+    assert (quick.trials, quick.until, quick.budget, quick.phase) == (1, None, None, None)
     assert requested_sweep(file, {"quick": True, "trials": 3}).trials == 3
+
+
+def test_how_long_a_phase_is_replaces_what_a_file_says_of_it_either_way(tmp_path: Path) -> None:
+    file = tmp_path / "sweep.yaml"
+    file.write_text("model: alexnet\nphase: 10s\n")
+    for typed, lengths in (
+        ({}, (None, 10)),
+        ({"requests": 662}, (662, None)),
+        ({"phase": "2min"}, (None, 120)),
+    ):
+        wanted = requested_sweep(file, typed)
+        assert (wanted.requests, wanted.phase) == lengths
 
 
 def test_quick_means_one_round_unless_told_otherwise() -> None:

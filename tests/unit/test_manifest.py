@@ -475,12 +475,14 @@ def test_a_run_may_go_on_for_longer_than_it_was_to(tmp_path: Path) -> None:
         ("initial_window", 10),
         ("slow_start_after_idle", True),
         ("backend", "tcp:a,tcp:c"),
+        ("requests", 100),
     ],
 )
 def test_a_run_goes_on_with_the_tcp_and_the_names_it_began_with(
     tmp_path: Path, option: str, value: Any, snapshot: SnapshotAssertion
 ) -> None:
-    begun = make_sweep({"model": "alexnet", "congestion": "bbr", "backend": "tcp:a,tcp:b"})
+    made = {"model": "alexnet", "congestion": "bbr", "backend": "tcp:a,tcp:b", "requests": 662}
+    begun = make_sweep(made)
     (tmp_path / "manifest.json").write_text(json.dumps({"sweep": begun.model_dump(mode="json")}))
     assert resumed_sweep(tmp_path, {"congestion": "bbr"}) == begun
     with pytest.raises(UserError) as refused:

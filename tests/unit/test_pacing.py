@@ -22,12 +22,25 @@ def test_in_flight_covers_the_round_trip(latency_s: float, slowest_s: float, dep
         ((1, 0.5), 0.1, 2, (2 + 3, 6 + 3)),
         ((1, 0.5), 2.0, 3, (3 + 4, 3 + 4)),
         ((4, 0.0), 0.1, 3, (6 + 4, 6 + 4)),
+        ((662, 0.0), 0.1, 3, (663 + 4, 663 + 4)),
+        ((1, 10.0), 1e-4, 2, (2 + 3, 10_000 + 3)),
+        ((10_000, 0.0), 1e-4, 64, (10_048 + 65, 10_048 + 65)),
     ],
 )
 def test_steady_state_is_whole_bursts_beside_those_that_fill_the_steps(
     length: tuple[int, float], pace_s: float, depth: int, made: tuple[int, int]
 ) -> None:
     assert pacing.in_bursts(*length, pace_s, depth) == made
+
+
+@pytest.mark.parametrize(
+    ("length", "latency_s", "made"),
+    [((1, 0.6), 0.1, 6), ((1, 0.6), 2.0, 1), ((662, 0.0), 2.0, 662), ((1, 10.0), 1e-4, 10_000)],
+)
+def test_one_after_another_both_requests_and_seconds_are_there_and_never_more_than_a_phase_has(
+    length: tuple[int, float], latency_s: float, made: int
+) -> None:
+    assert pacing.one_by_one(*length, latency_s) == made
 
 
 @pytest.mark.parametrize(

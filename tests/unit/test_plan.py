@@ -176,6 +176,23 @@ def test_phases_follow_the_link() -> None:
     assert quick < 0.8 * sum(t.estimate_s for t in make(sweep(model="a")).trials)
 
 
+@pytest.mark.parametrize("more", [{}, {"quick": True}])
+@pytest.mark.parametrize(
+    ("wanted", "length"), [({"requests": 662}, (662, 0.0)), ({"phase": "10s"}, (1, 10.0))]
+)
+def test_phases_are_as_long_as_asked_for(
+    wanted: dict[str, Any], length: tuple[int, float], more: dict[str, Any]
+) -> None:
+    """And the estimate says so: two phases, in which the slowest step paces the second."""
+    usual, asked = (make(sweep(model="a", backend="tcp", trials=1, **more, **each)) for each in ({}, wanted))
+    for before, trial in zip(usual.trials, asked.trials, strict=True):
+        assert trial.effort == plan.Effort(length, length)
+        added_s = max(length[0] * trial.latency_s, length[1]) - trial.latency_s
+        assert trial.estimate_s > before.estimate_s - 1.2 + added_s
+    if "phase" in wanted:
+        assert asked.estimate_s == pytest.approx(len(asked.trials) * 20.0, rel=0.2)
+
+
 @pytest.mark.parametrize(
     ("netem", "proven", "requests"), [("200ms-5mbit", False, 1), ("200ms-5mbit", True, 0), ("none", True, 3)]
 )

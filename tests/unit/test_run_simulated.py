@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from analysis import figures
@@ -59,6 +60,23 @@ def test_a_sweep_runs_without_a_machine_and_says_so_everywhere(tmp_path: Path, j
     assert "nothing of this was measured" in " ".join(table.split())
     (axes,) = figures.front(load.load([run])).axes
     assert "simulated" in axes.get_title(loc="left") + axes.get_title()
+
+
+def test_phases_have_as_many_requests_as_asked_for(tmp_path: Path, job: tuple[str, ...]) -> None:
+    asked = "--testbed simulated --points 3 --only --backend tcp --requests 662"
+    done = command(*job, *asked.split())
+    assert done.code == 0, done.err
+    (line,) = (line for line in done.out.splitlines() if line.startswith("phases "))
+    assert "662 requests each: a trial tells p99 " in line
+    rows, files = read(tmp_path), sorted((only_run(tmp_path) / "requests").iterdir())
+    assert len(rows) == len(files) == 3
+    for row, file in zip(rows, files, strict=True):
+        made, depth = Counter(pd.read_parquet(file)["phase"]), int(row["in_flight"])
+        assert made["latency"] == int(row["latency_requests"]) == 662
+        assert made["throughput"] == int(row["throughput_requests"])
+        assert (
+            662 + depth < made["throughput"] <= 662 + 2 * depth + 1
+        )  # whole bursts, and those that fill the steps
 
 
 def test_what_a_cut_has_to_beat_is_measured_too(tmp_path: Path, job: tuple[str, ...]) -> None:

@@ -171,6 +171,43 @@ def test_the_plan_of_a_run_that_grew_says_what_is_left_of_it(
     assert row_of(text(out), "trials") == snapshot
 
 
+@pytest.mark.parametrize(
+    ("wanted", "named"),
+    [
+        ({}, ""),
+        ({"requests": 9}, "no quantile"),
+        ({"requests": 662}, "tells p99 at"),
+        ({"requests": 661}, "tells p95 at"),
+        ({"requests": 10_000}, "tells p99.9 at"),
+        ({"phase": "10s"}, "10 s each, about "),
+    ],
+    ids=["usual", "9", "662", "661", "10000", "10s"],
+)
+def test_the_plan_says_how_long_phases_are_and_which_quantiles_they_tell(
+    out: Console, wanted: dict[str, Any], named: str, snapshot: SnapshotAssertion
+) -> None:
+    sweep = make_sweep({"model": "mobilenet_v2", "netem": "wifi", **wanted})
+    networks = {"wifi": profiles("wifi", 1)}
+    screen.plan(out, sweep, FACTS, networks, plan.make(sweep, FACTS, networks))
+    shown = row_of(text(out), "phases")
+    assert named in shown
+    assert shown == snapshot
+
+
+def test_the_summary_says_that_phases_ended_by_their_number_of_requests(out: Console) -> None:
+    one, tally, ok = made().trials[0], Tally(), {"status": "ok", "wall_s": 1.0, "in_flight": 2}
+    for lasts, requests in (
+        ((1, 10.0), 10_000),
+        ((1, 10.0), 9_990),
+        ((10_000, 0.0), 10_000),
+        ((1, 10.0), None),
+    ):
+        trial = replace(one, effort=plan.Effort(lasts, lasts))
+        tally.add(trial, {**ok, "latency_requests": requests, "throughput_requests": requests})
+    screen.summary(out, tally, 100.0)
+    assert "1 trial had a phase of 10000 requests: there it ends" in text(out)
+
+
 def test_the_summary_adds_up_and_lists_what_is_not_ok(out: Console, snapshot: SnapshotAssertion) -> None:
     bad = {
         "model": "m",

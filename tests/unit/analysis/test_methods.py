@@ -47,6 +47,18 @@ def test_of_a_run(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     assert commands(runs) == ["./pareto.sh --model mobilenetv2 --edge-cpu 0.25 --seed 3"]
 
 
+@pytest.mark.parametrize(
+    ("asked", "is_short"), [({}, True), ({"requests": 662}, False), ({"phase": 10.0}, False)]
+)
+def test_a_quick_run_whose_phases_are_as_long_as_asked_for_is_not_short(
+    tmp_path: Path, asked: dict[str, Any], is_short: bool
+) -> None:
+    manifest = {**MANIFEST, "sweep": {**MANIFEST["sweep"], "quick": True, **asked}}
+    runs = joined(write(tmp_path, trials(rounds=2), **manifest))
+    assert ("shortened (--quick)" in methods(runs)) == is_short
+    assert ("(--quick)" in made([manifest])) == is_short
+
+
 def test_says_no_more_than_is_known(tmp_path: Path) -> None:
     runs = joined(write(tmp_path, trials(rounds=2)))
     (tmp_path / "manifest.json").unlink()
