@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -37,12 +38,12 @@ class Effort:
     throughput: tuple[int, float]
 
     @classmethod
-    def of(cls, sweep: Sweep) -> Effort:
-        """The effort of each trial of a sweep."""
+    def of(cls, sweep: Sweep, *, short: bool = False) -> Effort:
+        """The effort of a trial of a sweep. short: of what is ruled out anyway, unless the user says how much."""
         if sweep.requests or sweep.phase:
             each = sweep.requests or 1, sweep.phase or 0.0
             return cls(each, each)
-        return QUICK if sweep.quick else THOROUGH
+        return SHORT if short else QUICK if sweep.quick else THOROUGH
 
 
 THOROUGH = Effort(latency=(1, 0.6), throughput=(1, 0.5))
@@ -379,7 +380,7 @@ def _rounds(
 ) -> Plan:
     """The cells that are due in each of these rounds, in the round's order. fresh, done: as of `Waits`."""
     trials = [
-        _trial(cell, number, sweep, models, networks, SHORT if cell in short else None)
+        _trial(cell, number, sweep, models, networks, short=cell in short)
         for number in numbers
         for cell in _order(sweep, models, networks, number)
         if is_due(cell, number)
@@ -445,11 +446,11 @@ def _foreseen(
 
 
 def _trial(
-    cell: Cell, number: int, sweep: Sweep, models: Models, networks: Networks, effort: Effort | None = None
+    cell: Cell, number: int, sweep: Sweep, models: Models, networks: Networks, *, short: bool = False
 ) -> Trial:
     network = networks[cell.netem]
     hosts_s, latency_s, pace_s, depth = _foreseen(cell, sweep, models, networks)
-    effort = effort or Effort.of(sweep)
+    effort = Effort.of(sweep, short=short)
     lone = one_by_one(*effort.latency, latency_s)
     _, many = in_bursts(*effort.throughput, pace_s, depth)
     phases_s = lone * latency_s + latency_s + (many - 1) * pace_s

@@ -591,12 +591,16 @@ def test_the_first_round_begins_with_what_tells_which_trials_may_be_short() -> N
         assert part is not None
         parts.append({trial.cell.point: trial.effort for trial in part.trials})
     assert parts == [{"0": plan.THOROUGH, "2": plan.THOROUGH}, {"1": plan.SHORT}]
+    asked = make_sweep({"model": "m", "netem": "200ms-5mbit", "backend": "tcp", "requests": 64})
     slow = [each | {"latency_s": "90", "throughput_ips": "0.01"} for each in far]
-    search = searching(slow, sweep, HUGE)
-    search.update()
-    part = search.part()
-    assert part is not None
-    assert [trial.effort for trial in part.trials] == [plan.THOROUGH], "by what was measured, not foreseen"
+    for rows, by, effort in ((slow, sweep, plan.THOROUGH), (far, asked, plan.Effort((64, 0.0), (64, 0.0)))):
+        search = searching(rows, by, HUGE)
+        search.update()
+        part = search.part()
+        assert part is not None
+        assert [trial.effort for trial in part.trials] == [effort], (
+            "by what was measured, and what was asked for"
+        )
 
 
 @pytest.mark.parametrize("budget", [None, "1h"])
