@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from analysis import model_profile
+from analysis import allocators, model_profile
 from analysis.advice import codecs
 from analysis.advice.advise import answers
 from analysis.advice.lacking import lacking
@@ -229,7 +229,11 @@ def find(
         *by_engine.start_up(known.stages),
     ]
     findings.codecs += [*quality.sentences(rows), *bjontegaard.sentences(findings.delta_rates)]
-    findings.notes += [*sentences(trials), *measured_again(manifests)]
+    findings.notes += [
+        *allocators.sentences(trials, manifests),
+        *sentences(trials),
+        *measured_again(manifests),
+    ]
     findings.notes += noise.floor_sentences(noise.floors(known.trials))
     findings.notes += noise.spread_sentences(known.trials, [run.folder for run in known.runs])
     if rows.empty:

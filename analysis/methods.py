@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from analysis import allocators
 from analysis.escaping import short
 from analysis.naming import backends, count, family
 from analysis.points import CELL, order
@@ -127,6 +128,7 @@ def _place(runs: Joined) -> Iterator[str]:
         threads = _distinct(host.get("threads") for host in hosts)
         facts += [f"{threads} compute thread{'' if threads == '1' else 's'}" if threads else ""]
         yield f"The {role} ran on {', '.join(filter(None, facts))}."
+    yield from allocators.sentences(runs.trials, manifests)
     shapers = _distinct(within(session, "testbed", "shaper") for session in each)
     if shapers:
         yield _SHAPERS.get(shapers, f"The links' shaper was {shapers}.")

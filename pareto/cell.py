@@ -8,19 +8,20 @@ from typing import Any
 from analysis.schema import cell_name
 from pareto.backends import registry
 from pareto.sweep import AUTO
+from partitions.allocator import TUNED
 from partitions.engines import registry as engine_registry
 
-Condition = tuple[str, str, int, str, str, str, int]
-"""What is the same for all points that are compared: model, network, batch size, codec, engine, requests in flight, and
-those decoded ahead."""
+Condition = tuple[str, str, int, str, str, str, int, str]
+"""What is the same for all points that are compared: model, network, batch size, codec, engine, requests in flight,
+those decoded ahead, and the hosts' allocators."""
 
 
 @dataclass(frozen=True)
 class Cell:
     """One combination to measure. cuts: for each link, how many units run before it.
 
-    codec: what is at work there. prefetch: requests that the edge is to decode ahead. stands_for: the codecs of the
-    sweep that come to the same there (`Codec.at`).
+    codec: what is at work there. prefetch: requests that the edge is to decode ahead. allocator: of each host.
+    stands_for: the codecs of the sweep that come to the same there (`Codec.at`).
     """
 
     model: str
@@ -33,6 +34,7 @@ class Cell:
     engine: str = engine_registry.EAGER
     in_flight: str = AUTO
     prefetch: int = 0
+    allocator: str = TUNED
     stands_for: tuple[str, ...] = field(default=(), compare=False)
 
     @property
@@ -53,6 +55,7 @@ class Cell:
             "engine": self.engine,
             "in_flight_asked": self.in_flight,
             "prefetch_asked": str(self.prefetch),
+            "allocator": self.allocator,
         }
 
     @property
@@ -74,6 +77,7 @@ class Cell:
             self.engine,
             self.in_flight,
             self.prefetch,
+            self.allocator,
         )
 
     @property
@@ -104,4 +108,5 @@ class Cell:
             self.codec,
             self.engine,
             self.prefetch,
+            self.allocator,
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,8 @@ from pareto.networks import links_of, profiles
 from pareto.options import OPTIONS, PHASES, QUICK_TRIALS
 from pareto.sweep import AUTO, JPEG, MOST_IMAGES, Sweep, parse_sweep
 from pareto.yaml_file import YamlFile
+from partitions import allocator
+from partitions.by_role import ByRole, role
 from partitions.engines import registry as engine_registry
 
 OF_LOCAL_TESTBED = ("edge_cpu", "threads", "device", "hosts", "initial_window", "slow_start_after_idle")
@@ -102,6 +104,7 @@ def check_sweep(sweep: Sweep) -> Sweep:
         raise UserError("--requests and --phase both say how long a phase is: give one of them")
     _check_codecs(sweep)
     _check_engines(sweep)
+    _check_allocators(sweep)
     for name in sweep.netems:
         profiles(name)
     if not all(1 <= size <= MOST_IMAGES for size in sweep.batch_sizes):
@@ -267,13 +270,31 @@ def _check_engines(sweep: Sweep) -> None:
                     "cannot be known: leave it out"
                 )
     engine_registry.check_lossy(sweep.engines)
-    named = {role: text for text in sweep.engines for role in engine_registry.parse(text).by_role}
+    _check_roles(sweep, "engine", [engine_registry.parse(text) for text in sweep.engines])
+
+
+def _check_allocators(sweep: Sweep) -> None:
+    """Raises UserError for allocators that cannot be used here."""
+    if sweep.allocators == OPTIONS["allocator"].default:
+        return
+    if sweep.search:
+        raise UserError(
+            "--search begins with model profiles, which are of tuned allocators: leave it or --allocator out"
+        )
+    _check_roles(sweep, "allocator", [allocator.parse(text) for text in sweep.allocators])
+
+
+def _check_roles(sweep: Sweep, name: str, each: Sequence[ByRole]) -> None:
+    """Raises UserError where the values of an option name hosts that are not there."""
+    named = {role: one for one in each for role in one.by_role}
     if named and sweep.alone:
-        only, text = f"--{sweep.alone}-only", next(iter(named.values()))
-        raise UserError(f"--engine {text}: {only} has one host: name its engine alone, as in --engine onnx")
-    if named:
-        hosts = links_of(sweep) + 1
-        roles = [engine_registry.role(position, hosts) for position in range(hosts)]
-        for role, text in named.items():
-            if role not in roles:
-                raise UserError(f"--engine {text}: the testbed has no {role}: it has {', '.join(roles)}")
+        which, one = next(iter(named.items()))
+        raise UserError(
+            f"--{name} {one.text}: --{sweep.alone}-only has one host: name its {name} alone, as in --{name} "
+            f"{one.of(which)}"
+        )
+    hosts = links_of(sweep) + 1
+    roles = [role(position, hosts) for position in range(hosts)]
+    for which, one in named.items():
+        if which not in roles:
+            raise UserError(f"--{name} {one.text}: the testbed has no {which}: it has {', '.join(roles)}")

@@ -69,6 +69,7 @@ _VALUES = {
     "secure": "none tls aes-gcm",
     "codec": "none fp16 int8 uint4 zstd lz4 blosc2 int8+lz4",
     "engine": "eager compile onnx",
+    "allocator": "tuned default",
     "granularity": "block op",
     "weights": "seeded pretrained",
     "testbed": "local simulated",

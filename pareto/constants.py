@@ -15,6 +15,8 @@ QUEUE_BDP, QUEUE_LEAST_BYTES, QUEUE_LEAST_S = 2, 256 << 10, 0.012
 """The queue in front of a line where a profile sets no limit: twice what the link holds in a round trip, at least what
 the first window of a connection needs and home uplinks usually have, and what a gigabit interface's thousand packets
 are in time. docs/emulation.md has the reasons."""
+KEPT_BYTES = 1 << 30
+"""Tuned, a worker's allocator keeps blocks and free space up to this size (`partitions.allocator`)."""
 DTYPES = ("float32", "float16", "bfloat16", "uint8", "int8", "int32", "int64", "float64", "bool", "int16")
 """Of tensors that cross a link, in the order of their codes there, from 1."""
 MAX_RANK, MAX_TENSORS = 8, 16

@@ -111,6 +111,7 @@ class Facts:
     engines: dict[str, str] = field(default_factory=dict)
     without_engines: dict[str, str] = field(default_factory=dict)
     cores_of_machine: Positive | None = None
+    allocator: str = ""
 
 
 @dataclass

@@ -217,6 +217,13 @@ _OPTIONS = (
         name="engine",
     ),
     Option(
+        "allocators",
+        "Whether the hosts' processes keep freed memory (tuned) or leave that to the C library (default), with commas; "
+        "or for each host: edge=default,server=tuned.",
+        ("tuned",),
+        name="allocator",
+    ),
+    Option(
         "depths",
         "Requests in flight in the throughput phase, with commas: auto,1,8.",
         ("auto",),

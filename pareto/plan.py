@@ -188,6 +188,7 @@ def cells(sweep: Sweep, models: Models, netems: Iterable[str]) -> list[Cell]:
             engine,
             depth,
             ahead,
+            kept,
             meant,
         )
         for model, facts in models.items()
@@ -196,6 +197,7 @@ def cells(sweep: Sweep, models: Models, netems: Iterable[str]) -> list[Cell]:
         for cuts in facts.splits
         for depth in sweep.depths
         for ahead in sweep.prefetch
+        for kept in sweep.allocators
         for engine in sweep.engines
         for codec, meant in _codecs(sweep, facts, cuts).items()
         for backend in sweep.backends
@@ -395,15 +397,18 @@ def _order(sweep: Sweep, models: Models, netems: Iterable[str], number: int) -> 
 
     The cells of one (model, network) stay together, because loading a model or reshaping the link between any two
     trials would take longer than the trials. The order of these groups, and of the cells in each, is random from the
-    sweep's seed. The cells of one rpc agent stay together for the same reason.
+    sweep's seed. The cells of one rpc agent stay together for the same reason; and those of one allocator, with which
+    workers start: a round begins with the one that the round before ended with.
     """
     # Not cryptography: an order that anybody can make again from the manifest.
     shuffled = random.Random(f"{sweep.seed}/{number}")  # noqa: S311
-    groups: dict[tuple[str, str], list[Cell]] = {}
+    groups: dict[tuple[str, str, str], list[Cell]] = {}
     for cell in cells(sweep, models, netems):
-        groups.setdefault((cell.model, cell.netem), []).append(cell)
+        groups.setdefault((cell.model, cell.netem, cell.allocator), []).append(cell)
     order = list(groups.values())
     shuffled.shuffle(order)
+    turns = sweep.allocators if number % 2 else sweep.allocators[::-1]
+    order.sort(key=lambda group: turns.index(group[0].allocator))
     for group in order:
         shuffled.shuffle(group)
         yield from _by_agent(group, shuffled)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.naming import file_stems
-from pareto import COMMAND, PROFILES, plain_files, plan, reporting, screen, starting
+from pareto import COMMAND, PROFILES, allocator_cost, plain_files, plan, reporting, screen, starting
 from pareto.cell import Condition
 from pareto.console import Doing
 from pareto.console import console as standard_output
@@ -352,9 +352,6 @@ class Job:
                     for part in itertools.chain(filter(None, [first]), parts):
                         progress.expect(part, search.expected() if search is not None else None)
                         runner.run(part)
-                    importing = threading.Thread(target=reporting.imported)  # nothing is measured any more
-                    ending.callback(importing.join)
-                    importing.start()
                 except (Aborted, TestbedError):
                     stopping.failed()
                     raise
@@ -363,6 +360,15 @@ class Job:
                         "stopping": stopping.record()
                     }
                     store.write_manifest(manifest)
+                if allocator_cost.is_due(self.sweep):
+                    progress.shows("what the allocator changes")
+                    session["allocator_cost"] = allocator_cost.cost(
+                        workers, self.sweep, self.facts, self.networks
+                    )
+                    store.write_manifest(manifest)
+                importing = threading.Thread(target=reporting.imported)  # nothing is measured any more
+                ending.callback(importing.join)
+                importing.start()
             for line in screen.lateness(session["shaping"]):
                 self.console.print(f"attention: {line}")
 
@@ -385,7 +391,7 @@ class Job:
 
     def _of_testbed(self, bed: Testbed) -> Workers:
         sweep = self.sweep
-        return Workers(bed, self._prepared, sweep.transports, sweep.sample, sweep.tcp)
+        return Workers(bed, self._prepared, sweep.transports, sweep.sample, sweep.tcp, sweep.allocators[0])
 
     def runner(
         self, workers: AnyWorkers, store: Sink, watcher: Watcher, testbed: str, starts: int = 0

@@ -225,6 +225,7 @@ class Runner:
         self._last_probes: dict[str, tuple[float, probe.Probed]] = {}
         self._shaped = ""
         self._round: int | None = None
+        self._allocator = ""
         self._failures = self._rebuilds = 0
         self._is_there = False
 
@@ -258,6 +259,9 @@ class Runner:
     def _one(self, trial: Trial, plan: Plan) -> Spoilt | None:
         """Measure a trial; it is returned where something spoilt it that may pass. Raises as `run`."""
         self.watcher.started(trial)
+        if self._allocator not in ("", trial.cell.allocator):
+            self._restart()
+        self._allocator = trial.cell.allocator
         row = self._attempt(trial, plan)
         blamed = row.pop(PASSING, "")
         self.store.append_trial(row)

@@ -31,6 +31,7 @@ from pareto.store import REDONE
 from pareto.sweep import AUTO, Sweep
 from pareto.trial import REACHED
 from pareto.waits import slowed
+from partitions.allocator import TUNED
 from partitions.engines.registry import EAGER
 
 LISTED_FAULTS = 10
@@ -81,6 +82,8 @@ def plan(
         table.add_row("in flight", ", ".join(sweep.depths))
     if any(sweep.prefetch):
         table.add_row("decoded ahead", ", ".join(map(str, sweep.prefetch)))
+    if sweep.allocators != (TUNED,):
+        table.add_row("allocators", ", ".join(sweep.allocators))
     slow = f", edge at {sweep.edge_cpu:.0%} of a core" if sweep.edge_cpu < 1 else ""
     gpus = gpus_in_words(sweep.device, chain(max(hosts, 2)), sweep.alone)
     where = (
@@ -187,7 +190,7 @@ def summary(out: Console, tally: Tally, wall_s: float, simulated_in_s: float | N
     told = [row for row in tally.faulty if row["status"] != "failed"]
     for row in told[:LISTED_FAULTS]:
         depths = row["in_flight_asked"], int(row["prefetch_asked"])
-        apart = _apart(row["batch_size"], *depths, row["codec"], row["engine"])
+        apart = _apart(row["batch_size"], *depths, row["codec"], row["engine"], row["allocator"])
         cell = f"{row['model']} {row['point']} {row['backend']} {row['netem']}{apart}, round {row['round']}"
         out.print(f"{row['status']}: {cell}: {row['reason']}")
     if len(told) > LISTED_FAULTS:
@@ -301,17 +304,18 @@ def _tcp(tcp: TcpSettings) -> str:
 
 def named(cell: Cell) -> str:
     """A cell in words: `mobilenet_v2 7 (features.6) tcp wifi`."""
-    apart = _apart(cell.batch_size, cell.in_flight, cell.prefetch, cell.codec, cell.engine)
+    apart = _apart(cell.batch_size, cell.in_flight, cell.prefetch, cell.codec, cell.engine, cell.allocator)
     return f"{cell.model} {cell.point} ({cell.point_name}) {cell.backend} {cell.netem}{apart}"
 
 
-def _apart(batch_size: int, in_flight: str, prefetch: int, codec: str, engine: str) -> str:
-    """The codec, engine, batch size and depths of a cell, where a sweep may have several."""
+def _apart(batch_size: int, in_flight: str, prefetch: int, codec: str, engine: str, allocator: str) -> str:
+    """The codec, engine, batch size, depths and allocators of a cell, where a sweep may have several."""
     coded = f" {codec}" if codec != NONE else ""
     batch = f" b{batch_size}" if batch_size > 1 else ""
     built = f" {engine}" if engine != EAGER else ""
     ahead = f" p{prefetch}" if prefetch else ""
-    return coded + built + batch + (f" d{in_flight}" if in_flight != AUTO else "") + ahead
+    kept = f" allocator {allocator}" if allocator != TUNED else ""
+    return coded + built + batch + (f" d{in_flight}" if in_flight != AUTO else "") + ahead + kept
 
 
 def _chosen(model: ModelFacts) -> str:

@@ -27,7 +27,7 @@ from pareto.cell import Cell
 from pareto.store import REDONE
 from pareto.strikes import Look, Prospects, Strikes, losses
 
-Group = tuple[str, str, int, str, str, int]
+Group = tuple[str, str, int, str, str, int, str]
 """What is the same for all cells that are searched together: a condition but for the codec."""
 OBJECTIVES = {"latency": "latency_s", "throughput": "throughput_ips"}
 MOVED = 0.5
@@ -194,7 +194,7 @@ class Trials:
     ) -> Trials:
         place = {(cell.point, cell.backend, cell.codec): number for number, cell in enumerate(cells)}
         key = tuple(map(str, group))
-        names = ("model", "netem", "batch_size", "engine", "in_flight_asked", "prefetch_asked")
+        names = ("model", "netem", "batch_size", "engine", "in_flight_asked", "prefetch_asked", "allocator")
         mine = [
             row
             for row in rows

@@ -317,7 +317,7 @@ class Searching:
         )
 
     def _foreseen(self, group: Group, cells: Sequence[Cell], profile: ModelProfile | None) -> Prospects:
-        _, netem, batch_size, engine, in_flight, _ = group
+        _, netem, batch_size, engine, in_flight, *_ = group
         alone = {cell for cell in cells if not self._crossed(cell)}
         # Which the driver knows beforehand.
         accuracy = np.array([self._models[cell.model].accuracy_of(cell) for cell in cells])
@@ -363,8 +363,7 @@ class Searching:
 
 
 def _group(condition: Condition) -> Group:
-    model, netem, batch_size, _, engine, in_flight, ahead = condition
-    return model, netem, batch_size, engine, in_flight, ahead
+    return (*condition[:3], *condition[4:])
 
 
 def _numbered(values: Sequence[Hashable]) -> list[int]:

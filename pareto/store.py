@@ -351,6 +351,7 @@ def _cell(row: Mapping[str, str]) -> Cell:
         row["engine"],
         row["in_flight_asked"],
         int(row["prefetch_asked"]),
+        row["allocator"],
     )
 
 

@@ -31,6 +31,7 @@ from pareto.link import units
 from pareto.link.probe import Tolerance
 from pareto.options import OPTIONS, ROUNDS
 from pareto.yaml_file import quantity
+from partitions import allocator
 from partitions.engines import registry as engine_registry
 
 MOST_TRIALS = 1000
@@ -152,6 +153,9 @@ class Sweep(BaseModel):
     engines: Annotated[
         tuple[str, ...], BeforeValidator(_listed), AfterValidator(engine_registry.listed), _SOME
     ] = _option("engine")
+    allocators: Annotated[
+        tuple[str, ...], BeforeValidator(_listed), AfterValidator(allocator.listed), _SOME
+    ] = _option("allocator")
     depths: Annotated[tuple[str, ...], BeforeValidator(_depths), AfterValidator(_each_once), _SOME] = _option(
         "in_flight"
     )

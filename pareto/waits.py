@@ -80,7 +80,7 @@ class Waits:
         self._nodes = nodes
         self._networks = networks
         self._slowed = slowed(sweep.edge_cpu)
-        self._round = 1
+        self._round, self._allocator = 1, sweep.allocators[0]
         self._model = next(iter(nodes), "") if not fresh and len(nodes) == 1 else ""
         self._netem = next(iter(networks), "") if not fresh and len(networks) == 1 else ""
         self._built: set[tuple[str, int, int, int, int]] | None = set() if fresh else None
@@ -93,7 +93,8 @@ class Waits:
     def before_s(self, cell: Cell, number: int) -> float:
         """How long the next trial, of this cell in this round, waits. The first round's workers are there."""
         wait_s = 0.0
-        if number != self._round and starts_anew(self._sweep.restart_rounds, number):
+        due = number != self._round and starts_anew(self._sweep.restart_rounds, number)
+        if due or cell.allocator != self._allocator:
             self._model = self._netem = ""
             self._built, self._started = set(), set()
             wait_s += START_S * self._slowed
@@ -104,6 +105,7 @@ class Waits:
         if cell.netem != self._netem:
             wait_s += open_s(self._sweep, self._networks[cell.netem])
         self._round, self._model, self._netem = number, cell.model, cell.netem
+        self._allocator = cell.allocator
         return wait_s + self._builds_s(cell)
 
     def _builds_s(self, cell: Cell) -> float:

@@ -15,7 +15,7 @@ from pareto.bounds import Crossing
 from pareto.cell import Cell
 from pareto.codec_work import without_codecs
 from pareto.devices import Devices, Series
-from pareto.hosts.host import EDGE, SERVER, TcpSettings, TestbedError
+from pareto.hosts.host import SERVER, TcpSettings, TestbedError
 from pareto.hosts.session import Programs, SessionError
 from pareto.hosts.testbed import Link, Testbed
 from pareto.hosts.together import on_each
@@ -32,6 +32,7 @@ from pareto.sweep import AUTO
 from pareto.trial import HostReport, TrialResult
 from pareto.trial_messages import Progress
 from pareto.warming import warm
+from partitions.allocator import TUNED, parse
 from partitions.engines.registry import EAGER
 
 if TYPE_CHECKING:
@@ -69,12 +70,16 @@ class Workers(AnyWorkers):
         backends: tuple[str, ...],
         sample_s: float | None = None,
         tcp: TcpSettings | None = None,
+        allocator: str = TUNED,
     ) -> None:
-        """`backends`: the cells' transports. `sample_s`: how often the devices' sensors are read; None: never."""
+        """`backends`: the cells' transports. `sample_s`: how often the devices' sensors are read; None: never.
+        `allocator`: what they start with, until a cell says otherwise.
+        """
         self._testbed = testbed
         self._prepared = prepared
         self._backends = backends
         self._tcp = tcp or TcpSettings()
+        self.allocator = allocator
         self._sessions = Programs(testbed.heartbeat)
         self._model: str | None = None
         self._is_whole = False
@@ -116,6 +121,8 @@ class Workers(AnyWorkers):
             on_each({role: remote.bring_code for role, remote in self._testbed.remotes.items()})
             for name, remote in self._testbed.remotes.items():
                 options = ["--threads", str(remote.host.threads), "--device", remote.host.device]
+                if (kept := parse(self.allocator).of(name)) != TUNED:
+                    options += ["--allocator", kept]
                 if self._tcp.congestion is not None and not self._testbed.is_local:  # there the routes say it
                     options += ["--congestion", self._tcp.congestion]
                 self._sessions[name] = remote.start("pareto.worker", *options)
@@ -131,6 +138,11 @@ class Workers(AnyWorkers):
             self._facts = self._sessions.ask_all(
                 dict.fromkeys(self._sessions, messages.GetFacts()), START_TIMEOUT_S
             )
+            for role, facts in self._facts.items():
+                if facts.allocator != (asked := parse(self.allocator).of(role)):
+                    raise TestbedError(
+                        f"--allocator {asked}: the {role} has {facts.allocator}: does its C library have mallopt?"
+                    )
             if self._devices is not None:
                 self._devices.start(self._facts)
             listening = {
@@ -164,7 +176,13 @@ class Workers(AnyWorkers):
         }
 
     def ready(self, cell: Cell, network: Sequence[Profile]) -> None:
-        """Load the cell's model on all hosts, put each link's profile in force, and warm the connections."""
+        """Load the cell's model on all hosts, put each link's profile in force, and warm the connections.
+
+        The workers start again where the cell has other allocators: these are a process's from its start.
+        """
+        if cell.allocator != self.allocator:
+            self.close()
+            self.allocator = cell.allocator
         if not self._sessions:
             self.start()
         self._load(cell.model)
@@ -222,18 +240,7 @@ class Workers(AnyWorkers):
         trial is, where it takes long.
         """
         cell = trial.cell
-        split = Split(cell.cuts, cell.batch_size, cell.transport, cell.codec, cell.engine)
-        interfaces = {link.near.role: link.near.interface for link in self.links}
-        prepared = self._prepared[cell.model]
-        staged = self._sessions.ask_all(
-            {
-                role: messages.LoadStage(
-                    split, position, interfaces.get(role), dict(prepared.ranges(cell, position))
-                )
-                for position, role in enumerate(self._sessions)
-            },
-            LOAD_TIMEOUT_S if cell.engine == EAGER else BUILD_TIMEOUT_S,
-        )
+        split, staged = self._stage(cell)
         compute_s = sum(stage.run_s for stage in staged.values())  # there; the plan's is the driver's own
         edge, *others = self._sessions
         alone = self._recent(cell) or self._baselines(split)
@@ -248,7 +255,7 @@ class Workers(AnyWorkers):
         pending = self._sessions[edge].post(
             trial_messages.RunTrial(
                 split=split,
-                interface=interfaces.get(EDGE, own.data_interface),
+                interface=self.links[0].near.interface if self.links else own.data_interface,
                 peer=self.links[0].far.address if self.links else own.data_address,
                 warmup_requests=trial.warmup_requests(cell in self._proven, compute_s),
                 latency=trial_messages.Length(*trial.effort.latency),
@@ -305,6 +312,10 @@ class Workers(AnyWorkers):
             report, hosts, percent, self._prepared[cell.model].quality(cell), self._testbed.is_local
         )
 
+    def alone(self, cell: Cell) -> dict[str, float | None]:
+        """By role, seconds that a run of the cell's stage takes by itself, on hosts that are ready for it."""
+        return self._baselines(self._stage(cell)[0])
+
     def unit_runs(
         self, model: str, role: str, request: profile_messages.TimeUnits
     ) -> profile_messages.UnitRuns:
@@ -333,6 +344,21 @@ class Workers(AnyWorkers):
     def sampling(self) -> dict[str, Any] | None:
         """By role, what sampling itself took."""
         return self._devices.cost() if self._devices is not None else None
+
+    def _stage(self, cell: Cell) -> tuple[Split, dict[str, messages.StageLoaded]]:
+        """Have each host load its stage of a cell."""
+        split = Split(cell.cuts, cell.batch_size, cell.transport, cell.codec, cell.engine)
+        interfaces = {link.near.role: link.near.interface for link in self.links}
+        prepared = self._prepared[cell.model]
+        loading = {
+            role: messages.LoadStage(
+                split, position, interfaces.get(role), dict(prepared.ranges(cell, position))
+            )
+            for position, role in enumerate(self._sessions)
+        }
+        return split, self._sessions.ask_all(
+            loading, LOAD_TIMEOUT_S if cell.engine == EAGER else BUILD_TIMEOUT_S
+        )
 
     def _recent(self, cell: Cell) -> dict[str, float | None] | None:
         """The baselines after the last trial, where they are recent and of the stages that a cell has.

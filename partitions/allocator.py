@@ -3,11 +3,58 @@
 from __future__ import annotations
 
 import ctypes
+import os
+import sys
+from collections.abc import Sequence
+
+from pareto.constants import KEPT_BYTES
+
+from . import by_role
+
+TUNED, DEFAULT = "tuned", "default"
+"""What an allocator may be: told to keep what is freed, or as the C library has it."""
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 """Parameters of mallopt(3)."""
-_MOST_BYTES, _LEAST_MOST_BYTES = 1 << 30, 32 << 20
-"""What they are set to, and the greatest _MMAP_THRESHOLD that glibc of every version takes (mallopt(3))."""
+_LEAST_MOST_BYTES = 32 << 20
+"""The greatest _MMAP_THRESHOLD that glibc of every version takes (mallopt(3))."""
+_VARIABLES = ("MALLOC_", "GLIBC_TUNABLES")
+"""What the names of variables begin with that set glibc's allocator."""
+_in_force = [DEFAULT]
+
+
+class Allocator(by_role.ByRole):
+    """The allocator of each host of a chain."""
+
+    usual = TUNED
+
+
+def parse(text: str) -> Allocator:
+    """The allocators that a text names. Raises ValueError."""
+    try:
+        return Allocator(by_role.canonical(text, (TUNED, DEFAULT), TUNED, "allocator"))
+    except KeyError as error:
+        raise ValueError(
+            f"{error.args[0]!r} is no allocator: there are {TUNED} (what is freed is kept) and {DEFAULT} (as the C "
+            f"library has it); and for each host, as in edge={DEFAULT},server={TUNED}"
+        ) from None
+
+
+def listed(parts: Sequence[str]) -> tuple[str, ...]:
+    """The canonical texts of allocators that were written with commas, each once. Raises ValueError."""
+    return tuple(dict.fromkeys(parse(text).text for text in by_role.together(parts)))
+
+
+def in_force() -> str:
+    """The allocator that this process has."""
+    return _in_force[-1]
+
+
+def untouched() -> None:
+    """Leave the allocator as the C library has it: this program starts again where variables say something else."""
+    plain = {name: value for name, value in os.environ.items() if not name.startswith(_VARIABLES)}
+    if len(plain) < len(os.environ):
+        os.execve(sys.executable, sys.orig_argv, plain)  # noqa: S606  (the same program)
 
 
 def keep_freed() -> None:
@@ -18,8 +65,9 @@ def keep_freed() -> None:
     """
     if mallopt := getattr(ctypes.CDLL(None), "mallopt", None):  # glibc's; other C libraries have none
         # If it took none it would stay where it is, at 128 KiB, and no longer grow by itself.
-        _ = mallopt(_MMAP_THRESHOLD, _MOST_BYTES) or mallopt(_MMAP_THRESHOLD, _LEAST_MOST_BYTES)
-        mallopt(_TRIM_THRESHOLD, _MOST_BYTES)
+        is_set = mallopt(_MMAP_THRESHOLD, KEPT_BYTES) or mallopt(_MMAP_THRESHOLD, _LEAST_MOST_BYTES)
+        if mallopt(_TRIM_THRESHOLD, KEPT_BYTES) and is_set:
+            _in_force.append(TUNED)
 
 
 def give_back_freed() -> None:

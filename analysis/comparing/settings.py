@@ -22,6 +22,7 @@ _SHOWN_ELSEWHERE = frozenset(
         "points",
         "batch_sizes",
         "engines",
+        "allocators",
         "depths",
         "prefetch",
         "testbed",

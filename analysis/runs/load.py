@@ -18,7 +18,7 @@ from analysis.escaping import short
 from analysis.points import TRIAL
 from analysis.runs import reading
 from analysis.runs.manifest import read_manifest, sessions, testbed_name, within
-from analysis.runs.setups import SIMULATED, Setups, grouped, setups, some
+from analysis.runs.setups import SIMULATED, TUNED, Setups, grouped, setups, some
 from analysis.runs.struck import marked, struck
 from analysis.schema import LINKS, STAGES, TRIALS, Table
 from analysis.standing import stands, trusted
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 Runs = str | Path | Iterable[str | Path]
 """A path, a text, a pattern such as `results/*`, or several of them."""
-ROW = [*(name for name in TRIAL if name != "setup"), "engine", "prefetch_asked"]
+ROW = [*(name for name in TRIAL if name != "setup"), "engine", "prefetch_asked", "allocator"]
 """The columns that name a trial in a file."""
 ONE_LINK = "edge-server"
 """The link of two hosts."""
@@ -243,6 +243,7 @@ def _frame(where: Sequence[Path], table: Table) -> tuple[pd.DataFrame, dict[str,
         rows, others = reading.read(folder, table)
         unknown |= dict.fromkeys(others)
         instead = {"run": folder.resolve().name, "in_flight_asked": "auto", "prefetch_asked": "0"}
+        instead["allocator"] = TUNED
         for name, value in instead.items():
             rows = _filled(rows, name, value)
         rows = _with_testbed(rows, folder)

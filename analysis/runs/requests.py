@@ -140,6 +140,7 @@ def file_prefix(cell: Mapping[Any, Any]) -> str:
         cell["codec"],
         cell.get("engine", ""),
         int(cell.get("prefetch_asked") or 0),
+        cell.get("allocator", ""),
     )
 
 

@@ -34,7 +34,12 @@ HOST = ("torch", "cpu", "device", "cuda", "threads", "governor")
 IN_FORCE = {"congestion": "congestion_control", "initial_window": "initial_window_segments"}
 """Options, and where the testbed reports what was in force: to ask for what is usual anyway changes nothing."""
 LABEL_LIMIT = 24
-_AHEAD, _BED = "prefetch=", "testbed="
+TUNED = "tuned"
+"""The allocator of hosts of which nothing else is said: freed memory is kept."""
+_BED = "testbed="
+_FACTORS = {"prefetch": ("prefetch_asked", "0"), "allocator": ("allocator", TUNED)}
+"""By name, the column of what trials of one run may differ by, and its usual value: a setup says each trial's, where
+any has another."""
 
 Trials = tuple[str, str, str, str, int]
 """Values of `KEY`."""
@@ -48,33 +53,38 @@ Differing = dict[tuple[str, str], Any]
 class Setups:
     """The setup of each kind of trial that has one, by the values of `KEY`; and what tells them apart, a line each.
 
-    engines: whether any trial ran by another engine than eager; then a setup says each trial's. ahead: whether any
-    was to decode ahead; then likewise.
+    engines: whether any trial ran by another engine than eager; then a setup says each trial's. factors: the names of
+    `_FACTORS` of which any trial has another value than the usual one.
     """
 
     labels: Mapping[Trials, str] = field(default_factory=dict)
     notes: Sequence[str] = ()
     engines: bool = False
-    ahead: bool = False
+    factors: Sequence[str] = ()
 
     def of(self, rows: pd.DataFrame) -> pd.Series:
         """The setup of each row (trials, or stages of them); empty text where nothing differs."""
         plain = pd.Series("", index=rows.index, dtype="str")
-        if not self.labels and not self.engines and not self.ahead:
+        if not self.labels and not self.engines and not self.factors:
             return plain
         if "testbed" not in rows:  # a search has one
             rows = rows.assign(testbed=rows["run"].map({kind[0]: kind[1] for kind in self.labels}).fillna(""))
         groups = rows.groupby(KEY, sort=False)
         labels = [self.labels.get(key, "") for key in _kinds(rows)]
         setup = pd.Series(np.array(labels, dtype=object)[groups.ngroup()], index=rows.index, dtype="str")
-        if self.ahead:
-            setup = setup.where(setup == "", setup + " ") + _AHEAD + _ahead(rows)
+        for name in self.factors:
+            setup = setup.where(setup == "", setup + " ") + f"{name}=" + _values(rows, name)
         return setup.where(setup == "", setup + " ") + engines(rows) if self.engines else setup
 
     def with_factors(self, rows: pd.DataFrame) -> Setups:
-        """The same, and whether any of these rows ran by another engine than eager, or was to decode ahead."""
-        by_engine, ahead = bool((engines(rows) != EAGER).any()), bool((_ahead(rows) != "0").any())
-        return replace(self, engines=self.engines or by_engine, ahead=self.ahead or ahead)
+        """The same, and what of these rows is not usual: engines other than eager, and other values of factors."""
+        by_engine = bool((engines(rows) != EAGER).any())
+        factors = tuple(
+            name
+            for name, (_, usual) in _FACTORS.items()
+            if name in self.factors or (_values(rows, name) != usual).any()
+        )
+        return replace(self, engines=self.engines or by_engine, factors=factors)
 
 
 def setups(manifests: Mapping[str, Mapping[str, Any]], trials: pd.DataFrame) -> Setups:
@@ -101,20 +111,36 @@ def setups(manifests: Mapping[str, Mapping[str, Any]], trials: pd.DataFrame) -> 
     return replace(result, labels=labels)
 
 
-def factors_of(setup: str) -> tuple[str, int]:
+def factors_of(setup: str) -> tuple[str, int, str]:
     """The engine of trials that have this setup in a run by itself, which has no other settings to tell apart than its
-    testbeds', and how many requests were to be decoded ahead."""
+    testbeds'; how many requests were to be decoded ahead; and the hosts' allocators."""
     parts = [part for part in setup.split() if part != SIMULATED and not part.startswith(_BED)]
-    ahead = [part.removeprefix(_AHEAD) for part in parts if part.startswith(_AHEAD)]
-    return next((part for part in parts if not part.startswith(_AHEAD)), EAGER), int(ahead[0]) if ahead else 0
+    named = {name: value for name, _, value in (part.partition("=") for part in parts)}
+    ahead, allocator = (named.get(name, usual) for name, (_, usual) in _FACTORS.items())
+    return (
+        next((part for part in parts if part.partition("=")[0] not in _FACTORS), EAGER),
+        int(ahead),
+        allocator,
+    )
 
 
-def _ahead(rows: pd.DataFrame) -> pd.Series:
-    """How many requests the edge was to decode ahead, in text; 0 where that is not recorded."""
-    if "prefetch_asked" not in rows:
-        return pd.Series("0", index=rows.index, dtype="str")
-    ahead = rows["prefetch_asked"].astype(object).fillna("").astype("str")
-    return ahead.where(ahead != "", "0")
+def without_factors(setups: pd.Series) -> pd.Series:
+    """The setups without what they say of factors, at their ends: what hosts and settings have in common."""
+    return setups.str.replace(rf"(?:^| )(?:{'|'.join(_FACTORS)})=\S+", "", regex=True)
+
+
+def with_factors_filled(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows with the usual values of factors where a run of an earlier version did not write any."""
+    return rows.assign(**{column: _values(rows, name) for name, (column, _) in _FACTORS.items()})
+
+
+def _values(rows: pd.DataFrame, factor: str) -> pd.Series:
+    """Each row's value of a factor, in text; the usual one where that is not recorded."""
+    column, usual = _FACTORS[factor]
+    if column not in rows:
+        return pd.Series(usual, index=rows.index, dtype="str")
+    values = rows[column].astype(object).fillna("").astype("str")
+    return values.where(values != "", usual)
 
 
 def _kinds(rows: pd.DataFrame) -> list[Trials]:

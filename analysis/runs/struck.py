@@ -10,12 +10,12 @@ import pandas as pd
 from analysis.fronts.cells import cells
 from analysis.points import CELL, MEASURED, NONE, SETTLED, is_struck, pooled, sorted_cells
 from analysis.runs import reading
-from analysis.runs.setups import Setups
+from analysis.runs.setups import Setups, with_factors_filled
 from analysis.schema import STRUCK
 
 BOUNDS = {"least_latency_s": "latency_s", "most_throughput_ips": "throughput_ips"}
 """Columns beside the front: the bound of a cell without a trial."""
-_OF_RUN = ["run", "engine", *(name for name in CELL if name != "setup")]
+_OF_RUN = ["run", "engine", "prefetch_asked", "allocator", *(name for name in CELL if name != "setup")]
 
 
 def struck(where: Sequence[Path], setups: Setups) -> pd.DataFrame:
@@ -30,7 +30,7 @@ def struck(where: Sequence[Path], setups: Setups) -> pd.DataFrame:
     parts = [part for part in parts if len(part)]
     if not parts:
         return pd.DataFrame(columns=[*STRUCK.columns, "setup"])
-    frame = pd.concat(parts, ignore_index=True)[list(STRUCK.columns)]
+    frame = with_factors_filled(pd.concat(parts, ignore_index=True)[list(STRUCK.columns)])
     return frame.assign(setup=setups.of(frame))
 
 

@@ -10,7 +10,7 @@ STAGES = table(
     name: run model point backend netem
         the trial, as in `trials.csv`
     whole: batch_size
-    name: codec engine in_flight_asked prefetch_asked
+    name: codec engine in_flight_asked prefetch_asked allocator
     whole: round
     name: testbed
     whole: position
@@ -93,7 +93,7 @@ STRUCK = table(
     name: run model point point_name backend netem
         the cell that `--search` struck off, as in `trials.csv`
     whole: batch_size
-    name: codec engine in_flight_asked prefetch_asked
+    name: codec engine in_flight_asked prefetch_asked allocator
     whole: round
         after which round it was struck off
     name: how

@@ -16,6 +16,7 @@ CELL = (
     "engine",
     "in_flight_asked",
     "prefetch_asked",
+    "allocator",
 )
 """The columns that say which cell a row is of."""
 LATENCY_ONLY, THROUGHPUT_ONLY = "latency only", "throughput only"
@@ -34,7 +35,7 @@ TRIALS = table(
         4 on the next host, and the rest on the last. `netem` likewise names a profile for each link
         (`wifi+lte`), or one for all
     whole: batch_size
-    name: codec engine in_flight_asked prefetch_asked
+    name: codec engine in_flight_asked prefetch_asked allocator
     whole: round
         which repetition, from 1
     name: testbed
@@ -243,16 +244,18 @@ def cell_name(
     codec: str = "none",
     engine: str = "eager",
     prefetch: int = 0,
+    allocator: str = "tuned",
 ) -> str:
     """What the names of a cell's files begin with: `requests/<cell>-r<round>.parquet`."""
     point = "+".join(f"{cut:02d}" for cut in cuts)
     depth = "" if in_flight == "auto" else f"-d{in_flight}"
     ahead = f"-p{prefetch}" if prefetch else ""
+    kept = f"-{allocator}" if allocator not in ("", "tuned") else ""
     coded = "" if codec in ("", "none") else f"-{codec}"
     built = "" if engine in ("", "eager") else f"-{engine}"
     # Not every system takes a colon in the name of a file.
     sent = f"{backend}{coded}{built}".replace(":", ".")
-    return f"{model}-k{point}-{sent}-{netem}-b{batch_size}{depth}{ahead}"
+    return f"{model}-k{point}-{sent}-{netem}-b{batch_size}{depth}{ahead}{kept}"
 
 
 def trial_name(cell: str, number: int) -> str:

@@ -263,7 +263,7 @@ class Certainty:
     points: int
     unsure: int
     widest: str
-    conditions: frozenset[tuple[str, str, int, str, str, str, int]]
+    conditions: frozenset[tuple[str, str, int, str, str, str, int, str]]
     lost: tuple[str, ...]
     mostly_invalid: tuple[str, ...] = ()
 
@@ -293,7 +293,7 @@ def certainty(front: pd.DataFrame, within: float) -> Certainty:
         unsure=len(unsure),
         widest=_widest(front, off.loc[unsure.index]),
         conditions=frozenset(
-            (model, netem, int(batch), codec, (by := factors_of(setup))[0], depth, by[1])
+            (model, netem, int(batch), codec, (by := factors_of(setup))[0], depth, *by[1:])
             for model, netem, batch, codec, depth, setup in keys
         ),
         lost=tuple(_named_in(front, row) for _, row in lost.iterrows()),

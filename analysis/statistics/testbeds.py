@@ -28,7 +28,7 @@ from scipy import special
 from analysis.engines import without_engine
 from analysis.fronts.cells import ACTIVES, ENERGIES, MEDIANS
 from analysis.points import CELL, round_of
-from analysis.runs.setups import some
+from analysis.runs.setups import some, without_factors
 from analysis.standing import stands
 from analysis.statistics import significance
 from analysis.statistics.samples import OUTSIDE, Floats, Ints
@@ -45,7 +45,6 @@ LEVELLED = [*(name for name in MEDIANS if name.endswith(("_s", "_ips"))), *ENERG
 """The columns whose figures `levelled` brings to one level."""
 NOTABLE = 0.05
 """Where rounds would hide a difference between testbeds as large as this, it is not said that they agree."""
-_AHEAD = r"(?:^| )prefetch=\d+$"
 _TINY = 1e-18
 """A variance: of figures that vary by less than a billionth."""
 _SWEEPS = 10
@@ -203,7 +202,7 @@ def _tasks(trials: pd.DataFrame) -> Iterator[pd.DataFrame]:
     """The trials that count of each task with several testbeds; `at`: their places; `setup` is that of the hosts."""
     ok = stands(trials).to_numpy()
     rows = trials.assign(at=np.arange(len(trials)), cell=_number(trials, CELL), in_round=round_of(trials))[ok]
-    rows["setup"] = without_engine(rows).str.replace(_AHEAD, "", regex=True)
+    rows["setup"] = without_factors(without_engine(rows))
     for _, of_task in rows.groupby(KEY, dropna=False, observed=True, sort=True):
         if of_task["testbed"].nunique() > 1:
             yield of_task

@@ -40,6 +40,7 @@ class Settings:
         worker = {
             "--threads": str(self.threads),
             "--device": re.escape(self.device),
+            "--allocator": "tuned|default",
             "--congestion": "cubic|bbr|reno",
         }
         return {_WORKER: worker, _MONITOR: {}, _LEASE: {}}

@@ -53,7 +53,7 @@ _NOT_MEASURED: dict[str, Any] = dict.fromkeys(
 )
 WRONG, ALLOWED = 1.0, 1e-4
 """How far a wrong output is off, and how far one may be."""
-NOTE = "nothing is computed or sent: weights, images, threads and TCP's settings change nothing"
+NOTE = "nothing is computed or sent: weights, images, threads, allocators and TCP's settings change nothing"
 
 
 class Clock:

@@ -50,13 +50,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="pareto.worker")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--device", default="cpu", help="cpu, or cuda:N")
+    parser.add_argument("--allocator", default=allocator.TUNED, choices=(allocator.TUNED, allocator.DEFAULT))
     parser.add_argument("--congestion", help="the congestion control of every connection")
     parser.add_argument("--confined", type=Path, help="the folder of all files that may be read")
     parser.add_argument("--address", default="", help="where confined, the only one to listen on")
     parser.add_argument("--without-rpc", action="store_true", help="where confined, rpc is refused")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    allocator.keep_freed()
+    if arguments.allocator == allocator.TUNED:
+        allocator.keep_freed()
+    else:
+        allocator.untouched()
     gc.collect()
     gc.freeze()  # nor need it be looked through before each trial
     gc.disable()

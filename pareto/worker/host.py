@@ -16,6 +16,7 @@ import torch
 
 from pareto.messages import Facts
 from pareto.worker.sensors.energy import text
+from partitions import allocator
 from partitions.engines import registry as engines
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ def facts(device: Device, congestion: str | None = None) -> Facts:
         engines={name: engines.version(name) for name, lacks in lacking.items() if not lacks},
         without_engines={name: lacks for name, lacks in lacking.items() if lacks},
         cores_of_machine=os.cpu_count(),
+        allocator=allocator.in_force(),
     )
 
 

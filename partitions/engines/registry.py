@@ -7,25 +7,24 @@ that are not named have `eager`. This module imports no engine and no torch: a r
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import shutil
 import sys
 import sysconfig
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from importlib import import_module, metadata
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from pareto.errors import UserError
+from partitions import by_role
+from partitions.by_role import IS, JOINS, ByRole, role
 
 if TYPE_CHECKING:
     from partitions.engines.base import Builder
 
 EAGER = "eager"
-JOINS, IS = "+", "="
 
 
 class Entry(NamedTuple):
@@ -124,30 +123,12 @@ ENGINES = {
 """A new engine is a module and an entry here."""
 CUDA_TOOLKIT = Path("/usr/local/cuda")
 """Where NVIDIA's packages put it."""
-_ROLE = re.compile(r"edge|server|middle[1-9][0-9]?")
 
 
-@dataclass(frozen=True)
-class Engine:
-    """What runs the stages of a chain. text: its canonical name."""
+class Engine(ByRole):
+    """What runs the stages of a chain."""
 
-    text: str
-
-    @property
-    def by_role(self) -> dict[str, str]:
-        """The engines of the hosts that are named; empty where all have the same."""
-        if IS not in self.text:
-            return {}
-        parted = (part.partition(IS) for part in self.text.split(JOINS))
-        return {which: name for which, _, name in parted}
-
-    def of(self, role: str) -> str:
-        """The engine of a host."""
-        return self.by_role.get(role, EAGER) if IS in self.text else self.text
-
-    def at(self, position: int, hosts: int) -> str:
-        """The engine of the host at a position of a chain; the edge is 0."""
-        return self.of(role(position, hosts))
+    usual = EAGER
 
     def lossy(self, cuts: Sequence[int], last: int) -> Engine:
         """What of it changes the results of a model that is cut there: the engines of hosts that compute something.
@@ -173,48 +154,20 @@ EXACT = Engine(EAGER)
 """What of an engine changes the results where nothing does."""
 
 
-def role(position: int, hosts: int) -> str:
-    """`edge`, `middle1`, ..., `server`: the host at a position of a chain."""
-    if position == 0:
-        return "edge"
-    return "server" if position == hosts - 1 else f"middle{position}"
-
-
 def parse(text: str) -> Engine:
     """The engine of this name. Raises ValueError, which says what there is."""
-    if IS not in text:
-        if text not in ENGINES:
-            raise ValueError(_there_is(text))
-        return Engine(text)
-    named: dict[str, str] = {}
-    for part in text.split(JOINS):
-        which, _, name = part.partition(IS)
-        if not _ROLE.fullmatch(which) or name not in ENGINES:
-            raise ValueError(_there_is(part))
-        if which in named:
-            raise ValueError(f"{text!r} names the engine of {which} twice")
-        named[which] = name
-    others = {which: name for which, name in named.items() if name != EAGER}
-    return Engine(JOINS.join(f"{which}{IS}{others[which]}" for which in sorted(others, key=_place)) or EAGER)
+    try:
+        return Engine(by_role.canonical(text, ENGINES, EAGER, "engine"))
+    except KeyError as error:
+        there_is = ", ".join(f"{name} ({entry.words})" for name, entry in ENGINES.items())
+        raise ValueError(
+            f"{error.args[0]!r} is no engine: there are {there_is}; and for each host, as in edge=onnx,server=compile"
+        ) from None
 
 
 def listed(parts: Sequence[str]) -> tuple[str, ...]:
-    """The canonical names of engines that were written with commas, each once.
-
-    `edge=onnx,server=compile` is one engine, of two hosts: parts that name hosts belong together, until one is named
-    again. Raises ValueError.
-    """
-    texts: list[str] = []
-    named: set[str] = set()
-    for part in parts:
-        roles = {each.partition(IS)[0] for each in part.split(JOINS)} if IS in part else set()
-        if roles and named and not named & roles:
-            texts[-1] += JOINS + part
-            named |= roles
-        else:
-            texts.append(part)
-            named = roles
-    return tuple(dict.fromkeys(parse(text).text for text in texts))
+    """The canonical names of engines that were written with commas, each once. Raises ValueError."""
+    return tuple(dict.fromkeys(parse(text).text for text in by_role.together(parts)))
 
 
 def names(texts: Sequence[str], roles: Sequence[str]) -> dict[str, set[str]]:
@@ -311,13 +264,3 @@ def processor_flags() -> frozenset[str]:
         return frozenset()
     named = (line.partition(":")[2] for line in lines if line.startswith(("flags", "Features")))
     return frozenset(next(named, "").split())
-
-
-def _place(which: str) -> tuple[int, int]:
-    number = which.removeprefix("middle")
-    return (0, 0) if which == "edge" else (1, int(number)) if number.isdecimal() else (2, 0)
-
-
-def _there_is(text: str) -> str:
-    there_is = ", ".join(f"{name} ({entry.words})" for name, entry in ENGINES.items())
-    return f"{text!r} is no engine: there are {there_is}; and for each host, as in edge=onnx,server=compile"

@@ -16,18 +16,22 @@ from tests.program import LENIENT
 pytestmark = pytest.mark.integration
 
 NET = Path(__file__).parents[1] / "faults" / "net.py"
+BOTH = "tuned,default"
 SWEEP = ("--model", f"{NET}:build", "--quick", "--figures", "none", *LENIENT)
 
 
 @needs_networks
 @pytest.mark.usefixtures("nothing_left")
 def test_the_edge_of_the_local_testbed(tmp_path: Path) -> None:
-    done = measured(*SWEEP, "--edge-only", "--batch-size", "1,8", "--out", str(tmp_path))
+    done = measured(*SWEEP, "--edge-only", "--batch-size", "1,8", "--allocator", BOTH, "--out", str(tmp_path))
     rows = rows_in(tmp_path)
     assert done.code == exit_code(rows), done
-    assert {(row["point"], row["netem"], row["batch_size"]) for row in rows} == {
-        ("3", "edge-only", "1"),
-        ("3", "edge-only", "8"),
+    assert {
+        (row["point"], row["netem"], row["batch_size"], row["allocator"], row["restart"]) for row in rows
+    } == {
+        ("3", "edge-only", size, *allocator)
+        for size in ("1", "8")
+        for allocator in (("tuned", "1"), ("default", "2"))
     }
     for row in rows:
         assert sound(row), row["reason"]
@@ -37,11 +41,14 @@ def test_the_edge_of_the_local_testbed(tmp_path: Path) -> None:
         }
         assert float(row["payload_bytes"]) == 0
     manifest = json.loads((only_run(tmp_path) / "manifest.json").read_text())
-    assert list(manifest["sessions"][0]["hosts"]) == ["edge"]
+    session = manifest["sessions"][0]
+    assert list(session["hosts"]) == ["edge"]
+    assert session["hosts"]["edge"]["allocator"] == "tuned", "as it said itself, which each start is held to"
+    assert list(session["allocator_cost"]["net.build"]["times"]) == ["edge"]
     model = ("--model", f"{NET}:build")
     again = measured("--resume", str(only_run(tmp_path)), *model, "--edge-only", "--figures", "none")
     assert again.code == exit_code(rows), again
-    assert len(rows_in(tmp_path)) == 2
+    assert len(rows_in(tmp_path)) == 4
 
 
 def test_the_only_host_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

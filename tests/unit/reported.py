@@ -270,6 +270,7 @@ def facts(pid: int, gpu: str | None = None) -> Facts:
             "swap_bytes": 0,
             "threads": 1,
             "collects_garbage": False,
+            "allocator": "tuned",
         },
         **{"congestion_control": "cubic", "slow_start_after_idle": "1", "device": "cpu", "cuda": cuda},
     )

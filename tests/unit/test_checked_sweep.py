@@ -28,6 +28,11 @@ BAD_OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"from": "raw"}, "--from 'raw'"),
     ({"from": "jpeg"}, "--from jpeg"),
     ({"codec": "none,file"}, "--codec file"),
+    ({"allocator": "jemalloc"}, "'jemalloc'"),
+    ({"allocator": "edge=default,server=mine"}, "'server=mine'"),
+    ({"allocator": "middle1=default"}, "middle1"),
+    ({"allocator": "edge=default", "edge_only": True}, "--allocator default"),
+    ({"allocator": "default", "search": True}, "--allocator"),
     ({"prefetch": [0, 2]}, "--prefetch 0,2"),
     ({**CAMERA, "prefetch": 65}, "--prefetch 65"),
     ({**CAMERA, "input": "float32"}, "--input float32"),
@@ -117,6 +122,20 @@ def test_bad_options_are_one_line_that_names_them(
     assert named in line
     assert "\n" not in line
     assert line == snapshot
+
+
+@pytest.mark.parametrize(
+    ("text", "allocators"),
+    [
+        ("default", ("default",)),
+        ("tuned,default", ("tuned", "default")),
+        ("edge=default,server=tuned", ("edge=default",)),
+        ("tuned,server=default,edge=default", ("tuned", "edge=default+server=default")),
+    ],
+)
+def test_allocators_are_named_as_engines_are(text: str, allocators: tuple[str, ...]) -> None:
+    for testbed in ("local", "simulated"):  # there they change nothing
+        assert make_sweep({"model": "m", "allocator": text, "testbed": testbed}).allocators == allocators
 
 
 def test_unknown_profile_is_refused_before_anything_starts() -> None:

@@ -242,6 +242,19 @@ def test_each_number_of_requests_decoded_ahead_is_a_condition_of_its_own() -> No
         assert len({cell.condition for cell in in_round}) == 3
 
 
+def test_the_cells_of_one_allocator_stay_together_and_a_round_begins_with_the_last_ones() -> None:
+    """Workers start anew for another one."""
+    wanted = make_sweep(
+        {"model": "m", "netem": "none,wifi", "allocator": "tuned,default", "trials": 3, "backend": "tcp"}
+    )
+    models = {"m": ModelFacts((("input", 10_000), ("output", 0)), 0.03, splits=((0,), (1,)))}
+    made = plan.make(wanted, models, {name: [profile_files.load(name)] for name in wanted.netems})
+    told = [trial.cell.allocator for trial in made.trials]
+    assert [allocator for allocator, _ in itertools.groupby(told)] == ["tuned", "default", "tuned", "default"]
+    assert len({trial.cell for trial in made.trials}) == len({trial.cell.id for trial in made.trials}) == 8
+    assert len({trial.cell.condition for trial in made.trials}) == 4
+
+
 def test_what_a_local_testbeds_cores_leave_of_a_throughput() -> None:
     quick = ModelFacts((("input", 100_000), ("a", 1000), ("output", 0)), 0.004, splits=((1,), (2,)))
     cut, whole = (Cell("m", (point,), "", "tcp", "x", 1) for point in (1, 2))
@@ -380,7 +393,7 @@ def test_an_added_round_has_the_cells_that_stand_for_its_codec() -> None:
     for codecs in ("int8", "none,int8"):
         wanted, models = of_bytes(codec=codecs)
         networks = {"none": [profile_files.load("none")]}
-        int8 = ("m", "none", 1, "int8", "eager", "auto", 0)
+        int8 = ("m", "none", 1, "int8", "eager", "auto", 0, "tuned")
         assert int8 in plan.last_rounds(wanted, models, ["none"])
         added = plan.further(wanted, models, networks, {int8: 3})
         assert sorted((trial.cell.cuts, trial.cell.codec) for trial in added.trials) == [

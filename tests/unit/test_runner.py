@@ -495,6 +495,22 @@ def test_fresh_workers_for_every_so_many_rounds_and_each_row_says_which(tmp_path
         assert store.starts() == max(starts)
 
 
+def test_another_allocator_has_fresh_workers_and_its_rows_say_so(store: Store) -> None:
+    left, workers, follower = replace(CELL, allocator="default"), StandInWorkers(), Follower(False)
+    trials = tuple(
+        replace(TRIAL, cell=cell, round=n) for n, cell in ((1, CELL), (1, left), (2, left), (2, CELL))
+    )
+    runner = Runner(cast(AnyWorkers, workers), store, {NONE.name: (NONE,)}, Tolerance(), follower, Tally())
+    runner.run(Plan(trials, 2))
+    assert [(row["allocator"], row["restart"]) for row in follower.rows] == [
+        ("tuned", 1),
+        ("default", 2),
+        ("default", 2),
+        ("tuned", 3),
+    ]
+    assert workers.closed == 2
+
+
 def test_a_row_says_which_codecs_it_stands_for(store: Store) -> None:
     cell = replace(CELL, stands_for=("none", "int8"))
     workers = cast(AnyWorkers, StandInWorkers())

@@ -219,7 +219,13 @@ def test_the_summary_adds_up_and_lists_what_is_not_ok(out: Console, snapshot: Sn
         "status": "invalid",
         "reason": "off",
     }
-    bad |= {"in_flight_asked": "4", "prefetch_asked": "0", "codec": "none", "engine": "eager"}
+    bad |= {
+        "in_flight_asked": "4",
+        "prefetch_asked": "0",
+        "codec": "none",
+        "engine": "eager",
+        "allocator": "tuned",
+    }
     tally = Tally(measuring=80.0, probing=5.0, watching=90.0, driver_cpu=1.8, trials=40, faulty=[bad] * 12)
     screen.summary(out, tally, 100.0)
     shown = text(out)

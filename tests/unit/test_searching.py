@@ -549,6 +549,7 @@ def row(point: int, number: int, status: str = "ok", latency_s: str = "0.1") -> 
         **{
             "in_flight_asked": "auto",
             "prefetch_asked": "0",
+            "allocator": "tuned",
             "point": str(point),
             "backend": "tcp",
             "round": str(number),

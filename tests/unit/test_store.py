@@ -35,6 +35,7 @@ def trial(number: int, status: str = "ok", **fields: Any) -> dict[str, Any]:
         "engine": CELL.engine,
         "in_flight_asked": CELL.in_flight,
         "prefetch_asked": str(CELL.prefetch),
+        "allocator": CELL.allocator,
         "round": number,
         "testbed": "local",
         "status": status,
@@ -242,6 +243,14 @@ def test_cells_that_decode_ahead_are_told_apart(store: Store) -> None:
     store.append_trial(trial(1, prefetch_asked="2"))
     assert store.done() == {(CELL, 1), (ahead, 1)}
     assert CELL.id != ahead.id
+
+
+def test_cells_of_different_allocators_are_told_apart(store: Store) -> None:
+    left = replace(CELL, allocator="edge=default")
+    store.append_trial(trial(1))
+    store.append_trial(trial(1, allocator=left.allocator))
+    assert store.done() == {(CELL, 1), (left, 1)}
+    assert CELL.id != left.id
 
 
 def test_cells_of_different_codecs_are_told_apart(store: Store) -> None:

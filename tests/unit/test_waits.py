@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pareto import profile_files, waits
@@ -54,6 +56,13 @@ def test_fresh_workers_load_and_connect_anew() -> None:
     kept.before_s(cell(1), 1)
     assert kept.before_s(cell(1), 2) == 0
     assert anew.before_s(cell(1), 2) == pytest.approx(first_s + waits.START_S)
+
+
+def test_another_allocator_takes_fresh_workers() -> None:
+    of, other = waiting(sweep(allocator="tuned,default")), replace(cell(1), allocator="default")
+    first_s = of.before_s(cell(1), 1)
+    assert of.before_s(other, 1) == pytest.approx(first_s + waits.START_S)
+    assert of.before_s(other, 2) == 0
 
 
 @pytest.mark.parametrize("engine", ["compile", "onnx"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -72,6 +73,7 @@ class Ends:
     )
     report: dict[str, Any] = field(default_factory=lambda: {"max_abs_error": 1.0, "tolerance": 0.1})
     digest: str = "g"
+    in_force: dict[str, str] = field(default_factory=lambda: defaultdict(lambda: "tuned"))
     late: int = 0
     run_s: float = 0.01
     baselines: dict[str, Iterator[float | None]] = field(
@@ -89,7 +91,7 @@ class Ends:
 
     def start(self, role: str, module: str) -> FarEnd:
         of_worker: dict[str, Callable[[dict[str, Any]], Any]] = {
-            "facts": lambda request: facts(PIDS[role]),
+            "facts": lambda request: replace(facts(PIDS[role]), allocator=self.in_force[role]),
             "listen": lambda request: {"tcp": 5001, "probe": 5002},
             "connect": lambda request: None,
             "rendezvous": lambda request: 5003,
@@ -536,6 +538,30 @@ def test_real_hosts_set_the_congestion_control_themselves(
     for remote in bed.remotes.values():
         ((_, _, _, _, *rest),) = cast(StandIn, remote).arguments
         assert rest == told
+
+
+def test_each_worker_starts_with_its_allocator_and_anew_for_another_cells(bed: Testbed, ends: Ends) -> None:
+    left, ends.warm_s = replace(CELL, allocator="edge=default"), itertools.repeat(0.0)
+    with closing(workers_of(bed, None)) as workers:
+        workers.ready(CELL, [NONE])
+        workers.ready(replace(CELL, backend="tcp:a"), [NONE])
+        assert {len(each) for each in ends.of.values()} == {1}
+        ends.in_force[EDGE] = "default"
+        workers.ready(left, [NONE])
+        workers.ready(left, [NONE])
+        assert {len(each) for each in ends.of.values()} == {2}
+    told = {
+        role: [tuple(rest) for _, _, _, _, *rest in cast(StandIn, remote).arguments]
+        for role, remote in bed.remotes.items()
+    }
+    assert told == {EDGE: [(), ("--allocator", "default")], SERVER: [(), ()]}
+
+
+def test_a_worker_whose_allocator_is_not_what_was_asked_is_named(bed: Testbed, ends: Ends) -> None:
+    ends.in_force[SERVER] = "default"
+    with closing(workers_of(bed, None)) as workers, pytest.raises(TestbedError, match="server has default"):
+        workers.start()
+    assert all(end.closed for end in ends.all)
 
 
 @pytest.mark.parametrize("slow", [False, True])

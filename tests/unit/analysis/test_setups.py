@@ -13,7 +13,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from analysis.fronts.front import front
 from analysis.runs.load import joined, load
-from analysis.runs.setups import factors_of, setups
+from analysis.runs.setups import factors_of, setups, without_factors
 from tests.unit.example_run import trials, write
 
 HOST = {"cpu": "Cortex-A76", "torch": "2.13.0", "device": "cpu", "threads": 1, "hostname": "pi"}
@@ -294,8 +294,39 @@ def test_what_was_decoded_ahead_is_a_setup_of_one_run(tmp_path: Path) -> None:
     assert set(load(write(tmp_path / "plain", plain))["setup"]) == {""}
     both = [{**row, "engine": engine} for row in rows for engine in ("eager", "onnx")]
     named = load(write(tmp_path / "both", both))["setup"].unique()
-    assert {factors_of(setup) for setup in named} == {(by, n) for by in ("eager", "onnx") for n in (0, 2)}
-    assert factors_of("") == ("eager", 0)
+    assert {factors_of(setup) for setup in named} == {
+        (by, n, "tuned") for by in ("eager", "onnx") for n in (0, 2)
+    }
+    assert factors_of("") == ("eager", 0, "tuned")
+
+
+def test_what_hosts_allocators_were_told_is_a_setup_of_one_run(tmp_path: Path) -> None:
+    each = ("tuned", "default", "edge=default")
+    rows = [{**row, "allocator": allocator} for row in trials() for allocator in each]
+    loaded = load(write(tmp_path / "all", rows))
+    assert len(loaded) == len(rows), "they are no repetitions of one trial"
+    assert loaded["setup"].tolist() == [f"allocator={allocator}" for allocator in loaded["allocator"]]
+    assert set(front(loaded)["setup"]) == set(loaded["setup"]), "each has a front of its own"
+    both = [
+        {**row, "engine": engine, "prefetch_asked": "2"} for row in rows for engine in ("eager", "edge=onnx")
+    ]
+    named = load(write(tmp_path / "both", both))["setup"]
+    assert {factors_of(setup) for setup in named} == {
+        (by, 2, allocator) for by in ("eager", "edge=onnx") for allocator in each
+    }
+    assert set(without_factors(pd.Series(["testbed=lab1 prefetch=2 allocator=edge=default", "b"]))) == {
+        "testbed=lab1",
+        "b",
+    }
+
+
+def test_an_earlier_version_kept_what_was_freed(tmp_path: Path) -> None:
+    """It did not write so: its rows have no such column."""
+    old = write(
+        tmp_path / "old", [{name: row[name] for name in row if name != "allocator"} for row in trials()]
+    )
+    assert set(load(old)["allocator"]) == {"tuned"}
+    assert set(load(old)["setup"]) == {""}
 
 
 def test_an_engine_stands_beside_what_else_tells_runs_apart() -> None:
@@ -334,7 +365,7 @@ def test_testbeds_of_equal_hardware_are_pooled_and_others_have_their_names(
     labels, notes = on_testbeds(of_testbeds(lab1="A76", lab2="A72", lab3="A76"))
     assert labels == ["testbed=lab1+lab3", "testbed=lab2", "testbed=lab1+lab3"]
     assert notes == snapshot
-    assert {factors_of(label) for label in labels} == {("eager", 0)}
+    assert {factors_of(label) for label in labels} == {("eager", 0, "tuned")}
     many = {f"raspberry-{number}": "A76" for number in range(9)}
     labels, _ = on_testbeds(of_testbeds(**many, other="A72"))
     assert set(labels) == {"testbed=raspberry-0+8", "testbed=other"}

@@ -29,7 +29,7 @@ from analysis.statistics.stability import (
     warnings,
 )
 
-WIFI = ("m", "wifi", 1, "none", "eager", "auto", 0)
+WIFI = ("m", "wifi", 1, "none", "eager", "auto", 0, "tuned")
 
 
 def point(
@@ -37,7 +37,7 @@ def point(
 ) -> dict[str, Any]:
     """A row of a front whose interval reaches so far above its median, as shares of it, and half as far below."""
     return (
-        dict(zip(CONDITION, (*WIFI[:4], WIFI[-2], ""), strict=True))
+        dict(zip(CONDITION, (*WIFI[:4], WIFI[5], ""), strict=True))
         | {"backend": "tcp", "point": str(number), "rounds": 6, "excluded": 0, "outliers": 0.0}
         | {"latency_s": 0.4, "latency_low_s": 0.4 * (1 - latency / 2), "latency_high_s": 0.4 * (1 + latency)}
         | {"latency_least_s": 0.4 * (1 - latency), "latency_most_s": 0.4 * (1 + 2 * latency)}
@@ -60,7 +60,7 @@ INVALID = {"rounds": 0, "excluded": 6, "outliers": math.nan, "probability_all": 
 
 def drift_rows(*percent: float, drifting: bool = True) -> pd.DataFrame:
     rows = [
-        dict(zip(CONDITION, (*WIFI[:4], WIFI[-2], ""), strict=True))
+        dict(zip(CONDITION, (*WIFI[:4], WIFI[5], ""), strict=True))
         | {"backend": "tcp", "measure": "latency", "rounds": 9, "change_percent": change, "drifts": drifting}
         for change in percent
     ]
@@ -169,10 +169,10 @@ def test_an_interval_is_as_wide_as_its_longer_half() -> None:
 
 def test_an_engine_is_a_condition_of_its_own() -> None:
     now = judged(point(0, latency=0.07, setup="onnx"), point(1, latency=0.07, setup="simulated"))
-    assert now.conditions == {(*WIFI[:4], "onnx", "auto", 0), WIFI}
+    assert now.conditions == {(*WIFI[:4], "onnx", *WIFI[5:]), WIFI}
 
 
-LTE = ("m", "lte", 1, "none", "eager", "auto", 0)
+LTE = ("m", "lte", 1, "none", "eager", "auto", 0, "tuned")
 
 
 def judged(*rows: dict[str, Any], within: float = 0.05) -> Certainty:

@@ -33,6 +33,7 @@ def message(cell: Cell = CELL, number: int = 1, place: Any = 0, **changes: Any) 
         "engine": cell.engine,
         "in_flight_asked": cell.in_flight,
         "prefetch_asked": str(cell.prefetch),
+        "allocator": cell.allocator,
         "round": number,
         "testbed": "lab",
     }

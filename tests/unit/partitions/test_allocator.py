@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import subprocess
 import sys
@@ -32,9 +33,55 @@ for _ in range(4):
 print(faults() - before)
 """
 
+LARGE = """
+import ctypes, sys
+from partitions import allocator
+
+class Info(ctypes.Structure):
+    names = ["arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"]
+    _fields_ = [(name, ctypes.c_size_t) for name in names]
+
+if "keep" in sys.argv:
+    allocator.keep_freed()
+if "leave" in sys.argv:
+    allocator.untouched()
+library = ctypes.CDLL(None)
+library.mallinfo2.restype, library.malloc.restype = Info, ctypes.c_void_p
+before = library.mallinfo2().hblks
+library.malloc(ctypes.c_size_t(48 << 20))
+print(allocator.in_force(), library.mallinfo2().hblks - before)
+"""
+"""How many blocks of a size above any dynamic threshold the library fetches from the system, and so gives back."""
+needs_glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallopt is part of glibc")
+VARIABLES = {name: str(1 << 30) for name in ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_")}
+
+
+@needs_glibc
+@pytest.mark.parametrize(
+    ("how", "variables", "said"),
+    [
+        ("keep", {}, "tuned 0"),
+        ("leave", {}, "default 1"),
+        ("leave", VARIABLES, "default 1"),
+        ("", VARIABLES, "default 0"),  # as a program that is deployed with them
+    ],
+)
+def test_an_allocator_is_tuned_or_as_the_library_has_it(
+    how: str, variables: dict[str, str], said: str
+) -> None:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
+    done = subprocess.run(
+        [sys.executable, "-c", LARGE, how],
+        env=environment | variables,
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    assert done.stdout.strip() == said
+
 
 @pytest.mark.deep
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallopt is part of glibc")
+@needs_glibc
 def test_memory_that_a_run_has_freed_is_there_for_the_next() -> None:
     plain, kept = (
         int(subprocess.run([sys.executable, "-c", FAULTS, *how], capture_output=True, check=True).stdout)

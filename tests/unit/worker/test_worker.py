@@ -587,6 +587,12 @@ def test_facts_say_where_the_worker_computes(worker: Forked) -> None:
     assert facts["memory_bytes"] > facts["swap_bytes"] >= 0 or facts["swap_bytes"] > 0
 
 
+@pytest.mark.parametrize("told", ["tuned", "default"])
+def test_a_worker_says_which_allocator_it_has(told: str) -> None:
+    with closing(Forked(run_main, "pareto.worker.__main__", "--allocator", told)) as worker:
+        assert worker.result("facts")["allocator"] == told
+
+
 def test_no_host_collects_garbage_by_itself(worker: Forked) -> None:
     """In the middle of a request that would be charged to it."""
     assert worker.result("facts")["collects_garbage"] is False
