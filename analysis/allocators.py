@@ -23,26 +23,26 @@ def sentences(trials: pd.DataFrame, manifests: Iterable[Mapping[str, Any]]) -> I
         if within(manifest, "sweep", "allocators") and not manifest.get(SIMULATED)
     ]
     values = list(trials["allocator"].unique()) if known else []
+    keeps = f"as a deployed program does with {VARIABLES} in its environment"
     if values == [TUNED]:
-        yield f"The hosts' processes kept freed memory for later runs; to deploy like that, set {VARIABLES}."
+        yield f"Freed memory was kept for later runs (allocator: {TUNED}), {keeps}."
     elif values:
         yield (
-            f"The allocators were {' and '.join(map(str, values))}: tuned keeps freed memory for later runs, which "
-            f"{VARIABLES} has a deployed program do; default leaves it to the C library."
+            f"The allocators were {' and '.join(map(str, values))}: {TUNED} keeps freed memory for later runs, {keeps}; "
+            "default leaves it to the C library."
         )
     if TUNED not in values:
         return
     costs = [
-        f"{'; '.join(f'{times:.2f} times as long on the {role}' for role, times in each.items())} ({model}, point "
+        f"{', '.join(f'{times:.2f} times as long on the {role}' for role, times in each.items())} ({model}, point "
         f"{within(of, 'point')})"
         for manifest in known
         for session in sessions(manifest)
         for model, of in section(session, "allocator_cost").items()
         if (each := section(of, "times"))
     ]
-    measured = (
-        f"took {', '.join(costs)}: the shortest of a few short measurements of each host"
+    yield (
+        f"Without them a stage by itself took {'; '.join(costs)}: the shortest of a few short measurements of each host."
         if costs
-        else "takes was not measured"
+        else "The cost of leaving them out was not measured."
     )
-    yield f"Without these variables a stage by itself {measured}."

@@ -80,7 +80,7 @@ class Waits:
         self._nodes = nodes
         self._networks = networks
         self._slowed = slowed(sweep.edge_cpu)
-        self._round, self._allocator = 1, sweep.allocators[0]
+        self._round, self._allocator = 1, sweep.allocators[0] if fresh else ""
         self._model = next(iter(nodes), "") if not fresh and len(nodes) == 1 else ""
         self._netem = next(iter(networks), "") if not fresh and len(networks) == 1 else ""
         self._built: set[tuple[str, int, int, int, int]] | None = set() if fresh else None
@@ -94,7 +94,7 @@ class Waits:
         """How long the next trial, of this cell in this round, waits. The first round's workers are there."""
         wait_s = 0.0
         due = number != self._round and starts_anew(self._sweep.restart_rounds, number)
-        if due or cell.allocator != self._allocator:
+        if due or self._allocator not in ("", cell.allocator):
             self._model = self._netem = ""
             self._built, self._started = set(), set()
             wait_s += START_S * self._slowed

@@ -33,7 +33,7 @@ TRIALS = table(
         the cell. `point` counts the units that run on the edge: 0 sends the input, the last sends nothing. In
         a chain of hosts it has a number for each link, the units that run before it: `3+7` is 3 on the edge,
         4 on the next host, and the rest on the last. `netem` likewise names a profile for each link
-        (`wifi+lte`), or one for all
+        (`wifi+lte`), or one for all. `allocator` says whether the hosts kept freed memory: `tuned`, `default`
     whole: batch_size
     name: codec engine in_flight_asked prefetch_asked allocator
     whole: round

@@ -11,6 +11,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 import pareto
+from analysis.allocators import sentences
 from analysis.methods import bibtex, commands, made, methods
 from analysis.runs.load import joined
 from tests import REPOSITORY
@@ -57,6 +58,24 @@ def test_a_quick_run_whose_phases_are_as_long_as_asked_for_is_not_short(
     runs = joined(write(tmp_path, trials(rounds=2), **manifest))
     assert ("shortened (--quick)" in methods(runs)) == is_short
     assert ("(--quick)" in made([manifest])) == is_short
+
+
+@pytest.mark.parametrize("allocators", [["tuned"], ["default"], ["tuned", "default"], ["edge=default"]])
+def test_whose_allocator_was_measured(
+    tmp_path: Path, allocators: list[str], snapshot: SnapshotAssertion
+) -> None:
+    """And what to deploy with, and what leaving that out costs, where it was tuned."""
+    cost = {"mobilenetv2": {"point": "7", "times": {"edge": 2.28, "server": 1.071}}}
+    manifest = MANIFEST | {"sweep": {**MANIFEST["sweep"], "allocators": allocators}}
+    rows = [{**row, "allocator": allocator} for row in trials(rounds=1) for allocator in allocators]
+    said = []
+    for name, sessions in (("with", [{"allocator_cost": cost}]), ("without", [{}])):
+        runs = joined(write(tmp_path / name, rows, **manifest | {"sessions": sessions}))
+        said.append(list(sentences(runs.trials, [run.manifest for run in runs.runs])))
+        assert " ".join(said[-1]) in methods(runs)
+    assert said == snapshot
+    assert "MALLOC_MMAP_THRESHOLD_=1073741824 MALLOC_TRIM_THRESHOLD_=1073741824" in str(said)
+    assert ("2.28" in str(said[0])) == ("tuned" in allocators)
 
 
 def test_says_no_more_than_is_known(tmp_path: Path) -> None:
