@@ -13,10 +13,15 @@ _JOINS, _IS = "+", "="
 
 def engines(rows: pd.DataFrame) -> pd.Series:
     """The engine of each row; runs from before there were engines do not say it."""
-    if "engine" not in rows:
-        return pd.Series(EAGER, index=rows.index, dtype="str")
-    engine = rows["engine"].astype(object).fillna("").astype("str")
-    return engine.where(engine != "", EAGER)
+    return told(rows, "engine", EAGER)
+
+
+def told(rows: pd.DataFrame, column: str, usual: str) -> pd.Series:
+    """Each row's value in a column, in text; the usual one where that is not recorded."""
+    if column not in rows:
+        return pd.Series(usual, index=rows.index, dtype="str")
+    values = rows[column].astype(object).fillna("").astype("str")
+    return values.where(values != "", usual)
 
 
 def setup_of(setup: str, engine: str) -> str:

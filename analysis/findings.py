@@ -229,11 +229,8 @@ def find(
         *by_engine.start_up(known.stages),
     ]
     findings.codecs += [*quality.sentences(rows), *bjontegaard.sentences(findings.delta_rates)]
-    findings.notes += [
-        *allocators.sentences(trials, manifests),
-        *sentences(trials),
-        *measured_again(manifests),
-    ]
+    findings.notes += allocators.sentences(trials, manifests)
+    findings.notes += [*sentences(trials), *measured_again(manifests)]
     findings.notes += noise.floor_sentences(noise.floors(known.trials))
     findings.notes += noise.spread_sentences(known.trials, [run.folder for run in known.runs])
     if rows.empty:

@@ -69,16 +69,8 @@ class Cell:
         return tuple(map(self._condition, codecs))
 
     def _condition(self, codec: str) -> Condition:
-        return (
-            self.model,
-            self.netem,
-            self.batch_size,
-            codec,
-            self.engine,
-            self.in_flight,
-            self.prefetch,
-            self.allocator,
-        )
+        on = self.model, self.netem, self.batch_size
+        return (*on, codec, self.engine, self.in_flight, self.prefetch, self.allocator)
 
     @property
     def transport(self) -> str:
@@ -98,15 +90,4 @@ class Cell:
     @property
     def id(self) -> str:
         """What the names of its files begin with."""
-        return cell_name(
-            self.model,
-            self.cuts,
-            self.backend,
-            self.netem,
-            self.batch_size,
-            self.in_flight,
-            self.codec,
-            self.engine,
-            self.prefetch,
-            self.allocator,
-        )
+        return cell_name(self.columns)

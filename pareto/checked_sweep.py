@@ -18,7 +18,7 @@ from pareto.networks import links_of, profiles
 from pareto.options import OPTIONS, PHASES, QUICK_TRIALS
 from pareto.sweep import AUTO, JPEG, MOST_IMAGES, Sweep, parse_sweep
 from pareto.yaml_file import YamlFile
-from partitions import allocator
+from partitions.allocator import TUNED, Allocator
 from partitions.by_role import ByRole, role
 from partitions.engines import registry as engine_registry
 
@@ -104,7 +104,11 @@ def check_sweep(sweep: Sweep) -> Sweep:
         raise UserError("--requests and --phase both say how long a phase is: give one of them")
     _check_codecs(sweep)
     _check_engines(sweep)
-    _check_allocators(sweep)
+    _check_roles(sweep, "allocator", [Allocator.parse(text) for text in sweep.allocators])
+    if sweep.search and sweep.allocators != (TUNED,):
+        raise UserError(
+            "--search begins with model profiles, which are of tuned allocators: leave --allocator out"
+        )
     for name in sweep.netems:
         profiles(name)
     if not all(1 <= size <= MOST_IMAGES for size in sweep.batch_sizes):
@@ -273,17 +277,6 @@ def _check_engines(sweep: Sweep) -> None:
     _check_roles(sweep, "engine", [engine_registry.parse(text) for text in sweep.engines])
 
 
-def _check_allocators(sweep: Sweep) -> None:
-    """Raises UserError for allocators that cannot be used here."""
-    if sweep.allocators == OPTIONS["allocator"].default:
-        return
-    if sweep.search:
-        raise UserError(
-            "--search begins with model profiles, which are of tuned allocators: leave it or --allocator out"
-        )
-    _check_roles(sweep, "allocator", [allocator.parse(text) for text in sweep.allocators])
-
-
 def _check_roles(sweep: Sweep, name: str, each: Sequence[ByRole]) -> None:
     """Raises UserError where the values of an option name hosts that are not there."""
     named = {role: one for one in each for role in one.by_role}
@@ -293,7 +286,7 @@ def _check_roles(sweep: Sweep, name: str, each: Sequence[ByRole]) -> None:
             f"--{name} {one.text}: --{sweep.alone}-only has one host: name its {name} alone, as in --{name} "
             f"{one.of(which)}"
         )
-    hosts = links_of(sweep) + 1
+    hosts = links_of(sweep) + 1 if named else 0
     roles = [role(position, hosts) for position in range(hosts)]
     for which, one in named.items():
         if which not in roles:

@@ -178,18 +178,8 @@ def cells(sweep: Sweep, models: Models, netems: Iterable[str]) -> list[Cell]:
     """
     return [
         Cell(
-            model,
-            cuts,
-            ALONG.join(facts.points[cut][0] for cut in cuts),
-            backend,
-            netem,
-            batch_size,
-            codec,
-            engine,
-            depth,
-            ahead,
-            kept,
-            meant,
+            *(model, cuts, ALONG.join(facts.points[cut][0] for cut in cuts), backend, netem, batch_size),
+            *(codec, engine, depth, ahead, kept, meant),
         )
         for model, facts in models.items()
         for netem in netems

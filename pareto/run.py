@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.naming import file_stems
-from pareto import COMMAND, PROFILES, allocator_cost, plain_files, plan, reporting, screen, starting
+from pareto import COMMAND, PROFILES, plain_files, plan, reporting, screen, starting
+from pareto.allocator_cost import cost
 from pareto.cell import Condition
 from pareto.console import Doing
 from pareto.console import console as standard_output
@@ -360,12 +361,9 @@ class Job:
                         "stopping": stopping.record()
                     }
                     store.write_manifest(manifest)
-                if allocator_cost.is_due(self.sweep):
-                    progress.shows("what the allocator changes")
-                    session["allocator_cost"] = allocator_cost.cost(
-                        workers, self.sweep, self.facts, self.networks
-                    )
-                    store.write_manifest(manifest)
+                progress.shows("what the allocator changes")
+                session["allocator_cost"] = cost(workers, self.sweep, self.facts, self.networks)
+                store.write_manifest(manifest)
                 importing = threading.Thread(target=reporting.imported)  # nothing is measured any more
                 ending.callback(importing.join)
                 importing.start()

@@ -189,9 +189,7 @@ def summary(out: Console, tally: Tally, wall_s: float, simulated_in_s: float | N
         out.print(f"{count(tally.cut, 'trial')} had a phase of {MOST_REQUESTS} requests: there it ends")
     told = [row for row in tally.faulty if row["status"] != "failed"]
     for row in told[:LISTED_FAULTS]:
-        depths = row["in_flight_asked"], int(row["prefetch_asked"])
-        apart = _apart(row["batch_size"], *depths, row["codec"], row["engine"], row["allocator"])
-        cell = f"{row['model']} {row['point']} {row['backend']} {row['netem']}{apart}, round {row['round']}"
+        cell = f"{row['model']} {row['point']} {row['backend']} {row['netem']}{_apart(row)}, round {row['round']}"
         out.print(f"{row['status']}: {cell}: {row['reason']}")
     if len(told) > LISTED_FAULTS:
         out.print(f"and {len(told) - LISTED_FAULTS} more trials that are not ok: see trials.csv")
@@ -302,20 +300,21 @@ def _tcp(tcp: TcpSettings) -> str:
     return ", ".join(filter(None, settings))
 
 
+_APART = (
+    *(("codec", NONE, ""), ("engine", EAGER, ""), ("batch_size", "1", "b"), ("in_flight_asked", AUTO, "d")),
+    *(("prefetch_asked", "0", "p"), ("allocator", TUNED, "allocator ")),
+)
+
+
 def named(cell: Cell) -> str:
     """A cell in words: `mobilenet_v2 7 (features.6) tcp wifi`."""
-    apart = _apart(cell.batch_size, cell.in_flight, cell.prefetch, cell.codec, cell.engine, cell.allocator)
-    return f"{cell.model} {cell.point} ({cell.point_name}) {cell.backend} {cell.netem}{apart}"
+    return f"{cell.model} {cell.point} ({cell.point_name}) {cell.backend} {cell.netem}{_apart(cell.columns)}"
 
 
-def _apart(batch_size: int, in_flight: str, prefetch: int, codec: str, engine: str, allocator: str) -> str:
-    """The codec, engine, batch size, depths and allocators of a cell, where a sweep may have several."""
-    coded = f" {codec}" if codec != NONE else ""
-    batch = f" b{batch_size}" if batch_size > 1 else ""
-    built = f" {engine}" if engine != EAGER else ""
-    ahead = f" p{prefetch}" if prefetch else ""
-    kept = f" allocator {allocator}" if allocator != TUNED else ""
-    return coded + built + batch + (f" d{in_flight}" if in_flight != AUTO else "") + ahead + kept
+def _apart(columns: Mapping[str, Any]) -> str:
+    """What is not usual of a cell, where a sweep may have several."""
+    told = ((words, columns[name]) for name, usual, words in _APART if str(columns[name]) != usual)
+    return "".join(f" {words}{value}" for words, value in told)
 
 
 def _chosen(model: ModelFacts) -> str:

@@ -340,19 +340,10 @@ def _trial(row: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _cell(row: Mapping[str, str]) -> Cell:
-    return Cell(
-        row["model"],
-        tuple(map(int, row["point"].split(ALONG))),
-        row["point_name"],
-        row["backend"],
-        row["netem"],
-        int(row["batch_size"]),
-        row["codec"],
-        row["engine"],
-        row["in_flight_asked"],
-        int(row["prefetch_asked"]),
-        row["allocator"],
-    )
+    cuts = tuple(map(int, row["point"].split(ALONG)))
+    where = row["point_name"], row["backend"], row["netem"], int(row["batch_size"])
+    by = row["codec"], row["engine"], row["in_flight_asked"], int(row["prefetch_asked"])
+    return Cell(row["model"], cuts, *where, *by, row["allocator"])
 
 
 def _line(row: Row, table: Table) -> list[str]:

@@ -31,7 +31,7 @@ from pareto.link import units
 from pareto.link.probe import Tolerance
 from pareto.options import OPTIONS, ROUNDS
 from pareto.yaml_file import quantity
-from partitions import allocator
+from partitions.allocator import Allocator
 from partitions.engines import registry as engine_registry
 
 MOST_TRIALS = 1000
@@ -154,7 +154,7 @@ class Sweep(BaseModel):
         tuple[str, ...], BeforeValidator(_listed), AfterValidator(engine_registry.listed), _SOME
     ] = _option("engine")
     allocators: Annotated[
-        tuple[str, ...], BeforeValidator(_listed), AfterValidator(allocator.listed), _SOME
+        tuple[str, ...], BeforeValidator(_listed), AfterValidator(Allocator.listed), _SOME
     ] = _option("allocator")
     depths: Annotated[tuple[str, ...], BeforeValidator(_depths), AfterValidator(_each_once), _SOME] = _option(
         "in_flight"

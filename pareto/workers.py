@@ -32,7 +32,7 @@ from pareto.sweep import AUTO
 from pareto.trial import HostReport, TrialResult
 from pareto.trial_messages import Progress
 from pareto.warming import warm
-from partitions.allocator import TUNED, parse
+from partitions.allocator import TUNED, Allocator
 from partitions.engines.registry import EAGER
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ class Workers(AnyWorkers):
             on_each({role: remote.bring_code for role, remote in self._testbed.remotes.items()})
             for name, remote in self._testbed.remotes.items():
                 options = ["--threads", str(remote.host.threads), "--device", remote.host.device]
-                if (kept := parse(self.allocator).of(name)) != TUNED:
+                if (kept := Allocator.parse(self.allocator).of(name)) != TUNED:
                     options += ["--allocator", kept]
                 if self._tcp.congestion is not None and not self._testbed.is_local:  # there the routes say it
                     options += ["--congestion", self._tcp.congestion]
@@ -139,7 +139,7 @@ class Workers(AnyWorkers):
                 dict.fromkeys(self._sessions, messages.GetFacts()), START_TIMEOUT_S
             )
             for role, facts in self._facts.items():
-                if facts.allocator != (asked := parse(self.allocator).of(role)):
+                if facts.allocator != (asked := Allocator.parse(self.allocator).of(role)):
                     raise TestbedError(
                         f"--allocator {asked}: the {role} has {facts.allocator}: does its C library have mallopt?"
                     )

@@ -5,11 +5,10 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from collections.abc import Sequence
 
 from pareto.constants import KEPT_BYTES
 
-from . import by_role
+from .by_role import ByRole
 
 TUNED, DEFAULT = "tuned", "default"
 """What an allocator may be: told to keep what is freed, or as the C library has it."""
@@ -20,34 +19,15 @@ _LEAST_MOST_BYTES = 32 << 20
 """The greatest _MMAP_THRESHOLD that glibc of every version takes (mallopt(3))."""
 _VARIABLES = ("MALLOC_", "GLIBC_TUNABLES")
 """What the names of variables begin with that set glibc's allocator."""
-_in_force = [DEFAULT]
+in_force = DEFAULT
+"""The allocator that this process has."""
 
 
-class Allocator(by_role.ByRole):
+class Allocator(ByRole):
     """The allocator of each host of a chain."""
 
-    usual = TUNED
-
-
-def parse(text: str) -> Allocator:
-    """The allocators that a text names. Raises ValueError."""
-    try:
-        return Allocator(by_role.canonical(text, (TUNED, DEFAULT), TUNED, "allocator"))
-    except KeyError as error:
-        raise ValueError(
-            f"{error.args[0]!r} is no allocator: there are {TUNED} (what is freed is kept) and {DEFAULT} (as the C "
-            f"library has it); and for each host, as in edge={DEFAULT},server={TUNED}"
-        ) from None
-
-
-def listed(parts: Sequence[str]) -> tuple[str, ...]:
-    """The canonical texts of allocators that were written with commas, each once. Raises ValueError."""
-    return tuple(dict.fromkeys(parse(text).text for text in by_role.together(parts)))
-
-
-def in_force() -> str:
-    """The allocator that this process has."""
-    return _in_force[-1]
+    what, usual, example = "allocator", TUNED, f"edge={DEFAULT},server={TUNED}"
+    names = {TUNED: "what is freed is kept", DEFAULT: "as the C library has it"}  # noqa: RUF012  (the class's own)
 
 
 def untouched() -> None:
@@ -63,11 +43,12 @@ def keep_freed() -> None:
     By itself it may give it back to the system after each run and fetch it page by page in the next: 2400 to 4700
     faults for a run of MobileNetV2, 5 of 18 ms. Whether it does is chance: it depends on how memory was used before.
     """
+    global in_force
     if mallopt := getattr(ctypes.CDLL(None), "mallopt", None):  # glibc's; other C libraries have none
         # If it took none it would stay where it is, at 128 KiB, and no longer grow by itself.
         is_set = mallopt(_MMAP_THRESHOLD, KEPT_BYTES) or mallopt(_MMAP_THRESHOLD, _LEAST_MOST_BYTES)
         if mallopt(_TRIM_THRESHOLD, KEPT_BYTES) and is_set:
-            _in_force.append(TUNED)
+            in_force = TUNED
 
 
 def give_back_freed() -> None:

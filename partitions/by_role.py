@@ -1,32 +1,73 @@
-"""What each host of a chain has of something: one name for all, as in `onnx`, or a name for each, as in
-`edge=onnx+server=compile`, where hosts that are not named have the usual one."""
+"""What each host of a chain has: one name for all, or a name for each, as in `edge=onnx+server=compile`."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 JOINS, IS = "+", "="
 _ROLE = re.compile(r"edge|server|middle[1-9][0-9]?")
+Kind = TypeVar("Kind", bound="ByRole")
 
 
 @dataclass(frozen=True)
 class ByRole:
-    """What each host has. text: its canonical form."""
+    """What each host has. text: its canonical form, in which hosts come in their order, without those of the usual."""
 
     text: str
+    what: ClassVar[str] = ""
     usual: ClassVar[str] = ""
     """What a host has that is not named."""
+    names: ClassVar[Mapping[str, str]] = {}
+    """What there is, and what it is in words."""
+    example: ClassVar[str] = ""
+
+    @classmethod
+    def parse(cls: type[Kind], text: str) -> Kind:
+        """What a text names. Raises ValueError, which says what there is."""
+        named: dict[str, str] = {}
+        for part in text.split(JOINS) if IS in text else [text]:
+            which, _, name = part.rpartition(IS)
+            if name not in cls.names or ((which or IS in text) and not _ROLE.fullmatch(which)):
+                there_is = ", ".join(f"{each} ({words})" for each, words in cls.names.items())
+                raise ValueError(
+                    f"{part!r} is no {cls.what}: there are {there_is}; and for each host, as in {cls.example}"
+                )
+            if which in named:
+                raise ValueError(f"{text!r} names the {cls.what} of {which} twice")
+            named[which] = name
+        if IS not in text:
+            return cls(text)
+        others = {which: name for which, name in named.items() if name != cls.usual}
+        return cls(
+            JOINS.join(f"{which}{IS}{others[which]}" for which in sorted(others, key=_place)) or cls.usual
+        )
+
+    @classmethod
+    def listed(cls, parts: Sequence[str]) -> tuple[str, ...]:
+        """The canonical texts of what was written with commas, each once.
+
+        `edge=onnx,server=compile` is one, of two hosts: parts that name hosts belong together, until one is named
+        again. Raises ValueError.
+        """
+        texts: list[str] = []
+        named: set[str] = set()
+        for part in parts:
+            roles = {each.partition(IS)[0] for each in part.split(JOINS)} if IS in part else set()
+            if roles and named and not named & roles:
+                texts[-1] += JOINS + part
+                named |= roles
+            else:
+                texts.append(part)
+                named = roles
+        return tuple(dict.fromkeys(cls.parse(text).text for text in texts))
 
     @property
     def by_role(self) -> dict[str, str]:
         """What the hosts have that are named; empty where all have the same."""
-        if IS not in self.text:
-            return {}
-        parted = (part.partition(IS) for part in self.text.split(JOINS))
-        return {which: name for which, _, name in parted}
+        return dict(part.split(IS) for part in self.text.split(JOINS)) if IS in self.text else {}
 
     def of(self, role: str) -> str:
         """What a host has."""
@@ -39,51 +80,9 @@ class ByRole:
 
 def role(position: int, hosts: int) -> str:
     """`edge`, `middle1`, ..., `server`: the host at a position of a chain."""
-    if position == 0:
-        return "edge"
-    return "server" if position == hosts - 1 else f"middle{position}"
+    return "edge" if position == 0 else "server" if position == hosts - 1 else f"middle{position}"
 
 
-def canonical(text: str, names: Collection[str], usual: str, what: str) -> str:
-    """The text in which hosts come in their order, and none is named that has the usual one.
-
-    what: such a thing is called so. Raises KeyError for a part that has none of the names, ValueError for a host that
-    is named twice.
-    """
-    if IS not in text:
-        if text not in names:
-            raise KeyError(text)
-        return text
-    named: dict[str, str] = {}
-    for part in text.split(JOINS):
-        which, _, name = part.partition(IS)
-        if not _ROLE.fullmatch(which) or name not in names:
-            raise KeyError(part)
-        if which in named:
-            raise ValueError(f"{text!r} names the {what} of {which} twice")
-        named[which] = name
-    others = {which: name for which, name in named.items() if name != usual}
-    return JOINS.join(f"{which}{IS}{others[which]}" for which in sorted(others, key=_place)) or usual
-
-
-def together(parts: Sequence[str]) -> list[str]:
-    """The texts that were written with commas.
-
-    `edge=onnx,server=compile` is one, of two hosts: parts that name hosts belong together, until one is named again.
-    """
-    texts: list[str] = []
-    named: set[str] = set()
-    for part in parts:
-        roles = {each.partition(IS)[0] for each in part.split(JOINS)} if IS in part else set()
-        if roles and named and not named & roles:
-            texts[-1] += JOINS + part
-            named |= roles
-        else:
-            texts.append(part)
-            named = roles
-    return texts
-
-
-def _place(which: str) -> tuple[int, int]:
-    number = which.removeprefix("middle")
-    return (0, 0) if which == "edge" else (1, int(number)) if number.isdecimal() else (2, 0)
+def _place(which: str) -> tuple[bool, int, str]:
+    """Where a host comes in the chain."""
+    return which != "edge", int(which[6:] or 0) if which[:6] == "middle" else 99, which

@@ -20,7 +20,8 @@ from analysis.figures.drawing import Drawing, caption
 from analysis.figures.style import LINES, entry
 from analysis.naming import place, subject, time_unit
 from analysis.points import AT_WORK, CELL, NO_CODEC, NONE, each_once
-from analysis.runs.requests import QUANTILES, file_prefix, latencies_s, request_files
+from analysis.runs.requests import QUANTILES, latencies_s, request_files
+from analysis.schema import cell_name
 from analysis.standing import stands
 from analysis.statistics.samples import Floats, needed
 from pareto.errors import UserError
@@ -93,7 +94,7 @@ def tail_data(chosen: pd.DataFrame, trials: pd.DataFrame, runs: Sequence[Path]) 
             found = [
                 latencies_s(file, measure, _without_load(trial) if phase == LOADED else 0)
                 for trial in own[stands(own, measure)].to_dict("records")
-                if (file := files_of.get(file_prefix(trial), {}).get((trial["run"], trial["round"])))
+                if (file := files_of.get(cell_name(trial), {}).get((trial["run"], trial["round"])))
                 and (phase == ALONE or trial["in_flight"] > 1)
             ]
             if found and len(every := np.concatenate(found)):

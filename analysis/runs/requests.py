@@ -6,9 +6,8 @@ import csv
 import io
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,7 +17,7 @@ from pyarrow.parquet import ParquetFile
 
 from analysis import files
 from analysis.escaping import short
-from analysis.points import CELL, cuts, order
+from analysis.points import CELL, order
 from analysis.runs.load import Runs, folders, load
 from analysis.schema import TRIALS, cell_name
 from analysis.schema.rules import LEAST, MOST
@@ -68,7 +67,7 @@ def request_latencies(runs: Runs, trials: pd.DataFrame | None = None) -> pd.Data
             continue
         cell = dict(zip(CELL, key, strict=True))
         rounds = set(zip(counted["run"].tolist(), counted["round"].tolist(), strict=True))
-        kept = [file for round_, file in files_of.get(file_prefix(cell), {}).items() if round_ in rounds]
+        kept = [file for round_, file in files_of.get(cell_name(cell), {}).items() if round_ in rounds]
         counts = {"trials": len(counted), "without_requests": len(counted) - len(kept)}
         rows.append(cell | counts | _figures([latencies_s(file) for file in kept]))
     return pd.DataFrame(rows, columns=COLUMNS).sort_values(
@@ -84,7 +83,7 @@ def spread_within(files_of: Files, trials: pd.DataFrame) -> tuple[float, float]:
     ok = trials[stands(trials, "latency")]
     variances, counts = [], []
     for row in ok.iloc[:: max(1, len(ok) // MOST_SEEN)].to_dict("records"):
-        file = files_of.get(file_prefix(row), {}).get((row["run"], row["round"]))
+        file = files_of.get(cell_name(row), {}).get((row["run"], row["round"]))
         if file is not None and len(latencies := latencies_s(file)) > 1:
             variances.append(np.log(latencies).var(ddof=1))
             counts.append(len(latencies))
@@ -126,22 +125,6 @@ def _named(where: Sequence[Path]) -> dict[str, Path]:
         if first is not None:
             named[first.get("run") or folder.resolve().name] = folder
     return named
-
-
-def file_prefix(cell: Mapping[Any, Any]) -> str:
-    """What the names of a cell's files begin with."""
-    return cell_name(
-        cell["model"],
-        cuts(cell["point"]),
-        cell["backend"],
-        cell["netem"],
-        cell["batch_size"],
-        cell["in_flight_asked"],
-        cell["codec"],
-        cell.get("engine", ""),
-        int(cell.get("prefetch_asked") or 0),
-        cell.get("allocator", ""),
-    )
 
 
 def latencies_s(file: Path, phase: str = "latency", skipped: int = 0) -> Floats:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.engines import EAGER, engines
+from analysis.engines import EAGER, told
 from analysis.runs.manifest import leaves, section, sessions, within
 from pareto.errors import UserError
 from pareto.options import PHASES
@@ -37,9 +37,9 @@ LABEL_LIMIT = 24
 TUNED = "tuned"
 """The allocator of hosts of which nothing else is said: freed memory is kept."""
 _BED = "testbed="
-_FACTORS = {"prefetch": ("prefetch_asked", "0"), "allocator": ("allocator", TUNED)}
-"""By name, the column of what trials of one run may differ by, and its usual value: a setup says each trial's, where
-any has another."""
+_FACTORS = {"prefetch=": ("prefetch_asked", "0"), "allocator=": ("allocator", TUNED), "": ("engine", EAGER)}
+"""What trials of one run may differ by: how its value is named in setups, its column and the usual value. Where any
+trial has another one, setups say each trial's, in this order."""
 
 Trials = tuple[str, str, str, str, int]
 """Values of `KEY`."""
@@ -53,19 +53,17 @@ Differing = dict[tuple[str, str], Any]
 class Setups:
     """The setup of each kind of trial that has one, by the values of `KEY`; and what tells them apart, a line each.
 
-    engines: whether any trial ran by another engine than eager; then a setup says each trial's. factors: the names of
-    `_FACTORS` of which any trial has another value than the usual one.
+    factors: the names of `_FACTORS` of which any trial has another value than the usual one.
     """
 
     labels: Mapping[Trials, str] = field(default_factory=dict)
     notes: Sequence[str] = ()
-    engines: bool = False
     factors: Sequence[str] = ()
 
     def of(self, rows: pd.DataFrame) -> pd.Series:
         """The setup of each row (trials, or stages of them); empty text where nothing differs."""
         plain = pd.Series("", index=rows.index, dtype="str")
-        if not self.labels and not self.engines and not self.factors:
+        if not self.labels and not self.factors:
             return plain
         if "testbed" not in rows:  # a search has one
             rows = rows.assign(testbed=rows["run"].map({kind[0]: kind[1] for kind in self.labels}).fillna(""))
@@ -73,18 +71,13 @@ class Setups:
         labels = [self.labels.get(key, "") for key in _kinds(rows)]
         setup = pd.Series(np.array(labels, dtype=object)[groups.ngroup()], index=rows.index, dtype="str")
         for name in self.factors:
-            setup = setup.where(setup == "", setup + " ") + f"{name}=" + _values(rows, name)
-        return setup.where(setup == "", setup + " ") + engines(rows) if self.engines else setup
+            setup = setup.where(setup == "", setup + " ") + name + told(rows, *_FACTORS[name])
+        return setup
 
     def with_factors(self, rows: pd.DataFrame) -> Setups:
-        """The same, and what of these rows is not usual: engines other than eager, and other values of factors."""
-        by_engine = bool((engines(rows) != EAGER).any())
-        factors = tuple(
-            name
-            for name, (_, usual) in _FACTORS.items()
-            if name in self.factors or (_values(rows, name) != usual).any()
-        )
-        return replace(self, engines=self.engines or by_engine, factors=factors)
+        """The same, and the factors of which any of these rows has another value than the usual one."""
+        unusual = {name for name, factor in _FACTORS.items() if (told(rows, *factor) != factor[1]).any()}
+        return replace(self, factors=[name for name in _FACTORS if name in unusual.union(self.factors)])
 
 
 def setups(manifests: Mapping[str, Mapping[str, Any]], trials: pd.DataFrame) -> Setups:
@@ -115,32 +108,20 @@ def factors_of(setup: str) -> tuple[str, int, str]:
     """The engine of trials that have this setup in a run by itself, which has no other settings to tell apart than its
     testbeds'; how many requests were to be decoded ahead; and the hosts' allocators."""
     parts = [part for part in setup.split() if part != SIMULATED and not part.startswith(_BED)]
-    named = {name: value for name, _, value in (part.partition("=") for part in parts)}
-    ahead, allocator = (named.get(name, usual) for name, (_, usual) in _FACTORS.items())
-    return (
-        next((part for part in parts if part.partition("=")[0] not in _FACTORS), EAGER),
-        int(ahead),
-        allocator,
-    )
+    pairs = ((next(name for name in _FACTORS if part.startswith(name)), part) for part in parts)
+    named = {name: part.removeprefix(name) for name, part in pairs}
+    ahead, allocator, engine = (named.get(name, usual) for name, (_, usual) in _FACTORS.items())
+    return engine, int(ahead), allocator
 
 
 def without_factors(setups: pd.Series) -> pd.Series:
     """The setups without what they say of factors, at their ends: what hosts and settings have in common."""
-    return setups.str.replace(rf"(?:^| )(?:{'|'.join(_FACTORS)})=\S+", "", regex=True)
+    return setups.str.replace(r"(?:^| )(?:prefetch|allocator)=\S+", "", regex=True)
 
 
 def with_factors_filled(rows: pd.DataFrame) -> pd.DataFrame:
     """The rows with the usual values of factors where a run of an earlier version did not write any."""
-    return rows.assign(**{column: _values(rows, name) for name, (column, _) in _FACTORS.items()})
-
-
-def _values(rows: pd.DataFrame, factor: str) -> pd.Series:
-    """Each row's value of a factor, in text; the usual one where that is not recorded."""
-    column, usual = _FACTORS[factor]
-    if column not in rows:
-        return pd.Series(usual, index=rows.index, dtype="str")
-    values = rows[column].astype(object).fillna("").astype("str")
-    return values.where(values != "", usual)
+    return rows.assign(**{factor[0]: told(rows, *factor) for factor in _FACTORS.values()})
 
 
 def _kinds(rows: pd.DataFrame) -> list[Trials]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
+from typing import Any
 
 from analysis.schema.columns import table
 
@@ -234,28 +235,23 @@ TRIALS = table(
 )
 
 
-def cell_name(
-    model: str,
-    cuts: Iterable[int],
-    backend: str,
-    netem: str,
-    batch_size: int,
-    in_flight: str,
-    codec: str = "none",
-    engine: str = "eager",
-    prefetch: int = 0,
-    allocator: str = "tuned",
-) -> str:
-    """What the names of a cell's files begin with: `requests/<cell>-r<round>.parquet`."""
-    point = "+".join(f"{cut:02d}" for cut in cuts)
-    depth = "" if in_flight == "auto" else f"-d{in_flight}"
-    ahead = f"-p{prefetch}" if prefetch else ""
-    kept = f"-{allocator}" if allocator not in ("", "tuned") else ""
-    coded = "" if codec in ("", "none") else f"-{codec}"
-    built = "" if engine in ("", "eager") else f"-{engine}"
+def cell_name(row: Mapping[str, Any]) -> str:
+    """What the names of a cell's files begin with: `requests/<cell>-r<round>.parquet`. row: its columns of `CELL`."""
+
+    def apart(column: str, usual: str, sign: str = "") -> str:
+        """A value that is not usual; runs of earlier versions lack some."""
+        value = str(row.get(column) or usual)
+        return "" if value == usual else f"-{sign}{value}"
+
+    point = "+".join(f"{int(cut):02d}" for cut in row["point"].split("+"))
     # Not every system takes a colon in the name of a file.
-    sent = f"{backend}{coded}{built}".replace(":", ".")
-    return f"{model}-k{point}-{sent}-{netem}-b{batch_size}{depth}{ahead}{kept}"
+    sent = f"{row['backend']}{apart('codec', 'none')}{apart('engine', 'eager')}".replace(":", ".")
+    deep = (
+        apart("in_flight_asked", "auto", "d")
+        + apart("prefetch_asked", "0", "p")
+        + apart("allocator", "tuned")
+    )
+    return f"{row['model']}-k{point}-{sent}-{row['netem']}-b{row['batch_size']}{deep}"
 
 
 def trial_name(cell: str, number: int) -> str:

@@ -48,7 +48,7 @@ def facts(device: Device, congestion: str | None = None) -> Facts:
         engines={name: engines.version(name) for name, lacks in lacking.items() if not lacks},
         without_engines={name: lacks for name, lacks in lacking.items() if lacks},
         cores_of_machine=os.cpu_count(),
-        allocator=allocator.in_force(),
+        allocator=allocator.in_force,
     )
 
 

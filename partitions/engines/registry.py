@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from pareto.errors import UserError
-from partitions import by_role
 from partitions.by_role import IS, JOINS, ByRole, role
 
 if TYPE_CHECKING:
@@ -128,7 +127,8 @@ CUDA_TOOLKIT = Path("/usr/local/cuda")
 class Engine(ByRole):
     """What runs the stages of a chain."""
 
-    usual = EAGER
+    what, usual, example = "engine", EAGER, "edge=onnx,server=compile"
+    names = {name: entry.words for name, entry in ENGINES.items()}  # noqa: RUF012  (the class's own)
 
     def lossy(self, cuts: Sequence[int], last: int) -> Engine:
         """What of it changes the results of a model that is cut there: the engines of hosts that compute something.
@@ -150,24 +150,9 @@ class Engine(ByRole):
         return max(ENGINES[name].differs for name in (self.by_role.values() or (self.text,)))
 
 
+parse, listed = Engine.parse, Engine.listed
 EXACT = Engine(EAGER)
 """What of an engine changes the results where nothing does."""
-
-
-def parse(text: str) -> Engine:
-    """The engine of this name. Raises ValueError, which says what there is."""
-    try:
-        return Engine(by_role.canonical(text, ENGINES, EAGER, "engine"))
-    except KeyError as error:
-        there_is = ", ".join(f"{name} ({entry.words})" for name, entry in ENGINES.items())
-        raise ValueError(
-            f"{error.args[0]!r} is no engine: there are {there_is}; and for each host, as in edge=onnx,server=compile"
-        ) from None
-
-
-def listed(parts: Sequence[str]) -> tuple[str, ...]:
-    """The canonical names of engines that were written with commas, each once. Raises ValueError."""
-    return tuple(dict.fromkeys(parse(text).text for text in by_role.together(parts)))
 
 
 def names(texts: Sequence[str], roles: Sequence[str]) -> dict[str, set[str]]:

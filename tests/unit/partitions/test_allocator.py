@@ -49,7 +49,7 @@ library = ctypes.CDLL(None)
 library.mallinfo2.restype, library.malloc.restype = Info, ctypes.c_void_p
 before = library.mallinfo2().hblks
 library.malloc(ctypes.c_size_t(48 << 20))
-print(allocator.in_force(), library.mallinfo2().hblks - before)
+print(allocator.in_force, library.mallinfo2().hblks - before)
 """
 """How many blocks of a size above any dynamic threshold the library fetches from the system, and so gives back."""
 needs_glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallopt is part of glibc")
