@@ -39,7 +39,7 @@ def cost(workers: AnyWorkers, sweep: Sweep, models: Models, networks: Networks) 
         # The one that they have comes first: each start takes seconds.
         for allocator in sorted((TUNED, DEFAULT), key=lambda one: one != workers.allocator):
             for name, cell in each.items():
-                workers.ready(replace(cell, allocator=allocator), networks[cell.netem])
+                workers.loaded(replace(cell, allocator=allocator))
                 for run in (workers.alone(cell) for _ in range(RUNS)):
                     for role, seconds in run.items():
                         if seconds is not None:

@@ -176,18 +176,20 @@ class Workers(AnyWorkers):
         }
 
     def ready(self, cell: Cell, network: Sequence[Profile]) -> None:
-        """Load the cell's model on all hosts, put each link's profile in force, and warm the connections.
+        """Load the cell's model on all hosts, put each link's profile in force, and warm the connections."""
+        self.loaded(cell)
+        if network != self._network or cell.agent not in ("", self._agent):
+            self._join(cell, network)
 
-        The workers start again where the cell has other allocators: these are a process's from its start.
-        """
+    def loaded(self, cell: Cell) -> None:
+        """Load the cell's model on all hosts. The workers start again where the cell has other allocators: these are a
+        process's from its start."""
         if cell.allocator != self.allocator:
             self.close()
             self.allocator = cell.allocator
         if not self._sessions:
             self.start()
         self._load(cell.model)
-        if network != self._network or cell.agent not in ("", self._agent):
-            self._join(cell, network)
 
     def probed(
         self, link: Link, profile: Profile, tolerance: probe.Tolerance

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import cast
 
 import pytest
@@ -34,7 +33,7 @@ class StandIn(Workers):
         self.allocator, self._dies_with = allocator, dies_with
         self.asked: list[tuple[str, str, str]] = []
 
-    def ready(self, cell: Cell, network: Sequence[Profile]) -> None:
+    def loaded(self, cell: Cell) -> None:
         self.allocator = cell.allocator
         if self._dies_with == cell.allocator:
             raise SessionLost("the edge is gone")
