@@ -34,7 +34,7 @@ WHOLE = "whole"
 TIMES = ("median_s", "low_s", "high_s", "least_s")
 OF_UNITS = ("flops", "parameters", "parameter_bytes", "activation_bytes")
 _OF_PAYLOADS = tuple(each.name for each in fields(BackendCost))[2:]
-_TEXTS = ("model", "graph_digest", "granularity", "input", "made_at")
+_TEXTS = ("model", "graph_digest", "granularity", "input", "made_at", "backends_at")
 _SHAPE: dict[str, Any] = {
     **dict.fromkeys(_TEXTS, str),
     "input_bytes": float,
@@ -108,7 +108,7 @@ class ModelProfile:
     points: name and payload bytes for one image of each point, so one more than there are units. input_bytes,
     result_bytes: for one image. flops, parameters, parameter_bytes, activation_bytes: of each unit, for one image.
     hosts: by role, the device's facts, with what it reaches at best (`peak_flops` a second, `peak_bytes_s`).
-    made_at: ISO 8601, UTC.
+    made_at: ISO 8601, UTC. backends_at: when backends were measured, if that was for another model; empty: then, too.
     """
 
     model: str
@@ -126,6 +126,7 @@ class ModelProfile:
     hosts: Mapping[str, Mapping[str, Any]]
     made_at: str
     codecs: tuple[CodecTimes, ...] = ()
+    backends_at: str = ""
 
     @property
     def units(self) -> tuple[str, ...]:
@@ -245,7 +246,7 @@ def read(folder: Path) -> ModelProfile:
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or one_line(error)
         raise UserError(f"{path} is not a model profile: {why}") from None
-    facts, faults = fitting(content, _SHAPE)
+    facts, faults = fitting({"backends_at": "", **content}, _SHAPE)
     if missing := [name for name in _SHAPE if facts.get(name) is None]:
         raise UserError(
             f"{path} is not a model profile: {(faults or missing)[0]} is missing, or not what it must be"

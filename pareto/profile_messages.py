@@ -5,7 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from pareto.messages import Count, Duration, Positive, Rate, Request, Seconds, Share, Window
+from pareto.messages import (
+    MAX_REQUESTS,
+    Count,
+    Difference,
+    Duration,
+    Positive,
+    Rate,
+    Request,
+    Seconds,
+    Share,
+    Window,
+)
 from pareto.validation import Bounds
 
 MAX_UNIT_RUNS = 300
@@ -14,6 +25,9 @@ MAX_UNITS = 2000
 """Units of a model."""
 MAX_CODED = 100_000
 """Points, each with each codec."""
+MOST_PAYLOAD_BYTES = 1 << 24
+"""Of a payload that a backend is timed by."""
+PayloadBytes = Annotated[int, Bounds(1, MOST_PAYLOAD_BYTES)]
 
 
 @dataclass
@@ -104,3 +118,52 @@ class TimeCodecs(Request[CodecRuns], op="codecs"):
     data: str
     decodes: bool
     cpu: Share
+
+
+@dataclass(frozen=True)
+class Expect(Request[None], op="expect"):
+    """A link's far end: get ready for `count` payloads of `nbytes`, and count processor time from here.
+
+    kept: whether the last payload is kept for a check. The stage that was served is not served any more.
+    """
+
+    backend: str
+    nbytes: PayloadBytes
+    count: Positive
+    kept: bool = False
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What came since `Expect`. cpu_s: processor time. same: whether the last payload is as sent; None: not kept."""
+
+    cpu_s: Seconds
+    count: Count
+    same: bool | None
+
+
+@dataclass(frozen=True)
+class GetTaken(Request[Taken], op="taken"):
+    """The far end: what came."""
+
+
+@dataclass(frozen=True)
+class Timed:
+    """The seconds of each round trip, or of the whole stream; and meanwhile the near end's processor time, and the
+    bytes that its interface sent.
+    """
+
+    seconds: Annotated[list[Duration], Bounds(1, MAX_REQUESTS)]
+    cpu_s: Seconds
+    sent_bytes: Difference
+
+
+@dataclass(frozen=True)
+class TimePayloads(Request[Timed], op="time"):
+    """The near end: time `count` payloads, at most `in_flight` of them unanswered; None: each round trip by itself."""
+
+    backend: str
+    nbytes: PayloadBytes
+    count: Annotated[int, Bounds(1, MAX_REQUESTS)]
+    interface: str
+    in_flight: Positive | None = None

@@ -218,16 +218,18 @@ class Job:
     def _profile(
         self, search: Searching, store: Store, bed: Testbed, workers: AnyWorkers, progress: Progress
     ) -> dict[str, Any]:
-        """Give the search its models' profiles, of this testbed, and keep them in the run's folder; returns their cost.
+        """Give the search its models' profiles of this testbed, where they can spare more than they take, and keep them
+        in the run's folder; returns their cost.
 
         Raises UserError, TestbedError, StoreError.
         """
         began = self._now()
         profiles = self._model_profiles(store.folder.parent / PROFILES.name, bed, workers, progress)
-        for name, folder in self._kept_profiles(store).items():
-            with plain_files.written(folder):
-                profiles[name].write(folder, under=store.folder)
-        search.learn(profiles)
+        folders = self._kept_profiles(store)
+        for name, profile in profiles.items():
+            with plain_files.written(folders[name]):
+                profile.write(folders[name], under=store.folder)
+        search.learn(profiles, are_all=True)
         return {"profiling_s": round(self._now() - began, 3)}
 
     def _model_profiles(
@@ -241,10 +243,19 @@ class Job:
             from pareto.simulated.profiling import model_profile
 
             return {name: model_profile(self._simulation, name, self.sweep) for name in self.facts}
-        from pareto.model_profiles import on_testbed
+        from pareto.model_profiles import on_testbed, spares_s
 
         assert isinstance(workers, Workers)  # noqa: S101
-        kept = on_testbed(self.console, self.sweep, bed, workers, self._prepared, folder, show=progress.shows)
+        kept = on_testbed(
+            self.console,
+            self.sweep,
+            bed,
+            workers,
+            self._prepared,
+            folder,
+            spares_s=spares_s(plan.make(self.sweep, self.facts, self.networks)),
+            show=progress.shows,
+        )
         return {name: each.profile for name, each in kept.items()}
 
     def stopping(

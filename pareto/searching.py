@@ -66,9 +66,13 @@ class Searching:
         self._block: Block | None = None
         self._read()
 
-    def learn(self, profiles: Mapping[str, ModelProfile]) -> None:
-        """Take these models' profiles, from now on; decisions follow from them."""
-        self.lacks_profiles = self._sweep.search and not self._models.keys() <= profiles.keys()
+    def learn(self, profiles: Mapping[str, ModelProfile], *, are_all: bool = False) -> None:
+        """Take these models' profiles, from now on; decisions follow from them. are_all: where there is none for some
+        of the models, physics knows the links alone, as by default.
+        """
+        self._awaits = self._sweep.search and not are_all
+        self.lacks_profiles = self._awaits and not self._models.keys() <= profiles.keys()
+        self._is_by_profile = bool(profiles)
         self._prospects = {
             group: self._foreseen(group, cells, profiles.get(group[0]))
             for group, cells in self._cells.items()
@@ -271,7 +275,7 @@ class Searching:
                 more = f" and {len(broken) - NAMED} more" if len(broken) > NAMED else ""
                 by = f" by {group[3]}" if group[3] != EAGER else ""
                 of, then = (
-                    ("model profile", "; make the profile anew") if self._sweep.search else ("links", "")
+                    ("model profile", "; make the profile anew") if self._is_by_profile else ("links", "")
                 )
                 lines.append(
                     f"{group[0]} at {group[1]}{by}: {', '.join(broken[:NAMED])}{more} measured better than the "
@@ -312,8 +316,11 @@ class Searching:
         words += [f"{count} {what}" for count, what in ((physics, "by physics"), (open_, "open")) if count]
         # The median: the first trial of a network took the time to open every connection as well.
         every_s = took_s + open_s * (float(np.median(paces)) if paces else 1.0)
+        profiling_s = sum(session.get("profiling_s", 0.0) for session in self._store.manifest()["sessions"])
+        spent = f" with the model profile's {duration(profiling_s)}" if profiling_s else ""
         return (
-            f"{total} cells: {', '.join(words)}; {duration(took_s)}, all cells would take {duration(every_s)}"
+            f"{total} cells: {', '.join(words)}; {duration(took_s + profiling_s)}{spent}, "
+            f"all cells would take {duration(every_s)}"
         )
 
     def _foreseen(self, group: Group, cells: Sequence[Cell], profile: ModelProfile | None) -> Prospects:
@@ -327,7 +334,7 @@ class Searching:
             accuracy=accuracy if len(set(accuracy)) > 1 else None,
             moves=profile is not None and engine == EAGER,
         )
-        if self._sweep.search and profile is None:
+        if self._awaits and profile is None:
             return result
         if profile is None:
             likely = [plan.foreseen(cell, self._sweep, self._models, self._networks) for cell in cells]

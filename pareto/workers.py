@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import secrets
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from pareto.cell import Cell
 from pareto.codec_work import without_codecs
 from pareto.devices import Devices, Series
 from pareto.hosts.host import SERVER, TcpSettings, TestbedError
-from pareto.hosts.session import Programs, SessionError
+from pareto.hosts.session import Programs, Session, SessionError
 from pareto.hosts.testbed import Link, Testbed
 from pareto.hosts.together import on_each
 from pareto.jsonlines import plain
@@ -212,12 +212,12 @@ class Workers(AnyWorkers):
         )
 
     def bare_links(self) -> dict[str, probe.Reading]:
-        """Measure the links between real hosts, before anything is emulated on them; by name."""
+        """What the links between real hosts are before anything is emulated on them, by name; measured once."""
         self._network = None
         for link in self.links:
             link.shaper.apply(Profile(NOT_SHAPED))
-        self._connect(())
-        self._bare = {link.name: bare(self._sessions[link.near.role]) for link in self.links}
+        if not self._bare:
+            self._bare = {name: bare(near) for name, (near, _) in self.opened(()).items()}
         return self._bare
 
     def crossings(
@@ -319,11 +319,21 @@ class Workers(AnyWorkers):
         return self._baselines(self._stage(cell)[0])
 
     def unit_runs(
-        self, model: str, role: str, request: profile_messages.TimeUnits
-    ) -> profile_messages.UnitRuns:
-        """What the units of a model take on one host, while the others have nothing to do."""
+        self, model: str, requests: Mapping[str, profile_messages.TimeUnits]
+    ) -> dict[str, profile_messages.UnitRuns]:
+        """What the units of a model take on these hosts, by role, at the same time; the others have nothing to do."""
         self._load(model, whole=True)
-        return self._sessions[role].ask(request, LOAD_TIMEOUT_S + request.most_s + request.steady_s)
+        longest_s = max(each.most_s + each.steady_s for each in requests.values())
+        return self._sessions.ask_all(requests, LOAD_TIMEOUT_S + longest_s)
+
+    def opened(self, backends: Sequence[str]) -> dict[str, tuple[Session, Session]]:
+        """By link, the workers at its two ends, with connections of these backends and no others, opened anew; of the
+        rpc agents, which exclude each other, one at most.
+        """
+        self._network = None
+        self._connect(backends)
+        sessions = self._sessions
+        return {link.name: (sessions[link.near.role], sessions[link.far.role]) for link in self.links}
 
     def codec_runs(
         self, model: str, role: str, request: profile_messages.TimeCodecs, examples: Artifact

@@ -13,7 +13,7 @@ from pareto import codec_times
 from pareto.backends import registry
 from pareto.hosts.host import EDGE, chain
 from pareto.hosts.inventory import SIMULATED
-from pareto.model_profiles import of_outline
+from pareto.model_timing import of_outline
 from pareto.networks import links_of
 from pareto.prepare import recipe
 from pareto.simulated import codecs

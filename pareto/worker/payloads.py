@@ -1,4 +1,4 @@
-"""`python -m pareto.worker.payloads`: one end of some backends, by which the driver finds what they add to a request.
+"""The two ends of a backend between two workers, by which the driver finds what it adds to a request.
 
 The near end has the payload, sends it and measures. The far end takes each payload and answers it with four bytes.
 Processor time is that of the whole process, the kernel's work for it included, in seconds.
@@ -7,37 +7,17 @@ Processor time is that of the whole process, the kernel's work for it included, 
 from __future__ import annotations
 
 import gc
-import socket
 import time
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Callable
 from random import Random
-from typing import Annotated
 
 import torch
 from torch import Tensor
 
 from pareto.backends import registry
 from pareto.backends.base import BackendError, Client, Layout, Server, Tensors, layout
-from pareto.jsonlines import Refused, serve
-from pareto.messages import (
-    MAX_REQUESTS,
-    NO_KEYS,
-    Answers,
-    Connect,
-    Count,
-    Difference,
-    Duration,
-    JoinAgents,
-    Keys,
-    OpenRendezvous,
-    Port,
-    Positive,
-    Request,
-    Seconds,
-    handlers,
-)
-from pareto.validation import Bounds
+from pareto.jsonlines import Refused
+from pareto.profile_messages import Expect, GetTaken, Taken, Timed, TimePayloads
 from pareto.worker import host
 
 ANSWER = b"done"
@@ -45,66 +25,6 @@ ANSWER = b"done"
 _RESULT = (torch.frombuffer(bytearray(ANSWER), dtype=torch.float32),)
 
 
-@dataclass(frozen=True)
-class ListenFor(Request[dict[str, Port]], op="listen"):
-    """The far end: make the far ends of `backends`, behind `token`; the port of each that has one."""
-
-    address: str
-    token: str
-    backends: list[str]
-    keys: Keys = NO_KEYS
-
-
-@dataclass(frozen=True)
-class Expect(Request[None], op="expect"):
-    """The far end: get ready for `count` payloads of `nbytes`, and count processor time from here.
-
-    kept: whether the last payload is kept for a check.
-    """
-
-    backend: str
-    nbytes: Positive
-    count: Positive
-    kept: bool = False
-
-
-@dataclass(frozen=True)
-class Taken:
-    """What came since `Expect`. cpu_s: processor time. same: whether the last payload is as sent; None: not kept."""
-
-    cpu_s: Seconds
-    count: Count
-    same: bool | None
-
-
-@dataclass(frozen=True)
-class GetTaken(Request[Taken], op="taken"):
-    """The far end: what came."""
-
-
-@dataclass(frozen=True)
-class Timed:
-    """The seconds of each round trip, or of the whole stream; and meanwhile the near end's processor time, and the
-    bytes that its interface sent.
-    """
-
-    seconds: Annotated[list[Duration], Bounds(1, MAX_REQUESTS)]
-    cpu_s: Seconds
-    sent_bytes: Difference
-
-
-@dataclass(frozen=True)
-class TimePayloads(Request[Timed], op="time"):
-    """The near end: time `count` payloads, at most `in_flight` of them unanswered; None: each round trip by itself."""
-
-    backend: str
-    nbytes: Positive
-    count: Positive
-    interface: str
-    in_flight: Positive | None = None
-
-
-@cache
 def payload(nbytes: int) -> Tensor:
     """The payload of a size, the same on both ends: noise, so that no layer can make it smaller."""
     return torch.frombuffer(bytearray(Random(nbytes).randbytes(nbytes)), dtype=torch.uint8)  # noqa: S311
@@ -189,44 +109,20 @@ class Far:
 
 
 class End:
-    """One end of every backend."""
+    """One end of a worker's backends: near, by its clients, and far, by its servers, each by its name."""
 
-    def __init__(self) -> None:
-        self._near: dict[str, Near] = {}
+    def __init__(self, near: Callable[[str], Near], far: Callable[[str], Far]) -> None:
+        self._near, self._far_of = near, far
+        self.forget()
+
+    def forget(self) -> None:
+        """The servers serve something else from now on."""
         self._far: dict[str, Far] = {}
         self._expected: tuple[Expect, float] | None = None
-        self._rendezvous: socket.socket | None = None
-
-    def listen(self, request: ListenFor) -> dict[str, int]:
-        seals, ports = registry.seals(request.keys), {}
-        for backend in request.backends:
-            name = registry.parse(backend)
-            seal = filter(None, [seals.get(name.seal)])
-            server = registry.backend(name.name).serve(request.address, request.token, *seal)
-            self._far[backend] = Far(server)
-            if server.port is not None:
-                ports[backend] = server.port
-        return ports
-
-    def connect(self, request: Connect) -> None:
-        seals = registry.seals(request.keys)
-        for backend, port in request.ports.items():
-            name, to = registry.parse(backend), (request.address, port, request.token)
-            client = registry.backend(name.name).connect(*to, name.variant, seals.get(name.seal))
-            self._near[backend] = Near(client)
-
-    def rendezvous(self, request: OpenRendezvous) -> int:
-        self._rendezvous = socket.create_server((request.address, 0))
-        return int(self._rendezvous.getsockname()[1])
-
-    def join(self, request: JoinAgents) -> None:
-        client = registry.agents(registry.parse(request.backend).name).join(request, self._rendezvous)
-        if client is not None:
-            self._near[request.backend] = Near(client)
 
     def expect(self, request: Expect) -> None:
         gc.collect()
-        self._far[request.backend].expect(request.nbytes, request.count, kept=request.kept)
+        self._far_end(request.backend).expect(request.nbytes, request.count, kept=request.kept)
         self._expected = request, time.process_time()
 
     def taken(self, _: GetTaken) -> Taken:
@@ -234,11 +130,11 @@ class End:
         if self._expected is None:
             raise Refused("nothing was expected")
         order, since = self._expected
-        count, last = self._far[order.backend].taken
+        count, last = self._far_end(order.backend).taken
         return Taken(now - since, count, None if last is None else torch.equal(last, payload(order.nbytes)))
 
     def time(self, request: TimePayloads) -> Timed:
-        near = self._near[request.backend]
+        near = self._near(request.backend)
         near.begin(payload(request.nbytes))
         gc.collect()
         before = host.interface_bytes(request.interface)[1]
@@ -251,34 +147,13 @@ class End:
         cpu_s = time.process_time() - cpu
         return Timed(seconds, cpu_s, host.interface_bytes(request.interface)[1] - before)
 
-
-def settle() -> None:
-    """Let nothing but the measurement run in this process: one thread computes, and no garbage is looked for."""
-    torch.set_num_threads(1)
-    # What is there now stays: looking through it each time would take longer than many a sample.
-    gc.collect()
-    gc.freeze()
-    gc.disable()
-
-
-def main() -> None:
-    end = End()
-    settle()
-    answers: Answers = {
-        ListenFor: end.listen,
-        Connect: end.connect,
-        OpenRendezvous: end.rendezvous,
-        JoinAgents: end.join,
-        Expect: end.expect,
-        GetTaken: end.taken,
-        TimePayloads: end.time,
-    }
-    serve(handlers(answers))
+    def _far_end(self, backend: str) -> Far:
+        """That of the backend's server, which several backends may have in common."""
+        server = registry.parse(backend).server
+        if server not in self._far:
+            self._far[server] = self._far_of(server)
+        return self._far[server]
 
 
 def _fingerprint(nbytes: int) -> bytes:
     return nbytes.to_bytes(8, "big")
-
-
-if __name__ == "__main__":
-    main()

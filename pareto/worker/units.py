@@ -29,7 +29,8 @@ from partitions.stage import Stage
 LEAST_RUNS = 6
 """What a median's interval needs, however slow the stage."""
 PAUSED_RUNS, PAUSE_S, PAUSED_MOST_S = 15, 0.02, 4.0
-"""Runs after a pause, which is about what a request waits for a network; fewer of a stage that is slow."""
+"""Runs after a pause, which is about what a request waits for a network: half as many as others, at most so many, and
+fewer of a stage that is slow."""
 LEAST_SHARE = 0.01
 """Of a run: what is left of it at least when its waits are taken off."""
 MATRIX, GPU_MATRIX = 768, 8192
@@ -85,7 +86,7 @@ def timed(device: Device, resident: ResidentStage, tensors: Tensors, request: Ti
                     whole_s.append(undisturbed_s)
                     outside_s.append(max(0.0, took_s - within_s - ends.reading_s))
         paused_s, began = list[float](), time.perf_counter()
-        while len(paused_s) < PAUSED_RUNS and (
+        while len(paused_s) < min(PAUSED_RUNS, max(LEAST_RUNS, request.runs // 2)) and (
             len(paused_s) < LEAST_RUNS or time.perf_counter() - began < PAUSED_MOST_S
         ):
             time.sleep(PAUSE_S)

@@ -22,7 +22,7 @@ from pareto.jsonlines import Refused, send_so_far
 from pareto.link.probe import Question, Reading
 from pareto.messages import Split
 from pareto.validation import read
-from pareto.worker import codings, connections, host, trial, units
+from pareto.worker import codings, connections, host, payloads, trial, units
 from pareto.worker.device import Device, refused_out_of_memory
 from pareto.worker.phases import NoLink
 from pareto.worker.probe import ProbeClient, ProbeServer
@@ -60,6 +60,10 @@ class Worker:
         self._servers: dict[str, Server] = {}
         self._runs = Runs()
         self._clients: dict[str, Client] = {}
+        self.payloads = payloads.End(
+            lambda backend: payloads.Near(self._clients[backend]),
+            lambda server: payloads.Far(self._servers[server]),
+        )
         self._probe: ProbeClient | None = None
         self._rendezvous: socket.socket | None = None
         self._joined = ""
@@ -131,6 +135,7 @@ class Worker:
         name = registry.parse(request.backend).name
         client = registry.agents(name).join(request, self._rendezvous)
         self._joined = name
+        self.payloads.forget()  # what an agent served it does not serve any more
         self._set_congestion()
         if client is not None:
             self._clients[request.backend] = client
@@ -261,6 +266,7 @@ class Worker:
     def _hold(self, resident: ResidentStage, start: int, end: int) -> None:
         """Hold another stage in memory, and serve none until that one is served, even if this fails."""
         self._staged = None
+        self.payloads.forget()
         for builder in self._builders.values():
             builder.release()
         for server in self._servers.values():
@@ -386,6 +392,9 @@ def answers(worker: Worker) -> messages.Answers:
         profile_messages.TimeUnits: worker.units,
         profile_messages.TimeCodecs: worker.coded,
         profile_messages.MeasureRoofline: worker.roofline,
+        profile_messages.Expect: worker.payloads.expect,
+        profile_messages.GetTaken: worker.payloads.taken,
+        profile_messages.TimePayloads: worker.payloads.time,
         trial_messages.RunTrial: worker.trial,
         trial_messages.GetUsage: worker.usage,
         Question: worker.probe,

@@ -6,13 +6,14 @@ import itertools
 import json
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from analysis.model_profile import ModelProfile, read
-from pareto import backend_costs, model_profiles
+from pareto import backend_costs, model_profiles, model_timing
 from tests.integration import short
 from tests.less_than_root import needs_networks
 from tests.program import LENIENT, command, pareto
@@ -39,24 +40,24 @@ def build():
 
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have a model profile made of few runs."""
-    monkeypatch.setattr(model_profiles, "SECONDS", 0.1)
-    monkeypatch.setattr(model_profiles, "RUNS", 8)
-    monkeypatch.setattr(backend_costs, "PAYLOADS", 4)
+    few = {"runs": 8, "seconds": 0.1, "payloads": 4, "rounds": 2, "streams": 1, "host_s": 0.0, "link_s": 0.0}
+    for name in ("THOROUGH", "QUICK"):
+        made = replace(getattr(backend_costs, name), **few)
+        for module in (backend_costs, model_profiles, model_timing):
+            monkeypatch.setattr(module, name, made, raising=False)
     monkeypatch.setattr(backend_costs, "USUAL_BYTES", 100_000)
-    monkeypatch.setattr(backend_costs, "ROUNDS", 2)
-    monkeypatch.setattr(backend_costs, "STREAM_ROUNDS", 1)
 
 
-def is_whole(made: ModelProfile, roles: tuple[str, ...], units: int) -> None:
-    """Each device has its times, and each link its backends."""
+def is_whole(made: ModelProfile, roles: tuple[str, ...], units: int, *, with_best: bool = True) -> None:
+    """Each device has its times, and each link its backends; with care, what each device reaches at best."""
     assert made.roles == roles
     for times in made.times:
         assert len(times.median_s) == units
         assert (times.median_s > 0).all()
         assert (times.least_s <= times.median_s * 1.001).all()
         assert times.outside_s > 0
-        assert made.hosts[times.role]["peak_flops"] > 1e8
-        assert made.hosts[times.role]["peak_bytes_s"] > 1e7
+        best = made.hosts[times.role].get("peak_flops"), made.hosts[times.role].get("peak_bytes_s")
+        assert (min(best) > 1e7) if with_best else best == (None, None)
     costs = {(cost.link, cost.backend): cost for cost in made.backends}
     links = map("-".join, itertools.pairwise(roles))
     assert costs.keys() == {(link, backend) for link in links for backend in ("tcp", "rpc")}
@@ -117,7 +118,7 @@ def test_a_search_profiles_the_model_on_its_own_testbed(
     (session,) = json.loads((run / "manifest.json").read_text())["sessions"]
     assert session["profiling_s"] > 0
     (profile,) = (run / "profiles").iterdir()
-    is_whole(read(profile), ("edge", "server"), int(trials["point"].max()))
+    is_whole(read(profile), ("edge", "server"), int(trials["point"].max()), with_best=False)
 
     again = short.measured("run", "--resume", str(run), *model, "--figures", "none")
     rows = pd.read_csv(run / "trials.csv")

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import functools
+import gc
 import math
 import multiprocessing
 import os
@@ -27,7 +29,6 @@ import time
 import warnings
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import pairwise, product
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -47,9 +48,11 @@ from analysis.statistics.samples import interval
 from pareto.backends import handshake, registry
 from pareto.errors import UserError
 from pareto.link import units
-from pareto.messages import Connect, JoinAgents, OpenRendezvous
+from pareto.messages import Connect, JoinAgents, Keys, OpenRendezvous
+from pareto.profile_messages import Expect, GetTaken, Timed, TimePayloads
 from pareto.run_keys import run_keys
-from pareto.worker.payloads import ANSWER, End, Expect, GetTaken, ListenFor, Near, Timed, TimePayloads, settle
+from pareto.worker import payloads
+from pareto.worker.payloads import ANSWER, End, Far, Near
 
 HERE, INTERFACE, FLOOR, IN_FLIGHT = "127.0.0.1", "lo", "floor", 4
 SAMPLE_S, QUICK_SAMPLE_S = 0.05, 0.01
@@ -200,26 +203,59 @@ def _some(received: int) -> int:
 class AnyEnd(End):
     """One end of every way."""
 
-    def listen(self, request: ListenFor) -> dict[str, int]:
-        ports = {}
-        for way in SOCKETS.keys() & set(request.backends):
-            self._far[way] = far = SOCKETS[way][1](request.address, request.token)
-            ports[way] = far.port
-        backends = [way for way in request.backends if way not in SOCKETS]
-        return ports | super().listen(replace(request, backends=backends))
+    def __init__(self) -> None:
+        self._nears: dict[str, Near] = {}
+        self._fars: dict[str, Any] = {}
+        self._rendezvous: socket.socket | None = None
+        super().__init__(self._nears.__getitem__, self._fars.__getitem__)
+
+    def _far_end(self, backend: str) -> Any:
+        return self._fars[backend]
+
+    def listen(self, request: tuple[str, str, Sequence[str], Keys]) -> dict[str, int]:
+        address, token, ways, keys = request
+        ports, servers = {}, registry.servers(address, token, keys)
+        for way in ways:
+            if way in SOCKETS:
+                self._fars[way] = far = SOCKETS[way][1](address, token)
+                ports[way] = far.port
+            else:
+                server = servers[registry.parse(way).server]
+                self._fars[way] = Far(server)
+                ports |= {} if server.port is None else {way: server.port}
+        return ports
 
     def connect(self, request: Connect) -> None:
-        for way in SOCKETS.keys() & request.ports.keys():
-            self._near[way] = SOCKETS[way][0](request.address, request.ports[way], request.token)
-        ports = {way: port for way, port in request.ports.items() if way not in SOCKETS}
-        super().connect(replace(request, ports=ports))
+        seals = registry.seals(request.keys)
+        for way, port in request.ports.items():
+            to = request.address, port, request.token
+            if way in SOCKETS:
+                self._nears[way] = SOCKETS[way][0](*to)
+            else:
+                name = registry.parse(way)
+                client = registry.backend(name.name).connect(*to, name.variant, seals.get(name.seal))
+                self._nears[way] = Near(client)
+
+    def rendezvous(self, request: OpenRendezvous) -> int:
+        self._rendezvous = socket.create_server((request.address, 0))
+        return int(self._rendezvous.getsockname()[1])
+
+    def join(self, request: JoinAgents) -> None:
+        client = registry.agents(registry.parse(request.backend).name).join(request, self._rendezvous)
+        if client is not None:
+            self._nears[request.backend] = Near(client)
 
 
 def serve(pipe: Connection, core: int) -> None:
     """Run an end on this core: answer each request by its method."""
     os.sched_setaffinity(0, {core})
     end = AnyEnd()
-    settle()
+    torch.set_num_threads(1)
+    payloads.payload = functools.cache(payloads.payload)
+    # What is there now stays: looking through it each time would take longer than many a sample.
+    gc.collect()
+    gc.freeze()
+    gc.disable()
     warnings.filterwarnings("ignore", "You are using a Backend")  # torch's, of its own rendezvous
     while True:
         try:
@@ -249,7 +285,7 @@ class Pair:
         cores = sorted(os.sched_getaffinity(0))
         self._near, self._far = started(cores[0]), started(cores[-1])
         to, keys = (HERE, secrets.token_hex(16)), run_keys(way for way in ways if way not in SOCKETS)
-        ports = ask(self._far, "listen", ListenFor(*to, list(ways), keys))
+        ports = ask(self._far, "listen", (*to, list(ways), keys))
         ask(self._near, "connect", Connect(*to, ports, list(ways), keys))
         for way in filter(needs_agent, ways):
             port = ask(self._far, "rendezvous", OpenRendezvous(HERE))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
-from typing import Any
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -18,19 +19,26 @@ from pareto.backend_costs import (
     MOST_BYTES,
     MOST_LINK_S,
     MOST_STREAM_S,
+    QUICK,
+    THOROUGH,
+    USUAL,
     USUAL_BYTES,
+    Care,
     Ends,
     added,
     link_s,
+    on_links,
     reading_of,
     shaping_s,
 )
 from pareto.constants import GOODPUT
-from pareto.hosts.host import EDGE, SERVER, End, TestbedError
-from pareto.hosts.testbed import Link, Testbed
+from pareto.hosts.host import EDGE, SERVER, End, Host, TestbedError
+from pareto.hosts.session import Session
+from pareto.hosts.testbed import Link
 from pareto.link.probe import Reading
 from pareto.link.profile import Direction, Profile
-from pareto.worker.payloads import Taken, Timed
+from pareto.profile_messages import Taken, Timed
+from pareto.workers import Workers
 from tests.unit.far_end import HOSTS, FarEnd, StandIn, bed_of
 from tests.unit.test_workers import FakeShaper
 
@@ -38,11 +46,11 @@ SLOW = Reading(0.002, 8e6, 8e6)
 
 
 class FakeEnds:
-    """Round trips of 1 ms and 2 ns a byte by tcp, 5 ms by rpc, on top of `link`; every third is far longer."""
+    """Round trips of 1 ms and 2 ns a byte by tcp, 5 ms by rpc, on top of `link`; every third is far longer, if any."""
 
-    def __init__(self, link: Callable[[int], float] = lambda nbytes: 0.0) -> None:
+    def __init__(self, link: Callable[[int], float] = lambda nbytes: 0.0, *, any_late: bool = True) -> None:
         self.link = link
-        self.rounds: Iterator[int] = itertools.count()
+        self.rounds: Iterator[int] = itertools.count() if any_late else itertools.repeat(0)
         self.streamed: list[float] = []
 
     def trips(self, backend: str, nbytes: int, count: int, *, kept: bool = False) -> list[float]:
@@ -56,28 +64,17 @@ class FakeEnds:
         return Timed([1.0], count * 1e-4, 0), Taken(count * (2e-4 + 3e-9 * nbytes), count, None)
 
 
+LINK = Link(*(End(role, host.data_address, "eth0") for role, host in HOSTS.items()), FakeShaper())
+
+
 @pytest.fixture
-def costs(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, BackendCost]]:
+def costs() -> Callable[..., dict[str, BackendCost]]:
     """What tcp and rpc add on a link, by name."""
 
-    def run(reading: Reading | None, largest_bytes: int) -> dict[str, BackendCost]:
-        ends = FakeEnds(lambda nbytes: link_s(reading, nbytes))
-
-        def connected(
-            _: ExitStack, bed: Testbed, link: Link, backends: tuple[str, ...]
-        ) -> dict[str, FakeEnds]:
-            assert (link.name, link.far.address) == ("edge-server", HOSTS[SERVER].data_address)
-            return dict.fromkeys(backends, ends)
-
-        monkeypatch.setattr(backend_costs, "connected", connected)
-        bed = bed_of({role: StandIn(host, lambda _: FarEnd({})) for role, host in HOSTS.items()})
-        try:
-            return {
-                cost.backend: cost
-                for cost in added(bed, bed.links[0], reading, ("tcp", "rpc"), largest_bytes)
-            }
-        finally:
-            bed.close()
+    def run(reading: Reading | None, largest_bytes: int, care: Care = THOROUGH) -> dict[str, BackendCost]:
+        ends = cast(Ends, FakeEnds(lambda nbytes: link_s(reading, nbytes), any_late=care is THOROUGH))
+        ways = ("tcp", "rpc")
+        return {cost.backend: cost for cost in added(ends, LINK, reading, ways, largest_bytes, care)}
 
     return run
 
@@ -90,6 +87,70 @@ def test_a_time_for_each_request_and_one_for_each_byte(costs: Callable[..., dict
     )
     assert (rpc.fixed_s, rpc.per_byte_s) == (pytest.approx(5e-3), pytest.approx(2e-9))
     assert tcp.payload_bytes.max() == 3_000_000
+
+
+def test_a_search_takes_few_payloads_that_span_what_models_send(
+    costs: Callable[..., dict[str, BackendCost]],
+) -> None:
+    tcp = costs(None, 0, QUICK)["tcp"]
+    assert tcp.payload_bytes.tolist() == [1_000, 10_000, 100_000, 1_000_000], "whatever the model"
+    assert (tcp.fixed_s, tcp.per_byte_s) == (pytest.approx(1e-3), pytest.approx(2e-9))
+    waits = costs(reading_of(USUAL), 0, QUICK)["tcp"]
+    assert (waits.link_s > 0).all()
+    assert waits.fixed_s == pytest.approx(1e-3)
+    assert waits.processor_s("far_s", np.array([1e6])) == pytest.approx(2e-4 + 3e-3), (
+        "of those that are streamed"
+    )
+
+
+@dataclass
+class FakeWorkers:
+    """Whose connections are open by one group of backends at a time."""
+
+    of: list[list[str]] = field(default_factory=list)
+
+    def opened(self, backends: list[str]) -> dict[str, tuple[str, str]]:
+        self.of.append(backends)
+        return {"edge-middle": ("edge", "middle"), "middle-server": ("middle", "server")}
+
+    def bare_links(self) -> dict[str, Reading]:
+        return {"edge-middle": SLOW, "middle-server": SLOW}
+
+
+@pytest.mark.parametrize("is_local", [True, False])
+def test_every_link_has_every_backend_and_is_left_without_a_profile(
+    monkeypatch: pytest.MonkeyPatch, is_local: bool
+) -> None:
+    """Of rpc's agents a process has one: tcp and the first are connected, then the other alone."""
+    between: list[tuple[str, ...]] = []
+
+    def fake(*ends: str) -> FakeEnds:
+        between.append(ends)
+        return FakeEnds()
+
+    monkeypatch.setattr(backend_costs, "Ends", fake)
+    middle = Host("hub", "192.168.7.9", "eth1", "/home/ada/.pareto", "python3")
+    hosts = {EDGE: HOSTS[EDGE], "middle": middle, SERVER: HOSTS[SERVER]}
+    shaper, workers = FakeShaper(), FakeWorkers()
+    with closing(
+        bed_of(
+            {role: StandIn(host, lambda _: FarEnd({})) for role, host in hosts.items()},
+            is_local=is_local,
+            shaper=shaper,
+        )
+    ) as bed:
+        made = on_links(bed, cast(Workers, workers), ("rpc", "tcp", "rpc:basic"), 0, QUICK)
+    assert [(cost.link, cost.backend) for cost in made] == [
+        (link, backend)
+        for link in ("edge-middle", "middle-server")
+        for backend in ("rpc", "tcp", "rpc:basic")
+    ]
+    turns = 1 + is_local
+    assert workers.of == [["rpc", "tcp"], ["rpc:basic"]] * turns
+    assert between == [("edge", "middle", "eth0"), ("middle", "server", "eth1")] * 2 * turns
+    names = [profile.name for profile in shaper.applied]
+    assert names == (["none"] * 2 + ["usual"] * 2 + ["none"] * 2 if is_local else [])
+    assert [len(cost.parts) for cost in made] == [turns] * 6
 
 
 def test_what_sending_takes_of_the_processors(costs: Callable[..., dict[str, BackendCost]]) -> None:
@@ -155,25 +216,21 @@ def test_a_link_that_is_very_slow_still_has_one_payload(costs: Callable[..., dic
 
 
 @pytest.fixture
-def ends() -> Iterator[Callable[..., Ends]]:
-    """Two ends whose programs give these reports."""
-    with ExitStack() as undo:
+def ends() -> Callable[..., Ends]:
+    """Two ends whose workers give these reports."""
 
-        def made(**reports: Any) -> Ends:
-            answers: dict[str, Any] = {
-                "listen": {"tcp": 1},
-                "connect": None,
-                "expect": None,
-                "time": {"seconds": [1e-3], "cpu_s": 1e-3, "sent_bytes": 40_000},
-                "taken": {"cpu_s": 2e-3, "count": 10, "same": True},
-                **reports,
-            }
-            replies = {op: (lambda _, op=op: answers[op]) for op in answers}
-            hosts = {role: StandIn(host, lambda _: FarEnd(replies)) for role, host in HOSTS.items()}
-            bed = undo.enter_context(closing(bed_of(hosts)))
-            return undo.enter_context(closing(Ends(bed, bed.links[0], ["tcp"])))
+    def made(**reports: Any) -> Ends:
+        answers: dict[str, Any] = {
+            "expect": None,
+            "time": {"seconds": [1e-3], "cpu_s": 1e-3, "sent_bytes": 40_000},
+            "taken": {"cpu_s": 2e-3, "count": 10, "same": True},
+            **reports,
+        }
+        replies = {op: (lambda _, op=op: answers[op]) for op in answers}
+        near, far = (Session(host.name, FarEnd(replies)) for host in HOSTS.values())
+        return Ends(near, far, "eth0")
 
-        yield made
+    return made
 
 
 def test_both_ends_report_processor_time(ends: Callable[..., Ends]) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from contextlib import closing
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, cast
@@ -16,7 +17,8 @@ from syrupy.assertion import SnapshotAssertion
 
 from analysis import model_profile
 from pareto import backend_costs, model_profiles
-from pareto.backend_costs import PAYLOADS
+from pareto.backend_costs import QUICK, THOROUGH, USUAL
+from pareto.cell import Cell
 from pareto.console import console
 from pareto.constants import GOODPUT
 from pareto.errors import UserError
@@ -25,7 +27,10 @@ from pareto.hosts.session import SessionLost
 from pareto.hosts.testbed import Testbed
 from pareto.link.probe import Reading
 from pareto.link.profile import Profile
-from pareto.model_profiles import USUAL, Kept, age, difference, folder_of, on_testbed, unit_times
+from pareto.model_profiles import Kept, age, difference, estimate_s, folder_of, on_testbed, spares_s
+from pareto.model_timing import at_once, unit_times
+from pareto.plan import QUICK as EFFORT
+from pareto.plan import Plan, Trial
 from pareto.prepare import Prepared, recipe
 from pareto.profile_messages import Roofline, TimeUnits, UnitRuns
 from pareto.sending import Meter
@@ -54,6 +59,8 @@ class FakeWorkers:
         default_factory=lambda: {role: dict(of) for role, of in FACTS.items()}
     )
     requests: list[tuple[str, str, TimeUnits]] = field(default_factory=list)
+    together: list[int] = field(default_factory=list)
+    opened_for: list[list[str]] = field(default_factory=list)
     units: int = UNITS
     shares: dict[str, float] = field(default_factory=dict)
     lost: bool = False
@@ -70,7 +77,11 @@ class FakeWorkers:
         self.shares[role] = cpu
         return Roofline(1e9, 2e9)
 
-    def unit_runs(self, model: str, role: str, request: TimeUnits) -> UnitRuns:
+    def unit_runs(self, model: str, requests: dict[str, TimeUnits]) -> dict[str, UnitRuns]:
+        self.together.append(len(requests))
+        return {role: self._runs_of(model, role, request) for role, request in requests.items()}
+
+    def _runs_of(self, model: str, role: str, request: TimeUnits) -> UnitRuns:
         if self.lost:
             raise SessionLost(f"{role} ended")
         self.requests.append((model, role, request))
@@ -83,6 +94,10 @@ class FakeWorkers:
     def samples(self) -> dict[str, Any]:
         times = [9.5 + 0.1 * number for number in range(30)]
         return {role: {"at_s": times, "energy_j": [5.0 * at for at in times]} for role in self.hosts}
+
+    def opened(self, backends: list[str]) -> dict[str, tuple[str, str]]:
+        self.opened_for.append(backends)
+        return {"edge-server": (EDGE, SERVER)}
 
     def bare_links(self) -> dict[str, Reading]:
         return {"edge-server": Reading(0.002, 8e6, 8e6)}
@@ -104,9 +119,11 @@ def measure(
     """The profile of a small model on a testbed of stand-ins, and what is printed meanwhile."""
     monkeypatch.setattr(model_profiles, "_prepared", lambda name, _: name)
 
-    def run(bed: Testbed | None = None, *, fresh: bool = False, **options: Any) -> tuple[Kept, str]:
+    def run(
+        bed: Testbed | None = None, *, fresh: bool = False, spares_s: float | None = None, **options: Any
+    ) -> tuple[Kept, str]:
         opened = bed or bed_of(remotes(), is_local=True, shaper=FakeShaper())
-        monkeypatch.setattr(backend_costs, "connected", lambda *_: dict.fromkeys(("tcp", "rpc"), FakeEnds()))
+        monkeypatch.setattr(backend_costs, "Ends", lambda *_: FakeEnds())
         wanted = sweep(**{"backend": "tcp,rpc", "testbed": "local", **options})
         capsys.readouterr()
         try:
@@ -118,11 +135,12 @@ def measure(
                 {},
                 tmp_path / "profiles",
                 fresh=fresh,
+                spares_s=spares_s,
                 show=workers.shown.append,
             )
         finally:
             opened.close()
-        return kept[NAME], " ".join(capsys.readouterr().out.split())
+        return kept[registry.canonical(wanted.models[0])], " ".join(capsys.readouterr().out.split())
 
     return run
 
@@ -132,7 +150,7 @@ def test_every_device_is_measured_at_every_batch_size(
 ) -> None:
     kept, _ = measure(batch_size="1,4", edge_cpu=0.5)
     asked = [(role, request.batch_size, request.cpu) for _, role, request in workers.requests]
-    assert asked == [(EDGE, 1, 0.5), (EDGE, 4, 0.5), (SERVER, 1, 1.0), (SERVER, 4, 1.0)]
+    assert asked == [(EDGE, 1, 0.5), (SERVER, 1, 1.0), (EDGE, 4, 0.5), (SERVER, 4, 1.0)]
     profile = kept.profile
     assert kept.is_new
     edge = profile.of(EDGE, 4)
@@ -161,7 +179,7 @@ def test_local_backends_are_timed_without_a_profile_and_with_a_usual_one(
     assert shaper.applied == [Profile("none"), USUAL, Profile("none")]
     assert [cost.backend for cost in kept.profile.backends] == ["tcp", "rpc"]
     bare, slowed = kept.profile.cost("edge-server", "rpc").parts
-    assert bare.link_s.tolist() == [0.0] * PAYLOADS
+    assert bare.link_s.tolist() == [0.0] * THOROUGH.payloads
     assert slowed.link_s == pytest.approx(0.01 + 8 / GOODPUT * bare.payload_bytes / 100e6)
 
 
@@ -296,6 +314,131 @@ def test_a_folder_that_cannot_be_written_is_one_line(
     (tmp_path / "profiles").write_text("a file")
     with pytest.raises(UserError, match="cannot write"):
         measure()
+
+
+SEARCH = {"spares_s": 1e6}
+"""Of a profile that may take as long as it will."""
+
+
+def test_a_search_measures_with_less_care_and_all_hosts_at_once(
+    workers: FakeWorkers, measure: Callable[..., tuple[Kept, str]]
+) -> None:
+    brief, _ = measure(**SEARCH)
+    assert workers.together == [2]
+    assert {(request.runs, request.seconds) for *_, request in workers.requests} == {
+        (QUICK.runs, QUICK.seconds)
+    }
+    assert not workers.shares, "what a device reaches at best orders no cells"
+    assert len(brief.profile.cost("edge-server", "tcp").payload_bytes) == 2 * QUICK.payloads
+    whole, words = measure()
+    assert "a search made it, with less care" in words
+    assert whole.is_new
+    assert workers.together == [2, 1, 1]
+    assert {request.runs for *_, request in workers.requests[2:]} == {THOROUGH.runs}
+    assert not measure(**SEARCH)[0].is_new, "a search takes what is better than it needs"
+
+
+def test_hosts_are_timed_at_once_where_none_disturbs_the_other() -> None:
+    own, shared = {"on_one_core": []}, {"on_one_core": [["edge", "server"]]}
+    with closing(bed_of(remotes(), is_local=True)) as local, closing(bed_of(remotes())) as apart:
+        for facts, of_search in ((own, True), (shared, False)):
+            local.facts.update(facts)
+            assert (at_once(local, QUICK), at_once(local, THOROUGH)) == (of_search, False)
+        assert at_once(apart, QUICK)
+        assert at_once(apart, THOROUGH)
+
+
+def test_what_backends_add_is_measured_once_for_all_models(
+    workers: FakeWorkers, measure: Callable[..., tuple[Kept, str]]
+) -> None:
+    """Another batch size stands for another model: the links are the same."""
+    first, _ = measure(**SEARCH)
+    opened = len(workers.opened_for)
+    second, _ = measure(**SEARCH, batch_size="2")
+    third, _ = measure(**SEARCH, batch_size="4", backend="tcp")
+    assert second.is_new
+    assert len(workers.opened_for) == opened
+    for kept, backends in ((second, ["tcp", "rpc"]), (third, ["tcp"])):
+        assert [cost.backend for cost in kept.profile.backends] == backends
+        assert kept.profile.cost("edge-server", "tcp").trip_s == pytest.approx(
+            first.profile.cost("edge-server", "tcp").trip_s
+        )
+        assert model_profile.read(kept.folder).backends_at == first.profile.made_at, (
+            "not of the second's copy"
+        )
+    _older(first.folder)
+    fourth, _ = measure(**SEARCH, batch_size="8")
+    assert fourth.profile.backends_at == "", "a copy is no source: what it has may be of any age"
+
+
+@pytest.mark.parametrize(
+    "options", [{"fresh": True}, {"edge_cpu": 0.5}, {"backend": "tcp,rpc,tcp:4"}, {"congestion": "bbr"}]
+)
+def test_on_other_links_or_by_other_backends_it_is_measured_anew(
+    workers: FakeWorkers, measure: Callable[..., tuple[Kept, str]], options: dict[str, Any]
+) -> None:
+    measure(**SEARCH)
+    opened = len(workers.opened_for)
+    assert measure(**SEARCH, batch_size="2", **options)[0].profile.backends_at == ""
+    assert len(workers.opened_for) > opened
+
+
+def test_what_backends_add_on_other_hosts_is_not_taken(
+    workers: FakeWorkers, measure: Callable[..., tuple[Kept, str]]
+) -> None:
+    measure(**SEARCH)
+    workers.hosts[SERVER]["torch"] = "2.14"
+    assert measure(**SEARCH, batch_size="2")[0].profile.backends_at == ""
+
+
+def test_a_profile_is_as_old_as_its_oldest_part(measure: Callable[..., tuple[Kept, str]]) -> None:
+    made = measure(**SEARCH)[0].profile
+    assert age(made) < timedelta(minutes=5)  # type: ignore[operator]
+    since = (datetime.now(timezone.utc) - timedelta(hours=30)).isoformat()
+    assert age(replace(made, backends_at=since)) > timedelta(hours=29)  # type: ignore[operator]
+
+
+def test_no_profile_is_made_that_takes_longer_than_it_spares(
+    workers: FakeWorkers,
+    measure: Callable[..., tuple[Kept, str]],
+    capsys: pytest.CaptureFixture[str],
+    snapshot: SnapshotAssertion,
+) -> None:
+    with pytest.raises(KeyError):
+        measure(spares_s=2.5)
+    assert " ".join(capsys.readouterr().out.split()) == snapshot
+    assert (workers.requests, workers.sent) == ([], [])
+    measure(**SEARCH)
+    kept, _ = measure(spares_s=0.0)
+    assert not kept.is_new, "one that is kept takes no time"
+
+
+def test_the_estimate_knows_what_is_there_already() -> None:
+    two, three = sweep(testbed="local"), sweep(testbed="local", hosts=3)
+    assert estimate_s(two, QUICK) == QUICK.seconds + QUICK.host_s + QUICK.link_s
+    assert estimate_s(three, QUICK, of_links=False) == QUICK.seconds + QUICK.host_s
+    assert estimate_s(two, THOROUGH) == 2 * (THOROUGH.seconds + THOROUGH.host_s) + THOROUGH.link_s
+
+
+def test_a_profile_spares_cells_beyond_the_likeliest_until_rounds_would_tell() -> None:
+    """Cells of 1, 2, ... seconds: the eight shortest are measured anyway; two rounds of the others are not."""
+
+    def planned(points: int, rounds: int, netems: tuple[str, ...] = ("wifi",)) -> Plan:
+        cells = [Cell("net", (point,), "", "tcp", netem, 1) for netem in netems for point in range(points)]
+        return Plan(
+            tuple(
+                Trial(cell, number, 0.1, 1.0 + cell.cuts[0], EFFORT)
+                for number in range(1, rounds + 1)
+                for cell in cells
+            ),
+            rounds,
+        )
+
+    assert spares_s(planned(5, 6)) == 0.0
+    assert spares_s(planned(8, 6)) == 0.0
+    assert spares_s(planned(10, 1)) == 9.0 + 10.0
+    assert spares_s(planned(10, 6)) == 2 * (9.0 + 10.0)
+    assert spares_s(planned(10, 6, ("wifi", "lte"))) == 4 * (9.0 + 10.0)
 
 
 def test_units_add_up_to_the_median_run() -> None:

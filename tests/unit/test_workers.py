@@ -350,10 +350,11 @@ def test_the_link_beneath_is_measured_with_nothing_on_it(bed: Testbed, ends: End
     with closing(workers_of(bed)) as workers:
         workers.start()
         (link,) = workers.bare_links().values()
+        assert workers.bare_links() == {"edge-server": link}, "once"
     assert (link.rtt_s, link.rate_bps) == (0.05, 8e6)
     shaper = bed.links[0].shaper
     assert isinstance(shaper, FakeShaper)
-    assert [profile.shaped for profile in shaper.applied] == [False]
+    assert [profile.shaped for profile in shaper.applied] == [False] * 2
     (connected,) = ends.worker(EDGE).of("connect")
     assert (connected["address"], connected["ports"]) == ("192.168.7.1", {"tcp": 5001, "probe": 5002})
 
@@ -671,13 +672,28 @@ def test_units_are_timed_on_a_host_that_has_the_model(bed: Testbed, ends: Ends) 
     request = TimeUnits(2, 0.5, 6, 0.0, 1.0, 0.0)
     with closing(workers_of(bed)) as workers:
         workers.start()
-        runs = workers.unit_runs("alexnet", SERVER, request)
-        assert workers.unit_runs("alexnet", SERVER, request) == runs
+        runs = workers.unit_runs("alexnet", {SERVER: request})
+        assert workers.unit_runs("alexnet", {SERVER: request}) == runs
+        assert runs.keys() == {SERVER}
         assert workers.roofline(EDGE, 0.5).flops == 1e9
     assert [len(ends.worker(role).of("load")) for role in (EDGE, SERVER)] == [1, 1]
     assert ends.worker(SERVER).of("units") == [plain(request)] * 2
     assert not ends.worker(EDGE).of("units")
     assert ends.worker(EDGE).of("roofline") == [{"cpu": 0.5}]
+
+
+def test_connections_of_some_backends_alone_are_opened_at_both_ends_of_a_link(
+    bed: Testbed, ends: Ends
+) -> None:
+    ends.warm_s = itertools.repeat(0.0)
+    with closing(workers_of(bed)) as workers:
+        workers.start()
+        workers.ready(CELL, [NONE])
+        ((name, (near, far)),) = workers.opened(["tcp"]).items()
+        assert (name, near.name, far.name) == ("edge-server", HOSTS[EDGE].name, HOSTS[SERVER].name)
+        workers.ready(CELL, [NONE])
+    asked = [connect["backends"] for connect in ends.worker(EDGE).of("connect")]
+    assert asked == [asked[0], ["tcp"], asked[0]], "a trial has its own anew"
 
 
 def test_hosts_load_their_own_units_and_all_of_them_to_time_each(bed: Testbed, ends: Ends) -> None:
@@ -693,7 +709,7 @@ def test_hosts_load_their_own_units_and_all_of_them_to_time_each(bed: Testbed, e
         workers.ready(CELL, [NONE])
         request = TimeUnits(2, 0.5, 40, 3.0, 40.0, 2.0)
         for _ in range(2):
-            workers.unit_runs("alexnet", SERVER, request)
+            workers.unit_runs("alexnet", {SERVER: request})
         workers.ready(CELL, [NONE])
         assert workers.sending() == {"bytes": {EDGE: 2, SERVER: 2}, "seconds": ANY}
     for role, unit in ((EDGE, "0"), (SERVER, "1")):

@@ -65,15 +65,17 @@ def test_each_unit_is_timed_in_turn_with_all_of_them(worker: Worker) -> None:
     assert min(min(run) for run in report.units_s) > 0
     assert read(UnitRuns, json.loads(json.dumps(plain(report)))) == report
     assert (report.window, report.window_runs) == (None, 0)
-    assert len(report.paused_s) == units.PAUSED_RUNS
+    assert len(report.paused_s) == units.LEAST_RUNS
     assert min(report.paused_s) > 0
+    assert len(worker.units(request(runs=22)).paused_s) == 11, "half as many"
+    assert len(worker.units(request(runs=40)).paused_s) == units.PAUSED_RUNS
 
 
 def test_before_each_of_some_runs_the_device_waits(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
     monkeypatch.setattr(time, "sleep", pauses.append)
     monkeypatch.setattr(units, "PAUSED_MOST_S", 0.0)
-    assert len(worker.units(request()).paused_s) == units.LEAST_RUNS, "a slow stage has few"
+    assert len(worker.units(request(runs=40)).paused_s) == units.LEAST_RUNS, "a slow stage has few"
     assert pauses == [units.PAUSE_S] * units.LEAST_RUNS
 
 
