@@ -23,7 +23,7 @@ from pareto.hosts.session import Session
 from pareto.hosts.testbed import Link, Testbed
 from pareto.link.probe import GOODPUT, Reading
 from pareto.link.profile import Direction, Profile
-from pareto.profile_messages import Expect, GetTaken, Taken, Timed, TimePayloads
+from pareto.profile_messages import MOST_TRIPS, Expect, GetTaken, Taken, Timed, TimePayloads
 from pareto.workers import NOT_SHAPED, Workers
 
 TIMEOUT_S = 120.0
@@ -34,7 +34,7 @@ USUAL_BYTES = 1_000_000
 MOST_LINK_S, MOST_STREAM_S = 1.0, 0.1
 """A payload that takes the link longer is not probed, or not for its processor time."""
 NOT_STREAMED = (math.nan,) * 3
-SAMPLE_S, MOST_TRIPS = 0.02, 200
+SAMPLE_S = 0.02
 STREAM_S, LEAST_STREAMED, IN_FLIGHT = 0.05, 4, 4
 """Streams for the processor time: how long each lasts, or how many payloads; how many unanswered."""
 QUIET = 0.25
@@ -74,34 +74,27 @@ def on_links(
     """
 
     def crossed(readings: Mapping[str, Reading]) -> list[BackendCost]:
-        costs = [
-            cost
-            for group in _groups(backends)
-            for link, (near, far) in zip(bed.links, workers.opened(group).values(), strict=True)
-            for cost in added(
-                Ends(near, far, link.near.interface),
-                link,
-                readings.get(link.name),
-                group,
-                largest_bytes,
-                care,
-            )
-        ]
+        costs = list[BackendCost]()
+        for group in _groups(backends):
+            for link, (near, far) in zip(bed.links, workers.opened(group).values(), strict=True):
+                ends, reading = Ends(near, far, link.near.interface), readings.get(link.name)
+                costs += added(ends, link, reading, group, largest_bytes, care)
         names = [link.name for link in bed.links]
         return sorted(costs, key=lambda cost: (names.index(cost.link), backends.index(cost.backend)))
+
+    def shape(profile: Profile) -> None:
+        for link in bed.links:
+            link.shaper.apply(profile)
 
     if not bed.is_local:
         return crossed(workers.bare_links())
     try:
-        for link in bed.links:
-            link.shaper.apply(Profile(NOT_SHAPED))
+        shape(Profile(NOT_SHAPED))
         bare = crossed({})
-        for link in bed.links:
-            link.shaper.apply(USUAL)
+        shape(USUAL)
         slowed = crossed({link.name: reading_of(USUAL) for link in bed.links})
     finally:
-        for link in bed.links:
-            link.shaper.apply(Profile(NOT_SHAPED))
+        shape(Profile(NOT_SHAPED))
     return [each.and_of(other) for each, other in zip(bare, slowed, strict=True)]
 
 
@@ -127,7 +120,7 @@ def added(
     busy: dict[tuple[str, int], list[tuple[float, ...]]] = {cell: [] for cell in cells}
     # Large first: what they do to a connection, its window above all, is done before anything is timed.
     counts = {
-        (way, size): _count(ends.trips(way, size, 1, kept=True)[0])
+        (way, size): min(math.ceil(SAMPLE_S / ends.trips(way, size, 1, kept=True)[0]), MOST_TRIPS)
         for size, way in product(reversed(sizes), backends)
     }
     order = Random(0)  # noqa: S311
@@ -169,11 +162,6 @@ def shaping_s(link: Link) -> float:
     return float(relay.get("cpu_s") or 0.0)
 
 
-def _count(trip_s: float) -> int:
-    """How many trips make a sample."""
-    return min(max(math.ceil(SAMPLE_S / trip_s), 1), MOST_TRIPS)
-
-
 class Ends:
     """The workers at both ends of a link, connected by some backends. Raises FAULTS, TestbedError."""
 
@@ -182,20 +170,18 @@ class Ends:
 
     def trips(self, backend: str, nbytes: int, count: int, *, kept: bool = False) -> list[float]:
         """The seconds of `count` round trips. kept: also compare the last payload with what was sent."""
+        return self.stream(backend, nbytes, count, None, kept=kept)[0].seconds
+
+    def stream(
+        self, backend: str, nbytes: int, count: int, in_flight: int | None, *, kept: bool = False
+    ) -> tuple[Timed, Taken]:
+        """The reports of both ends on `count` payloads, at most `in_flight` of them unanswered; None: round trips.
+
+        Raises TestbedError unless every payload came, over the interface.
+        """
         self._far.ask(Expect(backend, nbytes, count, kept))
-        trips = self._near.ask(TimePayloads(backend, nbytes, count, self._interface), TIMEOUT_S)
-        self._arrived(backend, nbytes, count, trips.sent_bytes)
-        return trips.seconds
-
-    def stream(self, backend: str, nbytes: int, count: int, in_flight: int) -> tuple[Timed, Taken]:
-        """The reports of both ends on `count` payloads one after another."""
-        self._far.ask(Expect(backend, nbytes, count))
-        stream = self._near.ask(TimePayloads(backend, nbytes, count, self._interface, in_flight), TIMEOUT_S)
-        return stream, self._arrived(backend, nbytes, count, stream.sent_bytes)
-
-    def _arrived(self, backend: str, nbytes: int, count: int, sent_bytes: int) -> Taken:
-        """What came at the far end. Raises TestbedError unless it is every payload, over the interface."""
-        taken = self._far.ask(GetTaken())
+        near = self._near.ask(TimePayloads(backend, nbytes, count, self._interface, in_flight), TIMEOUT_S)
+        taken, sent_bytes = self._far.ask(GetTaken()), near.sent_bytes
         if taken.count != count:
             raise TestbedError(f"{backend}: {taken.count} of {count} payloads came")
         if taken.same is False:
@@ -204,4 +190,4 @@ class Ends:
             raise TestbedError(
                 f"{backend}: only {sent_bytes} of {nbytes * count} bytes crossed {self._interface}"
             )
-        return taken
+        return near, taken

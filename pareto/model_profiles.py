@@ -22,7 +22,6 @@ from analysis.model_profile import ModelProfile, read
 from analysis.naming import file_stem
 from pareto import PROFILES, dataset_names, simulated
 from pareto.backend_costs import QUICK, THOROUGH, Care
-from pareto.cell import Cell
 from pareto.checked_sweep import NOT_PROFILED
 from pareto.console import duration
 from pareto.errors import UserError
@@ -126,20 +125,18 @@ def on_testbed(
         for name, place in places.items():
             if not fresh and (kept := _kept(out, place, name, facts, care)) is not None:
                 profiles[name] = Kept(kept, place, is_new=False)
-        missing = [name for name in outlines if name not in profiles]
-        costs = None
-        if missing and spares_s is not None and not fresh:
-            costs = _costs_of_another(places[missing[0]], sweep, facts)
-        takes_s = estimate_s(sweep, care, of_links=costs is None)
-        if spares_s is not None and (all_s := takes_s * len(missing)) > spares_s:
-            out.print(
-                f"no model profile is made: it takes about {duration(all_s)}, and can spare no more than "
-                f"{duration(spares_s)} of trials",
-                soft_wrap=True,
-            )
-            return profiles
-        timing = None
-        for name in missing:
+        missing, timing = [name for name in outlines if name not in profiles], None
+        for number, name in enumerate(missing):
+            costs = None if fresh or care is THOROUGH else _costs_of_another(places[name], sweep, facts)
+            takes_s = estimate_s(sweep, care, of_links=costs is None)
+            all_s = takes_s + (len(missing) - 1) * estimate_s(sweep, care, of_links=False)
+            if not number and spares_s is not None and all_s > spares_s:
+                out.print(
+                    f"no model profile is made: it takes about {duration(all_s)}, and can spare no more than "
+                    f"{duration(spares_s)} of trials",
+                    soft_wrap=True,
+                )
+                return profiles
             out.print(f"{name}: its model profile takes about {duration(takes_s)}, on {', '.join(facts)}")
             if name not in prepared:
                 prepared[name] = _prepared(name, sweep)
@@ -168,13 +165,13 @@ def spares_s(whole: Plan) -> float:
     Without profiles `ROUNDS_UNTIL_KNOWN` rounds tell what can be on a front, and have all cells; with them they need no
     more than the cells that are always measured.
     """
-    taken_s: dict[tuple[Any, ...], dict[Cell, float]] = {}
+    taken_s: dict[tuple[Any, ...], list[float]] = {}
     for trial in whole.trials:
         model, netem, batch_size, _, *settings = trial.cell.condition
         if trial.round <= ROUNDS_UNTIL_KNOWN:
-            group = taken_s.setdefault((model, netem, batch_size, *settings), {})
-            group[trial.cell] = group.get(trial.cell, 0.0) + trial.estimate_s
-    return sum(sum(sorted(group.values())[LEAST_LIKELY:]) for group in taken_s.values())
+            key = trial.round, model, netem, batch_size, *settings
+            taken_s.setdefault(key, []).append(trial.estimate_s)
+    return sum(sum(sorted(of_round)[LEAST_LIKELY:]) for of_round in taken_s.values())
 
 
 def folder_of(folder: Path, sweep: Sweep, outline: Outline) -> Path:

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from safetensors import safe_open
+from safetensors.torch import save_file
 
 from analysis.backend_cost import BackendCost
 from analysis.model_profile import CodecTimes, ModelProfile, Quartet, UnitTimes
 from analysis.statistics.samples import intervals
-from pareto import codec_times
 from pareto.backend_costs import QUICK, THOROUGH, Care, on_links
+from pareto.backends.base import BYTES, Layout
+from pareto.codecs import registry
+from pareto.codecs.registry import Codec
 from pareto.devices import energy_per_image
 from pareto.hosts.host import EDGE, TestbedError
 from pareto.hosts.testbed import Testbed
 from pareto.manifest import utc_now
-from pareto.prepare import Prepared, recipe
-from pareto.profile_messages import TimeCodecs, TimeUnits, UnitRuns
+from pareto.prepare import Artifact, Prepared, recipe
+from pareto.profile_messages import CodecRuns, TimeCodecs, TimeUnits, UnitRuns
 from pareto.sweep import Sweep
 from pareto.workers import Workers
-from partitions import costs
+from partitions import costs, scratch
 from partitions.model import Outline
 
 MOST_S = 40.0
@@ -31,6 +36,8 @@ STEADY_S = 2.0
 """How long the whole runs without a pause where a sensor measures energy: some ten of its readings."""
 LEAST_SHARE = 0.05
 """The quantile of a unit's times that a bound is made of."""
+BATCHES = 4
+"""Batches whose payloads are encoded: as many as a run without images of its own has."""
 
 
 class Timing:
@@ -76,9 +83,9 @@ class Timing:
     def _codecs(self, prepared: Prepared, outline: Outline) -> Iterator[CodecTimes]:
         """What the sweep's codecs take on each host of what crosses at each point."""
         codecs = [codec for codec in self._sweep.coding if codec.names]
-        coded = codec_times.coded(outline, codecs, prepared.facts.unfit) if codecs else []
+        coded = coded_at(outline, codecs, prepared.facts.unfit) if codecs else []
         for batch_size in self._sweep.batch_sizes if coded else ():
-            payloads, is_all = codec_times.examples(prepared.data[batch_size])
+            payloads, is_all = examples(prepared.data[batch_size])
             for role in self._hosts:
                 self._show(f"codecs of {outline.name} on the {role}, batch size {batch_size}")
                 request = TimeCodecs(coded, "", role != EDGE, self._cpu(role))
@@ -87,34 +94,27 @@ class Timing:
                     raise TestbedError(
                         f"{role} reports {len(runs.encode_s)} of {len(coded)} points with codecs"
                     )
-                yield from codec_times.times(outline, role, batch_size, coded, runs, is_all=is_all)
+                yield from codec_times(outline, role, batch_size, coded, runs, is_all=is_all)
 
     def _times(self, name: str, units: int, batch_size: int) -> Iterator[UnitTimes]:
         roles, care = list(self._hosts), self._care
         for group in [roles] if at_once(self._bed, care) else [[role] for role in roles]:
             self._show(f"{name} on the {' and the '.join(group)}, batch size {batch_size}")
-            requests = {
-                role: TimeUnits(
-                    batch_size, self._cpu(role), care.runs, care.seconds, MOST_S, self._steady_s(role)
-                )
-                for role in group
-            }
+            requests = {role: self._request(role, batch_size) for role in group}
             reports = self._workers.unit_runs(name, requests)
             series = self._workers.samples() if any(each.window for each in reports.values()) else {}
             for role, runs in reports.items():
-                if len(runs.units_s[0]) != units:
-                    raise TestbedError(
-                        f"{role} reports {len(runs.units_s[0])} units of {name}, which has {units}"
-                    )
-                energy_j = None
-                if runs.window is not None:
-                    energy_j = energy_per_image(series.get(role, {}), runs.window, runs.window_runs)
+                if (count := len(runs.units_s[0])) != units:
+                    raise TestbedError(f"{role} reports {count} units of {name}, which has {units}")
+                at = runs.window
+                energy_j = at and energy_per_image(series.get(role, {}), at, runs.window_runs)
                 yield unit_times(role, self._hosts[role], batch_size, self._cpu(role), runs, energy_j)
 
-    def _steady_s(self, role: str) -> float:
-        """Sensors of this machine cannot tell the hosts of a local testbed apart."""
-        has_sensor = "energy_j" in (self._hosts[role].get("sensors") or {})
-        return STEADY_S if has_sensor and not self._bed.is_local else 0.0
+    def _request(self, role: str, batch_size: int) -> TimeUnits:
+        # Sensors of this machine cannot tell the hosts of a local testbed apart.
+        has_sensor = not self._bed.is_local and "energy_j" in (self._hosts[role].get("sensors") or {})
+        runs, seconds, steady_s = self._care.runs, self._care.seconds, STEADY_S if has_sensor else 0.0
+        return TimeUnits(batch_size, self._cpu(role), runs, seconds, MOST_S, steady_s)
 
     def _cpu(self, role: str) -> float:
         return self._sweep.edge_cpu if role == EDGE else 1.0
@@ -202,3 +202,79 @@ def unit_times(
         energy_j=math.nan if energy_j is None else energy_j,
         after_pause_s=float(np.median(runs.paused_s) - np.median(whole_s)) if runs.paused_s else 0.0,
     )
+
+
+def coded_at(
+    outline: Outline, codecs: Sequence[Codec], unfit: Mapping[str, Container[int]] | None = None
+) -> list[tuple[int, str]]:
+    """Every point where something crosses a link, with each of these codecs that takes it, and what that is there.
+
+    unfit: by a user's own codec, the points that it is not for.
+    """
+    last, unfit = outline.last, unfit or {}
+    made: dict[tuple[int, str], None] = {}
+    for point, codec in itertools.product(range(last), codecs):
+        dtypes = frozenset(spec.dtype for spec in outline.points[point].payload)
+        if codec.fits((point,), last) and point not in unfit.get(codec.text, ()):
+            made |= {(point, each.text): None for each in (codec, codec.at(dtypes)) if each.names}
+    return list(made)
+
+
+def examples(data: Artifact) -> tuple[Artifact, bool]:
+    """A file with the inputs of a run's first batches alone, and whether it has no others."""
+    with safe_open(data.path, framework="pt") as file:
+        inputs = {key: file.get_slice(key) for key in file.keys() if key.startswith("input")}  # noqa: SIM118
+        first = {key: tensor[:BATCHES].contiguous() for key, tensor in inputs.items()}
+        count = inputs["input0"].get_shape()[0]
+    with scratch.folder() as folder:
+        save_file(first, folder / "examples.part")
+        return Artifact.unlinked(folder / "examples.part"), count <= BATCHES
+
+
+def codec_times(
+    outline: Outline,
+    role: str,
+    batch_size: int,
+    coded: Sequence[tuple[int, str]],
+    runs: CodecRuns,
+    *,
+    is_all: bool,
+) -> Iterator[CodecTimes]:
+    """What each codec takes on a host, from its runs. is_all: they were of all the batches that the run has."""
+    columns = zip(runs.payload_bytes, runs.wire_bytes, strict=True)
+    sizes = {
+        place: (payload_bytes, np.median(wire_bytes), min(wire_bytes))
+        for place, (payload_bytes, wire_bytes) in zip(coded, columns, strict=True)
+    }
+    seconds = zip(runs.encode_s, runs.encode_again_s, runs.decode_s, runs.decode_again_s, strict=True)
+    figures = {
+        place: (*sizes[place], *_seconds(*encoding), *_seconds(*decoding))
+        for place, (*encoding, decode_s, decode_again_s) in zip(coded, seconds, strict=True)
+        for decoding in [(decode_s, decode_again_s)]
+    }
+    for text in dict.fromkeys(text for _, text in coded):
+        rows = np.full((len(outline.points), 7), np.nan)
+        for point, spec in enumerate(outline.points[:-1]):
+            if (point, text) not in figures:
+                continue
+            rows[point] = figures[point, text]
+            layout: Layout = tuple((each.dtype, each.at(batch_size)) for each in spec.payload)
+            if not (is_all or _is_fixed(text, layout)):
+                rows[point, 2] = np.nan
+        yield CodecTimes(role, batch_size, text, *rows.T)
+
+
+def _seconds(after_work_s: Sequence[float], again_s: Sequence[float]) -> tuple[float, float]:
+    """The median of what it takes after other work, and the least of all runs; NaN where there was none."""
+    if not after_work_s:
+        return np.nan, np.nan
+    return float(np.median(after_work_s)), float(min(*after_work_s, *again_s))
+
+
+def _is_fixed(text: str, layout: Layout) -> bool:
+    """Whether a codec makes as many bytes of whatever has this layout."""
+    try:
+        codec = registry.parse(text)
+    except ValueError:  # a user's own
+        return False
+    return BYTES not in dict(codec.encoded(layout))

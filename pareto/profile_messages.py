@@ -5,18 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from pareto.messages import (
-    MAX_REQUESTS,
-    Count,
-    Difference,
-    Duration,
-    Positive,
-    Rate,
-    Request,
-    Seconds,
-    Share,
-    Window,
-)
+from pareto.messages import Count, Difference, Duration, Positive, Rate, Request, Seconds, Share, Window
 from pareto.validation import Bounds
 
 MAX_UNIT_RUNS = 300
@@ -25,9 +14,10 @@ MAX_UNITS = 2000
 """Units of a model."""
 MAX_CODED = 100_000
 """Points, each with each codec."""
-MOST_PAYLOAD_BYTES = 1 << 24
-"""Of a payload that a backend is timed by."""
+MOST_TRIPS, MOST_PAYLOAD_BYTES = 200, 1 << 24
+"""Payloads by which a backend is timed at once, and the bytes of one."""
 PayloadBytes = Annotated[int, Bounds(1, MOST_PAYLOAD_BYTES)]
+Trips = Annotated[int, Bounds(1, MOST_TRIPS)]
 
 
 @dataclass
@@ -129,7 +119,7 @@ class Expect(Request[None], op="expect"):
 
     backend: str
     nbytes: PayloadBytes
-    count: Positive
+    count: Trips
     kept: bool = False
 
 
@@ -153,7 +143,7 @@ class Timed:
     bytes that its interface sent.
     """
 
-    seconds: Annotated[list[Duration], Bounds(1, MAX_REQUESTS)]
+    seconds: Annotated[list[Duration], Bounds(1, MOST_TRIPS)]
     cpu_s: Seconds
     sent_bytes: Difference
 
@@ -164,6 +154,6 @@ class TimePayloads(Request[Timed], op="time"):
 
     backend: str
     nbytes: PayloadBytes
-    count: Annotated[int, Bounds(1, MAX_REQUESTS)]
+    count: Trips
     interface: str
     in_flight: Positive | None = None

@@ -246,16 +246,9 @@ class Job:
         from pareto.model_profiles import on_testbed, spares_s
 
         assert isinstance(workers, Workers)  # noqa: S101
-        kept = on_testbed(
-            self.console,
-            self.sweep,
-            bed,
-            workers,
-            self._prepared,
-            folder,
-            spares_s=spares_s(plan.make(self.sweep, self.facts, self.networks)),
-            show=progress.shows,
-        )
+        sweep, out, show = self.sweep, self.console, progress.shows
+        most_s = spares_s(plan.make(sweep, self.facts, self.networks))
+        kept = on_testbed(out, sweep, bed, workers, self._prepared, folder, spares_s=most_s, show=show)
         return {name: each.profile for name, each in kept.items()}
 
     def stopping(

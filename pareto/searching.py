@@ -316,7 +316,8 @@ class Searching:
         words += [f"{count} {what}" for count, what in ((physics, "by physics"), (open_, "open")) if count]
         # The median: the first trial of a network took the time to open every connection as well.
         every_s = took_s + open_s * (float(np.median(paces)) if paces else 1.0)
-        profiling_s = sum(session.get("profiling_s", 0.0) for session in self._store.manifest()["sessions"])
+        sessions = self._store.manifest()["sessions"]
+        profiling_s = sum(float(session.get("profiling_s") or 0) for session in sessions)
         spent = f" with the model profile's {duration(profiling_s)}" if profiling_s else ""
         return (
             f"{total} cells: {', '.join(words)}; {duration(took_s + profiling_s)}{spent}, "

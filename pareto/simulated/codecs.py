@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pareto import codec_times
 from pareto.codecs import registry
 from pareto.codecs.base import nbytes
 from pareto.codecs.registry import Codec
 from pareto.hosts.host import EDGE
+from pareto.model_timing import coded_at
 from pareto.simulated.world import World
 from partitions.graph import TensorSpec
 from partitions.model import Outline
@@ -26,7 +26,7 @@ def wire_shares(world: World, outline: Outline, codecs: Sequence[Codec]) -> dict
 
     Codecs that others come to somewhere are among them.
     """
-    coded = codec_times.coded(outline, codecs)
+    coded = coded_at(outline, codecs)
     return {
         text: tuple(
             _share(world, registry.parse(text), point.payload) if (at, text) in coded else 1.0
@@ -42,7 +42,7 @@ def codec_s(
     """By codec, the seconds of the edge to encode an image's payload at each point, and to decode it."""
     return {
         text: tuple(seconds(world, EDGE, text, point.payload_bytes) for point in outline.points)
-        for text in dict.fromkeys(text for _, text in codec_times.coded(outline, codecs))
+        for text in dict.fromkeys(text for _, text in coded_at(outline, codecs))
     }
 
 

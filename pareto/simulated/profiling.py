@@ -9,11 +9,10 @@ import numpy as np
 from analysis.backend_cost import BackendCost
 from analysis.model_profile import CodecTimes, ModelProfile, Quartet, UnitTimes
 from analysis.statistics.samples import Floats, interval
-from pareto import codec_times
 from pareto.backends import registry
 from pareto.hosts.host import EDGE, chain
 from pareto.hosts.inventory import SIMULATED
-from pareto.model_timing import of_outline
+from pareto.model_timing import coded_at, of_outline
 from pareto.networks import links_of
 from pareto.prepare import recipe
 from pareto.simulated import codecs
@@ -44,7 +43,7 @@ def model_profile(simulation: Simulation, name: str, sweep: Sweep) -> ModelProfi
     draws = np.random.default_rng([world.seed, len(outline.points)])
     times, coded = list[UnitTimes](), list[CodecTimes]()
     shares = codecs.wire_shares(world, outline, sweep.coding)
-    used = codec_times.coded(outline, sweep.coding)
+    used = coded_at(outline, sweep.coding)
     for role in roles:
         share = sweep.edge_cpu if role == EDGE else 1.0
         usual_s = np.array(world.unit_times_s(role, outline.name, flops)) / share

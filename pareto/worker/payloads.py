@@ -14,7 +14,6 @@ from random import Random
 import torch
 from torch import Tensor
 
-from pareto.backends import registry
 from pareto.backends.base import BackendError, Client, Layout, Server, Tensors, layout
 from pareto.jsonlines import Refused
 from pareto.profile_messages import Expect, GetTaken, Taken, Timed, TimePayloads
@@ -109,28 +108,24 @@ class Far:
 
 
 class End:
-    """One end of a worker's backends: near, by its clients, and far, by its servers, each by its name."""
+    """One end of a worker's backends, each by its name: near, by its clients, and far, by its servers."""
 
     def __init__(self, near: Callable[[str], Near], far: Callable[[str], Far]) -> None:
-        self._near, self._far_of = near, far
-        self.forget()
-
-    def forget(self) -> None:
-        """The servers serve something else from now on."""
-        self._far: dict[str, Far] = {}
-        self._expected: tuple[Expect, float] | None = None
+        self._near, self._far = near, far
+        self._expected: tuple[Expect, Far, float] | None = None
 
     def expect(self, request: Expect) -> None:
         gc.collect()
-        self._far_end(request.backend).expect(request.nbytes, request.count, kept=request.kept)
-        self._expected = request, time.process_time()
+        far = self._far(request.backend)
+        far.expect(request.nbytes, request.count, kept=request.kept)
+        self._expected = request, far, time.process_time()
 
     def taken(self, _: GetTaken) -> Taken:
         now = time.process_time()
         if self._expected is None:
             raise Refused("nothing was expected")
-        order, since = self._expected
-        count, last = self._far_end(order.backend).taken
+        order, far, since = self._expected
+        count, last = far.taken
         return Taken(now - since, count, None if last is None else torch.equal(last, payload(order.nbytes)))
 
     def time(self, request: TimePayloads) -> Timed:
@@ -146,13 +141,6 @@ class End:
             seconds = [time.perf_counter() - started]
         cpu_s = time.process_time() - cpu
         return Timed(seconds, cpu_s, host.interface_bytes(request.interface)[1] - before)
-
-    def _far_end(self, backend: str) -> Far:
-        """That of the backend's server, which several backends may have in common."""
-        server = registry.parse(backend).server
-        if server not in self._far:
-            self._far[server] = self._far_of(server)
-        return self._far[server]
 
 
 def _fingerprint(nbytes: int) -> bytes:

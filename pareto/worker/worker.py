@@ -62,7 +62,7 @@ class Worker:
         self._clients: dict[str, Client] = {}
         self.payloads = payloads.End(
             lambda backend: payloads.Near(self._clients[backend]),
-            lambda server: payloads.Far(self._servers[server]),
+            lambda backend: payloads.Far(self._servers[registry.parse(backend).server]),
         )
         self._probe: ProbeClient | None = None
         self._rendezvous: socket.socket | None = None
@@ -135,7 +135,6 @@ class Worker:
         name = registry.parse(request.backend).name
         client = registry.agents(name).join(request, self._rendezvous)
         self._joined = name
-        self.payloads.forget()  # what an agent served it does not serve any more
         self._set_congestion()
         if client is not None:
             self._clients[request.backend] = client
@@ -266,7 +265,6 @@ class Worker:
     def _hold(self, resident: ResidentStage, start: int, end: int) -> None:
         """Hold another stage in memory, and serve none until that one is served, even if this fails."""
         self._staged = None
-        self.payloads.forget()
         for builder in self._builders.values():
             builder.release()
         for server in self._servers.values():

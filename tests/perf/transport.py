@@ -209,9 +209,6 @@ class AnyEnd(End):
         self._rendezvous: socket.socket | None = None
         super().__init__(self._nears.__getitem__, self._fars.__getitem__)
 
-    def _far_end(self, backend: str) -> Any:
-        return self._fars[backend]
-
     def listen(self, request: tuple[str, str, Sequence[str], Keys]) -> dict[str, int]:
         address, token, ways, keys = request
         ports, servers = {}, registry.servers(address, token, keys)

@@ -8,7 +8,7 @@ import re
 import shutil
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from unittest.mock import Mock
 
 import numpy as np
@@ -21,6 +21,7 @@ from analysis.runs.load import joined
 from analysis.runs.struck import with_struck
 from pareto import plan
 from pareto.checked_sweep import make_sweep
+from pareto.console import duration
 from pareto.hosts.host import TestbedError
 from pareto.networks import networks_of
 from pareto.plan import ModelFacts
@@ -275,6 +276,22 @@ def test_profiles_are_learnt_once() -> None:
     assert not search.lacks_profiles
 
 
+def test_a_search_without_profiles_knows_the_links_alone() -> None:
+    """Where a profile takes longer than it can spare: no cell waits for what will not come."""
+    search = searching(
+        [], make_sweep({"model": "m", "netem": "200ms-5mbit", "backend": "tcp", "search": True})
+    )
+    (group,) = search._prospects
+    assert np.isnan(search._prospects[group].expected).all()
+    search.learn({}, are_all=True)
+    assert not search.lacks_profiles
+    known = search._prospects[group]
+    assert np.isfinite(known.expected).all()
+    assert np.isfinite(known.bound[:2]).all()
+    assert not known.moves
+    assert (known.fronts, set(known.tiers)) == (None, {0}), "one front, and all in the first round"
+
+
 @pytest.fixture(scope="module")
 def grown(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """A search at two networks to which rounds were added until it was sure, and what it printed."""
@@ -365,6 +382,10 @@ class Rounds:
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
         self.struck: list[Any] = []
+        self.sessions: list[dict[str, Any]] = [{}]
+
+    def manifest(self) -> dict[str, Any]:
+        return {"sessions": self.sessions}
 
     def rows(self) -> Rows:
         return self._rows
@@ -695,6 +716,9 @@ def test_the_cells_are_counted_by_their_rounds(rounds: int) -> None:
     counted = {0: "3 open", 1: "3 in 1 round", 2: "3 in 2 rounds"}[rounds]
     assert line.startswith(f"3 cells: {counted}; ")
     assert (search.part() is None) == (rounds == 2)
+    cast(Rounds, search._store).sessions = [{"profiling_s": 5.0}, {}, {"profiling_s": 2.2}]
+    took_s = 7.2 + sum(float(each["wall_s"]) for each in search._store.rows())
+    assert f"{counted}; {duration(took_s)} with the model profile's 7 s, all cells" in search.summary()[0]
 
 
 @pytest.mark.deep

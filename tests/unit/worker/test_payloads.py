@@ -11,7 +11,12 @@ from syrupy.assertion import SnapshotAssertion
 
 from pareto.backends.base import BackendError
 from pareto.backends.tcp import TcpClient, TcpServer
-from pareto.worker.payloads import Far, Near, payload
+from pareto.jsonlines import Refused
+from pareto.messages import Connect, Listen
+from pareto.profile_messages import Expect, GetTaken, Timed, TimePayloads
+from pareto.worker import device
+from pareto.worker.payloads import Answering, Far, Near, payload
+from pareto.worker.worker import Worker
 
 Pair = tuple[Near, Far]
 LOCAL = "127.0.0.1"
@@ -49,6 +54,32 @@ def test_a_stream_ends_when_all_of_it_is_there(pair: Pair, count: int, in_flight
     far.expect(200_000, 1)  # nothing of the stream is left over
     near.trips(1)
     assert far.taken[0] == 1
+
+
+def test_two_workers_time_payloads_between_them() -> None:
+    """By whatever backends, which may have a server in common, and again after the far end served something else."""
+    near, far = (Worker(device.named("cpu")) for _ in range(2))
+    ports = far.listen(Listen(LOCAL, "t"))
+    near.connect(Connect(LOCAL, "t", ports, ["tcp", "tcp:2"]))
+
+    def timed(backend: str, nbytes: int, in_flight: int | None = None) -> Timed:
+        far.payloads.expect(Expect(backend, nbytes, 5, kept=True))
+        report = near.payloads.time(TimePayloads(backend, nbytes, 5, "lo", in_flight))
+        taken = far.payloads.taken(GetTaken())
+        assert (taken.count, taken.same) == (5, True)
+        assert report.sent_bytes >= 5 * nbytes
+        return report
+
+    for backend, nbytes in (("tcp", 4_000), ("tcp:2", 4_000), ("tcp", 4_000), ("tcp", 300_000)):
+        assert len(timed(backend, nbytes).seconds) == 5
+    assert len(timed("tcp", 300_000, 4).seconds) == 1
+    far._servers["tcp"].serve(Answering(8))
+    timed("tcp", 300_000)
+
+
+def test_nothing_is_taken_that_was_not_expected() -> None:
+    with pytest.raises(Refused, match="nothing was expected"):
+        Worker(device.named("cpu")).payloads.taken(GetTaken())
 
 
 def test_tcp_says_when_the_far_end_expects_something_else(pair: Pair, snapshot: SnapshotAssertion) -> None:

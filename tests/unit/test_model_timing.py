@@ -9,9 +9,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from pareto import codec_times
 from pareto.codecs.registry import parse_all
 from pareto.hosts.host import SERVER
+from pareto.model_timing import BATCHES, codec_times, coded_at, examples
 from pareto.prepare import Artifact, recipe
 from pareto.profile_messages import CodecRuns
 from partitions import model as partitioned
@@ -27,26 +27,26 @@ def outline() -> Outline:
 
 
 def test_each_codec_is_timed_where_it_is_used_and_what_it_comes_to_there(outline: Outline) -> None:
-    coded = codec_times.coded(outline, parse_all(["none", "int8+zstd", "jpeg"]))
+    coded = coded_at(outline, parse_all(["none", "int8+zstd", "jpeg"]))
     last = POINTS - 1
     assert set(coded) == {
         *((point, "int8+zstd:3") for point in range(last)),
         *((0, codec) for codec in ("zstd:3", "jpeg:90")),
     }
-    assert codec_times.coded(outline, parse_all(["none"])) == []
-    unfit = codec_times.coded(outline, parse_all(["fp16"]), {"fp16": {1, 2}})
+    assert coded_at(outline, parse_all(["none"])) == []
+    unfit = coded_at(outline, parse_all(["fp16"]), {"fp16": {1, 2}})
     assert [point for point, _ in unfit] == [0, *range(3, last)]
 
 
-@pytest.mark.parametrize("count", [codec_times.BATCHES, codec_times.BATCHES + 1])
+@pytest.mark.parametrize("count", [BATCHES, BATCHES + 1])
 def test_the_first_batches_are_sent_without_answers(tmp_path: Path, count: int) -> None:
     inputs = torch.arange(count * 6).reshape(count, 2, 3)
     save_file({"input0": inputs, "reference0": torch.zeros(count, 2)}, tmp_path / "data")
-    made, is_all = codec_times.examples(Artifact(tmp_path / "data", "digest"))
+    made, is_all = examples(Artifact(tmp_path / "data", "digest"))
     content = load_file(made.path)
     assert list(content) == ["input0"]
-    assert torch.equal(content["input0"], inputs[: codec_times.BATCHES])
-    assert is_all == (count == codec_times.BATCHES)
+    assert torch.equal(content["input0"], inputs[:BATCHES])
+    assert is_all == (count == BATCHES)
     assert len(made.digest) == 64
 
 
@@ -61,7 +61,7 @@ def test_the_median_after_other_work_counts_and_the_least_of_all_bounds(
         [[], [6.0, 4.0, 5.0], []], [[], [3.0] * 6, []],
         [[25] * 3, [150, 120, 160], [90, 80, 70]],
     )  # fmt: skip
-    int8, zstd = codec_times.times(outline, SERVER, 4, coded, runs, is_all=is_all)
+    int8, zstd = codec_times(outline, SERVER, 4, coded, runs, is_all=is_all)
     assert (int8.codec, int8.role, int8.batch_size) == ("int8", SERVER, 4)
     assert np.isfinite(int8.encode_s).tolist() == [point == 1 for point in range(POINTS)]
     assert (int8.encode_s[1], int8.encode_least_s[1]) == (2.0, 0.5)
