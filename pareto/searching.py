@@ -128,7 +128,7 @@ class Searching:
             for place in np.unique(np.nonzero(self._tables[group].tried)[1])
         ]
         short: set[Cell] = set()
-        if number == 1 and not self._sweep.search:
+        if number == 1 and not self._is_by_profile:
             # What needs no link, or the link alone, says which of the others are ruled out.
             due = {cell for cell in due if cell.cuts[0] == 0 or not self._crossed(cell)} or due
             short.update(*map(self._ruled_out, groups))
@@ -316,7 +316,7 @@ class Searching:
         words += [f"{count} {what}" for count, what in ((physics, "by physics"), (open_, "open")) if count]
         # The median: the first trial of a network took the time to open every connection as well.
         every_s = took_s + open_s * (float(np.median(paces)) if paces else 1.0)
-        sessions = self._store.manifest()["sessions"]
+        sessions = self.store.manifest()["sessions"] if self.store is not None else []
         profiling_s = sum(float(session.get("profiling_s") or 0) for session in sessions)
         spent = f" with the model profile's {duration(profiling_s)}" if profiling_s else ""
         return (
