@@ -128,7 +128,7 @@ class Searching:
             for place in np.unique(np.nonzero(self._tables[group].tried)[1])
         ]
         short: set[Cell] = set()
-        if number == 1 and not self._is_by_profile:
+        if number == 1 and not (self._is_by_profile or self._awaits):
             # What needs no link, or the link alone, says which of the others are ruled out.
             due = {cell for cell in due if cell.cuts[0] == 0 or not self._crossed(cell)} or due
             short.update(*map(self._ruled_out, groups))

@@ -716,8 +716,8 @@ def test_the_cells_are_counted_by_their_rounds(rounds: int) -> None:
     counted = {0: "3 open", 1: "3 in 1 round", 2: "3 in 2 rounds"}[rounds]
     assert line.startswith(f"3 cells: {counted}; ")
     assert (search.part() is None) == (rounds == 2)
-    cast(Rounds, search._store).sessions = [{"profiling_s": 5.0}, {}, {"profiling_s": 2.2}]
-    took_s = 7.2 + sum(float(each["wall_s"]) for each in search._store.rows())
+    cast(Rounds, search.store).sessions = [{"profiling_s": 5.0}, {}, {"profiling_s": 2.2}]
+    took_s = 7.2 + sum(float(each["wall_s"]) for each in search.store.rows())
     assert f"{counted}; {duration(took_s)} with the model profile's 7 s, all cells" in search.summary()[0]
 
 
