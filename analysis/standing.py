@@ -10,7 +10,7 @@ import pandas as pd
 
 from analysis.escaping import short
 from analysis.runs.manifest import sessions, within
-from analysis.schema import STANDS, STATUSES, status_of
+from analysis.schema import ROUNDING, STANDS, STATUSES, status_of
 from analysis.statistics.samples import Ints
 
 OF_LATENCY = (
@@ -34,6 +34,10 @@ UNTRUSTED = {"latency": (*OF_LATENCY, *OF_BOTH), "throughput": (*OF_THROUGHPUT, 
 """The columns of trials and stages that must not be trusted where a figure is not.
 
 Bounds are not among them: physics bounds the figure of a disturbed trial, too (`analysis.advice.rivals`)."""
+_BOUNDS = {
+    "latency": ("latency_s", "latency_bound_s"),
+    "throughput": ("throughput_ips", "throughput_bound_ips"),
+}
 LISTED = 20
 """Trials that were measured again that are listed."""
 _ANY = frozenset(status for standing in STANDS.values() for status in standing)
@@ -45,6 +49,32 @@ def stands(trials: pd.DataFrame, figure: str = "") -> pd.Series:
     The other one is empty in what `analysis.runs.load` gives.
     """
     return trials["status"].isin(STANDS[figure] if figure else _ANY)
+
+
+def bounded(trials: pd.DataFrame) -> tuple[pd.DataFrame, str]:
+    """The trials, of which none counts with a figure beyond its bound, and a line on those whose status so changes:
+    older versions let a latency be 1 % beyond it, and a throughput 3 % and more.
+
+    Where a figure is between the bound and that of the link as probed, the link was so fast: the bound is the figure.
+    """
+    counts, bounds = {}, {}
+    for figure, (column, bound) in _BOUNDS.items():
+        better = np.fmin if figure == "latency" else np.fmax
+        most = better(trials[bound], trials[f"probed_{bound}"])
+        beyond = (better(trials[column], most) - most).abs() > ROUNDING * most
+        counts[figure] = stands(trials, figure) & ~beyond
+        bounds[bound] = better(trials[bound], trials[column].where(counts[figure] & trials[bound].notna()))
+    # A link on which a latency cannot be was not the link of the throughput either.
+    counts["throughput"] &= counts["latency"] | ~stands(trials, "latency")
+    status = pd.Series(statuses(**counts), trials.index).where(stands(trials), trials["status"])
+    changed = status.ne(trials["status"])
+    if not changed.any():
+        return trials.assign(**bounds), ""
+    words = (
+        f"{changed.sum()} trials have a figure beyond its bound, which is not trusted though their run did"
+    )
+    reason = trials["reason"].mask(changed, "beyond its bound")
+    return trials.assign(**bounds, status=status, reason=reason), words
 
 
 def trusted(rows: pd.DataFrame, status: pd.Series | None = None) -> pd.DataFrame:

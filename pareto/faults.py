@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from analysis.schema import status_of
+from analysis.schema import ROUNDING, status_of
 from pareto import devices
 from pareto.bounds import Crossing
 from pareto.cell import Cell
@@ -24,13 +24,8 @@ from pareto.trial_messages import TrialReport, WrongOutput
 if TYPE_CHECKING:
     from pareto.trial import TrialResult
 
-TOO_FAST = 0.99
-"""A latency below this share of its physical bound did not happen on the link that was asked for."""
 CLOCK_GRAIN_S = 1e-6
 """What sums of a request's times may be wrong by."""
-TOO_MANY, LATE_REPLY_S = 1.03, 0.02
-"""A throughput above this multiple of its bound was not a steady state; the link as probed may be 2 % off by itself. In
-a short phase more is allowed: where its first reply is so late, the bytes of the next ones arrive meanwhile."""
 LONG_S = 0.02
 """Transfers from this length on tell a link's rate: what the hosts add to each is 1 to 2 ms."""
 LOADED_SHARE, LOADED_S = 0.01, 0.004
@@ -92,8 +87,8 @@ def of_trial(
     """Every fault of a trial that measured something.
 
     crossings, samples, slowed, others, tolerance: as in `pareto.trial.trial_row`, with what a codec sends. probed: the
-    crossings at the links' rates as probed, which `bound_s` and `bound_ips` are of. idle_s: where `crossed_late`,
-    the seconds in which the same bytes cross the idle link.
+    crossings at the links' rates as probed. bound_s, bound_ips: the bounds, by the links' rates as asked for or as
+    probed, whichever allow more. idle_s: where `crossed_late`, the seconds in which the same bytes cross the idle link.
 
     A link that is off, bytes that did not cross, a wrong output and a clock that is off spoil both figures. So does a
     latency below its bound: the link was not what it was asked to be.
@@ -266,14 +261,13 @@ def output_fault(report: TrialReport | WrongOutput) -> str:
 
 
 def _latency_fault(latency_s: float, bound_s: float) -> str:
-    if latency_s >= TOO_FAST * bound_s:
+    if latency_s >= (1 - ROUNDING) * bound_s:
         return ""
     return f"latency {latency_s:.4g} s is under its physical bound {bound_s:.4g} s"
 
 
 def _throughput_fault(report: TrialReport, bound_ips: float, retransmits: int) -> str:
-    begin, end = report.throughput_window
-    if report.throughput_ips <= (TOO_MANY + LATE_REPLY_S / (end - begin)) * bound_ips:
+    if report.throughput_ips <= (1 + ROUNDING) * bound_ips:
         return ""
     words = f"throughput {report.throughput_ips:.4g} images/s is over its bound {bound_ips:.4g}: not a steady state"
     if not retransmits:

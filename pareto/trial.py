@@ -268,7 +268,8 @@ def trial_row(
     busiest = max(shares, key=shares.__getitem__, default=None)
     faults = of_trial(
         cell, crossings, result, probes, samples, slowed, others, tolerance,
-        probed=probed, bound_s=probed_bound_s, bound_ips=probed_bound_ips, idle_s=idle_s,
+        probed=probed, idle_s=idle_s,
+        bound_s=min(bound_s, probed_bound_s), bound_ips=max(bound_ips, probed_bound_ips),
     )  # fmt: skip
     readings = [[each.reading for each in before_after] for before_after in probes.values()]
     rtts = [_mean(reading.rtt_s for reading in of_link) for of_link in readings]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,13 +15,9 @@ from analysis.figures import heads, style
 from analysis.figures.axes import MANY, in_order, label_points, places
 from analysis.figures.drawing import POINT, Drawing, caption
 from analysis.figures.style import entry
-from analysis.naming import cell_name, subject
+from analysis.naming import subject
 
 MARKER_PT = 4.5
-NAMED = 8
-"""Up to this many points beyond their bound are named in the caption."""
-ROUNDING = 1e-6
-"""Medians are written with nine digits: one that is beyond its bound by less than this share may be within it."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +39,7 @@ MEASURES = (
 def bound_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
     """Draw how much of what is possible each point reaches, latency above throughput; rows of `analysis.front`.
 
-    At 100 % a point is at its bound. A point beyond it, which cannot be, is ringed.
+    At 100 % a point is at its bound. None is beyond it: such a trial does not count (`analysis.standing`).
     """
     shown = [measure for measure in MEASURES if len(known(rows, measure))]
     with style.blank(width, 0.9 + 1.3 * len(shown), rows) as figure:
@@ -53,7 +48,7 @@ def bound_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
             _draw(axes, rows, measure)
         label_points(panels[-1], in_order(rows))
         title = f"Share of the bound: {subject(rows.iloc[0])}"
-        heads.grow(figure, heads.head(panels[0], title, _legend(rows, shown)))
+        heads.grow(figure, heads.head(panels[0], title, _legend(rows)))
     return figure
 
 
@@ -62,7 +57,7 @@ def draw_bound(axes: Axes, rows: pd.DataFrame, measure: Measure) -> None:
     _draw(axes, rows, measure)
     label_points(axes, in_order(rows))
     title = f"{measure.name.capitalize()}, share of the bound: {subject(rows.iloc[0])}"
-    heads.head(axes, title, _legend(rows, [measure]))
+    heads.head(axes, title, _legend(rows))
 
 
 def bound_drawing(rows: pd.DataFrame, conditions: str) -> Drawing | None:
@@ -74,28 +69,9 @@ def bound_drawing(rows: pd.DataFrame, conditions: str) -> Drawing | None:
         "bound over the latency, and the throughput over its bound",
         conditions,
         "On the solid line a point is at its bound, on the dashed one at 90 % of what is possible",
-        *(_impossible(rows, measure) for measure in MEASURES),
     )
     data = rows[[*POINT, *(column for of in MEASURES for column in (of.column, of.bound, of.efficiency))]]
     return Drawing("bound", lambda width: bound_figure(rows, width=width), data, text)
-
-
-def beyond(rows: pd.DataFrame, measure: Measure) -> pd.Series:
-    """The points that are better than their bound: a fault of the measurement or of the bound."""
-    better: pd.Series = rows[measure.efficiency] > 1 + ROUNDING
-    return better
-
-
-def _impossible(rows: pd.DataFrame, measure: Measure) -> str:
-    those = rows[beyond(rows, measure)]
-    if those.empty:
-        return ""
-    named = ", ".join(cell_name(row) for row in those.head(NAMED).to_dict("records"))
-    named += f" and {len(those) - NAMED} more" if len(those) > NAMED else ""
-    by = float(those[measure.efficiency].max()) - 1
-    return (
-        f"Ringed: beyond its bound in {measure.name}, which cannot be ({named}; by up to {100 * by:.2g} %)."
-    )
 
 
 def known(rows: pd.DataFrame, measure: Measure) -> pd.DataFrame:
@@ -122,21 +98,14 @@ def _draw(axes: Axes, rows: pd.DataFrame, measure: Measure) -> None:
         aside = 0.7 * (number - (len(crossing) - 1) / 2) / len(crossing) if one in crossing else 0.0
         x = places(one.rows, points) + aside
         axes.plot(x, share[one.rows.index], **one.mark(size), zorder=3)
-        ringed = beyond(one.rows, measure)
-        axes.plot(x[ringed], share[one.rows.index][ringed], **_RING, zorder=4)
 
 
 _IMPOSSIBLE: dict[str, Any] = {"facecolor": "0.93", "hatch": "////", "edgecolor": "0.86", "linewidth": 0}
-_RING: dict[str, Any] = {
-    "linestyle": "", "marker": "o", "markersize": 2.2 * MARKER_PT, "markerfacecolor": "none",
-    "markeredgecolor": "black", "markeredgewidth": 1.1,
-}  # fmt: skip
 
 
-def _legend(rows: pd.DataFrame, shown: Sequence[Measure]) -> list[Artist]:
+def _legend(rows: pd.DataFrame) -> list[Artist]:
     return [
         *(entry(one.label, **one.mark(MARKER_PT)) for one in style.scattered(rows)),
         entry("bound", color="0.25", linewidth=0.9, linestyle="-"),
         entry("90 % of it", color="0.45", linewidth=0.8, linestyle="--"),
-        *([entry("beyond its bound", **_RING)] if any(beyond(rows, each).any() for each in shown) else []),
     ]

@@ -21,7 +21,7 @@ from analysis.runs.manifest import read_manifest, sessions, testbed_name, within
 from analysis.runs.setups import SIMULATED, TUNED, Setups, grouped, setups, some
 from analysis.runs.struck import marked, struck
 from analysis.schema import LINKS, STAGES, TRIALS, Table
-from analysis.standing import stands, trusted
+from analysis.standing import bounded, stands, trusted
 from pareto.errors import UserError
 
 log = logging.getLogger(__name__)
@@ -213,7 +213,8 @@ def _trials(
             manifests[folder] = {SIMULATED: True}  # which must never pass for measured
     labels = setups({name: manifests[folder] for name, folder in names.items()}, trials)
     trials["setup"] = labels.of(trials)
-    return trusted(trials), labels, manifests, names, [*labels.notes, *notes]
+    trials, beyond = bounded(trials)
+    return trusted(trials), labels, manifests, names, [*labels.notes, *notes, *filter(None, [beyond])]
 
 
 def _is_simulated(trials: pd.DataFrame) -> bool:

@@ -24,6 +24,8 @@ LATENCY_ONLY, THROUGHPUT_ONLY = "latency only", "throughput only"
 STATUSES = ("ok", LATENCY_ONLY, THROUGHPUT_ONLY, "invalid", "failed")
 STANDS = {"latency": ("ok", LATENCY_ONLY), "throughput": ("ok", THROUGHPUT_ONLY)}
 """The statuses of the trials whose latency, or throughput, can be trusted."""
+ROUNDING = 1e-6
+"""Figures are written with nine digits: one that is beyond its bound by less than this share may be within it."""
 BETWEEN = "; "
 """Between several names in one column."""
 
@@ -100,8 +102,7 @@ TRIALS = table(
         line, or nothing
     not negative: probed_latency_bound_s
         the same two bounds with the links' rates as probed, the faster of before and after, instead of the
-        profile's. They decide what is too good to be true: a latency under 0.99 of its bound, a throughput
-        over 1.03 of it
+        profile's. A figure that is better than both of its bounds is too good to be true
     positive: probed_throughput_bound_ips
     name: busiest
         the step that was busy for the greatest share of the throughput phase's steady part, and that share: a

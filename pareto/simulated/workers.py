@@ -310,7 +310,7 @@ class Workers(AnyWorkers):
                     throughput_window=edge.throughput_window,
                     throughput_window_requests=edge.throughput_window_requests,
                     throughput_busy_s=ends[-1],
-                    steady_s=served.steady_s(list(pairwise(ends))),
+                    steady_s=served.steady_s(list(pairwise(ends)), len(stages_s)),
                     **traffic[1 + later],
                     **_NOT_MEASURED,
                     coded=coded[1 + later],

@@ -62,8 +62,8 @@ class Runs:
         """The first `steady` of the last `requests` runs; empty where there are fewer than two, or not so many."""
         return list(self._runs)[-requests:][:steady] if 2 <= steady <= requests <= len(self._runs) else ()
 
-    def steady_s(self) -> float | None:
-        return steady_s(list(self._runs))
+    def steady_s(self, requests: int) -> float | None:
+        return steady_s(list(self._runs), requests)
 
 
 class Coding:
@@ -145,21 +145,21 @@ def baseline_s(run: Callable[[], object]) -> float:
     return (ended - began - max(0.0, waited_since - waited)) / runs
 
 
-def steady_s(runs: Sequence[Window]) -> float | None:
-    """The least seconds from one run to the next over any stretch of `STEADY_S` or more; None: there is none.
+def steady_s(runs: Sequence[Window], requests: int = 0) -> float | None:
+    """The least seconds from one run to the next over any stretch of `STEADY_S`, or of so many runs; None: there is
+    none.
 
     runs: when each began and ended, in the order of time. No throughput over such runs is above one run in this time.
     """
-    least: float | None = None
+    stretches = [(last + 1 - requests, last) for last in range(requests - 1, len(runs))] if requests else []
     first = 0
     for last, (_, ended) in enumerate(runs):
         while first < last and ended - runs[first + 1][0] >= STEADY_S:
             first += 1
-        span = ended - runs[first][0]
-        if span >= STEADY_S:
-            pace = span / (last - first + 1)
-            least = pace if least is None else min(least, pace)
-    return least
+        if ended - runs[first][0] >= STEADY_S:
+            stretches.append((first, last))
+    paces_s = ((runs[last][1] - runs[first][0]) / (last - first + 1) for first, last in stretches)
+    return min(paces_s, default=None)
 
 
 class Waits:

@@ -230,7 +230,7 @@ def figures(lone: Phase, many: Phase, batch_size: int) -> dict[str, Any]:
         "stages_s": tuple(stages_s),
         "throughput_ips": phases.rate(many, batch_size),
         "sequential_ips": phases.sequential_rate(lone.samples, batch_size),
-        "steady_s": steady_s(phases.edge_runs(many)[-1]),
+        "steady_s": steady_s(phases.edge_runs(many)[-1], throughput_window_requests),
         "in_flight": many.depth,
         "prefetch": many.prefetch,
         "throughput_window": throughput_window,

@@ -257,7 +257,7 @@ class Worker:
             throughput_window=(last[0][1], last[-1][1]) if last else None,
             throughput_window_requests=len(last) - 1 if last else None,
             throughput_busy_s=sum(ended - began for began, ended in last[1:]) if last else None,
-            steady_s=self._runs.steady_s(),
+            steady_s=self._runs.steady_s(max(0, request.steady - 1)),
             coded=self._runs.coded(request.coded),
             **traffic,
         )

@@ -79,12 +79,12 @@ def _row(codec: str, point: int, rate_bps: float, noise: Any) -> dict[str, Any]:
     network_s = 2 * DELAY_S + 8 * wire / rate_bps * 1514 / 1448 if payload else np.nan
     work_s = EDGE_S[point] + SERVER_S[point] + payload * seconds
     slowest_s = max(EDGE_S[point], SERVER_S[point], 0.0 if np.isnan(network_s) else network_s - 2 * DELAY_S)
+    latency_s, throughput_ips = (work_s + (network_s if payload else 0.0)) * noise[0], noise[1] / slowest_s
     return {
         "run": "codecs", "model": "small", "point": str(point), "point_name": f"unit{point}", "codec": codec,
         "batch_size": 1, "in_flight_asked": "auto", "in_flight": 4.0, "status": "ok", "setup": "",
-        "latency_s": (work_s + (network_s if payload else 0.0)) * noise[0],
-        "throughput_ips": 1 / slowest_s * noise[1],
-        "latency_bound_s": work_s, "throughput_bound_ips": 1 / slowest_s,
+        "latency_s": latency_s, "latency_bound_s": min(work_s, latency_s),
+        "throughput_ips": throughput_ips, "throughput_bound_ips": max(1 / slowest_s, throughput_ips),
         "edge_s": EDGE_S[point], "server_s": SERVER_S[point] if payload else np.nan,
         "serialize_s": payload * seconds if payload else np.nan, "network_s": network_s,
         "payload_bytes": payload, "result_bytes": 40.0 if payload else 0.0,

@@ -43,4 +43,6 @@ def trials(
         every[figure] *= slower[every["round"]]
     every["latency_s"] *= rng.normal(1, noise, len(every))
     every["throughput_ips"] /= slower[every["round"]] * rng.normal(1, noise, len(every))
+    every["latency_bound_s"] = np.fmin(every["latency_bound_s"], every["latency_s"])
+    every["throughput_bound_ips"] = np.fmax(every["throughput_bound_ips"], every["throughput_ips"])
     return every.assign(run="engines", **fixed)

@@ -107,8 +107,21 @@ def name(point: int) -> str:
     return {0: "input", len(PAYLOAD_KIB) - 1: "classifier"}.get(point, f"features.{point - 1}")
 
 
-def write(folder: Path, rows: list[dict[str, Any]], **manifest: Any) -> Path:
-    """A run folder with these rows."""
+def possible(row: dict[str, Any]) -> dict[str, Any]:
+    """The row with a bound of each figure that it is not beyond, whatever a test has made of the figure."""
+    bounds = {}
+    for figure, bound, looser in (
+        ("latency_s", "latency_bound_s", min),
+        ("throughput_ips", "throughput_bound_ips", max),
+    ):
+        if "" not in (row[figure], row[bound]) and row["status"] not in ("invalid", "failed"):
+            bounds[bound] = looser(float(row[figure]), float(row[bound]))
+    return row | bounds
+
+
+def write(folder: Path, rows: list[dict[str, Any]], *, beyond: bool = False, **manifest: Any) -> Path:
+    """A run folder with these rows. beyond: also figures that are better than their bounds."""
+    rows = rows if beyond else [possible(row) for row in rows]
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "trials.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, TRIALS.columns)

@@ -27,7 +27,7 @@ from analysis.figures.attribution_figure import (
     attribution_drawing,
     attribution_figure,
 )
-from analysis.figures.bound_figure import MEASURES, NAMED, beyond, bound_drawing, bound_figure
+from analysis.figures.bound_figure import MEASURES, bound_drawing, bound_figure
 from analysis.figures.cuts_figure import cuts_figure
 from analysis.figures.energy_figure import energy_figure
 from analysis.figures.front_figure import front_figure
@@ -48,7 +48,6 @@ from analysis.figures.units_figure import roofline_figure, units_figure
 from analysis.figures.utilization_figure import MOST_POINTS, utilization_drawing, utilization_figure
 from analysis.findings import Options, find
 from analysis.fronts.front import front
-from analysis.naming import cell_name
 from analysis.points import order
 from analysis.runs.load import load
 from pareto.errors import UserError
@@ -403,42 +402,14 @@ def test_the_map_of_two_cuts() -> None:
 # Measured against the bound, and what many requests in flight gain.
 
 
-def better(points: int) -> pd.DataFrame:
-    """So many points take less time than they can."""
-    found = example().copy()
-    found.loc[: points - 1, "latency_efficiency"] = 1.02
-    found.loc[: points - 1, "latency_s"] = found["latency_bound_s"] / 1.02
-    return found
-
-
-def ringed(axes: Axes) -> int:
-    return sum(len(line.get_xdata()) for line in axes.lines if line.get_markeredgecolor() == "black")
-
-
 def test_every_point_has_its_share_of_the_bound() -> None:
     for axes, measure in zip(bound_figure(example()).axes, MEASURES, strict=True):
         marks = [line for line in axes.lines if line.get_marker() in ("o", "s", "<")]
         x, y = (np.concatenate([line.get_data()[side] for line in marks]) for side in (0, 1))
         np.testing.assert_allclose(sorted(y), sorted(100 * example()[measure.efficiency]))
         assert np.bincount(x.round().astype(int)).tolist() == [2, 2, 2, 1]
-        assert (ringed(axes), axes.get_ylim()[0]) == (0, 0)
+        assert axes.get_ylim()[0] == 0
         assert {line.get_ydata()[0] for line in axes.lines if line.get_marker() == "None"} == {100, 90}
-
-
-def test_a_point_beyond_its_bound_is_ringed_and_named(snapshot: SnapshotAssertion) -> None:
-    found = better(1)
-    figure = bound_figure(found)
-    assert [ringed(axes) for axes in figure.axes] == [1, 0]
-    made = bound_drawing(found, "")
-    assert made is not None
-    assert f"({cell_name(found.loc[0])}; " in made.caption
-    assert [drawn.legend(figure), drawn.sentences(made.caption)] == snapshot
-    many = bound_drawing(pd.concat([better(8), better(8).assign(codec="fp16")], ignore_index=True), "")
-    assert many is not None
-    assert f" {14 - NAMED} more" in many.caption
-    assert not beyond(example().assign(latency_efficiency=1 + 1e-9), MEASURES[0]).any(), (
-        "rounded is not beyond"
-    )
 
 
 def test_without_bounds_there_is_nothing_to_draw() -> None:

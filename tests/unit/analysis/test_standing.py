@@ -102,6 +102,48 @@ def test_the_lowest_latency_is_the_answer_though_its_throughput_is_not_known(
     assert [note for note in findings.notes if "latency" in note] == snapshot(name="notes")
 
 
+BEYOND = {
+    "a throughput by 2 %": ({"throughput_ips": 102.0}, LATENCY_ONLY),
+    "a throughput, of which alone it was said": (
+        {"throughput_ips": 102.0, "status": THROUGHPUT_ONLY},
+        "invalid",
+    ),
+    "a latency by 0.5 %": ({"latency_s": 0.0995}, "invalid"),
+    "a latency of a link that was faster": ({"latency_s": 0.0995, "probed_latency_bound_s": 0.099}, "ok"),
+    "a throughput of one": ({"throughput_ips": 102.0, "probed_throughput_bound_ips": 103.0}, "ok"),
+    "both of one that was slower": (
+        {
+            "probed_latency_bound_s": 0.11,
+            "probed_throughput_bound_ips": 95.0,
+            "latency_s": 0.1,
+            "throughput_ips": 100,
+        },
+        "ok",
+    ),
+    "the last digit": ({"latency_s": 0.09999999, "throughput_ips": 100.000001}, "ok"),
+    "no bound": ({"latency_bound_s": "", "throughput_bound_ips": "", "throughput_ips": 1e6}, "ok"),
+    "no latency": ({"latency_s": "", "status": THROUGHPUT_ONLY}, THROUGHPUT_ONLY),
+    "what is not trusted anyway": ({"latency_s": 1e-6, "status": "invalid"}, "invalid"),
+}
+
+
+@pytest.mark.parametrize(("changes", "status"), BEYOND.values(), ids=BEYOND)
+def test_nothing_beyond_its_bound_counts(
+    tmp_path: Path, changes: dict[str, Any], status: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Though a run of an older version wrote `ok`."""
+    base = {"latency_s": 0.2, "latency_bound_s": 0.1, "throughput_ips": 90, "throughput_bound_ips": 100}
+    run = load(write(tmp_path, [row | base | changes for row in trials(rounds=1)], beyond=True))
+    assert set(run["status"]) == {status}
+    assert ("have a figure beyond" in caplog.text) == (status != changes.get("status", "ok"))
+    for figure, share in (
+        ("latency", run["latency_bound_s"] / run["latency_s"]),
+        ("throughput", run["throughput_ips"] / run["throughput_bound_ips"]),
+    ):
+        counted = share[standing.stands(run, figure)].dropna()
+        assert (counted <= 1).all()
+
+
 def test_where_nothing_crosses_each_figure_is_the_mean_of_what_stands(tmp_path: Path) -> None:
     rows = trials(rounds=1)
     first, second = (row for row in rows if not row["payload_bytes"])

@@ -33,14 +33,16 @@ def test_a_trial_keeps_its_bounds_whatever_the_noise() -> None:
     asked = {"batch_size": "1,4", "in_flight": "auto,1,8", "codec": "none,int8,uint4+zstd"}
     wanted = sweep(backend="tcp,rpc", trials=3, **asked)
     found = rows(wanted, noisy)
-    slowed = [row for row in found if row["status"] != "ok"]
-    assert all(row["status"] == "throughput only" and "'s stage took" in row["reason"] for row in slowed)
-    assert len(slowed) < len(found) / 100
+    words = {"throughput only": "'s stage took", "latency only": " is over its bound "}
+    # Replies are counted: one of a request that the edge had computed before may come late, and within the time.
+    others = [row for row in found if row["status"] != "ok"]
+    assert all(words[row["status"]] in row["reason"] for row in others)
+    assert len(others) < len(found) / 100
     assert len(found) == ((POINTS - 1) * 3 + 1) * 2 * 3 * 2 * 3
     for row in found:
         assert row["latency_s"] > 0.999999 * row["latency_bound_s"]
-        # A batch of which others were done before the count began may be answered within it.
-        assert row["throughput_ips"] <= 1.1 * row["throughput_bound_ips"]
+        over = row["throughput_ips"] / row["throughput_bound_ips"]
+        assert over <= (1.001 if row["status"] == "latency only" else 1.000001)
 
 
 @pytest.mark.parametrize("role", HOSTS)

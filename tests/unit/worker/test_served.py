@@ -92,6 +92,14 @@ def test_too_short_a_time_has_no_pace(runs: list[served.Span]) -> None:
     assert served.steady_s(runs) is None
 
 
+@pytest.mark.parametrize(("requests", "pace_s"), [(3, 0.005), (12, 0.0075)])
+def test_the_pace_of_as_many_runs_as_count_is_no_less_than_theirs(requests: int, pace_s: float) -> None:
+    """In a short phase, and where a quick beginning and end are further apart than a stretch is long."""
+    runs = [*every(0.005, 3), *every(0.015, 3, origin=0.015), *every(0.005, 6, origin=0.06)]
+    assert served.steady_s(runs) is None
+    assert served.steady_s(runs, requests) == pytest.approx(pace_s)
+
+
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [
@@ -115,7 +123,7 @@ def test_windows_are_of_the_last_runs_and_only_of_as_many_as_there_were() -> Non
     for number in range(5):
         runs.note(number, number + 0.5)
     assert runs.trial_window() == (0, 4.5)
-    assert runs.steady_s() == 0.5
+    assert runs.steady_s(0) == 0.5
     assert runs.last(4, 3) == [(1, 1.5), (2, 2.5), (3, 3.5)]
     for requests, steady in ((0, 0), (4, 1), (6, 3), (3, 4)):
         assert not runs.last(requests, steady)
