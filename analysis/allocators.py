@@ -13,7 +13,8 @@ from pareto.constants import KEPT_BYTES
 
 _KEEPS = (
     "keeps freed memory for later runs, as a deployed program does with "
-    f"MALLOC_MMAP_THRESHOLD_={KEPT_BYTES} MALLOC_TRIM_THRESHOLD_={KEPT_BYTES} in its environment"
+    f"MALLOC_MMAP_THRESHOLD_={KEPT_BYTES} MALLOC_TRIM_THRESHOLD_={KEPT_BYTES} MALLOC_ARENA_MAX=1 "
+    "in its environment"
 )
 
 

@@ -13,7 +13,7 @@ from .by_role import ByRole
 TUNED, DEFAULT = "tuned", "default"
 """What an allocator may be: told to keep what is freed, or as the C library has it."""
 
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
 """Parameters of mallopt(3)."""
 _LEAST_MOST_BYTES = 32 << 20
 """The greatest _MMAP_THRESHOLD that glibc of every version takes (mallopt(3))."""
@@ -49,6 +49,8 @@ def keep_freed() -> None:
         is_set = mallopt(_MMAP_THRESHOLD, KEPT_BYTES) or mallopt(_MMAP_THRESHOLD, _LEAST_MOST_BYTES)
         if mallopt(_TRIM_THRESHOLD, KEPT_BYTES) and is_set:
             in_force = TUNED
+        # Else threads have heaps of their own, of which malloc_trim(3) leaves the end: 12 MB more for each that probed.
+        mallopt(_ARENA_MAX, 1)
 
 
 def give_back_freed() -> None:

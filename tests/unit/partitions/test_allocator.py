@@ -80,6 +80,43 @@ def test_an_allocator_is_tuned_or_as_the_library_has_it(
     assert done.stdout.strip() == said
 
 
+TRIALS = """
+import threading
+import torch
+import pareto.worker.__main__
+from pareto.worker import host
+from partitions import allocator
+
+allocator.keep_freed()
+over, resident = threading.Event(), []
+
+def probe(sent):
+    bytes(12_500_000) + b"sent"
+    sent.set()
+    over.wait()
+
+for number in range(16):
+    stage = [torch.ones(1 << 20, dtype=torch.uint8) for _ in range(8 * (number % 4))]
+    [torch.ones(nbytes << 20, dtype=torch.uint8) for nbytes in (50, 3)]
+    sent = threading.Event()
+    threading.Thread(target=probe, args=(sent,)).start()
+    sent.wait()
+    del stage
+    allocator.give_back_freed()
+    resident.append(host.resident_bytes())
+over.set()
+print(*resident)
+"""
+
+@needs_glibc
+def test_memory_does_not_grow_with_the_trials_whatever_stage_and_threads_each_has() -> None:
+    """Threads stay, as those of connections do; each leaves behind what a probe of a quick link takes."""
+    run = subprocess.run([sys.executable, "-c", TRIALS], capture_output=True, check=True)
+    resident = list(map(int, run.stdout.split()))
+    assert len(resident) == 16
+    assert resident[-1] - max(resident[:4]) < 12_500_000
+
+
 @pytest.mark.deep
 @needs_glibc
 def test_memory_that_a_run_has_freed_is_there_for_the_next() -> None:
