@@ -84,11 +84,10 @@ def report(
         made = list(drawings(findings, each=each, uncertainty=options.uncertainty))
         folder, widths = out / "figures", options.widths
         waiting = told_apart(made, folder, widths)
-        step(f"drawing {len(waiting)} figures")
         with drawn_as(options.look):
             expected = [path for drawing in waiting for path in drawing.paths(folder, widths)]
             files.claim(out, *(str(path.relative_to(out)) for path in expected))
-            findings.files += save_all(waiting, folder, widths, findings.undrawn.append)
+            findings.files += save_all(waiting, folder, widths, findings.undrawn.append, step)
     return findings
 
 

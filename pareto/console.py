@@ -8,8 +8,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rich.console import Console, ConsoleOptions, RenderableType
+from rich.live import Live
 from rich.segment import Segment
-from rich.status import Status
+from rich.text import Text
 
 from analysis.escaping import terminal
 
@@ -41,30 +42,33 @@ def console(*, aside: bool = False) -> Console:
 
 
 class Doing:
-    """Shows what is done meanwhile: on a terminal in a line that goes away, in a log by a line now and then."""
+    """Shows what is done meanwhile: on a terminal in a line that goes away, in a log by a line now and then.
+
+    Without a thread, as a line that moves would need: a process with threads draws its figures one after the other.
+    """
 
     def __init__(self, out: Console) -> None:
         self._out = out
-        self._status: Status | None = None
+        self._line: Live | None = None
         self._said_s = -math.inf
 
     def __enter__(self) -> Doing:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._status is not None:
-            self._status.stop()
+        if self._line is not None:
+            self._line.stop()
 
     def show(self, words: str) -> None:
         if not self._out.is_terminal:
             if time.monotonic() - self._said_s >= LOGGED_S:
                 self._said_s = time.monotonic()
                 self._out.print(words)
-        elif self._status is None:
-            self._status = self._out.status(words)
-            self._status.start()
+        elif self._line is None:
+            self._line = Live(Text(words), console=self._out, auto_refresh=False, transient=True)
+            self._line.start(refresh=True)
         else:
-            self._status.update(words)
+            self._line.update(Text(words), refresh=True)
 
 
 def files(out: Console, written: Sequence[Path]) -> None:

@@ -107,10 +107,12 @@ def save_all(
     folder: Path,
     widths: Sequence[str] = (PAGE,),
     say: Callable[[str], None] = lambda line: None,
+    step: Callable[[str], None] = lambda words: None,
 ) -> list[Path]:
     """`save` each, on as many cores as there are. Returns all paths, in the same order.
 
-    say: gets a line for each figure that cannot be drawn, whose files are then missing. Raises OSError, UserError.
+    say: gets a line for each figure that cannot be drawn, whose files are then missing. step: gets what is done next;
+    it may have no thread. Raises OSError, UserError.
     """
     global _waiting
     _waiting = waiting = list(drawings)
@@ -122,7 +124,9 @@ def save_all(
     with ProcessPoolExecutor(workers, fork, _take) if fork else nullcontext() as pool:
         each = (pool.map if pool else map)(functools.partial(_save_one, folder, widths), range(len(waiting)))
         try:
-            for made in each:
+            for number in range(1, len(waiting) + 1):
+                step(f"drawing {number} of {len(waiting)} figures")
+                made = next(each)
                 say(made) if isinstance(made, str) else paths.extend(made)
         except BrokenProcessPool:
             say("some figures are missing: a process that drew them was killed: out of memory?")

@@ -364,15 +364,19 @@ def save(figure: Figure, stem: Path, formats: Sequence[str] = USUAL.formats) -> 
         with styled(), _plain_fonts():
             made = _pgf(figure) if name == "pgf" else _saved(figure, name)
         if name != "pgf":
-            figure.set_layout_engine("none")
+            figure.set_layout_engine(None)
         written[name] = files.write(stem.with_name(f"{stem.name}.{name}"), made)
     return [written[name] for name in formats]
 
 
 def _saved(figure: Figure, name: str) -> bytes:
-    dated: dict[str, Any] = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}
+    options: dict[str, dict[str, Any]] = {
+        "pdf": {"metadata": {"CreationDate": None}},
+        "svg": {"metadata": {"Date": None}},
+        "png": {"pil_kwargs": {"compress_level": 3}},  # a quarter larger, in 70 % of the time
+    }
     made = io.BytesIO()
-    figure.savefig(made, format=name, **({"metadata": dated[name]} if name in dated else {}))
+    figure.savefig(made, format=name, **options.get(name, {}))
     return made.getvalue()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import threading
 from dataclasses import replace
 from typing import Any
 
@@ -277,6 +278,18 @@ def test_colours_of_our_own_stay() -> None:
     out = console._Console(file=io.StringIO(), force_terminal=True, color_system="standard")
     out.print("[bold]best[/bold]")
     assert text_of(out) == "\x1b[1mbest\x1b[0m\n"
+
+
+def test_what_is_done_is_shown_without_a_thread_so_that_figures_are_drawn_on_all_cores() -> None:
+    out = Console(file=io.StringIO(), force_terminal=True, color_system=None, width=40)
+    before = threading.active_count()
+    with console.Doing(out) as doing:
+        for words in ("reading the rows", "drawing 1 of 30 figures"):
+            doing.show(words)
+            assert threading.active_count() == before
+    shown = text_of(out)
+    assert shown.index("reading the rows") < shown.index("drawing 1 of 30 figures")
+    assert shown.endswith("\x1b[2K"), "the line goes away"
 
 
 def text_of(out: Console) -> str:

@@ -195,13 +195,14 @@ def test_drawings_on_several_cores_are_those_of_one(tmp_path: Path, monkeypatch:
         return replace(made, name=(f"net{number}",), draw=draw)
 
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
-    made = []
+    steps, made = list[str](), []
     for threads in (0, 1):
         monkeypatch.setattr(threading, "active_count", lambda threads=threads: 1 + threads)
-        made.append(save_all(map(by, range(2)), tmp_path / str(threads), ("page",)))
+        made.append(save_all(map(by, range(2)), tmp_path / str(threads), ("page",), step=steps.append))
         assert seen == [os.getpid()] * 2 * threads
     several, one = ([(path.name, path.read_bytes()) for path in files] for files in made)
     assert several == one
+    assert steps == ["drawing 1 of 2 figures", "drawing 2 of 2 figures"] * 2
     assert [name for name, _ in one if name.endswith("pdf")] == [f"front-net{each}.pdf" for each in range(2)]
 
 

@@ -126,7 +126,7 @@ def test_what_an_interrupted_report_drew_does_not_stay(
     run = write(tmp_path, trials(rounds=1)[::21])
     seen: list[set[str]] = []
 
-    def first_figure(waiting: Any, folder: Path, widths: Any, _: Any) -> list[Path]:
+    def first_figure(waiting: Any, folder: Path, widths: Any, *_: Any) -> list[Path]:
         save(waiting[0], folder, widths)
         raise KeyboardInterrupt
 
