@@ -318,7 +318,7 @@ class Searching:
         every_s = took_s + open_s * (float(np.median(paces)) if paces else 1.0)
         sessions = self.store.manifest()["sessions"] if self.store is not None else []
         profiling_s = sum(float(session.get("profiling_s") or 0) for session in sessions)
-        spent = f" with the model profile's {duration(profiling_s)}" if profiling_s else ""
+        spent = f" with the model profile's {duration(profiling_s)}" if profiling_s >= 1 else ""
         return (
             f"{total} cells: {', '.join(words)}; {duration(took_s + profiling_s)}{spent}, "
             f"all cells would take {duration(every_s)}"

@@ -233,6 +233,26 @@ def test_a_search_that_goes_on_takes_the_model_profile_of_its_folder(
     assert len(read(tmp_path, "trials.csv")) == len(lines) - 1
 
 
+def test_a_search_for_which_no_profile_is_made_ends_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that takes longer than it can spare."""
+    made = Mock(return_value={})
+    monkeypatch.setattr(Job, "_model_profiles", made)
+    done = measured(*JOB, "--netem", "200ms-5mbit", "--out", str(tmp_path / "out"))
+    assert done.code == 0, done.err
+    run, struck = only_run(tmp_path), read(tmp_path, "struck.csv")
+    assert not (run / "profiles").exists()
+    assert "model profile's" not in done.out
+    assert struck, "by rounds that all cells have had"
+    before = {(*key(row), row["round"]) for row in read(tmp_path, "trials.csv")}
+    lines = (run / "trials.csv").read_text().splitlines(keepends=True)
+    (run / "trials.csv").write_text("".join(lines[:-3]))
+    assert measured("--resume", str(run), "--model", MODEL, "--figures", "none").code == 0
+    assert {(*key(row), row["round"]) for row in read(tmp_path, "trials.csv")} == before
+    assert made.call_count == 2
+
+
 ELSEWHERE = ("--latency", "3ms", "--rate", "300mbit")
 
 

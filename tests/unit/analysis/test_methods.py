@@ -74,7 +74,9 @@ def test_whose_allocator_was_measured(
         said.append(list(sentences(runs.trials, [run.manifest for run in runs.runs])))
         assert " ".join(said[-1]) in methods(runs)
     assert said == snapshot
-    assert "MALLOC_MMAP_THRESHOLD_=1073741824 MALLOC_TRIM_THRESHOLD_=1073741824 MALLOC_ARENA_MAX=1" in str(said)
+    assert "MALLOC_MMAP_THRESHOLD_=1073741824 MALLOC_TRIM_THRESHOLD_=1073741824 MALLOC_ARENA_MAX=1" in str(
+        said
+    )
     assert ("2.28" in str(said[0])) == ("tuned" in allocators)
 
 

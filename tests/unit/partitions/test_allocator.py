@@ -108,6 +108,7 @@ over.set()
 print(*resident)
 """
 
+
 @needs_glibc
 def test_memory_does_not_grow_with_the_trials_whatever_stage_and_threads_each_has() -> None:
     """Threads stay, as those of connections do; each leaves behind what a probe of a quick link takes."""
