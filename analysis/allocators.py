@@ -29,11 +29,11 @@ def sentences(trials: pd.DataFrame, manifests: Sequence[Mapping[str, Any]]) -> I
     if TUNED not in values:
         return
     costs = "; ".join(
-        f"{', '.join(f'{times:.2f} times as long on the {role}' for role, times in each.items())} ({model}, point "
-        f"{within(of, 'point')})"
+        f"{', '.join(f'{times:.2f} times as long on the {role}' for role, times in each.items())} ({of.get('model')}, "
+        f"point {of.get('point')}, batch size {of.get('batch_size', 0):g})"
         for manifest in known
         for session in sessions(manifest)
-        for model, of in section(session, "allocator_cost").items()
+        for of in session.get("allocator_cost") or ()
         if (each := section(of, "times"))
     )
     told = f"a stage by itself took {costs}: the shortest of a few short measurements of each host"

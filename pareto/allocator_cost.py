@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -20,37 +19,36 @@ RUNS = 3
 """Baselines of each host with each allocator, of which the shortest counts: what disturbs a host makes it slower."""
 
 
-def cost(workers: AnyWorkers, sweep: Sweep, models: Models, networks: Networks) -> dict[str, Any] | None:
-    """By model, for the session's record: the point, where it is cut most evenly, and by role how many times as long as
-    tuned a run of that host's part took by itself. None where that is not measured: nothing is tuned, or a first look
-    is wanted that does not ask for it, or hosts are lost. The workers are left with either allocator.
+def cost(workers: AnyWorkers, sweep: Sweep, models: Models, networks: Networks) -> list[dict[str, Any]]:
+    """Of each model and batch size, for the session's record: the point, where it is cut most evenly, and by role how
+    many times as long as tuned a run of that host's part took by itself. Empty where that is not measured: nothing is
+    tuned, or a first look is wanted that does not ask for it, or hosts are lost. The workers are left with either.
     """
     is_due = TUNED in sweep.allocators and (not sweep.quick or len(sweep.allocators) > 1)
     if not is_due or not isinstance(workers, Workers):
-        return None
-
-    def fewest(cell: Cell) -> int:
-        """The units of the host that runs the fewest."""
-        return min(end - start for start, end in pairwise((0, *cell.cuts, models[cell.model].last)))
-
-    each = {name: max(cells(sweep, {name: facts}, networks), key=fewest) for name, facts in models.items()}
-    took: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
+        return []
+    chosen: dict[tuple[str, int], Cell] = {}
+    for cell in sorted(cells(sweep, models, networks), key=lambda cell: _fewest(cell, models)):
+        chosen[cell.model, cell.batch_size] = cell
+    took: dict[Cell, dict[str, dict[str, float]]] = {cell: {} for cell in chosen.values()}
     try:
         # The one that they have comes first: each start takes seconds.
         for allocator in sorted((TUNED, DEFAULT), key=lambda one: one != workers.allocator):
-            for name, cell in each.items():
+            for cell, by in took.items():
                 workers.loaded(replace(cell, allocator=allocator))
-                for run in (workers.alone(cell) for _ in range(RUNS)):
-                    for role, seconds in run.items():
-                        if seconds is not None:
-                            least = took[name, allocator].get(role, seconds)
-                            took[name, allocator][role] = min(least, seconds)
+                runs = [workers.alone(cell) for _ in range(RUNS)]
+                by[allocator] = {role: min(run[role] or 0.0 for run in runs) for role in runs[0]}
     except FAULTS:  # the trials count without it
-        return None
-    return {
-        name: {
-            "point": cell.point,
-            "times": {role: round(took[name, DEFAULT][role] / s, 3) for role, s in took[name, TUNED].items()},
+        return []
+    return [
+        {
+            **{"model": cell.model, "batch_size": cell.batch_size, "point": cell.point},
+            "times": {role: round(by[DEFAULT][role] / s, 3) for role, s in by[TUNED].items() if s},
         }
-        for name, cell in each.items()
-    }
+        for cell, by in took.items()
+    ]
+
+
+def _fewest(cell: Cell, models: Models) -> int:
+    """The units of the host that runs the fewest."""
+    return min(end - start for start, end in pairwise((0, *cell.cuts, models[cell.model].last)))

@@ -42,7 +42,7 @@ _SESSION = {
     "bare_links": {EACH: _LINK},
     "driver": {"packages": {}},
     "again": [{"trial": str, "reason": str}],
-    "allocator_cost": {EACH: {"point": str, "times": {EACH: float}}},
+    "allocator_cost": [{"model": str, "point": str, "batch_size": float, "times": {EACH: float}}],
 }
 
 

@@ -44,7 +44,9 @@ def test_the_edge_of_the_local_testbed(tmp_path: Path) -> None:
     session = manifest["sessions"][0]
     assert list(session["hosts"]) == ["edge"]
     assert session["hosts"]["edge"]["allocator"] == "tuned", "as it said itself, which each start is held to"
-    assert list(session["allocator_cost"]["net.build"]["times"]) == ["edge"]
+    assert [(of["batch_size"], list(of["times"])) for of in session["allocator_cost"]] == [
+        (size, ["edge"]) for size in (1, 8)
+    ]
     model = ("--model", f"{NET}:build")
     again = measured("--resume", str(only_run(tmp_path)), *model, "--edge-only", "--figures", "none")
     assert again.code == exit_code(rows), again

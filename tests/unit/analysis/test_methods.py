@@ -65,7 +65,8 @@ def test_whose_allocator_was_measured(
     tmp_path: Path, allocators: list[str], snapshot: SnapshotAssertion
 ) -> None:
     """And what to deploy with, and what leaving that out costs, where it was tuned."""
-    cost = {"mobilenetv2": {"point": "7", "times": {"edge": 2.28, "server": 1.071}}}
+    times = {"edge": 2.28, "server": 1.071}
+    cost = [{"model": "mobilenetv2", "point": "7", "batch_size": 8, "times": times}]
     manifest = MANIFEST | {"sweep": {**MANIFEST["sweep"], "allocators": allocators}}
     rows = [{**row, "allocator": allocator} for row in trials(rounds=1) for allocator in allocators]
     said = []
