@@ -211,14 +211,15 @@ class AnyEnd(End):
 
     def listen(self, request: tuple[str, str, Sequence[str], Keys]) -> dict[str, int]:
         address, token, ways, keys = request
-        ports, servers = {}, registry.servers(address, token, keys)
+        ports, servers, fars = {}, registry.servers(address, token, keys), dict[str, Far]()
         for way in ways:
             if way in SOCKETS:
                 self._fars[way] = far = SOCKETS[way][1](address, token)
                 ports[way] = far.port
             else:
-                server = servers[registry.parse(way).server]
-                self._fars[way] = Far(server)
+                name = registry.parse(way).server
+                server = servers[name]
+                self._fars[way] = fars.setdefault(name, Far(server))  # which several ways may have in common
                 ports |= {} if server.port is None else {way: server.port}
         return ports
 
