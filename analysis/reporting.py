@@ -35,7 +35,7 @@ PAGE = "report.html"
 TEXT = "report.md"
 _OURS = re.compile(
     "|".join(map(re.escape, (*TABLES, PAGE, TEXT)))
-    + rf"|figures/(?:{'|'.join(KINDS)})-[A-Za-z0-9.+-]+\.(?:pdf|png|svg|pgf|csv|txt|tex)"
+    + rf"|figures/(?:{'|'.join(KINDS)})-[A-Za-z0-9.+-]+\.(?:pdf|png|svg|csv|txt|tex)"
 )
 """Matches the name of everything that a report writes beneath its folder, except the list of it, `files.MADE`."""
 

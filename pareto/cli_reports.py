@@ -70,7 +70,7 @@ def report(
         ),
     ] = "none",
     formats: Annotated[
-        str, typer.Option("--format", help="Formats of the figures, with commas: pdf, png, svg, pgf.")
+        str, typer.Option("--format", help="Formats of the figures, with commas: pdf, png, svg.")
     ] = "pdf,png",
     title: Annotated[str, typer.Option(metavar="auto|none", help="Whether figures have a title.")] = "auto",
     font: Annotated[str, typer.Option(help="An installed font for the figures.", show_default=False)] = "",

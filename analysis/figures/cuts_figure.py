@@ -131,7 +131,7 @@ def _draw(
             axes.add_patch(frame)
     for (text, colour), places in written.items():
         _write(axes, text, places, colour, min(LETTER_SHARE * cell_pt, 7.5))
-    # Not an image, which pgf does not hold.
+    # Not an image: lines stay sharp at any size.
     edges = np.arange(len(second_cuts) + 1) - 0.5, np.arange(len(first_cuts) + 1) - 0.5
     axes.pcolormesh(
         *edges, np.ma.masked_invalid(grid), cmap=COLOUR_MAP, norm=norm, edgecolor="face", linewidth=0.1

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pareto.errors import UserError
 
-FORMATS = ("pdf", "png", "svg", "pgf")
+FORMATS = ("pdf", "png", "svg")
 TITLES = ("auto", "none")
 
 
@@ -41,7 +41,7 @@ class Look:
 
             check_columns(heads)
         look = cls(wanted, title == "auto", font.strip(), style, heads)
-        if look.font or look.style or "pgf" in wanted:
+        if look.font or look.style:
             from analysis.figures.style import check_look  # imports matplotlib, which takes a second
 
             check_look(look)

@@ -6,27 +6,22 @@ import difflib
 import functools
 import io
 import logging
-import shutil
 from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import matplotlib
-import numpy as np
 import pandas as pd
 from fontTools import subset
-from matplotlib import hatch
 from matplotlib.axes import Axes
-from matplotlib.backends import backend_pgf
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager
 from matplotlib.lines import Line2D
-from matplotlib.path import Path as MplPath
 
-from analysis import escaping, files
+from analysis import files
 from analysis.figures.drawing import WIDTHS_IN, left_out
 from analysis.figures.look import USUAL, Look, chosen
 from analysis.naming import backends
@@ -58,7 +53,7 @@ NEUTRAL, NEUTRAL_COLOUR, NEUTRAL_MARKER = "nothing crosses", "0.3", "<"
 """How points that are of no backend are named and drawn."""
 
 _RC: dict[Any, Any] = {
-    "font.family": ["sans-serif"],  # for pgf that of the document
+    "font.family": ["sans-serif"],
     "font.sans-serif": ["DejaVu Sans"],  # comes with matplotlib: the same figure on every machine
     "font.size": 8,
     "axes.titlesize": 9,
@@ -81,15 +76,12 @@ _RC: dict[Any, Any] = {
     "text.parse_math": False,  # a name may have dollars in it
     "pdf.fonttype": 42,  # TrueType, embedded: publishers refuse type 3
     "ps.fonttype": 42,
-    "pgf.rcfonts": False,  # texts take the fonts of the document
     "svg.hashsalt": "pareto",  # the same bytes for the same figure
     "figure.dpi": 100,
     "savefig.dpi": 300,
 }
 _OURS = {"text.parse_math", "text.usetex", "svg.hashsalt", "savefig.bbox", "figure.figsize", "backend"}
 """What a style file cannot change: names are no formulas, and a figure is as wide as it is printed."""
-_TEX = ("xelatex", "lualatex", "pdflatex")
-"""What can measure texts for pgf, best first."""
 _COLUMN_RC: dict[Any, Any] = {
     "font.size": 7,
     "axes.titlesize": 7.5,
@@ -120,21 +112,11 @@ def styled(width: str = "page") -> AbstractContextManager[None]:
 
 
 def check_look(wanted: Look) -> None:
-    """Raise `UserError` if there is no such font, or file of settings, or not what a format needs."""
+    """Raise `UserError` if there is no such font, or file of settings."""
     if wanted.font and wanted.font not in (names := {font.name for font in fontManager.ttflist}):
         near = ", ".join(difflib.get_close_matches(wanted.font, names, 3) or sorted(names)[:5])
         raise UserError(f"--font {wanted.font}: no such font is installed; there is {near}")
-    program = _tex(wanted)
-    if "pgf" in wanted.formats and shutil.which(program) is None:
-        raise UserError(
-            f"--format pgf: needs {program}, which measures its texts and is not installed; "
-            "install a LaTeX that has it, or take pdf"
-        )
-
-
-def _tex(wanted: Look) -> str:
-    """The program that measures texts for pgf: that of the user's style file, or the best that is installed."""
-    return str(_of_user(wanted).get("pgf.texsystem") or next(filter(shutil.which, _TEX), _TEX[0]))
+    _of_user(wanted)
 
 
 @functools.cache
@@ -355,18 +337,14 @@ def _plain_fonts() -> Iterator[None]:
 
 
 def save(figure: Figure, stem: Path, formats: Sequence[str] = USUAL.formats) -> list[Path]:
-    """Write `<stem>.<format>` in each format, the same bytes for the same figure.
-
-    What LaTeX measures has a layout of its own; that of the first of the others is the layout of all of them.
-    """
-    written = {}
-    for name in sorted(formats, key="pgf".__ne__):
+    """The paths of `<stem>.<format>`, which are written: the same bytes for the same figure, in one layout."""
+    written = []
+    for name in formats:
         with styled(), _plain_fonts():
-            made = _pgf(figure) if name == "pgf" else _saved(figure, name)
-        if name != "pgf":
-            figure.set_layout_engine(None)
-        written[name] = files.write(stem.with_name(f"{stem.name}.{name}"), made)
-    return [written[name] for name in formats]
+            made = _saved(figure, name)
+        figure.set_layout_engine(None)
+        written.append(files.write(stem.with_name(f"{stem.name}.{name}"), made))
+    return written
 
 
 def _saved(figure: Figure, name: str) -> bytes:
@@ -378,45 +356,3 @@ def _saved(figure: Figure, name: str) -> bytes:
     made = io.BytesIO()
     figure.savefig(made, format=name, **options.get(name, {}))
     return made.getvalue()
-
-
-class _Strokes(hatch.SmallFilledCircles):
-    """A hatch of dots as fewer, short strokes: LaTeX takes minutes for as many circles as the bars of a figure have."""
-
-    def __init__(self, pattern: str, density: int) -> None:
-        super().__init__(pattern.replace("....", "..."), density)
-        self.shape_vertices = np.array([[-2.0, 0.0], [2.0, 0.0]])
-        self.shape_codes = np.array([MplPath.MOVETO, MplPath.LINETO], dtype=MplPath.code_type)
-        self.num_vertices = 2 * self.num_shapes
-
-
-@contextmanager
-def _for_latex() -> Iterator[None]:
-    """Let matplotlib draw light hatches, and escape texts: it leaves `_`, `&`, `#` and `$` to packages, or to fail."""
-    pgf, hatches, made = cast(Any, backend_pgf), cast(Any, hatch)._hatch_types, cast(Any, MplPath.hatch)
-    escape, dots = pgf._tex_escape, hatches.index(hatch.SmallFilledCircles)
-    pgf._tex_escape, hatches[dots] = escaping.latex, _Strokes
-    made.cache_clear()
-    try:
-        yield
-    finally:
-        pgf._tex_escape, hatches[dots] = escape, hatch.SmallFilledCircles
-        made.cache_clear()
-
-
-def _fonts_of(program: str) -> dict[Any, Any]:
-    """The settings for a font that the user named, which a document sets by the package fontspec."""
-    return {"pgf.preamble": r"\usepackage{fontspec}"} if chosen().font and "pdf" not in program else {}
-
-
-def _pgf(figure: Figure) -> bytes:
-    program = _tex(chosen())
-    try:
-        with matplotlib.rc_context({"pgf.texsystem": program, **_fonts_of(program)}), _for_latex():
-            return _saved(figure, "pgf")
-    except (backend_pgf.LatexError, ValueError, BrokenPipeError) as error:
-        output = getattr(error, "latex_output", "") or str(error)
-        said = " ".join(output.partition("! ")[2].partition("\n\n")[0].split())
-        raise UserError(
-            f"--format pgf: {program}, which measures its texts, ended: {said or 'no reason given'}"
-        ) from None

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -13,11 +11,10 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from analysis import figures
-from analysis.figures import style as style_module
-from analysis.figures.drawing import save, save_all
+from analysis.figures.drawing import save_all
 from analysis.figures.heads import figure_head, head
 from analysis.figures.look import Look, drawn_as
-from analysis.figures.style import blank, stage_look
+from analysis.figures.style import blank
 from analysis.reporting import is_ours
 from pareto.errors import UserError
 from tests.unit import drawn
@@ -96,59 +93,6 @@ def test_bad_input_is_one_line(tmp_path: Path, given: dict[str, str | None], wor
 def test_a_style_is_a_file() -> None:
     with pytest.raises(UserError, match="not a file"):
         Look.checked("pdf", "auto", "", Path(os.devnull))
-
-
-def test_pgf_without_latex_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "")
-    with pytest.raises(UserError, match=r"--format pgf: needs \w+"):
-        Look.checked("pgf", "auto", "", None)
-    line = "! LaTeX Error: File `fontspec.sty' not found."
-    (tmp_path / "xelatex").write_text(f'#!/bin/sh\ncat >/dev/null\ncat <<"END"\n{line}\nEND\nexit 1\n')
-    (tmp_path / "xelatex").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
-    with drawn_as(Look.checked("pgf", "auto", "", None)), pytest.raises(UserError) as refused:
-        save(drawing(), tmp_path)
-    assert "xelatex" in str(refused.value)
-    assert str(refused.value).endswith(line.removeprefix("! "))
-
-
-@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs pdflatex")
-def test_pgf_is_measured_by_the_tex_of_a_style_file(tmp_path: Path) -> None:
-    style = tmp_path / "own.mplstyle"
-    style.write_text("pgf.texsystem: pdflatex\n")
-    with drawn_as(Look.checked("pgf", "auto", "", style)):
-        (made, *_) = save(drawing(), tmp_path)
-        with blank("column", 1) as arrows, blank("column", 1) as unknown:
-            arrows.text(0.1, 0.5, "50 %, my_net \N{NORTH WEST ARROW}\N{RIGHTWARDS ARROW}\N{MINUS SIGN}1")
-            unknown.text(0.1, 0.5, "\N{SNOWMAN}")
-        style_module.save(arrows, tmp_path / "arrows", ("pgf",))
-        with pytest.raises(UserError, match="U\\+2603") as refused:
-            style_module.save(unknown, tmp_path / "unknown", ("pgf",))
-    assert made.name == "front-my-net-200ms-5mbit.pgf"
-    assert r"\begin{pgfpicture}" in made.read_text()
-    assert "\n" not in str(refused.value)
-
-
-@pytest.mark.parametrize("program", ["pdflatex", "xelatex"])
-def test_pgf_stands_in_a_document_that_loads_pgf_alone(program: str, tmp_path: Path) -> None:
-    needs = [shutil.which(program), shutil.which("kpsewhich")]
-    if not all(needs) or not subprocess.run(["kpsewhich", "pgf.sty"], capture_output=True).stdout:
-        pytest.skip(f"no {program} with pgf: apt install texlive-latex-recommended texlive-xetex")
-    style = tmp_path / "own.mplstyle"
-    style.write_text(f"pgf.texsystem: {program}\n")
-    with drawn_as(Look.checked("pgf", "auto", "", style)), blank("column", 2) as figure:
-        axes = figure.subplots()
-        axes.bar([0, 1], 5, hatch=stage_look("server")[1])
-        axes.set_title("my_net & 50 % #1 $x {y} ~^ \N{BLACK DOWN-POINTING TRIANGLE} \N{NORTH WEST ARROW} \\")
-        style_module.save(figure, tmp_path / "figure", ("pgf",))
-    paper = (
-        r"\documentclass[twocolumn]{article}\usepackage{pgf}\begin{document}\input{figure.pgf}\end{document}"
-    )
-    (tmp_path / "paper.tex").write_text(paper)
-    command = [program, "-interaction=nonstopmode", "-halt-on-error", "paper.tex"]
-    made = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, errors="replace", timeout=60)
-    assert made.returncode == 0, made.stdout[-2000:]
-    assert "Missing character" not in made.stdout
 
 
 def test_a_figure_saved_in_a_notebook_has_truetype_fonts() -> None:

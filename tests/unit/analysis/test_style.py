@@ -55,7 +55,7 @@ def test_settings_of_the_caller_come_back() -> None:
 
 
 def test_what_a_matplotlibrc_says_changes_no_figure() -> None:
-    wild = {"text.usetex": True, "font.size": 30, "axes.facecolor": "red", "pgf.preamble": r"\input{x}"}
+    wild = {"text.usetex": True, "font.size": 30, "axes.facecolor": "red"}
     with matplotlib.rc_context(wild), styled():
         assert all(matplotlib.rcParams[name] != value for name, value in wild.items())
 
