@@ -121,10 +121,8 @@ class Timing:
 
 
 def at_once(bed: Testbed, care: Care) -> bool:
-    """Whether all hosts are timed at the same time, as hosts on machines of their own can be.
-
-    Those of a local testbed share its memory, which costs a unit a few percent: only a search times them at once, and
-    only where each has a core of its own.
+    """Whether all hosts are timed at the same time. Those of a local testbed share its memory, which costs a unit a few
+    percent: only a search does it there, and only where each has a core of its own.
     """
     return not bed.is_local or (care is QUICK and not bed.facts.get("on_one_core"))
 
