@@ -120,9 +120,9 @@ def plan(
     # A budget may end after the first round.
     whole_s = sum(trial.estimate_s for trial in expected.trials if trial.round == 1 or not grows) + AROUND_S
     if sweep.search and not sweep.simulated:
-        from pareto import model_profiles  # with torch, which other plans need not have
+        from pareto import backend_costs, model_profiles  # with torch, which other plans need not have
 
-        whole_s += len(models) * model_profiles.estimate_s(sweep, model_profiles.QUICK)
+        whole_s += len(models) * model_profiles.estimate_s(sweep, backend_costs.QUICK)
     foreseen = f"{'at least' if grows else 'about'} {duration(whole_s)} with start and report"
     if sweep.focused and not grows:
         foreseen += f", {duration(plan.estimate_s + AROUND_S)} at most"
