@@ -40,7 +40,7 @@ def marked(trials: pd.DataFrame, folders: Mapping[str, Path], struck_off: pd.Dat
     if not searches:
         return trials
     how = struck_off.drop_duplicates(_OF_RUN).set_index(_OF_RUN)["how"]
-    of_trial = pd.MultiIndex.from_frame(trials[_OF_RUN].astype({"batch_size": "int64"}))
+    of_trial = pd.MultiIndex.from_frame(with_factors_filled(trials)[_OF_RUN].astype({"batch_size": "int64"}))
     of_others = trials["run"].isin(searches).map({True: "", False: MEASURED})
     settled = pd.Series(how.reindex(of_trial).to_numpy(), index=trials.index).fillna(of_others)
     return trials.assign(**{SETTLED: settled.astype("str")})

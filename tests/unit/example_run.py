@@ -114,7 +114,7 @@ def possible(row: dict[str, Any]) -> dict[str, Any]:
         ("latency_s", "latency_bound_s", min),
         ("throughput_ips", "throughput_bound_ips", max),
     ):
-        if "" not in (row[figure], row[bound]) and row["status"] not in ("invalid", "failed"):
+        if "" not in (row.get(figure, ""), row.get(bound, "")) and row["status"] not in ("invalid", "failed"):
             bounds[bound] = looser(float(row[figure]), float(row[bound]))
     return row | bounds
 
