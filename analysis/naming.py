@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     # Whoever only asks for a name must not pay for pandas.
     import pandas as pd
 
-_TRANSPORT = re.compile(r"([^:]*)(?::([0-9]+|basic)(?![^:]))?(?::(tls|aes-gcm)(?![^:]))?")
+_TRANSPORT = re.compile(r"([^:]*)(?::([0-9]+|basic)(?![^:]))?(?::(tls)(?![^:]))?")
 """As the harness declares them (`pareto.backends.registry`); a test holds the two together."""
 ANY = "any"
 """The backend, in a table, of what crosses nothing."""
@@ -68,7 +68,7 @@ def transport(backend: str) -> str:
 
 
 def secure(backend: str) -> str:
-    """How a backend encrypts: `tls`, `aes-gcm` or `none`; empty where nothing crosses."""
+    """How a backend encrypts: `tls` or `none`; empty where nothing crosses."""
     return backend and (_parts(backend)[2] or "none")
 
 

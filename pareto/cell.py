@@ -79,7 +79,7 @@ class Cell:
 
     @property
     def secure(self) -> str:
-        """How it encrypts: `none`, `tls`, `aes-gcm`."""
+        """How it encrypts: `none` or `tls`."""
         return registry.parse(self.backend).secure
 
     @property

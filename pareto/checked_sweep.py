@@ -12,7 +12,7 @@ from pareto.codecs import registry as codec_registry
 from pareto.constants import MOST_IN_FLIGHT
 from pareto.errors import UserError
 from pareto.fleet.testbeds import spelled_out
-from pareto.hosts.host import SERVED, chain, devices
+from pareto.hosts.host import chain, devices
 from pareto.hosts.inventory import SIMULATED, THIS_MACHINE
 from pareto.networks import links_of, profiles
 from pareto.options import OPTIONS, PHASES, QUICK_TRIALS
@@ -24,8 +24,6 @@ from partitions.engines import registry as engine_registry
 
 OF_LOCAL_TESTBED = ("edge_cpu", "threads", "device", "hosts", "initial_window", "slow_start_after_idle")
 """Options of the local testbed. A testbed file says these things of its hosts itself."""
-SERVED_AT = "the server's address"
-NOT_PROFILED = "a model profile needs programs on the server that serve does not start"
 NOT_ALONE = (
     "netem",
     "points",
@@ -115,7 +113,6 @@ def check_sweep(sweep: Sweep) -> Sweep:
         raise UserError(f"--batch-size counts images: 1 to {MOST_IMAGES}")
     _check_dataset(sweep)
     _check_source(sweep)
-    _check_served(sweep)
     _check_alone(sweep)
     _check_hosts(sweep)
     return sweep
@@ -129,8 +126,6 @@ def _check_hosts(sweep: Sweep) -> None:
         raise UserError(f"--device {sweep.device}: a simulated testbed computes nothing: leave it out")
     if sweep.testbed != THIS_MACHINE and not sweep.simulated:
         for name in OF_LOCAL_TESTBED:
-            if name == "threads" and sweep.served:  # the edge's
-                continue
             if getattr(sweep, name) != OPTIONS[name].default:
                 raise UserError(
                     f"{OPTIONS[name].typed} is for the local testbed: leave it out, {sweep.testbed} says what there is"
@@ -160,8 +155,6 @@ def _of_fleet(sweep: Sweep) -> bool:
         raise UserError(
             "--search decides by the rows so far, on one testbed: leave it out, or name one testbed"
         )
-    if any(one.served for one in each):
-        raise UserError(f"--testbed {sweep.testbed}: {SERVED}:ADDRESS is measured by itself: leave it out")
     if len({one.simulated for one in each}) > 1:
         raise UserError(
             f"--testbed {sweep.testbed}: a simulated testbed measures nothing: not beside real ones"
@@ -226,26 +219,6 @@ def _check_codecs(sweep: Sweep) -> None:
             )
 
 
-def _check_served(sweep: Sweep) -> None:
-    """Raises UserError for what cannot be had of a host that serves."""
-    if not sweep.served:
-        if sweep.token_file is not None:
-            raise UserError("--token-file is for connect ADDRESS, or --testbed served:ADDRESS: leave it out")
-        return
-    if sweep.token_file is None:
-        raise UserError(
-            f"--testbed {sweep.testbed}: a sweep by hand needs --token-file, the file that serve wrote"
-        )
-    from pareto.hosts.serving import place
-
-    place(sweep.testbed.partition(":")[2], SERVED_AT)
-    if sweep.search:
-        raise UserError(f"--search: {NOT_PROFILED}: leave it out")
-    for name in sweep.netems:
-        if any(profile.shaped for profile in profiles(name)):
-            raise UserError(f"--netem {name}: a link by hand is probed, and not shaped: leave it out")
-
-
 def _check_alone(sweep: Sweep) -> None:
     """Raises UserError for what a single host has no use for."""
     if not sweep.alone:
@@ -255,7 +228,7 @@ def _check_alone(sweep: Sweep) -> None:
         raise UserError(
             "--edge-only and --server-only: give one of them, and then the other in a run of its own"
         )
-    if sweep.simulated or sweep.served:
+    if sweep.simulated:
         raise UserError(f"{only} needs a host that computes by itself: --testbed local, or a file of hosts")
     for name in NOT_ALONE:
         if getattr(sweep, OPTIONS[name].field) != OPTIONS[name].default:

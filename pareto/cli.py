@@ -18,7 +18,6 @@ from analysis.escaping import say, terminal
 from pareto import COMMAND, PROFILES, RESULTS, __version__, cli_fleet, cli_help, cli_hosts, cli_reports
 from pareto import options as declared
 from pareto.errors import UserError, in_plain_words, lacks_memory
-from pareto.hosts.host import SERVED
 from pareto.options import OPTIONS
 
 BEGAN = time.monotonic()
@@ -55,26 +54,12 @@ OF_DEVICES = (
     "batch_size",
     "backend",
     "testbed",
-    "token_file",
     "hosts",
     "edge_cpu",
     "threads",
     "device",
     "weights",
     "sample",
-)
-NOT_BY_HAND = (
-    "testbed",
-    "cluster",
-    "certificates",
-    "edge_only",
-    "server_only",
-    "hosts",
-    "edge_cpu",
-    "device",
-    "initial_window",
-    "slow_start_after_idle",
-    "shape_at",
 )
 OF_THE_LINK = ("hosts", "tolerance", "rtt_tolerance", "rtt_floor", "shape_at")
 
@@ -129,18 +114,6 @@ def run(
     from pareto.run import run as run_sweep
 
     raise typer.Exit(run_sweep(wanted, out, folder, dry_run=dry_run, began=BEGAN, figures=figures))
-
-
-@app.command(cls=cli_help.Command, rich_help_panel=MEASURE)
-@cli_help.takes(*(name for name in OPTIONS if name not in NOT_BY_HAND), like=run)
-def connect(
-    address: Annotated[
-        str, typer.Argument(metavar="ADDRESS[:PORT]", help="Where serve listens: on the server.")
-    ],
-    **as_run: Any,
-) -> None:
-    """Sweep between this machine, the edge, and one that runs serve: without SSH, the link as it is."""
-    run(**as_run, testbed=f"{SERVED}:{address}")
 
 
 for _report in (cli_reports.report, cli_reports.compare, cli_reports.advise):
@@ -277,7 +250,7 @@ app.add_typer(cli_hosts.app, name="hosts", rich_help_panel=OF_HOSTS)
 app.add_typer(cli_fleet.app, name="fleet", rich_help_panel=OF_HOSTS)
 for _command, _example in (
     (cli_hosts.doctor, "doctor --testbed lab.yaml"),
-    (cli_hosts.serve, "serve --listen 192.0.2.1 --token-file token"),
+    (cli_hosts.serve, "serve --listen 192.0.2.1"),
 ):
     app.command(cls=cli_help.Command, rich_help_panel=OF_HOSTS, epilog=_example)(_command)
 

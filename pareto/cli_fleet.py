@@ -55,7 +55,6 @@ def join(
     from pareto.checked_sweep import make_sweep
     from pareto.fleet import cluster, member
     from pareto.fleet.testbeds import member_name, several, spelled_out, this_host
-    from pareto.hosts.host import SERVED
     from pareto.hosts.testbed import require_testbed
 
     pems = cluster.checked("--scheduler", scheduler, certificates)
@@ -63,8 +62,6 @@ def join(
         (testbed,) = several(spelled_out(testbed))
     except ValueError:
         raise UserError(f"--testbed {testbed}: name one testbed, and join once for each") from None
-    if testbed.partition(":")[0] == SERVED:
-        raise UserError(f"--testbed {testbed}: it is measured by itself (connect), and joins no fleet")
     wanted = make_sweep({"model": "any", "testbed": testbed})
     if not wanted.simulated:
         require_testbed(testbed)

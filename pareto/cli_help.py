@@ -35,7 +35,6 @@ _EXAMPLES = {
         "--model mobilenetv2 --netem lte,wifi --until 5%",
         "run sweeps/neurosurgeon.yaml --dry-run",
     ),
-    "connect": ("connect 192.0.2.1 --model mobilenetv2 --token-file token",),
     "report": ("report results/example", "report results/example --where 'latency_s < 200ms'"),
     "compare": ("compare results/before results/after",),
     "advise": ("advise results/example --latency 20ms --rate 30mbit",),
@@ -50,7 +49,7 @@ _EXAMPLES = {
     "hosts list": ("hosts list --testbed lab.yaml",),
     "hosts setup": ("hosts setup --testbed lab.yaml",),
     "doctor": ("doctor", "doctor --testbed lab.yaml"),
-    "serve": ("serve --listen 192.0.2.1 --token-file token",),
+    "serve": ("serve", "serve --listen 192.0.2.1:7410"),
     "fleet": (
         "fleet certificates lab",
         "fleet scheduler --listen tls://192.0.2.1:8786 --certificates lab",
@@ -66,7 +65,7 @@ _EXAMPLES = {
 _VALUES = {
     "model": "mobilenetv2 resnet18 resnet50 alexnet vgg16 inceptionv3 squeezenet1_1",
     "backend": "tcp tcp:4 rpc rpc:basic",
-    "secure": "none tls aes-gcm",
+    "secure": "none tls",
     "codec": "none fp16 int8 uint4 zstd lz4 blosc2 int8+lz4",
     "engine": "eager compile onnx",
     "allocator": "tuned default",
@@ -157,11 +156,8 @@ class Group(_WithExamples, TyperGroup):
                 formatter.write_dl(rows)
 
 
-def takes(*names: str, like: Callable[..., None] | None = None) -> Callable[[Function], Function]:
-    """A decorator: the command has these options of a sweep too, and gets as keywords those that the user types.
-
-    like: a command so decorated, whose own arguments and options it has, too.
-    """
+def takes(*names: str) -> Callable[[Function], Function]:
+    """A decorator: the command has these options of a sweep too, and gets as keywords those that the user types."""
 
     def declare(command: Function) -> Function:
         @functools.wraps(command)
@@ -174,10 +170,8 @@ def takes(*names: str, like: Callable[..., None] | None = None) -> Callable[[Fun
             command(**typed)
 
         own = inspect.signature(command, eval_str=True)
-        others = inspect.signature(like.__wrapped__, eval_str=True) if like else None  # type: ignore[attr-defined]
-        declared = [*own.parameters.values(), *(others.parameters.values() if others else ())]
         ahead, after = [
-            [each for each in declared if each.kind is kind]
+            [each for each in own.parameters.values() if each.kind is kind]
             for kind in (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
         ]
         shared = [_parameter(OPTIONS[name]) for name in names]

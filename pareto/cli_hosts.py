@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from getpass import getpass
 from pathlib import Path
 from typing import Annotated
@@ -32,7 +33,9 @@ def add(
     name: Annotated[str, typer.Option(help="What to call it.  [its host name]")] = "",
     port: Annotated[int | None, typer.Option(help="Its SSH port.")] = None,
     user: Annotated[str, typer.Option(help="The user to log in as.")] = "",
-    key: Annotated[Path | None, typer.Option(help="The private key to use.")] = None,
+    key: Annotated[
+        Path | None, typer.Option(help="The private key to use; - reads the word that serve prints.")
+    ] = None,
     device: Annotated[str, typer.Option(help="cpu, or cuda:0 for the first GPU.")] = "cpu",
     data_address: Annotated[
         str, typer.Option(help="Its address on the data link.  [the fastest that reaches the other host]")
@@ -47,7 +50,18 @@ def add(
     wanted = HostEntry(name, role, target, data_address, port=port, user=user, key=key, device=device)
     here = sys.stdin.isatty()
     terminal = pairing.Terminal(say, typer.confirm if here else None, _ask if here else None)
-    pairing.add(wanted, testbed, terminal, ssh_testbed.connect)
+    if key != Path("-"):
+        pairing.add(wanted, testbed, terminal, ssh_testbed.connect)
+        return
+    from pareto.hosts import invitation
+
+    invited = invitation.parse(
+        _ask("what serve prints between echo and |: ") if here else sys.stdin.readline()
+    )
+    kept = testbed.absolute().with_name(f"{testbed.stem}-{role}-{target.rpartition('@')[2]}.pem")
+    wanted = replace(wanted, key=kept, host_key=invited.host_line, python=invited.python)
+    with invitation.kept(invited, kept):
+        pairing.add(wanted, testbed, terminal, ssh_testbed.connect)
 
 
 @app.command("list", cls=cli_help.Command)
@@ -95,37 +109,17 @@ def doctor(
 
 def serve(
     listen: Annotated[
-        str, typer.Option(metavar="ADDRESS[:PORT]", help="This machine's address towards the edge.")
-    ],
-    token_file: Annotated[
-        Path, typer.Option(help="What lets a driver in; written where it is missing. Copy it to the edge.")
-    ],
-    device: Annotated[str, typer.Option(help="cpu, or cuda:0 for the first GPU.")] = "cpu",
-    threads: Annotated[int, typer.Option(help="Compute threads.", min=1, max=256)] = 1,
-    rpc: Annotated[
-        bool, typer.Option("--rpc", help="Let rpc be measured: whoever reaches its ports may then run code.")
-    ] = False,
-    allow: Annotated[
-        list[Path] | None, typer.Option(help="A file of a model or codec that drivers may have run.")
-    ] = None,
-    folder: Annotated[
-        Path | None, typer.Option(help="Where what comes is kept.  [.pareto/served in the home]")
-    ] = None,
+        str,
+        typer.Option(
+            metavar="ADDRESS[:PORT]",
+            help="This machine's address towards the other one.  [the only one; any free port]",
+        ),
+    ] = "",
 ) -> None:
-    """Let this machine be the server of a sweep by hand (connect): no SSH, and nothing that comes is executed."""
-    from pareto.hosts import serving
+    """Be a host for who has no account here, by an SSH server of one's own, until Ctrl-C."""
+    from pareto.hosts import serve
 
-    code = serving.serve(
-        listen,
-        token_file,
-        folder=folder,
-        device=device,
-        threads=threads,
-        rpc=rpc,
-        allowed=allow or (),
-        say=say,
-    )
-    raise typer.Exit(code)
+    raise typer.Exit(serve.serve(listen, say))
 
 
 def _ask(prompt: str) -> str:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.runs.manifest import FILE as MANIFEST
 from pareto import COMMAND, __version__, dataset_names, profile_files
+from pareto.backends import registry
 from pareto.checked_sweep import check_sweep, parse_requested
 from pareto.codecs.registry import is_own
 from pareto.errors import UserError
@@ -69,6 +70,7 @@ def new_manifest(sweep: Sweep, models: Records, networks: Networks) -> dict[str,
         "testbed": sweep.testbed,
         "testbed_hosts": _testbed_hosts(sweep),
         "simulated": sweep.simulated,
+        "tls_cipher": registry.CIPHER if any(registry.parse(each).seal for each in sweep.backends) else None,
         "sessions": [],
     }
 
@@ -181,7 +183,7 @@ def _testbed_hosts(sweep: Sweep) -> dict[str, Any] | None:
         from pareto import simulated
 
         return simulated.load(sweep.testbed).record()
-    if sweep.testbed == THIS_MACHINE or sweep.served:
+    if sweep.testbed == THIS_MACHINE:
         return None
     from pareto.hosts import inventory
 
@@ -281,7 +283,6 @@ _OUTSIDE: Mapping[str, Callable[[Any], bool]] = {
     "testbed": lambda text: any(name not in (THIS_MACHINE, SIMULATED) for name in several(text)),
     "cluster": lambda address: address is not None,
     "certificates": lambda path: path is not None,
-    "token_file": lambda path: path is not None,
 }
 """Options whose value may name a file or hosts, and whether a value does."""
 

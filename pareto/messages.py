@@ -178,12 +178,8 @@ class LoadModel(Request[Loaded], op="load"):
 
 @dataclass(frozen=True)
 class Keys:
-    """What a run encrypts its connections with, empty for what it does not use.
+    """What a run encrypts its connections with by TLS, as PEM; empty where it does not."""
 
-    aes_gcm: hexadecimal digits. certificate, private_key: for TLS, as PEM.
-    """
-
-    aes_gcm: str = ""
     certificate: str = ""
     private_key: str = ""
 
@@ -195,7 +191,7 @@ NO_KEYS = Keys()
 class Listen(Request[dict[str, Port]], op="listen"):
     """Every host but the edge: the ports on which it waits for the host before, by backend, and `probe`.
 
-    keys: of the ways to encrypt, each of which has a port of its own.
+    keys: where the run encrypts, which has a port of its own.
     """
 
     address: str

@@ -22,7 +22,6 @@ from analysis.model_profile import ModelProfile, read
 from analysis.naming import file_stem
 from pareto import PROFILES, dataset_names, simulated
 from pareto.backend_costs import QUICK, THOROUGH, Care
-from pareto.checked_sweep import NOT_PROFILED
 from pareto.console import duration
 from pareto.errors import UserError
 from pareto.hosts.connection import FAULTS
@@ -76,8 +75,6 @@ def make_or_reuse(
     sweep = canonical(sweep)
     if sweep.simulated:
         return _simulated(sweep, folder)
-    if sweep.served:
-        raise UserError(f"--testbed {sweep.testbed}: {NOT_PROFILED}: name SSH hosts in a file")
     require_testbed(sweep.testbed, sweep.edge_cpu)
     links_of(sweep)
     for name in _names(sweep):

@@ -40,7 +40,7 @@ def links_of(sweep: Sweep) -> int:
         return 0
     if sweep.fleet:
         return links_of(sweep.on(next(iter(sweep.testbeds.values()))))
-    if sweep.testbed == THIS_MACHINE or sweep.simulated or sweep.served:
+    if sweep.testbed == THIS_MACHINE or sweep.simulated:
         return (sweep.hosts or 2) - 1
     from pareto.hosts import inventory
 

@@ -141,7 +141,7 @@ _OPTIONS = (
     ),
     Option(
         "secure",
-        "How tcp encrypts: none, tls, aes-gcm, with commas; none,tls measures tcp and tcp:tls.",
+        "How tcp encrypts: none, or tls, or both with a comma, which measures tcp and tcp:tls.",
         ("none",),
         group=LINK,
     ),
@@ -254,7 +254,7 @@ _OPTIONS = (
     Option("images", "How many of its images to use.", None, "16", kind=int),
     Option(
         "testbed",
-        "Where it runs: local, a file that names SSH hosts, served:ADDRESS, or simulated (simulated:FILE), which "
+        "Where it runs: local, a file that names SSH hosts, or simulated (simulated:FILE), which "
         "measures nothing. A sweep takes several, with commas or in one file: lab1.yaml,lab2.yaml,local.",
         "local",
         group=HOSTS,
@@ -271,7 +271,6 @@ _OPTIONS = (
         kind=Path,
         group=HOSTS,
     ),
-    Option("token_file", "With served:ADDRESS: the file that serve wrote there.", kind=Path, group=HOSTS),
     Option(
         "wait",
         "How long to wait for hosts on which others measure, such as 30min.",

@@ -106,7 +106,7 @@ class Job:
             self._simulation = simulated.Simulation(simulated.load(first), began)
         elif not dry_run and sweep.cluster is None:
             for testbed in dict.fromkeys(sweep.testbeds.values()):
-                require_testbed(testbed, sweep.edge_cpu, sweep.token_file, sweep.alone)
+                require_testbed(testbed, sweep.edge_cpu, sweep.alone)
         if sweep.fleet and not dry_run:
             cluster.require()
         # A fleet's testbeds have clocks of their own.

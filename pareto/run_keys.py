@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterable
 from datetime import datetime, timezone
 
 from pareto.backends import registry
-from pareto.messages import Keys
+from pareto.messages import NO_KEYS, Keys
 
-KEY_BYTES = 32
 _ALWAYS = datetime(1970, 1, 2, tzinfo=timezone.utc), datetime(9999, 12, 31, tzinfo=timezone.utc)
 """A small device may not know the date; what counts is that the certificate is the run's."""
 
 
 def run_keys(backends: Iterable[str]) -> Keys:
-    """New keys for what these backends encrypt with: 32 bytes, and a self-signed certificate with its private key."""
-    seals = {registry.parse(backend).seal for backend in backends}
-    certificate, private_key = _certificate() if registry.TLS in seals else ("", "")
-    return Keys(secrets.token_hex(KEY_BYTES) if registry.AES_GCM in seals else "", certificate, private_key)
+    """A new self-signed certificate with its private key, if one of these backends encrypts."""
+    return Keys(*_certificate()) if any(registry.parse(backend).seal for backend in backends) else NO_KEYS
 
 
 def _certificate() -> tuple[str, str]:

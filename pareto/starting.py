@@ -9,8 +9,6 @@ from typing import Any
 from rich.console import Console
 
 from pareto import screen
-from pareto.backends import registry
-from pareto.checked_sweep import SERVED_AT
 from pareto.errors import UserError
 from pareto.hosts.connection import FAULTS
 from pareto.hosts.host import TestbedError, to_stderr
@@ -32,14 +30,6 @@ def testbed_of(sweep: Sweep, profiles: Iterable[Profile], say: Say = to_stderr) 
     say: takes lines for the user.
     """
     wait_s = sweep.wait or 0.0
-    if sweep.served:
-        from pareto.hosts.served_testbed import open_served
-        from pareto.hosts.serving import place
-
-        assert sweep.token_file is not None  # noqa: S101
-        rpc = any(registry.parse(backend).agent for backend in sweep.transports)
-        at = place(sweep.testbed.partition(":")[2], SERVED_AT)
-        return open_served(*at, sweep.token_file, threads=sweep.threads or 1, rpc=rpc, wait_s=wait_s, say=say)
     return open_testbed(
         sweep.testbed,
         profiles,

@@ -25,7 +25,7 @@ from pareto.codecs import registry as codec_registry
 from pareto.constants import MOST_REQUESTS
 from pareto.errors import UserError, in_plain_words
 from pareto.fleet.testbeds import numbered, several
-from pareto.hosts.host import EDGE, MAX_HOSTS, SERVED, SERVER, TcpSettings
+from pareto.hosts.host import EDGE, MAX_HOSTS, SERVER, TcpSettings
 from pareto.hosts.inventory import SIMULATED
 from pareto.link import units
 from pareto.link.probe import Tolerance
@@ -167,7 +167,6 @@ class Sweep(BaseModel):
     testbed: str = _option("testbed")
     cluster: str | None = _option("cluster")
     certificates: Annotated[Path, AfterValidator(_absolute)] | None = _option("certificates")
-    token_file: Annotated[Path, AfterValidator(_absolute)] | None = _option("token_file")
     wait: Annotated[float | None, quantity(units.duration_s)] = _option("wait", gt=0, le=MOST_BUDGET_S)
     edge_only: bool = _option("edge_only")
     server_only: bool = _option("server_only")
@@ -234,10 +233,6 @@ class Sweep(BaseModel):
     @property
     def simulated(self) -> bool:
         return several(self.testbed)[0].partition(":")[0] == SIMULATED
-
-    @property
-    def served(self) -> bool:
-        return self.testbed.partition(":")[0] == SERVED
 
     @property
     def testbed_name(self) -> str:

@@ -20,8 +20,8 @@ MOST_NUMBER = 1e20
 NAMED = 3
 """Faults that are named; the others are counted."""
 
-ADDRESSED = ("simulated", "served")
-"""Kinds of testbeds that may have a file or an address behind a colon."""
+SIMULATED = "simulated"
+"""The kind of testbed that may have a file behind a colon."""
 EACH = "*"
 """Any key in a shape: of a host, a model, a profile."""
 _WAY = {"delay_s": float, "jitter_s": float, "rate_bps": float}
@@ -135,7 +135,7 @@ def testbed_name(option: str) -> str:
     of a file's several (`labs.yaml#lab1`) by its own.
     """
     kind, colon, _ = option.partition(":")
-    if colon and kind in ADDRESSED:
+    if colon and kind == SIMULATED:
         return kind
     _, sharp, name = option.rpartition("#")
     return name if sharp and "." not in name else Path(option).stem

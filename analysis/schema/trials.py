@@ -172,7 +172,7 @@ TRIALS = table(
         period: a later lap). In a chain it is that of the first link that changes. Empty for a link that does
         not change
     name: secure
-        how the backend encrypts what crosses the link: `none`, `tls`, `aes-gcm`. Its name says it, too (`tcp:tls`)
+        how the backend encrypts what crosses the link: `none` or `tls`. Its name says it, too (`tcp:tls`)
     name: congestion
         what the kernel says (TCP_INFO) about the edge's connections to the next host that carried the trial:
         the congestion control of the busiest one; how many they were; the segments that all of them sent

@@ -22,7 +22,7 @@ from torch import Tensor
 from pareto.messages import MAX_S, JoinAgents
 
 if TYPE_CHECKING:
-    from pareto.backends.sealed import Seal
+    from pareto.backends.tls import Tls
 
 Tensors = tuple[Tensor, ...]
 Layout = tuple[tuple[str, tuple[int, ...]], ...]
@@ -143,13 +143,13 @@ class Server(Protocol):
 
 class Backend(Protocol):
     """What a backend's module provides: its two ends. seal: encrypts every connection; only where the registry says
-    that the backend has seals.
+    that the backend can.
     """
 
-    def serve(self, address: str, token: str, seal: Seal | None = None) -> Server:
+    def serve(self, address: str, token: str, seal: Tls | None = None) -> Server:
         """Make this host's server, which lets in whoever knows the token."""
 
-    def connect(self, address: str, port: int, token: str, variant: str, seal: Seal | None = None) -> Client:
+    def connect(self, address: str, port: int, token: str, variant: str, seal: Tls | None = None) -> Client:
         """Connect a client to the server at this port. Raises BackendError."""
 
 

@@ -163,7 +163,7 @@ def _proof(token: str, nonce: bytes) -> bytes:
 
 
 class Door:
-    """A port on one address. `let_in` gets each connection that may come in, blocking, in a thread of its own."""
+    """A free port on one address. `let_in` gets each connection that may come in, blocking, in a thread of its own."""
 
     def __init__(
         self,
@@ -171,13 +171,12 @@ class Door:
         token: str,
         let_in: Callable[[socket.socket, Place], None],
         name: str,
-        port: int = 0,
     ) -> None:
-        """port: 0 for any that is free. Raises OSError."""
+        """Raises OSError."""
         self._token = token
         self._let_in = let_in
         self._name = name
-        self._listener = socket.create_server((address, port), backlog=MOST_WAITING)
+        self._listener = socket.create_server((address, 0), backlog=MOST_WAITING)
         self.address: tuple[str, int] = self._listener.getsockname()[:2]
         self._waiting: dict[socket.socket, str] = {}
         """The addresses of those that have proven nothing yet, in the order of coming."""

@@ -1,7 +1,7 @@
 """The backends: what each is called, and which module has it.
 
 A backend is called NAME[:VARIANT][:SEAL][:LABEL], as in `tcp`, `tcp:4`, `rpc:basic`, `tcp:4:tls:a`. A variant says how
-the backend carries tensors, and a seal (`tls`, `aes-gcm`) that it encrypts them. A label says nothing: `tcp:a` and
+the backend carries tensors, and a seal (`tls`) that it encrypts them. A label says nothing: `tcp:a` and
 `tcp:b` are the same under two names, for seeing how far apart two measurements of one thing lie. This module needs no
 torch: a request is checked with it.
 """
@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 if TYPE_CHECKING:
     from pareto.backends.base import AgentBackend, Backend, Server
-    from pareto.backends.sealed import Seal
+    from pareto.backends.tls import Tls
     from pareto.messages import Keys
 
 SEPARATOR = ":"
 MOST_CONNECTIONS = 64
 IN_THE_CLEAR = "none"
-TLS, AES_GCM = "tls", "aes-gcm"
-SEALS = (TLS, AES_GCM)
-"""The ways to encrypt."""
-SECURE = (IN_THE_CLEAR, *SEALS)
+TLS = "tls"
+SECURE = (IN_THE_CLEAR, TLS)
+CIPHER = "TLS_AES_256_GCM_SHA384"
+"""The only one that TLS may choose."""
 
 
 class NotSealed(ValueError):
@@ -38,14 +38,14 @@ Left out are those that need no network: shared memory (`shm`), another process'
 class Entry(NamedTuple):
     """A backend. variants: the pattern that they match. words: how messages describe them.
 
-    has_agent: whether each host has an agent, one per process, and all agents meet. seals: the ways to encrypt it.
+    has_agent: whether each host has an agent, one per process, and all agents meet. encrypts: whether it can.
     """
 
     module: str
     variants: str
     words: str
     has_agent: bool = False
-    seals: tuple[str, ...] = ()
+    encrypts: bool = False
 
 
 BACKENDS = {
@@ -53,7 +53,7 @@ BACKENDS = {
         "pareto.backends.tcp",
         rf"[2-9]|[1-5][0-9]|6[0-{MOST_CONNECTIONS % 10}]",
         f"tcp:N (over 2 to {MOST_CONNECTIONS} connections)",
-        seals=SEALS,
+        encrypts=True,
     ),
     "rpc": Entry("pareto.backends.rpc", "basic", "rpc:basic (over one connection)", has_agent=True),
 }
@@ -98,16 +98,16 @@ def parse(text: str) -> BackendName:
     name, *more = text.split(SEPARATOR)
     if name in BACKENDS:
         variant = more.pop(0) if more and re.fullmatch(BACKENDS[name].variants, more[0]) else ""
-        seal = more.pop(0) if more and more[0] in BACKENDS[name].seals else ""
+        seal = more.pop(0) if more and more[0] == TLS and BACKENDS[name].encrypts else ""
         parsed = BackendName(name, variant, seal, more.pop(0) if more else "")
         # Another backend's variant is no label: rpc:4 would look like four connections.
-        taken = parsed.label in SEALS or any(
+        taken = parsed.label == TLS or any(
             re.fullmatch(entry.variants, parsed.label) for entry in BACKENDS.values()
         )
         if SEPARATOR.join(filter(None, parsed)) == text and re.fullmatch(_LABEL, parsed.label) and not taken:
             return parsed
     there_is = ", ".join(
-        ", ".join((name, entry.words, *(f"{name}:{seal}" for seal in entry.seals)))
+        ", ".join((name, entry.words, *([f"{name}:{TLS}"] if entry.encrypts else [])))
         for name, entry in BACKENDS.items()
     )
     raise ValueError(
@@ -123,11 +123,7 @@ def sealed(text: str, secure: str) -> str:
     name = parse(text)
     if secure in (IN_THE_CLEAR, name.seal):
         return text
-    if name.seal:
-        raise ValueError(
-            f"{text} says already how it encrypts: leave {secure} out, or {name.seal} in --backend"
-        )
-    if secure not in BACKENDS[name.name].seals:
+    if not BACKENDS[name.name].encrypts:
         raise NotSealed(
             f"{name.name} cannot encrypt: add {IN_THE_CLEAR}, or leave {name.name} out (--backend tcp)"
         )
@@ -144,32 +140,23 @@ def agents(name: str) -> AgentBackend:
     return cast("AgentBackend", import_module(BACKENDS[name].module))
 
 
-def seals(keys: Keys) -> dict[str, Seal]:
-    """The ways to encrypt for which there are keys, by name. Raises BackendError."""
-    made: dict[str, Seal] = {}
-    if keys.certificate:
-        from pareto.backends.tls import Tls
+def seal(keys: Keys) -> Tls | None:
+    """What encrypts by these keys; None where there are none."""
+    if not keys.certificate:
+        return None
+    from pareto.backends.tls import Tls
 
-        made[TLS] = Tls(keys.certificate, keys.private_key)
-    if keys.aes_gcm:
-        from pareto.backends.base import BackendError
-
-        try:
-            from pareto.backends.aes_gcm import AesGcm
-        except ImportError as error:
-            raise BackendError(f"{AES_GCM} needs the package cryptography on each host: {error}") from None
-        made[AES_GCM] = AesGcm(bytes.fromhex(keys.aes_gcm))
-    return made
+    return Tls(keys.certificate, keys.private_key)
 
 
 def servers(address: str, token: str, keys: Keys) -> dict[str, Server]:
-    """A server of each backend, and of each way to encrypt for which there are keys, by `BackendName.server`.
+    """A server of each backend, and with keys one more of each that encrypts, by `BackendName.server`.
 
     Raises BackendError.
     """
     made = {name: backend(name).serve(address, token) for name in BACKENDS}
-    for way, seal in seals(keys).items():
+    if (way := seal(keys)) is not None:
         for name, entry in BACKENDS.items():
-            if way in entry.seals:
-                made[BackendName(name, seal=way).server] = backend(name).serve(address, token, seal)
+            if entry.encrypts:
+                made[BackendName(name, seal=TLS).server] = backend(name).serve(address, token, way)
     return made

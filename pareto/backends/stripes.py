@@ -19,7 +19,7 @@ from collections.abc import Sequence
 
 from pareto.backends import wire
 from pareto.backends.base import BackendError
-from pareto.backends.sealed import Sealed, beneath
+from pareto.backends.tls import TlsSocket, beneath
 from pareto.backends.wire import Line
 
 STRIPE = 16 << 10
@@ -32,7 +32,7 @@ _HEADER = struct.Struct("!QQI")
 class _Connection:
     """One of the connections, as its receiver sees it: `left` bytes of a stripe are to come, for `at` in `message`."""
 
-    def __init__(self, sock: socket.socket | Sealed) -> None:
+    def __init__(self, sock: socket.socket | TlsSocket) -> None:
         self.sock = sock
         self.message = self.at = self.left = 0
         self._head = memoryview(bytearray(_HEADER.size))
@@ -88,7 +88,7 @@ class _Connection:
 class Stripes:
     """Like a `Line`, over several connections whose sockets nobody else uses."""
 
-    def __init__(self, socks: Sequence[socket.socket | Sealed]) -> None:
+    def __init__(self, socks: Sequence[socket.socket | TlsSocket]) -> None:
         self._connections = {sock.fileno(): _Connection(sock) for sock in socks}
         self._out, self._in = select.poll(), select.poll()
         for fd, connection in self._connections.items():
@@ -105,7 +105,7 @@ class Stripes:
         """The one that is being received."""
         self._begun: set[tuple[int, int]] = set()
         """Stripes that have come: message, and where in it. One that comes twice would leave a hole."""
-        self._ready = [each for each in self._connections.values() if isinstance(each.sock, Sealed)]
+        self._ready = [each for each in self._connections.values() if isinstance(each.sock, TlsSocket)]
         """Connections on which something has come, or may have: with the handshake, which the kernel does not know."""
         self._watched = set(self._connections)
         self._ended = False

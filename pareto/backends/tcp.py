@@ -1,7 +1,7 @@
 """Tensors over raw sockets: persistent connections, length-checked frames, no copies beyond the kernel's.
 
 One connection (`Line`), or a tensor in stripes over several (`Stripes`), as many as the client asks for. Each of them
-may be encrypted (`sealed`): what is said here is the same.
+may be encrypted (`tls`): what is said here is the same.
 
 Each host receives in one thread and has a `Pipeline` for the rest, receive buffers going round between them, so that
 a payload arrives while its predecessor is worked on.
@@ -24,20 +24,20 @@ from typing import Any, NamedTuple
 from pareto.backends import handshake, wire
 from pareto.backends.base import BackendError, Client, Layout, Reply, Stage, Tensors
 from pareto.backends.pipeline import Pipeline, Request, fault_text
-from pareto.backends.sealed import Seal, Sealed
 from pareto.backends.stripes import Stripes
+from pareto.backends.tls import Tls, TlsSocket
 from pareto.backends.wire import Line
 
 BUFFERS = 4
 """Receive buffers of a connection: one being filled, one waiting, one being computed on, one being sent on."""
 
 
-def serve(address: str, token: str, seal: Seal | None = None) -> TcpServer:
+def serve(address: str, token: str, seal: Tls | None = None) -> TcpServer:
     """Make this host's server."""
     return TcpServer(address, token, seal)
 
 
-def connect(address: str, port: int, token: str, variant: str, seal: Seal | None = None) -> TcpClient:
+def connect(address: str, port: int, token: str, variant: str, seal: Tls | None = None) -> TcpClient:
     """Connect a client; the variant is the number of connections."""
     return TcpClient(address, port, token, int(variant or 1), seal)
 
@@ -46,7 +46,7 @@ class TcpClient:
     """The end towards the next host. Connects at once; raises BackendError if that turns it away."""
 
     def __init__(
-        self, address: str, port: int, token: str, connections: int = 1, seal: Seal | None = None
+        self, address: str, port: int, token: str, connections: int = 1, seal: Tls | None = None
     ) -> None:
         self._peer = address
         try:
@@ -112,8 +112,8 @@ class TcpClient:
 
 
 def _connected(
-    address: str, port: int, token: str, connections: int, seal: Seal | None
-) -> list[socket.socket] | list[Sealed]:
+    address: str, port: int, token: str, connections: int, seal: Tls | None
+) -> list[socket.socket] | list[TlsSocket]:
     """This many sockets that belong together, all let in, and encrypted where there is a seal; none is left open after
     a fault.
 
@@ -124,7 +124,7 @@ def _connected(
     def connect(number: int) -> Any:
         place = handshake.Place(group, number, connections)
         sock = handshake.connected(address, port, token, place)
-        return sock if seal is None else sealed(seal, sock, place, server=False)
+        return sock if seal is None else sealed(seal, sock, server=False)
 
     with ThreadPoolExecutor(connections) as pool:  # at once: each takes several round trips
         tried = [pool.submit(connect, number) for number in range(connections)]
@@ -135,10 +135,10 @@ def _connected(
     return [attempt.result() for attempt in tried]
 
 
-def sealed(seal: Seal, sock: socket.socket, place: handshake.Place, *, server: bool) -> Sealed:
+def sealed(seal: Tls, sock: socket.socket, *, server: bool) -> TlsSocket:
     """This connection, encrypted; closed if that fails. Raises OSError, EOFError, BackendError."""
     try:
-        return seal.sealed(sock, place, server=server)
+        return seal.sealed(sock, server=server)
     except BaseException:
         sock.close()
         raise
@@ -150,10 +150,10 @@ class TcpServer:
     `onward` is a `TcpClient`, and one connection's at a time.
     """
 
-    def __init__(self, address: str, token: str, seal: Seal | None = None) -> None:
+    def __init__(self, address: str, token: str, seal: Tls | None = None) -> None:
         self.served: tuple[Stage, Client | None] | None = None
         self._seal = seal
-        self._gathering: dict[int, socket.socket | Sealed] = {}
+        self._gathering: dict[int, socket.socket | TlsSocket] = {}
         self._group = b""
         """Those that have come of the connections that belong together, by number; and whose they are."""
         self._together = threading.Lock()
@@ -168,10 +168,10 @@ class TcpServer:
 
     def _converse(self, sock: socket.socket, place: handshake.Place) -> None:
         """Begin the conversation when the last of the connections that belong together has come."""
-        connection: socket.socket | Sealed = sock
+        connection: socket.socket | TlsSocket = sock
         if self._seal is not None:
             try:
-                connection = sealed(self._seal, sock, place, server=True)
+                connection = sealed(self._seal, sock, server=True)
             except (OSError, EOFError, BackendError) as error:
                 print(f"tcp: {error}", file=sys.stderr)
                 return
@@ -180,7 +180,9 @@ class TcpServer:
         elif connections := self._gathered(connection, place):
             _Conversation(Stripes(connections), self).run()
 
-    def _gathered(self, sock: socket.socket | Sealed, place: handshake.Place) -> list[socket.socket | Sealed]:
+    def _gathered(
+        self, sock: socket.socket | TlsSocket, place: handshake.Place
+    ) -> list[socket.socket | TlsSocket]:
         """All sockets that belong together, in their order, if this is the last of them; else an empty list."""
         with self._together:
             if place.group != self._group:

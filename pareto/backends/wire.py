@@ -26,7 +26,7 @@ from typing import NamedTuple
 import torch
 
 from pareto.backends.base import BYTES, BackendError, Layout, Tensors, bytes_of, check_seconds
-from pareto.backends.sealed import Sealed, beneath
+from pareto.backends.tls import TlsSocket, beneath
 from pareto.constants import DTYPES, MAX_RANK, MAX_TENSORS
 from pareto.messages import MAX_STAGES
 
@@ -185,7 +185,7 @@ class Likeness:
         return None
 
 
-def send(sock: socket.socket | Sealed, head: bytes, body: Sequence[memoryview] = ()) -> None:
+def send(sock: socket.socket | TlsSocket, head: bytes, body: Sequence[memoryview] = ()) -> None:
     """One message, gathered from where its parts lie. Raises OSError."""
     parts = [memoryview(head), *body]
     left = sum(map(len, parts))
@@ -219,7 +219,7 @@ def header(data: memoryview) -> Header:
 class Line:
     """One connection. All methods raise BackendError for nonsense, and OSError. One thread may send, one receive."""
 
-    def __init__(self, sock: socket.socket | Sealed) -> None:
+    def __init__(self, sock: socket.socket | TlsSocket) -> None:
         self._sock = sock
         self._ahead = memoryview(bytearray(AHEAD))
         self._begin = self._end = 0

@@ -24,8 +24,8 @@ OLDEST_CUDA = 12
 """What today's builds of torch are for."""
 TESTED = ("torch", "torchvision")
 """Packages of which another version computes something else, or nothing."""
-NOT_EVERYWHERE = ("pyroute2", "nvidia-ml-py", "cryptography", "blosc2", "lz4", "zstandard")
-"""What shaping as root needs, what reads a GPU's power, what encrypts by AES-GCM, and what codecs need: an interpreter
+NOT_EVERYWHERE = ("pyroute2", "nvidia-ml-py", "blosc2", "lz4", "zstandard")
+"""What shaping as root needs, what reads a GPU's power, and what codecs need: an interpreter
 of the user's own may lack them."""
 RED_HATS = ("fedora", "rhel", "centos", "rocky", "almalinux")
 

@@ -17,8 +17,6 @@ MAX_HOSTS = 8
 CPU = "cpu"
 DEVICE = re.compile(rf"{CPU}|cuda:\d+")
 """Where a host computes."""
-SERVED = "served"
-"""`--testbed served:ADDRESS[:PORT]`: this machine, and the one on which `serve` listens there."""
 
 
 def chain(hosts: int) -> tuple[str, ...]:

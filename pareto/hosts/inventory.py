@@ -23,7 +23,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
 
 from pareto import COMMAND
 from pareto.errors import UserError
-from pareto.hosts.host import DEVICE, EDGE, MAX_HOSTS, MIDDLE, ROLES, SERVED, SERVER, TestbedError, chain
+from pareto.hosts.host import DEVICE, EDGE, MAX_HOSTS, MIDDLE, ROLES, SERVER, TestbedError, chain
 from pareto.yaml_file import Keys, YamlFile, only_keys
 
 THIS_MACHINE = "local"
@@ -66,7 +66,8 @@ class HostEntry:
 
     The rules hold for what comes from a file. ssh: a name that OpenSSH's configuration knows, or an address, either
     with `user@`; or `local`, this machine. data_interface: the one with the address unless named. python: an
-    interpreter that has the packages; else `hosts setup` makes one. folder: in the user's home unless absolute.
+    interpreter that has the packages; else `hosts setup` makes one. host_key: the only one that it may show; else
+    known_hosts decides. folder: in the user's home unless absolute.
     pip_index: where `hosts setup` gets packages (a CUDA build of torch, say). next_address, next_interface: of a middle
     host whose side towards the next host differs from its side towards the one before.
     """
@@ -83,6 +84,9 @@ class HostEntry:
     port: Annotated[int, Field(ge=1, le=65535)] | None = None
     user: Annotated[str, _rule(_OPTION.fullmatch, "a user's name")] = ""
     key: Annotated[Path, AfterValidator(Path.expanduser)] | None = None
+    host_key: Annotated[
+        str, _rule(re.compile(r"[\w-]+ [\w+/]+=*").fullmatch, "a type and a key, as in a file of known_hosts")
+    ] = ""
     device: Annotated[str, _rule(DEVICE.fullmatch, "use cpu, or cuda:0 for the first GPU")] = "cpu"
     threads: Annotated[int, Field(ge=1, le=256)] = 1
     python: str = ""
@@ -96,7 +100,6 @@ class HostEntry:
         return self.ssh == THIS_MACHINE
 
 
-_ADDRESS_KEYS = ("data_address", "data_interface", "next_address", "next_interface")
 _KEYS = tuple(field.name for field in fields(HostEntry) if field.name != "name")
 
 
@@ -198,10 +201,6 @@ def load(path: Path) -> Inventory:
     """The testbed in a file, or that one of several (`labs.yaml#lab1`). Raises TestbedError with file and line."""
     if str(path).partition(":")[0] == SIMULATED:
         raise TestbedError(f"--testbed {path}: only sweeps are simulated; name local, or a file of hosts")
-    if str(path).partition(":")[0] == SERVED:
-        raise TestbedError(
-            f"--testbed {path}: only sweeps and profile reach it; name local, or a file of hosts"
-        )
     source, name = _parts(path)
     file = YamlFile(source, "testbed", TestbedError)
     place: tuple[str, ...] = ()
@@ -290,15 +289,15 @@ def add(path: Path, host: HostEntry) -> None:
 
 
 def change(path: Path, host: HostEntry) -> None:
-    """Write a host's addresses and interfaces into a file that has it; the user's comments and order stay.
+    """Write a host's other values into a file that has it; the user's comments and order stay.
 
     Raises TestbedError where that cannot be done; the file is then as it was.
     """
     before = load(path).hosts
     (old,) = (each for each in before if each.name == host.name)
-    values = {key: getattr(host, key) for key in _ADDRESS_KEYS if getattr(host, key) != getattr(old, key)}
+    values = {key: str(getattr(host, key)) for key in _KEYS if getattr(host, key) != getattr(old, key)}
     after = tuple(host if each is old else each for each in before)
-    _replace(path, lambda text: _with(text, host.name, values), after, "an address cannot simply be changed")
+    _replace(path, lambda text: _with(text, host.name, values), after, "a value cannot simply be changed")
 
 
 def as_text(host: HostEntry, indent: str = _INDENT) -> str:

@@ -8,7 +8,7 @@ import re
 import shlex
 import socket
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pareto.hosts.host import TestbedError
@@ -50,11 +50,17 @@ class Login:
 
 
 def resolve(
-    name: str, target: str, *, port: int | None = None, user: str = "", key: Path | None = None
+    name: str,
+    target: str,
+    *,
+    port: int | None = None,
+    user: str = "",
+    key: Path | None = None,
+    host_key: str = "",
 ) -> Login:
     """What `ssh TARGET` would do: `target` is a name that its configuration knows or an address, perhaps with `user@`.
 
-    port, user and key go before the configuration; with `key`, no other is tried. Raises TestbedError.
+    port, user and the keys go before the configuration; with `key`, no other is tried. Raises TestbedError.
     """
     options = [] if port is None else ["-p", str(port)]
     if user:
@@ -63,7 +69,7 @@ def resolve(
         if not key.is_file():
             raise TestbedError(f"{name}: the key {key} is not there")
         options += ["-o", "IdentitiesOnly=yes", "-i", str(key)]
-    return _resolve(name, target, options, _JUMPS)
+    return replace(_resolve(name, target, options, _JUMPS), host_key=host_key)
 
 
 def shown(path: Path) -> str:

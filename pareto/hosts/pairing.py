@@ -8,6 +8,7 @@ from __future__ import annotations
 import getpass
 import socket
 import subprocess
+import sys
 import tempfile
 from base64 import b64encode
 from collections.abc import Callable
@@ -47,13 +48,17 @@ class Terminal:
 def add(wanted: HostEntry, testbed: Path, terminal: Terminal, connect: Connect) -> HostEntry:
     """Pair with a host and write it into the testbed file. Raises TestbedError with what stands in the way.
 
-    wanted: what the user says about it; the name may be empty, and addresses that are empty are chosen here.
+    wanted: what the user says about it; the name may be empty, and addresses that are empty are chosen here. With a
+    host key it is one that serves: where the file has it from an invitation before, only what is new is changed.
     connect: logs in to hosts that are in the file already.
     """
     inventory.require_one(testbed)
     file = inventory.load(testbed) if testbed.exists() else Inventory(testbed, ())
-    wanted = _checked(wanted, file)
+    before = _invited_before(wanted, file)
+    wanted = _checked(wanted, file if before is None else Inventory(testbed, ()))
     try:
+        if before is not None:
+            return _renewed(before, wanted, testbed, terminal)
         with closing(_connected(wanted, terminal)) as connection:
             entry, changed = _described(connection, wanted, file, terminal, connect)
     except Unreachable as error:
@@ -70,8 +75,30 @@ def add(wanted: HostEntry, testbed: Path, terminal: Terminal, connect: Connect) 
     return entry
 
 
+def _invited_before(wanted: HostEntry, file: Inventory) -> HostEntry | None:
+    """The host of the file whose place one that serves has, as its entry is of an invitation that is over."""
+    for host in file.hosts:
+        same = host.name == wanted.name or (host.role == wanted.role != MIDDLE and not wanted.name)
+        if same and wanted.host_key and host.host_key:
+            return host
+    return None
+
+
+def _renewed(before: HostEntry, wanted: HostEntry, testbed: Path, terminal: Terminal) -> HostEntry:
+    """A host with what a new invitation says of it; its addresses stay. Raises TestbedError, Unreachable."""
+    said = ("ssh", "port", "user", "key", "host_key", "python")
+    entry = replace(before, **{key: getattr(wanted, key) for key in said})
+    _connected(entry, terminal).close()
+    inventory.change(testbed, entry)
+    terminal.say(f"written to {testbed}: how {entry.name} is reached now")
+    return entry
+
+
 def _checked(wanted: HostEntry, file: Inventory) -> HostEntry:
-    """The same with the key's path in full. Raises TestbedError for what is wrong in any case."""
+    """The same with the key's path in full, and this machine's Python.
+
+    Raises TestbedError for what is wrong in any case.
+    """
     if wanted.role not in PARTS:
         raise TestbedError(f"role {wanted.role!r}: use {EDGE}, {MIDDLE} or {SERVER}")
     if len(file.hosts) == MAX_HOSTS:
@@ -86,6 +113,8 @@ def _checked(wanted: HostEntry, file: Inventory) -> HostEntry:
         raise TestbedError(f"--name {wanted.name!r}: use letters, digits, dots and dashes")
     if not DEVICE.fullmatch(wanted.device):
         raise TestbedError(f"--device {wanted.device}: use cpu, or cuda:0 for the first GPU")
+    if wanted.is_this_machine:  # what runs this has what a worker needs
+        return replace(wanted, python=sys.executable)
     if wanted.key is None:
         return wanted
     path = wanted.key.expanduser().absolute()
@@ -105,6 +134,10 @@ def _connected(wanted: HostEntry, terminal: Terminal) -> Connection:
     try:
         connection = SshConnection(who, keyring)
     except NotAdmitted as refused:
+        if wanted.host_key:
+            raise TestbedError(
+                f"{who} does not take the key: does the serve that printed it still run?"
+            ) from None
         if terminal.confirm is None:
             raise TestbedError(f"{refused}; there is no terminal to do that on") from None
     else:
@@ -118,7 +151,12 @@ def _connected(wanted: HostEntry, terminal: Terminal) -> Connection:
 
 def _resolved(wanted: HostEntry) -> Login:
     return login.resolve(
-        wanted.name or wanted.ssh, wanted.ssh, port=wanted.port, user=wanted.user, key=wanted.key
+        wanted.name or wanted.ssh,
+        wanted.ssh,
+        port=wanted.port,
+        user=wanted.user,
+        key=wanted.key,
+        host_key=wanted.host_key,
     )
 
 

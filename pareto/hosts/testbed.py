@@ -176,22 +176,16 @@ class Testbed:
         self.undo.close()
 
 
-def require_testbed(
-    name: str, edge_cpu: float = 1.0, token_file: Path | None = None, alone: str = ""
-) -> None:
+def require_testbed(name: str, edge_cpu: float = 1.0, alone: str = "") -> None:
     """Find out before anything else whether the testbed can be had. Raises UserError.
 
-    edge_cpu: the share of a core that a local edge is to get. token_file: of a host that serves. alone: the role of the
-    only host that is wanted.
+    edge_cpu: the share of a core that a local edge is to get. alone: the role of the only host that
+    is wanted.
     """
     if name == THIS_MACHINE:
         from pareto.hosts.local_testbed import require_local
 
         require_local(edge_cpu)
-    elif token_file is not None:
-        from pareto.hosts import channel
-
-        channel.token(token_file)
     else:
         file = inventory.load(Path(name))
         file.one(alone) if alone else file.roles  # raises where one is missing

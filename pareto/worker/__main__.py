@@ -6,7 +6,6 @@ import argparse
 import gc
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 if __name__ == "__main__":
@@ -19,7 +18,6 @@ from pareto.backends.base import BackendError
 from pareto.errors import UserError
 from pareto.jsonlines import Refused, serve
 from pareto.worker import connections, device
-from pareto.worker.confined import Confinement
 from pareto.worker.device import refused_out_of_memory
 from pareto.worker.worker import Worker, answers
 from partitions import allocator
@@ -38,23 +36,12 @@ def _answering(answer: Callable[[Any], object]) -> Callable[[Any], object]:
     return guarded
 
 
-def _confined(answer: Callable[[Any], object], within: Confinement) -> Callable[[Any], object]:
-    def checked(request: Any) -> object:
-        within.check(request)
-        return answer(request)
-
-    return checked
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(prog="pareto.worker")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--device", default="cpu", help="cpu, or cuda:N")
     parser.add_argument("--allocator", default=allocator.TUNED, choices=(allocator.TUNED, allocator.DEFAULT))
     parser.add_argument("--congestion", help="the congestion control of every connection")
-    parser.add_argument("--confined", type=Path, help="the folder of all files that may be read")
-    parser.add_argument("--address", default="", help="where confined, the only one to listen on")
-    parser.add_argument("--without-rpc", action="store_true", help="where confined, rpc is refused")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     if arguments.allocator == allocator.TUNED:
@@ -72,9 +59,6 @@ def main() -> None:
         print(refusal, file=sys.stderr)
         sys.exit(2)
     guarded = {request: _answering(answer) for request, answer in answers(worker).items()}
-    if arguments.confined is not None:
-        within = Confinement(arguments.confined, arguments.address, not arguments.without_rpc)
-        guarded = {request: _confined(answer, within) for request, answer in guarded.items()}
     serve(messages.handlers(guarded), at_end=worker.forget_engines)
 
 

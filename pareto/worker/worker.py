@@ -115,13 +115,13 @@ class Worker:
         for client in self._clients.values():
             client.close()
         self._clients = {}
-        seals = registry.seals(request.keys)
+        seal = registry.seal(request.keys)
         for text in request.backends:
             name = registry.parse(text)
             if not name.agent:
                 to = request.address, request.ports[name.server], request.token
-                backend, seal = registry.backend(name.name), seals.get(name.seal)
-                self._clients[text] = backend.connect(*to, name.variant, seal)
+                by = seal if name.seal else None
+                self._clients[text] = registry.backend(name.name).connect(*to, name.variant, by)
         self._probe = ProbeClient(request.address, request.ports["probe"], request.token)
         self._set_congestion()
 

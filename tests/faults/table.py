@@ -18,7 +18,7 @@ from itertools import product
 
 AGAIN, FAILED, HARMLESS, INVALID, ENDED = "again", "failed", "harmless", "invalid", "ended"
 KILLED = "killed by signal 9"
-SEALED = "tcp:tls", "tcp:aes-gcm", "tcp:4:tls", "tcp:4:aes-gcm"
+SEALED = "tcp:tls", "tcp:4:tls"
 """Encrypted backends."""
 
 

@@ -56,7 +56,7 @@ CONNECTIONS = {
     "tcp": [1],
     "tcp:4": [4],
     "tcp:tls": [1],
-    "tcp:4:aes-gcm": [4],
+    "tcp:4:tls": [4],
     "rpc": [17, 18],
     "rpc:basic": [2],
 }

@@ -25,7 +25,7 @@ from pareto.worker import connections, host, phases
 
 TOKEN = "a token"  # noqa: S105
 INPUTS = 4
-TCP = ("tcp", "tcp:5", "tcp:tls", "tcp:5:aes-gcm")
+TCP = ("tcp", "tcp:5", "tcp:tls", "tcp:5:tls")
 """Its variants to which each host connects."""
 _LIBC = ctypes.CDLL(None)
 
@@ -90,13 +90,13 @@ class ChainHost:
 
     def connect(self, request: dict[str, Any]) -> None:
         """ports: as `listen` reports them."""
-        seals = registry.seals(Keys(*request["keys"]))
+        seal = registry.seal(Keys(*request["keys"]))
         for backend in TCP:
             if backend in self._clients:
                 self._clients[backend].close()
             name = registry.parse(backend)
             to = request["address"], request["ports"][name.server], TOKEN
-            self._clients[backend] = TcpClient(*to, name.connections, seals.get(name.seal))
+            self._clients[backend] = TcpClient(*to, name.connections, seal if name.seal else None)
 
     def rendezvous(self, request: dict[str, Any]) -> int:
         self._store = socket.create_server(("127.0.0.1", 0))

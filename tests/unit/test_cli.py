@@ -72,17 +72,8 @@ BAD_INPUT = {
     "predict mobilenetv2 --testbed lab.yaml": "lab.yaml",
     "predict mobilenetv2 --testbed simulated --netem wifi+lte+wifi": "wifi+lte+wifi",
     "run nowhere.yaml": "nowhere.yaml",
-    "connect 192.0.2.1 --model alexnet": "--token-file",
-    "connect 192.0.2.1 --model alexnet --token-file nowhere": "nowhere",
-    "connect nowhere --model alexnet --token-file token": "nowhere",
-    "connect 192.0.2.1 --model alexnet --token-file token --netem wifi": "--netem",
-    "connect 192.0.2.1 --model alexnet --token-file token --search": "--search",
-    "profile alexnet --testbed served:192.0.2.1 --token-file token": "served:192.0.2.1",
-    "predict alexnet --netem none --testbed served:192.0.2.1 --token-file token": "served:192.0.2.1",
-    "serve --listen 192.0.2.1 --token-file token": "192.0.2.1",
-    "serve --listen 127.0.0.1 --token-file token --device gpu": "--device",
-    "netem check none --testbed served:192.0.2.1": "served:192.0.2.1",
-    "doctor --testbed served:192.0.2.1": "served:192.0.2.1",
+    "serve --listen 192.0.2.1": "192.0.2.1",
+    "serve --listen nowhere": "nowhere",
 }
 """What is typed, and what of it the line names."""
 

@@ -29,7 +29,7 @@ COMMANDS = {
     f"{RUN} --testbed simulated --out out": "out/net.small-lte-simulated",
     "doctor --testbed no.yaml": "no.yaml",
     "hosts list --testbed no.yaml": "no.yaml",
-    "serve --listen 192.0.2.1 --token-file out/token": "192.0.2.1",
+    "serve --listen 192.0.2.1": "192.0.2.1",
     "fleet certificates out/keys": "out/keys",
 }
 """What each says, among other things."""

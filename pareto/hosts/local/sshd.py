@@ -82,7 +82,7 @@ def start(
             address=host.management_address,
             folder=folder,
             users=" ".join(dict.fromkeys(accounts.names)),
-            pam="no" if accounts.run_as else "yes" if any(map(_is_locked, accounts.names)) else "no",
+            pam="no" if accounts.run_as else "yes" if any(map(is_locked, accounts.names)) else "no",
             # In the user's own namespace / is nobody's; the folder of keys is known to be the user's alone.
             strict="no" if accounts.run_as else "yes",
         )
@@ -109,7 +109,7 @@ def bound_to_parent(namespace: str) -> list[str]:
     return ["setpriv", "--pdeathsig", "KILL", "nsenter", f"--net=/run/netns/{namespace}", "--"]
 
 
-def _is_locked(user: str) -> bool:
+def is_locked(user: str) -> bool:
     """Whether the account's password is locked, by shadow(5)'s '!' prefix."""
     for line in Path("/etc/shadow").read_text().splitlines():
         name, password, *_ = line.split(":")

@@ -180,7 +180,6 @@ def test_runs_with_and_without_a_column_are_pooled(tmp_path: Path) -> None:
         ("local", "local"),
         ("simulated", "simulated"),
         ("simulated:worlds/slow.yaml", "simulated"),
-        ("served:192.168.1.20", "served"),
         ("labs/pi.two.yaml", "pi.two"),
         ("labs/\x1b.yaml", "\\x1b"),
         (None, ""),

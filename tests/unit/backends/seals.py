@@ -7,10 +7,10 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import astuple
 from functools import cache
 
-from pareto.backends import handshake, registry
-from pareto.backends.sealed import Seal, Sealed
+from pareto.backends.tls import Tls, TlsSocket
 from pareto.messages import Keys
 from pareto.run_keys import run_keys
 
@@ -20,18 +20,17 @@ HERE = "127.0.0.1"
 @cache
 def keys() -> Keys:
     """One run's."""
-    return run_keys(["tcp:tls", "tcp:aes-gcm"])
+    return run_keys(["tcp:tls"])
 
 
 @cache
-def seal(name: str) -> Seal | None:
-    """None for `none`."""
-    return registry.seals(keys()).get(name)
+def seal() -> Tls:
+    return Tls(*astuple(keys()))
 
 
-def other_seal(name: str) -> Seal:
+def other_seal() -> Tls:
     """The seal of another run."""
-    return registry.seals(run_keys([f"tcp:{name}"]))[name]
+    return Tls(*astuple(run_keys(["tcp:tls"])))
 
 
 def connected() -> tuple[socket.socket, socket.socket]:
@@ -41,13 +40,13 @@ def connected() -> tuple[socket.socket, socket.socket]:
 
 
 @contextmanager
-def ends(near: Seal, far: Seal) -> Iterator[tuple[Sealed, Sealed]]:
+def ends(near: Tls, far: Tls) -> Iterator[tuple[TlsSocket, TlsSocket]]:
     """Both ends of an encrypted connection: the client's, and the server's."""
     client, server = connected()
     with client, server, ThreadPoolExecutor(1) as pool:
-        shaking = pool.submit(far.sealed, server, handshake.ALONE, server=True)
+        shaking = pool.submit(far.sealed, server, server=True)
         try:
-            made = near.sealed(client, handshake.ALONE, server=False)
+            made = near.sealed(client, server=False)
         except BaseException:
             client.close()
             raise

@@ -17,6 +17,7 @@ from torch import Tensor
 from pareto.backends import handshake, wire
 from pareto.backends.base import BackendError, Layout, Tensors, fingerprint, layout
 from pareto.backends.tcp import BUFFERS, TcpClient, TcpServer
+from pareto.backends.tls import Tls
 from pareto.backends.wire import Line
 from tests.program import wait_until
 from tests.unit.backends.seals import seal
@@ -41,24 +42,23 @@ class Doubling:
 
 
 class Listening(TcpServer):
-    def __init__(self, connections: int, secure: str = "none") -> None:
-        super().__init__("127.0.0.1", TOKEN, seal(secure))
+    def __init__(self, connections: int, by: Tls | None = None) -> None:
+        super().__init__("127.0.0.1", TOKEN, by)
         self.connections = connections
         """That its clients have each."""
-        self.secure = secure
+        self.by = by
 
 
-@pytest.fixture(
-    params=[(1, "none"), (5, "none"), (1, "tls"), (5, "aes-gcm")], ids=["1", "5", "1-tls", "5-aes-gcm"]
-)
+@pytest.fixture(params=[(1, False), (5, False), (1, True), (5, True)], ids=["1", "5", "1-tls", "5-tls"])
 def server(request: pytest.FixtureRequest) -> Iterator[Listening]:
-    server = Listening(*request.param)
+    connections, encrypts = request.param
+    server = Listening(connections, seal() if encrypts else None)
     yield server
     server.close()
 
 
 def client(server: Listening, takes: Layout, name: bytes = NAME) -> TcpClient:
-    made = TcpClient("127.0.0.1", server.port, TOKEN, server.connections, seal(server.secure))
+    made = TcpClient("127.0.0.1", server.port, TOKEN, server.connections, server.by)
     made.open(name, takes)
     return made
 

@@ -1,30 +1,335 @@
-"""TLS over a connection: version 1.3 with one cipher, both ends pinned to one certificate, no tickets."""
+"""TLS over a connection: version 1.3, one cipher, both ends pinned to one certificate, no tickets.
+
+What crosses arrives, and what was touched on its way never does.
+"""
 
 from __future__ import annotations
 
+import itertools
+import random
+import socket
 import ssl
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+import torch
+from syrupy.assertion import SnapshotAssertion
 
-from pareto.backends.base import BackendError
-from pareto.backends.handshake import ALONE
-from pareto.backends.sealed import Tampered
-from pareto.backends.tls import CIPHER, Tls, TlsSocket
+from pareto.backends import handshake, wire
+from pareto.backends.base import BackendError, Layout, Tensors, layout
+from pareto.backends.registry import CIPHER
+from pareto.backends.stripes import Stripes
+from pareto.backends.tcp import TcpClient, TcpServer
+from pareto.backends.tls import AT_ONCE, Tampered, Tls, TlsSocket, pieces
 from pareto.run_keys import run_keys
 from tests import REPOSITORY
-from tests.unit.backends.seals import connected, ends, keys
+from tests.program import wait_until
+from tests.unit.backends.seals import HERE, Change, Proxy, connected, ends, other_seal, seal
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+TOKEN = "a token"  # noqa: S105
+NAME = b"thisone."
+HELLO = 4096
+"""More than all that crosses one way before the first request."""
 
 
-def seal() -> Tls:
-    return Tls(keys().certificate, keys().private_key)
+def send(end: TlsSocket, data: bytes) -> None:
+    wire.send(end, data[:100], [memoryview(data)[100:]])
+
+
+def take(end: TlsSocket, count: int) -> bytes:
+    room = memoryview(bytearray(count))
+    came = end.recv_into(room, 0, socket.MSG_WAITALL)
+    return bytes(room[:came])
+
+
+@pytest.mark.parametrize("sizes", [(1,), (3, 0, 70_000, 5), (16_384, 16_384), (600_000, 2), (0,)])
+def test_pieces_are_all_bytes_in_order(sizes: tuple[int, ...]) -> None:
+    chance = random.Random(1)  # noqa: S311
+    parts = [memoryview(chance.randbytes(size)) for size in sizes]
+    made = [bytes(piece) for piece in pieces(parts, memoryview(bytearray(16_384)))]
+    assert b"".join(made) == b"".join(parts)[:AT_ONCE]
+    assert all(len(piece) == 16_384 for piece in made[:-1])
+
+
+@pytest.mark.parametrize("size", [1, 100, 16_384, 65_536, 65_637, 1_000_001])
+def test_what_is_sent_arrives_both_ways_at_once(size: int) -> None:
+    there, back = random.Random(1).randbytes(size), random.Random(2).randbytes(size)  # noqa: S311
+    made = seal()
+    with ends(made, made) as (client, server), ThreadPoolExecutor() as pool:
+        sending = [pool.submit(send, client, there), pool.submit(send, server, back)]
+        coming = [pool.submit(take, server, size), pool.submit(take, client, size)]
+        assert [each.result() for each in coming] == [there, back]
+        assert [each.result() for each in sending] == [None, None]
+        client.shutdown(socket.SHUT_WR)
+        assert take(server, 1) == b""
+
+
+def test_nothing_crosses_in_the_clear_and_nothing_twice_alike() -> None:
+    secret, seen, later = b"the same words again and again " * 8000, list[bytes](), list[bytes]()
+
+    def watch(data: bytes, before: int) -> bytes:
+        seen.append(data)
+        later.extend([data] if before > HELLO else [])
+        return data
+
+    payload = (torch.frombuffer(bytearray(secret), dtype=torch.uint8),)
+    with closing(served(layout(payload))) as server, closing(Proxy(server.port, watch, watch)) as proxy:
+        for number in range(2):
+            with closing(client(proxy.port, layout(payload))) as ours:
+                ours.send(number, payload)
+                assert torch.equal(ours.receive().tensors[0], payload[0])
+    crossed = b"".join(seen)
+    assert len(crossed) > 4 * len(secret)
+    assert b"again and again" not in crossed
+    assert wire.MAGIC not in crossed
+    blocks = [part[begin : begin + 16] for part in later for begin in range(0, len(part) - 16, 7)]
+    assert len(blocks) > 1000
+    assert len(set(blocks)) == len(blocks)
+
+
+class Same:
+    """A stage that answers with what it got."""
+
+    fingerprint = NAME
+
+    def __init__(self, takes: Layout) -> None:
+        self.takes = takes
+        self.ran = 0
+
+    def run(self, tensors: Tensors) -> tuple[Tensors, float]:
+        self.ran += 1
+        return tuple(tensor.clone() for tensor in tensors), 1e-4
+
+
+def served(takes: Layout) -> TcpServer:
+    server = TcpServer(HERE, TOKEN, seal())
+    server.serve(Same(takes))
+    return server
+
+
+def client(port: int, takes: Layout, connections: int = 1) -> TcpClient:
+    made = TcpClient(HERE, port, TOKEN, connections, seal())
+    made.open(NAME, takes)
+    return made
+
+
+def flip(data: bytes, place: int) -> bytes:
+    return data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
+
+
+def flipped(data: bytes, before: int) -> bytes:
+    """One bit of what crosses after the handshake."""
+    return flip(data, HELLO + 40_000 - before) if before <= HELLO + 40_000 < before + len(data) else data
+
+
+def left_out(data: bytes, before: int) -> bytes:
+    return data[:100] + data[1100:] if before > HELLO else data
+
+
+def twice() -> Change:
+    seen: list[bytes] = []
+
+    def change(data: bytes, before: int) -> bytes:
+        if before > HELLO and not seen:
+            seen.append(data)
+            return data + data
+        return data
+
+    return change
+
+
+def swapped(data: bytes, before: int) -> bytes:
+    half = len(data) // 2
+    return data[half:] + data[:half] if before > HELLO else data
+
+
+@pytest.mark.parametrize("connections", [1, 3])
+@pytest.mark.parametrize("way", ["flipped", "left out", "twice", "swapped"])
+@pytest.mark.parametrize("towards", ["server", "edge"])
+def test_tampering_ends_in_a_fault_and_never_in_a_result(
+    connections: int, way: str, towards: str, snapshot: SnapshotAssertion
+) -> None:
+    """Towards the server it tells the edge, or hangs up; in no case do other tensors come than were sent."""
+    changes: dict[str, Callable[[], Change]] = {
+        "flipped": lambda: flipped,
+        "left out": lambda: left_out,
+        "twice": twice,
+        "swapped": lambda: swapped,
+    }
+    change = changes[way]()
+    payload = (torch.randint(0, 255, (300_000,), dtype=torch.uint8),)
+    with closing(served(layout(payload))) as server:
+        proxy = Proxy(server.port, *((change, None) if towards == "server" else (None, change)))
+        with (
+            closing(proxy),
+            closing(client(proxy.port, layout(payload), connections)) as ours,
+            pytest.raises(BackendError) as fault,
+        ):
+            for number in range(4):
+                ours.send(number, payload)
+                assert torch.equal(ours.receive().tensors[0], payload[0])
+    assert "\n" not in str(fault.value)
+    if connections == 1 and way == "flipped":
+        assert str(fault.value) == snapshot
+
+
+def test_a_cut_connection_is_no_result() -> None:
+    payload = (torch.ones(30_000),)
+
+    def cut(data: bytes, before: int) -> bytes:
+        if before > HELLO:
+            raise OSError
+        return data
+
+    with (
+        closing(served(layout(payload))) as server,
+        closing(Proxy(server.port, None, cut)) as proxy,
+        closing(client(proxy.port, layout(payload))) as ours,
+    ):
+        ours.send(0, payload)
+        proxy.close()
+        with pytest.raises(BackendError):
+            ours.receive()
+
+
+def test_after_a_fault_nothing_is_handed_out() -> None:
+    made = seal()
+    with ends(made, made) as (near, far):
+        near.beneath.sendall(bytes([23, 3, 3, 0, 40]) + bytes(200))  # what looks like a record of either
+        near.sendmsg([memoryview(b"right")])
+        for _ in range(2):
+            with pytest.raises(Tampered):
+                take(far, 5)
+
+
+def test_another_runs_keys_are_turned_away(snapshot: SnapshotAssertion) -> None:
+    with closing(served(layout((torch.ones(3),)))) as server, pytest.raises(BackendError) as refused:
+        TcpClient(HERE, server.port, TOKEN, 1, other_seal())
+    assert str(refused.value).replace(str(server.port), "PORT") == snapshot
+
+
+def test_who_has_the_token_and_no_keys_gets_no_answer() -> None:
+    """A plain client at an encrypting server, as a man in the middle who passes on a handshake would be."""
+    payload = (torch.ones(3),)
+    server = served(layout(payload))
+    with closing(server), handshake.connected(HERE, server.port, TOKEN) as sock:
+        sock.settimeout(30)
+        like = wire.Likeness(NAME, wire.form(layout(payload)))
+        sock.sendall(like.numbered(0) + bytes(12))
+        sock.shutdown(socket.SHUT_WR)
+        while came := sock.recv(1000):
+            assert wire.MAGIC not in came
+    stage, _ = server.served or (None, None)
+    assert isinstance(stage, Same)
+    assert not stage.ran
+
+
+def test_a_client_that_encrypts_learns_that_the_server_does_not() -> None:
+    """TLS says more at first than a header has; for the rest of a shorter hello a server waits until time is up."""
+    with closing(TcpServer(HERE, TOKEN)) as server, pytest.raises(BackendError):
+        client(server.port, layout((torch.ones(3),)))
+
+
+def test_fuzzed_records(cases: int) -> None:
+    """What comes of a stream that was changed anywhere is its beginning, and then a fault or the end."""
+    made = seal()
+    for case in range(cases // 50):
+        chance = random.Random(f"sealed {case}")  # noqa: S311
+        sent = [chance.randbytes(chance.choice((1, 50, 3000, 20_000))) for _ in range(chance.randrange(1, 5))]
+        with ends(made, made) as (near, far):
+            records = [sealed_bytes(near, data) for data in sent]
+            stream = spoiled(records, chance)
+            near.beneath.settimeout(30)
+            for begin in range(0, len(stream), 7000):
+                near.beneath.sendall(stream[begin : begin + 7000])
+            near.beneath.shutdown(socket.SHUT_WR)
+            whole, got = b"".join(sent), bytearray()
+            try:
+                while part := take_some(far, chance):
+                    got += part
+            except Tampered as fault:
+                assert "\n" not in str(fault)
+            assert whole.startswith(got), f"case {case}"
+            if stream == b"".join(records):
+                assert whole == got, f"case {case}"
+
+
+def sealed_bytes(end: TlsSocket, data: bytes) -> bytes:
+    taken, out = end._seal([memoryview(data)])
+    assert taken == len(data)
+    return bytes(out)
+
+
+def take_some(end: TlsSocket, chance: random.Random) -> bytes:
+    room = memoryview(bytearray(chance.choice((1, 100, 16_384, 70_000))))
+    return bytes(room[: end.recv_into(room)])
+
+
+def spoiled(records: list[bytes], chance: random.Random) -> bytes:
+    way, which = chance.randrange(7), chance.randrange(len(records))
+    data, each = b"".join(records), list(records)
+    at = chance.randrange(len(data))
+    if way == 0:
+        return data
+    if way == 1:
+        return data[:at] + bytes([data[at] ^ chance.randrange(1, 256)]) + data[at + 1 :]
+    if way == 2:
+        each.insert(chance.randrange(len(each) + 1), each[which])
+    elif way == 3:
+        del each[which]
+    elif way == 4:
+        chance.shuffle(each)
+    elif way == 5:
+        return data[:at]
+    else:
+        return data[:at] + chance.randbytes(chance.randrange(1, 40)) + data[at:]
+    return b"".join(each)
+
+
+@pytest.mark.timeout(30)
+def test_stripes_begin_with_what_came_with_the_handshake() -> None:
+    """It is decrypted, or waits to be: the kernel, which is asked what has come, knows nothing of it."""
+    made = seal()
+    with ends(made, made) as (near, far):
+        near.sendmsg([memoryview(b"ok")])
+        head = wire.message(wire.Kind.WARM, 0)
+        Stripes([near]).send(head)
+        assert wait_until(lambda: len(far.beneath.recv(1 << 16, socket.MSG_PEEK)) >= len(head) + 2 * 20)
+        assert take(far, 2) == b"ok"
+        assert Stripes([far]).head() == head
+
+
+def test_a_socket_that_does_not_block_loses_nothing() -> None:
+    """Stripes: what was encrypted and did not leave yet is sent when the same parts come again."""
+    made = seal()
+    data = random.Random(3).randbytes(3_000_000)  # noqa: S311
+    with ends(made, made) as (near, far):
+        for end in (near, far):
+            end.setblocking(False)
+        left, got, waits = memoryview(data), bytearray(), itertools.count()
+        while len(got) < len(data):
+            try:
+                left = left[near.sendmsg([left[:16_000]]) :] if left else left
+            except BlockingIOError:
+                next(waits)
+            for _ in range(2 if next(waits) % 3 == 0 else 0):
+                room = [memoryview(bytearray(10)), memoryview(bytearray(30_000))]
+                try:
+                    came = far.recvmsg_into(room)[0]
+                except BlockingIOError:
+                    break
+                got += b"".join(room)[:came]
+        assert got == data
 
 
 def test_it_is_tls_1_3_with_the_cipher_that_the_documents_name() -> None:
     with ends(seal(), seal()) as made:
         for end in made:
-            assert isinstance(end, TlsSocket)
             assert end._tls.version() == "TLSv1.3"
             assert (end._tls.cipher() or ("",))[0] == CIPHER
             assert not end._tls.compression()
@@ -52,7 +357,7 @@ def test_a_client_without_the_runs_certificate_is_turned_away(shown: str) -> Non
         context.verify_mode = ssl.CERT_NONE
     client, server = connected()
     with client, server, ThreadPoolExecutor(1) as pool:
-        far = pool.submit(seal().sealed, server, ALONE, server=True)
+        far = pool.submit(seal().sealed, server, server=True)
         with context.wrap_socket(client) as ours:
             with pytest.raises(BackendError, match="no TLS"):
                 far.result()
@@ -66,7 +371,7 @@ def test_older_versions_are_turned_away() -> None:
     context.maximum_version = ssl.TLSVersion.TLSv1_2
     client, server = connected()
     with client, server, ThreadPoolExecutor(1) as pool:
-        far = pool.submit(seal().sealed, server, ALONE, server=True)
+        far = pool.submit(seal().sealed, server, server=True)
         with pytest.raises(ssl.SSLError):
             context.wrap_socket(client)
         assert isinstance(far.exception(), BackendError)
@@ -83,7 +388,6 @@ def test_the_private_key_is_on_no_disk(tmp_path: Path, monkeypatch: pytest.Monke
 def test_what_cannot_be_sent_after_a_fault_is_said_in_words() -> None:
     """A host prints it, and OpenSSL's words would be `EOF occurred in violation of protocol (_ssl.c:2427)`."""
     with ends(seal(), seal()) as (client, server):
-        assert isinstance(client, TlsSocket)
         client._tls.write(b"abc")
         changed = bytearray(client._out.read())
         changed[-1] ^= 1

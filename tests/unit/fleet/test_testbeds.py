@@ -97,7 +97,6 @@ def test_one_file_may_have_several_testbeds(tmp_path: Path) -> None:
         ({"testbed": "lab.yaml,lab.yaml"}, "lab.yaml is there twice"),
         ({"testbed": "lab.yaml,./lab.yaml"}, "lab.yaml is there twice"),
         ({"testbed": "simulated,local"}, "simulated"),
-        ({"testbed": "local,served:192.0.2.1"}, "served"),
         ({"testbed": "simulated*2", "search": "yes"}, "--search"),
         ({"certificates": "there"}, "--cluster"),
         ({"certificates": "there", "testbed": "simulated*2"}, "--cluster"),

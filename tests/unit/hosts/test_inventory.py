@@ -304,6 +304,18 @@ def test_an_address_is_changed_and_nothing_else(tmp_path: Path, before: str, mov
     assert path.read_text() == moved
 
 
+def test_how_a_host_is_reached_is_changed_and_nothing_else(tmp_path: Path) -> None:
+    keys = "    role: edge\n    port: 41 # of the day\n    data_address: 10.0.0.2\n    ssh: ann@10.0.0.2\n"
+    path = write(tmp_path, f"hosts:\n  pi:\n{keys}")
+    (host,) = inventory.load(path).hosts
+    changed = replace(
+        host, port=42, ssh="bob@10.0.0.2", host_key="ssh-ed25519 AAAA+/b=", key=Path("/keys/its own")
+    )
+    inventory.change(path, changed)
+    assert inventory.load(path).hosts == (changed,)
+    assert "port: 42 # of the day\n" in path.read_text()
+
+
 def test_an_address_that_stands_elsewhere_is_left(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     shared = "hosts:\n  pi: {role: edge, ssh: &here 10.0.0.2, data_address: *here}\n"
     path = write(tmp_path, shared)
@@ -318,6 +330,7 @@ def test_an_address_that_stands_elsewhere_is_left(tmp_path: Path, snapshot: Snap
     "member",
     [
         replace(PI, key=Path("/keys/of mine/a: b #c"), user="o'hara", port=2222),
+        replace(PI, port=2222, host_key="ssh-ed25519 AAAAC3Nza+/b="),
         replace(PI, ssh="pi@fe80::1%eth0", data_interface='"'),
         replace(PI, ssh="ssh://pi@10.0.0.2:22", python="C:\\python"),
         replace(PI, name="on", user="null", folder="/mnt/0x10"),

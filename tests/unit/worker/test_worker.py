@@ -66,7 +66,7 @@ LAST = 12
 CODED = [(0, 0), (2, 6), (3, LAST)]
 """Splits whose results through codecs are known."""
 MIB = 1 << 20
-ENCRYPTED = ("tcp:tls", "tcp:3:aes-gcm")
+ENCRYPTED = ("tcp:tls", "tcp:3:tls")
 AT_EDGE: dict[str, Any] = {"position": 0, "interface": None}
 needs_onnx = pytest.mark.skipif(bool(engines.missing("onnx")), reason="ONNX Runtime is not installed")
 
