@@ -116,7 +116,7 @@ def serve(
         ),
     ] = "",
 ) -> None:
-    """Be a host for who has no account here, by an SSH server of one's own, until Ctrl-C."""
+    """Let another machine measure on this one: an SSH server of your own until Ctrl-C, and a line to paste there."""
     from pareto.hosts import serve
 
     raise typer.Exit(serve.serve(listen, say))
