@@ -13,6 +13,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from analysis.schema import TRIALS
+from pareto.backends.registry import CIPHER
 from pareto.checked_sweep import make_sweep
 from pareto.errors import UserError
 from pareto.manifest import _testbed_hosts, check_same, new_manifest, resumed_sweep
@@ -529,3 +530,11 @@ def test_what_makes_a_data_set_is_named_again_when_a_run_goes_on(tmp_path: Path)
     with pytest.raises(UserError, match="--dataset"):
         resumed_sweep(tmp_path, {})
     assert resumed_sweep(tmp_path, {"dataset": dataset}) == begun
+
+
+@pytest.mark.parametrize(
+    ("secure", "cipher"), [("none", None), ("tls", CIPHER), ("none,tls", CIPHER)], ids=["none", "tls", "both"]
+)
+def test_the_cipher_is_recorded_where_something_is_encrypted(secure: str, cipher: str | None) -> None:
+    sweep = make_sweep({"model": "alexnet", "backend": "tcp", "secure": secure})
+    assert new_manifest(sweep, {}, {})["tls_cipher"] == cipher
