@@ -53,3 +53,13 @@ def alone_s(stages_s: Sequence[float]) -> float:
         if stage_s > 0
     ]
     return max(stages_s) + stages_s[0] + 2 * sum(baselines_s)
+
+
+def paced(ips: float, batch_size: int, best_s: float | None, own_hz: float) -> float:
+    """Images per second, by the completions of a phase; but where these are more than a step can do, by how often it
+    ended a run of the same requests: the first reply came later after its run than the last, and the time of all is so
+    much too short.
+
+    best_s: the least time from one run of the step to the next.
+    """
+    return own_hz * batch_size if best_s and ips > batch_size / best_s else ips

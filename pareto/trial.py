@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from analysis.schema import TRIALS
-from pareto import bounds, devices
+from pareto import bounds, devices, pacing
 from pareto.bounds import Crossing
 from pareto.cell import Cell
 from pareto.codec_work import CodecWork
@@ -60,6 +60,17 @@ class HostReport:
             return None, None
         length_s = window[1] - window[0]
         return min(1.0, busy_s / length_s), max(0.0, (length_s - busy_s) / requests)
+
+
+def paced(report: TrialReport, later: Sequence[Usage], batch_size: int) -> TrialReport:
+    """The edge's report, with no more images/s than a later host can do (`pacing.paced`)."""
+    for usage in later:
+        window, requests = usage.throughput_window, usage.throughput_window_requests
+        if window is not None and requests == report.throughput_window_requests:
+            span_s = max(window[1] - window[0], usage.throughput_busy_s or 0.0)
+            ips = pacing.paced(report.throughput_ips, batch_size, usage.steady_s, requests / span_s)
+            report = replace(report, throughput_ips=ips)
+    return report
 
 
 @dataclass(frozen=True)

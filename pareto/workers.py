@@ -29,7 +29,7 @@ from pareto.run_keys import run_keys
 from pareto.runner import RECENT_S, AnyWorkers
 from pareto.sending import Meter, Sender
 from pareto.sweep import AUTO
-from pareto.trial import HostReport, TrialResult
+from pareto.trial import HostReport, TrialResult, paced
 from pareto.trial_messages import Progress
 from pareto.warming import warm
 from partitions.allocator import TUNED, Allocator
@@ -295,7 +295,7 @@ class Workers(AnyWorkers):
             0 if report.coded is None else len(report.requests.latency.started_s) + made,
         )
         usages = self._sessions.ask_all(dict.fromkeys(others, served), LOAD_TIMEOUT_S)
-        report = without_codecs(report, list(usages.values()))
+        report = paced(without_codecs(report, [*usages.values()]), [*usages.values()], cell.batch_size)
         percent = strangers() if strangers is not None else None
         again = self._baselines(split)
         self._alone = time.monotonic(), _stages(cell), again

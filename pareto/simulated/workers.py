@@ -37,7 +37,7 @@ from pareto.simulated.requests import Path, Work
 from pareto.simulated.world import World
 from pareto.splits import fold_note
 from pareto.sweep import AUTO, Sweep
-from pareto.trial import HostReport, TrialResult
+from pareto.trial import HostReport, TrialResult, paced
 from pareto.trial_messages import Coded, Progress, TrialReport, Usage, WrongOutput
 from pareto.worker import phases, served
 from pareto.worker.phases import Phase
@@ -316,7 +316,7 @@ class Workers(AnyWorkers):
                     coded=coded[1 + later],
                 )
             )
-        edge = without_codecs(edge, later_usages)
+        edge = paced(without_codecs(edge, later_usages), later_usages, cell.batch_size)
         usages = [edge, *later_usages]
         baselines = [seconds or None for seconds in alone_s]
         hosts = {

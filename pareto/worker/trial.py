@@ -219,6 +219,9 @@ def figures(lone: Phase, many: Phase, batch_size: int) -> dict[str, Any]:
     """What the two phases say of latency and throughput: the fields of a TrialReport that come from their times."""
     edge_s, *stages_s = _per_stage(lone)
     throughput_window, throughput_window_requests = phases.window(many)
+    runs = phases.edge_runs(many)[-1]
+    best_s = steady_s(runs, throughput_window_requests)
+    span_s = runs[throughput_window_requests][1] - runs[0][1]
     return {
         "latency_s": statistics.median(sample.latency_s for sample in lone.samples),
         "latency_p95_s": phases.p95_s(lone.samples),
@@ -228,9 +231,11 @@ def figures(lone: Phase, many: Phase, batch_size: int) -> dict[str, Any]:
         "work_s": statistics.median(sample.busy_s + sum(sample.stages_s) for sample in lone.samples),
         "serialize_s": statistics.median(sample.serialize_s for sample in lone.samples),
         "stages_s": tuple(stages_s),
-        "throughput_ips": phases.rate(many, batch_size),
+        "throughput_ips": pacing.paced(
+            phases.rate(many, batch_size), batch_size, best_s, throughput_window_requests / span_s
+        ),
         "sequential_ips": phases.sequential_rate(lone.samples, batch_size),
-        "steady_s": steady_s(phases.edge_runs(many)[-1], throughput_window_requests),
+        "steady_s": best_s,
         "in_flight": many.depth,
         "prefetch": many.prefetch,
         "throughput_window": throughput_window,

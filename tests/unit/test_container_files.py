@@ -59,7 +59,7 @@ def test_the_image_brings_the_testbed_s_programs() -> None:
     assert {"openssh-server", "openssh-client", "util-linux", "mount"} <= set(installed)
 
 
-LEFT = ("lab.yaml", "lab/member-key.pem", "member-key.pem", "token", "net.pth", "units.json", "members.sh")
+LEFT = ("lab.yaml", "lab/member-key.pem", "member-key.pem", "net.pth", "units.json", "members.sh")
 """What commands of the documents put into a clone."""
 
 

@@ -53,3 +53,14 @@ def test_one_after_another_both_requests_and_seconds_are_there_and_never_more_th
 )
 def test_what_a_trial_takes_for_stages_by_themselves(stages_s: tuple[float, ...], alone_s: float) -> None:
     assert pacing.alone_s(stages_s) == pytest.approx(alone_s)
+
+
+@pytest.mark.parametrize(
+    ("ips", "best_s", "shown"),
+    [(99.0, 0.01, 99.0), (101.0, 0.01, 98.0), (101.0, None, 101.0), (250.0, 0.01, 98.0)],
+)
+def test_a_first_reply_that_comes_late_makes_no_step_quicker_than_it_is(
+    ips: float, best_s: float | None, shown: float
+) -> None:
+    assert pacing.paced(ips, 1, best_s, 98.0) == shown
+    assert pacing.paced(8 * ips, 8, best_s, 98.0) == 8 * shown

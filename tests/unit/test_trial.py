@@ -18,12 +18,13 @@ from pareto.bounds import Crossing
 from pareto.cell import Cell
 from pareto.codec_work import without_codecs
 from pareto.faults import PASSING, crossed_late
+from pareto.hosts.host import SERVER
 from pareto.link.probe import GOODPUT, OWN, Probed, Reading, Tolerance, judge
 from pareto.link.profile import Direction, Profile
 from pareto.options import SLOWED
 from pareto.probing import own_profile
 from pareto.store import Store
-from pareto.trial import TrialResult, stage_rows, trial_row
+from pareto.trial import TrialResult, paced, stage_rows, trial_row
 from pareto.trial_messages import Coded, WrongOutput
 from tests.unit.reported import result_of
 
@@ -921,3 +922,16 @@ def test_without_a_codec_the_payload_is_what_is_sent() -> None:
     made = row(report())
     assert made["wire_bytes"] == made["payload_bytes"]
     assert made["encode_s"] is made["decode_s"] is None
+
+
+def test_no_later_host_is_quicker_than_it_can_be() -> None:
+    """30 requests at 10 ms at the least, which it ended within 0.32 s: 100 images/s of one each cannot be."""
+    fast = report(throughput_ips=101.0, throughput_window_requests=30)
+    told = result_of({"edge": fast, "server": USAGE})
+    usage = replace(
+        told.hosts[SERVER].usage, throughput_window=(5.0, 5.32), throughput_window_requests=30, steady_s=0.01
+    )
+    assert paced(told.edge, [usage], 1).throughput_ips == pytest.approx(30 / 0.32)
+    slow = replace(told.edge, throughput_ips=99.0)
+    assert paced(slow, [usage], 1) == slow
+    assert paced(told.edge, [replace(usage, throughput_window_requests=29)], 1) == told.edge
