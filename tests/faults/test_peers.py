@@ -25,6 +25,7 @@ from pareto.prepare import Prepared
 from pareto.worker import device
 from pareto.worker.worker import Worker, answers
 from pareto.workers import Workers
+from partitions import allocator
 from tests.faults import hostile
 from tests.faults.harness import Harness, Struck, once, tiny_model
 from tests.faults.hostile import REPLY, REQUEST, WELCOME, Armed, Proxy, Reset, Silence, Tamper
@@ -191,7 +192,9 @@ class Benches(ExitStack):
 
 @pytest.fixture(scope="module")
 def benches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Benches]:
-    with Benches(tmp_path_factory.mktemp) as benches:
+    with pytest.MonkeyPatch.context() as here, Benches(tmp_path_factory.mktemp) as benches:
+        # As a worker's program has it: these hosts are this process.
+        here.setattr(allocator, "in_force", allocator.TUNED)
         yield benches
         for bench in benches.made.values():
             bench.harness.resume()
