@@ -105,7 +105,7 @@ def of_trial(
     yield from (Fault(words) for words in shared if words)
     if words := _load_fault(cell, probed, result, tolerance, idle_s):
         yield Fault(words, passing=THE_LINK)
-    if words := _throughput_fault(report, bound_ips, result.retransmits):
+    if words := _throughput_fault(report, bound_ips):
         yield Fault(words, spares_latency=True)
     yield from _slow_stages(result, slowed)
     yield from _throttling(result, samples)
@@ -266,13 +266,10 @@ def _latency_fault(latency_s: float, bound_s: float) -> str:
     return f"latency {latency_s:.4g} s is under its physical bound {bound_s:.4g} s"
 
 
-def _throughput_fault(report: TrialReport, bound_ips: float, retransmits: int) -> str:
+def _throughput_fault(report: TrialReport, bound_ips: float) -> str:
     if report.throughput_ips <= (1 + ROUNDING) * bound_ips:
         return ""
-    words = f"throughput {report.throughput_ips:.4g} images/s is over its bound {bound_ips:.4g}: not a steady state"
-    if not retransmits:
-        return words
-    return f"{words} ({retransmits} packets were lost and sent again, which can hold up the first result)"
+    return f"throughput {report.throughput_ips:.4g} images/s is over its bound {bound_ips:.4g}: not a steady state"
 
 
 def _parts_fault(networks_s: Sequence[float]) -> str:

@@ -51,8 +51,8 @@ LEAST_LIKELY = 8
 """At least so many cells are measured before all others: from fewer the noise is not known."""
 AT_ONCE = 2_000_000
 """Pairs of cells that are compared at once."""
-LEAST_FREEDOM = 3
-"""Fewer degrees of freedom say nothing of the noise."""
+LEAST_FREEDOM, LEAST_REPEATS = 3, 12
+"""Fewer degrees of freedom say nothing of the noise; and fewer of repeated rounds less than what backends tell."""
 
 
 @dataclass(frozen=True)
@@ -218,12 +218,18 @@ class Look:
         how far backends at one split are apart beyond what they are apart at most splits: that varies, too. Which of
         them depends on how many trials there are alone, not on what they measured.
         """
-        if self.freedom >= LEAST_FREEDOM:
+        first = self._noise_of_first()
+        has_twins = first is not None and self.prospects.twins is not None
+        if self.freedom >= (LEAST_REPEATS if has_twins else LEAST_FREEDOM):
             repeats = np.maximum(self.count - 1, 0).astype(np.int64)
             share = repeats.sum() / self.freedom
             made = [moderated(share * (self.residual[..., o] ** 2).sum(axis=0), repeats) for o in (0, 1)]
             variances = np.stack([variance for variance, _ in made], axis=1)
             return variances, max(1.0, min(free for _, free in made) / share)
+        return first
+
+    def _noise_of_first(self) -> tuple[Floats, float] | None:
+        """The same by the round with most cells alone."""
         known, x = self.first
         if not len(known):
             return None

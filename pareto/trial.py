@@ -190,6 +190,20 @@ class TrialResult:
         }
         return known | links
 
+    def filled(self, batch_size: int, bound_s: float, bound_ips: float) -> TrialResult:
+        """The same, with a throughput by the whole phase but the first request's least time, where completions are more
+        than a step can do: a first result that lost packets hold up makes the time of the others too short.
+
+        Whatever is held up, no link carries its payloads in less than that time: so what is still over the bound says
+        that the bound is wrong.
+        """
+        phase, counted = self.edge.requests.throughput, self.edge.throughput_window_requests
+        if self.edge.throughput_ips <= bound_ips or not 0 < counted < len(phase.finished_s):
+            return self
+        filled_s = phase.finished_s[counted] - phase.started_s[0] - bound_s
+        ips = counted * batch_size / filled_s if filled_s > 0 else math.inf
+        return replace(self, edge=replace(self.edge, throughput_ips=min(self.edge.throughput_ips, ips)))
+
     def request_columns(self) -> dict[str, dict[str, list[Any]]]:
         """By phase, the columns of the requests' file: the server's seconds apart from those of the hosts before it."""
         later, first = len(self.hosts) - 1, self.codecs.first
@@ -265,7 +279,7 @@ def trial_row(
         return verdict([Fault(output_fault(result))]) | {"max_abs_error": result.max_abs_error}
     samples = samples or {}
     crossings = result.crossed(crossings)
-    report, server = result.edge, result.hosts.get(SERVER)
+    server = result.hosts.get(SERVER)
     loads = {
         role: devices.columns(samples.get(role), host.usage, host.idle_power_w, cell.batch_size)
         for role, host in result.hosts.items()
@@ -275,7 +289,8 @@ def trial_row(
     probed = as_probed(crossings, probes)
     probed_bound_s = bounds.latency_s(result.work_s, probed)
     probed_bound_ips, _ = bounds.throughput_ips(cell.batch_size, result.best_s, probed)
-    shares = result.busy_shares(cell, crossings)
+    result = result.filled(cell.batch_size, min(bound_s, probed_bound_s), max(bound_ips, probed_bound_ips))
+    report, shares = result.edge, result.busy_shares(cell, crossings)
     busiest = max(shares, key=shares.__getitem__, default=None)
     faults = of_trial(
         cell, crossings, result, probes, samples, slowed, others, tolerance,

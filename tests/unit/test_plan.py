@@ -208,13 +208,13 @@ def test_warm_up_proves_each_cell_and_costs_a_slow_link_nothing_more(
     assert trial.warmup_requests(proven, compute_s=0.21) == (not proven)
 
 
-def test_the_default_run_takes_less_than_twenty_minutes() -> None:
-    """MobileNetV2's payloads, of images as bytes, at 200 ms and 5 Mbit/s: the job the project is known by."""
+def test_all_cells_in_six_rounds_take_less_than_22_minutes() -> None:
+    """MobileNetV2's payloads, of images as bytes, at 200 ms and 5 Mbit/s, with what rpc loses there and sends again."""
     kib = [147, 1568, 784, 294, 294, *[98] * 3, *[49] * 4, *[73.5] * 3, *[30.625] * 3, 61.25, 245, 5, 0]
     points = tuple((str(i), int(size * 1024)) for i, size in enumerate(kib))
     models = {"m": ModelFacts(points, 0.03, splits=tuple((i,) for i in range(len(kib))))}
     networks = {"200ms-5mbit": [profile_files.load("200ms-5mbit")]}
-    for options, limit_s in (({}, 20 * 60), ({"quick": True, "trials": 1}, 4 * 60 - 30)):
+    for options, limit_s in (({}, 22 * 60), ({"quick": True, "trials": 1}, 4 * 60)):
         wanted = make_sweep({"model": "m", "netem": "200ms-5mbit", **options})
         assert plan.make(wanted, models, networks).estimate_s < limit_s
 
