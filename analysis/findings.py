@@ -97,8 +97,8 @@ class Findings:
     could not be shown. remarks: those of them that a reader of the table must know. engines: what each wins, on which
     host, and how long it takes to start. files: what was written. undrawn: why figures are missing. struck: what a
     search struck off (`analysis.runs.struck`). progress: how much of the front was known when
-    (`analysis.fronts.answer`). delta_rates: codecs in pairs (`analysis.comparing.bjontegaard`). testbeds: whether they
-    agree (`analysis.statistics.testbeds.agreement`). paired_codecs, paired_engines: each codec against none, each
+    (`analysis.fronts.answer`). delta_rates: codecs in pairs (`analysis.comparing.bjontegaard`). testbeds: how far they
+    are apart (`analysis.statistics.testbeds.differences`). paired_codecs, paired_engines: each codec against none, each
     engine against eager (`analysis.comparing.paired`).
     """
 
@@ -210,9 +210,9 @@ def find(
     findings.notes += of_profiles
     findings.remarks += [*([CHANCE] if chance.any() else []), *of_profiles]
     findings.answers += codecs.sentences(in_order, known.stages, manifests, known.struck)
-    findings.testbeds = testbeds.agreement(trials)
+    findings.testbeds = testbeds.differences(trials)
     of_testbeds = list(testbeds.sentences(findings.testbeds))
-    if findings.testbeds["differ"].any():
+    if (findings.testbeds["difference_percent"].abs() > testbeds.NOTABLE).any():
         findings.warnings += of_testbeds
     else:
         findings.notes += of_testbeds

@@ -114,13 +114,12 @@ def imported() -> None:
 
 
 def methods(console: Console, folders: Sequence[Path]) -> None:
-    """How some runs were made, as paragraphs for a paper; their commands; and what to cite."""
+    """How some runs were made, as paragraphs for a paper, and their commands."""
     from analysis import methods as words
     from analysis.runs.load import joined
-    from pareto import __version__
 
     runs = joined(folders)
-    parts = (words.methods(runs), "\n".join(words.commands(runs)), words.bibtex(__version__))
+    parts = (words.methods(runs), "\n".join(words.commands(runs)))
     console.print("\n\n".join(filter(None, parts)), soft_wrap=True, highlight=False)
 
 

@@ -27,7 +27,6 @@ from analysis.points import (
 from analysis.prediction.network import Network
 from analysis.standing import stands
 from analysis.statistics.samples import Bools, Floats, Ints
-from analysis.statistics.testbeds import levelled
 from pareto.constants import GOODPUT
 
 WORKLOAD = [name for name in CONDITION if name != "netem"]
@@ -151,7 +150,7 @@ def workloads(
     that changes the results is a workload of its own unless all codecs are one, so that none wins by its losses.
     """
     columns = [*NEEDED, *([SETTLED] if SETTLED in trials else [])]
-    needed = levelled(trials.reindex(columns=columns))
+    needed = trials.reindex(columns=columns)
     if over_codecs:
         needed["codec"] = needed["codec"].astype("str").where(~nothing_crosses(needed), "none")
     else:

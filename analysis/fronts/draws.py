@@ -38,7 +38,6 @@ from analysis.statistics import posterior
 from analysis.statistics.noise import floor_of, floors, spread_of
 from analysis.statistics.posterior import FAIR_CHANCE
 from analysis.statistics.samples import Bools, Floats, Ints
-from analysis.statistics.testbeds import levelled
 
 RESAMPLES = 2000
 TRUTHS = 1000
@@ -197,7 +196,7 @@ def prepared(
     of_objectives = [objective.column for objective in wanted]
     known = floors(trials, of_objectives)
     conditions = searched(trials)
-    trials = levelled(competing(trials))
+    trials = competing(trials)
     condition = BUT_CODEC if over_codecs else CONDITION
     if over_codecs:
         trials = trials.assign(codec=trials["codec"].astype("str").where(~nothing_crosses(trials), "none"))

@@ -1,14 +1,14 @@
-"""Constraints as a user writes them: `latency_s < 0.5 and not backend == rpc`. Parsed, never run as code."""
+"""Constraints as a user writes them: `latency_s < 0.5 and not backend == rpc`. They compare columns, and do no more."""
 
 from __future__ import annotations
 
+import itertools
 import operator
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from difflib import get_close_matches
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,12 +20,8 @@ from analysis.statistics.samples import Bools, Floats
 from pareto.errors import UserError
 
 Columns = Mapping[str, npt.NDArray[Any]]
-Verdict = tuple[Bools, Bools]
-"""Where a condition holds, and where it fails: neither where a figure is missing (Kleene's three values)."""
-Check = Callable[[Columns], Verdict]
-Compare = Callable[[Any, Any], Any]
 
-COMPARISONS: dict[str, Compare] = {
+SIGNS: dict[str, Callable[[Any, Any], Any]] = {
     **{"<=": operator.le, ">=": operator.ge, "==": operator.eq},
     **{"!=": operator.ne, "<": operator.lt, ">": operator.gt},
 }
@@ -39,29 +35,58 @@ UNITS = {
 so that 50000 us is 0.05 s to the last bit."""
 MEASURED = (*UNITS, "_ips", "_gain", "_efficiency")
 """The ends of the names of measurements: `latency_bound_s` is a column; `tcp` and `3+7` are texts."""
-TOKEN = re.compile(
-    r"""\s*(?:
-      (?P<text>"[^"]*"|'[^']*')
-    | (?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)\s*(?P<unit>%|(?:us|ms|s|kb|mb|gb|kib|mib|gib|j)\b)?(?![\w.+-])
-    | (?P<word>[A-Za-z0-9_][\w.:+-]*)
-    | (?P<sign><=|>=|==|!=|<|>|\(|\))
-    )""",
-    re.VERBOSE | re.IGNORECASE,
-)
-Token = re.Match[str]
+_NUMBER, _UNIT = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?", r"(?:%|(?:us|ms|s|kb|mb|gb|kib|mib|gib|j)\b)"
+NUMBER = re.compile(rf"({_NUMBER})\s*({_UNIT})?", re.IGNORECASE)
+_OPERAND = rf"""(?:"[^"]*"|'[^']*'|{_NUMBER}\s*{_UNIT}?(?![\w.+-])|[A-Za-z0-9_][\w.:+-]*)"""
+COMPARISON = re.compile(rf"({_OPERAND})\s*(<=|>=|==|!=|<|>)\s*({_OPERAND})", re.IGNORECASE)
+JOIN = re.compile(r"\b(?:and|or|not)\b|[()]", re.IGNORECASE)
+"""All that may stand between comparisons."""
 SHARED = ("edge_s", "middle_s", "server_s", "edge_rss_bytes", "edge_peak_rss_bytes")
 """What does not depend on the backend. Two backends differ here by noise alone, which must not decide for one only."""
-MOST_TOKENS = 400
-"""Each bracket is a step deeper, and Python goes down a thousand."""
+MOST_LETTERS = 500
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A column that is compared with a number, a text or another column. written: the other side, as it was typed."""
+
+    column: str
+    sign: str
+    written: str
+    number: float | None = None
+    other: str = ""
+
+    def of(self, columns: Columns) -> pd.Series:
+        """Whether it holds in each row; NA where a figure is missing. Raises `UserError` where the two do not fit."""
+        figures, compare = columns[self.column], SIGNS[self.sign]
+        if self.other:
+            if object in (figures.dtype, columns[self.other].dtype):
+                raise UserError(f"where: {self.column} can't be compared with {self.other}")
+            return pd.Series(compare(_numbers(figures), _numbers(columns[self.other])))
+        if (
+            self.number is not None and figures.dtype != object
+        ):  # a point is a text that is written like a number
+            return pd.Series(compare(_numbers(figures), self.number))
+        if figures.dtype != object or self.sign not in ("==", "!="):
+            raise UserError(f"where: {self.column} can't be compared with {self.text!r} in this way")
+        texts = pd.Series(figures).astype("string").replace("", pd.NA)
+        return pd.Series(compare(texts, self.text)).astype("boolean")
+
+    @property
+    def text(self) -> str:
+        return self.written.strip("\"'")
 
 
 @dataclass(frozen=True)
 class Where:
-    """A constraint on cells, in the columns of the front's frame. Without one (empty text) every cell satisfies it."""
+    """A constraint on cells, in the columns of the front's frame. Without one (empty text) every cell satisfies it.
+
+    joined: the text with `c0`, `c1`, ... in place of its comparisons.
+    """
 
     text: str
-    columns: frozenset[str]
-    check: Check
+    joined: str = ""
+    comparisons: tuple[Comparison, ...] = ()
 
     @classmethod
     def parse(cls, text: str) -> Where:
@@ -72,13 +97,29 @@ class Where:
         `70%`. A text is compared for equality only: `backend == tcp`, `point == "3+7"`. Raises `UserError` for
         whatever it can't read.
         """
-        if not text.strip():
-            return cls("", frozenset(), lambda _: (np.ones((), dtype=bool), np.zeros((), dtype=bool)))
-        parser = _Parser(text)
-        check = parser.joined()
-        if (left := parser.take()) is not None:
-            raise parser.error(f"nothing expected at {_written(left)!r}")
-        return cls(text.strip(), frozenset(parser.columns), check)
+        if not (text := text.strip()):
+            return cls("")
+        if len(text) > MOST_LETTERS:
+            raise UserError(f"where: more than {MOST_LETTERS} letters are too many")
+        made = tuple(_comparison(text, *map(str.strip, match.groups())) for match in COMPARISON.finditer(text))
+        left = JOIN.sub(" ", COMPARISON.sub(" ", text)).strip()
+        if left or not made:
+            raise UserError(
+                f"where {text!r}: can't read {left or text!r}; a comparison is such as latency_s < 0.5"
+            )
+        numbers = itertools.count()
+        joined = JOIN.sub(lambda word: word[0].lower(), COMPARISON.sub(lambda _: f" c{next(numbers)} ", text))
+        try:
+            compile(joined.strip(), "where", "eval")
+        except SyntaxError:
+            raise UserError(f"where {text!r}: and, or, not or brackets are missing, or too many") from None
+        return cls(text, joined.strip(), made)
+
+    @property
+    def columns(self) -> frozenset[str]:
+        return frozenset(
+            filter(None, (name for each in self.comparisons for name in (each.column, each.other)))
+        )
 
     def holds(self, frame: pd.DataFrame) -> pd.Series:
         """Which rows satisfy it. A row without a figure that decides does not: not measured is not fulfilled.
@@ -94,13 +135,15 @@ class Where:
 
     def fails(self, frame: pd.DataFrame) -> pd.Series:
         """Which rows do not satisfy it, whatever the figures and columns are that they lack."""
+        if not self.comparisons:
+            return pd.Series(False, index=frame.index)
         missing = np.full(len(frame), np.nan)
         columns = {name: frame[name].to_numpy() if name in frame else missing for name in self.columns}
         try:
-            fails = self.check(columns)[1]
+            fails = (~self._result(columns)).fillna(False).to_numpy(dtype=bool)
         except UserError:  # a text that these rows lack decides
-            fails = np.zeros((), dtype=bool)
-        return pd.Series(np.broadcast_to(fails, len(frame)), index=frame.index, dtype=bool)
+            fails = np.zeros(len(frame), dtype=bool)
+        return pd.Series(fails, index=frame.index, dtype=bool)
 
     def over_backends(self, frame: pd.DataFrame, columns: Columns) -> Columns:
         """The columns, of arrays that end in an axis of the frame's rows; what is `SHARED` of each point pooled."""
@@ -115,7 +158,62 @@ class Where:
 
     def within(self, columns: Columns) -> Bools:
         """The same over arrays of any shapes that go together, one for each of `columns`."""
-        return np.asarray(self.check(columns)[0])
+        if not self.comparisons:
+            return np.ones((), dtype=bool)
+        shape = np.broadcast_shapes(*(values.shape for values in columns.values()))
+        flat = {name: np.broadcast_to(values, shape).ravel() for name, values in columns.items()}
+        holds = np.zeros(int(np.prod(shape)), dtype=bool)
+        # Where nothing crosses there is no backend: whichever is named, or another one, may be meant.
+        for name in {each.text for each in self.comparisons if each.column == "backend"} | {"any other"}:
+            meant = dict(flat)
+            if "backend" in flat:
+                backend = flat["backend"].astype(str)
+                meant["backend"] = np.where(backend == NONE, name, backend).astype(object)
+            holds |= self._result(meant).fillna(False).to_numpy(dtype=bool)
+        return holds.reshape(shape)
+
+    def _result(self, columns: Columns) -> pd.Series:
+        """Whether each row satisfies it; NA where figures are missing that decide (Kleene's three values)."""
+        frame = pd.DataFrame({f"c{number}": each.of(columns) for number, each in enumerate(self.comparisons)})
+        return frame.eval(self.joined, engine="python")
+
+
+def _comparison(text: str, left: str, sign: str, right: str) -> Comparison:
+    """The comparison as one of a column with something."""
+
+    def error(what: str) -> UserError:
+        return UserError(f"where {text!r}: {what}")
+
+    if _is_no_name(left):
+        left, right, sign = right, left, sign.translate(MIRRORED)
+    if _is_no_name(left):
+        raise error(f"{left} and {right}: one must be a column")
+    if number := NUMBER.fullmatch(right):
+        return Comparison(left, sign, right, _quantity(left, number[1], (number[2] or "").lower(), error))
+    if sign in ("==", "!=") and (right[0] in "\"'" or not right.endswith(MEASURED)):
+        return Comparison(left, sign, right)
+    if right[0] in "\"'":
+        raise error(f"{right} can't be compared by {sign}")
+    return Comparison(left, sign, right, other=right)
+
+
+def _is_no_name(operand: str) -> bool:
+    return operand[0] in "\"'" or NUMBER.fullmatch(operand) is not None
+
+
+def _quantity(column: str, number: str, unit: str, error: Callable[[str], UserError]) -> float:
+    """The number in the unit of the column."""
+    if not unit:
+        return float(number)
+    units = next((units for end, units in UNITS.items() if column.endswith(end)), {"%": "0.01"})
+    if unit not in units:
+        raise error(f"{column} is not given in {unit}; use {', '.join(units)}, or none")
+    return float(Decimal(number) * Decimal(units[unit]))
+
+
+def _numbers(values: npt.NDArray[Any]) -> pd.Series:
+    """The values with NA for what is missing."""
+    return pd.Series(pd.array(values.astype(float), dtype="Float64"))
 
 
 def _mean(values: Floats) -> Floats:
@@ -124,126 +222,3 @@ def _mean(values: Floats) -> Floats:
     sums = np.where(known, values, 0.0).sum(axis=-1, keepdims=True)
     counts = known.sum(axis=-1, keepdims=True)
     return np.asarray(np.divide(sums, counts, out=np.full_like(sums, np.nan), where=counts > 0))
-
-
-class _Parser:
-    """Recursive descent, one method a level of the grammar, loosest first. `columns`: those that were named."""
-
-    def __init__(self, text: str) -> None:
-        self.text, self.columns = text, set[str]()
-        tokens, at, end = list[Token](), 0, len(text.rstrip())
-        while at < end:
-            if (token := TOKEN.match(text, at)) is None:
-                raise self.error(f"can't read {text[at:].strip()!r}")
-            tokens.append(token)
-            at = token.end()
-        if len(tokens) > MOST_TOKENS:
-            raise UserError(f"where: more than {MOST_TOKENS} words and signs are too many")
-        self.left = tokens[::-1]
-
-    def error(self, what: str) -> UserError:
-        return UserError(f"where {self.text!r}: {what}")
-
-    def take(self, *wanted: str) -> Token | None:
-        """The next token, if it is one of these words (any without them)."""
-        if self.left and (not wanted or _written(self.left[-1]).lower() in wanted):
-            return self.left.pop()
-        return None
-
-    def joined(self, word: str = "or") -> Check:
-        """What this word joins; `and` binds closer than `or`."""
-        inner = partial(self.joined, "and") if word == "or" else self.single
-        join = _either if word == "or" else _both
-        check = inner()
-        while self.take(word):
-            check = partial(join, check, inner())
-        return check
-
-    def single(self) -> Check:
-        if self.take("not"):
-            return partial(_not, self.single())
-        if self.take("("):
-            check = self.joined()
-            if not self.take(")"):
-                raise self.error("a ) is missing")
-            return check
-        return self.comparison()
-
-    def comparison(self) -> Check:
-        left, signed, right = self.take(), self.take(*COMPARISONS), self.take()
-        if left is None or right is None or signed is None:
-            raise self.error("a comparison is missing, such as latency_s < 0.5")
-        sign = signed["sign"]
-        if not left["word"]:
-            left, right, sign = right, left, sign.translate(MIRRORED)
-        column, compare = left["word"], COMPARISONS[sign]
-        if not column:
-            raise self.error(f"{_written(left)} and {_written(right)}: one must be a column")
-        self.columns.add(column)
-        if right["number"]:
-            return partial(_with_number, column, compare, self.quantity(column, right), _written(right))
-        if sign in ("==", "!=") and (right["text"] or not _written(right).endswith(MEASURED)):
-            return partial(_with_text, column, compare, _written(right).strip("\"'"))
-        if not right["word"]:
-            raise self.error(f"{_written(right)} can't be compared by {sign}")
-        self.columns.add(right["word"])
-        return partial(_with_column, column, compare, right["word"])
-
-    def quantity(self, column: str, number: Token) -> float:
-        """The number in the unit of the column."""
-        unit = (number["unit"] or "").lower()
-        if not unit:
-            return float(number["number"])
-        units = next((units for end, units in UNITS.items() if column.endswith(end)), {"%": "0.01"})
-        if unit not in units:
-            raise self.error(f"{column} is not given in {unit}; use {', '.join(units)}, or none")
-        return float(Decimal(number["number"]) * Decimal(units[unit]))
-
-
-def _written(token: Token) -> str:
-    return token[0].strip()
-
-
-def _both(one: Check, other: Check, columns: Columns) -> Verdict:
-    (holds, fails), (also_holds, also_fails) = one(columns), other(columns)
-    return holds & also_holds, fails | also_fails
-
-
-def _either(one: Check, other: Check, columns: Columns) -> Verdict:
-    (holds, fails), (also_holds, also_fails) = one(columns), other(columns)
-    return holds | also_holds, fails & also_fails
-
-
-def _not(one: Check, columns: Columns) -> Verdict:
-    holds, fails = one(columns)
-    return fails, holds
-
-
-def _with_number(column: str, compare: Compare, value: float, text: str, columns: Columns) -> Verdict:
-    figures = columns[column]
-    if figures.dtype == object:  # a point that is written like a number
-        return _with_text(column, compare, text, columns)
-    return _known(compare(figures, value), ~np.isnan(figures.astype(float)))
-
-
-def _with_text(column: str, compare: Compare, text: str, columns: Columns) -> Verdict:
-    if columns[column].dtype != object or compare not in (operator.eq, operator.ne):
-        raise UserError(f"where: {column} can't be compared with {text!r} in this way")
-    written = columns[column].astype(str)
-    if column == "backend":
-        # Where nothing crosses there is none: whichever is asked for, it is and it is not.
-        of_none = written == NONE
-        holds, fails = _known(compare(written, text), ~of_none)
-        return holds | of_none, fails | of_none
-    return _known(compare(written, text), np.asarray(written != ""))
-
-
-def _with_column(column: str, compare: Compare, other: str, columns: Columns) -> Verdict:
-    one, two = columns[column], columns[other]
-    if object in (one.dtype, two.dtype):
-        raise UserError(f"where: {column} can't be compared with {other}")
-    return _known(compare(one, two), ~np.isnan(one.astype(float)) & ~np.isnan(two.astype(float)))
-
-
-def _known(holds: Any, known: Bools) -> Verdict:
-    return np.asarray(holds & known), np.asarray(~holds & known)

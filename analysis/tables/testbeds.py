@@ -23,10 +23,10 @@ NOTES = (
 )
 
 
-def testbeds_table(runs: Sequence[Run], trials: pd.DataFrame, agreement: pd.DataFrame) -> Framed | None:
+def testbeds_table(runs: Sequence[Run], trials: pd.DataFrame, differences: pd.DataFrame) -> Framed | None:
     """The table, a row for each testbed; None of one testbed.
 
-    trials: of `analysis.runs.load`; agreement: of `analysis.statistics.testbeds`.
+    trials: of `analysis.runs.load`; differences: of `analysis.statistics.testbeds`.
     """
     names = sorted(trials["testbed"].unique()) if "testbed" in trials else []
     if len(names) < 2:
@@ -34,7 +34,7 @@ def testbeds_table(runs: Sequence[Run], trials: pd.DataFrame, agreement: pd.Data
     facts = {name: _facts(runs, trials[trials["testbed"] == name], name) for name in names}
     numbers = trials.assign(in_round=round_of(trials), valid=stands(trials)).groupby("testbed")
     counts = numbers.agg(rounds=("in_round", "nunique"), trials=("valid", "size"), valid=("valid", "sum"))
-    differences = agreement.groupby(["measure", "testbed"])["difference_percent"].median().unstack("testbed")
+    apart = differences.groupby(["measure", "testbed"])["difference_percent"].median().unstack("testbed")
     setups = trials.groupby("testbed")["setup"].unique().map(lambda each: "; ".join(filter(None, each)))
     columns = [
         Column("testbed", names),
@@ -46,12 +46,12 @@ def testbeds_table(runs: Sequence[Run], trials: pd.DataFrame, agreement: pd.Data
             for head in ("rounds", "trials", "valid")
         ),
         *(
-            Column(measure, _signed(differences.reindex(columns=names).loc[measure]), "%", "number")
+            Column(measure, _signed(apart.reindex(columns=names).loc[measure]), "%", "number")
             for measure in MEASURES
-            if measure in differences.index
+            if measure in apart.index
         ),
     ]
-    return framed(columns, f"{len(names)} testbeds", NOTES if not differences.empty else ())
+    return framed(columns, f"{len(names)} testbeds", NOTES if not apart.empty else ())
 
 
 def _facts(runs: Sequence[Run], trials: pd.DataFrame, testbed: str) -> dict[str, dict[str, Any]]:

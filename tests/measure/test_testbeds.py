@@ -13,47 +13,13 @@ import pytest
 
 from analysis.fronts.front import front
 from analysis.fronts.indicators import nondominated_in_each
-from analysis.statistics.samples import Floats
-from analysis.statistics.testbeds import between
 from tests.unit.calibration import BINS, table
 from tests.unit.simulated_rounds import by_condition, trials
 
 pytestmark = pytest.mark.deep
 
-TIMES, CONDITIONS, POINTS = 1000, 60, 12
+CONDITIONS, POINTS = 60, 12
 NOISE = 0.01
-ROUNDS = ((3, 3), (6, 6), (6, 5, 4, 3), (3,) * 8)
-
-
-def noises(rng: np.random.Generator, kind: str, shape: tuple[int, ...]) -> Floats:
-    """Noise of standard deviation 1: normal, heavy tailed, or skewed."""
-    if kind == "heavy":
-        return rng.standard_t(3, shape) / np.sqrt(3)
-    return rng.exponential(1, shape) - 1 if kind == "skewed" else rng.standard_normal(shape)
-
-
-def test_whether_they_agree(printed: Callable[[str], None]) -> None:
-    printed(
-        "\nrounds; noise; called different if alike; intervals that hold, of the spread and of all differences"
-    )
-    for rounds in ROUNDS:
-        for kind in ("normal", "heavy", "skewed"):
-            rng, place = np.random.default_rng(1), np.repeat(np.arange(len(rounds)), rounds)
-            named = place.astype(str).astype(object)
-            counts = np.zeros(3)
-            for _ in range(TIMES):
-                effects = 2 * NOISE * rng.standard_normal(len(rounds))
-                noise = NOISE * noises(rng, kind, place.shape)
-                known, alike = between(effects[place] + noise, named), between(noise, named)
-                assert known is not None
-                assert alike is not None
-                _, low, high = known.spread
-                truths = [effect - np.delete(effects, n).mean() for n, effect in enumerate(effects)]
-                ends = zip(truths, known.differences(), strict=True)
-                holds = all(least <= true <= most for true, (_, least, most) in ends)
-                counts += (alike.p_value <= 0.05, low <= 2 * NOISE <= high, holds)
-            shares = "  ".join(f"{share:6.1%}" for share in counts / TIMES)
-            printed(f"{'+'.join(map(str, rounds)):16} {kind:7} {shares}")
 
 
 def test_fronts_of_several_testbeds(printed: Callable[[str], None]) -> None:

@@ -57,6 +57,7 @@ def cells() -> pd.DataFrame:
         ("rounds == 3 or rounds == 4 and backend == rpc", [1, 0, 0, 0]),
         ("(rounds == 3 or rounds == 4) and backend == rpc", [0, 0, 0, 0]),
         ("not backend == rpc and rounds > 3", [0, 1, 0, 0]),
+        ("not backend == rpc or not backend == tcp", [1, 1, 1, 1]),
         ("NOT NOT rounds>3 AND rounds<6", [0, 1, 1, 0]),
     ],
 )
@@ -147,3 +148,14 @@ def test_endless_brackets_are_one_line() -> None:
             Where.parse(text)
         assert len(str(error.value)) < 200
         assert "\n" not in str(error.value)
+
+
+def test_where_nothing_crosses_any_backend_is_meant() -> None:
+    alone = pd.DataFrame({"backend": ["", "rpc", "tcp"], "latency_s": [0.1, 0.1, 0.1]})
+    for text, expected in {
+        "backend == rpc": [1, 1, 0],
+        "backend != rpc": [1, 0, 1],
+        "not backend == rpc": [1, 0, 1],
+        "backend == rpc and latency_s > 1": [0, 0, 0],
+    }.items():
+        assert Where.parse(text).holds(alone).astype(int).tolist() == expected, text
