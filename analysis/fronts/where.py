@@ -101,7 +101,9 @@ class Where:
             return cls("")
         if len(text) > MOST_LETTERS:
             raise UserError(f"where: more than {MOST_LETTERS} letters are too many")
-        made = tuple(_comparison(text, *map(str.strip, match.groups())) for match in COMPARISON.finditer(text))
+        made = tuple(
+            _comparison(text, *map(str.strip, match.groups())) for match in COMPARISON.finditer(text)
+        )
         left = JOIN.sub(" ", COMPARISON.sub(" ", text)).strip()
         if left or not made:
             raise UserError(
