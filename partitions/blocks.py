@@ -5,22 +5,12 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor, fx, nn
 
 from .graph import TracedModel, operator_name
 from .torchvision_models import models
-
-
-@dataclass(frozen=True)
-class _Unit:
-    """Modules that run as one, by their paths: a block, or neighbouring layers."""
-
-    name: str
-    paths: tuple[str, ...]
-
 
 # Containers of blocks that are not a plain nn.Sequential or nn.ModuleList.
 _CONTAINERS = (
@@ -33,36 +23,38 @@ _CONTAINERS = (
 
 def published(traced: TracedModel) -> Iterator[tuple[int, str]]:
     """The index of the last node, and the name, of each unit but the last, as papers count them."""
-    module, scopes = traced.module, [_scopes(node) for node in traced.nodes]
+    module, scopes = traced.module, [{*_around(node)} for node in traced.nodes]
     used = set[str]().union(*scopes)
     prefix = ""
     while len(parts := _children(module, prefix, used)) == 1:  # nothing but a wrapper
         prefix = f"{parts[0]}."
     if not parts:
         return
-    *_, head = parts
-    classifier = next(index for index, scope in enumerate(scopes) if head in scope)
+    head = parts[-1]
+    before = next(index for index, scope in enumerate(scopes) if head in scope) - 1
 
     units = list(_units(module, prefix, {path for path in used if head not in _with_parents(path)}))
-    if len(units[0].paths) > 1:
-        units[0] = _Unit("stem", units[0].paths)
-    ends = [_last(scopes, unit.paths) for unit in units]
-    if _stem_joins_first_block(module):
-        del units[0], ends[0]
+    ends = [max(index for index, scope in enumerate(scopes) if scope & {*unit}) for unit in units]
+    names = [unit[0] for unit in units]
+    if len(units[0]) > 1:
+        names[0] = "stem"
+    if _is_shallow_resnet(module):  # numbered by its blocks alone; deeper ones count the stem
+        del names[0], ends[0]
     # What has no module of its own follows the last unit (flatten, functional pooling): it belongs to that
     # unit if it pools, else it is a unit.
-    if ends[-1] < classifier - 1 and not _pools(module, units[-1]):
-        last = traced.nodes[classifier - 1]
-        units.append(_Unit(operator_name(last) if operator_name(last) == "interpolate" else "pool", ()))
-        ends.append(classifier - 1)
-    ends[-1] = classifier - 1
-    yield from zip(ends, (unit.name for unit in units), strict=True)
+    last = [module.get_submodule(path) for path in units[-1]]
+    if ends[-1] < before and not any(_is_leaf(one) and "Pool" in type(one).__name__ for one in last):
+        made_by = operator_name(traced.nodes[before])
+        names.append(made_by if made_by == "interpolate" else "pool")
+        ends.append(before)
+    ends[-1] = before
+    yield from zip(ends, names, strict=True)
 
 
-def _scopes(node: fx.Node) -> set[str]:
+def _around(node: fx.Node) -> Iterator[str]:
     """Paths of the modules in whose forward the node runs, and of those around them: nobody calls a list."""
-    paths = [path for path, _ in node.meta.get("nn_module_stack", {}).values()]
-    return {parent for path in paths for parent in _with_parents(path)}
+    for path, _ in node.meta.get("nn_module_stack", {}).values():
+        yield from _with_parents(path)
 
 
 def _with_parents(path: str) -> Iterator[str]:
@@ -72,30 +64,25 @@ def _with_parents(path: str) -> Iterator[str]:
         path = path.rpartition(".")[0]
 
 
-def _last(scopes: list[set[str]], paths: tuple[str, ...]) -> int:
-    return max(index for index, scope in enumerate(scopes) if not scope.isdisjoint(paths))
-
-
 def _children(module: nn.Module, prefix: str, used: set[str]) -> list[str]:
     """Paths of a container's parts that nodes use; prefix: '' or 'path.of.container.'."""
     owner = module.get_submodule(prefix.removesuffix("."))
     return [prefix + name for name, _ in owner.named_children() if prefix + name in used]
 
 
-def _units(module: nn.Module, prefix: str, used: set[str]) -> Iterator[_Unit]:
-    """The units within a container, in the order of its children."""
-    children = [(path, module.get_submodule(path)) for path in _children(module, prefix, used)]
-    layered = prefix.endswith("features.") and all(_is_leaf(child) for _, child in children)
-    for leaf, group in itertools.groupby(children, key=lambda item: _is_leaf(item[1])):
-        paths = dict(group)
-        if leaf and not layered:
-            yield _Unit(next(iter(paths)), tuple(paths))
+def _units(module: nn.Module, prefix: str, used: set[str]) -> Iterator[list[str]]:
+    """The units within a container, in the order of its children: a block's path, or those of neighbouring layers."""
+    children = {path: module.get_submodule(path) for path in _children(module, prefix, used)}
+    layered = prefix.endswith("features.") and all(map(_is_leaf, children.values()))
+    for is_leaf, group in itertools.groupby(children, key=lambda path: _is_leaf(children[path])):
+        if is_leaf and not layered:
+            yield list(group)
             continue
-        for path, child in paths.items():
-            if _is_container(path, child):
+        for path in group:
+            if _is_container(path, children[path]):
                 yield from _units(module, f"{path}.", used)
             else:
-                yield _Unit(path, (path,))
+                yield [path]
 
 
 def _is_leaf(module: nn.Module) -> bool:
@@ -106,19 +93,12 @@ def _is_container(path: str, module: nn.Module) -> bool:
     """Whether the module merely holds blocks, rather than being one."""
     if isinstance(module, _CONTAINERS) or path.split(".")[-1] == "features":
         return True
-    plain = type(module) in (nn.Sequential, nn.ModuleList)
-    return plain and not all(_is_leaf(child) for child in module.children())
+    return type(module) in (nn.Sequential, nn.ModuleList) and not all(map(_is_leaf, module.children()))
 
 
-def _stem_joins_first_block(module: nn.Module) -> bool:
-    """ResNet18 and 34 are numbered by their BasicBlocks alone; deeper ResNets count the stem."""
+def _is_shallow_resnet(module: nn.Module) -> bool:
     resnet = models.resnet
     return isinstance(module, resnet.ResNet) and isinstance(module.layer1[0], resnet.BasicBlock)
-
-
-def _pools(module: nn.Module, unit: _Unit) -> bool:
-    leaves = (module.get_submodule(path) for path in unit.paths)
-    return any(_is_leaf(leaf) and "Pool" in type(leaf).__name__ for leaf in leaves)
 
 
 def own(traced: TracedModel, names: Sequence[str]) -> Iterator[tuple[int, str]]:
@@ -130,29 +110,24 @@ def own(traced: TracedModel, names: Sequence[str]) -> Iterator[tuple[int, str]]:
     """
     scopes = [[path for path, _ in node.meta.get("nn_module_stack", {}).values()] for node in traced.nodes]
     held = Counter(path for scope in scopes for path in {*scope})
+    modules = {path: traced.module.get_submodule(path) for path in held}
     # No block has so much of a model.
-    wrappers = {path for path, nodes in held.items() if nodes > len(scopes) / 2}
-    begun, ended = list[tuple[int, str]](), list[int]()
+    holders = {path for path in held if held[path] > len(scopes) / 2 or _holds_blocks(modules[path])}
+    parts = {path for path in held if path not in holders or _is_leaf(modules[path])}
+    units = list[tuple[str, int, int]]()  # and the first and last node of its own
     for index, node in enumerate(traced.nodes):
-        modules = ((path, traced.module.get_submodule(path)) for path in scopes[index])
-        parts = (
-            each
-            for each in modules
-            if _is_leaf(each[1]) or not (each[0] in wrappers or _holds_blocks(each[1]))
-        )
-        path, part = next(parts, ("", None))
+        path = next(filter(parts.__contains__, scopes[index]), "")
+        part = modules.get(path)
         if part is None and not _joins(traced, node):
             path = names[index]
         if path and not is_cheap_module(part):
-            if not begun or path != begun[-1][1]:
-                begun.append((index, path))
-                ended.append(index)
-            ended[-1] = index
-    units = Counter(around for _, path in begun for around in _with_parents(path))
-    for end, ((_, path), (after, _)) in zip(ended, itertools.pairwise(begun), strict=False):
+            begin = units.pop()[1] if units and units[-1][0] == path else index
+            units.append((path, begin, index))
+    within = Counter(around for path, _, _ in units for around in _with_parents(path))
+    for (path, _, end), (_, after, _) in itertools.pairwise(units):
         # What follows begins the next block where its input lives on beside it, as an activation before a branch.
         last = min(range(after - 1, end - 1, -1), key=lambda index: len(traced.live[index]))
-        yield last, [around for around in _with_parents(path) if units[around] == 1 or around == path][-1]
+        yield last, [around for around in _with_parents(path) if within[around] == 1 or around == path][-1]
 
 
 def _holds_blocks(module: nn.Module) -> bool:

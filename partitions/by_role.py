@@ -41,9 +41,9 @@ class ByRole:
         if IS not in text:
             return cls(text)
         others = {which: name for which, name in named.items() if name != cls.usual}
-        return cls(
-            JOINS.join(f"{which}{IS}{others[which]}" for which in sorted(others, key=_place)) or cls.usual
-        )
+        # In the order of the chain.
+        roles = sorted(others, key=lambda which: (which != "edge", which == "server", len(which), which))
+        return cls(JOINS.join(f"{which}{IS}{others[which]}" for which in roles) or cls.usual)
 
     @classmethod
     def listed(cls, parts: Sequence[str]) -> tuple[str, ...]:
@@ -69,6 +69,11 @@ class ByRole:
         """What the hosts have that are named; empty where all have the same."""
         return dict(part.split(IS) for part in self.text.split(JOINS)) if IS in self.text else {}
 
+    @property
+    def of_all(self) -> list[str]:
+        """All that hosts have by its name; where hosts are named, of those alone."""
+        return [part.rpartition(IS)[2] for part in self.text.split(JOINS)]
+
     def of(self, role: str) -> str:
         """What a host has."""
         return self.by_role.get(role, self.usual) if IS in self.text else self.text
@@ -81,8 +86,3 @@ class ByRole:
 def role(position: int, hosts: int) -> str:
     """`edge`, `middle1`, ..., `server`: the host at a position of a chain."""
     return "edge" if position == 0 else "server" if position == hosts - 1 else f"middle{position}"
-
-
-def _place(which: str) -> tuple[bool, int, str]:
-    """Where a host comes in the chain."""
-    return which != "edge", int(which[6:] or 0) if which[:6] == "middle" else 99, which

@@ -19,11 +19,10 @@ class Places:
     """Turns a detector's outputs into YOLO's form: (n, 4 + classes, anchors), as `partitions.quality.boxes` takes it.
 
     Anchors, the coding of boxes and the meaning of scores are the model's own; what comes after them, a threshold and
-    non-maximum suppression, is the same for all detectors.
+    non-maximum suppression, is the same for all detectors. build: makes the detector. size: of its square images.
     """
 
     def __init__(self, build: Callable[[], nn.Module], size: int) -> None:
-        """build: makes the detector. size: of its square images."""
         self._build, self._size = build, size
 
     def __call__(self, outputs: Sequence[Tensor]) -> Tensor:
@@ -31,7 +30,9 @@ class Places:
         of FCOS how near to its middle a box is seen from there (n, anchors, 1), in any order.
         """
         of_kind = {{4: "boxes", 1: "middle"}.get(one.shape[-1], "classes"): one.float() for one in outputs}
-        corners = torch.stack([self._decoded(each) for each in of_kind["boxes"]]).clamp(0, self._size)
+        coder = self._detector.box_coder
+        decode = getattr(coder, "decode_single", coder.decode)
+        corners = torch.stack([decode(each, self._anchors) for each in of_kind["boxes"]]).clamp(0, self._size)
         low, high = corners[..., :2], corners[..., 2:]
         placed = torch.cat(((low + high) / 2, high - low, self._scores(of_kind)), 2)
         return placed.transpose(1, 2)
@@ -44,12 +45,6 @@ class Places:
             return (logits.sigmoid() * of_kind["middle"].sigmoid()).sqrt()
         return logits.sigmoid()
 
-    def _decoded(self, relative: Tensor) -> Tensor:
-        coder = self._detector.box_coder
-        decode = getattr(coder, "decode_single", coder.decode)
-        corners: Tensor = decode(relative, self._anchors)
-        return corners
-
     @functools.cached_property
     def _detector(self) -> Any:
         """On the meta device: nothing of it is computed but shapes."""
@@ -58,11 +53,8 @@ class Places:
     @functools.cached_property
     def _anchors(self) -> Tensor:
         """Of an image: corners, (anchors, 4)."""
-        images = torch.empty(1, 3, self._size, self._size, device="meta")
-        features = self._detector.backbone(images).values()
+        shape = (3, self._size, self._size)
+        features = self._detector.backbone(torch.empty(1, *shape, device="meta")).values()
         grids = [torch.zeros(1).expand(1, 1, *feature.shape[-2:]) for feature in features]
-        real = torch.zeros(1).expand(1, 3, self._size, self._size)
-        (anchors,) = self._detector.anchor_generator(
-            detection.image_list.ImageList(real, [(self._size, self._size)]), grids
-        )
-        return torch.as_tensor(anchors)
+        images = detection.image_list.ImageList(torch.zeros(1).expand(1, *shape), [shape[1:]])
+        return torch.as_tensor(*self._detector.anchor_generator(images, grids))

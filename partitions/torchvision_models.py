@@ -9,11 +9,11 @@ match, nothing is declared.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import importlib.util
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,33 +28,25 @@ from .entry import DETECTION, SEGMENTATION, Entry, with_forward
 from .inputs import IMAGENET_MEAN, IMAGENET_STD, Images
 from .recipe import CLASSES
 
-_SCHEMAS = (
-    "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
-    "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
-)
-
 
 def _load_operators() -> bool:
     """Load torchvision's own compiled operators, as its import would; False where this is impossible."""
-    spec = importlib.util.find_spec("torchvision")
-    if spec is None or spec.origin is None:
-        raise ModuleNotFoundError("No module named 'torchvision'", name="torchvision")
-    for library in Path(spec.origin).parent.glob("_C.*"):
-        try:
-            torch.ops.load_library(str(library))  # type: ignore[no-untyped-call]
-        except OSError:
-            continue
-        return True
+    package = importlib.util.find_spec("torchvision")
+    for folder in (package and package.submodule_search_locations) or ():
+        for library in Path(folder).glob("_C.*"):
+            with contextlib.suppress(OSError):
+                torch.ops.load_library(str(library))  # type: ignore[no-untyped-call]
+                return True
     return False
 
 
 def _declare_missing_operators() -> torch.library.Library | None:
     """Declare the schemas unless the operators are there; the declarations live as long as the result."""
-    if "torchvision" in sys.modules or _load_operators():
+    if _load_operators():
         return None
     library = torch.library.Library("torchvision", "DEF")  # type: ignore[no-untyped-call]
-    for schema in _SCHEMAS:
-        library.define(schema)  # type: ignore[no-untyped-call]
+    for name in ("nms", "qnms"):
+        library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")  # type: ignore[no-untyped-call]
     return library
 
 
@@ -65,10 +57,7 @@ models = importlib.import_module("torchvision.models")
 # Auxiliary heads are for training only: no inference graph runs them, so they are not built.
 # transform_input would differ between random and pretrained weights: one graph whichever weights are used.
 _WITHOUT_AUXILIARY = {"aux_logits": False, "transform_input": False, "init_weights": False}
-_ARGUMENTS: dict[str, dict[str, Any]] = {
-    "googlenet": _WITHOUT_AUXILIARY,
-    "inception_v3": _WITHOUT_AUXILIARY,
-}
+_ARGUMENTS: dict[str, dict[str, Any]] = dict.fromkeys(("googlenet", "inception_v3"), _WITHOUT_AUXILIARY)
 
 # These return what a threshold and non-maximum suppression leave over, which depends on the image. What comes before
 # is a static graph of backbone and heads.
@@ -77,11 +66,7 @@ _MEAN_AND_STD = {
     "ssd300_vgg16": ((0.48235, 0.45882, 0.40784), (1 / 255, 1 / 255, 1 / 255)),
     "ssdlite320_mobilenet_v3_large": ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
 }
-_SIZES = {
-    "ssd300_vgg16": 300,
-    "ssdlite320_mobilenet_v3_large": 320,
-    "fasterrcnn_mobilenet_v3_large_320_fpn": 320,
-}
+_SIZES = {"ssd300_vgg16": 300, "ssdlite320_mobilenet_v3_large": 320}
 
 
 @functools.cache
@@ -132,10 +117,10 @@ def _classifier(name: str, **head: int) -> Entry:
 def _segmentation(name: str, **head: int) -> Entry:
     size = int(models.get_model_weights(name).DEFAULT.transforms.keywords["resize_size"])
     # The auxiliary heads were trained, and the whole model runs them.
-    arguments = {} if name.startswith("lraspp") else {"aux_loss": True}
+    arguments = head if name.startswith("lraspp") else head | {"aux_loss": True}
     return Entry(
         name,
-        lambda: _new(name, weights_backbone=None, **arguments, **head),
+        lambda: _new(name, weights_backbone=None, **arguments),
         Images((3, size, size)),
         pretrained=lambda: _trained(name),
         task=SEGMENTATION,
@@ -143,24 +128,20 @@ def _segmentation(name: str, **head: int) -> Entry:
 
 
 def _detector(name: str) -> Entry:
-    size = _SIZES.get(name, 800)
-    mean, std = _MEAN_AND_STD.get(name, (IMAGENET_MEAN, IMAGENET_STD))
-    images = Images((3, size, size), mean, std)
-    return Entry(
-        name,
-        lambda: _network(name),
-        images,
-        pretrained=lambda: _trained_detector(name),
-        task=DETECTION,
-        places=lambda outputs: _places(name, size)(outputs),
-    )
-
-
-@functools.cache
-def _places(name: str, size: int) -> Callable[[Sequence[Tensor]], Tensor]:
     from .torchvision_boxes import Places  # it needs what this module imports
 
-    return Places(lambda: _network(name), size)
+    def network() -> nn.Module:
+        return _network(name)
+
+    def trained() -> Mapping[str, Tensor]:
+        """With the batch counts that our normalization has and the published frozen one has not."""
+        state = dict(_trained(name))
+        norms = [key.removesuffix("running_mean") for key in state if key.endswith("running_mean")]
+        return state | {f"{norm}num_batches_tracked": torch.tensor(0) for norm in norms}
+
+    size = _SIZES.get(name, 800)
+    images = Images((3, size, size), *_MEAN_AND_STD.get(name, (IMAGENET_MEAN, IMAGENET_STD)))
+    return Entry(name, network, images, pretrained=trained, task=DETECTION, places=Places(network, size))
 
 
 def _network(name: str) -> nn.Module:
@@ -186,10 +167,3 @@ def _new(name: str, **arguments: Any) -> nn.Module:
 def _trained(name: str) -> Mapping[str, Tensor]:
     state: Mapping[str, Tensor] = models.get_model(name, weights="DEFAULT", progress=False).state_dict()
     return state
-
-
-def _trained_detector(name: str) -> Mapping[str, Tensor]:
-    """The trained state with the batch counts that our normalization has and the published frozen one has not."""
-    state = dict(_trained(name))
-    norms = [key.removesuffix("running_mean") for key in state if key.endswith("running_mean")]
-    return state | {f"{norm}num_batches_tracked": torch.tensor(0) for norm in norms}

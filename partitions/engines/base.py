@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -31,34 +31,40 @@ class Run:
         return self.call(tensors)
 
 
-class Builder(Protocol):
-    """What builds the stages of one model in a process. One thread uses it."""
+class Builder:
+    """Builds the stages of one model in a process, on one thread. short: whether they compute with 16 bits."""
+
+    def __init__(self, threads: int, *, short: bool = False) -> None:
+        """threads: that a stage computes with, as many as torch has here."""
+        self._threads, self._short, self._held = threads, short, ExitStack()
 
     def build(self, stage: Stage, example: Payload, key: Hashable, ranges: Ranges) -> Run:
-        """What computes the same as `stage`, which has units, for payloads of the example's shapes and dtypes.
+        """The same as `stage`, which has units, for payloads of the example's shapes and dtypes.
 
         Its results are contiguous and in memory of their own. It is called under `torch.inference_mode()`. key: the
         same for stages that differ in nothing, not even in what they take. ranges: of a `Calibrator`, on the driver;
         empty for other builders. Raises EngineError.
         """
+        raise NotImplementedError
 
     def release(self) -> None:
-        """Let go of the weights of the stage that was built last; nobody calls it any more."""
+        """Let go of the weights of the stage that was built last, if they do not go with what `build` returned."""
 
     def close(self) -> None:
         """Give back everything, also what is kept for stages that come back."""
+        self._held.close()
 
 
-@runtime_checkable
-class Calibrator(Protocol):
-    """A builder that quantises by the ranges of a stage's tensors."""
+class Calibrator(Builder):
+    """Quantises by the ranges of a stage's tensors."""
 
     def calibrated(self, stage: Stage, examples: Sequence[Payload], key: Hashable) -> Ranges:
-        """The ranges of a stage's tensors over these payloads, for `build`. Raises EngineError."""
+        """The range of each tensor of a stage, over these payloads, for `build`. Raises EngineError."""
+        raise NotImplementedError
 
 
 class Built(Stage):
-    """A stage that an engine built: a `Stage` whose results come from `run`."""
+    """A stage whose results come from what an engine built of it."""
 
     def __init__(self, stage: Stage, run: Run) -> None:
         super().__init__(None if run.weights_bytes is not None else stage.body)
@@ -72,12 +78,20 @@ class Built(Stage):
         return self._run(tensors)
 
 
-def reason(error: Exception) -> str:
-    """Why something could not be built: the first line of the error that led to it, without colours."""
-    while error.__cause__ is not None and isinstance(error.__cause__, Exception):
-        error = error.__cause__
-    words = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip().partition("\n")[0]
-    return words[:MOST_LETTERS] or type(error).__name__
+@contextmanager
+def refusing(what: str) -> Iterator[None]:
+    """A context in which any error becomes an EngineError: those of compilers and runtimes have no common type."""
+    try:
+        yield
+    except EngineError:
+        raise
+    except Exception as error:
+        cause: BaseException = error
+        while isinstance(cause.__cause__, Exception):
+            cause = cause.__cause__
+        words = re.sub(r"\x1b\[[0-9;]*m", "", str(cause)).strip().partition("\n")[0]  # without colours
+        said = words[:MOST_LETTERS] or type(cause).__name__
+        raise EngineError(f"{what} does not take the stage: {said}") from error
 
 
 def one_example(example: Payload) -> tuple[Tensor, ...]:

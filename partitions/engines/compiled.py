@@ -13,7 +13,6 @@ import os
 import shutil
 import warnings
 from collections.abc import Hashable
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from torch import Tensor, nn
 from torch.fx.experimental import proxy_tensor
 
 from partitions import scratch
-from partitions.engines.base import EngineError, Ranges, Run, one_example, reason
+from partitions.engines.base import Builder, Ranges, Run, one_example, refusing
 from partitions.engines.formats import Shortened
 from partitions.engines.library import Library, weights
 from partitions.engines.registry import cuda_toolkit
@@ -44,58 +43,36 @@ OPTIONS = {
 }
 
 
-class Compiler:
-    """Libraries lie in a scratch folder; those that were not used for longest are removed.
+class Compiler(Builder):
+    """Libraries lie in a scratch folder; those that were not used for longest are removed."""
 
-    shortened: convolutions and products of matrices are computed in bfloat16.
-    """
-
-    def __init__(self, *, shortened: bool = False) -> None:
-        self._shortened = shortened
-        self._held = ExitStack()
-        self._folder: Path | None = None
+    def __init__(self, threads: int, *, short: bool = False) -> None:
+        super().__init__(threads, short=short)
+        self._folder = self._held.enter_context(scratch.folder())
         self._libraries: dict[Hashable, Path] = {}
         """By stage; the one that was used last is the last."""
         self._made = 0
+        cache = self._folder / "cache"
+        variables = {"TORCHINDUCTOR_CACHE_DIR": cache, "TRITON_CACHE_DIR": cache / "triton"}
+        if torch.version.cuda and (toolkit := cuda_toolkit()) is not None:
+            # Only so is the linker told of the stub that the toolkit has for the driver's library.
+            variables["CUDA_HOME"] = toolkit
+        for name in variables.keys() - os.environ.keys():
+            os.environ[name] = str(variables[name])
+            self._held.callback(os.environ.pop, name, None)
 
     def build(self, stage: Stage, example: Payload, key: Hashable, ranges: Ranges) -> Run:
-        """As `base.Builder` has it."""
-        try:
+        with refusing("torch.compile"):
             library = self._libraries.pop(key, None)
             if library is None:
                 assert stage.body is not None  # noqa: S101
-                body = Shortened(stage.body, example) if self._shortened else stage.body
-                library = _compiled(body, one_example(example), self._next())
+                body = Shortened(stage.body, example) if self._short else stage.body
+                self._made += 1
+                library = _compiled(body, one_example(example), self._folder / str(self._made))
             self._libraries[key] = library
             loaded = Library(library, str(example[0].device))
-        except Exception as error:  # the compiler's own errors have no common type
-            raise EngineError(f"torch.compile does not take the stage: {reason(error)}") from error
         self._remove_old()
         return Run(loaded, loaded.weights_bytes)
-
-    def release(self) -> None:
-        """The library is unloaded with what `build` returned."""
-
-    def close(self) -> None:
-        self._libraries.clear()
-        self._held.close()
-        self._folder = None
-
-    def _next(self) -> Path:
-        """A folder for another library."""
-        if self._folder is None:
-            self._folder = self._held.enter_context(scratch.folder())
-            cache = self._folder / "cache"
-            variables = {"TORCHINDUCTOR_CACHE_DIR": cache, "TRITON_CACHE_DIR": cache / "triton"}
-            if torch.version.cuda and (toolkit := cuda_toolkit()) is not None:
-                # Only so is the linker told of the stub that the toolkit has for the driver's library.
-                variables["CUDA_HOME"] = toolkit
-            for name, value in variables.items():
-                if name not in os.environ:
-                    os.environ[name] = str(value)
-                    self._held.callback(os.environ.pop, name, None)
-        self._made += 1
-        return self._folder / str(self._made)
 
     def _remove_old(self) -> None:
         sizes = {key: weights(library).stat().st_size for key, library in self._libraries.items()}
@@ -123,13 +100,3 @@ def _compiled(body: nn.Module, example: tuple[Tensor, ...], folder: Path) -> Pat
     if example[0].is_cuda:
         torch.cuda.empty_cache()  # the library takes the memory for its weights from the driver
     return Path(built)
-
-
-def builder(threads: int) -> Compiler:
-    """A compiler for as many threads as torch has here."""
-    return Compiler()
-
-
-def bfloat16(threads: int) -> Compiler:
-    """As `builder`, for stages in 16 bits."""
-    return Compiler(shortened=True)

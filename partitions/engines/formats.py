@@ -11,7 +11,7 @@ from collections.abc import Hashable
 import torch
 from torch import Tensor, nn
 
-from partitions.engines.base import EngineError, Ranges, Run, reason
+from partitions.engines.base import Builder, Ranges, Run, refusing
 from partitions.stage import Payload, Stage
 
 _SHORTENED = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear)
@@ -33,32 +33,30 @@ class Shortened(nn.Module):
         return tuple(one.to(dtype) for one, dtype in zip(results, self._dtypes, strict=True))
 
 
-class Reformatter:
+class Reformatter(Builder):
     """Images as convolutions often read them: all channels of a pixel beside each other.
 
-    shortened: products of matrices and convolutions in bfloat16, by autocast; the rest as autocast has it.
+    With 16 bits: products of matrices and convolutions in bfloat16, by autocast; the rest as autocast has it.
     """
 
-    def __init__(self, *, shortened: bool = False) -> None:
-        self._shortened = shortened
-        self._body: nn.Module | None = None
+    _body: nn.Module | None = None
 
     def build(self, stage: Stage, example: Payload, key: Hashable, ranges: Ranges) -> Run:
-        """As `base.Builder` has it."""
         assert stage.body is not None  # noqa: S101
-        with torch.inference_mode(False):  # tensors made in that mode cannot be changed outside it
-            self._body = body = copy.deepcopy(stage.body)
-        whole = Shortened(body, example) if self._shortened else body
+        with refusing("PyTorch"):
+            with torch.inference_mode(False):  # tensors made in that mode cannot be changed outside it
+                self._body = body = copy.deepcopy(stage.body)
+            whole = Shortened(body, example) if self._short else body
 
-        def run(tensors: Payload) -> Payload:
-            return tuple(whole(*map(_channels_last, tensors)))
+            def run(tensors: Payload) -> Payload:
+                return tuple(whole(*map(_channels_last, tensors)))
 
-        try:
             with torch.inference_mode(False):
-                self._change(body)
+                body.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+                for module in body.modules():
+                    if self._short and isinstance(module, _SHORTENED):
+                        module.to(torch.bfloat16)
             run(example)
-        except RuntimeError as error:
-            raise EngineError(f"PyTorch does not take the stage so: {reason(error)}") from error
         return Run(run, sum(one.nbytes for one in (*body.parameters(), *body.buffers())))
 
     def release(self) -> None:
@@ -68,22 +66,6 @@ class Reformatter:
 
     def close(self) -> None:
         self.release()
-
-    def _change(self, body: nn.Module) -> None:
-        body.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        for module in body.modules():
-            if self._shortened and isinstance(module, _SHORTENED):
-                module.to(torch.bfloat16)
-
-
-def channels_last(threads: int) -> Reformatter:
-    """What builds stages for as many threads as torch has here."""
-    return Reformatter()
-
-
-def bfloat16(threads: int) -> Reformatter:
-    """As `channels_last`."""
-    return Reformatter(shortened=True)
 
 
 def _channels_last(tensor: Tensor) -> Tensor:

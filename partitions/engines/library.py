@@ -10,7 +10,7 @@ import _ctypes
 import ctypes
 import mmap
 import weakref
-from ctypes import byref, c_size_t, c_void_p
+from ctypes import byref, c_char_p, c_size_t, c_void_p, py_object
 from pathlib import Path
 
 import torch
@@ -18,12 +18,8 @@ import torch
 from partitions.stage import Payload
 
 _PREFIX = "AOTInductorModelContainer"
-_pointer = ctypes.PYFUNCTYPE(c_void_p, ctypes.py_object, ctypes.c_char_p)(
-    ("PyCapsule_GetPointer", ctypes.pythonapi)
-)
-_capsule = ctypes.PYFUNCTYPE(ctypes.py_object, c_void_p, ctypes.c_char_p, c_void_p)(
-    ("PyCapsule_New", ctypes.pythonapi)
-)
+_pointer = ctypes.PYFUNCTYPE(c_void_p, py_object, c_char_p)(("PyCapsule_GetPointer", ctypes.pythonapi))
+_capsule = ctypes.PYFUNCTYPE(py_object, c_void_p, c_char_p, c_void_p)(("PyCapsule_New", ctypes.pythonapi))
 
 
 def weights(library: Path) -> Path:

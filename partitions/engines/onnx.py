@@ -13,7 +13,6 @@ import logging
 import warnings
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -24,7 +23,7 @@ from onnxscript import optimizer
 from torch import Tensor
 from torch.onnx._internal.exporter import _registration
 
-from partitions.engines.base import EngineError, Ranges, Run, one_example, reason
+from partitions.engines.base import Builder, EngineError, Ranges, Run, one_example, refusing
 from partitions.graph import named_tensors
 from partitions.stage import Payload, Stage
 
@@ -39,50 +38,29 @@ _registration.ONNXRegistry.from_torchlib = staticmethod(  # type: ignore[method-
 )
 
 
-@dataclass(frozen=True)
-class _Exported:
-    """A stage's graph. outside: the names of the tensors that are not in it, but in the stage."""
-
-    graph: bytes
-    outside: tuple[str, ...]
-
-
-class Exporter:
+class Exporter(Builder):
     """Sessions compute with as many threads as torch does here."""
 
-    def __init__(self, threads: int) -> None:
-        self._threads = threads
-        self._exported: dict[Hashable, _Exported] = {}
+    def __init__(self, threads: int, *, short: bool = False) -> None:
+        super().__init__(threads, short=short)
+        self._exported: dict[Hashable, tuple[bytes, list[str]]] = {}
+        """By stage: its graph, and the names of the tensors that are not in it, but in the stage."""
 
     def build(self, stage: Stage, example: Payload, key: Hashable, ranges: Ranges) -> Run:
-        """As `base.Builder` has it."""
-        try:
+        with refusing("ONNX Runtime"):
             if key not in self._exported:
                 self._exported[key] = _export(stage, one_example(example))
-            return self._session(stage, self._exported[key], example)
-        except EngineError:
-            raise
-        except Exception as error:  # the exporter's and the runtime's errors have no common type
-            raise EngineError(f"ONNX Runtime does not take the stage: {reason(error)}") from error
-
-    def release(self) -> None:
-        """The session goes with what `build` returned."""
-
-    def close(self) -> None:
-        self._exported.clear()
-
-    def _session(self, stage: Stage, exported: _Exported, example: Payload) -> Run:
-        options = session_options(self._threads)
-        state = dict(named_tensors(stage.body)) if stage.body is not None else {}
-        arrays = [state[name].detach().contiguous().cpu().numpy() for name in exported.outside]
-        values = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in arrays]
-        if values:
-            options.add_external_initializers(list(exported.outside), values)
-        device, weights_bytes = example[0].device, sum(array.nbytes for array in arrays)
-        if device.type == "cpu":
-            session = onnxruntime.InferenceSession(exported.graph, options, providers=PROVIDERS)
-            return run_of(session, stage, weights_bytes)
-        return bound_run_of(gpu_session(exported.graph, options, device), stage, example, weights_bytes)
+            graph, outside = self._exported[key]
+            options, state = session_options(self._threads), dict(named_tensors(stage))
+            arrays = [state[f"body.{name}"].detach().contiguous().cpu().numpy() for name in outside]
+            if arrays:
+                values = list(map(onnxruntime.OrtValue.ortvalue_from_numpy, arrays))
+                options.add_external_initializers(outside, values)
+            device, weights_bytes = example[0].device, sum(array.nbytes for array in arrays)
+            if device.type == "cpu":
+                session = onnxruntime.InferenceSession(graph, options, providers=PROVIDERS)
+                return run_of(session, stage, weights_bytes)
+            return bound_run_of(gpu_session(graph, options, device), stage, example, weights_bytes)
 
 
 def session_options(threads: int) -> Any:
@@ -129,11 +107,16 @@ def bound_run_of(session: Any, stage: Stage, example: Payload, weights_bytes: in
     fed_by = list(zip(names, places(stage, names), strict=True))
     made = [each.name for each in session.get_outputs()]
     results = [(tuple(one.shape), one.dtype) for one in stage(one_example(example))]
-    types = {each: torch.empty(0, dtype=each).numpy().dtype.type for each in _dtypes(example, results)}
     device = example[0].device
 
     def place(tensor: Tensor) -> tuple[str, int, Any, list[int], int]:
-        return device.type, device.index or 0, types[tensor.dtype], list(tensor.shape), tensor.data_ptr()
+        return (
+            device.type,
+            device.index or 0,
+            _numpy_type(tensor.dtype),
+            list(tensor.shape),
+            tensor.data_ptr(),
+        )
 
     def run(tensors: Payload) -> Payload:
         binding = session.io_binding()
@@ -152,8 +135,9 @@ def bound_run_of(session: Any, stage: Stage, example: Payload, weights_bytes: in
     return Run(run, weights_bytes)
 
 
-def _dtypes(example: Payload, results: list[tuple[tuple[int, ...], torch.dtype]]) -> set[torch.dtype]:
-    return {one.dtype for one in example} | {dtype for _, dtype in results}
+@cache
+def _numpy_type(dtype: torch.dtype) -> Any:
+    return torch.empty(0, dtype=dtype).numpy().dtype.type
 
 
 def places(stage: Stage, names: list[str]) -> list[int]:
@@ -190,21 +174,17 @@ def serialized(program: Any) -> bytes:
     return graph
 
 
-def _export(stage: Stage, example: tuple[Tensor, ...]) -> _Exported:
-    assert stage.body is not None  # noqa: S101
-    program = exported(stage, example)
-    state = dict(named_tensors(stage.body))
-    initializers = program.model.graph.initializers
-    outside = []
-    for name, value in initializers.items():
+def _export(stage: Stage, example: tuple[Tensor, ...]) -> tuple[bytes, list[str]]:
+    program, state, outside = exported(stage, example), dict(named_tensors(stage)), list[str]()
+    for name, value in program.model.graph.initializers.items():
         inside = value.const_value
-        if not _is_same(inside, state.get(name)):
+        if not _is_same(inside, state.get(f"body.{name}")):
             continue  # a constant of the graph, or something that the exporter computed
         value.const_value = onnx_ir.ExternalTensor(
             "weights", 0, inside.nbytes, inside.dtype, shape=inside.shape, name=name
         )
         outside.append(name)
-    return _Exported(serialized(program), tuple(outside))
+    return serialized(program), outside
 
 
 def _is_same(inside: Any, tensor: Tensor | None) -> bool:
@@ -224,7 +204,3 @@ def quiet() -> Iterator[None]:
             yield
     finally:
         logging.disable(level)
-
-
-def builder(threads: int) -> Exporter:
-    return Exporter(threads)

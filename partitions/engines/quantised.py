@@ -10,7 +10,6 @@ can be compared. The stage takes and returns what it does without: quantising be
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -25,50 +24,36 @@ from onnxruntime.quantization.registry import QDQRegistry, QLinearOpsRegistry
 
 from partitions import scratch
 from partitions.engines import onnx as plain
-from partitions.engines.base import EngineError, Ranges, Run, one_example, reason
+from partitions.engines.base import Calibrator, Ranges, Run, one_example, refusing
 from partitions.stage import Payload, Stage
 
 
-class Quantiser:
+class Quantiser(Calibrator):
     """Quantised stages lie in a scratch folder, and are used again when they come back."""
 
-    def __init__(self, threads: int) -> None:
-        self._threads = threads
-        self._held = ExitStack()
-        self._folder: Path | None = None
+    def __init__(self, threads: int, *, short: bool = False) -> None:
+        super().__init__(threads, short=short)
+        self._folder = self._held.enter_context(scratch.folder())
         self._made: dict[Hashable, Path] = {}
 
     def calibrated(self, stage: Stage, examples: Sequence[Payload], key: Hashable) -> Ranges:
-        """The range of each tensor of a stage, over these payloads, for `build`. Raises EngineError."""
-        try:
-            with plain.quiet():
-                return _ranges(self._float(stage, examples[0], key), stage, examples)
-        except Exception as error:  # the exporter's and the runtime's errors have no common type
-            raise _refused(error) from error
+        with refusing("ONNX Runtime"), plain.quiet():
+            return _ranges(self._float(stage, examples[0], key), stage, examples)
 
     def build(self, stage: Stage, example: Payload, key: Hashable, ranges: Ranges) -> Run:
-        """As `base.Builder` has it."""
-        try:
+        with refusing("ONNX Runtime"):
             file = self._file(key, "int8")
             if not file.exists():
                 with plain.quiet():
                     _quantise(self._float(stage, example, key), ranges, file)
                 self._file(key, "float").unlink()
-            return self._session(stage, file)
-        except Exception as error:  # the exporter's and the runtime's errors have no common type
-            raise _refused(error) from error
-
-    def release(self) -> None:
-        """The session goes with what `build` returned."""
-
-    def close(self) -> None:
-        self._made.clear()
-        self._held.close()
-        self._folder = None
+            session = onnxruntime.InferenceSession(
+                str(file), plain.session_options(self._threads), providers=plain.PROVIDERS
+            )
+            initializers = onnx.load(str(file)).graph.initializer
+            return plain.run_of(session, stage, sum(each.ByteSize() for each in initializers))
 
     def _file(self, key: Hashable, kind: str) -> Path:
-        if self._folder is None:
-            self._folder = self._held.enter_context(scratch.folder())
         number = self._made.setdefault(key, self._folder / str(len(self._made)))
         return number.with_suffix(f".{kind}.onnx")
 
@@ -83,22 +68,12 @@ class Quantiser:
             onnxruntime.InferenceSession(graph, options, providers=plain.PROVIDERS)
         return file
 
-    def _session(self, stage: Stage, file: Path) -> Run:
-        session = onnxruntime.InferenceSession(
-            str(file), plain.session_options(self._threads), providers=plain.PROVIDERS
-        )
-        initializers = onnx.load(str(file)).graph.initializer
-        return plain.run_of(session, stage, sum(each.ByteSize() for each in initializers))
-
 
 class _Reader(CalibrationDataReader):  # type: ignore[misc]
     """Payloads, as a calibrator takes them."""
 
-    def __init__(self, names: Iterable[str], places: Iterable[int], payloads: Iterable[Payload]) -> None:
-        named = list(zip(names, places, strict=True))
-        self._fed: Iterator[dict[str, Any]] = (
-            {name: payload[place].numpy() for name, place in named} for payload in payloads
-        )
+    def __init__(self, fed: Iterator[dict[str, Any]]) -> None:
+        self._fed = fed
 
     def get_next(self) -> dict[str, Any] | None:
         return next(self._fed, None)
@@ -107,7 +82,9 @@ class _Reader(CalibrationDataReader):  # type: ignore[misc]
 def _ranges(file: Path, stage: Stage, payloads: Iterable[Payload]) -> Ranges:
     calibrator = create_calibrator(file, _kinds(), str(file.with_suffix(".augmented")))
     names = [each.name for each in onnx.load(str(file)).graph.input]
-    calibrator.collect_data(_Reader(names, plain.places(stage, names), payloads))
+    fed_by = list(zip(names, plain.places(stage, names), strict=True))
+    fed = ({name: payload[place].numpy() for name, place in fed_by} for payload in payloads)
+    calibrator.collect_data(_Reader(fed))
     found = ((name, data.range_value) for name, data in calibrator.compute_data().items())
     return {name: (low.item(), high.item()) for name, (low, high) in found}
 
@@ -116,7 +93,7 @@ def _quantise(file: Path, ranges: Ranges, into: Path) -> None:
     model = load_model_with_shape_infer(file)
     there = {name for node in model.graph.node for name in (*node.input, *node.output)}
     if unknown := sorted(ranges.keys() - there):
-        raise EngineError(
+        raise ValueError(
             f"the driver has another graph of it, with {unknown[0]}: its torch or onnx is another version"
         )
     limits = {name: tuple(map(np.float32, each)) for name, each in ranges.items()}
@@ -141,11 +118,3 @@ def _quantise(file: Path, ranges: Ranges, into: Path) -> None:
 def _kinds() -> list[str]:
     """The operators that are quantised: all that can be."""
     return sorted({*QLinearOpsRegistry, *QDQRegistry})
-
-
-def _refused(error: Exception) -> EngineError:
-    return EngineError(f"ONNX Runtime does not take the stage: {reason(error)}")
-
-
-def builder(threads: int) -> Quantiser:
-    return Quantiser(threads)

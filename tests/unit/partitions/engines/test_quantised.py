@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from partitions.engines.base import EngineError
+
 from .stages import images, stages
 
 onnx = pytest.importorskip("onnx")
@@ -14,10 +16,10 @@ quantised = pytest.importorskip("partitions.engines.quantised")
 def test_ranges_are_of_this_graph_and_products_of_weights_do_not_saturate_without_vnni() -> None:
     """Two products of 8 bits, added in 16: 2 x 255 x 64 is less than 32768, and 2 x 255 x 127 is not."""
     stage, _ = stages()
-    builder = quantised.builder(1)
+    builder = quantised.Quantiser(1)
     with torch.inference_mode():
         ranges = builder.calibrated(stage, [images()], "key")
-        with pytest.raises(quantised.EngineError, match="nowhere"):
+        with pytest.raises(EngineError, match="nowhere"):
             builder.build(stage, images(), "key", {**ranges, "nowhere": (0.0, 1.0)})
         builder.build(stage, images(), "key", ranges)
     arrays = [
