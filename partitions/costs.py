@@ -25,46 +25,37 @@ class Cost:
     parameter_bytes: int = 0
 
     def __add__(self, other: Cost) -> Cost:
-        return Cost(
-            self.flops + other.flops,
-            self.parameters + other.parameters,
-            self.parameter_bytes + other.parameter_bytes,
-        )
+        return Cost(*map(sum, zip(vars(self).values(), vars(other).values(), strict=True)))
 
 
 def before_points(outline: Outline) -> tuple[Cost, ...]:
     """The cost of all that runs before each point; the last is the whole model's. Computes no values."""
-    names = (node.name for node in outline.traced.nodes)
-    until = dict(zip(names, itertools.accumulate(of_nodes(outline.traced)), strict=True))
-    return tuple(until[point.after] if point.after else Cost() for point in outline.points)
+    return tuple(itertools.accumulate(of_units(outline), initial=Cost()))
 
 
 def of_units(outline: Outline) -> tuple[Cost, ...]:
     """The cost of each unit: of what runs between two neighbouring points."""
-    return tuple(
-        Cost(
-            after.flops - before.flops,
-            after.parameters - before.parameters,
-            after.parameter_bytes - before.parameter_bytes,
-        )
-        for before, after in itertools.pairwise(before_points(outline))
-    )
+    costs, ends = [Cost()], {point.after for point in outline.points[1:]}
+    for node, cost in zip(outline.traced.nodes, of_nodes(outline.traced), strict=True):
+        costs[-1] += cost
+        if node.name in ends:
+            costs.append(Cost())
+    return tuple(costs[:-1])
 
 
 def activation_bytes(outline: Outline) -> tuple[int, ...]:
     """The size of all tensors that each unit makes at batch 1; a view of another tensor is none, nor are parameters."""
-    traced, sizes = outline.traced, list[int]()
+    traced, sizes = outline.traced, [0]
     ends = {point.after for point in outline.points[1:]}
-    made, known = 0, set[int]().union(*(storages(traced.values[node]) for node in traced.inputs))
+    known = set[int]().union(*(storages(traced.values[node]) for node in traced.inputs))
     for node in traced.nodes[len(traced.inputs) :]:
         memory = storages(traced.values[node])
         if node.op != "get_attr" and not memory <= known and node in traced.specs:
-            made += traced.specs[node].nbytes
+            sizes[-1] += traced.specs[node].nbytes
         known |= memory
         if node.name in ends:
-            sizes.append(made)
-            made = 0
-    return tuple(sizes)
+            sizes.append(0)
+    return tuple(sizes[:-1])
 
 
 def of_nodes(traced: TracedModel) -> list[Cost]:

@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from pareto.errors import UserError, blaming
 
 from .graph import Input
-from .inputs import IMAGES, Images, Taken
+from .inputs import Images, Taken
 from .purity import settings_kept
 
 SEGMENTATION, DETECTION = "segmentation", "detection"
@@ -42,7 +42,7 @@ class Entry:
 
     name: str
     build: Callable[[], nn.Module]
-    takes: Taken = IMAGES
+    takes: Taken
     classes: tuple[str, ...] = ()
     pretrained: Callable[[], Mapping[str, Tensor]] | None = None
     postprocess: Callable[[Any], Any] | None = None
@@ -60,8 +60,6 @@ class Entry:
         if self.postprocess is None:
             return model
         forward, postprocess = type(model).forward, self.postprocess
-        if isinstance(self.takes, Images):
-            return with_forward(model, lambda self, images: postprocess(forward(self, images)))
 
         @functools.wraps(forward)  # its parameters are looked at
         def processed(*args: Any, **kwargs: Any) -> Any:
@@ -73,11 +71,9 @@ class Entry:
     def blamed(self) -> Iterator[None]:
         """A context for a user's own code: what it raises becomes one line with the file's, a UserError, and what it
         sets for the whole process is set back."""
-        with contextlib.ExitStack() as blame:
-            if self.file is not None:
-                blame.enter_context(blaming(self.file, f"{self.name} fails", (UserError, MemoryError)))
-            with settings_kept():
-                yield
+        blame = blaming(self.file, f"{self.name} fails", (UserError, MemoryError))
+        with blame if self.file else contextlib.nullcontext(), settings_kept():
+            yield
 
     @functools.cached_property
     def inputs(self) -> tuple[Input, ...]:

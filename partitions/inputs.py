@@ -42,21 +42,17 @@ class Images:
 
     @property
     def nbytes(self) -> int:
-        """Of one image in float32, whatever dtype it is sent in."""
+        """The size of one image in float32, whatever dtype it is sent in."""
         return 4 * math.prod(self.shape)
 
     @property
     def size(self) -> str:
-        """Such as '224 px'."""
+        """The side in words, as in '224 px'."""
         return f"{self.shape[1]} px"
 
     def dtypes(self, asked: str) -> str:
         """`asked`, uint8 or float32; where that is empty, bytes if the images have a picture's channels."""
         return asked or (BYTES if self.shape[0] in (1, 3, 4) else FLOATS)
-
-    def normalising(self, dtypes: str) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
-        """Mean and standard deviation for bytes, None for images that are normalised already."""
-        return (self.mean, self.std) if dtypes == BYTES else None
 
     def batches(
         self, count: int, batch_size: int, seed: int, dtypes: str = FLOATS
@@ -74,11 +70,6 @@ class Images:
         shape = (_CALIBRATING, *self.shape)
         return (torch.cat([torch.randn(shape), torch.rand(shape)]),)
 
-    def for_module(self, inputs: Sequence[Tensor]) -> list[Tensor]:
-        """Copies, which the module may overwrite: normalised where they are bytes."""
-        (images,) = inputs
-        return [normalized(images, self.mean, self.std) if images.dtype == torch.uint8 else images.clone()]
-
     def smaller(self) -> Iterator[Images]:
         """The same for smaller images, the smallest first: where a model is cut does not depend on their size."""
         channels, *own = self.shape
@@ -87,10 +78,10 @@ class Images:
 
 @dataclass(frozen=True)
 class Own:
-    """What a model's author makes for it: token ids, masks, waves.
+    """Inputs that a model's author makes for it: token ids, masks, waves. It raises UserError.
 
     make: from batch size and seed to the inputs, by the names of the parameters of `forward` that they are for, or by
-    numbers where they go to the first ones in their order. Raises UserError.
+    numbers where they go to the first ones in their order.
     """
 
     make: Callable[[int, int], Mapping[str, Tensor]]
@@ -100,7 +91,7 @@ class Own:
 
     @property
     def inputs(self) -> tuple[Input, ...]:
-        """The tensors that the module takes. Raises UserError."""
+        """The tensors that the module takes."""
         return tuple(
             Input(tuple(tensor.shape[1:]), tensor.dtype, "" if name.isdecimal() else name)
             for name, tensor in self.make(2, 0).items()
@@ -108,35 +99,33 @@ class Own:
 
     @property
     def nbytes(self) -> int:
-        """Of all of them, at batch 1."""
+        """The size of all of them, at batch 1."""
         return sum(math.prod(one.shape) * one.dtype.itemsize for one in self.inputs)
 
     def dtypes(self, asked: str) -> str:
-        """Those that the author makes; `asked`, the dtype of images, says nothing."""
+        """The dtypes that the author makes; `asked`, the dtype of images, says nothing."""
         return ", ".join(str(one.dtype).removeprefix("torch.") for one in self.inputs)
-
-    def normalising(self, dtypes: str) -> None:
-        """None."""
 
     def batches(
         self, count: int, batch_size: int, seed: int, dtypes: str = ""
     ) -> Iterator[tuple[Tensor, ...]]:
-        """All tensors that the model takes, batch by batch; they depend on the seed only. Raises UserError."""
+        """All tensors that the model takes, batch by batch; they depend on the seed only."""
         return (tuple(self.make(batch_size, seed + number).values()) for number in range(count))
 
     def calibrating(self, seed: int) -> tuple[Tensor, ...]:
-        """A batch. Raises UserError."""
+        """A batch."""
         return tuple(self.make(2 * _CALIBRATING, seed).values())
 
-    def for_module(self, inputs: Sequence[Tensor]) -> list[Tensor]:
-        """Copies, which the module may overwrite."""
-        return [one.clone() for one in inputs]
-
-    def smaller(self) -> Iterator[Own]:
+    def smaller(self) -> tuple[Own, ...]:
         """None."""
-        return iter(())
+        return ()
 
 
 Taken = Images | Own
-IMAGES = Images()
-"""What most models take."""
+
+
+def for_module(takes: Taken, inputs: Sequence[Tensor]) -> list[Tensor]:
+    """Copies, which the module may overwrite; images normalised where they are bytes."""
+    if isinstance(takes, Images) and inputs[0].dtype == torch.uint8:
+        return [normalized(inputs[0], takes.mean, takes.std)]
+    return [one.clone() for one in inputs]

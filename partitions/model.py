@@ -18,7 +18,7 @@ from pareto.errors import UserError
 from . import allocator, graph, points, registry, stage, weights
 from .engines.base import Built, Run
 from .graph import Input, TensorSpec, TracedModel
-from .inputs import Taken
+from .inputs import BYTES, Images, Taken
 from .points import Point
 from .recipe import Handmade, Recipe
 from .stage import Mark, Stage
@@ -53,12 +53,12 @@ class Outline:
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """Of the first input, without the batch dimension."""
+        """The shape of the first input, without the batch dimension."""
         return self.inputs[0].shape
 
     @property
     def results(self) -> tuple[TensorSpec, ...]:
-        """What the whole model returns, at batch 1."""
+        """The tensors that the whole model returns, at batch 1."""
         return tuple(self.traced.specs[node] for node in self.traced.results)
 
     @property
@@ -79,7 +79,7 @@ class Outline:
 
     @property
     def nodes(self) -> tuple[int, ...]:
-        """How many operators of the graph lie before each point."""
+        """The number of operators of the graph before each point."""
         operators = [node.name for node in self.traced.nodes if node.op.startswith("call_")]
         places = {name: place for place, name in enumerate(operators, start=1)}
         return (*(places.get(point.after, 0) for point in self.points[:-1]), len(operators))
@@ -88,16 +88,15 @@ class Outline:
         """The parameters and buffers of the units from point `start` to point `end`. Raises ValueError as `cut`."""
         return stage.paths(self.traced, *self._nodes(start, end))
 
-    def cut(self, start: int, end: int, state: Mapping[str, Tensor]) -> Stage:
+    def cut(
+        self, start: int, end: int, state: Mapping[str, Tensor], mark: Mark | None = None, units: bool = False
+    ) -> Stage:
         """The units from point `start` to point `end`, both indices into `points`.
 
-        state: path -> parameter or buffer, at least for `paths(start, end)`; the stage shares their memory.
+        state: path -> parameter or buffer, at least for `paths(start, end)`; the stage shares their memory. mark: is
+        called before its first unit and after its last; units: after each.
         Raises ValueError unless 0 <= start <= end <= the last point.
         """
-        return stage.cut(self.traced, state, *self._nodes(start, end))
-
-    def marked(self, start: int, end: int, state: Mapping[str, Tensor], mark: Mark, *, units: bool) -> Stage:
-        """The same stage, which calls `mark` before its first unit and after its last; `units`: after each."""
         between = [point.after for point in self.points[start + 1 : end]] if units else []
         return stage.cut(self.traced, state, *self._nodes(start, end), mark, between)
 
@@ -148,11 +147,8 @@ class ResidentStage:
     @property
     def nbytes(self) -> int:
         """Bytes of the parameters and buffers in memory, or of an engine's own weights in their place."""
-        return (
-            self._own_bytes
-            if self._own_bytes is not None
-            else sum(tensor.nbytes for tensor in self._state.values())
-        )
+        held = sum(tensor.nbytes for tensor in self._state.values())
+        return held if self._own_bytes is None else self._own_bytes
 
     def change(self, start: int, end: int) -> None:
         """Hold the units from point `start` to point `end` in place of those held so far.
@@ -161,22 +157,21 @@ class ResidentStage:
         the larger of the two, not their sum. The `stage` of before loses its weights, whoever else holds it. After an
         error `stage` is empty. Raises ValueError as `Outline.cut`, UserError.
         """
-        wanted = self._outline.paths(start, end)
+        wanted, state = self._outline.paths(start, end), self._state
         # A graph and its module refer to each other: as garbage they would keep their weights for long.
         self.stage.to("meta")
         self.stage, self._span, self._own_bytes = Stage(None), (0, 0), None
-        self._state = {path: tensor for path, tensor in self._state.items() if path in wanted}
+        for path in state.keys() - wanted:
+            del state[path]
         self._give_back_freed()
-        missing = wanted - self._state.keys()
-        if saved := [path for path in self._reader.keys if path in missing]:
-            self._state.update((path, tensor.to(self._device)) for path, tensor in self._reader.read(saved))
+        saved = [path for path in self._reader.keys if path in wanted and path not in state]
+        state.update((path, tensor.to(self._device)) for path, tensor in self._reader.read(saved))
         computed = self._outline.traced.computed
-        for path in wanted - self._state.keys():
+        for path in wanted - state.keys():
             if path not in computed:
                 raise UserError(f"{self._outline.name}: {path} is in none of this host's weights files")
-            self._state[path] = computed[path].to(self._device)
-        self.stage = self._outline.cut(start, end, self._state)
-        self._span = (start, end)
+            state[path] = computed[path].to(self._device)
+        self.stage, self._span = self._outline.cut(start, end, state), (start, end)
 
     def run_by(self, run: Run) -> None:
         """Have an engine compute the stage that is held, until the next `change`.
@@ -197,8 +192,8 @@ class ResidentStage:
 
     @contextmanager
     def marked(self, mark: Mark, *, units: bool) -> Iterator[Stage]:
-        """The stage that is held once more, on the same tensors, with marks as `Outline.marked` sets them."""
-        marked = self._outline.marked(*self._span, self._state, mark, units=units)
+        """The stage that is held once more, on the same tensors, with marks as `Outline.cut` sets them."""
+        marked = self._outline.cut(*self._span, self._state, mark, units=units)
         try:
             yield marked
         finally:
@@ -211,18 +206,17 @@ def outline(recipe: Recipe) -> Outline:
     registry.adopt(recipe)
     name = registry.canonical(recipe.name)
     entry, handmade = registry.entry(name), recipe.handmade or Handmade()
-    normalising = entry.takes.normalising(recipe.input)
+    takes = entry.takes
+    normalising = (takes.mean, takes.std) if isinstance(takes, Images) and recipe.input == BYTES else None
     with entry.blamed():
         traced = trace(registry.build_structure(name), entry.inputs, handmade.chain, normalising)
-    try:
-        cuts = (
-            points.named(traced, handmade.points)
-            if handmade.points
-            else points.find(traced, recipe.cuts, is_own=bool(recipe.file))
-        )
-    except UserError as error:
-        raise UserError(f"{name}.yaml: {error}") from None
-    every = cuts if handmade.points else points.find(traced, replace(recipe.cuts, granularity="op"))
+    cuts = points.find(traced, recipe.cuts, is_own=bool(recipe.file))
+    every = points.find(traced, replace(recipe.cuts, granularity="op"))
+    if handmade.points:
+        try:
+            cuts = every = points.named(traced, handmade.points)
+        except UserError as error:
+            raise UserError(f"{name}.yaml: {error}") from None
     return Outline(name, entry.inputs, cuts, _digest(traced, cuts), traced, len(every) - 1)
 
 

@@ -18,12 +18,12 @@ from pareto.errors import one_line
 from . import allocator, points, registry, scratch, weights
 from . import model as partitioned
 from .graph import named_tensors, propagate, tensors_in
-from .inputs import Taken
+from .inputs import Taken, for_module
 from .model import PartitionedModel
 from .points import Point
 from .purity import UnrepeatableModel
 from .recipe import Cuts, Recipe
-from .stage import Payload, Stage
+from .stage import Payload
 
 TOLERANCE = 3e-4
 """The largest error, as `max_error` says it, that is still equality. On one kind of device a split model is equal to
@@ -64,7 +64,7 @@ def reference(model: PartitionedModel, *inputs: Tensor) -> Payload:
     """
     entry = registry.entry(model.name)
     with torch.inference_mode(), entry.blamed():
-        return tuple(tensors_in(entry.call(model.eager, entry.takes.for_module(inputs))))
+        return tuple(tensors_in(entry.call(model.eager, for_module(entry.takes, inputs))))
 
 
 def check_again(model: PartitionedModel, inputs: Payload, answers: Payload) -> None:
@@ -81,45 +81,32 @@ def prove(model: PartitionedModel, *inputs: Tensor) -> Iterator[PointProof]:
 
     inputs: as for `reference`. No more than two stages and one copy of their weights are in memory at a time.
     """
-    expected = reference(model, *inputs)
+    expected, last = reference(model, *inputs), model.last
     check_again(model, inputs, expected)
-    last = model.last
     threes = {round(place * last / (CHAINS + 1)) for place in range(1, CHAINS + 1)} - {0, last}
     for point in range(last + 1):
         chains = [(0, point, last), *([(0, point, (point + last + 1) // 2, last)] if point in threes else [])]
-        proofs = [_tried(model, chain, inputs, expected) for chain in chains]
-        yield PointProof(
-            point,
-            max(proof.error for proof in proofs),
-            all(proof.bitwise for proof in proofs),
-            all(proof.parted for proof in proofs),
-        )
+        tried = [_tried(model, chain, inputs, expected) for chain in chains]
+        errors, bitwise, parted = zip(*tried, strict=True)
+        yield PointProof(point, max(errors), all(bitwise), all(parted))
 
 
-def _tried(model: PartitionedModel, chain: Sequence[int], inputs: Payload, expected: Payload) -> PointProof:
-    """The proof of a split at the inner points of `chain`, whose first and last are those of the model."""
+def _tried(
+    model: PartitionedModel, chain: Sequence[int], inputs: Payload, expected: Payload
+) -> tuple[float, bool, bool]:
+    """Error, `bitwise` and `parted` of a split at the inner points of `chain`, from the model's first to its last."""
     payload = inputs
     parted, held = True, list[int]()
     for start, end in itertools.pairwise(chain):
         stage = model.stage(start, end)
-        own = _addresses(stage)
+        own = sorted({tensor.data_ptr() for _, tensor in named_tensors(stage)})
         parted = parted and own == sorted(model.state[path].data_ptr() for path in model.paths(start, end))
         held += own
         with torch.inference_mode():
             payload = stage(payload)
     whole = sorted(model.state[path].data_ptr() for path in model.paths(chain[0], chain[-1]))
-    return PointProof(
-        chain[1], max_error(payload, expected), _same(payload, expected), parted and sorted(held) == whole
-    )
-
-
-def _addresses(stage: Stage) -> list[int]:
-    return sorted({tensor.data_ptr() for _, tensor in named_tensors(stage)})
-
-
-def _same(outputs: Payload, references: Payload) -> bool:
-    alike = len(outputs) == len(references)
-    return alike and all(torch.equal(*pair) for pair in zip(outputs, references, strict=True))
+    same = len(payload) == len(expected) and all(map(torch.equal, payload, expected))
+    return max_error(payload, expected), same, parted and sorted(held) == whole
 
 
 def max_error(outputs: Sequence[Tensor], references: Sequence[Tensor]) -> float:
@@ -152,18 +139,12 @@ def _max_error(output: Tensor, reference: Tensor) -> float:
         return float(off.max()) if off.numel() else 0.0
     scale = max(LEAST_SCALE, float(size.max()))
     worst = float(off.max()) / scale
-    for dim in _columns(reference.shape):
-        others = [other for other in range(reference.dim()) if other != dim]
-        scales = size.amax(others).clamp(min=max(LEAST_SCALE, LEAST_SHARE * scale))
-        worst = max(worst, float((off.amax(others) / scales).max()))
+    for dim in {1, size.dim() - 1} if size.dim() > 2 else ():
+        if size.shape[dim] > 1 and size.shape[dim] ** 2 <= size[0].numel():
+            others = [other for other in range(size.dim()) if other != dim]
+            scales = size.amax(others).clamp(min=max(LEAST_SCALE, LEAST_SHARE * scale))
+            worst = max(worst, float((off.amax(others) / scales).max()))
     return worst
-
-
-def _columns(shape: Sequence[int]) -> Iterator[int]:
-    """The dimensions along which a batch of outputs has columns."""
-    for dim in {1, len(shape) - 1} if len(shape) > 2 else set[int]():
-        if shape[dim] > 1 and shape[dim] ** 2 <= math.prod(shape[1:]):
-            yield dim
 
 
 # The proof of a whole model, in words: `bitwise`, `within 1e-6`, `no: ...`, `not proved: ...`
@@ -172,7 +153,7 @@ def _columns(shape: Sequence[int]) -> Iterator[int]:
 def each(recipe: Recipe) -> list[PointProof]:
     """The proof of each point of a model, with an image of the model's own size, or its author's inputs."""
     with _loaded(recipe) as model:
-        return list(prove(model, *_example(model, registry.entry(model.name).takes)))
+        return list(prove(model, *_example(model, model.takes)))
 
 
 def all_at_once(recipe: Recipe) -> str:
@@ -183,18 +164,16 @@ def all_at_once(recipe: Recipe) -> str:
     """
     with _loaded(replace(recipe, cuts=Cuts("op", 3))) as loaded:
         model = replace(loaded, points=_united(loaded))
-        takes = registry.entry(model.name).takes
-        small = next((smaller for smaller in takes.smaller() if _fits(model, smaller)), None)
+        small = next((smaller for smaller in model.takes.smaller() if _fits(model, smaller)), None)
         words = _proved(model, small) if small else ""
-        return words if words and not words.startswith(f"{NO}:") else _proved(model, takes)
+        return words if words and not words.startswith(f"{NO}:") else _proved(model, model.takes)
 
 
 def _fits(model: PartitionedModel, takes: Taken) -> bool:
     """Whether the graph is also one for inputs of this size."""
-    graph = model.traced.nodes[0].graph
+    inputs = (one.to("meta") for one in _example(model, takes))
     try:
-        for _ in propagate(model.traced.module, graph, *(one.to("meta") for one in _example(model, takes))):
-            pass
+        list(propagate(model.traced.module, model.traced.nodes[0].graph, *inputs))
     except _FAULTS:
         return False
     return True
@@ -220,7 +199,7 @@ def _proved(model: PartitionedModel, takes: Taken) -> str:
 
 
 def word(proven: PointProof) -> str:
-    """Whether a point is proved, and how closely: `bitwise`, `within 1e-6`, `no`."""
+    """The word for whether a point is proved, and how closely: `bitwise`, `within 1e-6`, `no`."""
     if not proven.parted or proven.error > TOLERANCE:
         return NO
     if proven.bitwise:
@@ -229,7 +208,7 @@ def word(proven: PointProof) -> str:
 
 
 def fault(point: Point, proven: PointProof) -> str:
-    """Why a point is not proved."""
+    """The reason for which a point is not proved."""
     at = f"at point {point.index} ({point.name})"
     if not proven.parted:
         return f"{at} the stages do not part the parameters"

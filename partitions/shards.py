@@ -34,7 +34,13 @@ class Shard:
 
     def blocks(self) -> Iterator[bytes]:
         """The shard's bytes. Raises OSError."""
-        return _blocks(self.file, self.header, self.spans)
+        yield self.header
+        with self.file.open("rb") as source:
+            for begin, end in self.spans:
+                source.seek(begin)
+                while block := source.read(min(_BLOCK_BYTES, end - begin)):
+                    begin += len(block)
+                    yield block
 
 
 def of(outline: Outline, file: Path) -> tuple[Shard, ...]:
@@ -70,7 +76,7 @@ def _shard(unit: int, file: Path, places: Mapping[str, Place]) -> Shard:
 
 
 def _digest(file: Path, header: bytes, spans: Sequence[tuple[int, int]]) -> str:
-    """SHA-256 of what `_blocks` yields, by one buffer: blocks between a model's tensors would tear the heap."""
+    """SHA-256 of the shard's bytes, by one buffer: blocks between a model's tensors would tear the heap."""
     digest = hashlib.sha256(header)
     buffer = memoryview(bytearray(_BLOCK_BYTES))
     with file.open("rb", buffering=0) as source:
@@ -82,13 +88,3 @@ def _digest(file: Path, header: bytes, spans: Sequence[tuple[int, int]]) -> str:
                 digest.update(buffer[:count])
                 begin += count
     return digest.hexdigest()
-
-
-def _blocks(file: Path, header: bytes, spans: Sequence[tuple[int, int]]) -> Iterator[bytes]:
-    yield header
-    with file.open("rb") as source:
-        for begin, end in spans:
-            source.seek(begin)
-            while block := source.read(min(_BLOCK_BYTES, end - begin)):
-                begin += len(block)
-                yield block

@@ -57,19 +57,20 @@ def cut(
     if first == last:
         return Stage(None)
     inputs, outputs = traced.live[first], traced.live[last]
-    graph, copies = fx.Graph(), dict[fx.Node, fx.Node]()
-    for node in inputs:
-        copies[node] = graph.placeholder(node.name)
+    graph = fx.Graph()
+    copies = {node: graph.placeholder(node.name) for node in inputs}
     if mark is not None:
         graph.call_function(mark)
     for node in inputs:
         copies[node] = _laid_out(graph, copies[node], traced.values[node])
+    nodes, units = traced.nodes[first + 1 : last + 1], dict[str, nn.Module | Tensor]()
     # A module or tensor may be called as an attribute of every GraphModule is, or as a keyword: it gets another name.
-    nodes, names = traced.nodes[first + 1 : last + 1], dict[str, str]()
+    names: dict[str, str] = {}
     for node in nodes:
         copies[node] = graph.node_copy(node, copies.__getitem__)
-        if target_of(traced.module, node) is not None:
-            copies[node].target = names.setdefault(str(node.target), f"unit{len(names)}")
+        if (target := target_of(traced.module, node)) is not None:
+            name = copies[node].target = names.setdefault(str(node.target), f"unit{len(names)}")
+            units[name] = _copied(target)
         if mark is not None and node.name in between:
             graph.call_function(mark)
     results = tuple(graph.call_method("contiguous", (copies[node],)) for node in outputs)
@@ -77,11 +78,6 @@ def cut(
         graph.call_function(mark)
     graph.output(results)
 
-    units = {
-        names[str(node.target)]: _copied(target)
-        for node in nodes
-        if (target := target_of(traced.module, node)) is not None
-    }
     body = fx.GraphModule(units, graph)
     # An input is contiguous, whatever strides the same value has within the whole model.
     examples = [
@@ -89,12 +85,11 @@ def cut(
     ]
     _protect_inputs(body, examples)
     read = state_paths(traced.module, nodes)
-    fill(body, {names[path] + rest: state[_first(traced, path + rest)] for _, path, rest in read})
+    fill(
+        body,
+        {names[path] + rest: state[traced.first.get(path + rest, path + rest)] for _, path, rest in read},
+    )
     return Stage(body)
-
-
-def _first(traced: TracedModel, path: str) -> str:
-    return traced.first.get(path, path)
 
 
 def _laid_out(graph: fx.Graph, received: fx.Node, value: Tensor) -> fx.Node:
@@ -126,12 +121,12 @@ def paths(traced: TracedModel, start: str, end: str) -> set[str]:
     """The parameters and buffers that `cut` takes from its `state`, each by its first path."""
     first, last = _positions(traced, start, end)
     read = state_paths(traced.module, traced.nodes[first + 1 : last + 1])
-    return {_first(traced, path + rest) for _, path, rest in read}
+    return {traced.first.get(path + rest, path + rest) for _, path, rest in read}
 
 
 def _positions(traced: TracedModel, start: str, end: str) -> tuple[int, int]:
-    position = {node.name: index for index, node in enumerate(traced.nodes)}
-    return position[start], position[end]
+    names = [node.name for node in traced.nodes]
+    return names.index(start), names.index(end)
 
 
 def fill(module: nn.Module, state: Mapping[str, Tensor]) -> None:
@@ -164,14 +159,17 @@ def _protect_inputs(body: fx.GraphModule, examples: list[Tensor]) -> None:
     An in-place activation right after a cut would overwrite a buffer that the caller still uses; out of place it
     costs no more. What the graph does to its inputs is observed in runs on the meta device. examples: inputs there.
     """
+    inputs, output = body.graph.find_nodes(op="placeholder"), body.graph.output_node()
     write, aliases = _observe(body, examples)
     while write is not None:
         if _read_after(write) or not _make_out_of_place(body, write):
-            _copy_input(body, write.which)
+            written = inputs[write.which]
+            with body.graph.inserting_after(inputs[-1]):
+                duplicate = body.graph.call_method("clone", (written,))
+            written.replace_all_uses_with(duplicate, lambda user, duplicate=duplicate: user is not duplicate)
         write, aliases = _observe(body, examples)
-    output = next(node for node in body.graph.nodes if node.op == "output")
-    with body.graph.inserting_before(output):
-        for result in aliases.intersection(output.all_input_nodes):
+    for result in aliases.intersection(output.all_input_nodes):
+        with body.graph.inserting_before(output):
             output.replace_input_with(result, body.graph.call_method("clone", (result,)))
     body.graph.lint()
     body.recompile()
@@ -206,9 +204,9 @@ def _read_after(write: _Write) -> bool:
 
 def _make_out_of_place(body: fx.GraphModule, write: _Write) -> bool:
     """Let the node make a new tensor; False where it has no form that does."""
-    node = write.node
+    node, name = write.node, str(write.node.target)
     if node.op == "call_module":
-        module = body.get_submodule(str(node.target))
+        module = body.get_submodule(name)
         if getattr(module, "inplace", False):
             module.inplace = False  # type: ignore[assignment]
             return True
@@ -216,26 +214,8 @@ def _make_out_of_place(body: fx.GraphModule, write: _Write) -> bool:
     if node.kwargs.get("inplace"):
         node.kwargs = {**node.kwargs, "inplace": False}
         return True
-    twin = _twin(node.target)
-    if twin is None or not write.alike:  # in place, the result would keep the dtype of what was overwritten
-        return False
-    node.target = twin
-    return True
-
-
-def _twin(target: Any) -> Any:
-    """The operator that computes out of place what `target` computes in place."""
-    if isinstance(target, str) and target.endswith("_") and callable(getattr(Tensor, target[:-1], None)):
-        return target[:-1]
-    if isinstance(target, torch._ops.OpOverload):
-        packet = getattr(torch.ops.aten, target.overloadpacket.__name__.removesuffix("_"), None)
-        return getattr(packet, target._overloadname, None)
-    return None
-
-
-def _copy_input(body: fx.GraphModule, which: int) -> None:
-    """Let the graph work on a copy of an input."""
-    inputs = [node for node in body.graph.nodes if node.op == "placeholder"]
-    with body.graph.inserting_after(inputs[-1]):
-        duplicate = body.graph.call_method("clone", (inputs[which],))
-    inputs[which].replace_all_uses_with(duplicate, lambda user: user is not duplicate)
+    is_method = node.op == "call_method" and name.endswith("_") and hasattr(Tensor, name[:-1])
+    if is_method and write.alike:  # in place, the result would keep the dtype of what was overwritten
+        node.target = name[:-1]
+        return True
+    return False

@@ -77,23 +77,21 @@ def _state(name: str, source: str, seed: int) -> Mapping[str, Tensor]:
 class Reader:
     """Weights files that fit their model; their tensors are read by key, and no other reference to them is kept.
 
-    The files need not have all keys of the model between them: a host gets those that it needs.
+    in_part: the files need not have all keys of the model between them: a host gets those that it needs.
 
     Each tensor is read straight into memory that torch allocates. Mapping the file would be shorter, but its pages
     count as the process's own, may be read from disk during a measurement, and hold tensors at odd addresses, where
     kernels round otherwise. Raises UserError where a file cannot be read or does not fit the model.
     """
 
-    def __init__(self, files: Iterable[Path], name: str) -> None:
+    def __init__(self, files: Iterable[Path], name: str, *, in_part: bool = True) -> None:
         name = registry.canonical(name)
         self._places: dict[str, tuple[Path, Place, torch.dtype]] = {}
         for path in files:
             places = layout(path)
             shapes = {key: place.shape for key, place in places.items()}
-            for key, (own, dtype) in _fitting(shapes, name, str(path), in_part=True).items():
-                self._places[key] = path, places[own], dtype
-                if places[own].dtype not in _DTYPES:
-                    raise UserError(f"cannot read weights from {path}: dtype {places[own].dtype}")
+            fitting = _fitting(shapes, name, str(path), in_part=in_part)
+            self._places |= {key: (path, places[own], dtype) for key, (own, dtype) in fitting.items() if own}
 
     @property
     def keys(self) -> Iterable[str]:
@@ -114,8 +112,7 @@ class Reader:
 
 def read(path: Path, name: str) -> dict[str, Tensor]:
     """All tensors of a weights file, on the CPU. Raises UserError where they do not fit the model."""
-    reader = Reader([path], name)
-    _fitting({key: place.shape for key, place in layout(path).items()}, registry.canonical(name), str(path))
+    reader = Reader([path], name, in_part=False)
     return dict(reader.read(reader.keys))
 
 
@@ -125,8 +122,6 @@ def _whole(path: Path) -> dict[str, Tensor]:
     Raises UserError.
     """
     places = layout(path)
-    if strange := [place.dtype for place in places.values() if place.dtype not in _DTYPES]:
-        raise UserError(f"cannot read weights from {path}: dtype {strange[0]}")
     with path.open("rb") as file:
         return {key: _tensor(file, place, key) for key, place in places.items()}
 
@@ -141,16 +136,9 @@ def _tensor(file: BinaryIO, place: Place, key: str) -> Tensor:
 
 
 _DTYPES = {
-    "F64": torch.float64,
-    "F32": torch.float32,
-    "F16": torch.float16,
-    "BF16": torch.bfloat16,
-    "I64": torch.int64,
-    "I32": torch.int32,
-    "I16": torch.int16,
-    "I8": torch.int8,
-    "U8": torch.uint8,
-    "BOOL": torch.bool,
+    **{"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16},
+    **{"I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8},
+    **{"U8": torch.uint8, "BOOL": torch.bool},
 }
 
 
@@ -180,6 +168,8 @@ def layout(path: Path) -> dict[str, Place]:
     header.pop("__metadata__", None)
     places = {}
     for key, entry in header.items():
+        if entry["dtype"] not in _DTYPES:
+            raise UserError(f"cannot read weights from {path}: dtype {entry['dtype']}")
         begin, end = (8 + length + offset for offset in entry["data_offsets"])
         places[key] = Place(entry["dtype"], tuple(entry["shape"]), begin, end)
     return places
@@ -221,9 +211,9 @@ def _fitting(
         if key in expected or key in first or (not key.endswith(COUNTERS) and not key.startswith(_AUXILIARY))
     }
     own = {first.get(key, key): key for key in reversed([*given])}
-    counters = set() if in_part else {key for key in expected if key.endswith(COUNTERS)} - own.keys()
+    absent = [] if in_part else [key for key in expected if key not in own]
     faults = {
-        "missing": [key for key in expected if key not in own and key not in counters and not in_part],
+        "missing": [key for key in absent if not key.endswith(COUNTERS)],
         "unexpected": [key for key in given if first.get(key, key) not in expected],
         "of another shape": [
             f"{key}: {_by(given[own[key]])}, not {_by(tensor.shape)}"
@@ -238,11 +228,8 @@ def _fitting(
     ]
     if words:
         raise UserError(f"weights from {source} do not fit {name}: {'; '.join(words)}")
-    return {
-        key: (own.get(key, ""), tensor.dtype)
-        for key, tensor in expected.items()
-        if key in own or key in counters
-    }
+    kept = own.keys() | {*absent}
+    return {key: (own.get(key, ""), tensor.dtype) for key, tensor in expected.items() if key in kept}
 
 
 def _by(shape: Sequence[int]) -> str:

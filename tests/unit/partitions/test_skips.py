@@ -5,13 +5,13 @@ from collections import OrderedDict
 
 import pytest
 import torch
-from torch import fx, nn
+from torch import nn
 
 from partitions import points
 from partitions.graph import Input
 from partitions.recipe import Cuts
 from partitions.stage import cut
-from partitions.tracing import analyse, trace
+from partitions.tracing import trace
 
 
 class Skips(nn.Module):
@@ -147,22 +147,6 @@ def test_an_addition_behind_the_cut_costs_no_copy():
 def test_only_the_tensor_that_is_overwritten_is_copied():
     _, traced, state, _ = skips(overwrites_what_is_read_again)
     assert copies(cut(traced, state, "two", "mul")) == ["one"]
-
-
-def test_an_aten_operator_behind_the_cut_costs_no_copy():
-    module, graph = nn.Module(), fx.Graph()
-    x = graph.placeholder("x")
-    first = graph.call_function(torch.ops.aten.neg.default, (x,))
-    second = graph.call_function(torch.ops.aten.relu_.default, (first,))
-    graph.output((graph.call_function(torch.ops.aten.add_.Tensor, (second, 1)),))
-    traced = analyse(module, graph, (Input((4,)),), "torch.export")
-    stage = cut(traced, {}, "neg_default", "add__tensor")
-    assert copies(stage) == []
-    received = torch.tensor([[-1.0, 1.0, 2.0, -2.0]])
-    assert stage((received,))[0].tolist() == [[1, 2, 3, 1]]
-    assert received.tolist() == [[-1, 1, 2, -2]]
-    whole = cut(traced, {}, "x", "add__tensor")
-    assert torch.ops.aten.relu_.default in [node.target for node in whole.body.graph.nodes]
 
 
 def test_results_come_in_the_order_of_the_model():
