@@ -88,7 +88,7 @@ def _faults(findings: Iterable[Finding]) -> int:
 
 def of_this_machine(*, repair: bool) -> list[Finding]:
     """What a sweep on this machine would miss; and what killed runs left here."""
-    repaired = [f"{path}: removed" for path in scratch.remove_left()] if repair else []
+    repaired = [f"{path}: removed" for path in scratch.left(remove=True)] if repair else []
     left = [str(path) for path in scratch.left()]
     findings = []
     try:

@@ -251,3 +251,12 @@ def unsendable(tensor: Tensor) -> str:
 def storages(value: Any) -> set[int]:
     """The memory of the tensors of a value."""
     return {tensor.untyped_storage()._cdata for tensor in tensors_in(value)}
+
+
+def varying(values: Mapping[fx.Node, Any]) -> set[fx.Node]:
+    """The nodes of a graph whose values depend on its inputs. values: of each, in order."""
+    found = set[fx.Node]()
+    for node, value in values.items():
+        if node.op == "placeholder" or (tensors_in(value) and not found.isdisjoint(node.all_input_nodes)):
+            found.add(node)
+    return found

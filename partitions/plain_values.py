@@ -13,8 +13,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
+from torch.utils._pytree import tree_leaves
 
-from .graph import storages, tensors_in
+from .graph import storages, tensors_in, varying
 
 Values = dict[fx.Node, Any]  # of each node but the output
 _UNKNOWN = object()
@@ -24,13 +25,8 @@ _PLAIN = (int, float, complex, bool, str, type(None), torch.dtype, torch.layout,
 
 def unpin(graph: fx.Graph, images: fx.Node) -> None:
     """Let new tensors be made on the images' device, not on that of the tracing, which torch.export writes down."""
-
-    def has_device(node: fx.Node) -> bool:
-        arguments = list[Any]()
-        fx.node.map_aggregate((node.args, node.kwargs), arguments.append)
-        return any(isinstance(argument, torch.device) for argument in arguments)
-
-    pinned = [node for node in graph.nodes if has_device(node)]
+    arguments = {node: tree_leaves((node.args, node.kwargs)) for node in graph.nodes}
+    pinned = [node for node in arguments if any(isinstance(each, torch.device) for each in arguments[node])]
     if pinned:
         with graph.inserting_after(images):
             device = graph.call_function(getattr, (images, "device"))
@@ -62,12 +58,9 @@ def settle(
         values.clear()
         values.update(in_order)
     _read_where_used(graph, one, two, read)
-    for node in reversed(list(graph.nodes)):
-        if not node.users and node.op not in ("placeholder", "output") and node not in writing:
-            graph.erase_node(node)
-    for node in list(graph.nodes):
-        if node.op == "get_attr":  # so that no parameter crosses a cut to where it is used
-            min(node.users).prepend(node)
+    graph.eliminate_dead_code(lambda node: node.op in ("placeholder", "output") or node in writing)
+    for node in graph.find_nodes(op="get_attr"):  # so that no parameter crosses a cut to where it is used
+        min(node.users).prepend(node)
 
 
 def _unpack(graph: fx.Graph, one: Values) -> None:
@@ -94,16 +87,11 @@ def _unpack(graph: fx.Graph, one: Values) -> None:
 
 def _delay_constants(graph: fx.Graph, one: Values, writing: Mapping[fx.Node, set[int]]) -> None:
     """Make tensors that depend on no input, such as positions, just before they are used, so that none need cross."""
-    varying = set[fx.Node]()
-    for node in one:
-        if node.op == "placeholder" or (
-            tensors_in(one[node]) and not varying.isdisjoint(node.all_input_nodes)
-        ):
-            varying.add(node)
+    dependent = varying(one)
     for node in reversed(list(one)):
         read = [one[source] for source in node.all_input_nodes]
         of_sizes = any(not tensors_in(value) and not isinstance(value, torch.device) for value in read)
-        if node in varying or node in writing or not tensors_in(one[node]) or of_sizes or not node.users:
+        if node in dependent or node in writing or not tensors_in(one[node]) or of_sizes or not node.users:
             continue
         user, memory = min(node.users), storages([one[node], *read])
         if not any(node < writer < user and memory & writing[writer] for writer in writing):
@@ -118,7 +106,7 @@ def _read_where_used(graph: fx.Graph, one: Values, two: Values, read: Container[
     """
     nodes = list(one)
     position = {node: index for index, node in enumerate(nodes)}
-    position[next(node for node in graph.nodes if node.op == "output")] = len(nodes)
+    position[graph.output_node()] = len(nodes)
     computing = {node for node in position if node not in one or tensors_in(one[node])}
     # The other users ask for sizes, and are about to go.
     last_use = {
@@ -142,14 +130,12 @@ def _read_where_used(graph: fx.Graph, one: Values, two: Values, read: Container[
             return None
         near = next((known for known in (size, 1) if known in found), min(found))
         node = made(user, graph.call_method("size", found[near]), near, 2 * near)
-        if near in (size, 1):
-            return (
-                node
-                if near == size
-                else made(user, graph.call_function(operator.mul, (node, size)), size, 2 * size)
-            )
-        product = made(user, graph.call_function(operator.mul, (node, size)), near * size, 2 * near * size)
-        return made(user, graph.call_function(operator.floordiv, (product, near)), size, 2 * size)
+        if near == size:
+            return node
+        node = made(user, graph.call_function(operator.mul, (node, size)), near * size, 2 * near * size)
+        if near == 1:
+            return node
+        return made(user, graph.call_function(operator.floordiv, (node, near)), size, 2 * size)
 
     def localized(user: fx.Node, argument: Any) -> Any:
         if not isinstance(argument, fx.Node):

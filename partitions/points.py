@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import itertools
 import operator
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor, fx
@@ -46,9 +46,9 @@ def find(traced: TracedModel, cuts: Cuts, *, is_own: bool = False) -> tuple[Poin
     the next.
     """
     names = node_names(traced)
-    if cuts.granularity == "block":
-        return _points(traced, own(traced, names) if is_own else published(traced), cuts.live_tensors)
-    return _points(traced, enumerate(names), cuts.live_tensors, cuts.fold)
+    if cuts.granularity == "op":
+        return _points(traced, enumerate(names), cuts.live_tensors, cuts.fold)
+    return _points(traced, own(traced, names) if is_own else published(traced), cuts.live_tensors)
 
 
 def named(traced: TracedModel, names: Iterable[str]) -> tuple[Point, ...]:
@@ -57,16 +57,15 @@ def named(traced: TracedModel, names: Iterable[str]) -> tuple[Point, ...]:
     names: of nodes, as at granularity 'op', or of modules, which stand for the last cut within them. Raises UserError
     for a name without a cut, and for names that are not in the order of the graph.
     """
-    cuts = {
-        point.name: point for point in _points(traced, enumerate(node_names(traced)), len(traced.nodes))[1:-1]
-    }
+    every = _points(traced, enumerate(node_names(traced)), len(traced.nodes))[1:-1]
+    cuts = {point.name: point.after for point in every}
     position = {node.name: index for index, node in enumerate(traced.nodes)}
     boundaries = list[tuple[int, str]]()
     for name in names:
-        if not (named := _within(name, cuts)):
+        if not (within := _within(name, cuts)):
             nearest = difflib.get_close_matches(name, cuts, n=3, cutoff=0.0)
             raise UserError(f"no cut is named {name!r}: did you mean {', '.join(nearest)}?")
-        index = position[cuts[named[-1]].after]
+        index = position[cuts[within[-1]]]
         if boundaries and index <= boundaries[-1][0]:
             raise UserError(
                 f"the cut {name!r} does not come after {boundaries[-1][1]!r}: name cuts in their order"
@@ -82,10 +81,18 @@ def select(points: Sequence[Point], text: str) -> list[int]:
     or a range of two of these that includes both, as in '4-9' and 'features.2-features.5', where a module as the start
     stands for its first point. A name may contain '-'. Raises ValueError, in one line, for no or more than one meaning.
     """
-    if alone := _one(points, text):
+    owner = {name: point.index for point in points for name in (*point.folded, point.name)}
+
+    def one(part: str) -> list[int]:
+        """The points that a number, a name or a module means, ascending; of a module all."""
+        if part.isdecimal():
+            return [int(part)] if int(part) < len(points) else []
+        return sorted({owner[name] for name in _within(part, owner)})
+
+    if alone := one(text):
         return [alone[-1]]
     dashes = [place for place, sign in enumerate(text) if sign == "-"]
-    ranges = [(_one(points, text[:place]), _one(points, text[place + 1 :])) for place in dashes]
+    ranges = [(one(text[:place]), one(text[place + 1 :])) for place in dashes]
     meant = {(first[0], last[-1]) for first, last in ranges if first and last}
     if len(meant) > 1:
         raise ValueError(f"{text!r} is more than one range of points: use numbers")
@@ -93,27 +100,14 @@ def select(points: Sequence[Point], text: str) -> list[int]:
         if first > last:
             raise ValueError(f"the range {text!r} goes backwards: from point {first} to {last}")
         return list(range(first, last + 1))
-    raise ValueError(f"no point {text!r}: the points are 0 to {len(points) - 1}{_nearest(points, text)}")
+    near = ", ".join(difflib.get_close_matches(text, owner, n=3, cutoff=0.4))
+    hint = f"; did you mean {near}?" if near else ""
+    raise ValueError(f"no point {text!r}: the points are 0 to {len(points) - 1}{hint}")
 
 
-def _within(text: str, names: Iterable[str]) -> list[str]:
+def _within(text: str, names: Collection[str]) -> list[str]:
     """Those of `names` that are `text`, or lie within the module of that path."""
-    names = list(names)
-    return [name for name in names if name == text] or [name for name in names if name.startswith(f"{text}.")]
-
-
-def _one(points: Sequence[Point], text: str) -> list[int]:
-    """The points that a number, a name or a module means, ascending; of a module all."""
-    if text.isdecimal():
-        return [int(text)] if int(text) < len(points) else []
-    owner = {name: point.index for point in points for name in (*point.folded, point.name)}
-    return sorted({owner[name] for name in _within(text, owner)})
-
-
-def _nearest(points: Sequence[Point], text: str) -> str:
-    names = [name for point in points for name in (*point.folded, point.name)]
-    near = difflib.get_close_matches(text, names, n=3, cutoff=0.4)
-    return f"; did you mean {', '.join(near)}?" if near else ""
+    return [text] if text in names else [name for name in names if name.startswith(f"{text}.")]
 
 
 def _points(
@@ -128,16 +122,12 @@ def _points(
             names.append(name)
     indices.append(end)
     distinct = ("input", *unique(names), "output")
-    groups = equivalent(traced, indices) if fold else [[place] for place in range(len(indices))]
+    groups = _equivalent(traced, indices) if fold else [[place] for place in range(len(indices))]
     points = []
     for number, (*folded, place) in enumerate(groups):
-        node = traced.nodes[indices[place]]
-        payload = (
-            ()
-            if place == len(names) + 1
-            else tuple(traced.specs[value] for value in traced.live[indices[place]])
-        )
-        after = node.name if place else ""
+        after = traced.nodes[indices[place]].name if place else ""
+        crossing = traced.live[indices[place]] if place <= len(names) else ()
+        payload = tuple(traced.specs[value] for value in crossing)
         points.append(
             Point(number, distinct[place], after, payload, tuple(distinct[other] for other in folded))
         )
@@ -185,10 +175,8 @@ def hindered(traced: TracedModel) -> Iterator[str]:
             over.setdefault(bound, []).append(node)
     for value, nodes in over.items():
         if any(_works(traced, node) and value not in node.all_input_nodes for node in nodes):
-            yield (
-                f"no cut from {names[nodes[0]]} to {names[nodes[-1]]}: {names[value]} is "
-                f"{_kind(traced, value)}; that cannot cross"
-            )
+            kind = _kind(traced, value)
+            yield f"no cut from {names[nodes[0]]} to {names[nodes[-1]]}: {names[value]} is {kind}; that cannot cross"
 
 
 def _works(traced: TracedModel, node: fx.Node) -> bool:
@@ -209,14 +197,11 @@ def _kind(traced: TracedModel, node: fx.Node) -> str:
 
 def unique(names: Iterable[str]) -> tuple[str, ...]:
     """The names with '_1', '_2' and so on behind those that came before, and behind 'input' and 'output'."""
-    taken = {"input", "output"}
-    result = []
+    taken = dict.fromkeys(("input", "output"))
     for name in names:
         numbered = (f"{name}_{number}" for number in itertools.count(1))
-        new = next(one for one in itertools.chain([name], numbered) if one not in taken)
-        taken.add(new)
-        result.append(new)
-    return tuple(result)
+        taken[next(one for one in itertools.chain([name], numbered) if one not in taken)] = None
+    return tuple(taken)[2:]
 
 
 def _innermost(node: fx.Node) -> tuple[str, str]:
@@ -225,26 +210,25 @@ def _innermost(node: fx.Node) -> tuple[str, str]:
     return next(((str(key), str(stack[key][0])) for key in reversed(stack)), ("", ""))
 
 
-def equivalent(traced: TracedModel, cuts: Sequence[int]) -> list[list[int]]:
-    """Groups neighbouring `cuts` (indices of nodes, ascending) that are equivalent; gives their places in `cuts`.
+def _equivalent(traced: TracedModel, cuts: Sequence[int]) -> list[list[int]]:
+    """The places in `cuts` (indices of nodes, ascending) in groups of equivalent neighbours.
 
     Equivalent neighbours send the same number of tensors of the same dtypes and sizes, with nothing but activations,
     dropout, batch normalization, reshaping and arithmetic with constants between. The first and last cut stay alone.
     """
+    sent = [
+        sorted((traced.specs[node].dtype, traced.specs[node].nbytes) for node in traced.live[cut])
+        for cut in cuts
+    ]
     groups = [[0]]
     for place in range(1, len(cuts)):
-        before, here = cuts[place - 1], cuts[place]
-        inner = groups[-1] != [0] and place < len(cuts) - 1
-        same = inner and _payload(traced, before) == _payload(traced, here)
-        if same and all(_is_cheap(traced, node) for node in traced.nodes[before + 1 : here + 1]):
+        between = traced.nodes[cuts[place - 1] + 1 : cuts[place] + 1]
+        same = groups[-1] != [0] and place < len(cuts) - 1 and sent[place] == sent[place - 1]
+        if same and all(_is_cheap(traced, node) for node in between):
             groups[-1].append(place)
         else:
             groups.append([place])
     return groups
-
-
-def _payload(traced: TracedModel, index: int) -> list[tuple[str, int]]:
-    return sorted((traced.specs[node].dtype, traced.specs[node].nbytes) for node in traced.live[index])
 
 
 def _is_cheap(traced: TracedModel, node: fx.Node) -> bool:

@@ -23,6 +23,7 @@ from .model import PartitionedModel
 from .points import Point
 from .purity import UnrepeatableModel
 from .recipe import Cuts, Recipe
+from .seeded import FAULTS
 from .stage import Payload
 
 TOLERANCE = 3e-4
@@ -37,8 +38,6 @@ CHAINS = 5  # at so many points, spread over a model, a chain of three stages is
 LIMIT_S = 1800.0
 """A proof that would take longer is left out where several models are proved."""
 NO = "no"
-
-_FAULTS = (RuntimeError, ValueError, TypeError, AssertionError)
 
 
 @dataclass(frozen=True)
@@ -174,7 +173,7 @@ def _fits(model: PartitionedModel, takes: Taken) -> bool:
     inputs = (one.to("meta") for one in _example(model, takes))
     try:
         list(propagate(model.traced.module, model.traced.nodes[0].graph, *inputs))
-    except _FAULTS:
+    except FAULTS:
         return False
     return True
 
@@ -194,7 +193,7 @@ def _proved(model: PartitionedModel, takes: Taken) -> str:
             if not point.bitwise and point.error >= worst:
                 worst, words = point.error, word(point)
         return ", ".join(filter(None, (words, takes.size)))
-    except _FAULTS as error:
+    except FAULTS as error:
         return f"{NO}: {one_line(error)}"
 
 

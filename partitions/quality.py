@@ -18,11 +18,11 @@ from .entry import DETECTION, SEGMENTATION
 
 IOU = 0.5
 """The overlap from which on a box is taken for another."""
+SUPPRESSED_IOU = 0.45
+"""The overlap beyond which the worse of two boxes of one class is left out."""
 MOST_CANDIDATES = 1000
 """Boxes of an image before non-maximum suppression: the best are kept. It compares each with each, and a network that
 was never trained may see one at each of 120 000 anchors."""
-
-
 MOST_MARKED = 1024
 """Images of which a trial's row says one by one what became of them."""
 
@@ -52,7 +52,7 @@ class Quality:
         return next((figure for figure in figures if figure is not None), None)
 
     def columns(self) -> dict[str, Any]:
-        """What a trial's row says of it."""
+        """The cells of a trial's row."""
         figures = {name: getattr(self, name) for name in ("output_error", "mean_iou", "map50")}
         return figures | {
             "agreement": self.agreement,
@@ -66,13 +66,11 @@ class Quality:
 
 def _marks(images: Sequence[bool]) -> str | None:
     """A hexadecimal digit for four images, the first of them its highest bit; None where they are none, or too many."""
-    if not images or len(images) > MOST_MARKED:
+    if not 0 < len(images) <= MOST_MARKED:
         return None
-    padded = [*images, *[False] * (-len(images) % 4)]
-    return "".join(
-        f"{sum(bit << place for place, bit in zip((3, 2, 1, 0), padded[at : at + 4], strict=True)):x}"
-        for at in range(0, len(padded), 4)
-    )
+    digits = math.ceil(len(images) / 4)
+    bits = "".join(str(int(one)) for one in images).ljust(4 * digits, "0")
+    return f"{int(bits, 2):0{digits}x}"
 
 
 @dataclass(frozen=True)
@@ -105,43 +103,63 @@ class Comparison:
         self._task = task
         self._images = 0
         self._off = self._size = 0.0
+        """Sums of squares over all tensors: of the differences, and of the references."""
         self._changed: list[bool] = []
         self._wrong: list[bool] = []
-        self._common = self._either = torch.zeros(0, dtype=torch.int64)
+        self._common = self._either = torch.tensor(0)
+        """By class, how many pixels are of it in both, and in either."""
         self._boxes: list[Boxes] = []
         self._truth: list[Boxes] = []
 
     def add(self, outputs: Answers, references: Answers, labels: Tensor | None = None) -> None:
         """labels: of each image, int64. Raises ValueError where shapes differ."""
-        off, size = _squares(outputs.tensors, references.tensors)
-        self._off, self._size = self._off + off, self._size + size
+        self._add_squares(outputs.tensors, references.tensors)
         self._images += len(outputs.tensors[0])
         self._boxes += outputs.boxes
         self._truth += references.boxes
-        if outputs.tops is None or references.tops is None:
+        ours, theirs = outputs.tops, references.tops
+        if ours is None or theirs is None:
             return
         if self._task == SEGMENTATION:
-            classes = outputs.tensors[0].shape[1]
-            common, either = _overlaps_of_classes(outputs.tops, references.tops, classes)
-            self._common = common if not len(self._common) else self._common + common
-            self._either = either if not len(self._either) else self._either + either
+            agreed, *each = (
+                torch.bincount(pixels.flatten(), minlength=outputs.tensors[0].shape[1])
+                for pixels in (ours[ours == theirs], ours, theirs)
+            )
+            self._common, self._either = self._common + agreed, self._either + sum(each) - agreed
             return
         known = ~(outputs.tensors[0].isnan().any(1) | references.tensors[0].isnan().any(1))
-        self._changed += (~((outputs.tops == references.tops) & known)).tolist()
+        self._changed += (~((ours == theirs) & known)).tolist()
         if labels is not None:
-            self._wrong += (outputs.tops != labels).tolist()
+            self._wrong += (ours != labels).tolist()
+
+    def _add_squares(self, outputs: Sequence[Tensor], references: Sequence[Tensor]) -> None:
+        if len(outputs) != len(references):
+            raise ValueError(f"{len(outputs)} outputs are not {len(references)}")
+        for output, reference in zip(outputs, references, strict=True):
+            if output.shape != reference.shape:
+                raise ValueError(f"an output of shape {tuple(output.shape)} is not {tuple(reference.shape)}")
+            self._off += float((output.double() - reference.double()).square().sum())
+            self._size += float(reference.double().square().sum())
 
     def quality(self) -> Quality:
-        """Of all that was added."""
-        error = _relative(self._off, self._size)
-        ious = _mean_iou(self._common, self._either) if len(self._common) else math.nan
+        """The figures of all that was added.
+
+        output_error: the L2 norm of the difference over that of the references, over all tensors together. mean_iou:
+        the mean intersection over union of a segmentation against the whole model's. Each pixel belongs to its top
+        class; of each class that either has anywhere, intersection and union count the pixels of all images, and the
+        mean is over these classes (Everingham et al., "The Pascal Visual Object Classes Challenge: A Retrospective",
+        IJCV 111, 2015, section 3.3).
+        """
+        error = math.sqrt(self._off / self._size) if self._size else math.inf if self._off else 0.0
+        present = self._either > 0
+        ious = self._common[present].double() / self._either[present]
         precision = mean_average_precision(self._boxes, self._truth) if self._task == DETECTION else math.nan
         return Quality(
             self._images,
             _finite(error),
             agreement=self._changed.count(False) / len(self._changed) if self._changed else None,
             top1=self._wrong.count(False) / len(self._wrong) if self._wrong else None,
-            mean_iou=_finite(ious),
+            mean_iou=_finite(float(ious.mean())),
             map50=_finite(precision),
             changed=tuple(self._changed),
             wrong=tuple(self._wrong),
@@ -150,49 +168,6 @@ class Comparison:
 
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
-
-
-def _squares(outputs: Sequence[Tensor], references: Sequence[Tensor]) -> tuple[float, float]:
-    """The sums of squares of the difference and of the references."""
-    if len(outputs) != len(references):
-        raise ValueError(f"{len(outputs)} outputs are not {len(references)}")
-    off = size = 0.0
-    for output, reference in zip(outputs, references, strict=True):
-        _same_shape(output, reference)
-        off += float((output.double() - reference.double()).square().sum())
-        size += float(reference.double().square().sum())
-    return off, size
-
-
-def _relative(off: float, size: float) -> float:
-    """The L2 norm of the difference over that of the references, by these sums over all tensors together.
-
-    0 where both are zero; infinity where only the reference is, or an output is not finite.
-    """
-    if not math.isfinite(off):
-        return math.inf
-    if not size:
-        return math.inf if off else 0.0
-    return math.sqrt(off / size)
-
-
-def _overlaps_of_classes(ours: Tensor, theirs: Tensor, classes: int) -> tuple[Tensor, Tensor]:
-    """For each class, how many pixels are of it in both, and in either."""
-    ours, theirs = ours.flatten(), theirs.flatten()
-    common = torch.bincount(ours[ours == theirs], minlength=classes)
-    either = torch.bincount(ours, minlength=classes) + torch.bincount(theirs, minlength=classes) - common
-    return common, either
-
-
-def _mean_iou(common: Tensor, either: Tensor) -> float:
-    """The mean intersection over union of a segmentation against the whole model's, 0 to 1; NaN without pixels.
-
-    Each pixel belongs to its top class; of each class that either has anywhere, intersection and union count the pixels
-    of all images, and the mean is over these classes (Everingham et al., "The Pascal Visual Object Classes Challenge: A
-    Retrospective", IJCV 111, 2015, section 3.3).
-    """
-    present = either > 0
-    return float((common[present].double() / either[present]).mean())
 
 
 @dataclass(frozen=True)
@@ -207,26 +182,25 @@ class Boxes:
     classes: Tensor
 
 
-def boxes(outputs: Tensor, score: float = 0.25, iou: float = 0.45) -> list[Boxes]:
+def boxes(outputs: Tensor, score: float = 0.25) -> list[Boxes]:
     """The boxes of each image in YOLO's outputs: those of at least `score` that overlap no better one of their class.
 
     outputs: (n, 4 + classes, places): centre, width and height, and a score for each class. Of two boxes of one class
-    that overlap by more than `iou` the better is kept (non-maximum suppression), of the best `MOST_CANDIDATES`; by
-    falling score.
+    that overlap by more than `SUPPRESSED_IOU` the better is kept (non-maximum suppression), of the best
+    `MOST_CANDIDATES`; by falling score.
     """
-    return [_image_boxes(image, score, iou) for image in outputs]
+    return [_image_boxes(image, score) for image in outputs]
 
 
-def _image_boxes(outputs: Tensor, score: float, iou: float) -> Boxes:
+def _image_boxes(outputs: Tensor, score: float) -> Boxes:
     scores, classes = outputs[4:].max(0)
     kept = scores >= score
     scores, order = scores[kept].sort(descending=True, stable=True)
     scores, order = scores[:MOST_CANDIDATES], order[:MOST_CANDIDATES]
     classes = classes[kept][order]
-    placed = outputs[:4, kept][:, order].T
-    centre, size = placed[:, :2], placed[:, 2:]
+    centre, size = outputs[:4, kept][:, order].T.chunk(2, 1)
     corners = torch.cat((centre - size / 2, centre + size / 2), 1)
-    rivals = (overlaps(corners, corners) > iou) & (classes[:, None] == classes)
+    rivals = (overlaps(corners, corners) > SUPPRESSED_IOU) & (classes[:, None] == classes)
     free = torch.ones(len(scores), dtype=torch.bool)
     for place in range(len(scores)):
         if free[place]:
@@ -239,19 +213,16 @@ def overlaps(ours: Tensor, theirs: Tensor) -> Tensor:
     low = torch.maximum(ours[:, None, :2], theirs[None, :, :2])
     high = torch.minimum(ours[:, None, 2:], theirs[None, :, 2:])
     common = (high - low).clamp(min=0).prod(2)
-    either = _areas(ours)[:, None] + _areas(theirs)[None] - common
+    our_area, their_area = ((each[:, 2:] - each[:, :2]).clamp(min=0).prod(1) for each in (ours, theirs))
+    either = our_area[:, None] + their_area[None] - common
     return torch.where(either > 0, common / either, torch.zeros_like(common))
 
 
-def _areas(corners: Tensor) -> Tensor:
-    return (corners[:, 2:] - corners[:, :2]).clamp(min=0).prod(1)
-
-
-def mean_average_precision(outputs: Sequence[Boxes], references: Sequence[Boxes], iou: float = IOU) -> float:
+def mean_average_precision(outputs: Sequence[Boxes], references: Sequence[Boxes]) -> float:
     """The mAP of a detector's boxes where the whole model's are the truth, 0 to 1; NaN where that saw nothing.
 
     One entry an image. For each class of the truth: over all images, boxes in the order of falling scores; each takes
-    the true box of its image and class that it overlaps most, if that is `iou` or more and the box is still free, and
+    the true box of its image and class that it overlaps most, if that is `IOU` or more and the box is still free, and
     is wrong otherwise. The average precision is the area under the precision that is made monotonous, over the recall
     at every box (Everingham et al., IJCV 111, 2015, section 3.4.1: as since 2010, not at eleven points); the mean
     is over the classes. Raises ValueError where the numbers of images differ.
@@ -261,18 +232,16 @@ def mean_average_precision(outputs: Sequence[Boxes], references: Sequence[Boxes]
     classes = sorted({int(number) for image in references for number in image.classes})
     if not classes:
         return math.nan
-    return sum(_average_precision(outputs, references, number, iou) for number in classes) / len(classes)
+    return sum(_average_precision(outputs, references, number) for number in classes) / len(classes)
 
 
-def _average_precision(
-    outputs: Sequence[Boxes], references: Sequence[Boxes], number: int, iou: float
-) -> float:
+def _average_precision(outputs: Sequence[Boxes], references: Sequence[Boxes], number: int) -> float:
     scored: list[tuple[float, bool]] = []
     true = 0
     for ours, theirs in zip(outputs, references, strict=True):
         corners = theirs.corners[theirs.classes == number].double()
         true += len(corners)
-        scored += _judged(ours, number, corners, iou)
+        scored += _judged(ours, number, corners)
     # Of equal scores the order is that of images and boxes: sorting is stable.
     scored.sort(key=lambda pair: -pair[0])
     if not scored:
@@ -284,7 +253,7 @@ def _average_precision(
     return float((recall.diff() * at_least).sum())
 
 
-def _judged(ours: Boxes, number: int, truth: Tensor, iou: float) -> list[tuple[float, bool]]:
+def _judged(ours: Boxes, number: int, truth: Tensor) -> list[tuple[float, bool]]:
     """The score of each box of the class in one image, and whether it is right; by falling score."""
     mine = ours.classes == number
     order = ours.scores[mine].argsort(descending=True, stable=True)
@@ -293,13 +262,8 @@ def _judged(ours: Boxes, number: int, truth: Tensor, iou: float) -> list[tuple[f
     judged = []
     for score, row in zip(scores.tolist(), overlaps(corners, truth), strict=True):
         best = int(row.argmax()) if len(truth) else -1
-        hit = best >= 0 and float(row[best]) >= iou and free[best]
+        hit = best >= 0 and float(row[best]) >= IOU and free[best]
         if hit:
             free[best] = False
         judged.append((score, hit))
     return judged
-
-
-def _same_shape(outputs: Tensor, references: Tensor) -> None:
-    if outputs.shape != references.shape:
-        raise ValueError(f"an output of shape {tuple(outputs.shape)} is not {tuple(references.shape)}")

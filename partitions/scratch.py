@@ -6,22 +6,25 @@ locked is left over. The next start takes it away, and so does `doctor --repair`
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 PREFIX = "pareto-scratch-"
 
 
-@contextmanager
+@contextlib.contextmanager
 def folder() -> Iterator[Path]:
     """An empty folder of this process, removed at the end. Raises OSError."""
-    remove_left()
-    path, lock = _locked()
+    left(remove=True)
+    lock = None
+    while lock is None:  # once, unless another process took it meanwhile for one that was left
+        path = Path(tempfile.mkdtemp(prefix=PREFIX))
+        lock = _lock(path)
     try:
         yield path
     finally:
@@ -29,34 +32,16 @@ def folder() -> Iterator[Path]:
         os.close(lock)
 
 
-def left() -> list[Path]:
-    """This user's folders whose process has ended."""
-    return list(_each_left())
-
-
-def remove_left() -> list[Path]:
-    """Remove the folders that `left` names; returns their paths."""
-    removed = []
-    for path in _each_left():
-        shutil.rmtree(path, ignore_errors=True)
-        removed.append(path)
-    return removed
-
-
-def _each_left() -> Iterator[Path]:
-    """Each of them, locked while it is the current one."""
+def left(*, remove: bool = False) -> list[Path]:
+    """This user's folders whose process has ended. remove: they are gone afterwards."""
+    found = []
     for path in sorted(Path(tempfile.gettempdir()).glob(f"{PREFIX}*")):
         if (lock := _lock(path)) is not None:
-            yield path
+            found.append(path)
+            if remove:
+                shutil.rmtree(path, ignore_errors=True)
             os.close(lock)
-
-
-def _locked() -> tuple[Path, int]:
-    while True:
-        path = Path(tempfile.mkdtemp(prefix=PREFIX))
-        if (lock := _lock(path)) is not None:
-            return path, lock
-        # Between these lines another process took the folder for one that was left.
+    return found
 
 
 def _lock(path: Path) -> int | None:
@@ -65,12 +50,10 @@ def _lock(path: Path) -> int | None:
         lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError:
         return None
-    try:
+    with contextlib.suppress(OSError):
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         here = os.fstat(lock)
         if here.st_uid == os.geteuid() and here.st_ino == path.lstat().st_ino:
             return lock
-    except OSError:
-        pass
     os.close(lock)
     return None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -16,9 +17,10 @@ from torch.utils._pytree import tree_leaves
 from pareto.errors import UserError, one_line
 
 from . import registry
+from .graph import storages
 
 _Head = nn.Linear | _ConvNd
-_FAULTS = (RuntimeError, ValueError, TypeError, IndexError, AssertionError)
+FAULTS = (RuntimeError, ValueError, TypeError, IndexError, AssertionError)
 
 
 def seeded(name: str, seed: int) -> nn.Module:
@@ -40,7 +42,7 @@ def seeded(name: str, seed: int) -> nn.Module:
         try:
             with torch.no_grad():
                 _calibrate(model, functools.partial(entry.call, model), inputs)
-        except _FAULTS as error:
+        except FAULTS as error:
             shapes = ", ".join(
                 f"{str(one.dtype).removeprefix('torch.')} {tuple(one.shape)}" for one in inputs
             )
@@ -51,6 +53,17 @@ def seeded(name: str, seed: int) -> nn.Module:
 _Call = Callable[[Sequence[Tensor]], Any]
 
 
+@contextmanager
+def _noted(layers: Sequence[_Head], note: Callable[[_Head, Tensor], None]) -> Iterator[None]:
+    """A context in which `note` gets each of these layers that runs, and what it returns."""
+    hooks = [
+        layer.register_forward_hook(lambda layer, _inputs, output: note(layer, output)) for layer in layers
+    ]
+    yield
+    for hook in hooks:
+        hook.remove()
+
+
 def _calibrate(model: nn.Module, call: _Call, inputs: Sequence[Tensor]) -> None:
     norms = [m for m in model.modules() if isinstance(m, _BatchNorm)]
     heads = _heads(model, call, [one[:1] for one in inputs])
@@ -59,21 +72,12 @@ def _calibrate(model: nn.Module, call: _Call, inputs: Sequence[Tensor]) -> None:
             nn.init.trunc_normal_(head.weight, std=head.weight.shape[1] ** -0.5)
     momenta = [norm.momentum for norm in norms]
     outputs: dict[_Head, list[tuple[Tensor, Tensor]]] = {head: [] for head in heads}
-    hooks = [
-        head.register_forward_hook(
-            lambda layer, _inputs, output: outputs[layer].append((output, output.clone()))
-        )
-        for head in heads
-    ]
-    try:
-        for norm in norms:
-            norm.train().momentum = 1.0  # the statistics of this batch, whole
+    for norm in norms:
+        norm.train().momentum = 1.0  # the statistics of this batch, whole
+    with _noted(heads, lambda layer, output: outputs[layer].append((output, output.clone()))):
         call(inputs)
-    finally:
-        for hook in hooks:
-            hook.remove()
-        for norm, momentum in zip(norms, momenta, strict=True):
-            norm.eval().momentum = momentum
+    for norm, momentum in zip(norms, momenta, strict=True):
+        norm.eval().momentum = momentum
     for head, seen in outputs.items():
         if seen:  # more than once, if it serves several feature maps
             _standardize(head, torch.cat([_channels_last(head, _activated(*pair)) for pair in seen]))
@@ -93,11 +97,10 @@ def _standardize(layer: _Head, outputs: Tensor) -> None:
     """Scale weights and bias so that `outputs` would have had mean 0 a channel and deviation 1 overall."""
     mean = outputs.mean(0)
     deviation = (outputs - mean).std()
-    if not deviation > 0:
-        return
-    layer.weight /= deviation
-    if layer.bias is not None:
-        layer.bias.sub_(mean).div_(deviation)
+    if deviation > 0:
+        layer.weight /= deviation
+        if layer.bias is not None:
+            layer.bias.sub_(mean).div_(deviation)
 
 
 def _heads(model: nn.Module, call: _Call, inputs: Sequence[Tensor]) -> list[_Head]:
@@ -108,19 +111,9 @@ def _heads(model: nn.Module, call: _Call, inputs: Sequence[Tensor]) -> list[_Hea
     every = [m for m in model.modules() if isinstance(m, _Head)]
     layers = [layer for layer in every if layer.weight.requires_grad] or every
     origins = _Origins()
-    hooks = [
-        layer.register_forward_hook(lambda layer, _inputs, output: origins.begin(layer, output))
-        for layer in layers
-    ]
-    try:
-        with origins:
-            result = call(inputs)
-    finally:
-        for hook in hooks:
-            hook.remove()
-    heads = frozenset[_Head]().union(
-        *(origins.of(one) for one in tree_leaves(result) if isinstance(one, Tensor))
-    )
+    with _noted(layers, origins.begin), origins:
+        result = call(inputs)
+    heads = origins.of(result)
     return [layer for layer in layers if layer in heads]
 
 
@@ -132,22 +125,15 @@ class _Origins(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._of: dict[int, frozenset[_Head]] = {}
 
     def begin(self, layer: _Head, output: Tensor) -> None:
-        self._of[_memory(output)] = frozenset([layer])
+        self._of.update(dict.fromkeys(storages(output), frozenset([layer])))
 
-    def of(self, tensor: Tensor) -> frozenset[_Head]:
-        return self._of.get(_memory(tensor), frozenset())
+    def of(self, value: Any) -> frozenset[_Head]:
+        known = (self._of.get(memory, frozenset()) for memory in storages(tree_leaves(value)))
+        return frozenset[_Head]().union(*known)
 
     def __torch_dispatch__(
         self, func: Any, _types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         result = func(*args, **(kwargs or {}))
-        read = [value for value in tree_leaves((args, kwargs)) if isinstance(value, Tensor)]
-        origin = frozenset[_Head]().union(*map(self.of, read))
-        for tensor in tree_leaves(result):
-            if isinstance(tensor, Tensor):
-                self._of[_memory(tensor)] = origin
+        self._of.update(dict.fromkeys(storages(tree_leaves(result)), self.of((args, kwargs))))
         return result
-
-
-def _memory(tensor: Tensor) -> int:
-    return int(tensor.untyped_storage()._cdata)

@@ -32,6 +32,7 @@ from .graph import (
     symptom,
     tensors_in,
     unsendable,
+    varying,
 )
 from .plain_values import rewrite, settle, unpin
 from .purity import Chance, UnrepeatableModel, kept
@@ -311,15 +312,12 @@ def _bound(
     values: dict[fx.Node, Any], specs: dict[fx.Node, TensorSpec], live: list[tuple[fx.Node, ...]]
 ) -> Iterator[fx.Node | None]:
     """For each node, what is live after it and cannot cross a link: no tensor, of no batch, of no kind that is sent."""
-    varying = set[fx.Node]()  # what was computed from parameters alone belongs to the stage that reads it
-    for node, value in values.items():
-        if node.op == "placeholder" or (tensors_in(value) and not varying.isdisjoint(node.all_input_nodes)):
-            varying.add(node)
+    dependent = varying(values)  # what was computed from parameters alone belongs to the stage that reads it
     sent = {
         node for node, spec in specs.items() if spec.batch_dim is not None and not unsendable(values[node])
     }
     for alive in live:
-        yield next((node for node in alive if node not in varying or node not in sent), None)
+        yield next((node for node in alive if node not in dependent or node not in sent), None)
 
 
 def _sendable(

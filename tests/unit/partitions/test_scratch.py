@@ -50,7 +50,7 @@ def test_only_what_is_left_over_is_removed(temporary: Path) -> None:
         folder = Path(holder.stdout.readline().strip())
         (folder / "weights").touch()
         with scratch.folder() as ours:
-            assert scratch.left() == scratch.remove_left() == []
+            assert scratch.left() == scratch.left(remove=True) == []
             assert ours.is_dir()
         holder.kill()
         holder.wait()
@@ -69,5 +69,5 @@ def test_what_is_not_ours_is_let_be(temporary: Path) -> None:
         theirs.mkdir()
         os.chown(theirs, 12345, 12345)
     before = sorted(temporary.iterdir())
-    assert scratch.remove_left() == scratch.left() == []
+    assert scratch.left(remove=True) == scratch.left() == []
     assert sorted(temporary.iterdir()) == before
