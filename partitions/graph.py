@@ -173,14 +173,16 @@ def target_of(module: nn.Module, node: fx.Node) -> nn.Module | Tensor | None:
     return None
 
 
-def state_paths(module: nn.Module, nodes: Iterable[fx.Node]) -> Iterator[tuple[fx.Node, str, str]]:
-    """Each parameter and buffer that a node reads: the node, the path of what it calls, and the rest of the path."""
+def state_paths(
+    module: nn.Module, nodes: Iterable[fx.Node], first: Mapping[str, str]
+) -> Iterator[tuple[fx.Node, str, str, str]]:
+    """Each parameter and buffer that a node reads: the node, the path of what it calls, the rest of the path; and the
+    first path, by `first`, where there are several."""
     for node in nodes:
-        target = target_of(module, node)
-        if isinstance(target, nn.Module):
-            yield from ((node, str(node.target), f".{name}") for name, _ in named_tensors(target))
-        elif target is not None:
-            yield node, str(node.target), ""
+        target, called = target_of(module, node), str(node.target)
+        rests = [f".{name}" for name, _ in named_tensors(target)] if isinstance(target, nn.Module) else [""]
+        if target is not None:
+            yield from ((node, called, rest, first.get(called + rest, called + rest)) for rest in rests)
 
 
 VARYING = "the shape of a result depends on values in the input"
@@ -235,8 +237,7 @@ def spans(
     """The indices of the first and the last node that read each parameter and buffer, by its first path."""
     position = {node: index for index, node in enumerate(nodes)}
     found: dict[str, tuple[int, int]] = {}
-    for node, owner, rest in state_paths(module, nodes):
-        path = first.get(owner + rest, owner + rest)
+    for node, *_, path in state_paths(module, nodes, first):
         found[path] = found.get(path, (position[node], 0))[0], position[node]
     return found
 

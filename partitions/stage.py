@@ -84,11 +84,8 @@ def cut(
         torch.empty_like(traced.values[node], memory_format=torch.contiguous_format) for node in inputs
     ]
     _protect_inputs(body, examples)
-    read = state_paths(traced.module, nodes)
-    fill(
-        body,
-        {names[path] + rest: state[traced.first.get(path + rest, path + rest)] for _, path, rest in read},
-    )
+    read = state_paths(traced.module, nodes, traced.first)
+    fill(body, {names[called] + rest: state[path] for _, called, rest, path in read})
     return Stage(body)
 
 
@@ -120,8 +117,7 @@ def _copied(target: nn.Module | Tensor) -> nn.Module | Tensor:
 def paths(traced: TracedModel, start: str, end: str) -> set[str]:
     """The parameters and buffers that `cut` takes from its `state`, each by its first path."""
     first, last = _positions(traced, start, end)
-    read = state_paths(traced.module, traced.nodes[first + 1 : last + 1])
-    return {traced.first.get(path + rest, path + rest) for _, path, rest in read}
+    return {path for *_, path in state_paths(traced.module, traced.nodes[first + 1 : last + 1], traced.first)}
 
 
 def _positions(traced: TracedModel, start: str, end: str) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""torchvision's models of images: classification, segmentation, and the networks of its one-stage detectors.
+"""torchvision's models of images: classification, segmentation, and one-stage detectors up to what their heads say.
 
 This is the one way to torchvision: whatever needs it imports `models` from here first. torchvision's wheel on PyPI is
 built against CUDA. Beside a CPU-only torch its compiled operators cannot be loaded, and `import torchvision` then
@@ -13,7 +13,7 @@ import contextlib
 import functools
 import importlib
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from pareto.errors import UserError
 
 from . import compiler
-from .entry import DETECTION, SEGMENTATION, Entry, with_forward
+from .entry import DETECTION, SEGMENTATION, Entry, with_forward, without_memory
 from .inputs import IMAGENET_MEAN, IMAGENET_STD, Images
 from .recipe import CLASSES
 
@@ -128,8 +128,6 @@ def _segmentation(name: str, **head: int) -> Entry:
 
 
 def _detector(name: str) -> Entry:
-    from .torchvision_boxes import Places  # it needs what this module imports
-
     def network() -> nn.Module:
         return _network(name)
 
@@ -167,3 +165,46 @@ def _new(name: str, **arguments: Any) -> nn.Module:
 def _trained(name: str) -> Mapping[str, Tensor]:
     state: Mapping[str, Tensor] = models.get_model(name, weights="DEFAULT", progress=False).state_dict()
     return state
+
+
+class Places:
+    """Turns a detector's outputs into YOLO's form: (n, 4 + classes, anchors), as `partitions.quality.boxes` takes it.
+
+    Anchors, the coding of boxes and the meaning of scores are the model's own; what comes after them, a threshold and
+    non-maximum suppression, is the same for all detectors. build: makes the detector. size: of its square images.
+    """
+
+    def __init__(self, build: Callable[[], nn.Module], size: int) -> None:
+        self._build, self._size = build, size
+
+    def __call__(self, outputs: Sequence[Tensor]) -> Tensor:
+        """outputs: of the heads: class scores (n, anchors, classes), boxes relative to the anchors (n, anchors, 4), and
+        of FCOS how near to its middle a box is seen from there (n, anchors, 1), in any order.
+        """
+        of_kind = {{4: "boxes", 1: "middle"}.get(one.shape[-1], "classes"): one.float() for one in outputs}
+        coder, logits = self._detector.box_coder, of_kind["classes"]
+        decode = getattr(coder, "decode_single", coder.decode)
+        corners = torch.stack([decode(each, self._anchors) for each in of_kind["boxes"]]).clamp(0, self._size)
+        low, high = corners[..., :2], corners[..., 2:]
+        if isinstance(self._detector, models.detection.ssd.SSD):
+            scores = logits.softmax(2)[..., 1:]  # the first class is the background
+        elif "middle" in of_kind:
+            scores = (logits.sigmoid() * of_kind["middle"].sigmoid()).sqrt()
+        else:
+            scores = logits.sigmoid()
+        return torch.cat(((low + high) / 2, high - low, scores), 2).transpose(1, 2)
+
+    @functools.cached_property
+    def _detector(self) -> Any:
+        """On the meta device: nothing of it is computed but shapes."""
+        return without_memory(self._build).eval().to("meta")
+
+    @functools.cached_property
+    def _anchors(self) -> Tensor:
+        """Of an image: corners, (anchors, 4)."""
+        shape = (3, self._size, self._size)
+        features = self._detector.backbone(torch.empty(1, *shape, device="meta")).values()
+        grids = [torch.zeros(1).expand(1, 1, *feature.shape[-2:]) for feature in features]
+        images = models.detection.image_list.ImageList(torch.zeros(1).expand(1, *shape), [shape[1:]])
+        (anchors,) = self._detector.anchor_generator(images, grids)
+        return torch.as_tensor(anchors)

@@ -6,7 +6,7 @@ import functools
 import inspect
 import itertools
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -124,22 +124,17 @@ def normalized(images: Tensor, mean: tuple[float, ...], std: tuple[float, ...]) 
 
     Each value is computed by itself, so that its bits are the same in any batch and on either side of the link.
     """
-    if (
-        torch.compiler.is_compiling()
-    ):  # its stand-ins for tensors would stay, and everybody take them for tensors
-        centre, scale = _for_channels(mean, images.device), _for_channels(std, images.device)
-    else:
-        centre, scale = _constants(mean, std, images.device)
+    # A compiler's stand-ins for tensors would stay, and everybody take them for tensors.
+    made = _for_channels if torch.compiler.is_compiling() else _constants
+    centre, scale = made(mean, images.device), made(std, images.device)
     return images.to(torch.float32).div_(255).sub_(centre).div_(scale)
 
 
-@functools.lru_cache(maxsize=8)
-def _constants(
-    mean: tuple[float, ...], std: tuple[float, ...], device: torch.device
-) -> tuple[Tensor, Tensor]:
-    """Both as tensors, made once for each device, because making them waits for a GPU."""
+@functools.lru_cache(maxsize=16)
+def _constants(values: tuple[float, ...], device: torch.device) -> Tensor:
+    """A tensor that is made once for each device, because making it waits for a GPU."""
     with torch.inference_mode(False):
-        return _for_channels(mean, device), _for_channels(std, device)
+        return _for_channels(values, device)
 
 
 def _for_channels(values: tuple[float, ...], device: torch.device) -> Tensor:
@@ -160,18 +155,16 @@ def analyse(
     """
     if mean_and_std is not None:
         inputs = [replace(one, dtype=torch.uint8) for one in inputs]
-        images = next(node for node in graph.nodes if node.op == "placeholder")
+        images = graph.find_nodes(op="placeholder")[0]
         with graph.inserting_after(images):
             scaled = graph.call_function(normalized, (images, *mean_and_std))
         images.replace_all_uses_with(scaled, lambda user: user is not scaled)
-    name = type(module).__name__
-    saved = module.state_dict().keys()
+    name, saved = type(module).__name__, module.state_dict().keys()
     buffers = module.named_buffers(remove_duplicate=False)
     computed = {path: buffer for path, buffer in buffers if path not in saved}
     first = first_paths(module)
     module.to("meta")
-    taken = _in_order([node for node in graph.nodes if node.op == "placeholder"], inputs, name)
-    output = next(node for node in graph.nodes if node.op == "output")
+    taken, output = _in_order(graph.find_nodes(op="placeholder"), inputs, name), graph.output_node()
     returned = [value for value in flattened(output.args[0]) if isinstance(value, fx.Node)]
     unpin(graph, taken[-1])
     with kept(module):
@@ -183,34 +176,18 @@ def analyse(
         raise UntraceableModel(f"{name} returns no tensor")
     output.args = (results,)
     settle(graph, one.values, two.values, one.written, one.read)
-    nodes = [node for node in graph.nodes if node is not output]
-    values = {node: one.values[node] for node in nodes}
-    specs = {
-        node: _spec(value, two.values[node]) for node, value in values.items() if isinstance(value, Tensor)
-    }
-    live = [*_live(nodes)]
-    live[-1] = results
-    last_writes = {memory: index for index, node in enumerate(nodes) for memory in one.written.get(node, ())}
-    bound = [*_bound(values, specs, live)]
-    sendable = _sendable(values, live, bound, last_writes)
-    parted = _parted(module, nodes, first)
-    cuttable = [a and b for a, b in zip(parted, sendable, strict=True)]
-    cuttable[: len(taken) - 1] = [False] * (len(taken) - 1)
+    values = {node: one.values[node] for node in graph.nodes if node is not output}
+    nodes, tensors = tuple(values), {node: one for node, one in values.items() if isinstance(one, Tensor)}
+    specs = {node: _spec(tensor, two.values[node]) for node, tensor in tensors.items()}
+    live = (*[*_live(nodes)][:-1], results)
     if unused := [node.name for node in taken if node not in live[len(taken) - 1]]:
         raise UntraceableModel(f"{name} does not use its input {unused[0]}: leave it out")
+    parting = {
+        index for start, end in spans(module, nodes, first).values() for index in range(start, end)
+    }.union(range(len(taken) - 1))
+    cuttable, bound = zip(*_cuts(values, specs, live, parting, one.written), strict=True)
     return TracedModel(
-        module,
-        tuple(nodes),
-        values,
-        specs,
-        results,
-        tuple(live),
-        tuple(cuttable),
-        traced_by,
-        computed,
-        tuple(value if apart else None for value, apart in zip(bound, parted, strict=True)),
-        one.read,
-        first,
+        module, nodes, values, specs, results, live, cuttable, traced_by, computed, bound, one.read, first
     )
 
 
@@ -218,14 +195,10 @@ def _in_order(nodes: Sequence[fx.Node], inputs: Sequence[Input], name: str) -> l
     """The graph's inputs, which are brought into the order of `inputs`. Raises UntraceableModel for others."""
     if inputs[0].name:
         by_name = {str(node.target): node for node in nodes}
-        missing = [one.name for one in inputs if one.name not in by_name]
-        strange = by_name.keys() - {one.name for one in inputs}
-        if missing or strange:
-            raise UntraceableModel(
-                f"{name} takes {', '.join(by_name)}, and not {', '.join(missing)}"
-                if missing
-                else f"{name} also needs {', '.join(sorted(strange))}"
-            )
+        if missing := [one.name for one in inputs if one.name not in by_name]:
+            raise UntraceableModel(f"{name} takes {', '.join(by_name)}, and not {', '.join(missing)}")
+        if strange := by_name.keys() - {one.name for one in inputs}:
+            raise UntraceableModel(f"{name} also needs {', '.join(sorted(strange))}")
         ordered = [by_name[one.name] for one in inputs]
         for before, after in itertools.pairwise(ordered):
             before.append(after)
@@ -298,7 +271,7 @@ def _spec(one: Tensor, two: Tensor) -> TensorSpec:
     return TensorSpec(tuple(one.shape), str(one.dtype).removeprefix("torch."), grown[0] if in_step else None)
 
 
-def _live(nodes: list[fx.Node]) -> Iterator[tuple[fx.Node, ...]]:
+def _live(nodes: Sequence[fx.Node]) -> Iterator[tuple[fx.Node, ...]]:
     """For each node, the nodes up to it that a later one (or the output) reads."""
     position = {node: index for index, node in enumerate(nodes)}
     last_use = [max((position.get(user, len(nodes)) for user in node.users), default=-1) for node in nodes]
@@ -308,36 +281,29 @@ def _live(nodes: list[fx.Node]) -> Iterator[tuple[fx.Node, ...]]:
         yield tuple(nodes[i] for i in alive)
 
 
-def _bound(
-    values: dict[fx.Node, Any], specs: dict[fx.Node, TensorSpec], live: list[tuple[fx.Node, ...]]
-) -> Iterator[fx.Node | None]:
-    """For each node, what is live after it and cannot cross a link: no tensor, of no batch, of no kind that is sent."""
-    dependent = varying(values)  # what was computed from parameters alone belongs to the stage that reads it
-    sent = {
+def _cuts(
+    values: Mapping[fx.Node, Any],
+    specs: Mapping[fx.Node, TensorSpec],
+    live: Sequence[tuple[fx.Node, ...]],
+    parting: Container[int],
+    written: Mapping[fx.Node, set[int]],
+) -> Iterator[tuple[bool, fx.Node | None]]:
+    """For each node, `cuttable` and `bound` of the traced model. parting: indices of nodes after which no cut is,
+    because it would part two readers of one parameter or buffer, or the inputs."""
+    batched = {
         node for node, spec in specs.items() if spec.batch_dim is not None and not unsendable(values[node])
     }
-    for alive in live:
-        yield next((node for node in alive if node not in dependent or node not in sent), None)
-
-
-def _sendable(
-    values: dict[fx.Node, Any],
-    live: list[tuple[fx.Node, ...]],
-    bound: list[fx.Node | None],
-    last_writes: dict[int, int],
-) -> Iterator[bool]:
-    """For each node, whether what is live after it can cross a link."""
+    sent = batched & varying(
+        values
+    )  # what was computed from parameters alone belongs to the stage that reads it
+    last_writes = {memory: index for index, node in enumerate(values) for memory in written.get(node, ())}
     for index, (node, alive) in enumerate(zip(values, live, strict=True)):
+        bound = None if index in parting else next((one for one in alive if one not in sent), None)
+        if index in parting or bound is not None:
+            yield False, bound
+            continue
         # Two live tensors in one memory that is written to later: on another host only one of them would change.
-        memory = [place for other in alive if bound[index] is None for place in storages(values[other])]
+        memory = [place for other in alive for place in storages(values[other])]
         torn = any(memory.count(place) > 1 and last_writes.get(place, -1) > index for place in memory)
         waits = node.target is normalized  # behind it four bytes would cross for one
-        yield 0 < len(alive) <= MAX_TENSORS and bound[index] is None and not torn and not waits
-
-
-def _parted(module: nn.Module, nodes: list[fx.Node], first: Mapping[str, str]) -> list[bool]:
-    """For each node, whether no parameter or buffer is needed on both sides of a cut after it."""
-    parted = [True] * len(nodes)
-    for start, end in spans(module, nodes, first).values():
-        parted[start:end] = [False] * (end - start)
-    return parted
+        yield 0 < len(alive) <= MAX_TENSORS and not torn and not waits, None

@@ -89,23 +89,27 @@ def is_reference(name: str) -> bool:
     return _REFERENCE.fullmatch(name) is not None
 
 
+def _parted(reference: str) -> tuple[Path, str]:
+    """The file and the builder that a reference names, or ''."""
+    match = _REFERENCE.fullmatch(reference)
+    assert match, reference  # noqa: S101
+    return Path(match["file"]), match["attribute"] or ""
+
+
 def load(reference: str) -> Entry:
     """The model that path/to/file.py:build names, or the only registered one of path/to/file.py. Raises UserError.
 
     Its name consists of those of the file and of the builder, 'file.build', in letters that any file name may have.
     """
-    match = _REFERENCE.fullmatch(reference)
-    assert match, reference  # noqa: S101
-    file = Path(match["file"]).expanduser().resolve()
-    attribute = match["attribute"] or _only_registered(module_of(file), file)
+    file, attribute = _parted(reference)
+    file = file.expanduser().resolve()
+    attribute = attribute or _only_registered(file)
     return read(file, attribute, _name(file, attribute))
 
 
 def name_of(reference: str) -> str:
     """The name of the model that path/to/file.py:build names; the file is neither run nor read."""
-    match = _REFERENCE.fullmatch(reference)
-    assert match, reference  # noqa: S101
-    return _name(Path(match["file"]), match["attribute"] or "")
+    return _name(*_parted(reference))
 
 
 def _name(file: Path, attribute: str) -> str:
@@ -115,20 +119,25 @@ def _name(file: Path, attribute: str) -> str:
 def read(file: Path, attribute: str, name: str) -> Entry:
     """The model that the builder `attribute` in `file` makes, under `name`. Raises UserError."""
     module, builder = module_of(file), maker(file, attribute)
-    declared = vars(builder).get(_DECLARATION) if hasattr(builder, "__dict__") else None
-    if declared is None:
+    declared = dict(_declared(builder) or {})
+    if not declared:
         shape = getattr(builder, "input_shape", getattr(module, "input_shape", (3, 224, 224)))
         make = getattr(builder, "inputs", getattr(module, "inputs", None))
         try:
-            declared = {"takes": _images(shape) if make is None else make}
+            declared["takes"] = _images(shape) if make is None else make
         except ValueError as error:
             raise UserError(f"{file}: {error}") from error
-    declared = dict(declared)
     if not isinstance(declared["takes"], Images):
         declared["takes"] = Own(functools.partial(_inputs, file, declared["takes"]))
     if pretrained := declared.get("pretrained"):
-        declared["pretrained"] = lambda: _trained(file, attribute, pretrained)
-    return Entry(name, lambda: _built(file, attribute, builder), file=file, attribute=attribute, **declared)
+        declared["pretrained"] = functools.partial(_trained, file, attribute, pretrained)
+    build = functools.partial(_built, file, attribute, builder)
+    return Entry(name, build, file=file, attribute=attribute, **declared)
+
+
+def _declared(builder: Any) -> dict[str, Any] | None:
+    """The declaration of a builder itself, not of a class that it is made of; None without."""
+    return getattr(builder, "__dict__", {}).get(_DECLARATION)
 
 
 def maker(file: Path, attribute: str, what: str = "model") -> Callable[..., Any]:
@@ -136,11 +145,8 @@ def maker(file: Path, attribute: str, what: str = "model") -> Callable[..., Any]
     module = module_of(file, what)
     made: Callable[..., Any] | None = getattr(module, attribute, None)
     if not callable(made):
-        own = [
-            key
-            for key, value in vars(module).items()
-            if callable(value) and getattr(value, "__module__", None) == module.__name__
-        ]
+        callables = {key: value for key, value in vars(module).items() if callable(value)}
+        own = [key for key, value in callables.items() if getattr(value, "__module__", "") == module.__name__]
         raise UserError(f"{file} has no function or class {attribute!r}: it has {', '.join(own) or 'none'}")
     return made
 
@@ -198,33 +204,26 @@ def _inputs(file: Path, make: Callable[[int, int], Any], batch_size: int, seed: 
     with blaming(file, f"{given} fails"), settings_kept(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         made = make(batch_size, seed)
-    tensors = made if isinstance(made, Mapping) else made if isinstance(made, tuple | list) else (made,)
-    named = dict(tensors) if isinstance(tensors, Mapping) else {str(i): one for i, one in enumerate(tensors)}
-    if not 0 < len(named) <= MAX_TENSORS:
-        raise UserError(f"{file}: {given} makes {len(named)} inputs: a model has 1 to {MAX_TENSORS}")
-    for name, tensor in named.items():
+    if not isinstance(made, Mapping):
+        made = {str(i): one for i, one in enumerate(made if isinstance(made, tuple | list) else (made,))}
+    if not 0 < len(made) <= MAX_TENSORS:
+        raise UserError(f"{file}: {given} makes {len(made)} inputs: a model has 1 to {MAX_TENSORS}")
+    for name, tensor in made.items():
+        its = f"{file}: {given}: its input {name}"
         if not isinstance(name, str) or not isinstance(tensor, Tensor) or tensor.layout != torch.strided:
-            raise UserError(
-                f"{file}: {given}: its input {name} is no dense tensor but {type(tensor).__name__}"
-            )
+            raise UserError(f"{its} is no dense tensor but {type(tensor).__name__}")
         if (dtype := str(tensor.dtype).removeprefix("torch.")) not in DTYPES:
-            sent = ", ".join(DTYPES)
-            raise UserError(f"{file}: {given}: its input {name} is {dtype}, which cannot be sent: {sent} can")
+            raise UserError(f"{its} is {dtype}, which cannot be sent: {', '.join(DTYPES)} can")
         if tensor.dim() == 0 or len(tensor) != batch_size:
             shape = "x".join(map(str, tensor.shape)) or "no dimension"
-            raise UserError(
-                f"{file}: {given}: its input {name} has {shape}: the batch comes first, {batch_size}"
-            )
-    return {name: tensor.detach().cpu().contiguous() for name, tensor in named.items()}
+            raise UserError(f"{its} has {shape}: the batch comes first, {batch_size}")
+    return {name: tensor.detach().cpu().contiguous() for name, tensor in made.items()}
 
 
-def _only_registered(module: ModuleType, file: Path) -> str:
+def _only_registered(file: Path) -> str:
     """The name of the one builder that the file itself registers, which may have several names."""
-    first = {
-        id(value): name
-        for name, value in reversed(vars(module).items())
-        if hasattr(value, "__dict__") and _DECLARATION in vars(value)
-    }
+    module = module_of(file)
+    first = {id(value): name for name, value in reversed(vars(module).items()) if _declared(value)}
     names = [*reversed(first.values())]
     if not names:
         raise UserError(f"{file} registers no model: name what builds it, as in {file.name}:build")

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from partitions import proof
 from partitions.engines import compiled, registry
-from partitions.engines.library import Library, weights
+from partitions.engines.compiled import Library, weights
 from partitions.stage import Stage
 
 from .stages import images, stages

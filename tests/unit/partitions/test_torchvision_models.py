@@ -11,7 +11,7 @@ from torch import Tensor
 
 from partitions import registry
 from partitions.quality import Answers, Comparison, boxes
-from partitions.torchvision_boxes import Places, detection
+from partitions.torchvision_models import Places, models
 
 SSDLITE = "ssdlite320_mobilenet_v3_large"
 ONE_STAGE = [SSDLITE, "retinanet_resnet50_fpn_v2", "fcos_resnet50_fpn"]
@@ -57,7 +57,9 @@ def test_the_anchors_are_the_model_s_own() -> None:
     images = torch.rand(1, 3, size, size)
     with torch.inference_mode():
         features = list(model.backbone(images).values())
-    (anchors,) = model.anchor_generator(detection.image_list.ImageList(images, [(size, size)]), features)
+    (anchors,) = model.anchor_generator(
+        models.detection.image_list.ImageList(images, [(size, size)]), features
+    )
     assert torch.equal(places_of(SSDLITE)._anchors, anchors)
 
 
