@@ -11,14 +11,12 @@ from pareto.constants import KEPT_BYTES
 from .by_role import ByRole
 
 TUNED, DEFAULT = "tuned", "default"
-"""What an allocator may be: told to keep what is freed, or as the C library has it."""
+"""The allocators that there are: told to keep what is freed, or as the C library has it."""
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
 """Parameters of mallopt(3)."""
 _LEAST_MOST_BYTES = 32 << 20
 """The greatest _MMAP_THRESHOLD that glibc of every version takes (mallopt(3))."""
-_VARIABLES = ("MALLOC_", "GLIBC_TUNABLES")
-"""What the names of variables begin with that set glibc's allocator."""
 in_force = DEFAULT
 """The allocator that this process has."""
 
@@ -32,7 +30,8 @@ class Allocator(ByRole):
 
 def untouched() -> None:
     """Leave the allocator as the C library has it: this program starts again where variables say something else."""
-    plain = {name: value for name, value in os.environ.items() if not name.startswith(_VARIABLES)}
+    of_glibc = ("MALLOC_", "GLIBC_TUNABLES")
+    plain = {name: value for name, value in os.environ.items() if not name.startswith(of_glibc)}
     if len(plain) < len(os.environ):
         os.execve(sys.executable, sys.orig_argv, plain)  # noqa: S606  (the same program)
 

@@ -38,8 +38,12 @@ def published(traced: TracedModel) -> Iterator[tuple[int, str]]:
     names = [unit[0] for unit in units]
     if len(units[0]) > 1:
         names[0] = "stem"
-    if _is_shallow_resnet(module):  # numbered by its blocks alone; deeper ones count the stem
-        del names[0], ends[0]
+    resnet = models.resnet
+    if isinstance(module, resnet.ResNet) and isinstance(module.layer1[0], resnet.BasicBlock):
+        del (
+            names[0],
+            ends[0],
+        )  # ResNet18 and 34 are numbered by their blocks alone; deeper ones count the stem
     # What has no module of its own follows the last unit (flatten, functional pooling): it belongs to that
     # unit if it pools, else it is a unit.
     last = [module.get_submodule(path) for path in units[-1]]
@@ -79,7 +83,9 @@ def _units(module: nn.Module, prefix: str, used: set[str]) -> Iterator[list[str]
             yield list(group)
             continue
         for path in group:
-            if _is_container(path, children[path]):
+            child, parts = children[path], list(children[path].children())
+            merely_holds = type(child) in (nn.Sequential, nn.ModuleList) and not all(map(_is_leaf, parts))
+            if merely_holds or isinstance(child, _CONTAINERS) or path.split(".")[-1] == "features":
                 yield from _units(module, f"{path}.", used)
             else:
                 yield [path]
@@ -87,18 +93,6 @@ def _units(module: nn.Module, prefix: str, used: set[str]) -> Iterator[list[str]
 
 def _is_leaf(module: nn.Module) -> bool:
     return next(module.children(), None) is None
-
-
-def _is_container(path: str, module: nn.Module) -> bool:
-    """Whether the module merely holds blocks, rather than being one."""
-    if isinstance(module, _CONTAINERS) or path.split(".")[-1] == "features":
-        return True
-    return type(module) in (nn.Sequential, nn.ModuleList) and not all(map(_is_leaf, module.children()))
-
-
-def _is_shallow_resnet(module: nn.Module) -> bool:
-    resnet = models.resnet
-    return isinstance(module, resnet.ResNet) and isinstance(module.layer1[0], resnet.BasicBlock)
 
 
 def own(traced: TracedModel, names: Sequence[str]) -> Iterator[tuple[int, str]]:

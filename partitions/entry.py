@@ -113,10 +113,14 @@ def without_memory(build: Callable[[], nn.Module]) -> nn.Module:
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
+        hook = register_module_parameter_registration_hook(_without_memory)  # type: ignore[arg-type]
         try:
-            model = _on_meta(build)
+            with _MetaPrevails():  # type: ignore[no-untyped-call]
+                model = build()
         except Exception:  # whatever a constructor does when the values that it asks for are not there
             model = None
+        finally:
+            hook.remove()
         if model is None or any(buffer.is_meta for buffer in model.buffers()):
             model = build()
     moved = dict[int, nn.Parameter]()  # what two layers share, they share there, too
@@ -131,15 +135,6 @@ def _without_memory(_module: nn.Module, _name: str, parameter: nn.Parameter) -> 
     if parameter.is_meta or isinstance(parameter, UninitializedParameter):
         return parameter
     return nn.Parameter(parameter.to("meta"), requires_grad=parameter.requires_grad)
-
-
-def _on_meta(build: Callable[[], nn.Module]) -> nn.Module:
-    hook = register_module_parameter_registration_hook(_without_memory)  # type: ignore[arg-type]
-    try:
-        with _MetaPrevails():  # type: ignore[no-untyped-call]
-            return build()
-    finally:
-        hook.remove()
 
 
 class _MetaPrevails(TorchDispatchMode):  # type: ignore[no-untyped-call]

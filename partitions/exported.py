@@ -13,7 +13,7 @@ import itertools
 import logging
 import traceback
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,10 +46,9 @@ def export(module: nn.Module, inputs: Sequence[Input]) -> tuple[nn.Module, fx.Gr
     """
     name = type(module).__name__
     program = _program(module, inputs, name)
-    outputs = program.graph_signature.output_specs
-    changed = [spec.target for spec in outputs if spec.kind is OutputKind.BUFFER_MUTATION]
-    if changed:
-        raise changes(module, str(changed[0]))
+    for spec in program.graph_signature.output_specs:
+        if spec.kind is OutputKind.BUFFER_MUTATION:
+            raise changes(module, str(spec.target))
     return _read_by_name(program, copy.copy(module), name)
 
 
@@ -57,16 +56,16 @@ def _program(module: nn.Module, inputs: Sequence[Input], name: str) -> ExportedP
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     fake = _on_cpu(module, mode, name)
     with mode:
-        examples = [one.empty(2, "cpu") for one in inputs]  # 1 would be taken for a constant
+        examples = tuple(one.empty(2, "cpu") for one in inputs)  # 1 would be taken for a constant
     named = {one.name: example for one, example in zip(inputs, examples, strict=True) if one.name}
     grows = {0: Dim.DYNAMIC}
     shapes = dict.fromkeys(named, grows) if named else (grows,) * len(inputs)
     with _silence():
         try:
-            program = torch.export.export(
-                fake, () if named else tuple(examples), named, dynamic_shapes=shapes, strict=False
-            )
-            if any(_writes(node) for node in program.graph.nodes):
+            args = () if named else examples
+            program = torch.export.export(fake, args, named, dynamic_shapes=shapes, strict=False)
+            schemas = (getattr(node.target, "_schema", None) for node in program.graph.nodes)
+            if any(schema is not None and schema.is_mutable for schema in schemas):
                 program = program.run_decompositions({})
         except Exception as error:  # anything that the model's own code raises for tensors without values
             raise UntraceableModel(f"torch.export cannot trace {name} either: {_reason(error)}") from error
@@ -77,14 +76,13 @@ def _program(module: nn.Module, inputs: Sequence[Input], name: str) -> ExportedP
 def _silence() -> Iterator[None]:
     """Keep torch.export from printing the graph so far when it fails; the exception says enough."""
     log = logging.getLogger("torch.fx.experimental.symbolic_shapes")
-    was = log.disabled
-    with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
-        warnings.simplefilter("ignore")
-        log.disabled = True
-        try:
+    was, log.disabled = log.disabled, True
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
+            warnings.simplefilter("ignore")
             yield
-        finally:
-            log.disabled = was
+    finally:
+        log.disabled = was
 
 
 def _on_cpu(module: nn.Module, mode: FakeTensorMode, name: str) -> nn.Module:
@@ -108,11 +106,6 @@ def _on_cpu(module: nn.Module, mode: FakeTensorMode, name: str) -> nn.Module:
             if getattr(owner, "inplace", False) is True:
                 owner.inplace = False
     return fake
-
-
-def _writes(node: fx.Node) -> bool:
-    schema = getattr(node.target, "_schema", None)
-    return schema is not None and schema.is_mutable
 
 
 def _reason(error: Exception) -> str:
@@ -160,17 +153,15 @@ def _read_by_name(program: ExportedProgram, holder: nn.Module, name: str) -> tup
             )
         elif node not in constants and not any(check in str(node.target) for check in _CHECKS):
             copies[node] = graph.node_copy(node, read)
-            copies[node].meta = {"nn_module_stack": _scopes(node)}
+            stack = node.meta.get("nn_module_stack", {}).items()  # with the model itself, which is no scope
+            scopes = {key: where for key, where in stack if where[0] and not where[0].startswith("_")}
+            copies[node].meta = {"nn_module_stack": scopes}
     graph.eliminate_dead_code()
-    _free_layouts(graph)
-    return holder, graph
-
-
-def _free_layouts(graph: fx.Graph) -> None:
-    """Let views of what attention makes be copies where they must: each device lays its result out its way."""
+    # Views of what attention makes must be copies where they can't be views: each device lays its result out its way.
     if any("scaled_dot_product" in str(node.target) for node in graph.nodes):
         for node in graph.find_nodes(op="call_function", target=_aten.view.default):
             node.target = _aten.reshape.default
+    return holder, graph
 
 
 def _constants(program: ExportedProgram) -> dict[fx.Node, Any]:
@@ -180,26 +171,12 @@ def _constants(program: ExportedProgram) -> dict[fx.Node, Any]:
     for node in program.graph.nodes:
         if node.op == "placeholder" and kinds[node.name].kind is InputKind.CONSTANT_TENSOR:
             values[node] = program.constants[kinds[node.name].target]
-        elif node.op == "call_function" and _repeatable(node):
+        elif node.op == "call_function" and tensors_in(node.meta.get("val")):
             form = _FORM_ONLY.get(getattr(node.target, "overloadpacket", node.target))
-            known = values if form is None else {node.args[form]: _like(node.args[form]), **values}
-            if known.keys() >= {*node.all_input_nodes}:
+            asked = [] if form is None else [node.args[form]]
+            known = {each: torch.empty(0, dtype=each.meta["val"].dtype) for each in asked} | values
+            draws = torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+            if not draws and known.keys() >= {*node.all_input_nodes}:
                 args, kwargs = fx.node.map_arg((node.args, node.kwargs), known.__getitem__)
                 values[node] = node.target(*args, **kwargs)
     return values
-
-
-def _repeatable(node: fx.Node) -> bool:
-    """Whether a call gives the same tensors for the same inputs."""
-    tags = getattr(node.target, "tags", ())
-    return bool(tensors_in(node.meta.get("val"))) and torch.Tag.nondeterministic_seeded not in tags
-
-
-def _like(node: Any) -> Tensor:
-    return torch.empty(0, dtype=node.meta["val"].dtype)
-
-
-def _scopes(node: fx.Node) -> Mapping[str, tuple[str, Any]]:
-    """The modules in whose forward the node runs, outermost first, without the model itself."""
-    stack = node.meta.get("nn_module_stack", {})
-    return {key: (path, kind) for key, (path, kind) in stack.items() if path and not path.startswith("_")}

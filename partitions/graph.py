@@ -114,16 +114,14 @@ def propagate(
     with torch.no_grad():
         for node in graph.nodes:
             if node.op != "output":
-                plain = _is_plain(module, node) and not reads_values(node)
-                with contextlib.nullcontext() if plain else AnyBranch(scalars):
+                called = [module.get_submodule(str(node.target))] if node.op == "call_module" else []
+                # Not a module with a forward of its own.
+                plain = all(
+                    type(one).__module__.startswith("torch.nn") and not [*one.children()] for one in called
+                )
+                with contextlib.nullcontext() if plain and not reads_values(node) else AnyBranch(scalars):
                     interpreter.env[node] = interpreter.run_node(node)
                 yield node, interpreter.env[node]
-
-
-def _is_plain(module: nn.Module, node: fx.Node) -> bool:
-    """Whether the node is one operation, not a module with a forward of its own."""
-    called = module.get_submodule(str(node.target)) if node.op == "call_module" else None
-    return called is None or (type(called).__module__.startswith("torch.nn") and not [*called.children()])
 
 
 def reads_values(node: fx.Node) -> bool:
@@ -166,9 +164,8 @@ def target_of(module: nn.Module, node: fx.Node) -> nn.Module | Tensor | None:
         owner = module.get_submodule(path)
         tensor = owner._parameters.get(name, owner._buffers.get(name))
         if tensor is None:  # a constant of the forward function: no weights file has it
-            raise UntraceableModel(
-                f"{type(module).__name__}: {node.target} is neither a parameter nor a buffer"
-            )
+            kind = type(module).__name__
+            raise UntraceableModel(f"{kind}: {node.target} is neither a parameter nor a buffer")
         return tensor
     return None
 

@@ -16,6 +16,8 @@ from .blocks import CHEAP, is_cheap_module, own, published
 from .graph import TensorSpec, TracedModel, operator_name, spans, target_of, tensors_in, unsendable
 from .recipe import Cuts
 
+_TAKING = (operator.getitem, getattr)
+
 
 @dataclass(frozen=True)
 class Point:
@@ -143,7 +145,9 @@ def node_names(traced: TracedModel) -> tuple[str, ...]:
     The last node of a module without children has the module's path; other nodes have their operator's name behind
     the path. No node but the first is called 'input' or 'output'.
     """
-    scopes = [_innermost(node) for node in traced.nodes]
+    stacks = [node.meta.get("nn_module_stack", {}) for node in traced.nodes]
+    # Of the innermost module in whose forward each runs: which call of it, and its path.
+    scopes = [next(((str(key), str(stack[key][0])) for key in reversed(stack)), ("", "")) for stack in stacks]
     inner = {
         parent for _, path in scopes for parent in itertools.accumulate(path.split(".")[:-1], "{}.{}".format)
     }
@@ -174,15 +178,12 @@ def hindered(traced: TracedModel) -> Iterator[str]:
         if bound not in (None, node):
             over.setdefault(bound, []).append(node)
     for value, nodes in over.items():
-        if any(_works(traced, node) and value not in node.all_input_nodes for node in nodes):
+        # Not those that merely take a tensor out of a container or the weights.
+        working = [node for node in nodes if node.op != "get_attr" and node.target not in _TAKING]
+        others = [node for node in working if value not in node.all_input_nodes]
+        if any(isinstance(traced.values[node], Tensor) for node in others):
             kind = _kind(traced, value)
             yield f"no cut from {names[nodes[0]]} to {names[nodes[-1]]}: {names[value]} is {kind}; that cannot cross"
-
-
-def _works(traced: TracedModel, node: fx.Node) -> bool:
-    """Whether the node computes a tensor, and does not merely take one out of a container or the weights."""
-    taken = node.op == "get_attr" or node.target in (operator.getitem, getattr)
-    return isinstance(traced.values[node], Tensor) and not taken
 
 
 def _kind(traced: TracedModel, node: fx.Node) -> str:
@@ -202,12 +203,6 @@ def unique(names: Iterable[str]) -> tuple[str, ...]:
         numbered = (f"{name}_{number}" for number in itertools.count(1))
         taken[next(one for one in itertools.chain([name], numbered) if one not in taken)] = None
     return tuple(taken)[2:]
-
-
-def _innermost(node: fx.Node) -> tuple[str, str]:
-    """The innermost module in whose forward the node runs: which call of it, and its path."""
-    stack = node.meta.get("nn_module_stack", {})
-    return next(((str(key), str(stack[key][0])) for key in reversed(stack)), ("", ""))
 
 
 def _equivalent(traced: TracedModel, cuts: Sequence[int]) -> list[list[int]]:

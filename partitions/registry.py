@@ -33,7 +33,14 @@ def canonical(name: str) -> str:
     or 1.6 GF), and for a file that has no model.
     """
     if user_file.is_reference(name):
-        return _adopt(user_file.load(name))
+        new = user_file.load(name)
+        known = _adopted.get(new.name, new)
+        if known.file != new.file:
+            raise UserError(
+                f"{known.file} and {new.file} both have a model {new.name}: rename one of the files"
+            )
+        _adopted[new.name] = new
+        return new.name
     name, sign, classes = name.partition(CLASSES)
     if sign and not re.fullmatch("[1-9][0-9]{0,5}", classes):
         raise UserError(
@@ -83,14 +90,6 @@ def adopt(recipe: Recipe) -> None:
     """Make a user's own model known by the name that it has on other hosts. Raises UserError."""
     if recipe.file:
         _adopted[recipe.name] = user_file.read(Path(recipe.file), recipe.attribute, recipe.name)
-
-
-def _adopt(new: Entry) -> str:
-    known = _adopted.get(new.name, new)
-    if known.file != new.file:
-        raise UserError(f"{known.file} and {new.file} both have a model {new.name}: rename one of the files")
-    _adopted[new.name] = new
-    return new.name
 
 
 def build(name: str) -> nn.Module:

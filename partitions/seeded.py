@@ -79,18 +79,14 @@ def _calibrate(model: nn.Module, call: _Call, inputs: Sequence[Tensor]) -> None:
     for norm, momentum in zip(norms, momenta, strict=True):
         norm.eval().momentum = momentum
     for head, seen in outputs.items():
-        if seen:  # more than once, if it serves several feature maps
-            _standardize(head, torch.cat([_channels_last(head, _activated(*pair)) for pair in seen]))
+        channel = -1 if isinstance(head, nn.Linear) else 1
+        if rows := [_activated(*pair).movedim(channel, -1).flatten(0, -2) for pair in seen]:
+            _standardize(head, torch.cat(rows))  # several, if it serves several feature maps
 
 
 def _activated(output: Tensor, before: Tensor) -> Tensor:
     """A head's output before any work in place on it, except rectification, whose cut-off part does not count."""
     return output if torch.equal(output, before.relu()) else before
-
-
-def _channels_last(layer: _Head, output: Tensor) -> Tensor:
-    channel = -1 if isinstance(layer, nn.Linear) else 1
-    return output.movedim(channel, -1).flatten(0, -2)
 
 
 def _standardize(layer: _Head, outputs: Tensor) -> None:

@@ -158,7 +158,9 @@ def _protect_inputs(body: fx.GraphModule, examples: list[Tensor]) -> None:
     inputs, output = body.graph.find_nodes(op="placeholder"), body.graph.output_node()
     write, aliases = _observe(body, examples)
     while write is not None:
-        if _read_after(write) or not _make_out_of_place(body, write):
+        # A later node may read what was written other than from the writing node's result.
+        is_read = any(write.node < user for node in write.aliases for user in node.users)
+        if is_read or not _make_out_of_place(body, write):
             written = inputs[write.which]
             with body.graph.inserting_after(inputs[-1]):
                 duplicate = body.graph.call_method("clone", (written,))
@@ -191,11 +193,6 @@ def _observe(body: fx.GraphModule, examples: list[Tensor]) -> tuple[_Write | Non
         if not readers:  # no later node can reach that memory
             break
     return None, set().union(*aliases)
-
-
-def _read_after(write: _Write) -> bool:
-    """Whether a later node reads what was written other than from the writing node's result."""
-    return any(write.node < user for node in write.aliases for user in node.users)
 
 
 def _make_out_of_place(body: fx.GraphModule, write: _Write) -> bool:

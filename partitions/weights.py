@@ -20,7 +20,7 @@ from torch import Tensor
 from pareto.errors import UserError, one_line
 
 from . import allocator, registry, torchvision_models
-from .checkpoints import COUNTERS, state_dict
+from .checkpoints import COUNTERS, state_dict, unreadable
 from .entry import Entry
 from .graph import first_paths
 from .seeded import seeded
@@ -66,12 +66,18 @@ def classes(name: str, source: str) -> int:
 def _state(name: str, source: str, seed: int) -> Mapping[str, Tensor]:
     if source == "seeded":
         return seeded(name, seed).state_dict()
-    if source == "pretrained":
-        return _pretrained(name)
-    path = Path(source)
-    if not path.is_file():
-        raise UserError(f"--weights {source}: neither 'seeded' nor 'pretrained', and no such file")
-    return state_dict(path, {*itertools.chain(*_state_of(registry.entry(name)))}, _whole)
+    if source != "pretrained":
+        path, expected = Path(source), {*itertools.chain(*_state_of(registry.entry(name)))}
+        if not path.is_file():
+            raise UserError(f"--weights {source}: neither 'seeded' nor 'pretrained', and no such file")
+        return state_dict(path, expected, _whole)
+    published = registry.entry(name).pretrained
+    if published is None:
+        raise UserError(f"no pretrained weights for {name}: give a file of them (--weights), or 'seeded'")
+    try:
+        return published()
+    except (OSError, RuntimeError) as error:  # no network, no such file, a broken download
+        raise UserError(f"no pretrained weights for {name}: {one_line(error)}") from error
 
 
 class Reader:
@@ -107,7 +113,7 @@ class Reader:
                         _, place, dtype = self._places[key]
                         yield key, _tensor(file, place, key).to(dtype)
             except OSError as error:
-                raise UserError(f"cannot read weights from {path}: {one_line(error)}") from error
+                raise unreadable(path, error) from error
 
 
 def read(path: Path, name: str) -> dict[str, Tensor]:
@@ -131,7 +137,7 @@ def _tensor(file: BinaryIO, place: Place, key: str) -> Tensor:
     content = memoryview(tensor.reshape(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]
     file.seek(place.begin)
     if file.readinto(content) != content.nbytes:  # type: ignore[attr-defined]
-        raise UserError(f"cannot read weights from {file.name}: it ends within {key}")
+        raise unreadable(Path(file.name), f"it ends within {key}")
     return tensor
 
 
@@ -164,25 +170,15 @@ def layout(path: Path) -> dict[str, Place]:
             length = int.from_bytes(file.read(8), "little")
             header: dict[str, Any] = json.loads(file.read(length))
     except (OSError, ValueError, SafetensorError) as error:
-        raise UserError(f"cannot read weights from {path}: {one_line(error)}") from error
+        raise unreadable(path, error) from error
     header.pop("__metadata__", None)
     places = {}
     for key, entry in header.items():
         if entry["dtype"] not in _DTYPES:
-            raise UserError(f"cannot read weights from {path}: dtype {entry['dtype']}")
+            raise unreadable(path, f"dtype {entry['dtype']}")
         begin, end = (8 + length + offset for offset in entry["data_offsets"])
         places[key] = Place(entry["dtype"], tuple(entry["shape"]), begin, end)
     return places
-
-
-def _pretrained(name: str) -> Mapping[str, Tensor]:
-    published = registry.entry(name).pretrained
-    if published is None:
-        raise UserError(f"no pretrained weights for {name}: give a file of them (--weights), or 'seeded'")
-    try:
-        return published()
-    except (OSError, RuntimeError) as error:  # no network, no such file, a broken download
-        raise UserError(f"no pretrained weights for {name}: {one_line(error)}") from error
 
 
 def _checked(state: Mapping[str, Tensor], name: str, source: str) -> dict[str, Tensor]:
@@ -251,23 +247,17 @@ def _state_of(entry: Entry) -> tuple[Mapping[str, Tensor], Mapping[str, str]]:
 def _write(state: dict[str, Tensor], directory: Path) -> Weights:
     """Save under a temporary name, then under the digest: a file with a digest for a name is complete."""
     directory.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(suffix=".tmp", dir=directory) as folder:
-        written = Path(folder, "weights")
-        save_file(_separate(state), written)
-        digest = file_digest(written)
-        return Weights(written.replace(directory / f"{digest}.safetensors"), digest)
-
-
-def _separate(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The same tensors, each contiguous and in memory of its own, as the format wants them."""
-    seen: set[int] = set()
-    result = {}
+    separate, seen = dict[str, Tensor](), set[int]()  # each in memory of its own, as the format wants them
     for key, tensor in state.items():
         storage = tensor.untyped_storage()
         shared = storage.data_ptr() in seen or storage.nbytes() != tensor.nbytes
         seen.add(storage.data_ptr())
-        result[key] = tensor.clone(memory_format=torch.contiguous_format) if shared else tensor.contiguous()
-    return result
+        separate[key] = tensor.clone(memory_format=torch.contiguous_format) if shared else tensor.contiguous()
+    with tempfile.TemporaryDirectory(suffix=".tmp", dir=directory) as folder:
+        written = Path(folder, "weights")
+        save_file(separate, written)
+        digest = file_digest(written)
+        return Weights(written.replace(directory / f"{digest}.safetensors"), digest)
 
 
 def file_digest(path: Path) -> str:

@@ -177,20 +177,15 @@ def serialized(program: Any) -> bytes:
 def _export(stage: Stage, example: tuple[Tensor, ...]) -> tuple[bytes, list[str]]:
     program, state, outside = exported(stage, example), dict(named_tensors(stage)), list[str]()
     for name, value in program.model.graph.initializers.items():
-        inside = value.const_value
-        if not _is_same(inside, state.get(f"body.{name}")):
+        inside, own = value.const_value, state.get(f"body.{name}")
+        raw = getattr(inside, "raw", None)
+        if own is None or not isinstance(raw, Tensor) or raw.data_ptr() != own.data_ptr():
             continue  # a constant of the graph, or something that the exporter computed
         value.const_value = onnx_ir.ExternalTensor(
             "weights", 0, inside.nbytes, inside.dtype, shape=inside.shape, name=name
         )
         outside.append(name)
     return serialized(program), outside
-
-
-def _is_same(inside: Any, tensor: Tensor | None) -> bool:
-    """Whether the tensor of a graph is this one, in the same memory."""
-    raw = getattr(inside, "raw", None)
-    return tensor is not None and isinstance(raw, Tensor) and raw.data_ptr() == tensor.data_ptr()
 
 
 @contextmanager
