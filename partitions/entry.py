@@ -28,14 +28,11 @@ SEGMENTATION, DETECTION = "segmentation", "detection"
 
 @dataclass(frozen=True)
 class Entry:
-    """One model.
+    """One model. build: makes it, float32, with random weights from the global RNG. takes: what goes in.
 
-    build: makes it, float32, with random weights from the global RNG.
-    takes: what goes in.
     classes: the classes that the outputs of a classifier stand for, in order; empty where they are not known.
-    pretrained: downloads the state dict of trained weights; None where there is none.
-    postprocess: applied to what the module returns; its result is the model's.
-    file, attribute: for a user's own model, the Python file and the name of the builder in it.
+    pretrained: downloads the state dict of trained weights; None where there is none. postprocess: is applied to what
+    the module returns. file, attribute: for a user's own model, the Python file and the name of the builder in it.
     task: of what kind the outputs are, where figures of quality need to know (`partitions.quality`).
     places: of a detector, what turns its outputs into the form of YOLO's; None: the first of them has it.
     """

@@ -96,7 +96,7 @@ class TracedModel:
 
     @property
     def inputs(self) -> tuple[fx.Node, ...]:
-        """What the model takes; a cut after the last of them leaves all of it to the other side."""
+        """The inputs; a cut after the last of them leaves all of the model to the other side."""
         return tuple(node for node in self.nodes if node.op == "placeholder")
 
 
@@ -138,10 +138,8 @@ def operator_name(node: fx.Node) -> str:
 
 
 class AnyBranch(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """While this mode is active, a value on the meta device that is asked for counts as 0, or as `scalars`.
-
-    A payload has one shape, so each branch leads to the same shapes.
-    """
+    """While this mode is active, a value on the meta device that is asked for counts as 0, or as `scalars`. A payload
+    has one shape, so each branch leads to the same shapes."""
 
     def __init__(self, scalars: int = 0) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

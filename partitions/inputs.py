@@ -116,10 +116,6 @@ class Own:
         """A batch."""
         return tuple(self.make(2 * _CALIBRATING, seed).values())
 
-    def smaller(self) -> tuple[Own, ...]:
-        """None."""
-        return ()
-
 
 Taken = Images | Own
 

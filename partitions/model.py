@@ -109,10 +109,7 @@ class Outline:
 
 @dataclass(frozen=True, eq=False)
 class PartitionedModel(Outline):
-    """A model with all its weights in memory; `load` makes one.
-
-    state: path -> parameter or buffer, read-only by convention.
-    """
+    """A model with all its weights in memory; `load` makes one. state: path -> parameter or buffer, only read."""
 
     state: Mapping[str, Tensor]
 
@@ -174,10 +171,7 @@ class ResidentStage:
         self.stage, self._span = self._outline.cut(start, end, state), (start, end)
 
     def run_by(self, run: Run) -> None:
-        """Have an engine compute the stage that is held, until the next `change`.
-
-        Weights that it does not read are let go of.
-        """
+        """Have an engine compute the stage that is held, until the next `change`; weights that it does not read go."""
         if run.weights_bytes is not None:
             self.stage.to("meta")
             self._state.clear()
@@ -221,10 +215,8 @@ def outline(recipe: Recipe) -> Outline:
 
 
 def load(recipe: Recipe, weights_path: Path) -> PartitionedModel:
-    """The whole model with weights from a file that `weights.make` wrote, on the CPU.
-
-    Nothing is initialized at random and no tensor exists twice. Raises as `outline`, and UserError.
-    """
+    """The whole model with weights from a file that `weights.make` wrote, on the CPU; no tensor exists twice. Raises as
+    `outline`, and UserError."""
     bare = outline(recipe)
     state = {**bare.traced.computed, **weights.read(weights_path, bare.name)}
     state |= {path: state[first] for path, first in bare.traced.first.items() if first in state}
@@ -233,10 +225,8 @@ def load(recipe: Recipe, weights_path: Path) -> PartitionedModel:
 
 @functools.lru_cache(maxsize=128)
 def describe(recipe: Recipe) -> tuple[tuple[Point, ...], tuple[int, ...], str]:
-    """Points, shape of the first input, and graph digest of a model that hosts are to run.
-
-    Raises as `outline`, and UserError where its answer cannot be sent, or where a part of it cannot be made.
-    """
+    """Points, shape of the first input, and graph digest of a model that hosts are to run. Raises as `outline`, and
+    UserError where its answer cannot be sent, or where a part of it cannot be made."""
     bare = outline(recipe)
     if why := bare.unsendable:
         raise UserError(why)

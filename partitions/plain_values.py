@@ -35,11 +35,7 @@ def unpin(graph: fx.Graph, images: fx.Node) -> None:
 
 
 def settle(
-    graph: fx.Graph,
-    one: Values,
-    two: Values,
-    writing: Mapping[fx.Node, set[int]],
-    read: Container[fx.Node],
+    graph: fx.Graph, one: Values, two: Values, writing: Mapping[fx.Node, set[int]], read: Container[fx.Node]
 ) -> None:
     """Rewrite `graph` so that values other than tensors live only briefly, and values that nobody reads are gone.
 

@@ -16,8 +16,6 @@ from .blocks import CHEAP, is_cheap_module, own, published
 from .graph import TensorSpec, TracedModel, operator_name, spans, target_of, tensors_in, unsendable
 from .recipe import Cuts
 
-_TAKING = (operator.getitem, getattr)
-
 
 @dataclass(frozen=True)
 class Point:
@@ -173,13 +171,13 @@ def hindered(traced: TracedModel) -> Iterator[str]:
         start, end = (traced.nodes[index] for index in held.get(path, (0, 0)))
         if start is not end:
             yield f"no cut from {names[start]} to {names[end]}: both read {path}, which one host has"
-    over: dict[fx.Node, list[fx.Node]] = {}
+    over, taking = dict[fx.Node, list[fx.Node]](), (operator.getitem, getattr)
     for node, bound in zip(traced.nodes, traced.bound, strict=True):
         if bound not in (None, node):
             over.setdefault(bound, []).append(node)
     for value, nodes in over.items():
         # Not those that merely take a tensor out of a container or the weights.
-        working = [node for node in nodes if node.op != "get_attr" and node.target not in _TAKING]
+        working = [node for node in nodes if node.op != "get_attr" and node.target not in taking]
         others = [node for node in working if value not in node.all_input_nodes]
         if any(isinstance(traced.values[node], Tensor) for node in others):
             kind = _kind(traced, value)

@@ -18,7 +18,7 @@ from pareto.errors import one_line
 from . import allocator, points, registry, scratch, weights
 from . import model as partitioned
 from .graph import named_tensors, propagate, tensors_in
-from .inputs import Taken, for_module
+from .inputs import Images, Taken, for_module
 from .model import PartitionedModel
 from .points import Point
 from .purity import UnrepeatableModel
@@ -163,7 +163,8 @@ def all_at_once(recipe: Recipe) -> str:
     """
     with _loaded(replace(recipe, cuts=Cuts("op", 3))) as loaded:
         model = replace(loaded, points=_united(loaded))
-        small = next((smaller for smaller in model.takes.smaller() if _fits(model, smaller)), None)
+        smaller = model.takes.smaller() if isinstance(model.takes, Images) else iter(())
+        small = next((images for images in smaller if _fits(model, images)), None)
         words = _proved(model, small) if small else ""
         return words if words and not words.startswith(f"{NO}:") else _proved(model, model.takes)
 

@@ -29,10 +29,8 @@ def changes(module: nn.Module, path: str) -> UnrepeatableModel:
 
 @contextlib.contextmanager
 def kept(module: nn.Module) -> Iterator[None]:
-    """A context after which all that a module's own code has assigned to it is as before.
-
-    Raises UnrepeatableModel where that was a parameter or a buffer, or its values.
-    """
+    """A context after which all that a module's own code has assigned to it is as before. Raises UnrepeatableModel
+    where that was a parameter or a buffer, or its values."""
     held: list[tuple[Any, ...]] = [
         (owner, dict(vars(owner)), dict(owner._parameters), dict(owner._buffers))
         for owner in module.modules()

@@ -172,10 +172,7 @@ def _finite(value: float) -> float | None:
 
 @dataclass(frozen=True)
 class Boxes:
-    """What a detector sees in one image.
-
-    corners: (n, 4), left, top, right and bottom. scores: (n,). classes: (n,), int64.
-    """
+    """What a detector sees in one image. corners: (n, 4), left, top, right and bottom. scores, classes: (n,)."""
 
     corners: Tensor
     scores: Tensor

@@ -66,7 +66,7 @@ def _full(name: str) -> str:
 
 
 def entry(name: str) -> Entry:
-    """What is known of a model. Raises UserError."""
+    """The entry of a model. Raises UserError."""
     name = canonical(name)
     if name in _adopted:
         return _adopted[name]
@@ -93,10 +93,7 @@ def adopt(recipe: Recipe) -> None:
 
 
 def build(name: str) -> nn.Module:
-    """A new float32 model in eval mode, gradients off, with random weights from the current global RNG.
-
-    Raises UserError.
-    """
+    """A new float32 model in eval mode, gradients off, with random weights from the global RNG. Raises UserError."""
     return entry(name).module().requires_grad_(False)
 
 

@@ -100,10 +100,8 @@ def _standardize(layer: _Head, outputs: Tensor) -> None:
 
 
 def _heads(model: nn.Module, call: _Call, inputs: Sequence[Tensor]) -> list[_Head]:
-    """The layers with no other layer between them and the model's result, in the order of the modules.
-
-    A layer that its builder froze is no head but part of the arithmetic (YOLO's expectation over distances).
-    """
+    """The layers with no other layer between them and the model's result, in the order of the modules. One that its
+    builder froze is no head but part of the arithmetic (YOLO's expectation over distances)."""
     every = [m for m in model.modules() if isinstance(m, _Head)]
     layers = [layer for layer in every if layer.weight.requires_grad] or every
     origins = _Origins()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,10 +20,8 @@ _ALIGNMENT = 8
 
 @dataclass(frozen=True)
 class Shard:
-    """The tensors of a unit in a weights file. unit: its index; unit i follows point i.
-
-    digest: SHA-256 of the shard's bytes, in hex. size: their number. The rest says where they come from.
-    """
+    """The tensors of a unit in a weights file. unit: its index; unit i follows point i. digest: SHA-256 of the shard's
+    bytes, in hex. size: their number. The rest says where they come from."""
 
     unit: int
     digest: str
@@ -44,10 +42,8 @@ class Shard:
 
 
 def of(outline: Outline, file: Path) -> tuple[Shard, ...]:
-    """The shards of a model's weights file, in the order of their units. Raises UserError, OSError.
-
-    No point lies between two users of the same weights, so no two units have them. What no unit reads is in no shard.
-    """
+    """The shards of a model's weights file, in the order of their units; what no unit reads is in none. No point lies
+    between two users of the same weights, so no two units have them. Raises UserError, OSError."""
     places = sorted(layout(file).items(), key=lambda item: item[1].begin)
     shards = []
     for unit in range(outline.last):
@@ -72,13 +68,8 @@ def _shard(unit: int, file: Path, places: Mapping[str, Place]) -> Shard:
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % _ALIGNMENT)
     head = len(text).to_bytes(8, "little") + text
-    return Shard(unit, _digest(file, head, spans), len(head) + offset, file, head, tuple(spans))
-
-
-def _digest(file: Path, header: bytes, spans: Sequence[tuple[int, int]]) -> str:
-    """SHA-256 of the shard's bytes, by one buffer: blocks between a model's tensors would tear the heap."""
-    digest = hashlib.sha256(header)
-    buffer = memoryview(bytearray(_BLOCK_BYTES))
+    digest = hashlib.sha256(head)
+    buffer = memoryview(bytearray(_BLOCK_BYTES))  # blocks between a model's tensors would tear the heap
     with file.open("rb", buffering=0) as source:
         for begin, end in spans:
             source.seek(begin)
@@ -87,4 +78,4 @@ def _digest(file: Path, header: bytes, spans: Sequence[tuple[int, int]]) -> str:
                     raise OSError(f"{file} ends within a tensor")
                 digest.update(buffer[:count])
                 begin += count
-    return digest.hexdigest()
+    return Shard(unit, digest.hexdigest(), len(head) + offset, file, head, tuple(spans))

@@ -91,9 +91,7 @@ def cut(
 
 def _laid_out(graph: fx.Graph, received: fx.Node, value: Tensor) -> fx.Node:
     """The value in the layout that it has in the whole model, such as 'channels last'; on the link it is contiguous.
-
-    Kernels follow the layout of what they read, and round otherwise in another layout.
-    """
+    Kernels follow the layout of what they read, and round otherwise in another layout."""
     order = sorted(range(value.dim()), key=lambda dim: -value.stride()[dim])
     if value.is_contiguous() or not value.permute(order).is_contiguous():
         return received
@@ -138,10 +136,8 @@ def fill(module: nn.Module, state: Mapping[str, Tensor]) -> None:
 
 @dataclass(frozen=True)
 class _Write:
-    """`node` writes to the memory of input number `which`, where the values of `aliases` lie.
-
-    alike: whether all that the node reads has one dtype.
-    """
+    """`node` writes to the memory of input number `which`, where the values of `aliases` lie. alike: whether all that
+    it reads has one dtype."""
 
     node: fx.Node
     which: int

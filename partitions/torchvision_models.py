@@ -129,7 +129,18 @@ def _segmentation(name: str, **head: int) -> Entry:
 
 def _detector(name: str) -> Entry:
     def network() -> nn.Module:
-        return _network(name)
+        """Up to the outputs of its heads for every anchor: class scores, boxes relative to the anchors."""
+        if not name.startswith(_ONE_STAGE):
+            raise UserError(
+                f"{name} has no static graph: what its second stage computes depends on the regions that the first one"
+                " finds in the image; a part of it that has one can be a model of your own: --model FILE.py:FUNCTION"
+            )
+        detector = _new(name, weights_backbone=None)
+        if name == "retinanet_resnet50_fpn":  # torchvision sets it so for the trained weights
+            for module in detector.modules():
+                if isinstance(module, nn.BatchNorm2d):
+                    module.eps = 0.0
+        return with_forward(detector, lambda self, images: self.head(list(self.backbone(images).values())))
 
     def trained() -> Mapping[str, Tensor]:
         """With the batch counts that our normalization has and the published frozen one has not."""
@@ -140,21 +151,6 @@ def _detector(name: str) -> Entry:
     size = _SIZES.get(name, 800)
     images = Images((3, size, size), *_MEAN_AND_STD.get(name, (IMAGENET_MEAN, IMAGENET_STD)))
     return Entry(name, network, images, pretrained=trained, task=DETECTION, places=Places(network, size))
-
-
-def _network(name: str) -> nn.Module:
-    """A detector up to the outputs of its heads for every anchor: class scores, boxes relative to the anchors."""
-    if not name.startswith(_ONE_STAGE):
-        raise UserError(
-            f"{name} has no static graph: what its second stage computes depends on the regions that the first one"
-            " finds in the image; a part of it that has one can be a model of your own: --model FILE.py:FUNCTION"
-        )
-    detector = _new(name, weights_backbone=None)
-    if name == "retinanet_resnet50_fpn":  # torchvision sets it so for the trained weights
-        for module in detector.modules():
-            if isinstance(module, nn.BatchNorm2d):
-                module.eps = 0.0
-    return with_forward(detector, lambda self, images: self.head(list(self.backbone(images).values())))
 
 
 def _new(name: str, **arguments: Any) -> nn.Module:

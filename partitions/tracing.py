@@ -38,12 +38,6 @@ from .plain_values import rewrite, settle, unpin
 from .purity import Chance, UnrepeatableModel, kept
 
 
-class _Tracer(fx.Tracer):
-    # Buffers stay graph nodes. Otherwise arithmetic on a buffer runs while tracing and leaves a constant
-    # without values in a graph that was traced on the meta device (MaxViT's relative position index).
-    proxy_buffer_attributes = True
-
-
 def trace(
     module: nn.Module,
     inputs: Sequence[Input],
@@ -83,9 +77,13 @@ def _symbolic(module: nn.Module, inputs: Sequence[Input]) -> fx.Graph:
     names = {one.name for one in inputs if one.name} or {one.name for one in parameters[: len(inputs)]}
     others = [one for one in parameters if one.name not in names]
     options = {one.name: one.default for one in others if one.default is not one.empty}
+    tracer = fx.Tracer()
+    # Buffers stay graph nodes. Otherwise arithmetic on a buffer runs while tracing and leaves a constant
+    # without values in a graph that was traced on the meta device (MaxViT's relative position index).
+    tracer.proxy_buffer_attributes = True
     with kept(module):
         try:
-            graph = _Tracer().trace(module, options or None)
+            graph = tracer.trace(module, options or None)
         except Exception as error:  # whatever a model's own code makes of values that are not there
             raise UntraceableModel(f"{type(module).__name__} cannot be traced: {symptom(error)}") from error
     for node in [node for node in graph.nodes if node.op == "placeholder" and node.target not in names]:
@@ -109,10 +107,8 @@ def _chained(module: nn.Module, chain: tuple[str, ...]) -> fx.Graph:
         try:
             unit = module.get_submodule(path)
         except AttributeError as error:
-            has = ", ".join(name for name, _ in module.named_children())
-            raise UntraceableModel(
-                f"{type(module).__name__} has no submodule {path!r}: it has {has}"
-            ) from error
+            kind, has = type(module).__name__, ", ".join(name for name, _ in module.named_children())
+            raise UntraceableModel(f"{kind} has no submodule {path!r}: it has {has}") from error
         value = result.call_module(path, (value,))
         value.meta["nn_module_stack"] = {path: (path, type(unit))}
     result.output(value)
@@ -169,8 +165,12 @@ def analyse(
     unpin(graph, taken[-1])
     with kept(module):
         one, two = (_run(module, graph, inputs, batch) for batch in (1, 2))
-    if one.read:
-        _check_forms(one, _run(module, graph, inputs, 1, scalars=1), name)
+    other = _run(module, graph, inputs, 1, scalars=1) if one.read else one
+    for node in one.values:
+        forms = ([(each.shape, each.dtype) for each in tensors_in(run.values[node])] for run in (one, other))
+        if operator.ne(*forms):
+            why = f"the shape of {node.name} depends on values in its input"
+            raise UntraceableModel(f"{name} has no static graph: {why}")
     results = tuple(node for node in returned if isinstance(one.values[node], Tensor))
     if not results:
         raise UntraceableModel(f"{name} returns no tensor")
@@ -253,16 +253,6 @@ def _run(module: nn.Module, graph: fx.Graph, inputs: Sequence[Input], batch: int
         if not tensors_in(value) and (reads_values(node) or not read.isdisjoint(node.all_input_nodes)):
             read.add(node)
         values[node] = value
-
-
-def _check_forms(one: _Run, other: _Run, name: str) -> None:
-    """Raises UntraceableModel where a shape depends on a number that was read from a tensor, as these runs show."""
-    for node in one.values:
-        forms = ([(each.shape, each.dtype) for each in tensors_in(run.values[node])] for run in (one, other))
-        if operator.ne(*forms):
-            raise UntraceableModel(
-                f"{name} has no static graph: the shape of {node.name} depends on values in its input"
-            )
 
 
 def _spec(one: Tensor, two: Tensor) -> TensorSpec:

@@ -97,13 +97,19 @@ def _parted(reference: str) -> tuple[Path, str]:
 
 
 def load(reference: str) -> Entry:
-    """The model that path/to/file.py:build names, or the only registered one of path/to/file.py. Raises UserError.
-
-    Its name consists of those of the file and of the builder, 'file.build', in letters that any file name may have.
-    """
+    """The model that path/to/file.py:build names, or the only registered one of path/to/file.py: 'file.build', in
+    letters that any file name may have. Raises UserError."""
     file, attribute = _parted(reference)
     file = file.expanduser().resolve()
-    attribute = attribute or _only_registered(file)
+    if not attribute:
+        own = reversed(vars(module_of(file)).items())  # a builder may have several names: the first counts
+        first = {id(value): name for name, value in own if _declared(value)}
+        if not first:
+            raise UserError(f"{file} registers no model: name what builds it, as in {file.name}:build")
+        attribute, *others = reversed(first.values())
+        if others:
+            names = ", ".join((attribute, *others))
+            raise UserError(f"{file} registers {names}: say which, as in {file.name}:{attribute}")
     return read(file, attribute, _name(file, attribute))
 
 
@@ -220,23 +226,9 @@ def _inputs(file: Path, make: Callable[[int, int], Any], batch_size: int, seed: 
     return {name: tensor.detach().cpu().contiguous() for name, tensor in made.items()}
 
 
-def _only_registered(file: Path) -> str:
-    """The name of the one builder that the file itself registers, which may have several names."""
-    module = module_of(file)
-    first = {id(value): name for name, value in reversed(vars(module).items()) if _declared(value)}
-    names = [*reversed(first.values())]
-    if not names:
-        raise UserError(f"{file} registers no model: name what builds it, as in {file.name}:build")
-    if len(names) > 1:
-        raise UserError(f"{file} registers {', '.join(names)}: say which, as in {file.name}:{names[0]}")
-    return names[0]
-
-
 def module_of(file: Path, what: str = "model") -> ModuleType:
-    """The module of a user's file; the same text runs once. No bytecode is left beside the file. Raises UserError.
-
-    what: the file has, for messages.
-    """
+    """The module of a user's file; the same text runs once. No bytecode is left beside the file. what: it has, for
+    messages. Raises UserError."""
     try:
         text = file.read_bytes()
     except OSError as error:

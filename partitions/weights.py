@@ -123,10 +123,7 @@ def read(path: Path, name: str) -> dict[str, Tensor]:
 
 
 def _whole(path: Path) -> dict[str, Tensor]:
-    """All tensors of any safetensors file as they are. The format's own reader would have the file in memory besides.
-
-    Raises UserError.
-    """
+    """All tensors of a safetensors file as they are; the format's own reader would map it besides. Raises UserError."""
     places = layout(path)
     with path.open("rb") as file:
         return {key: _tensor(file, place, key) for key, place in places.items()}
@@ -150,7 +147,7 @@ _DTYPES = {
 
 @dataclass(frozen=True)
 class Place:
-    """Where a tensor's bytes lie in a file, and what they are; dtype: as safetensors names it."""
+    """The bytes of a tensor in a file. dtype: as safetensors names it."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -232,12 +229,9 @@ def _by(shape: Sequence[int]) -> str:
     return "x".join(map(str, shape)) or "one number"
 
 
-@functools.lru_cache(maxsize=16)
+@functools.lru_cache(maxsize=16)  # building a model takes time
 def _state_of(entry: Entry) -> tuple[Mapping[str, Tensor], Mapping[str, str]]:
-    """The model's state dict on the meta device, and the first key of each tensor that has several, by the others.
-
-    Kept because building a model takes time.
-    """
+    """The model's state dict on the meta device, and the first key of each tensor that has several, by the others."""
     model = registry.build_structure(entry.name)
     first = first_paths(model)
     state = {key: tensor.to("meta") for key, tensor in model.state_dict().items()}

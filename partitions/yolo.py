@@ -83,12 +83,8 @@ def _untouched() -> Iterator[None]:
     """
     environment, save = dict(os.environ), torch.save
     with scratch.folder() as folder:
-        os.environ |= {
-            "YOLO_CONFIG_DIR": str(folder),
-            "YOLO_OFFLINE": "1",
-            "YOLO_AUTOINSTALL": "0",
-            "YOLO_VERBOSE": "0",
-        }
+        os.environ |= {"YOLO_CONFIG_DIR": str(folder), "YOLO_OFFLINE": "1"}
+        os.environ |= {"YOLO_AUTOINSTALL": "0", "YOLO_VERBOSE": "0"}
         try:
             yield
         finally:

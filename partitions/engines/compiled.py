@@ -120,10 +120,8 @@ def weights(library: Path) -> Path:
 
 
 class Library:
-    """Runs the stage on the device that it was built for, as in 'cuda:0'; nobody else runs it at the same time.
-
-    weights_bytes: of its weights, which are in the device's memory once. Raises RuntimeError, OSError.
-    """
+    """Runs the stage on the device that it was built for, as in 'cuda:0', one run at a time. weights_bytes: of its
+    weights, which are in the device's memory once. Raises RuntimeError, OSError."""
 
     def __init__(self, file: Path, device: str = "cpu") -> None:
         if file.with_suffix(".json").exists():

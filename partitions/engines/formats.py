@@ -34,10 +34,8 @@ class Shortened(nn.Module):
 
 
 class Reformatter(Builder):
-    """Images as convolutions often read them: all channels of a pixel beside each other.
-
-    With 16 bits: products of matrices and convolutions in bfloat16, by autocast; the rest as autocast has it.
-    """
+    """Lays images out as convolutions often read them: all channels of a pixel beside each other. With 16 bits it has
+    products of matrices and convolutions in bfloat16, and the rest as autocast has it."""
 
     _body: nn.Module | None = None
 

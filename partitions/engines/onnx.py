@@ -64,7 +64,7 @@ class Exporter(Builder):
 
 
 def session_options(threads: int) -> Any:
-    """What all sessions have in common."""
+    """The options that all sessions have."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
     options.log_severity_level = 3
@@ -72,7 +72,7 @@ def session_options(threads: int) -> Any:
 
 
 def run_of(session: Any, stage: Stage, weights_bytes: int) -> Run:
-    """What runs a session of a stage. weights_bytes: as `base.Run` has it."""
+    """A stage as a session runs it. weights_bytes: as `base.Run` has it."""
     names = [each.name for each in session.get_inputs()]
     fed_by = list(zip(names, places(stage, names), strict=True))
 
@@ -99,10 +99,8 @@ def gpu_session(graph: bytes, options: Any, device: torch.device) -> Any:
 
 
 def bound_run_of(session: Any, stage: Stage, example: Payload, weights_bytes: int) -> Run:
-    """As `run_of`, on the memory in which the tensors are, of whatever device: nothing is copied.
-
-    example: a payload there; a run of the stage with it tells the results' shapes and dtypes.
-    """
+    """As `run_of`, on the memory in which the tensors are, of whatever device: nothing is copied. example: a payload
+    there; a run of the stage with it tells the results' shapes and dtypes."""
     names = [each.name for each in session.get_inputs()]
     fed_by = list(zip(names, places(stage, names), strict=True))
     made = [each.name for each in session.get_outputs()]
@@ -141,7 +139,7 @@ def _numpy_type(dtype: torch.dtype) -> Any:
 
 
 def places(stage: Stage, names: list[str]) -> list[int]:
-    """Which tensor of a payload each of a session's inputs is: the exporter leaves out inputs that nothing reads."""
+    """The place in a payload of each of a session's inputs: the exporter leaves out inputs that nothing reads."""
     assert stage.body is not None  # noqa: S101
     inputs = [node.name for node in stage.body.graph.nodes if node.op == "placeholder"]
     return list(range(len(names))) if len(names) == len(inputs) else [inputs.index(name) for name in names]

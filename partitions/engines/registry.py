@@ -53,10 +53,7 @@ class Kind(NamedTuple):
 
 
 _FORMATTED = Kind(
-    "formats.Reformatter",
-    "PyTorch with the channels of a pixel beside each other",
-    stage_s=0.3,
-    again_s=0.3,
+    "formats.Reformatter", "PyTorch with the channels of a pixel beside each other", stage_s=0.3, again_s=0.3
 )
 _COMPILED = Kind(
     "compiled.Compiler", "torch.compile", first_s=7.0, stage_s=9.0, node_s=0.035, again_s=0.1, compiler=True
@@ -102,10 +99,7 @@ class Engine(ByRole):
     names = {name: kind.words for name, kind in ENGINES.items()}  # noqa: RUF012  (the class's own)
 
     def lossy(self, cuts: Sequence[int], last: int) -> Engine:
-        """The engines that change the results of a model that is cut there: of hosts that compute something.
-
-        last: the model's last point.
-        """
+        """The engines that change the results of a model that is cut there: of hosts that compute something."""
         ends, hosts = (0, *cuts, last), len(cuts) + 1
         parts = [
             f"{role(position, hosts)}{IS}{name}"
@@ -131,10 +125,8 @@ def names(texts: Sequence[str], roles: Sequence[str]) -> dict[str, set[str]]:
 
 
 def missing(name: str, device: str = "cpu", capability: str = "") -> str:
-    """The words about what this host lacks for an engine on a device, and what to do; empty: nothing.
-
-    capability: the compute capability of a GPU, as in '9.0'.
-    """
+    """The words about what this host lacks for an engine on a device, and what to do; empty: nothing. capability: of a
+    GPU, as in '9.0'."""
     kind, on_gpu = ENGINES[name], device != "cpu"
     if on_gpu and not kind.on_gpu:
         return f"it is for processors only so far, and this host computes on {device}"
