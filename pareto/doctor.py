@@ -93,9 +93,8 @@ def of_this_machine(*, repair: bool) -> list[Finding]:
     findings = []
     try:
         rights = require_local()
-        findings.append(
-            Finding("needs", f"an OpenSSH server is there, and the right to make networks: {rights.kind}")
-        )
+        has = f"an OpenSSH server is there, and the right to make networks: {rights.kind}"
+        findings.append(Finding("needs", has))
         relay = "a relay process shapes the link instead"
         if rights.kind == OWN:
             relay += ", without real-time scheduling: how late it is stands in each run"
@@ -103,9 +102,8 @@ def of_this_machine(*, repair: bool) -> list[Finding]:
                 findings.append(Finding("edge-cpu", shares))
             # From inside the user namespace nobody sees what root's runs have left.
             sudo = f"sudo {COMMAND} doctor --repair"
-            findings += [
-                Finding("left behind", f"testbed {slot}, made by root", sudo) for slot in journal.leftovers()
-            ]
+            slots = journal.leftovers()
+            findings += [Finding("left behind", f"testbed {slot}, made by root", sudo) for slot in slots]
         with closing(start_builder(rights).session) as session:
             facts = session.request("examine", REPAIR_TIMEOUT_S)
             link = "this kernel has sch_netem" if facts["netem"] else f"this kernel has no sch_netem: {relay}"
@@ -218,19 +216,16 @@ def _of_distant_hosts(testbed: Testbed, probers: Probers) -> Iterator[Finding]:
     """RPC's agents all talk to each other when they start, over the hosts in the middle or past them."""
     hosts = [remote.host for remote in testbed.remotes.values()]
     for (first, role), (last, later) in combinations(enumerate(testbed.remotes), 2):
-        if last == first + 1:
-            continue
         near, far = hosts[first], hosts[last]
         try:
-            probers.reach_s(role, later)
+            if last > first + 1:
+                probers.reach_s(role, later)
         except (SessionError, SessionLost, TimeoutError):
             words = f"no connection from {near.name} to {far.data_address}, {far.name}'s: --backend tcp alone would run"
-            steps = [
-                f"on {near.name}: sudo ip route add {far.data_address} via {testbed.links[first].far.address}",
-                *(
-                    f"on {host.name}: sudo sysctl -w net.ipv4.ip_forward=1"
-                    for host in hosts[first + 1 : last]
-                ),
-                f"on {far.name}: sudo ip route add {near.data_address} via {testbed.links[last - 1].near.address}",
-            ]
-            yield Finding("rpc", words, "; ".join(steps))
+            there, back = testbed.links[first].far.address, testbed.links[last - 1].near.address
+            between = (
+                f"on {one.name}: sudo sysctl -w net.ipv4.ip_forward=1; " for one in hosts[first + 1 : last]
+            )
+            fix = f"on {near.name}: sudo ip route add {far.data_address} via {there}; {''.join(between)}"
+            fix += f"on {far.name}: sudo ip route add {near.data_address} via {back}"
+            yield Finding("rpc", words, fix)

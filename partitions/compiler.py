@@ -1,8 +1,8 @@
 """Stands in for torch's compiler (`torch._dynamo`) until something is compiled: nothing here ever is.
 
-Its import takes 2 s and 35 MB, a third of what a worker waits for when it starts. Without a stand-in every process that
-traces a model imports it, for two reasons: functions that it must pass over, such as those that compute shapes on the
-meta device, are marked so by itself when they run first; and torchvision's `ops.roi_align` has a question for it.
+Its import takes about 2 s and 35 MB, a quarter of what a worker waits for when it starts. Without a stand-in every
+process that traces a model imports it, for two reasons: functions that it must pass over, such as those that compute
+shapes on the meta device, are marked so by itself when they run first; and torchvision's `ops.roi_align` asks it.
 """
 
 from __future__ import annotations

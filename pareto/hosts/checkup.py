@@ -136,47 +136,44 @@ def _netem(case: Case, shaped: bool) -> Iterator[Finding]:
         yield Finding("netem", words, "sudo reboot", fatal=shaped)
     else:
         words = f"{kernel} has no sch_netem to shape the link with"
-        yield Finding("netem", words, _kernel_with_netem(case), fatal=shaped)
-
-
-def _kernel_with_netem(case: Case) -> str:
-    """The command that installs one."""
-    if case.system == "ubuntu":
-        return f"sudo apt-get install -y linux-modules-extra-{case['kernel']}"
-    if case.system in RED_HATS:
-        return f"sudo dnf install -y kernel-modules-extra-{case['kernel']}"
-    if str(case["board"] or "").startswith("Raspberry Pi"):
-        return "sudo apt-get full-upgrade -y && sudo reboot"
-    # Debian's kernels for clouds lack it.
-    package = f"linux-image-{_DEBIAN_NAMES.get(str(case['machine']), 'amd64')}"
-    return f"sudo apt-get install -y {package} && sudo reboot"
+        if case.system == "ubuntu":
+            fix = case.install(f"linux-modules-extra-{case['kernel']}")
+        elif case.system in RED_HATS:
+            fix = case.install(f"kernel-modules-extra-{case['kernel']}")
+        elif str(case["board"] or "").startswith("Raspberry Pi"):
+            fix = "sudo apt-get full-upgrade -y && sudo reboot"
+        else:  # Debian's kernels for clouds lack it
+            package = f"linux-image-{_DEBIAN_NAMES.get(str(case['machine']), 'amd64')}"
+            fix = f"{case.install(package)} && sudo reboot"
+        yield Finding("netem", words, fix, fatal=shaped)
 
 
 def _rights(case: Case, shaped: bool, digest: str) -> Iterator[Finding]:
     if case["uid"] == 0:
         yield Finding("rights", "logged in as root: nothing to permit")
         return
-    helper = case["privileged"] or {}
+    helper, program = case["privileged"] or {}, privileged.LAUNCHER
     try:
         line = privileged.sudoers_line(str(case["user"]))
     except TestbedError as error:
         fix = f"say user: for {case.entry.name} in {case.testbed}"
         yield Finding("rights", str(error), fix, fatal=shaped)
         return
+    fix = case.set_up
     if helper.get("digest") == digest:
-        yield Finding("rights", f"sudo lets {case['user']} start {privileged.LAUNCHER}")
+        yield Finding("rights", f"sudo lets {case['user']} start {program}")
         return
-    permit = f"echo '{line}' | sudo tee -a {privileged.SUDOERS}"
     if not helper.get("sudo"):
-        words, fix = f"no sudo, with which to start {privileged.LAUNCHER}", "su -c 'apt-get install -y sudo'"
+        words, fix = f"no sudo, with which to start {program}", "su -c 'apt-get install -y sudo'"
     elif not helper.get("installed"):
-        words, fix = f"{privileged.LAUNCHER}, which shapes the link, is not installed", case.set_up
+        words = f"{program}, which shapes the link, is not installed"
     elif helper.get("digest"):
-        words, fix = f"an older version of {privileged.LAUNCHER} is installed", case.set_up
+        words = f"an older version of {program} is installed"
     elif "password" in helper.get("words", "") or not helper.get("allowed"):
-        words, fix = f"sudo does not let {case['user']} start {privileged.LAUNCHER} unasked", permit
+        words = f"sudo does not let {case['user']} start {program} unasked"
+        fix = f"echo '{line}' | sudo tee -a {privileged.SUDOERS}"
     else:
-        words, fix = f"{privileged.LAUNCHER} does not work: {helper['words']}", case.set_up
+        words = f"{program} does not work: {helper['words']}"
     yield Finding("rights", words, fix, fatal=shaped)
 
 
@@ -201,15 +198,13 @@ def _links(case: Case) -> Iterator[Finding]:
             yield from findings
         if names[own]:
             yield _route(case, side, names[own])
-    if not case.sides:
-        return
-    address = case.sides[0].address
-    name = names[address, case.sides[0].interface]
-    if name and case["listens"] is not True:
-        words = f"cannot listen on {address}: {case['listens']}"
-        yield Finding("listening", words, f"ip address show dev {name}", fatal=True)
-    elif name:
-        yield Finding("listening", f"can listen on {address}")
+    for side in case.sides[:1]:
+        name = names[side.address, side.interface]
+        if name and case["listens"] is not True:
+            words = f"cannot listen on {side.address}: {case['listens']}"
+            yield Finding("listening", words, f"ip address show dev {name}", fatal=True)
+        elif name:
+            yield Finding("listening", f"can listen on {side.address}")
 
 
 def _interface(case: Case, side: Side) -> tuple[str, list[Finding]]:
@@ -220,12 +215,16 @@ def _interface(case: Case, side: Side) -> tuple[str, list[Finding]]:
     fault = fix = name = ""
     if not owners:
         interfaces = [each for each in case["interfaces"] or () if each["name"] != "lo"]
-        there = [f"{own} on {each['name']}" for each in interfaces for own in each["addresses"]]
-        fault = (
-            f"the {key} address {address} is not on this host, which has {', '.join(there) or 'none'}; "
-            f"correct that or {testbed}"
+        has = (
+            ", ".join(f"{own} on {each['name']}" for each in interfaces for own in each["addresses"])
+            or "none"
         )
-        fix = f"sudo ip address add {address}/24 dev {_likely(case, named)}"
+        fault = f"the {key} address {address} is not on this host, which has {has}; correct that or {testbed}"
+        # What is meant may be a wired card, best one that has no address yet.
+        cards = [each for each in interfaces if not is_virtual(each["name"])]
+        cards.sort(key=lambda each: (each["wireless"], bool(each["addresses"])))
+        likely = named or next((each["name"] for each in cards), "eth0")
+        fix = f"sudo ip address add {address}/24 dev {likely}"
     elif named and named not in owners:
         fault = f"{address} is on {owners[0]}, not on {named}"
         fix = f"say {key}_interface: {owners[0]} for {case.entry.name} in {testbed}"
@@ -241,11 +240,9 @@ def _interface(case: Case, side: Side) -> tuple[str, list[Finding]]:
     speed = f", {interface['speed_mbps']} Mbit/s" if interface["speed_mbps"] else ""
     findings = [Finding("data link", f"{address} on {name}{speed}")]
     if interface["wireless"]:
-        words = (
-            f"{name} is wireless: other people's traffic, and the weather of the air, will be in the figures"
-        )
+        others = "other people's traffic, and the weather of the air, will be in the figures"
         fix = f"join the hosts by a cable and say its addresses in {testbed}"
-        findings.append(Finding("data link", words, fix))
+        findings.append(Finding("data link", f"{name} is wireless: {others}", fix))
     return name, findings
 
 
@@ -259,9 +256,8 @@ def _route(case: Case, side: Side, name: str) -> Finding:
         fix = f"say the other host's own data_address in {case.testbed}"
         return Finding("route", f"{peer} is an address of this host itself", fix, fatal=True)
     if route["interface"] != name:
-        words = (
-            f"packets to {peer} leave through {route['interface']} ({route['source']}), not through {name}"
-        )
+        other = f"{route['interface']} ({route['source']})"
+        words = f"packets to {peer} leave through {other}, not through {name}"
         return Finding("route", words, replace, fatal=True)
     return Finding("route", f"packets to {peer} leave through {name}")
 
@@ -273,13 +269,6 @@ def _tcp(case: Case) -> Iterator[Finding]:
         yield Finding("tcp", words, "sudo sysctl -w net.ipv4.tcp_slow_start_after_idle=0")
     else:
         yield Finding("tcp", control)
-
-
-def _likely(case: Case, named: str) -> str:
-    """The interface that is meant: the one in the file, else a wired card, best one that has no address yet."""
-    cards = [each for each in case["interfaces"] or () if not is_virtual(each["name"])]
-    cards.sort(key=lambda each: (each["wireless"], bool(each["addresses"])))
-    return named or (cards[0]["name"] if cards else "eth0")
 
 
 # The machine itself
@@ -312,15 +301,13 @@ def _processor(case: Case) -> Iterator[Finding]:
     if case["throttled"] is None:
         return
     bits = case["throttled"]
-    now, before = throttled_words(bits), throttled_words(bits >> SINCE_BOOT)
+    now, before = (", ".join(throttled_words(each)) for each in (bits, bits >> SINCE_BOOT))
+    cure = "cool it (a fan, a heat sink)"
     if bits & _LOW_VOLTAGE:
-        fix = "use the power supply made for this board, and a shorter cable; then sudo reboot"
-    else:
-        fix = "cool it (a fan, a heat sink); then sudo reboot"
-    if now:
-        yield Finding("throttling", f"right now: {', '.join(now)}", fix)
-    elif before:
-        yield Finding("throttling", f"not now, but since it was started: {', '.join(before)}", fix)
+        cure = "use the power supply made for this board, and a shorter cable"
+    if now or before:
+        words = f"right now: {now}" if now else f"not now, but since it was started: {before}"
+        yield Finding("throttling", words, f"{cure}; then sudo reboot")
     else:
         yield Finding("throttling", "none since it was started")
 

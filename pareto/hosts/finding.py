@@ -32,10 +32,7 @@ RED_HATS = ("fedora", "rhel", "centos", "rocky", "almalinux")
 
 @dataclass(frozen=True)
 class Finding:
-    """`fix` is the command or the step that helps; empty where nothing is wrong.
-
-    fatal: no sweep runs until it is fixed.
-    """
+    """`fix` is the command or the step that helps; empty where nothing is wrong. fatal: no sweep runs until then."""
 
     what: str
     words: str
@@ -60,11 +57,9 @@ class Case:
 
     def owners(self, address: str) -> list[str]:
         """The interfaces that have an address."""
-        interfaces = self["interfaces"] or ()
+        there = self["interfaces"] or ()
         return [
-            each["name"]
-            for each in interfaces
-            if any(own.partition("/")[0] == address for own in each["addresses"])
+            one["name"] for one in there if address in (own.partition("/")[0] for own in one["addresses"])
         ]
 
     def interface(self, side: Side) -> str:
@@ -92,7 +87,7 @@ class Case:
 
 
 def digest() -> str:
-    """What `venv/.requirements` holds when everything is installed."""
+    """The content of `venv/.requirements` when everything is installed."""
     return hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()
 
 
@@ -107,11 +102,8 @@ def _pinned(case: Case) -> dict[str, str]:
     version = ".".join(map(str, _numbers(str(case["python"]))))
     lines = (line.partition("#")[0].strip() for line in REQUIREMENTS.read_text().splitlines())
     wanted = [Requirement(line) for line in lines if line]
-    return {
-        each.name: f"{each.name}{each.specifier}"
-        for each in wanted
-        if each.marker is None or each.marker.evaluate({"python_version": version})
-    }
+    here = [one for one in wanted if not one.marker or one.marker.evaluate({"python_version": version})]
+    return {one.name: f"{one.name}{one.specifier}" for one in here}
 
 
 # What the facts of a host mean
@@ -119,28 +111,24 @@ def _pinned(case: Case) -> dict[str, str]:
 
 def of_python(case: Case) -> Iterator[Finding]:
     """Python's version and the packages; or why no Python works."""
-    if case["python"] is None:
-        yield _no_python(case)
-        return
-    version = str(case["python"])
-    if _numbers(version) >= OLDEST_PYTHON:
+    version, own, fault = str(case["python"]), case.entry.python, case["fault"]
+    if case["python"] is not None and _numbers(version) >= OLDEST_PYTHON:
         yield Finding("python", f"{version} ({case['executable']})")
         yield from _packages(case)
         return
-    fix = "upgrade the system: Debian 12, Raspberry Pi OS 12 and Ubuntu 22.04 have one"
-    if case.system == "ubuntu":
-        fix = "sudo add-apt-repository -y ppa:deadsnakes/ppa && sudo apt-get install -y python3.12 python3.12-venv"
-    yield Finding("python", f"{version} is too old: 3.10 or later is needed", fix, fatal=True)
-
-
-def _no_python(case: Case) -> Finding:
-    python, fault = case.entry.python, case["fault"]
-    if fault:
-        return Finding("python", f"{python or 'python3'} does not work: {fault}", case.set_up, fatal=True)
-    if python:
-        without = f"leave python: out of {case.testbed}, then {case.set_up}"
-        return Finding("python", f"there is no {python}", without, fatal=True)
-    return Finding("python", "there is no python3", case.install("python3"), fatal=True)
+    if case["python"] is not None:
+        words = f"{version} is too old: 3.10 or later is needed"
+        fix = "upgrade the system: Debian 12, Raspberry Pi OS 12 and Ubuntu 22.04 have one"
+        if case.system == "ubuntu":
+            newer = "sudo apt-get install -y python3.12 python3.12-venv"
+            fix = f"sudo add-apt-repository -y ppa:deadsnakes/ppa && {newer}"
+    elif fault:
+        words, fix = f"{own or 'python3'} does not work: {fault}", case.set_up
+    elif own:
+        words, fix = f"there is no {own}", f"leave python: out of {case.testbed}, then {case.set_up}"
+    else:
+        words, fix = "there is no python3", case.install("python3")
+    yield Finding("python", words, fix, fatal=True)
 
 
 def _packages(case: Case) -> Iterator[Finding]:
@@ -149,18 +137,20 @@ def _packages(case: Case) -> Iterator[Finding]:
     # Root starts the program that shapes the link from the code that travels, without a pyroute2 of its own.
     missing += ["pyroute2"] if case["uid"] == 0 and not there.get("pyroute2") else []
     python = case.entry.python
-    pip = f"{shlex.quote(python)} -m pip install"
+
+    def install(*names: str) -> str:
+        pins = shlex.join(pinned[name] for name in names)
+        return f"{shlex.quote(python)} -m pip install {pins}" if python else case.set_up
+
     if missing:
         names = ", ".join(missing)
         words = f"{python} lacks {names}" if python else f"not set up: {names} missing"
-        fix = f"{pip} {shlex.join(pinned[name] for name in missing)}" if python else case.set_up
-        yield Finding("packages", words, fix, fatal=True)
+        yield Finding("packages", words, install(*missing), fatal=True)
         return
     others = [name for name in TESTED if f"{name}=={_public(there[name])}" != pinned[name]]
     for name in others:
-        fix = f"{pip} {pinned[name]}" if python else case.set_up
         tested = pinned[name].removeprefix(f"{name}==")
-        yield Finding("packages", f"{name} {there[name]}, and {tested} is what is tested", fix)
+        yield Finding("packages", f"{name} {there[name]}, and {tested} is what is tested", install(name))
     if not others and not python and case["requirements"] != digest():
         words = "set up for other versions of the packages than are asked for now"
         yield Finding("packages", words, case.set_up)
@@ -220,11 +210,12 @@ def _driver(case: Case) -> str:
 def differences(facts: Mapping[str, Mapping[str, Any]], testbed: str) -> Iterator[Finding]:
     """What is not the same on all hosts, `facts` by their names."""
     for what in ("python", *TESTED):
+        said = {
+            name: each if what == "python" else each.get("packages") or {} for name, each in facts.items()
+        }
         versions = {
-            name: version
-            for name, report in facts.items()
-            if (version := (report if what == "python" else report.get("packages") or {}).get(what))
-        }  # `_packages` names the hosts that lack it
+            name: each[what] for name, each in said.items() if each.get(what)
+        }  # `_packages` names the others
         words = f"{what} " + ", ".join(f"{version} on {name}" for name, version in versions.items())
         if what == "python":
             if len({_numbers(version) for version in versions.values()}) > 1:

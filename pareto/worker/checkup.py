@@ -249,9 +249,7 @@ def _state(name: str, folder: Path) -> dict[str, bool]:
 
 def _addresses() -> list[tuple[str, str]]:
     """Interfaces and their IPv4 addresses as in 192.168.7.2/24."""
-    size = (
-        40 if struct.calcsize("P") == 8 else 32
-    )  # of a struct ifreq: a name, a struct sockaddr, and padding
+    size = 40 if struct.calcsize("P") == 8 else 32  # of a struct ifreq: a name, a struct sockaddr, padding
     buffer = array.array("B", bytes(size * _ENOUGH_ADDRESSES))
     addresses = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
