@@ -8,6 +8,8 @@ from analysis.points import cuts, hosts, nothing_crosses
 
 EAGER = "eager"
 """The engine of a trial for which nothing was built: the base that others are compared with."""
+BUT_ENGINE, BUT_FACTORS = "setup_but_engine", "setup_but_factors"
+"""Columns that trials have where `setup` names a factor, such as an engine: the setup without it, and without any."""
 _JOINS, _IS = "+", "="
 
 
@@ -31,10 +33,17 @@ def setup_of(setup: str, engine: str) -> str:
 
 def without_engine(rows: pd.DataFrame) -> pd.Series:
     """The setup of each row without its engine: what is the same for trials that differ by their engines alone."""
-    pairs = zip(rows["setup"].astype("str"), engines(rows), strict=True)
-    known: dict[tuple[str, str], str] = {}
-    texts = [known.setdefault(pair, pair[0].removesuffix(pair[1]).rstrip()) for pair in pairs]
-    return pd.Series(texts, index=rows.index, dtype="str")
+    return _part(rows, BUT_ENGINE)
+
+
+def without_factors(rows: pd.DataFrame) -> pd.Series:
+    """The setup of each row without what a trial may differ by: what hosts and settings have in common."""
+    return _part(rows, BUT_FACTORS)
+
+
+def _part(rows: pd.DataFrame, column: str) -> pd.Series:
+    setup = rows["setup"].astype("str")
+    return setup if column not in rows else rows[column].astype(object).fillna(setup).astype("str")
 
 
 def of_role(engine: str, role: str) -> str:

@@ -14,7 +14,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from analysis.escaping import short
+from analysis.runs import comparable
 from analysis.runs.manifest import FILE as MANIFEST
+from analysis.runs.manifest import SHAPE, fitting
 from pareto import COMMAND, __version__, dataset_names, profile_files
 from pareto.backends import registry
 from pareto.checked_sweep import check_sweep, parse_requested
@@ -36,15 +39,6 @@ Records = Mapping[str, dict[str, Any]]
 """By model, what is recorded of it."""
 ENDING = ("until", "budget")
 """Options that decide how long a run goes on, not what it measures."""
-_DECIDES = {
-    "weights_digest": "other weights",
-    "graph_digest": "another graph",
-    "source_digest": "another source file",
-    "dataset": "other images",
-}
-"""What of a model's record must not change while a run goes on."""
-_OWN_CODECS = "own_codecs"
-"""Of a model's record: by name, the user's own codecs that were made for it."""
 _PACKAGES = (
     "torch",
     "torchvision",
@@ -64,9 +58,7 @@ def new_manifest(sweep: Sweep, models: Records, networks: Networks) -> dict[str,
         "pareto": __version__,
         "created_at": utc_now(),
         "sweep": sweep.model_dump(mode="json"),
-        "models": dict(models),
-        "profiles": _profiles(networks),
-        "networks": {name: [profile.name for profile in network] for name, network in networks.items()},
+        **_recorded(models, networks),
         "testbed": sweep.testbed,
         "testbed_hosts": _testbed_hosts(sweep),
         "simulated": sweep.simulated,
@@ -143,33 +135,25 @@ def check_same(store: Store, sweep: Sweep, models: Records, networks: Networks) 
 
 
 def difference(manifest: Mapping[str, Any], models: Records, networks: Networks) -> str:
-    """What of a manifest's models and profiles is other than these: `with other weights of X`; empty where nothing."""
-    for name, model in models.items():
-        then, now_made = manifest["models"].get(name, {}), json.loads(json.dumps(model))
-        for key, words in _DECIDES.items():
-            if then.get(key) != now_made.get(key):
-                return f"with {words} of {name}"
-        if words := _other_codec(then.get(_OWN_CODECS) or {}, now_made.get(_OWN_CODECS) or {}):
-            return words
-    for name, record in _profiles(networks).items():
-        if manifest["profiles"].get(name) != record:
-            return f"when profile {name} said something else"
+    """What of a manifest's models and profiles is other than these: `with other settings: net graph was g, not x`; empty
+    where nothing."""
+    both = fitting(dict(manifest), SHAPE)[0], json.loads(json.dumps(_recorded(models, networks)))
+    then, now = (comparable.made(each, models, networks, exactly=True) for each in both)
+    for fact in {**then, **now}:
+        values = [facts.get(fact, comparable.NOT_RECORDED) for facts in (then, now)]
+        if values[0] != values[1]:
+            was, is_now = comparable.shown(values)
+            return f"with other settings: {short(f'{comparable.title(fact)} was {was}, not {is_now}', 200)}"
     return ""
 
 
-def _other_codec(then: Records, now: Records) -> str:
-    """Which of the user's own codecs is another; empty where none is."""
-    for codec in sorted({*then, *now}):
-        old, new = then.get(codec, {}), now.get(codec, {})
-        for key, words in (*_DECIDES.items(), ("points", "other points")):
-            if old.get(key) != new.get(key):
-                return f"with {words} of codec {codec}"
-    return ""
-
-
-def _profiles(networks: Networks) -> dict[str, Any]:
-    """Each profile by its own name, whichever links have it."""
-    return {profile.name: profile.record() for network in networks.values() for profile in network}
+def _recorded(models: Records, networks: Networks) -> dict[str, Any]:
+    """What a manifest says of models and networks: each profile by its own name, whichever links have it."""
+    return {
+        "models": dict(models),
+        "profiles": {profile.name: profile.record() for each in networks.values() for profile in each},
+        "networks": {name: [profile.name for profile in network] for name, network in networks.items()},
+    }
 
 
 def _testbed_hosts(sweep: Sweep) -> dict[str, Any] | None:

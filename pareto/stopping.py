@@ -185,10 +185,11 @@ class Stopping:
 def known(folder: Path, within: float) -> Certainty:
     """The certainty of a run's front. The analysis is imported between rounds, not while one is measured."""
     from analysis.fronts.front import front
-    from analysis.runs import load
+    from analysis.runs import load, setups
     from analysis.statistics import stability
 
-    return stability.certainty(front(load.load([folder])), within)
+    trials = load.load([folder])
+    return stability.certainty(front(trials), within, setups.factors(trials))
 
 
 def _rounds(first: int, last: int) -> str:

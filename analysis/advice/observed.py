@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.engines import engines, without_engine, work_names
+from analysis.engines import BUT_ENGINE, BUT_FACTORS, engines, without_engine, work_names
 from analysis.fronts import quality
 from analysis.naming import backends
 from analysis.points import (
@@ -61,6 +61,8 @@ NEEDED = list(
             *TRIAL,
             "engine",
             WORK,
+            BUT_ENGINE,
+            BUT_FACTORS,
             STANDS_FOR,
             *quality.MARKS.values(),
             "latency_s",

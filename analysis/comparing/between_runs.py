@@ -20,7 +20,7 @@ from analysis import standing
 from analysis.comparing import sentences
 from analysis.comparing.changes import changes
 from analysis.comparing.settings import differences as settings_that_differ
-from analysis.engines import engines, setup_of
+from analysis.engines import BUT_ENGINE, BUT_FACTORS, engines, setup_of
 from analysis.fronts.energy import with_middle
 from analysis.fronts.front import front
 from analysis.fronts.objectives import DEFAULT
@@ -113,7 +113,7 @@ def compare(a: Runs, b: Runs, objectives: Sequence[str] = DEFAULT, where: str = 
     sides: list[pd.DataFrame] = []
     struck_off: list[Cells] = []
     for run, every in zip((first, second), loaded, strict=True):
-        trials = every.assign(setup=setup)
+        trials = every.assign(**dict.fromkeys(["setup", BUT_ENGINE, BUT_FACTORS], setup))
         if by_engine:
             trials["setup"] = [setup_of(setup, engine) for engine in engines(trials)]
         needs_stages = "energy" in objectives or "energy" in where

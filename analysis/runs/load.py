@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,9 @@ from analysis import files
 from analysis.escaping import short
 from analysis.points import TRIAL
 from analysis.runs import reading
-from analysis.runs.manifest import read_manifest, sessions, testbed_name, within
-from analysis.runs.setups import SIMULATED, TUNED, Setups, grouped, setups, some
+from analysis.runs.comparable import differing, recorded, remarks, told
+from analysis.runs.manifest import read_manifest, testbed_name, within
+from analysis.runs.setups import SIMULATED, TUNED, Setups, setups
 from analysis.runs.struck import marked, struck
 from analysis.schema import LINKS, STAGES, TRIALS, Table
 from analysis.standing import bounded, stands, trusted
@@ -32,12 +33,8 @@ ROW = [*(name for name in TRIAL if name != "setup"), "engine", "prefetch_asked",
 """The columns that name a trial in a file."""
 ONE_LINK = "edge-server"
 """The link of two hosts."""
-VERSIONS = {
-    "pareto": ("pareto",),
-    "torch on the driver": ("driver", "packages", "torch"),
-    "the driver": ("driver", "hostname"),
-}
-"""The keys of versions in a manifest, or in one of its sessions."""
+VERSIONS = [("", "pareto"), ("driver", "packages"), ("driver", "hostname")]
+"""Of the remarks on runs, what is told of them all."""
 
 
 @dataclass(frozen=True)
@@ -175,27 +172,16 @@ def joined(runs: Runs) -> Joined:
         notes.append(
             f"{SIMULATED}: nothing of this was measured; compute times are stated, links are arithmetic"
         )
+    sides = [(run.folder.name, recorded(remarks(run.manifest))) for run in each]
+    versions = [fact for fact in differing([facts for _, facts in sides]) if fact in VERSIONS]
     struck_off = struck(where, labels)
     return Joined(
         each,
         marked(trials, names, struck_off),
         _stages(where, trials, labels),
-        [*notes, *_versions(each)],
+        [*notes, *told(versions, sides)],
         struck_off,
     )
-
-
-def _versions(runs: Sequence[Run]) -> Iterator[str]:
-    for what, keys in VERSIONS.items():
-        having = grouped(
-            (str(value), run.folder.name)
-            for run in runs
-            for part in (run.manifest, *sessions(run.manifest))
-            if (value := within(part, *keys)) is not None
-        )
-        if len(having) > 1:
-            each = "; ".join(f"{value} in {some(names)}" for value, names in having.items())
-            yield f"{what} differs between runs: {each}"
 
 
 def _trials(
@@ -212,8 +198,7 @@ def _trials(
         if not manifests[folder] and _is_simulated(trials[trials["run"].map(names) == folder]):
             manifests[folder] = {SIMULATED: True}  # which must never pass for measured
     labels = setups({name: manifests[folder] for name, folder in names.items()}, trials)
-    trials["setup"] = labels.of(trials)
-    trials, beyond = bounded(trials)
+    trials, beyond = bounded(labels.on(trials))
     return trusted(trials), labels, manifests, names, [*labels.notes, *notes, *filter(None, [beyond])]
 
 
@@ -226,7 +211,7 @@ def _stages(where: Sequence[Path], trials: pd.DataFrame, labels: Setups) -> pd.D
     rows, _, notes = _frame([folder for folder in where if reading.is_there(folder, STAGES)], STAGES)
     for note in notes:
         log.warning("%s", note)
-    rows["setup"] = labels.with_factors(rows).of(rows)
+    rows = labels.with_factors(rows).on(rows)
     if (stands(trials) & (trials["status"] != "ok")).any():
         rows = trusted(rows, rows[ROW].merge(trials[[*ROW, "status"]], how="left", on=ROW)["status"])
     return rows

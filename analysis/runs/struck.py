@@ -31,7 +31,7 @@ def struck(where: Sequence[Path], setups: Setups) -> pd.DataFrame:
     if not parts:
         return pd.DataFrame(columns=[*STRUCK.columns, "setup"])
     frame = with_factors_filled(pd.concat(parts, ignore_index=True)[list(STRUCK.columns)])
-    return frame.assign(setup=setups.of(frame))
+    return setups.on(frame)
 
 
 def marked(trials: pd.DataFrame, folders: Mapping[str, Path], struck_off: pd.DataFrame) -> pd.DataFrame:

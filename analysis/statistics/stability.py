@@ -5,7 +5,7 @@ for each doubt, as in pyperf, and which points need more rounds.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,6 @@ from scipy.stats import kendalltau, theilslopes
 
 from analysis.naming import cell_name, cell_title, condition_title, count
 from analysis.points import CONDITION, TRIAL
-from analysis.runs.setups import factors_of
 from analysis.standing import stands
 from analysis.statistics import significance
 from analysis.statistics.samples import LEAST_VALUES, Floats
@@ -268,14 +267,15 @@ class Certainty:
     mostly_invalid: tuple[str, ...] = ()
 
 
-def certainty(front: pd.DataFrame, within: float) -> Certainty:
+def certainty(front: pd.DataFrame, within: float, factors: Mapping[str, tuple[str, int, str]]) -> Certainty:
     """Whether latency and throughput of all that may be on a front are known within a share of their medians.
 
-    front: as from `analysis.fronts.front.front`, over one run. A point may be on the front of its condition if it is
-    feasible and was on that of all backends in more than `CHANCE` of the resamples, or too few rounds tell. It is known
-    if neither end of either 95 % interval is farther from its median than `within` (0.05: 5 %), which needs
-    `LEAST_VALUES` rounds. A point that has as many rounds and lacks latency or throughput is lost, and so is one that
-    is not known and mostly invalid: neither counts as unsure, as what it lacks is not rounds.
+    front: as from `analysis.fronts.front.front`, over one run; factors: those of its trials (`analysis.runs.setups`). A
+    point may be on the front of its condition if it is feasible and was on that of all backends in more than `CHANCE`
+    of the resamples, or too few rounds tell. It is known if neither end of either 95 % interval is farther from its
+    median than `within` (0.05: 5 %), which needs `LEAST_VALUES` rounds. A point that has as many rounds and lacks
+    latency or throughput is lost, and so is one that is not known and mostly invalid: neither counts as unsure, as
+    what it lacks is not rounds.
     """
     tried = front["rounds"] + front["excluded"]
     has_both = front[["latency_s", "throughput_ips"]].notna().all(axis=1)
@@ -293,7 +293,7 @@ def certainty(front: pd.DataFrame, within: float) -> Certainty:
         unsure=len(unsure),
         widest=_widest(front, off.loc[unsure.index]),
         conditions=frozenset(
-            (model, netem, int(batch), codec, (by := factors_of(setup))[0], depth, *by[1:])
+            (model, netem, int(batch), codec, (by := factors[str(setup)])[0], depth, *by[1:])
             for model, netem, batch, codec, depth, setup in keys
         ),
         lost=tuple(_named_in(front, row) for _, row in lost.iterrows()),

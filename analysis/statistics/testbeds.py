@@ -7,9 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
-from analysis.engines import without_engine
+from analysis.engines import without_factors
 from analysis.points import CELL, round_of
-from analysis.runs.setups import without_factors
 from analysis.standing import stands
 from analysis.statistics.significance import MEASURES
 
@@ -28,7 +27,7 @@ def differences(trials: pd.DataFrame) -> pd.DataFrame:
     if "testbed" not in trials or trials["testbed"].nunique() < 2:
         return pd.DataFrame(columns=COLUMNS)
     rows = trials.assign(in_round=round_of(trials))[stands(trials)]
-    rows["setup"] = without_factors(without_engine(rows))
+    rows["setup"] = without_factors(rows)
     made = []
     for key, task in rows.groupby(KEY, dropna=False, observed=True):
         cells = task.groupby(CELL, dropna=False, observed=True)

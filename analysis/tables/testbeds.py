@@ -9,9 +9,9 @@ from typing import Any
 import pandas as pd
 
 from analysis.points import round_of
+from analysis.runs.comparable import of_testbed
 from analysis.runs.load import Run
 from analysis.runs.manifest import section
-from analysis.runs.setups import of_testbed
 from analysis.standing import stands
 from analysis.statistics.significance import MEASURES
 from analysis.tables.columns import UNKNOWN, Column, Framed, figure, framed

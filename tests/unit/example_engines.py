@@ -37,7 +37,8 @@ def trials(
         stages = own[["edge_s", "server_s"]].fillna(0)
         own["latency_s"] = stages.sum(axis=1) + own["network_s"].fillna(0)
         own["throughput_ips"] = 1 / np.maximum(stages.max(axis=1), own["network_s"].fillna(0) - 0.01)
-        parts.append(own.assign(engine=engine, setup=engine if len(engines) > 1 else ""))
+        setup = engine if len(engines) > 1 else ""
+        parts.append(own.assign(engine=engine, setup=setup, setup_but_engine=""))
     every = pd.concat(parts, ignore_index=True)
     for figure in ("latency_s", "edge_s", "server_s", "network_s"):
         every[figure] *= slower[every["round"]]

@@ -401,14 +401,20 @@ def test_a_run_of_the_local_testbed_does_not_go_on_elsewhere(
     assert str(refused.value) == snapshot
 
 
-MADE = {"weights_digest": "w", "graph_digest": "g", "source_digest": None, "dataset": {"inputs": {"1": [4]}}}
+MADE = {
+    "weights_digest": "w",
+    "graph_digest": "g",
+    "source_digest": None,
+    "dataset": {"name": "own", "inputs": {"1": {"images": 4, "digest": "i"}}, "labels": "by name"},
+    "input_shape": [3, 32, 32],
+}
 
 
 OTHER = {
     "weights_digest": "x",
     "graph_digest": "x",
     "source_digest": "x",
-    "dataset": {"inputs": {"1": [8]}},
+    "dataset": {"name": "own", "inputs": {"1": {"images": 4, "digest": "x"}}, "labels": "by name"},
 }
 
 
@@ -419,7 +425,7 @@ def test_a_run_does_not_go_on_with_another_model(
     networks = networks_of(sweep, 1)
 
     store = Store.create(tmp_path, "run", new_manifest(sweep, {"net": MADE}, networks))
-    as_tuple = {**MADE, "dataset": {"inputs": {"1": (4,)}}}
+    as_tuple = {**MADE, "input_shape": (3, 32, 32)}
     check_same(store, sweep, {"net": as_tuple}, networks)
     with pytest.raises(UserError) as refused:
         check_same(store, sweep, {"net": {**MADE, what: OTHER[what]}}, networks)

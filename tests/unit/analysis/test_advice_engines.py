@@ -30,7 +30,8 @@ def trials(*engines: str, **asked: Any) -> pd.DataFrame:
         server_s = world.SERVER_S * SPEED[of_role(engine, "server")]
         asked_of = {"noise": 0.005, "backends": ("tcp",), "profiles": PROFILES} | asked
         made = world.trials(edge_s=edge_s, server_s=server_s, seed=seed, **asked_of)
-        parts.append(made.assign(engine=engine, setup=engine if len(engines) > 1 else ""))
+        setup = engine if len(engines) > 1 else ""
+        parts.append(made.assign(engine=engine, setup=setup, setup_but_engine=""))
     return pd.concat(parts, ignore_index=True)
 
 

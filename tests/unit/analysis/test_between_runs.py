@@ -237,6 +237,6 @@ def test_runs_of_another_engine_each_are_compared_and_say_so(tmp_path: Path) -> 
     b = write(tmp_path / "b", by_engine("b", onnx=1.0), sweep={"engines": ["onnx"]})
     found = compare(a, b)
     assert found.differences["latency_difference_percent"].lt(-40).all()
-    assert "--engine: eager in A, onnx in B" in found.settings
+    assert "engine: eager in A; onnx in B" in found.settings
     old = write(tmp_path / "old", by_engine("old", eager=2.0), sweep={})
     assert not any("engine" in line for line in compare(old, a).settings), "before engines all was eager"

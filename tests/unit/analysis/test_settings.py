@@ -157,4 +157,4 @@ def test_an_option_that_an_older_version_did_not_have(snapshot: SnapshotAssertio
     assert [*told(other), *told(older)] == snapshot
     assert told(changed("sweep", "codecs", value=["none"])) == [], "what it does by default, it did then, too"
     (line,) = told(changed("sweep", "codecs", value=["none", "int8"]))
-    assert line.startswith("--codec: "), "as it is typed"
+    assert line == "codec: none in A; none,int8 in B"

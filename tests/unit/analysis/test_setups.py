@@ -11,9 +11,10 @@ import pandas as pd
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
+from analysis.engines import without_engine, without_factors
 from analysis.fronts.front import front
 from analysis.runs.load import joined, load
-from analysis.runs.setups import factors_of, setups, without_factors
+from analysis.runs.setups import factors, setups
 from tests.unit.example_run import trials, write
 
 HOST = {"cpu": "Cortex-A76", "torch": "2.13.0", "device": "cpu", "threads": 1, "hostname": "pi"}
@@ -96,7 +97,7 @@ def apart(*manifests: dict[str, Any]) -> tuple[list[list[str]], list[str]]:
     runs = [f"run{number}" for number in range(len(manifests))]
     rows = combinations(runs)
     found = setups(dict(zip(runs, manifests, strict=True)), rows)
-    labels = found.of(rows).tolist()
+    labels = found.on(rows)["setup"].tolist()
     return [labels[start : start + len(KINDS)] for start in range(0, len(labels), len(KINDS))], list(
         found.notes
     )
@@ -228,7 +229,7 @@ def test_a_manifest_that_another_version_wrote_is_no_fault(snapshot: SnapshotAss
     labels, notes = apart(MANIFEST, strange)
     assert [of_run[0].partition("=")[0] for of_run in labels] == ["edge_cpu"] * 2
     assert [len(set(of_run)) for of_run in labels] == [1, 1]
-    assert [note for note in notes if note.startswith("net: graph")] == snapshot
+    assert [note for note in notes if note.startswith("net and other graph")] == snapshot
     stranger = {
         "sweep": {"edge_cpu": [1, 2]},
         "models": {"net": 3, "other": {"dataset": {"inputs": {"1": [2]}}}},
@@ -268,7 +269,7 @@ def test_another_codec_of_the_users_own_with_the_same_name_tells_runs_apart() ->
 
     labels, notes = apart(with_codecs(B="1" * 64), with_codecs(B="2" * 64))
     assert labels[0][:2] != labels[1][:2] and labels[0][2:] == ["", ""]
-    assert "B source=11111111: run0; B source=22222222: run1" in notes[0]
+    assert notes[1:] == ["net codec B source: 11111111 in a; 22222222 in b"]
     for other in (MANIFEST, with_codecs(B="1" * 64), with_codecs(C="3" * 64)):
         assert apart(with_codecs(B="1" * 64), other) == ([[""] * 4, [""] * 4], [])
 
@@ -291,13 +292,11 @@ def test_what_was_decoded_ahead_is_a_setup_of_one_run(tmp_path: Path) -> None:
     assert len(loaded) == len(rows), "they are no repetitions of one trial"
     assert loaded["setup"].tolist() == [f"prefetch={ahead}" for ahead in loaded["prefetch_asked"]]
     plain = [row for row in rows if row["prefetch_asked"] == "0"]
-    assert set(load(write(tmp_path / "plain", plain))["setup"]) == {""}
+    assert factors(load(write(tmp_path / "plain", plain))) == {"": ("eager", 0, "tuned")}
     both = [{**row, "engine": engine} for row in rows for engine in ("eager", "onnx")]
-    named = load(write(tmp_path / "both", both))["setup"].unique()
-    assert {factors_of(setup) for setup in named} == {
-        (by, n, "tuned") for by in ("eager", "onnx") for n in (0, 2)
+    assert factors(load(write(tmp_path / "both", both))) == {
+        f"prefetch={ahead} {by}": (by, ahead, "tuned") for by in ("eager", "onnx") for ahead in (0, 2)
     }
-    assert factors_of("") == ("eager", 0, "tuned")
 
 
 def test_what_hosts_allocators_were_told_is_a_setup_of_one_run(tmp_path: Path) -> None:
@@ -310,14 +309,12 @@ def test_what_hosts_allocators_were_told_is_a_setup_of_one_run(tmp_path: Path) -
     both = [
         {**row, "engine": engine, "prefetch_asked": "2"} for row in rows for engine in ("eager", "edge=onnx")
     ]
-    named = load(write(tmp_path / "both", both))["setup"]
-    assert {factors_of(setup) for setup in named} == {
+    loaded = load(write(tmp_path / "both", both))
+    assert set(factors(loaded).values()) == {
         (by, 2, allocator) for by in ("eager", "edge=onnx") for allocator in each
     }
-    assert set(without_factors(pd.Series(["testbed=lab1 prefetch=2 allocator=edge=default", "b"]))) == {
-        "testbed=lab1",
-        "b",
-    }
+    assert set(without_engine(loaded)) == {f"prefetch=2 allocator={allocator}" for allocator in each}
+    assert set(without_factors(loaded)) == {""}
 
 
 def test_an_earlier_version_kept_what_was_freed(tmp_path: Path) -> None:
@@ -333,10 +330,11 @@ def test_an_engine_stands_beside_what_else_tells_runs_apart() -> None:
     manifests = {"run0": MANIFEST, "run1": changed(sweep__edge_cpu=0.25)}
     rows = combinations([*manifests]).drop_duplicates("run")
     each = pd.concat([rows.assign(engine=engine) for engine in ("eager", "onnx")], ignore_index=True)
-    labels = setups(manifests, each).of(each)
-    assert labels.tolist() == [
+    found = setups(manifests, each).on(each)
+    assert found["setup"].tolist() == [
         f"edge_cpu={share} {engine}" for engine in ("eager", "onnx") for share in ("1", "0.25")
     ]
+    assert without_engine(found).tolist() == without_factors(found).tolist() == ["edge_cpu=1", "edge_cpu=0.25"] * 2
 
 
 def of_testbeds(**cpus: str) -> dict[str, Any]:
@@ -355,7 +353,7 @@ def on_testbeds(manifest: dict[str, Any]) -> tuple[list[str], list[str]]:
     names = [session["testbed_name"] for session in manifest["sessions"]]
     rows = pd.concat([combinations(["run"])[:1].assign(testbed=name) for name in names], ignore_index=True)
     found = setups({"run": manifest}, rows)
-    return found.of(rows).tolist(), list(found.notes)
+    return found.on(rows)["setup"].tolist(), list(found.notes)
 
 
 def test_testbeds_of_equal_hardware_are_pooled_and_others_have_their_names(
@@ -365,16 +363,13 @@ def test_testbeds_of_equal_hardware_are_pooled_and_others_have_their_names(
     labels, notes = on_testbeds(of_testbeds(lab1="A76", lab2="A72", lab3="A76"))
     assert labels == ["testbed=lab1+lab3", "testbed=lab2", "testbed=lab1+lab3"]
     assert notes == snapshot
-    assert {factors_of(label) for label in labels} == {("eager", 0, "tuned")}
     many = {f"raspberry-{number}": "A76" for number in range(9)}
     labels, _ = on_testbeds(of_testbeds(**many, other="A72"))
-    assert set(labels) == {"testbed=raspberry-0+8", "testbed=other"}
-    blank = on_testbeds(of_testbeds(**{"my lab": "A76", "b": "A72"}))[0]
-    assert blank == ["testbed=my_lab", "testbed=b"], "a setup's parts have blanks between them"
+    assert set(labels) == {"a", "b"}, "names that are too long"
 
 
 def test_a_run_on_several_testbeds_is_pooled_with_another_of_the_same_hardware() -> None:
     fleet, alone = of_testbeds(lab1="A76", lab2="A72"), of_testbeds(lab1="A76")
     rows = combinations(["fleet", "fleet", "alone"])[:: len(KINDS)].assign(testbed=["lab1", "lab2", "lab1"])
-    labels = setups({"fleet": fleet, "alone": alone}, rows).of(rows).tolist()
+    labels = setups({"fleet": fleet, "alone": alone}, rows).on(rows)["setup"].tolist()
     assert labels == ["edge cpu=A76", "edge cpu=A72", "edge cpu=A76"]

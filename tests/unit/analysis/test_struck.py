@@ -176,7 +176,8 @@ def test_a_place_that_was_struck_off_of_one_engine_was_compared_with(run: Path) 
     known = joined([write(run.parent / "cuts", rows)])
     usual = pd.read_csv(run / STRUCK.file).head(1)
     off = usual.assign(**{name: known.trials[name].iloc[0] for name in WORKLOAD})
-    off = off.assign(point="0", backend="tcp", payload_bytes=150_000, engine="onnx", setup="onnx")
+    off = off.assign(point="0", backend="tcp", payload_bytes=150_000, engine="onnx")
+    off = off.assign(setup="onnx", setup_but_engine="")
     for struck, count in ((None, 1), (off, 0)):
         first, _ = answers(known.trials, known.stages, [], struck_off=struck)
         assert first.count("all on the server") == count

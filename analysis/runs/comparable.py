@@ -1,0 +1,227 @@
+"""What makes runs comparable, by their manifests: the one place that says which facts these are.
+
+Joined runs, and the testbeds of one, are pooled where `comparable` is the same (`analysis.runs.setups`); `compare` tells
+what differs in it, and in `remarks`; a run goes on where what was `made` for it is exactly the same. Name, date, seed,
+and how many rounds do not matter: weights that are drawn from a seed, and noise for images, take as long whatever the
+seed.
+"""
+
+from __future__ import annotations
+
+import string
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from analysis.runs.manifest import leaves, section, sessions, within
+from pareto.options import FIELDS, PHASES
+
+Fact = tuple[str, str]
+"""What a fact is of (a host's role, a model, a profile; empty: the run), and its name."""
+Facts = dict[Fact, Any]
+"""Values that can be told apart: of what has parts, their paths and values."""
+NOT_RECORDED, NOT_SET = "not recorded", "not set"
+OPTIONS = ("edge_cpu", "threads", "slow_start_after_idle", "shape_at", "quick", *PHASES)
+IN_FORCE = {"congestion": "congestion_control", "initial_window": "initial_window_segments"}
+"""Options, and where the testbed reports what was in force: to ask for what is usual anyway changes nothing."""
+TUNING, HARDWARE = ("torch", "threads", "governor"), ("cpu", "device", "cuda")
+"""Facts of a host."""
+_ELSEWHERE = (
+    *("models", "netems", "backends", "points", "batch_sizes", "allocators", "depths", "prefetch"),
+    *("testbed", "device", "hosts", *OPTIONS, *IN_FORCE),
+)
+"""Options whose differences are told by other facts, or show in what only one run has."""
+_PASSING = (
+    *("pid", "idle_power_w", "sensors", "swap_bytes", "uuid", "index", "findings"),
+    *("links", "data_address", "data_interface", "address", "interface"),
+)
+"""What is not the same from one start of a host to the next, or says nothing of its speed."""
+_MOST = 4
+"""Parts of a value that are shown."""
+
+
+def comparable(manifest: Mapping[str, Any], testbed: str, model: str, netem: str, batch_size: int) -> Facts:
+    """What decides what trials of a model, network and batch size measure on a testbed."""
+    run = chosen(manifest, testbed) | measured(manifest, testbed)
+    return run | made(manifest, [model], [netem], batch_size)
+
+
+def chosen(manifest: Mapping[str, Any], testbed: str | None = None) -> Facts:
+    """How a run was to measure, and its hosts to work."""
+    sweep, each = section(manifest, "sweep"), of_testbed(manifest, testbed)
+    facts: Facts = {("", name): _option(sweep, name) for name in OPTIONS}
+    facts["", "threads"] = facts["", "threads"] or 1
+    ahead = _option(sweep, "prefetch")  # since it is a factor, each trial has its own
+    facts["", "prefetch"] = ahead if isinstance(ahead, int) else 0
+    for name, reported in IN_FORCE.items():
+        known = _over(each, "testbed", reported)
+        facts["", name] = _option(sweep, name) if known == NOT_RECORDED else known
+    facts["", "hosts"] = len(roles(each)) or _option(sweep, "hosts") or 2
+    return facts | {(role, name): _over(each, "hosts", role, name) for name in TUNING for role in roles(each)}
+
+
+def measured(manifest: Mapping[str, Any], testbed: str | None = None) -> Facts:
+    """What the hosts and the link of a run were."""
+    each = of_testbed(manifest, testbed)
+    facts = {(role, name): _over(each, "hosts", role, name) for name in HARDWARE for role in roles(each)}
+    facts["", "shaper"] = _over(each, "testbed", "shaper")
+    facts["", "testbed"] = manifest.get("testbed", NOT_RECORDED)
+    return facts
+
+
+def made(
+    manifest: Mapping[str, Any],
+    models: Iterable[str],
+    netems: Iterable[str],
+    batch_size: int | None = None,
+    *,
+    exactly: bool = False,
+) -> Facts:
+    """What these models and the profiles of these networks are; for one batch size, or all.
+
+    exactly: also of what is drawn at random and takes as long whatever it is.
+    """
+    facts: Facts = {}
+    for name in models:
+        facts |= _of_model(name, section(manifest, "models", name), batch_size, exactly)
+    for netem in netems:
+        network = within(manifest, "networks", netem)
+        for number, name in enumerate(network if isinstance(network, list) else netem.split("+"), 1):
+            profile = section(manifest, "profiles", str(name))
+            content = {key: value for key, value in profile.items() if key != "name"}
+            facts[f"profile {netem}", f"link {number}"] = _plain(content) or NOT_RECORDED
+    return facts
+
+
+def remarks(manifest: Mapping[str, Any]) -> Facts:
+    """What else a run records of how it was made."""
+    sweep, each = section(manifest, "sweep"), sessions(manifest)
+    fields = [field for field in dict.fromkeys([*FIELDS, *sweep]) if field not in _ELSEWHERE]
+    names = {field: FIELDS[field].key if field in FIELDS else field for field in fields}
+    facts: Facts = {("", name): _option(sweep, field) for field, name in names.items()}
+    facts["", "hosts of the testbed"] = _plain(manifest.get("testbed_hosts", NOT_RECORDED))
+    facts["", "pareto"] = _plain(manifest.get("pareto", NOT_RECORDED))
+    known = {"shaper", *IN_FORCE.values(), *TUNING, *HARDWARE, *_PASSING}
+    for keys in (["testbed"], *(["hosts", role] for role in roles(each)), ["driver"]):
+        for name in dict.fromkeys(name for session in each for name in section(session, *keys)):
+            if name not in known:
+                facts[keys[-1], name] = _over(each, *keys, name)
+    return facts
+
+
+def of_testbed(manifest: Mapping[str, Any], testbed: str | None) -> list[Any]:
+    """What a run's sessions wrote on one testbed, or all; of a run of an earlier version, which had one, all of it."""
+    named = (None, "", testbed)
+    return [one for one in sessions(manifest) if testbed is None or within(one, "testbed_name") in named]
+
+
+def roles(each: Sequence[Any]) -> list[str]:
+    """The roles of the hosts in these sessions."""
+    return list(dict.fromkeys(role for session in each for role in section(session, "hosts")))
+
+
+def differing(each: Collection[Facts]) -> list[Fact]:
+    """The facts that have several values, where they are known."""
+    every = dict.fromkeys(fact for facts in each for fact in facts)
+    return [fact for fact in every if len({facts[fact] for facts in each if fact in facts}) > 1]
+
+
+def recorded(facts: Facts) -> Facts:
+    """The facts without those of which nothing is recorded."""
+    return {fact: value for fact, value in facts.items() if value != NOT_RECORDED}
+
+
+def told(facts: Iterable[Fact], sides: Sequence[tuple[str, Facts]]) -> list[str]:
+    """A line on each fact, with its values and the names of the sides that have them; hosts, or models, that have the
+    same share one."""
+    lines: dict[tuple[bool, str, str], list[str]] = {}
+    for of, name in facts:
+        having = [(side, known[of, name]) for side, known in sides if (of, name) in known]
+        pairs = zip(shown([value for _, value in having]), (side for side, _ in having), strict=True)
+        text = "; ".join(f"{value} in {some(names)}" for value, names in grouped(pairs).items())
+        lines.setdefault((bool(of), name, text), []).append(of)
+    return [f"{title((' and '.join(each), name))}: {text}" for (_, name, text), each in lines.items()]
+
+
+def title(fact: Fact) -> str:
+    """`edge cpu`, `shaper`."""
+    return " ".join(fact).strip()
+
+
+def shown(values: Sequence[Any]) -> list[str]:
+    """The values in words: of those with parts, what is not the same in all of them."""
+    common = set.intersection(*(set(value) if isinstance(value, tuple) else set() for value in values))
+    return [words(value, common) for value in values]
+
+
+def grouped(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """What belongs to each first one, each once."""
+    groups: dict[str, dict[str, None]] = defaultdict(dict)
+    for one, other in pairs:
+        groups[one][other] = None
+    return {one: list(others) for one, others in groups.items()}
+
+
+def some(names: Sequence[str]) -> str:
+    """The first three names, and how many more there are."""
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _option(sweep: Mapping[str, Any], field: str) -> Any:
+    """An option's value; a version that does not have the option does what it does by default."""
+    usual = FIELDS[field].default if field in FIELDS and sweep else NOT_RECORDED
+    return _plain(sweep.get(field, usual))
+
+
+def _over(each: Sequence[Any], *keys: str) -> Any:
+    """What a run's sessions report under these keys; where they do not agree, all of it."""
+    reported = (within(session, *keys) for session in each)
+    values = list(dict.fromkeys(_plain(value) for value in reported if value is not None))
+    return " then ".join(shown(values)) if len(values) > 1 else values[0] if values else NOT_RECORDED
+
+
+def _of_model(name: str, model: Mapping[str, Any], batch_size: int | None, exactly: bool) -> Facts:
+    data = section(model, "dataset")
+    inputs = section(data, "inputs")
+    is_drawn = model.get("weights") == "seeded" and not exactly
+    images = "images" if data.get("name") == "synthetic" and not exactly else "digest"
+    points = (
+        (str(number), f"{within(cut, 'name')} ({within(cut, 'payload_bytes')} bytes)")
+        for number, cut in enumerate(model.get("points") or ())
+    )
+    facts: dict[str, Any] = {
+        "graph": model.get("graph_digest", NOT_RECORDED),
+        "weights": "seeded" if is_drawn else model.get("weights_digest", NOT_RECORDED),
+        "source": model.get("source_digest", None if model else NOT_RECORDED),
+        "input": model.get("input", NOT_RECORDED),
+        "dataset": data.get("name") or NOT_RECORDED,
+        "points": tuple(points) or NOT_RECORDED,  # cut elsewhere, the same number is another one
+    }
+    for size in inputs if batch_size is None else [str(batch_size)]:
+        facts[f"images at batch size {size}"] = _plain(section(inputs, size).get(images, NOT_RECORDED))
+    if exactly:
+        facts["input shape"] = _plain(model.get("input_shape", NOT_RECORDED))
+        facts["data"] = _plain({key: value for key, value in data.items() if key not in ("name", "inputs")})
+    for codec, own in section(model, "own_codecs").items():
+        facts[f"codec {codec} source"] = within(own, "source_digest")
+        facts[f"codec {codec} weights"] = within(own, "weights_digest")
+        facts[f"codec {codec} points"] = _plain(within(own, "points")) if exactly else None
+    return {(name, key): value for key, value in facts.items()}
+
+
+def _plain(value: Any) -> Any:
+    """A value that can be told apart from others: a list as text, a mapping as paths and values."""
+    if isinstance(value, Mapping):
+        return tuple((path, _plain(part)) for path, part in leaves(value, _PASSING))
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else value
+
+
+def words(value: Any, common: Collection[Any] = ()) -> str:
+    if isinstance(value, tuple):
+        parts = [f"{path} {words(part)}" for path, part in value if (path, part) not in common]
+        more = f" and {len(parts) - _MOST} more" if len(parts) > _MOST else ""
+        return ", ".join(parts[:_MOST]) + more or NOT_SET
+    if value is None:
+        return NOT_SET
+    text = f"{value:g}" if isinstance(value, float) else str(value)
+    return text[:8] if len(text) == 64 and set(text) <= set(string.hexdigits) else text
