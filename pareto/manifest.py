@@ -131,12 +131,12 @@ def check_same(store: Store, sweep: Sweep, models: Records, networks: Networks) 
     if then != now:
         raise UserError(f"{store.folder} was made when {sweep.testbed} said something else: start a new run")
     if words := difference(manifest, models, networks):
-        raise UserError(f"{store.folder} was made {words}: start a new run")
+        raise UserError(f"{store.folder} was made {words}; start a new run")
 
 
 def difference(manifest: Mapping[str, Any], models: Records, networks: Networks) -> str:
-    """What of a manifest's models and profiles is other than these: `with other settings: net graph was g, not x`; empty
-    where nothing."""
+    """What of a manifest's models and profiles is other than these: `with other settings: net graph was g, not x`;
+    empty where nothing."""
     both = fitting(dict(manifest), SHAPE)[0], json.loads(json.dumps(_recorded(models, networks)))
     then, now = (comparable.made(each, models, networks, exactly=True) for each in both)
     for fact in {**then, **now}:

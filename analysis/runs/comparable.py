@@ -1,7 +1,7 @@
 """What makes runs comparable, by their manifests: the one place that says which facts these are.
 
-Joined runs, and the testbeds of one, are pooled where `comparable` is the same (`analysis.runs.setups`); `compare` tells
-what differs in it, and in `remarks`; a run goes on where what was `made` for it is exactly the same. Name, date, seed,
+Joined runs, and the testbeds of one, are pooled where `comparable` is the same (`analysis.runs.setups`). `compare` says
+what differs in it, and in `remarks`. A run goes on where what was `made` for it is exactly the same. Name, date, seed,
 and how many rounds do not matter: weights that are drawn from a seed, and noise for images, take as long whatever the
 seed.
 """

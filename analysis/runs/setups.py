@@ -1,4 +1,4 @@
-"""Which runs, and testbeds of a run, may be pooled: those that agree in all that `analysis.runs.comparable` looks at."""
+"""Which runs, and testbeds of a run, may be pooled: those that agree in all that `runs.comparable` looks at."""
 
 from __future__ import annotations
 
@@ -122,9 +122,10 @@ def _setups(manifests: Mapping[str, Mapping[str, Any]], kinds: Sequence[Trials])
             apart[kind] = own
     if not apart:
         return Setups()
-    what, place = ("testbeds", 1) if len(manifests) == 1 else ("runs", 0)
-    naming, labels = _labels(apart, of_one_run=len(manifests) == 1)
-    members = grouped((label, kind[place]) for kind, label in labels.items())
+    of_one_run = len(manifests) == 1
+    naming, labels = _labels(apart, of_one_run=of_one_run)
+    what = "testbeds" if of_one_run else "runs"
+    members = grouped((label, kind[1] if of_one_run else kind[0]) for kind, label in labels.items())
     each = "; ".join(f"{label}: {some(names)}" for label, names in members.items())
     others = [fact for fact in dict.fromkeys(chain.from_iterable(apart.values())) if fact != naming]
     notes = comparable.told(others, [(labels[kind], facts) for kind, facts in apart.items()])

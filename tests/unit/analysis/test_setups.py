@@ -334,7 +334,11 @@ def test_an_engine_stands_beside_what_else_tells_runs_apart() -> None:
     assert found["setup"].tolist() == [
         f"edge_cpu={share} {engine}" for engine in ("eager", "onnx") for share in ("1", "0.25")
     ]
-    assert without_engine(found).tolist() == without_factors(found).tolist() == ["edge_cpu=1", "edge_cpu=0.25"] * 2
+    assert (
+        without_engine(found).tolist()
+        == without_factors(found).tolist()
+        == ["edge_cpu=1", "edge_cpu=0.25"] * 2
+    )
 
 
 def of_testbeds(**cpus: str) -> dict[str, Any]:
