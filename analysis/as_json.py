@@ -127,5 +127,5 @@ def of_advice(advice: Advice, sentence: str, notes: list[str]) -> dict[str, Any]
 
 
 def of_forecast(rows: pd.DataFrame, sentences: list[str]) -> dict[str, Any]:
-    """The prediction of one case, by `predict` and by `advise --profile`: its front and the simple rules."""
+    """The prediction of one case, by `advise`: its front and the simple rules."""
     return {"answers": sentences, "splits": rows}

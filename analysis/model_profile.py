@@ -1,6 +1,6 @@
 """A model profile: what each unit of a model takes on each device, and what each backend adds on each link.
 
-`./pareto.sh profile` makes one, in a folder of its own: `profile.csv`, `backends.csv`, with codecs
+`./pareto.sh partitions MODEL --times` makes one, in a folder of its own: `profile.csv`, `backends.csv`, with codecs
 `codecs.csv`, and the rest in `profile.json`.
 A network profile is another thing: delay and rate of a link.
 """

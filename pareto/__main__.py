@@ -23,19 +23,11 @@ from typing import Any, TextIO, cast
 from pareto import CLONE, __version__
 from pareto.errors import lacks_memory
 
-SWEEP = {
-    "blosc2": "blosc2",
-    "cryptography": "cryptography",
-    "lz4": "lz4",
-    "paramiko": "paramiko",
-    "psutil": "psutil",
-    "pynvml": "nvidia-ml-py",
-    "pyroute2": "pyroute2",
-    "safetensors": "safetensors",
-    "torch": "torch",
-    "torchvision": "torchvision",
-    "zstandard": "zstandard",
-}
+_SAME = (
+    *("blosc2", "cryptography", "lz4", "paramiko", "psutil"),
+    *("pyroute2", "safetensors", "torch", "torchvision", "zstandard"),
+)
+SWEEP = {"pynvml": "nvidia-ml-py", **{name: name for name in _SAME}}
 """The modules that only the extra `sweep` installs, each with its package."""
 AGAIN_S = 0.01
 """After this an interruption that was lost comes again."""
@@ -66,13 +58,10 @@ def _command() -> int:
         package = SWEEP.get((error.name or "").partition(".")[0])
         if package is None:
             raise
-        installed = (
-            f"this command needs {package}: install the extra `sweep`, in a clone by pip install '.[sweep]'"
-        )
-        print(
-            f"error: {f'.venv lacks {package}: remove it and start again' if CLONE else installed}",
-            file=sys.stderr,
-        )
+        what = f".venv lacks {package}: remove it and start again"
+        if not CLONE:
+            what = f"this command needs {package}: install the extra `sweep`, in a clone by pip install '.[sweep]'"
+        print(f"error: {what}", file=sys.stderr)
         return 2
 
 
@@ -160,14 +149,18 @@ def _written(error: BaseException) -> Path | None:
         (
             f"pareto {__version__}, Python {platform.python_version()}, {platform.platform()}",
             f"command: {sys.argv!r}",
-            f"folder: {_here()}",
+            f"folder: {os.environ.get('PWD')}",
             "",
             "".join(traceback.format_exception(error)),
         )
     )
     name = f"pareto-error-{time.strftime('%Y%m%d-%H%M%S')}-"
-    for folder in _folders():
-        with suppress(OSError):
+    for place in (
+        _state,
+        tempfile.gettempdir,
+    ):  # the best first; the last is emptied when the machine restarts
+        with suppress(OSError, RuntimeError):
+            folder = Path(place())
             folder.mkdir(parents=True, exist_ok=True)
             file, path = tempfile.mkstemp(prefix=name, suffix=".log", dir=folder)
             try:
@@ -180,22 +173,9 @@ def _written(error: BaseException) -> Path | None:
     return None
 
 
-def _folders() -> list[Path]:
-    """Folders for a log file, the best first; the last is emptied when the machine restarts."""
-    folders = []
-    with suppress(RuntimeError):  # no home
-        state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-        folders.append(Path(state) / "pareto")
-    with suppress(OSError):
-        folders.append(Path(tempfile.gettempdir()))
-    return folders
-
-
-def _here() -> str:
-    try:
-        return str(Path.cwd())
-    except OSError:
-        return "removed"
+def _state() -> str:
+    """The user's folder for what programs note. Raises RuntimeError without a home."""
+    return f"{os.environ.get('XDG_STATE_HOME') or Path.home() / '.local' / 'state'}/pareto"
 
 
 def _in_thread(args: threading.ExceptHookArgs) -> None:

@@ -62,7 +62,7 @@ class Care:
 
 
 THOROUGH, QUICK = Care(40, 3.0, 6, 9, 3, 3.0, 14.0), Care(15, 1.0, 4, 3, 1, 2.0, 3.0)
-"""Of the command `profile`; and of a search, which needs the order of its cells, and bounds that hold."""
+"""Of `partitions --times`; and of a search, which needs the order of its cells, and bounds that hold."""
 
 
 def on_links(

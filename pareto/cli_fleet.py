@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from analysis.escaping import say
-from pareto import cli_help
+from pareto.cli_help import OF_HOSTS, argument, command, group, option
 from pareto.errors import UserError
 
-Certificates = Annotated[
-    Path | None, typer.Option(help="With tls://: the folder that fleet certificates wrote.")
-]
-app = typer.Typer(
-    cls=cli_help.Group,
-    help="Testbeds on many machines, on which one sweep measures at once (run --cluster).",
-    rich_markup_mode=None,
+_CERTIFICATES = option(None, "With tls://: the folder that fleet certificates wrote.", kind="FOLDER")
+app = group(
+    "fleet", "Testbeds on many machines, on which one sweep measures at once (run --cluster).", OF_HOSTS
 )
 
 
-@app.command(cls=cli_help.Command)
+@command(app, "fleet certificates lab")
 def certificates(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where they go: a folder without any.")],
+    folder: Path = argument("DIR", "Where they go: a folder without any."),
 ) -> None:
     """Write the certificate that lets a machine into a fleet, which each of its machines gets a copy of."""
     from pareto.fleet.certificates import write_certificates
@@ -32,10 +25,10 @@ def certificates(
     say(f"{folder}/: copy it to each machine of the fleet; whoever has it may run code on all of them")
 
 
-@app.command(cls=cli_help.Command)
+@command(app, "fleet scheduler --listen tls://192.0.2.1:8786 --certificates lab")
 def scheduler(
-    listen: Annotated[str, typer.Option(metavar="ADDRESS", help="Where it listens: tls://HOST:PORT.")],
-    certificates: Certificates = None,
+    listen: str = option(..., "Where it listens: tls://HOST:PORT.", kind="ADDRESS"),
+    certificates: Path | None = _CERTIFICATES,
 ) -> None:
     """Run the scheduler that testbeds join and sweeps are measured at, until Ctrl-C."""
     from pareto.fleet import cluster
@@ -45,11 +38,11 @@ def scheduler(
     cluster.serve(listen, pems, say)
 
 
-@app.command(cls=cli_help.Command)
+@command(app, "fleet join --scheduler tls://192.0.2.1:8786 --certificates lab --testbed lab1.yaml")
 def join(
-    scheduler: Annotated[str, typer.Option(metavar="ADDRESS", help="The scheduler: tls://HOST:PORT.")],
-    testbed: Annotated[str, typer.Option(help="local, or a file that names hosts.")] = "local",
-    certificates: Certificates = None,
+    scheduler: str = option(..., "The scheduler: tls://HOST:PORT.", kind="ADDRESS"),
+    testbed: str = option("local", "local, or a file that names hosts.", kind="FILE"),
+    certificates: Path | None = _CERTIFICATES,
 ) -> None:
     """Let the sweeps at a scheduler measure on a testbed of this machine's, until Ctrl-C."""
     from pareto.checked_sweep import make_sweep

@@ -6,40 +6,34 @@ import sys
 from dataclasses import replace
 from getpass import getpass
 from pathlib import Path
-from typing import Annotated
+from typing import Any
 
 import typer
 
 from analysis.escaping import say
 from pareto import COMMAND, cli_help
+from pareto.cli_help import OF_HOSTS, argument, command, given, group, option, refuse, takes, typed
 from pareto.errors import UserError
+from pareto.options import OF_LINKS
 
-Testbed = Annotated[str, typer.Option(help="local, or a file that names hosts.")]
-app = typer.Typer(
-    cls=cli_help.Group,
-    help="The hosts of a testbed file: pair with them, see them, set them up.",
-    rich_markup_mode=None,
-)
-TestbedFile = Annotated[Path, typer.Option("--testbed", help="The testbed file.")]
+app = group("hosts", "The hosts of a testbed file: pair with them, see them, set them up.", OF_HOSTS)
+_TESTBED = option(..., "The testbed file.", "--testbed", kind="FILE")
+_LINK = "With --link"
 
 
-@app.command(cls=cli_help.Command)
+@command(app, "hosts add pi@192.0.2.7 --role edge --testbed lab.yaml")
 def add(
-    target: Annotated[
-        str, typer.Argument(metavar="USER@ADDRESS", help="As for ssh; or local, for this machine.")
-    ],
-    role: Annotated[str, typer.Option(help="edge, middle or server.")],
-    testbed: TestbedFile,
-    name: Annotated[str, typer.Option(help="What to call it.  [its host name]")] = "",
-    port: Annotated[int | None, typer.Option(help="Its SSH port.")] = None,
-    user: Annotated[str, typer.Option(help="The user to log in as.")] = "",
-    key: Annotated[
-        Path | None, typer.Option(help="The private key to use; - reads the word that serve prints.")
-    ] = None,
-    device: Annotated[str, typer.Option(help="cpu, or cuda:0 for the first GPU.")] = "cpu",
-    data_address: Annotated[
-        str, typer.Option(help="Its address on the data link.  [the fastest that reaches the other host]")
-    ] = "",
+    target: str = argument("USER@ADDRESS", "As for ssh; or local, for this machine."),
+    role: str = option(..., "edge, middle or server."),
+    testbed: Path = _TESTBED,
+    name: str = option("", "What to call it.  [its host name]"),
+    port: int | None = option(None, "Its SSH port.", kind="N"),
+    user: str = option("", "The user to log in as."),
+    key: Path | None = option(None, "The private key; - reads the word that serve prints.", kind="FILE"),
+    device: str = option("cpu", "cpu, or cuda:0 for the first GPU."),
+    data_address: str = option(
+        "", "Its address on the data link.  [the fastest that reaches the other host]", kind="ADDRESS"
+    ),
 ) -> None:
     """Pair with a host, once: check its key, copy ours to it, find its data interface, write it into the file."""
     from pareto.hosts import pairing, ssh_testbed
@@ -64,8 +58,8 @@ def add(
         pairing.add(wanted, testbed, terminal, ssh_testbed.connect)
 
 
-@app.command("list", cls=cli_help.Command)
-def list_(testbed: TestbedFile) -> None:
+@command(app, "hosts list --testbed lab.yaml", name="list")
+def list_(testbed: Path = _TESTBED) -> None:
     """List the hosts of a testbed file, and whether they can be reached."""
     from pareto.hosts import inventory, setup, ssh_testbed
 
@@ -73,11 +67,11 @@ def list_(testbed: TestbedFile) -> None:
     raise typer.Exit(0 if good else 2)
 
 
-@app.command(cls=cli_help.Command)
+@command(app, "hosts setup --testbed lab.yaml")
 def setup(
-    testbed: TestbedFile,
-    host: Annotated[str, typer.Option(help="Only this one, by its name in the file.")] = "",
-    engine: Annotated[str, typer.Option(help="Install what this engine needs, too: onnx.")] = "",
+    testbed: Path = _TESTBED,
+    host: str = option("", "Only this one, by its name in the file."),
+    engine: str = option("", "Install what this engine needs, too: onnx."),
 ) -> None:
     """Make each host's Python environment, and install what shapes its link. A second time takes a second."""
     from pareto.hosts import inventory, setup, ssh_testbed
@@ -94,27 +88,47 @@ def setup(
     raise typer.Exit(0 if good else 2)
 
 
+@command(OF_HOSTS, "doctor --testbed lab.yaml", "doctor --link 80ms-20mbit,lte --duration 10s")
+@takes(*OF_LINKS, head=_LINK)
 def doctor(
-    testbed: Testbed = "local",
-    repair: Annotated[
-        bool, typer.Option("--repair", help="Remove what killed runs left on its machines.")
-    ] = False,
+    context: typer.Context,
+    *,
+    testbed: str = option("local", "local, or a file that names hosts.", kind="FILE"),
+    repair: bool = option(False, "Remove what killed runs left on its machines.", "--repair"),
+    link: str = option("", "Measure the link under these networks, with a picture of each.", kind="NAME,..."),
+    duration: str = option("5s", "How long to probe each network.", kind="TIME", head=_LINK),
+    out: Path = cli_help.out("Where pictures go.  [results]", head=_LINK),
+    **options: Any,
 ) -> None:
-    """Show what a testbed lacks for a sweep, each with the command that fixes it."""
-    from pareto import doctor as examination
+    """Show what a testbed lacks for a sweep, each with the command that fixes it; or what its link measures."""
     from pareto.console import console
 
-    raise typer.Exit(0 if examination.examine(console(), testbed, repair=repair) else 2)
+    if not link:
+        refuse(given(context) - {"--testbed", "--repair"}, "only with --link")
+        from pareto import doctor as examination
+
+        raise typer.Exit(0 if examination.examine(console(), testbed, repair=repair) else 2)
+    refuse(given(context) & {"--repair"}, "not with --link")
+    from pareto.checked_sweep import make_sweep
+    from pareto.link import units
+
+    wanted = make_sweep({"model": "any", "netem": link, "testbed": testbed, **typed(options)})
+    try:
+        seconds = units.delay_s(duration, "--duration")
+    except ValueError as error:
+        raise UserError(str(error)) from None
+    from pareto import netem_check
+
+    raise typer.Exit(0 if netem_check.check(console(), wanted, seconds, out) else 1)
 
 
+@command(OF_HOSTS, "serve", "serve --listen 192.0.2.1:7410")
 def serve(
-    listen: Annotated[
-        str,
-        typer.Option(
-            metavar="ADDRESS[:PORT]",
-            help="This machine's address towards the other one.  [the only one; any free port]",
-        ),
-    ] = "",
+    listen: str = option(
+        "",
+        "This machine's address towards the other one.  [the only one; any free port]",
+        kind="ADDRESS[:PORT]",
+    ),
 ) -> None:
     """Let another machine measure on this one: an SSH server of your own until Ctrl-C, and a line to paste there."""
     from pareto.hosts import serve

@@ -74,7 +74,7 @@ _NO_MEMORY = re.compile(
     re.IGNORECASE,
 )
 _PLAIN = {
-    r"Invalid value for '(--[\w-]+)': ": r"\1: ",
+    r"Invalid value for '(--[\w-]+)'( / '-\w')?: ": r"\1: ",
     r"[Vv]alue error, ": "",
     r"\b([Ii]nput|[Ss]tring|[Tt]uple|[Ll]ist) should ": "it should ",
     r"a valid integer(, (unable to parse|got a number)[\w ]*)?": "a whole number",

@@ -242,7 +242,7 @@ def _kept(
         return None
     assert since is not None  # noqa: S101
     ago = duration(since.total_seconds())
-    out.print(f"{name}: its model profile of {ago} ago is used; `profile --fresh` makes it anew")
+    out.print(f"{name}: its model profile of {ago} ago is used; `partitions --times --fresh` makes it anew")
     return profile
 
 

@@ -14,9 +14,10 @@ from pathlib import Path
 
 from pareto.hosts.local import rights
 
-_BUILDS = (["run"], ["profile"], ["netem", "check"])
-"""The commands that build a testbed on this machine, unless another is named."""
-_NOT_RUN = {"--help", "-h", "--version", "--dry-run"}
+_BUILDS = {"run": "", "partitions": "--times", "doctor": "--link"}
+"""The commands that build a testbed on this machine, unless another is named; and with which option."""
+_NOT_RUN = ("--help", "-h", "--version", "--dry-run", "--install-", "--show-")
+"""The beginnings of options with which nothing is run."""
 _NAMED = re.compile(r"^testbed: *['\"]?([^'\"#\s]+)", re.MULTILINE)
 
 
@@ -25,8 +26,8 @@ def local_testbed(arguments: Sequence[str]) -> bool:
     words = list(arguments)
     if words and words[0].startswith("-"):
         words.insert(0, "run")
-    builds = any(words[: len(command)] == command for command in _BUILDS)
-    if not builds or _NOT_RUN.intersection(words):
+    builds = bool(words) and _BUILDS.get(words[0], "no") in {"", *(word.partition("=")[0] for word in words)}
+    if not builds or any(word.startswith(_NOT_RUN) for word in words):
         return False
     return (_value(words, "--testbed") or _saved(words) or "local") == "local"
 

@@ -1,4 +1,4 @@
-"""`netem check`: profiles on a testbed's links, asked against measured, quantity by quantity."""
+"""`doctor --link`: profiles on a testbed's links, asked against measured, quantity by quantity."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ from pareto.link import probe
 from pareto.link.probe import Probed, Reading, Sample, Span, Tolerance
 from pareto.link.profile import Direction, Profile
 from pareto.link.units import show_delay
+from pareto.networks import networks_to_check
 from pareto.probing import Probers, in_words
+from pareto.sweep import Sweep
 
 SAMPLE_S = 4.0
 """Spent on counting lost datagrams, each way, by the first probe of a check."""
@@ -72,24 +74,18 @@ class Judgement:
         return self.measured / self.asked - 1
 
 
-def check(
-    out: Console,
-    networks: Sequence[Sequence[Profile]],
-    duration_s: float,
-    tolerance: Tolerance,
-    figures: Path,
-    testbed: str,
-    shape_at: str,
-) -> bool:
-    """Probe each network for `duration_s` a link and show the results; whether all was as asked. Raises TestbedError.
+def check(out: Console, sweep: Sweep, duration_s: float, figures: Path) -> bool:
+    """Probe each network of a sweep for `duration_s` a link and show the results; whether all was as asked.
 
-    A network is a profile for each link; the local testbed gets as many links.
+    The local testbed gets as many links as a network names. Raises TestbedError.
     """
-    require_testbed(testbed)
+    networks = networks_to_check(sweep)
+    require_testbed(sweep.testbed)
     profiles = [profile for network in networks for profile in network]
     good = []
     try:
-        opened = open_testbed(testbed, profiles, hosts=len(networks[0]) + 1, shape_at=shape_at)
+        hosts = len(networks[0]) + 1
+        opened = open_testbed(sweep.testbed, profiles, hosts=hosts, shape_at=sweep.shape_at)
         with closing(opened) as bed, closing(Probers(bed)) as probers:
             for network in networks:
                 pairs = list(zip(bed.links, network, strict=True))
@@ -103,18 +99,19 @@ def check(
                         out.print(f"{title}: {words}; nothing is asked of it", soft_wrap=True)
                         continue
                     dropped = link.shaper.state().dropped
-                    series = _observe(probers, link, profile, duration_s, tolerance)
-                    judgements = judge(profile, series, tolerance)
+                    series = _observe(probers, link, profile, duration_s, sweep.link_tolerance)
+                    judgements = judge(profile, series, sweep.link_tolerance)
                     good.append(not any(each.fault for each in judgements))
                     out.print(title, soft_wrap=True)
                     out.print(_table(judgements))
-                    lines = [f"off: {each.fault}" for each in judgements if each.fault]
-                    lines += [f"{ignored} has no effect in netem" for ignored in _without_effect(state)]
-                    lines += [*_pictures(series), _costs(link.shaper, dropped)]
-                    for line in lines:
+                    for line in (
+                        *(f"off: {each.fault}" for each in judgements if each.fault),
+                        *(f"{ignored} has no effect in netem" for ignored in _without_effect(state)),
+                        *_pictures(series),
+                        _costs(link.shaper, dropped),
+                        _figure(profile, title, series, figures / f"link-{name}.png"),
+                    ):
                         out.print(line, soft_wrap=True)
-                    drawn = _figure(profile, title, series, figures / f"netem-check-{name}.png")
-                    out.print(drawn, soft_wrap=True)
     except FAULTS as fault:
         raise TestbedError(f"the link could not be probed: {fault}") from fault
     return all(good)
@@ -222,19 +219,16 @@ def _samples(name: str, direction: Direction, samples: Sequence[Sample | None]) 
     if not taken:
         return
     sent = sum(sample.sent for sample in taken)
-    for what, count, asked, bursts in (
-        (
-            "lost",
-            sum(sample.lost for sample in taken),
-            probe.missing_share(direction),
-            probe.burstiness(direction),
-        ),
-        ("repeated", sum(sample.duplicates for sample in taken), direction.duplicate, 1.0),
-        ("reordered", sum(sample.reordered for sample in taken), direction.reorder, 1.0),
+    missing, bursts = probe.missing_share(direction), probe.burstiness(direction)
+    for what, counts, asked, bursty in (
+        ("lost", [sample.lost for sample in taken], missing, bursts),
+        ("repeated", [sample.duplicates for sample in taken], direction.duplicate, 1.0),
+        ("reordered", [sample.reordered for sample in taken], direction.reorder, 1.0),
     ):
+        count = sum(counts)
         if not asked and not count:
             continue
-        spread = probe.interval(count, sent, bursts)
+        spread = probe.interval(count, sent, bursty)
         # Whom a packet overtakes depends on what else is on its way: shown, not judged.
         off = what != "reordered" and not spread[0] <= asked <= spread[1]
         fault = f"{what} {name} {count} of {sent} datagrams, asked {asked:.2%}" if off else ""

@@ -10,18 +10,22 @@ import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 REQUIRED = ...
-WHAT, LINK, HOSTS, EFFORT, RESULTS = (
+GROUPS = WHAT, LINK, HOSTS, EFFORT, RESULTS = (
     "What is measured",
     "How tensors cross, and the link",
     "Hosts",
     "How long, and how sure",
     "Results",
 )
-"""The groups of options in `--help`, in their order."""
+"""Of options in `--help`, in their order."""
+USUAL, ALL = "usual", "all"
+"""Levels: what `--help` shows, and what only `--help-all` does."""
+_PLACEHOLDERS = {"ms": "TIME", "min": "TIME", "%": "SHARE", Path: "FOLDER", int: "N", float: "X", str: "NAME"}
 ROUNDS, QUICK_TRIALS = 6, 1
 """Rounds where nobody says how many: of what is measured thoroughly, and with `quick`."""
 PHASES = "requests", "phase"
@@ -40,7 +44,8 @@ class Option:
 
     field: of a `Sweep`, and in a manifest. name: in a sweep file, and of the option, with hyphens; else as the field.
     shown: what `--help` says of the default; else the default itself. kind: of what is typed, where that is not the
-    default's. unit: in which a number is written, as text: ms, min or %. group: its head in `--help`.
+    default's. metavar: what stands for a value; else as its unit or kind. unit: in which a number is written, as text:
+    ms, min or %. group: its head in `--help`. level: `USUAL` or `ALL`. short: the name with one letter.
     """
 
     field: str
@@ -52,6 +57,8 @@ class Option:
     metavar: str = ""
     unit: str = ""
     group: str = WHAT
+    level: str = USUAL
+    short: str = ""
 
     @property
     def key(self) -> str:
@@ -69,11 +76,21 @@ class Option:
         return self.kind or (type(self.default) if is_number else str)
 
     @property
-    def switch(self) -> str:
-        """How it is typed where it takes no value; empty where it takes one."""
-        if not isinstance(self.default, bool):
-            return ""
-        return f"{self.typed}/--no-{self.key}" if self.default else self.typed
+    def names(self) -> tuple[str, ...]:
+        """What it may be called on the command line."""
+        both = f"{self.typed}/--no-{self.key}" if self.default is True else self.typed
+        return (both, self.short) if self.short else (both,)
+
+    @property
+    def placeholder(self) -> str | None:
+        """What stands for its value in `--help`; None for one that takes no value."""
+        if isinstance(self.default, bool):
+            return None
+        if self.default is REQUIRED:
+            return f"{self.key.upper()},..."
+        kind = type(self.default[0]) if self.takes_several else self.takes
+        name = self.metavar or _PLACEHOLDERS[self.unit or kind]
+        return f"{name},..." if self.takes_several else name
 
     @property
     def takes_several(self) -> bool:
@@ -118,235 +135,193 @@ def _decimal(value: float, times: int = 1) -> str:
     return f"{(Decimal(repr(value)) * times).normalize():f}"
 
 
+_what, _link, _hosts, _effort = (partial(Option, group=group) for group in GROUPS[:-1])
+_what_else, _link_else, _hosts_else, _effort_else = (
+    partial(Option, group=group, level=ALL) for group in GROUPS[:-1]
+)
 _OPTIONS = (
-    Option(
+    _what(
         "models",
         "Models, with commas: mobilenetv2,resnet50, or your own net.py:build.",
         REQUIRED,
         name="model",
+        short="-m",
     ),
-    Option(
+    _link(
         "netems",
         "Network profiles: files in netem_profiles/, or names such as 80ms-20mbit; wifi+lte names one for each link.",
         ("none",),
         name="netem",
-        group=LINK,
+        short="-n",
     ),
-    Option(
+    _link(
         "backends",
         "tcp, tcp:4 (4 connections), rpc, rpc:basic (one), with commas; tcp:a,tcp:b is tcp under two names.",
         ("tcp", "rpc"),
         name="backend",
-        group=LINK,
     ),
-    Option(
+    _link(
         "secure",
         "How tcp encrypts: none, or tls, or both with a comma, which measures tcp and tcp:tls.",
         ("none",),
-        group=LINK,
     ),
-    Option(
+    _what(
         "points",
         "all, or numbers, names and ranges such as 0,features.7,9-12; for three hosts 3+7.",
         ("all",),
     ),
-    Option("only", "Measure only --points, without all on the server and all on the edge.", False),
-    Option("granularity", "Which cuts are points: those between blocks (block), or all (op).", "block"),
-    Option("live_tensors", "The most tensors that may cross at a point.", 1),
-    Option("fold", "With op, equivalent neighbours are one point.", True, "fold"),
-    Option(
+    _what_else("only", "Measure only --points, without all on the server and all on the edge.", False),
+    _what("granularity", "Which cuts are points: those between blocks (block), or all (op).", "block"),
+    _what_else("live_tensors", "The most tensors that may cross at a point.", 1),
+    _what_else("fold", "With op, equivalent neighbours are one point.", True, "fold"),
+    _what_else(
         "input",
         "What the edge gets: images as bytes, as from a camera (uint8), or normalised (float32).",
         "auto",
         "auto: uint8 for images",
     ),
-    Option(
+    _what(
         "source",
         "What a request begins with: pixels, ready on the edge, or a jpeg file, decoded within the latency.",
         "pixels",
         name="from",
     ),
-    Option(
+    _what_else(
         "prefetch",
         "With --from jpeg: requests that the edge decodes ahead in the throughput phase, with commas: 0,1,4.",
         (0,),
         "0: in line",
     ),
-    Option(
+    _effort(
         "trials",
         "Rounds of every cell. Without it, every cell once, then up to 6 rounds of what can still be on the front.",
         None,
         f"{QUICK_TRIALS} with --quick",
         kind=int,
-        group=EFFORT,
+        short="-t",
     ),
-    Option(
-        "search",
-        "Measure what is likely on the front first, and leave out what physics keeps off it.",
-        False,
-        group=EFFORT,
+    _effort(
+        "search", "Measure what is likely on the front first, and leave out what physics keeps off it.", False
     ),
-    Option(
+    _effort(
         "until",
         "Add rounds until each point that may be on a front is known within this, such as 5%.",
         None,
         unit="%",
-        group=EFFORT,
     ),
-    Option(
-        "budget",
-        "Add rounds as long as they fit into this time, such as 20min.",
-        None,
-        unit="min",
-        group=EFFORT,
-    ),
-    Option("requests", "Requests in each phase of a trial: 662 tell its p99.", kind=int, group=EFFORT),
-    Option("phase", "How long each phase of a trial lasts, such as 10s.", unit="min", group=EFFORT),
-    Option("batch_sizes", "Images per request, with commas: 1,8.", (1,), name="batch_size"),
-    Option(
+    _effort("budget", "Add rounds as long as they fit into this time, such as 20min.", None, unit="min"),
+    _effort_else("requests", "Requests in each phase of a trial: 662 tell its p99.", kind=int),
+    _effort_else("phase", "How long each phase of a trial lasts, such as 10s.", unit="min"),
+    _what("batch_sizes", "Images per request, with commas: 1,8.", (1,), name="batch_size"),
+    _what(
         "codecs",
         "What is done to payloads to send less, with commas: none, fp16, int8, uint4, zstd, lz4, blosc2, int8+lz4, "
         "jpeg:90, or your own b.py:MyCodec.",
         ("none",),
         name="codec",
     ),
-    Option(
+    _what(
         "engines",
         "What runs the stages, with commas: eager,compile,onnx; or for each host: edge=onnx,server=compile.",
         ("eager",),
         name="engine",
     ),
-    Option(
+    _what_else(
         "allocators",
         "Whether the hosts' processes keep freed memory (tuned) or leave that to the C library (default), with commas; "
         "or for each host: edge=default,server=tuned.",
         ("tuned",),
         name="allocator",
     ),
-    Option(
+    _what(
         "depths",
         "Requests in flight in the throughput phase, with commas: auto,1,8.",
         ("auto",),
         name="in_flight",
+        metavar="N",
     ),
-    Option("congestion", "TCP's congestion control: cubic, bbr or reno.", None, "local: cubic", group=LINK),
-    Option(
-        "initial_window",
-        "TCP's first window on the local testbed, in segments.",
-        None,
-        "100",
-        kind=int,
-        group=LINK,
+    _link_else("congestion", "TCP's congestion control: cubic, bbr or reno.", None, "local: cubic"),
+    _link_else(
+        "initial_window", "TCP's first window on the local testbed, in segments.", None, "100", kind=int
     ),
-    Option("slow_start_after_idle", "Let TCP start slowly again after each pause.", False, "off", group=LINK),
-    Option(
+    _link_else("slow_start_after_idle", "Let TCP start slowly again after each pause.", False, "off"),
+    _what_else(
         "classes", "How many classes torchvision's models tell apart; 0: as published, or as the weights.", 0
     ),
-    Option(
+    _what(
         "weights",
         "seeded, pretrained, or a file of weights, as torch.save or safetensors writes them.",
         "seeded",
     ),
-    Option(
+    _what(
         "dataset", "synthetic, cifar10, folder (one for each class), or your own data.py:make.", "synthetic"
     ),
-    Option("data_path", "Where the data set lies.", kind=Path),
-    Option("images", "How many of its images to use.", None, "16", kind=int),
-    Option(
+    _what("data_path", "Where the data set lies.", kind=Path),
+    _what_else("images", "How many of its images to use.", None, "16", kind=int),
+    _hosts(
         "testbed",
         "Where it runs: local, a file that names SSH hosts, or simulated (simulated:FILE), which "
         "measures nothing. A sweep takes several, with commas or in one file: lab1.yaml,lab2.yaml,local.",
         "local",
-        group=HOSTS,
+        metavar="FILE",
     ),
-    Option(
+    _hosts_else(
         "cluster",
         "Measure on the testbeds that joined this scheduler (fleet join), such as tls://lab:8786.",
         metavar="ADDRESS",
-        group=HOSTS,
     ),
-    Option(
-        "certificates",
-        "With --cluster tls://...: the folder that fleet certificates wrote.",
-        kind=Path,
-        group=HOSTS,
+    _hosts_else(
+        "certificates", "With --cluster tls://...: the folder that fleet certificates wrote.", kind=Path
     ),
-    Option(
-        "wait",
-        "How long to wait for hosts on which others measure, such as 30min.",
-        None,
-        unit="min",
-        group=HOSTS,
+    _hosts_else(
+        "wait", "How long to wait for hosts on which others measure, such as 30min.", None, unit="min"
     ),
-    Option(
-        "edge_only",
-        "Only the edge: the whole model there, and no link. No other host is needed.",
-        False,
-        group=HOSTS,
+    _hosts("edge_only", "Only the edge: the whole model there, and no link. No other host is needed.", False),
+    _hosts_else("server_only", "Only the server: the whole model there, and no link.", False),
+    _hosts(
+        "hosts", "Hosts of the local or simulated testbed, a chain from edge to server.", None, "2", kind=int
     ),
-    Option("server_only", "Only the server: the whole model there, and no link.", False, group=HOSTS),
-    Option(
-        "hosts",
-        "Hosts of the local or simulated testbed, a chain from edge to server.",
-        None,
-        "2",
-        kind=int,
-        group=HOSTS,
-    ),
-    Option("edge_cpu", "Share of a core that the local edge gets.", 1.0, group=HOSTS),
-    Option("threads", "Compute threads on each host.", None, "1", kind=int, group=HOSTS),
-    Option(
+    _hosts("edge_cpu", "Share of a core that the local edge gets.", 1.0, metavar="SHARE"),
+    _hosts("threads", "Compute threads on each host.", None, "1", kind=int),
+    _hosts(
         "device",
         "Where the hosts of the local testbed compute: cpu; cuda:0; or for each host: edge=cpu,server=cuda:0.",
         "cpu",
-        group=HOSTS,
     ),
-    Option(
-        "tolerance",
-        "How far the link's rate may be off, as a share of the profile's.",
-        0.02,
-        unit="%",
-        group=LINK,
+    _link_else(
+        "tolerance", "How far the link's rate may be off, as a share of the profile's.", 0.02, unit="%"
     ),
-    Option(
-        "rtt_tolerance",
-        "How far the round trip may be off, as a share of the profile's.",
-        0.01,
-        unit="%",
-        group=LINK,
+    _link_else(
+        "rtt_tolerance", "How far the round trip may be off, as a share of the profile's.", 0.01, unit="%"
     ),
-    Option("rtt_floor", "How far the round trip may be off in any case.", 0.0003, unit="ms", group=LINK),
-    Option(
-        "slowdown", "How many times as long as alone a stage may take in a valid trial.", SLOWED, group=EFFORT
+    _link_else("rtt_floor", "How far the round trip may be off in any case.", 0.0003, unit="ms"),
+    _effort_else("slowdown", "How many times as long as alone a stage may take in a valid trial.", SLOWED),
+    _effort_else(
+        "others", "What share of the hosts' cores other programs may take in a valid trial.", OTHERS, unit="%"
     ),
-    Option(
-        "others",
-        "What share of the hosts' cores other programs may take in a valid trial.",
-        OTHERS,
-        unit="%",
-        group=EFFORT,
-    ),
-    Option("sample", "How often to read the devices' sensors, or off.", 0.2, unit="ms", group=HOSTS),
-    Option(
+    _hosts_else("sample", "How often to read the devices' sensors, or off.", 0.2, unit="ms"),
+    _link_else(
         "shape_at",
         "Which hosts shape the link: both, or edge (both directions there, with netem only).",
         "both",
-        group=LINK,
     ),
-    Option(
+    _effort_else(
         "restart",
         "When workers start anew: never, each round, or every N rounds.",
         "never",
         metavar="never|round|N",
-        group=EFFORT,
     ),
-    Option("seed", "Seed of weights, inputs and the order of trials.", 0, group=EFFORT),
-    Option("quick", "One short round, for a first look.", False, group=EFFORT),
+    _effort("seed", "Seed of weights, inputs and the order of trials.", 0),
+    _effort("quick", "One short round, for a first look.", False),
 )
 OPTIONS = {option.key: option for option in _OPTIONS}
 """By their names, in the order in which they are listed."""
 FIELDS = {option.field: option for option in _OPTIONS}
 """The same, by the sweep's fields."""
+OF_POINTS = ("granularity", "live_tensors", "fold", "input", "classes")
+OF_DEVICES = ("backend", "testbed", "hosts", "edge_cpu", "threads", "device", "weights", "sample", "codec")
+OF_LINKS = ("hosts", "tolerance", "rtt_tolerance", "rtt_floor", "shape_at")
+"""What other commands than a sweep take, too."""
 
 
 def command(sweep: Mapping[str, Any]) -> str:

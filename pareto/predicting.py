@@ -1,24 +1,27 @@
-"""The command `predict`: the predicted front among all splits of a model, without a trial, in a table and a figure."""
+"""`advise` without runs: the predicted front among all splits of a model, in a table and a figure."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from analysis.escaping import say
+from analysis.model_profile import ModelProfile, read
 from analysis.prediction.forecast import Slack
 from analysis.prediction.network import Network
 from analysis.prediction.predicted import Case
 from pareto import PROFILES
+from pareto.checked_sweep import make_sweep
+from pareto.errors import UserError
 from pareto.link.probe import Tolerance, delay_range_s
 from pareto.link.profile import Direction, Profile
 from pareto.model_profiles import make_or_reuse
 from pareto.networks import Networks, links_of, networks_of
-from pareto.prepare import canonical
 from pareto.store import StoreError
 from pareto.sweep import Sweep
 
@@ -28,10 +31,13 @@ PREDICTIONS = "predictions"
 NO_LIMIT = float("inf")
 
 
-def run(console: Console, sweep: Sweep, out: Path, *, json: bool = False) -> None:
-    """Predict each case of a sweep's models, print it, and draw it into `out`/predictions. Raises UserError.
+def run(
+    console: Console, options: Mapping[str, Any], kept: Path | None, out: Path, *, json: bool = False
+) -> None:
+    """Predict each case of what options ask for, print it, and draw it into `out`/predictions. Raises UserError.
 
-    json: one object on standard output instead of what is printed.
+    options: of a sweep, as typed. kept: the folder of a model profile; else they are made or used again in
+    `out`/profiles. json: one object on standard output instead of what is printed.
     """
     from analysis import as_json
     from analysis.figures.drawing import save_all
@@ -39,40 +45,47 @@ def run(console: Console, sweep: Sweep, out: Path, *, json: bool = False) -> Non
     from analysis.prediction.predicted import predicted, splits_of
     from analysis.tables.predicted import answers, predicted_table, sentences
 
-    sweep = canonical(sweep)
+    known = [] if kept is None else [read(kept)]
+    sweep = make_sweep({**_asked(known[0]), **options} if known else options)
     made = networks_of(sweep, links_of(sweep))
+    known = known or [each.profile for each in make_or_reuse(console, sweep, out / PROFILES.name).values()]
     found: list[dict[str, Any]] = []
     drawings, lossy = [], {codec.text for codec in sweep.coding if not codec.lossless}
-    for kept in make_or_reuse(console, sweep, out / PROFILES.name).values():
-        profile = kept.profile
-        for case in cases(sweep, made):
-            rows = predicted(profile, sweep.transports, case)
-            splits = splits_of(profile, case.hosts)
-            lines = [*sentences(rows, splits, case.hosts), *doubts(made[case.netem])]
-            if case.codec in lossy:
-                lines.append(f"What {case.codec} costs in accuracy is not predicted.")
-            if json:
-                found.append(as_json.of_forecast(rows, [*answers(rows), *lines]))
-            else:
-                for answer in answers(rows):
-                    console.print(answer, style="bold")
-                console.print(predicted_table(rows))
-                for line in lines:
-                    console.print(line)
-                console.print()
-            drawings.append(forecast_drawing(rows, sweep.testbed, splits))
+    for profile, case in itertools.product(known, list(cases(sweep, made))):
+        rows = predicted(profile, sweep.transports, case)
+        splits = splits_of(profile, case.hosts)
+        lines = [*sentences(rows, splits, case.hosts), *doubts(made[case.netem])]
+        if case.codec in lossy:
+            lines.append(f"What {case.codec} costs in accuracy is not predicted.")
+        drawings.append(forecast_drawing(rows, str(kept or sweep.testbed), splits))
+        if json:
+            found.append(as_json.of_forecast(rows, [*answers(rows), *lines]))
+            continue
+        for answer in answers(rows):
+            console.print(answer, style="bold")
+        for shown in (predicted_table(rows), *lines, ""):
+            console.print(shown)
 
-    def missing(line: str) -> None:
-        console.print(f"attention: {line}; report it", soft_wrap=True)
-
+    to = partial(console.print, soft_wrap=True)
     try:
-        for path in save_all(drawings, out / PREDICTIONS, say=missing):
+        for path in save_all(
+            drawings, out / PREDICTIONS, say=lambda line: to(f"attention: {line}; report it")
+        ):
             if path.suffix == ".pdf" and not json:
-                console.print(str(path), soft_wrap=True)
+                to(str(path))
     except OSError as error:
         raise StoreError(f"cannot write to {out}: {error.strerror} (choose another --out)") from None
     if json:
         say(as_json.text({"cases": found}))
+
+
+def _asked(profile: ModelProfile) -> dict[str, Any]:
+    """What options would have asked for a profile. Raises UserError."""
+    if len(profile.roles) < 2:
+        raise UserError(f"the model profile of {profile.model} is of one host: nothing can be split")
+    backends = dict.fromkeys(cost.backend for cost in profile.backends)
+    hosts, size = len(profile.roles), profile.batch_sizes[0]
+    return {"model": profile.model, "hosts": hosts, "backend": ",".join(backends), "batch_size": size}
 
 
 def cases(sweep: Sweep, named: Networks) -> Iterator[Case]:

@@ -1,4 +1,4 @@
-"""The command `profile`: each model's units on each device in a table, figures, and a trace for Perfetto."""
+"""`partitions --times`: each model's units on each device in a table, figures, and a trace for Perfetto."""
 
 from __future__ import annotations
 
@@ -62,25 +62,21 @@ def table(profile: ModelProfile, batch_size: int) -> Table:
     for times in devices:
         for header in (f"{times.role}\nms", "\n±%", "GFLOP\n/s", "GB\n/s"):
             made.add_column(header, justify="right", no_wrap=True)
-    moved = profile.moved_bytes(batch_size)
-    flops = batch_size * profile.flops
-    for unit, name in enumerate(profile.units):
-        cells = [
-            str(unit + 1),
-            name,
-            _few(profile.flops[unit] / 1e6),
-            _few(profile.activation_bytes[unit] / 1024),
-        ]
+    flops, nbytes, moved = (
+        np.append(each, each.sum())
+        for each in (profile.flops, profile.activation_bytes, profile.moved_bytes(batch_size))
+    )
+    last = len(profile.units)
+    for unit, name in enumerate((*profile.units, "whole")):
+        cells = [str(unit + 1), name, _few(flops[unit] / 1e6), _few(nbytes[unit] / 1024)]
         for times in devices:
-            half_s = (times.high_s[unit] - times.low_s[unit]) / 2
-            cells += _figures(times.median_s[unit], half_s, flops[unit], moved[unit])
+            of_units = times.median_s, times.low_s, times.high_s
+            median_s, low_s, high_s = (each[unit] for each in of_units) if unit < last else times.whole_s[:3]
+            cells += _figures(median_s, (high_s - low_s) / 2, batch_size * flops[unit], moved[unit])
+        if unit == last:
+            made.add_section()
+            cells[0] = ""
         made.add_row(*cells)
-    cells = ["", "whole", _few(profile.flops.sum() / 1e6), _few(profile.activation_bytes.sum() / 1024)]
-    for times in devices:
-        whole_s, low_s, high_s, _ = times.whole_s
-        cells += _figures(whole_s, (high_s - low_s) / 2, flops.sum(), moved.sum())
-    made.add_section()
-    made.add_row(*cells)
     return made
 
 
@@ -186,11 +182,12 @@ def trace_events(profiles: Sequence[ModelProfile]) -> str:
     for pid, profile in enumerate(profiles, start=1):
         events.append(_named("process_name", pid, 0, profile.model))
         for tid, times in enumerate(profile.times, start=1):
-            row = f"{times.role} ({times.device}), batch size {times.batch_size}"
-            events.append(_named("thread_name", pid, tid, row))
+            device = f"{times.role} ({times.device}), batch size {times.batch_size}"
+            events.append(_named("thread_name", pid, tid, device))
             ends_us = np.cumsum(1e6 * times.median_s)
             for unit, name in enumerate(profile.units):
                 took_us = 1e6 * float(times.median_s[unit])
+                began_us = float(ends_us[unit]) - took_us
                 about = {
                     "flops": profile.flops[unit] * times.batch_size,
                     "parameters": profile.parameters[unit],
@@ -198,17 +195,8 @@ def trace_events(profiles: Sequence[ModelProfile]) -> str:
                     "low_us": 1e6 * times.low_s[unit],
                     "high_us": 1e6 * times.high_s[unit],
                 }
-                events.append(
-                    {
-                        "name": name,
-                        "ph": "X",
-                        "pid": pid,
-                        "tid": tid,
-                        "ts": float(ends_us[unit]) - took_us,
-                        "dur": took_us,
-                        "args": {key: float(value) for key, value in about.items()},
-                    }
-                )
+                row = {"name": name, "ph": "X", "pid": pid, "tid": tid, "ts": began_us, "dur": took_us}
+                events.append({**row, "args": {key: float(value) for key, value in about.items()}})
     return json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}) + "\n"
 
 

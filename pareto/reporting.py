@@ -1,9 +1,8 @@
-"""The analysis on the screen: a run's report, two runs compared, advice for a network."""
+"""The analysis on the screen: a run's report, and advice for a network."""
 
 from __future__ import annotations
 
 import hashlib
-import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -11,14 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
+from rich.text import Text
 
 from analysis.escaping import say
 from pareto.console import Doing, files
 from pareto.errors import UserError
-from pareto.link import units
 from pareto.store import StoreError
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from analysis.findings import Findings, Options
     from analysis.model_profile import ModelProfile
     from analysis.prediction.network import Network
@@ -159,164 +160,91 @@ def in_short(warning: str) -> str:
     return re.split(r"(?:,|;) most |\. |; ", warning, maxsplit=1)[0].rstrip(".")
 
 
-def compare(
-    console: Console,
-    first: Path,
-    second: Path,
-    objectives: tuple[str, ...],
-    where: str,
-    out: Path,
-    *,
-    json: bool = False,
-) -> None:
-    """What tells two runs apart; the tables are written to `out`/compare-<first>-<second>. json: as of `show`."""
-    from analysis import as_json
-    from analysis.comparing import between_runs
-    from analysis.page import comparison as page
-    from analysis.tables.compare import compare_table, write
-
-    comparison = between_runs.compare(first, second, objectives, where)
-    if json:
-        say(as_json.text(as_json.of_comparison(comparison)))
-    else:
-        console.print(compare_table(comparison))
-    folder = out / f"compare-{first.resolve().name}-{second.resolve().name}"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        made = [*write(comparison, folder), page.write(comparison, folder)]
-        if not json:
-            files(console, made)
-    except OSError as error:
-        raise StoreError(f"cannot write to {folder}: {error.strerror} (choose another --out)") from None
-
-
-def network(latency: str, rate: str, latency_back: str, rate_back: str) -> Network:
-    """The network that options describe. Raises UserError."""
-    from analysis.prediction.network import Network
-
-    try:
-        return Network(
-            units.delay_s(latency, "--latency"),
-            units.rate_bps(rate, "--rate"),
-            units.delay_s(latency_back, "--latency-back"),
-            units.rate_bps(rate_back, "--rate-back") if rate_back else math.inf,
-        )
-    except ValueError as error:
-        raise UserError(str(error)) from None
-
-
 def advise(
     console: Console,
     folders: Sequence[Path],
     network: Network,
     best: str,
-    where: str,
-    model: str,
+    where: str = "",
+    model: str = "",
+    profile: Path | None = None,
+    batch_size: int | None = None,
     *,
     json: bool = False,
 ) -> None:
-    """What to do in a network, from what was measured in others; by the runs' own model profile, where their trials
-    leave out points that may be best (`analysis.advice.by_profile`). json: as of `show`.
+    """What to do in a network, from what was measured in others; or by a model profile, which runs test.
+
+    The runs' own profile counts, where their trials leave out points that may be best (`analysis.advice.by_profile`).
+    where: a constraint on what is measured or predicted. json: as of `show`. Raises UserError.
     """
     from analysis import as_json
-    from analysis.advice.advise import advise as advice
+    from analysis.advice.advise import advise as by_runs
     from analysis.advice.advise import sentence
     from analysis.advice.by_profile import kept
     from analysis.prediction.compared import in_run
     from analysis.runs.load import joined
     from analysis.tables.advice import advice_table
+    from analysis.tables.predicted import advice, predicted_table
 
     if best not in BEST:
         raise UserError(f"--for {best}: latency or throughput")
-    runs = joined(folders)
-    if chosen := kept(runs, network, model, where):
-        size, depth = chosen.batch_size, chosen.in_flight
-        notes = []
-        if chosen.unmeasured:
+    depth, notes, runs = "auto", list[str](), None
+    if profile is None:
+        runs = joined(folders)
+        if chosen := kept(runs, network, model, where):
+            profile, batch_size, depth = chosen.folder, chosen.batch_size, chosen.in_flight
+            if chosen.unmeasured:
+                notes.append(
+                    f"By the model profile that the run keeps: a search struck off {chosen.unmeasured} cells without "
+                    "a trial, for the networks that were measured; in this one they may be better."
+                )
+    if profile is not None:
+        rows, said = _by_profile(profile, folders, network, batch_size, where, depth)
+        said += [*notes, *(runs.notes if runs else ())]
+        made = as_json.of_forecast(rows, [advice(rows, best), *said])
+        shown = [Text(advice(rows, best), style="bold"), predicted_table(rows), *said]
+    elif runs is not None:
+        manifests = [run.manifest for run in runs.runs]
+        asked = {"objective": best, "where": where, "model": model, "struck_off": runs.struck}
+        advised = by_runs(runs.trials, runs.stages, manifests, network, **asked)
+        unmeasured = int(runs.struck["how"].eq("physics").sum())
+        if unmeasured and not advised.ranking.profile:
+            profiles = [folder for run in runs.runs for folder in in_run(run.folder)]
+            by = f"--profile {profiles[0]}" if profiles else "--profile, after partitions --times,"
             notes.append(
-                f"By the model profile that the run keeps: a search struck off {chosen.unmeasured} cells without a "
-                "trial, for the networks that were measured; in this one they may be better."
+                f"attention: a search struck off {unmeasured} cells of these runs without a trial, for the networks "
+                "that they are of; in this one they may be better, and they are not among these points: advise "
+                f"{by} chooses among all"
             )
-        advise_by_profile(
-            console,
-            chosen.folder,
-            folders,
-            network,
-            best,
-            size,
-            where,
-            depth,
-            [*notes, *runs.notes],
-            json=json,
-        )
-        return
-    manifests = [run.manifest for run in runs.runs]
-    frames = runs.trials, runs.stages
-    advised = advice(
-        *frames, manifests, network, objective=best, where=where, model=model, struck_off=runs.struck
-    )
-    notes = []
-    unmeasured = int(runs.struck["how"].eq("physics").sum())
-    if unmeasured and not advised.ranking.profile:
-        profiles = [folder for run in runs.runs for folder in in_run(run.folder)]
-        by = f"--profile {profiles[0]}" if profiles else "--profile, after the command `profile`,"
-        notes.append(
-            f"attention: a search struck off {unmeasured} cells of these runs without a trial, for the networks "
-            "that they are of; in this one they may be better, and they are not among these points: advise "
-            f"{by} chooses among all"
-        )
-    notes += runs.notes
+        notes += runs.notes
+        made = as_json.of_advice(advised, sentence(advised), notes)
+        shown = [advice_table(advised), *notes]
     if json:
-        say(as_json.text(as_json.of_advice(advised, sentence(advised), notes)))
+        say(as_json.text(made))
         return
-    console.print(advice_table(advised))
-    for note in notes:
-        console.print(note)
+    for each in shown:
+        console.print(each)
 
 
-def advise_by_profile(
-    console: Console,
-    profile: Path,
-    folders: Sequence[Path],
-    network: Network,
-    best: str,
-    batch_size: int | None,
-    where: str = "",
-    in_flight: str = "auto",
-    notes: Sequence[str] = (),
-    *,
-    json: bool = False,
-) -> None:
-    """The best split among all in a network, by a model profile; what its forecasts are worth, by runs of it.
-
-    The network is that of each link. where: a constraint on what is predicted. notes: what else is printed. json: as
-    of `show`. Raises UserError.
-    """
-    from analysis import as_json, model_profile
+def _by_profile(
+    profile: Path, folders: Sequence[Path], network: Network, size: int | None, where: str, in_flight: str
+) -> tuple[pd.DataFrame, list[str]]:
+    """The predicted front in a network, which is that of each link, and lines about it. Raises UserError."""
+    from analysis import model_profile
     from analysis.advice.advise import in_words
     from analysis.fronts.where import Where
     from analysis.prediction.predicted import Case, predicted, splits_of
-    from analysis.tables.predicted import advice, predicted_table, sentences
+    from analysis.tables.predicted import sentences
 
-    if best not in BEST:
-        raise UserError(f"--for {best}: latency or throughput")
     known = model_profile.read(profile)
     number = len(known.roles)
     if number < 2:
         raise UserError(f"the model profile {profile} is of one host: nothing can be split")
     links = (network,) * (number - 1)
-    size = known.batch_sizes[0] if batch_size is None else batch_size
-    case = Case(in_words(network), links, links, size, in_flight)
+    case = Case(in_words(network), links, links, known.batch_sizes[0] if size is None else size, in_flight)
     backends = list(dict.fromkeys(cost.backend for cost in known.backends))
     rows = predicted(known, backends, case, Where.parse(where))
-    said = [*sentences(rows, splits_of(known, number), number), *_worth(folders, known), *notes]
-    if json:
-        say(as_json.text(as_json.of_forecast(rows, [advice(rows, best), *said])))
-        return
-    console.print(advice(rows, best), style="bold")
-    console.print(predicted_table(rows))
-    for line in said:
-        console.print(line)
+    return rows, [*sentences(rows, splits_of(known, number), number), *_worth(folders, known)]
 
 
 def _worth(folders: Sequence[Path], known: ModelProfile) -> Iterator[str]:

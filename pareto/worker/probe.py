@@ -4,7 +4,7 @@ The edge asks, the server echoes and sinks. All durations are taken on one clock
 the server says that it kept an echo waiting, by its own clock; the rate in each direction where the bytes arrive. Where
 TCP cannot tell, `datagrams` measures, asked over this connection.
 
-``python -m pareto.worker.probe`` is the probe by itself, for `netem check` and the doctor. It needs no torch.
+``python -m pareto.worker.probe`` is the probe by itself, for the doctor. It needs no torch.
 """
 
 from __future__ import annotations

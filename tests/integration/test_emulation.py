@@ -34,7 +34,7 @@ def test_each_link_of_a_chain_is_checked_thing_by_thing_and_says_by_how_much_it_
         "--duration",
         "0.5s",
     )
-    done = command("netem", "check", "20ms-20mbit-5%+5ms-50mbit", *strict, "--out", str(tmp_path))
+    done = command("doctor", "--link", "20ms-20mbit-5%+5ms-50mbit", *strict, "--out", str(tmp_path))
     assert done.code == 1, done
     assert "off: RTT " in done.out
     tables = done.out.split("edge-middle1: 20ms-20mbit-5% on local: three namespaces")[1]
@@ -48,14 +48,14 @@ def test_each_link_of_a_chain_is_checked_thing_by_thing_and_says_by_how_much_it_
     assert "\n30 kB, answered" in plain
     assert max(len(line) for line in done.out.splitlines() if str(tmp_path) not in line) <= 80
     for name in ("20ms-20mbit-5%-edge-middle1", "5ms-50mbit-middle1-server"):
-        assert (tmp_path / f"netem-check-{name}.png").stat().st_size > 5000
+        assert (tmp_path / f"link-{name}.png").stat().st_size > 5000
 
 
 def test_doctor_finds_and_removes_what_a_killed_testbed_left(tmp_path: Path) -> None:
     """And nothing of a testbed that somebody works with meanwhile."""
     assert "left behind: nothing" in command("doctor").out
     lives, dies = (
-        pareto("netem", "check", "none", "--duration", "600s", "--out", str(tmp_path)) for _ in range(2)
+        pareto("doctor", "--link", "none", "--duration", "600s", "--out", str(tmp_path)) for _ in range(2)
     )
     assert wait_until(lambda: all(len(workers(check)) == 2 for check in (lives, dies)), 120)
     family = descendants(dies.pid)

@@ -1,4 +1,4 @@
-"""`profile` and `run --search` for real, small: kept and used again, and nothing left behind."""
+"""`partitions --times` and `run --search` for real, small: kept and used again, and nothing left behind."""
 
 from __future__ import annotations
 
@@ -68,10 +68,10 @@ def is_whole(made: ModelProfile, roles: tuple[str, ...], units: int, *, with_bes
 def test_a_chain_is_profiled_and_not_a_second_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     quick(monkeypatch)
     out, trace = tmp_path / "kept", tmp_path / "trace.json"
-    typed = ("profile", MODEL, "--hosts", "3", "--batch-size", "1,2", "--out", str(out))
+    typed = ("partitions", MODEL, "--times", "--hosts", "3", "--batch-size", "1,2", "--out", str(out))
     done = command(*typed, "--trace", str(trace))
     assert done.code == 0, done
-    (folder,) = out.iterdir()
+    (folder,) = (out / "profiles").iterdir()
     assert (folder / "units.pdf").exists()
     assert (folder / "roofline.png").exists()
     made = read(folder)
@@ -128,7 +128,7 @@ def test_a_search_profiles_the_model_on_its_own_testbed(
 
 @pytest.mark.deep
 @pytest.mark.parametrize(
-    "job", [("profile", "squeezenet1_1"), ("run", "--model", "squeezenet1_1", "--search")]
+    "job", [("partitions", "squeezenet1_1", "--times"), ("run", "--model", "squeezenet1_1", "--search")]
 )
 def test_ctrl_c_leaves_no_profile(tmp_path: Path, job: tuple[str, ...]) -> None:
     process = pareto(*job, "--out", str(tmp_path / "kept"))

@@ -13,12 +13,15 @@ from pathlib import Path
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from pareto import COMMAND, __version__, cli, cli_help
-from pareto.options import EFFORT, HOSTS, LINK, RESULTS, WHAT
+from pareto import COMMAND, __version__, cli
+from pareto.options import GROUPS, OPTIONS, USUAL
 from tests import REPOSITORY
 from tests.program import Ended, command
 
-GROUPS = (WHAT, LINK, HOSTS, EFFORT, RESULTS)
+COMMANDS = (
+    *("run", "report", "compare", "advise", "partitions", "netem list", "doctor", "serve"),
+    *("hosts add", "hosts list", "hosts setup", "fleet certificates", "fleet scheduler", "fleet join"),
+)
 TINY = "from torch import nn\n\ndef build():\n    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU())\n"
 BAD_INPUT = {
     "--model mobilnetv2 --dry-run": "mobilenet_v2",
@@ -26,14 +29,23 @@ BAD_INPUT = {
     "--model mobilenetv2 --netem 10mbit-": "10mbit-",
     "--model mobilenetv2 --points 0,99 --dry-run": "99",
     "--model mobilenetv2 --backend udp": "udp",
-    "--model mobilenetv2 --trials many": "--trials",
     "--model alexnet --weights nowhere.pth --dry-run": "nowhere.pth",
     "--netem none": "--model",
     "--modle alexnet": "--modle",
     "frobnicate": "frobnicate",
-    "netem check fiveg": "fiveg",
-    "netem check wifi --duration 5": "--duration",
-    "netem check wifi --testbed lab.yaml": "lab.yaml",
+    "predict mobilenetv2": "advise --model",
+    "profile mobilenetv2 --hosts 3": "partitions MODEL --times",
+    "netem check wifi": "doctor --link",
+    "completion bash": "--install-completion",
+    "doctor --link fiveg": "fiveg",
+    "doctor --link wifi --duration 5": "--duration",
+    "doctor --link wifi --testbed lab.yaml": "lab.yaml",
+    "doctor --link wifi --repair": "--repair",
+    "doctor --tolerance 5%": "--tolerance",
+    "partitions alexnet --batch-size 8": "--times",
+    "partitions alexnet --times --prove": "--prove",
+    "--model alexnet -t many": "--trials",
+    "-m alexnet --model alexnet": "--model",
     "--model alexnet --rtt-floor 2": "'2'",
     "--model alexnet --tolerance 300%": "tolerance",
     "--model alexnet --until 200%": "--until",
@@ -66,11 +78,12 @@ BAD_INPUT = {
     "advise --latency 80ms --rate 20mbit --profile nowhere": "nowhere",
     "advise example --latency 80ms --rate 20mbit --batch-size 3": "--batch-size",
     "report example --profile nowhere": "nowhere",
-    "predict mobilenetv2 --netem fiveg": "fiveg",
-    "predict mobilenetv2 --hosts 99": "--hosts",
-    "predict mobilenetv2 --testbed simulated --backend carrier-pigeon": "carrier-pigeon",
-    "predict mobilenetv2 --testbed lab.yaml": "lab.yaml",
-    "predict mobilenetv2 --testbed simulated --netem wifi+lte+wifi": "wifi+lte+wifi",
+    "advise -m mobilenetv2 --netem fiveg": "fiveg",
+    "advise -m mobilenetv2 --testbed simulated --netem wifi+lte+wifi": "wifi+lte+wifi",
+    "advise -m mobilenetv2 --latency 80ms": "--latency",
+    "advise example --netem wifi": "--netem",
+    "advise --profile nowhere --netem wifi --hosts 3": "--hosts",
+    "advise --profile nowhere --netem wifi": "nowhere",
     "run nowhere.yaml": "nowhere.yaml",
     "serve --listen 192.0.2.1": "192.0.2.1",
     "serve --listen nowhere": "nowhere",
@@ -173,55 +186,73 @@ def test_a_dry_run_prints_the_plan_alone(tmp_path: Path, snapshot: SnapshotAsser
     assert re.sub(r"physics .*?be faster *", "physics ...", "\n".join(plan), flags=re.DOTALL) == snapshot
 
 
-def test_help_of_the_main_job_names_every_option() -> None:
-    done = command("run", "--help")
-    assert done.code == 0
-    options = set(inspect.signature(cli.run).parameters) - {"sweep"}
-    assert len(options) > 30
-    for option in options:
-        assert f"--{option.rstrip('_').replace('_', '-')} " in done.out
+def test_help_of_the_main_job_has_what_is_usual_and_on_demand_every_option() -> None:
+    usual, every = command("run", "--help"), command("run", "--help-all")
+    assert (usual.code, every.code, usual.err, every.err) == (0, 0, "", "")
+    own = dict.fromkeys(("out", "resume", "dry_run", "figures"), USUAL)
+    levels = own | {name: option.level for name, option in OPTIONS.items()}
+    assert {name.rstrip("_") for name in inspect.signature(cli.run).parameters} == {*levels, "sweep"}
+    assert 25 <= sum(level == USUAL for level in levels.values()) <= 35
+    for name, level in levels.items():
+        typed = f"--{name.replace('_', '-')} "
+        assert typed in every.out
+        assert (typed in usual.out.partition("Examples")[0]) == (level == USUAL), typed
+    for line in ("-m, --model MODEL,...", "-n, --netem NAME,...", "-t, --trials N", "-o, --out FOLDER"):
+        assert f"  {line} " in usual.out
 
 
 def test_help_is_whole_and_in_groups() -> None:
-    """Each command shows an example that can be copied; no sentence is cut off."""
+    """Each command shows an example that can be copied; no sentence is cut off; plain text where nobody looks."""
     main = command("--help").out
     assert main.startswith(f"Usage: {COMMAND} --model MODEL ")
     assert "..." not in main.split("Measure:")[1]
-    for name in ("run", "report", "netem check", "hosts add", "completion"):
+    assert command().out == main
+    for name in ("netem", "hosts", "fleet"):
+        assert command(name).out.startswith(f"Usage: {COMMAND} {name} [OPTIONS] COMMAND")
+    for name in COMMANDS:
         done = command(*name.split(), "--help")
         assert (done.code, done.err) == (0, "")
-        assert max(map(len, done.out.split("Example")[0].splitlines())) <= 80
-        assert f"\n  {COMMAND} " in done.out.split("Example")[1]
+        words, _, examples = done.out.partition("  Examples:\n")
+        assert words.startswith(f"Usage: {COMMAND} {name} [OPTIONS]")
+        assert max(map(len, words.splitlines())) <= 80
+        assert words.isascii()
+        assert all(line.startswith(f"    {COMMAND} ") for line in examples.splitlines())
         # Defaults stand in brackets by themselves, and no word is one of Python's.
-        assert not re.search(r"default:|list\[|range>|Path|[{}]|\[\(", done.out.split("Example")[0])
-    heads = [
-        line for line in command("run", "--help").out.splitlines() if line.endswith(":") and line[0] != " "
-    ]
-    assert [head for head in heads if head.removesuffix(":") in GROUPS] == [f"{head}:" for head in GROUPS]
+        assert not re.search(r"default:|list\[|<\w+>|Path|[{}]|\[\(", words)
+    lines = command("run", "--help").out.splitlines()
+    assert [line[:-1] for line in lines if line.endswith(":") and line[:-1] in GROUPS] == [*GROUPS]
 
 
-@pytest.mark.parametrize(
-    ("typed", "following"),
-    [
-        ("./pareto.sh adv", ["advise"]),
-        ("./pareto.sh --netem lte,200ms-5mbit-", ["lte,200ms-5mbit-tbf"]),
-        ("./pareto.sh run --edge-c", ["--edge-cpu"]),
-    ],
-)
-def test_a_shell_completes_what_is_typed(typed: str, following: list[str]) -> None:
-    words = typed.split()
-    environment = {"COMP_WORDS": "\n".join(words), "COMP_CWORD": str(len(words) - 1)}
+COMPLETED = {
+    "adv": "advise",
+    "--netem lte,200ms-5mbit-": "lte,200ms-5mbit-tbf",
+    "-n sat": "satellite",
+    "run --edge-c": "--edge-cpu",
+    "--rtt-f": "--rtt-floor",
+}
+
+
+def test_a_shell_completes_what_is_typed(tmp_path: Path) -> None:
+    """By the function that it is told to define."""
+    program = tmp_path / Path(COMMAND).name
+    program.write_text(f'#!/bin/bash\nexec {sys.executable} {REPOSITORY}/pareto/launcher.py pareto "$@"\n')
+    program.chmod(0o755)
+    lines = [f'eval "$(./{program.name} --show-completion)"']
+    for typed in COMPLETED:
+        lines.append(f"COMP_WORDS=({program.name} {typed}) COMP_CWORD={len(typed.split())}")
+        lines.append(
+            f'_{program.name.replace(".", "")}_completion ./{program.name}; echo "${{COMPREPLY[*]}}"'
+        )
     done = subprocess.run(
-        [sys.executable, "-m", "pareto"],
-        cwd=REPOSITORY,
+        ["bash", "-c", "\n".join(lines)],
+        cwd=tmp_path,
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
-        env={**os.environ, **environment, cli_help.COMPLETE: "complete_bash"},
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
     )
-    assert (done.returncode, done.stdout.split(), done.stderr) == (0, following, "")
-    assert "complete -o default" in command("completion", "bash").out
+    assert (done.returncode, done.stdout.splitlines(), done.stderr) == (0, [*COMPLETED.values()], "")
 
 
 def test_two_profiles_of_one_name_are_not_mixed_up(tmp_path: Path, snapshot: SnapshotAssertion) -> None:

@@ -24,7 +24,7 @@ COMMANDS = {
     "--help": "Usage",
     "report {run} --out out --figures none": "mobilenetv2 at 200ms-5mbit: ",
     "netem list": "lte",
-    "netem check lte --testbed no.yaml": "no.yaml",
+    "doctor --link lte --testbed no.yaml": "no.yaml",
     "partitions squeezenet1_1 --out out": "features",
     f"{RUN} --testbed simulated --out out": "out/net.small-lte-simulated",
     "doctor --testbed no.yaml": "no.yaml",
@@ -37,7 +37,7 @@ DEEP = {
     f"{RUN.replace('--trials 1', '--trials 2')} --testbed simulated,simulated --out out": "simulated-2",
     "advise {example} --latency 10ms --rate 5mbit": "10 ms",
     "compare {example} {example} --out out": "out",
-    "profile squeezenet1_1 --testbed simulated --out out": "out/",
+    "partitions squeezenet1_1 --times --testbed simulated --out out": "out/",
     f"{RUN} --dry-run --engine compile": "estimate",
 }
 ENDS = "== a command has ended =="

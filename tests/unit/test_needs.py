@@ -26,8 +26,9 @@ RUN = "--model mobilenetv2 --netem lte"
         f"run {RUN}",
         f"{RUN} --testbed local",
         "run {sweep}",
-        "netem check lte",
-        "profile alexnet",
+        "doctor --link lte",
+        "doctor --link=lte",
+        "partitions alexnet --times",
     ],
 )
 def test_what_builds_the_local_testbed(arguments: str, sweep: Path) -> None:
@@ -49,8 +50,9 @@ def test_what_builds_the_local_testbed(arguments: str, sweep: Path) -> None:
         ),
         *(f"{RUN} --dry-run", f"run {RUN} --help", f"{RUN} --testbed lab.yaml", f"{RUN} --testbed=simulated"),
         *(
-            "netem check lte --testbed lab.yaml",
-            "profile alexnet --testbed simulated",
+            "doctor --link lte --testbed lab.yaml",
+            "partitions alexnet --times --testbed simulated",
+            "--install-completion",
             "run {lab}",
             "run nothing.yaml",
             "--resume {folder}",

@@ -57,20 +57,22 @@ def test_the_front_is_predicted_from_a_profile_that_is_made_and_kept(
 ) -> None:
     (tmp_path / "net_to_predict.py").write_text(NET)
     done = command(
-        *f"predict {tmp_path}/net_to_predict.py:build --testbed simulated --hosts 3 --netem wifi+5g".split(),
+        *f"advise -m {tmp_path}/net_to_predict.py:build --testbed simulated --hosts 3 --netem wifi+5g".split(),
         *f"--granularity op --batch-size 4 --in-flight 2 --out {tmp_path}".split(),
     )
     assert (done.code, done.err) == (0, "")
     assert max(len(line) for line in done.out.splitlines() if not line.startswith(str(tmp_path))) <= 80
     assert done.out.replace(str(tmp_path), "FOLDER") == snapshot
     assert {path.suffix for path in (tmp_path / "predictions").iterdir()} == {".pdf", ".png", ".csv", ".txt"}
-    assert len(list((tmp_path / "profiles").iterdir())) == 1
+    (kept,) = (tmp_path / "profiles").iterdir()
+    again = f"advise --profile {kept} --netem wifi+5g --in-flight 2 --out {tmp_path}"
+    assert command(*again.split()) == done
 
 
 def test_each_codec_has_a_front_of_its_own(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     (tmp_path / "net_with_codecs.py").write_text(NET)
     done = command(
-        *f"predict {tmp_path}/net_with_codecs.py:build --testbed simulated --netem 5ms-1mbit".split(),
+        *f"advise -m {tmp_path}/net_with_codecs.py:build --testbed simulated --netem 5ms-1mbit".split(),
         *f"--backend tcp --codec none,int8+zstd,jpeg --out {tmp_path}".split(),
     )
     assert (done.code, done.err) == (0, "")
@@ -87,7 +89,7 @@ def test_a_report_and_an_advice_are_by_the_profile_in_their_runs_folder(tmp_path
     (run,) = {path.parent for path in tmp_path.glob("*/trials.csv")}
     wanted = ("advise", str(run), "--latency", "20ms", "--rate", "30mbit")
     assert "--profile" in command(*wanted).err
-    assert command("profile", model, *where, "--out", str(run / "profiles")).code == 0
+    assert command("partitions", model, "--times", *where, "--out", str(run)).code == 0
     advised, reported = command(*wanted), command("report", str(run), "--figures", "none")
     for done in (advised, reported):
         assert (done.code, done.err) == (0, "")

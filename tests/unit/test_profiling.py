@@ -1,4 +1,4 @@
-"""The command `profile`: what it prints, draws and traces."""
+"""`partitions --times`: what it prints, draws and traces."""
 
 from __future__ import annotations
 
@@ -107,12 +107,10 @@ def test_a_trace_has_a_row_for_each_device_and_a_slice_for_each_unit() -> None:
 
 def test_the_command_on_a_simulated_testbed(tmp_path: Path) -> None:
     out, trace = tmp_path / "kept", tmp_path / "trace.json"
-    done = command(
-        *("profile", MODEL, "--testbed", SIMULATED, "--batch-size", "1,2", "--input", "float32"),
-        *("--out", str(out), "--trace", str(trace)),
-    )
+    typed = f"partitions {MODEL} --times --testbed {SIMULATED} --batch-size 1,2 --input float32"
+    done = command(*typed.split(), "--out", str(out), "--trace", str(trace))
     assert done.code == 0, done.err
-    (folder,) = out.iterdir()
+    (folder,) = (out / "profiles").iterdir()
     files = {path.name for path in folder.iterdir()}
     assert files == {"profile.csv", "backends.csv", "profile.json", "units.pdf", "units.png"}
     kept = model_profile.read(folder)
@@ -130,11 +128,10 @@ def test_the_command_on_a_simulated_testbed(tmp_path: Path) -> None:
         ((MODEL, "--batch-size", "0"), "--batch-size"),
         ((MODEL, "--edge-cpu", "7"), "--edge-cpu"),
         ((MODEL, "--testbed", "nowhere.yaml"), "nowhere.yaml"),
-        ((MODEL, "--testbed", SIMULATED, "--trace", "/nonexistent/trace.json"), "/nonexistent/trace.json"),
     ],
 )
 def test_bad_input_is_one_line(typed: tuple[str, ...], named: str, tmp_path: Path) -> None:
-    done = command("profile", *typed, "--out", str(tmp_path))
+    done = command("partitions", "--times", *typed, "--out", str(tmp_path))
     assert done.code == 2
     assert named in done.err
     assert len(done.err.splitlines()) == 1
@@ -144,5 +141,6 @@ def test_a_trace_that_cannot_be_written_is_known_before_anything_is_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(profiling.model_profiles, "make_or_reuse", lambda *_, **__: pytest.fail("measured"))
-    done = command("profile", MODEL, "--trace", str(tmp_path / "none" / "t.json"), "--out", str(tmp_path))
+    done = command("partitions", MODEL, "--times", "--trace", str(tmp_path / "none" / "t.json"))
     assert (done.code, len(done.err.splitlines())) == (2, 1)
+    assert "t.json" in done.err

@@ -109,7 +109,7 @@ def test_methods_are_all_that_is_printed_and_nothing_is_written(tmp_path: Path) 
     assert sorted(tmp_path.rglob("*")) == before
     done = command("report", str(run), "--methods", "--where", "latency_s < 1", "--json")
     assert (done.code, done.out) == (2, "")
-    assert "leave --json, --where out" in done.err
+    assert "--json, --where: not with --methods" in done.err
 
 
 def test_whoever_interrupts_the_drawing_has_the_answers_and_all_tables(
@@ -250,7 +250,7 @@ JSON_OF = {
     "compare": "compare OUT OUT --out OUT --json",
     "advise": f"advise {EXAMPLE} --latency 20ms --rate 30mbit --json",
     "partitions": "partitions squeezenet1_1 --json",
-    "predict": f"predict {MODEL} --netem wifi --testbed simulated --out OUT --json",
+    "prediction": f"advise --model {MODEL} --netem wifi --testbed simulated --out OUT --json",
 }
 
 

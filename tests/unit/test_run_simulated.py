@@ -171,7 +171,7 @@ def test_simulated_trials_are_never_joined_with_real_ones(tmp_path: Path, job: t
     assert only_run(tmp_path).name in line
 
 
-@pytest.mark.parametrize("arguments", [("doctor",), ("netem", "check", "wifi")])
+@pytest.mark.parametrize("arguments", [("doctor",), ("doctor", "--link", "wifi")])
 def test_only_sweeps_are_simulated(arguments: tuple[str, ...]) -> None:
     refused = command(*arguments, "--testbed", "simulated")
     assert refused.code == 2

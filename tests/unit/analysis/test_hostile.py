@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Iterator
 from functools import partial
@@ -12,12 +13,13 @@ import pytest
 from analysis import files
 from analysis.figures.kinds import drawings
 from analysis.findings import Options, find
-from analysis.fronts.objectives import DEFAULT
+from analysis.prediction.network import Network
 from analysis.reporting import report
 from analysis.runs import load
 from analysis.runs.load import joined
 from analysis.runs.requests import request_latencies
 from pareto import reporting
+from pareto.cli_reports import DEFAULT_OBJECTIVES, compare
 from pareto.console import console
 from pareto.errors import UserError
 from tests.conftest import CASES
@@ -89,16 +91,16 @@ def test_some_are_analysed_or_refused_in_a_line(base: Path, tmp_path: Path, case
 def test_some_are_compared_and_advised_on_or_refused_in_a_line(
     base: Path, tmp_path: Path, cases: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    network, answers = reporting.network("20ms", "20mbit", "0ms", ""), 0
+    network, answers = Network(0.02, 20e6, 0.0, math.inf), 0
     for number, name in enumerate(ALL[:: COMPARED if cases <= CASES else 1]):
         run = copied(base, tmp_path / str(number), name)
         for ask in (
-            partial(reporting.compare, first=base, second=run, objectives=DEFAULT, where="", out=run.parent),
-            partial(reporting.compare, first=run, second=base, objectives=DEFAULT, where="", out=run.parent),
-            partial(reporting.advise, folders=[run], network=network, best="latency", where="", model=""),
+            partial(compare, base, run, DEFAULT_OBJECTIVES, "", run.parent, json=False),
+            partial(compare, run, base, DEFAULT_OBJECTIVES, "", run.parent, json=False),
+            partial(reporting.advise, console(), [run], network, "latency", "", ""),
         ):
             try:
-                ask(console())
+                ask()
             except UserError as error:
                 assert_is_a_line(str(error), run)
             except Exception as error:
@@ -117,7 +119,7 @@ def test_advice_where_nothing_crosses_says_that_nothing_could_be_tested(
     run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     hostile.ATTACKS["nothing crosses"](run)
-    network = reporting.network("20ms", "20mbit", "0ms", "")
+    network = Network(0.02, 20e6, 0.0, math.inf)
     reporting.advise(console(), [run], network, "latency", "", "")
     assert "could not be tested" in " ".join(capsys.readouterr().out.split())
 
