@@ -131,7 +131,7 @@ def _search(folder: Path) -> list[Path]:
     every = trials(rounds=2)
     few = [row | {"run": "few"} for row in every if row["point"] in (15, 20, 21)]
     return [
-        write(folder / "all", every),
+        write(folder / "all", every, sweep={"search": False}),
         write(folder / "renamed", few, sweep={"search": True}, sessions=[{"profiling_s": 30.0}]),
     ]
 
