@@ -138,15 +138,15 @@ def _of_fleet(sweep: Sweep) -> bool:
         testbeds = sweep.testbeds.values()
     except ValueError as error:
         raise UserError(f"--testbed {sweep.testbed}: {error}") from None
-    if sweep.certificates is not None and sweep.cluster is None:
-        raise UserError("--certificates goes with --cluster: leave it out")
+    if any(sweep.tls_files) and sweep.cluster is None:
+        raise UserError("--tls-ca-file, --tls-cert and --tls-key go with --cluster: leave them out")
     if not sweep.fleet:
         return False
     each = [sweep.on(testbed) for testbed in testbeds]
     if sweep.cluster is not None:
         from pareto.fleet import cluster
 
-        cluster.checked("--cluster", sweep.cluster, sweep.certificates)  # what is missing is said at once
+        cluster.security("--cluster", sweep.cluster, sweep.tls_files)  # what is missing is said at once
         if sweep.testbed not in (THIS_MACHINE, SIMULATED):
             raise UserError(
                 f"--testbed {sweep.testbed}: a cluster has its own testbeds: leave it out, or say {SIMULATED}"

@@ -266,7 +266,7 @@ _OUTSIDE: Mapping[str, Callable[[Any], bool]] = {
     "data_path": lambda path: path is not None,
     "testbed": lambda text: any(name not in (THIS_MACHINE, SIMULATED) for name in several(text)),
     "cluster": lambda address: address is not None,
-    "certificates": lambda path: path is not None,
+    **dict.fromkeys(("tls_ca_file", "tls_cert", "tls_key"), lambda path: path is not None),
 }
 """Options whose value may name a file or hosts, and whether a value does."""
 

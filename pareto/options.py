@@ -270,9 +270,9 @@ _OPTIONS = (
         "Measure on the testbeds that joined this scheduler (fleet join), such as tls://lab:8786.",
         metavar="ADDRESS",
     ),
-    _hosts_else(
-        "certificates", "With --cluster tls://...: the folder that fleet certificates wrote.", kind=Path
-    ),
+    _hosts_else("tls_ca_file", "With --cluster: the authority of its certificates.", kind=Path),
+    _hosts_else("tls_cert", "With --cluster: this machine's certificate.", kind=Path),
+    _hosts_else("tls_key", "With --cluster: its key.", kind=Path),
     _hosts_else(
         "wait", "How long to wait for hosts on which others measure, such as 30min.", None, unit="min"
     ),

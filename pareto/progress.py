@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from rich.console import Console
@@ -23,18 +24,32 @@ from pareto.trial_messages import Progress as TrialProgress
 from pareto.worker.sensors.raspberry import throttled_words
 
 REDRAW_HZ = 1.0
+Groups = tuple[tuple[object, ...], ...]
 WAITING_S = 1.0
 """A trial that waits for so long is the first on a network, or has a stage built; to load one that was built takes
 less."""
 
 
 class Progress(Watcher):
-    """A live line on a terminal, a line for each tenth of the trials in a log."""
+    """A live line on a terminal, a line for each tenth of the trials in a log.
 
-    def __init__(self, out: Console, plan: Plan, *, shares_machine: bool = False) -> None:
+    at_once: how many testbeds measure at the same time.
+    """
+
+    def __init__(
+        self,
+        out: Console,
+        plan: Plan,
+        *,
+        shares_machine: bool = False,
+        testbeds: Callable[[], Iterable[str]] = tuple,
+    ) -> None:
         """shares_machine: the hosts that are measured are on this machine, so no thread wakes for the drawing: it is
-        drawn when the driver is awake anyway, to look at its hosts (`sampled`).
+        drawn when the driver is awake anyway, to look at its hosts (`sampled`). testbeds: what those of a
+        fleet do.
         """
+        self.at_once = 1
+        self._testbeds = testbeds
         self._out = out
         self._plan = plan
         self._left = {(trial.cell, trial.round): trial for trial in plan.trials}
@@ -79,6 +94,9 @@ class Progress(Watcher):
             self._left |= {(trial.cell, trial.round): trial for trial in added}
             self._eta_s = None
             self._tenths = 10
+
+    def say(self, line: str) -> None:
+        self._out.print(line, soft_wrap=True)
 
     def shows(self, words: str) -> None:
         """Say what is done before the first trial."""
@@ -135,17 +153,21 @@ class Progress(Watcher):
     def eta_s(self) -> float:
         """Seconds that are left, by what trials took so far: those of a cell, else those most like it."""
         if self._eta_s is None:  # not for each drawing: of thousands of trials it takes a while
-            self._eta_s = sum(map(self._foreseen_s, self._left.values()))
-        return self._eta_s
+            left: dict[Groups, float] = defaultdict(float)
+            for trial in list(self._left.values()):  # others may end while it is drawn
+                left[_groups(trial)] += trial.estimate_s
+            self._eta_s = sum(self._pace(groups) * estimate_s for groups, estimate_s in left.items())
+        return self._eta_s / self.at_once
 
-    def _foreseen_s(self, trial: Trial) -> float:
-        cell, *groups = _groups(trial)
+    def _pace(self, groups: Groups) -> float:
+        """How many times as long as foreseen trials take, by those that have ended."""
+        cell, *others = groups
         if paces := self._paces.get(cell):
-            return trial.estimate_s * statistics.fmean(paces)
-        for group in groups:
+            return statistics.fmean(paces)
+        for group in others:
             if paces := self._paces.get(group):  # the median, and the plan's own: a first one may be far off
-                return trial.estimate_s * statistics.median([1.0, *paces])
-        return trial.estimate_s
+                return statistics.median([1.0, *paces])
+        return 1.0
 
     def _draw(self) -> Table:
         total = self._ended + len(self._left)
@@ -160,12 +182,13 @@ class Progress(Watcher):
         if total:
             both.add_row(head)
         if self._now:
-            gone_s, whole_s = time.monotonic() - self._began, self._foreseen_s(self._now)
+            gone_s = time.monotonic() - self._began
+            whole_s = self._now.estimate_s * self._pace(_groups(self._now))
             phase = f"; {self._phase}" if self._phase else ""
             both.add_row(f"this trial: {gone_s:.0f} s of about {duration(whole_s)}{phase}")
         both.add_row(f"last: {self._last}" if self._last else self._doing)
-        if self._sensors:
-            both.add_row(Text(self._sensors, overflow="ellipsis", no_wrap=True))
+        for line in (*filter(None, [self._sensors]), *self._testbeds()):
+            both.add_row(Text(line, overflow="ellipsis", no_wrap=True))
         return both
 
 
@@ -173,7 +196,7 @@ def _counted(requests: int) -> str:
     return f"{requests} request{'' if requests == 1 else 's'} done"
 
 
-def _groups(trial: Trial) -> tuple[tuple[object, ...], ...]:
+def _groups(trial: Trial) -> Groups:
     """What trials have in common that are off by the same share: the cell, what is like it, all. Those that wait long
     for their hosts are apart from the others.
     """

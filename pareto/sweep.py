@@ -166,7 +166,9 @@ class Sweep(BaseModel):
     seed: int = _option("seed", ge=0, lt=2**63)
     testbed: str = _option("testbed")
     cluster: str | None = _option("cluster")
-    certificates: Annotated[Path, AfterValidator(_absolute)] | None = _option("certificates")
+    tls_ca_file: Annotated[Path, AfterValidator(_absolute)] | None = _option("tls_ca_file")
+    tls_cert: Annotated[Path, AfterValidator(_absolute)] | None = _option("tls_cert")
+    tls_key: Annotated[Path, AfterValidator(_absolute)] | None = _option("tls_key")
     wait: Annotated[float | None, quantity(units.duration_s)] = _option("wait", gt=0, le=MOST_BUDGET_S)
     edge_only: bool = _option("edge_only")
     server_only: bool = _option("server_only")
@@ -228,7 +230,12 @@ class Sweep(BaseModel):
 
     def on(self, testbed: str) -> Sweep:
         """The same on one testbed."""
-        return self.model_copy(update={"testbed": testbed, "cluster": None, "certificates": None})
+        of_cluster = ("cluster", "tls_ca_file", "tls_cert", "tls_key")
+        return self.model_copy(update={"testbed": testbed, **dict.fromkeys(of_cluster)})
+
+    @property
+    def tls_files(self) -> tuple[Path | None, Path | None, Path | None]:
+        return self.tls_ca_file, self.tls_cert, self.tls_key
 
     @property
     def simulated(self) -> bool:
