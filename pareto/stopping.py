@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pareto.cell import Condition
-from pareto.console import duration
+from pareto.console import duration, some
 from pareto.constants import MOST_ROUNDS
 from pareto.plan import Plan, Trial
 from pareto.runner import Tally
@@ -211,13 +211,8 @@ def _sure(known: Certainty, within: float) -> str:
 
 
 def _lost(known: Certainty) -> str:
-    none = f"; never a latency and a throughput of {_some(known.lost)}" if known.lost else ""
-    return none + (f"; mostly invalid: {_some(known.mostly_invalid)}" if known.mostly_invalid else "")
-
-
-def _some(points: Sequence[str]) -> str:
-    more = len(points) - NAMED
-    return ", ".join(points[:NAMED]) + (f" and {more} more" if more > 0 else "")
+    none = f"; never a latency and a throughput of {some(known.lost, NAMED)}" if known.lost else ""
+    return none + (f"; mostly invalid: {some(known.mostly_invalid, NAMED)}" if known.mostly_invalid else "")
 
 
 def _points(count: int) -> str:

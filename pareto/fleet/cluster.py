@@ -11,9 +11,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import partial
-from itertools import chain
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,8 +32,8 @@ LAUNCHER = Path(pareto.__file__).with_name("launcher.py")
 REQUIREMENTS = "requirements-fleet.txt"
 RESOURCE = "testbed"
 """What a worker has one of that is a member, and a task needs."""
-CONNECT_S = 30.0
-"""Until a scheduler has let one in."""
+CONNECT_S, END_S, LOOK_S = 30.0, 60.0, 0.5
+"""Until a scheduler has let one in; until a member has put its testbed back; how often one looks who is there."""
 SETTINGS = {
     # What looks at threads, memory and GPUs now and then would disturb what is measured.
     "distributed.worker.profile.enabled": False,
@@ -87,44 +85,53 @@ def security(option: str, address: str, files: Files) -> Security:
     if files[2]:
         refuse_shared(files[2], "--tls-key")
     try:
-        contexts = [made.get_connection_args(role)["ssl_context"] for role in ("client", "worker")]
+        if any(made.get_connection_args(role)["ssl_context"] for role in ("client", "worker")):
+            return made
     except OSError as error:
-        raise UserError(f"{option} {address}: no certificate can be made of its files: {error}") from None
-    if not any(contexts):
-        raise UserError(f"{option} {address}: it needs --tls-ca-file, --tls-cert and --tls-key")
-    return made
+        raise UserError(f"{option} {address}: its files are no certificates: {one_line(error)}") from None
+    raise UserError(f"{option} {address}: it needs --tls-ca-file, --tls-cert and --tls-key")
 
 
 @contextmanager
 def opened(sweep: Sweep) -> Iterator[tuple[Client, Callable[[str], subprocess.Popen[str]]]]:
-    """A client of the sweep's cluster; or of a scheduler in this process, and what starts its own members, by name.
-
-    Raises UserError where the cluster does not let one in.
-    """
+    """A client of a cluster, or of a scheduler of one's own, and what starts one's own members. Raises UserError."""
     from distributed import Client, LocalCluster
 
-    if sweep.cluster is not None:
-        let_in = security("--cluster", sweep.cluster, sweep.tls_files)
-        try:
-            client = Client(sweep.cluster, security=let_in, set_as_default=False, timeout=CONNECT_S)
-        except (OSError, ValueError) as error:
-            raise refused(sweep.cluster, error) from None
-        with client:
-            yield client, partial(started, sweep, sweep.cluster, let_in)
-        return
-    with (
-        scratch.folder() as folder,
-        LocalCluster(
-            n_workers=0,  # members are processes of this program, here as elsewhere
-            host="127.0.0.1",
-            security=True,
-            dashboard_address="127.0.0.1:0",
-            silence_logs=False,
-            scheduler_kwargs={"dashboard": False, "local_directory": str(folder)},
-        ) as local,
-        Client(local, set_as_default=False) as client,
-    ):
-        yield client, partial(started, sweep, local.scheduler_address, local.security)
+    started: list[subprocess.Popen[str]] = []
+    with ExitStack() as undo:
+        if sweep.cluster is not None:
+            address, let_in = sweep.cluster, security("--cluster", sweep.cluster, sweep.tls_files)
+            try:
+                client = Client(address, security=let_in, set_as_default=False, timeout=CONNECT_S)
+            except (OSError, ValueError) as error:
+                raise refused(address, error) from None
+        else:
+            undo.callback(_end, started)  # which the end of their scheduler begins
+            folder = undo.enter_context(scratch.folder())
+            local = LocalCluster(
+                n_workers=0,
+                host="127.0.0.1",
+                security=True,
+                dashboard_address="127.0.0.1:0",
+                silence_logs=False,
+                scheduler_kwargs={"dashboard": False, "local_directory": str(folder)},
+            )
+            address, let_in = undo.enter_context(local).scheduler_address, local.security
+            client = Client(local, set_as_default=False)
+
+        def start(name: str) -> subprocess.Popen[str]:
+            started.append(_member(sweep, address, let_in, name))
+            return started[-1]
+
+        yield undo.enter_context(client), start
+
+
+def _end(members: list[subprocess.Popen[str]]) -> None:
+    """Wait until they have put their testbeds back."""
+    for process in members:
+        with suppress(subprocess.TimeoutExpired):
+            process.communicate(timeout=END_S)
+        process.kill()
 
 
 def refused(address: str, error: BaseException) -> UserError:
@@ -132,7 +139,7 @@ def refused(address: str, error: BaseException) -> UserError:
     return UserError(f"{words} ({one_line(error.__cause__ or error)})")
 
 
-def started(sweep: Sweep, scheduler: str, let_in: Security, name: str) -> subprocess.Popen[str]:
+def _member(sweep: Sweep, scheduler: str, let_in: Security, name: str) -> subprocess.Popen[str]:
     """A process that joins (`pareto.fleet.member`) with a testbed of the sweep's, and ends when the scheduler does."""
     words = ("--scheduler", scheduler, "--testbed", sweep.testbeds[name], "--name", name)
     path, tls = os.environ.get("PYTHONPATH"), "DASK_DISTRIBUTED__COMM__TLS__"
@@ -151,20 +158,8 @@ def started(sweep: Sweep, scheduler: str, let_in: Security, name: str) -> subpro
         },
         start_new_session=True,  # a Ctrl-C is the driver's, who ends its members in order
     )
-    if cores := shares(sweep).get(name):
-        os.sched_setaffinity(process.pid, cores)
-    return process
-
-
-def shares(sweep: Sweep, sysfs: Path = Path("/sys")) -> dict[str, list[int]]:
-    """By name, the processors that each local testbed of a fleet may use: apart, where there are enough for all.
-
-    Where there are not, they share all of them, and each is told by the lease on a core that another has it.
-    """
     local = [name for name, testbed in sweep.testbeds.items() if testbed == THIS_MACHINE]
-    available = os.sched_getaffinity(0)
-    cores = sorted({tuple(sorted(cpu.siblings(number, sysfs) & available)) for number in available})
-    each = len(cores) // len(local) if local else 0
-    if len(local) < 2 or each < (1 if sweep.alone else sweep.hosts or 2):
-        return {}
-    return {name: [*chain(*cores[place * each :][:each])] for place, name in enumerate(local)}
+    cores = cpu.apart(len(local), 1 if sweep.alone else sweep.hosts or 2) if name in local else []
+    if cores:
+        os.sched_setaffinity(process.pid, cores[local.index(name)])
+    return process

@@ -1,18 +1,18 @@
 """Hands out the tasks of a plan to the testbeds of a fleet, and writes what they measured.
 
 A task is all cells of one (model, network) in one round: what is compared with each other is measured on one testbed,
-in one hour. The driver itself chooses the next task of a testbed that is idle: dask could only be told whom a task
-prefers. So dask carries tasks and messages, and knows who is there; a task whose member is lost, or whose testbed
-fails, the driver gives to another, without the trials that have come.
+in one hour. Dask carries tasks and messages, and knows who is there; the driver itself chooses what an idle testbed
+does next, and gives a task whose member is lost, or whose testbed fails, to another, without the trials that have come.
 """
 
 from __future__ import annotations
 
+import pickle
 import queue
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain, groupby
@@ -20,18 +20,18 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from analysis.escaping import short
-from analysis.schema import DEVICES, REQUESTS
+from analysis.schema import CELL, DEVICES, LINKS, REQUESTS, STAGES, TRIALS
 from pareto.cell import Cell
 from pareto.console import duration
 from pareto.errors import one_line
 from pareto.fleet import cluster
-from pareto.fleet.member import Order, measure
-from pareto.fleet.messages import Unfit, fitting
+from pareto.fleet.cluster import LOOK_S
+from pareto.fleet.member import Order
 from pareto.hosts import shipping
 from pareto.plan import Plan, Trial
 from pareto.progress import Progress
-from pareto.runner import Aborted
-from pareto.store import Row, Store
+from pareto.runner import Aborted, trial_id
+from pareto.store import Row, Store, checked, trial_of
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -39,12 +39,10 @@ if TYPE_CHECKING:
     from pareto.run import Job
     from pareto.stopping import Stopping
 
-LOOK_S = 0.5
-"""How often the driver looks who is there."""
 MOST_LOSSES = 3
 """A testbed whose member ends so often in a row, without a trial in between, is taken out."""
-WAIT_S, END_S = 3600.0, 60.0
-"""How long a cluster may be without any testbed before the run ends, and a member may take to put its own back."""
+WAIT_S = 3600.0
+"""How long a cluster may be without any testbed before the run ends."""
 Task = tuple[Trial, ...]
 Start = Callable[[str], subprocess.Popen[str]]
 
@@ -55,10 +53,7 @@ def group(task: Task) -> tuple[str, str]:
 
 
 def taken(waiting: list[Task], testbed: Testbed) -> Task:
-    """The task that a testbed does next, which waits no more: of what it has had least, the first.
-
-    So each testbed sees every cell if the rounds allow.
-    """
+    """The task that a testbed does next: of what it has had least, the first. So it sees every cell if rounds allow."""
     task = min(waiting, key=lambda each: testbed.seen[group(each)])
     waiting.remove(task)
     testbed.seen[group(task)] += 1
@@ -80,11 +75,8 @@ class Testbed:
     seen: Counter[tuple[str, str]] = field(default_factory=Counter)
     """How many tasks it has had, by model and network."""
     losses: int = 0
-    trials: int = 0
     out: str = ""
     """Why it is in the fleet no more."""
-
-    __test__ = False
 
     @property
     def is_here(self) -> bool:
@@ -96,14 +88,41 @@ class Testbed:
         doing = f"{' '.join(group(self.task))}, round {self.task[0].round}" if self.task else "idle"
         if not self.is_here:
             doing = f"taken out: {self.out}" if self.out else "not there"
-        return f"{self.name}: {doing}; {self.trials} trials"
+        return f"{self.name}: {doing}"
+
+
+class Unfit(Exception):
+    """The fault of a message that is of no trial which its member was given, or has no row."""
+
+
+def fitting(message: Mapping[str, Any], trials: Sequence[Trial], testbed: str) -> Trial:
+    """The trial of a member's task that a message is of, all of whose rows can be written. Raises Unfit."""
+    try:
+        trial: Trial = trials[message["place"]]
+        row = message["row"]
+        stages, links = message["stages"], message["links"]
+        for table, rows in ((TRIALS, [row]), (STAGES, stages), (LINKS, links)):
+            for each in rows:
+                checked(each, table)
+        named = {name: row[name] for name in (*CELL, "round", "testbed")}
+        of_link = {"model": trial.cell.model, "testbed": testbed, "trial": trial_id(trial)}
+        if (trial_of(row), row["testbed"]) != ((trial.cell, trial.round), testbed) or not all(
+            wanted.items() <= each.items()
+            for wanted, rows in ((named, stages), (of_link, links))
+            for each in rows
+        ):
+            raise ValueError("it is of another trial")
+        content = (message["requests"], message["devices"])
+        if not all(isinstance(each, bytes) for each in content) or not isinstance(message["opened"], str):
+            raise ValueError("it has other parts")
+        _ = row["wall_s"] + 0.0, int(row["restart"]), row["reason"]  # which are counted with, or shown
+        return trial
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise Unfit(f"it sent what is no row of its trial: {short(str(error), 200)}") from None
 
 
 def measure_plan(job: Job, store: Store, planned: Plan, stopping: Stopping) -> None:
-    """Measure the plan, and what is added to it, on the sweep's testbeds, into the store.
-
-    Raises UserError, StoreError, Aborted when no testbed is left.
-    """
+    """Measure the plan, and what is added to it, into the store. Raises UserError, StoreError, Aborted."""
     parts = stopping.plans()
     if (first := next(parts, None)) is not None:
         cluster.require()
@@ -151,7 +170,6 @@ class Driver:
             stopping.failed()
             raise
         finally:
-            self._end()
             self._write_manifest({"stopping": stopping.record()})
 
     def _measure(self, part: Plan) -> None:
@@ -170,33 +188,18 @@ class Driver:
 
     def _hand_out(self, testbed: Testbed, rounds: int) -> None:
         testbed.task, key = taken(self._waiting, testbed), f"{self._session}-{uuid4().hex}"
-        order = Order(
-            key,
-            self._session,
-            self._store.run,
-            testbed.name,
-            self._sweep.model_dump(mode="json"),
-            {part: self._then[part] for part in ("models", "profiles")},
-            testbed.task,
-            rounds,
-            len(self._then["sessions"]),
-            shipping.code()[1],
-        )
+        then = {part: self._then[part] for part in ("models", "profiles")}
+        of_run = self._session, self._store.run, testbed.name, self._sweep.model_dump(mode="json"), then
+        order = Order(key, *of_run, testbed.task, rounds, len(self._then["sessions"]), shipping.code()[1])
+
+        def measure(task: bytes) -> None:  # as this travels whole, a scheduler need not have this program
+            from pareto.fleet import member
+
+            member.measure(task)
+
         where = {"workers": [testbed.address], "resources": {cluster.RESOURCE: 1}}
-        testbed.future = self._client.submit(measure, order, key=key, pure=False, retries=0, **where)
+        testbed.future = self._client.submit(measure, pickle.dumps(order), key=key, pure=False, **where)
         testbed.future.add_done_callback(lambda done: self._inbox.put({"key": done.key}))
-
-    def _end(self) -> None:
-        """Have the driver's own members put their testbeds back and end."""
-        processes = [each.process for each in self._all() if each.process]
-        for process in processes:
-            process.terminate()
-        for process in processes:
-            with suppress(subprocess.TimeoutExpired):
-                process.communicate(timeout=END_S)
-            process.kill()
-
-    # Who is there
 
     def _all(self) -> list[Testbed]:
         return list(self._testbeds.values())
@@ -230,8 +233,7 @@ class Driver:
     def _lose(self, testbed: Testbed) -> None:
         """Its member is gone, if it had one: what it has not done is given out again."""
         if testbed.is_here:
-            given = "; what it had not done is given out again" if testbed.task else ""
-            self._progress.say(f"{testbed.name}: lost{given}")
+            self._progress.say(f"{testbed.name}: lost; what it had not done is given out again")
         testbed.address = ""
         self._give_back(testbed)
 
@@ -247,8 +249,6 @@ class Driver:
         testbed.out = why
         self._progress.say(f"attention: {testbed.name} is taken out of the fleet: {why}")
         self._give_back(testbed)
-        if testbed.process:
-            testbed.process.terminate()
 
     def _check_any_left(self) -> None:
         """Raises Aborted where no testbed is left, or none has been at the cluster for too long."""
@@ -263,8 +263,6 @@ class Driver:
             outs = "; ".join(f"{each.name}: {each.out}" for each in self._all())
             raise Aborted(f"no testbed is left: {outs}")
 
-    # What comes
-
     def _hear(self, message: dict[str, Any]) -> None:
         """What a member says of its task; or, with nothing but its key, that it is over."""
         found = (each for each in self._all() if each.future and each.future.key == message["key"])
@@ -277,12 +275,12 @@ class Driver:
                 self._keep(testbed, message["record"])
             elif "say" in message:
                 self._say(f"{testbed.name}: {message['say']}", str(message["say"]))
-            elif "out" in message:
-                self._take_out(testbed, str(message["out"]))
             elif testbed.future.status == "finished":
                 self._give_back(testbed, failed=False)
-            else:
+            elif testbed.future.status == "error":
                 self._take_out(testbed, one_line(testbed.future.exception())[:200])
+            else:
+                self._lose(testbed)
         except Unfit as fault:
             self._take_out(testbed, str(fault))
 
@@ -311,7 +309,6 @@ class Driver:
         store.append_stages(message["stages"])
         store.append_trial(row)
         testbed.losses = 0
-        testbed.trials += 1
         self._tally.at_once = self._progress.at_once = max(1, len(self._here()))
         self._tally.add(trial, row)
         self._progress.finished(trial, row)

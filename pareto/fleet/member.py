@@ -9,25 +9,28 @@ from __future__ import annotations
 import asyncio
 import io
 import os
+import pickle
 import queue
 import signal
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor, Future
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
 from typing import IO, TYPE_CHECKING, Any, cast
 
+from analysis.schema import DEVICES, REQUESTS
+from pareto.cell import Cell
 from pareto.errors import UserError, one_line
-from pareto.fleet.cluster import CONNECT_S, RESOURCE, refused
-from pareto.fleet.messages import Send, Sink
+from pareto.fleet.cluster import CONNECT_S, LOOK_S, RESOURCE, refused
 from pareto.hosts.connection import FAULTS
 from pareto.hosts.host import TestbedError
 from pareto.hosts.inventory import THIS_MACHINE
 from pareto.jsonlines import SILENCE_LIMIT_S
 from pareto.plan import Plan, Trial
 from pareto.runner import Aborted, Watcher
+from pareto.store import Row, parquet_of
 from pareto.sweep import Sweep
 from partitions import scratch
 
@@ -38,7 +41,8 @@ IDLE_S = 20.0
 """A testbed for which a driver has nothing more to do is put back after this: others may want its hosts."""
 OWN_LEASE_S = 1.5 * SILENCE_LIMIT_S
 """A host notices within `SILENCE_LIMIT_S` that whoever held it is gone."""
-LOOK_S = 0.5
+Send = Callable[[dict[str, Any]], None]
+"""Takes what the driver is to hear at once: a trial, the session's `record`, a line to `say`."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,46 @@ class Order:
     code: str
 
 
+class Sink:
+    """What a trial has, kept until its row comes, and sent as one: as a `Store`, for a `Runner`.
+
+    place: of the trial in its task. opened: when its testbed was.
+    """
+
+    def __init__(self, run: str, opened: str, send: Send) -> None:
+        self.run, self.place, self._opened, self._send = run, 0, opened, send
+        self._clear()
+
+    def _clear(self) -> None:
+        self._parts: dict[str, Any] = {"links": [], "stages": [], "requests": b"", "devices": b""}
+
+    def append_link(self, row: Row) -> None:
+        self._parts["links"].append(plain(row))
+
+    def append_stages(self, rows: Iterable[Row]) -> None:
+        self._parts["stages"] = [plain(row) for row in rows]
+
+    def write_requests(self, cell: Cell, number: int, phases: Mapping[str, Mapping[str, list[Any]]]) -> None:
+        self._parts["requests"] = parquet_of(REQUESTS, phases)
+
+    def write_devices(self, cell: Cell, number: int, series: Mapping[str, Mapping[str, list[Any]]]) -> None:
+        self._parts["devices"] = parquet_of(DEVICES, series) if series else b""
+
+    def take_back(self, cell: Cell, number: int) -> bool:
+        """False: a trial that is sent stands."""
+        return False
+
+    def append_trial(self, row: Row) -> None:
+        """Send the trial with all that it has."""
+        self._send({"place": self.place, "opened": self._opened, "row": plain(row), **self._parts})
+        self._clear()
+
+
+def plain(row: Row) -> Row:
+    """The row with Python's own numbers: dask's messages have no others."""
+    return {name: value.item() if hasattr(value, "item") else value for name, value in row.items()}
+
+
 class Lines(io.TextIOBase, Watcher):
     """A file that sends each line, and what a runner says."""
 
@@ -78,7 +122,9 @@ class Lines(io.TextIOBase, Watcher):
 
 
 class Member(Executor):
-    """Holds a testbed. For dask it is what runs tasks: the main thread does them, in `work`."""
+    """Holds a testbed. For dask's worker it is what runs tasks: the main thread does them, in `work`."""
+
+    worker: Worker
 
     def __init__(self, testbed: str, say: Callable[[str], None]) -> None:
         self._testbed, self._say = testbed, say
@@ -114,27 +160,34 @@ class Member(Executor):
             self._undo.close()
             self._say("put back")
 
-    def measure(self, order: Order, send: Send, wanted: Callable[[], bool]) -> None:
-        """Measure a task's trials as long as they are wanted, on the testbed that is open for its driver."""
-        self._send, out = send, ""
+    def send(self, message: dict[str, Any]) -> None:
+        """Send the driver of the task a message."""
+        self.worker.log_event(self._order.session, {"key": self._order.key, **message})
+
+    def is_wanted(self) -> bool:
+        """Whether the driver is there still: without it, dask drops the task."""
+        return getattr(self.worker.state.tasks.get(self._order.key), "state", "") == "executing"
+
+    def measure(self, order: Order) -> None:
+        """Measure a task's trials as long as they are wanted, on the testbed that is open for its driver.
+
+        Raises RuntimeError where the testbed can do no more.
+        """
+        self._order = order
         try:
             if self.session != order.session:
                 self.close()
                 self._say(f"measuring for {order.run}")
                 self._open(order)
-                send({"record": self._record})
+                self.send({"record": self._record})
             for self._sink.place, trial in enumerate(order.trials):
-                if wanted():
+                if self.is_wanted():
                     self._runner.run(Plan((trial,), order.rounds))
         except (Aborted, UserError, TestbedError, *FAULTS) as error:
-            out = one_line(error)
-        except Exception as error:  # the driver is to hear of it, and the testbed is put back
-            out = f"a fault in pareto itself: {type(error).__name__}: {one_line(error)}"
-        if self.session:
-            send({"record": self._record | self._end()})
-        if out:
-            self.close()
-            send({"out": out})
+            raise RuntimeError(one_line(error)) from None
+        finally:
+            if self.session:
+                self.send({"record": self._record | self._end()})
 
     def _open(self, order: Order) -> None:
         """Open the testbed for a driver, with its workers. Raises UserError, TestbedError."""
@@ -152,13 +205,12 @@ class Member(Executor):
                 "it has another version of this program than the driver: install the same on both"
             )
         if wanted.simulated != sweep.simulated:
-            kind = "simulated" if wanted.simulated else "real"
-            raise UserError(f"--testbed {self._testbed}, and this run is on {kind} ones")
+            raise UserError(f"--testbed {self._testbed}: simulated and real ones do not measure together")
         if (
             self._testbed != THIS_MACHINE and not sweep.simulated
         ):  # a member that was killed may hold them still
             sweep = sweep.model_copy(update={"wait": max(sweep.wait or 0.0, OWN_LEASE_S)})
-        lines = Lines(lambda message: self._send(message))
+        lines = Lines(self.send)
         out = Console(file=cast(IO[str], lines), width=10_000, highlight=False, emoji=False, markup=False)
         with ExitStack() as undo:
             job = undo.enter_context(closing(Job(sweep, 0.0, dry_run=False, launch=True, console=out)))
@@ -174,63 +226,52 @@ class Member(Executor):
                 "testbed": bed.facts,
                 **started(out, workers, bed, job.sweep, job.networks, lambda words: None),
             }
-            self._sink = Sink(order.run, self._record["started_at"], lambda message: self._send(message))
+            self._sink = Sink(order.run, self._record["started_at"], self.send)
             self._runner = job.runner(workers, self._sink, lines, order.testbed)
             self._end = partial(session_end, job.tally, job.networks, workers, bed)
             self._undo, self.session = undo.pop_all(), order.session
 
 
-_joined: tuple[Member, Worker] | None = None
+_member: Member | None = None
 """What this process is."""
 
 
-def measure(order: Order) -> None:
-    """What dask runs in a member's process."""
-    assert _joined is not None  # noqa: S101
-    member, worker = _joined
-
-    def send(message: dict[str, Any]) -> None:
-        worker.log_event(order.session, {"key": order.key, **message})
-
-    def wanted() -> bool:
-        """Whether the driver is there still: without it, dask drops the task."""
-        task = worker.state.tasks.get(order.key)
-        return task is not None and task.state == "executing"
-
-    member.measure(order, send, wanted)
+def measure(task: bytes) -> None:
+    """What dask runs in a member's process. task: an `Order`, pickled."""
+    assert _member is not None  # noqa: S101
+    _member.measure(pickle.loads(task))  # noqa: S301  (as dask does with all that comes)
 
 
 def join(scheduler: str, let_in: Security, testbed: str, name: str, say: Callable[[str], None]) -> None:
-    """Measure for the drivers at a scheduler until interrupted.
-
-    Raises UserError where the scheduler does not let this member in, or is gone; KeyboardInterrupt.
-    """
+    """Measure for the drivers at a scheduler. Raises KeyboardInterrupt; UserError where that is gone, or refuses."""
     from distributed import Status, Worker
     from distributed.comm import get_address_host
     from distributed.utils import get_ip
 
     member, is_lost, loop = Member(testbed, say), threading.Event(), asyncio.new_event_loop()
 
-    async def joined(folder: str) -> Worker:
-        global _joined
+    async def joined(folder: str) -> None:
+        global _member
         ip = get_ip(get_address_host(scheduler))
-        worker = Worker(
-            scheduler,
-            name=name,
-            host=f"[{ip}]" if ":" in ip else ip,  # else it listens on all addresses
-            nthreads=1,
-            executor=member,
-            resources={RESOURCE: 1},
-            security=let_in,
-            memory_limit=0,
-            death_timeout=CONNECT_S,
-            local_directory=folder,
+        _member, member.worker = (
+            member,
+            Worker(
+                scheduler,
+                name=name,
+                host=f"[{ip}]" if ":" in ip else ip,  # else it listens on all addresses
+                nthreads=1,
+                executor=member,
+                resources={RESOURCE: 1},
+                security=let_in,
+                memory_limit=0,
+                death_timeout=CONNECT_S,
+                local_directory=folder,
+            ),
         )
-        _joined = member, worker
-        return await worker
+        await member.worker
 
-    async def watched(worker: Worker) -> None:
-        while worker.status is Status.running:
+    async def watched() -> None:
+        while member.worker.status is Status.running:
             await asyncio.sleep(LOOK_S)
         is_lost.set()
         os.kill(os.getpid(), signal.SIGTERM)
@@ -238,15 +279,13 @@ def join(scheduler: str, let_in: Security, testbed: str, name: str, say: Callabl
     with scratch.folder() as folder:
         threading.Thread(target=loop.run_forever, name="scheduler", daemon=True).start()
         try:
-            worker = asyncio.run_coroutine_threadsafe(joined(str(folder)), loop).result()
+            asyncio.run_coroutine_threadsafe(joined(str(folder)), loop).result()
         except (OSError, RuntimeError, ValueError, asyncio.TimeoutError) as error:
             if "name taken" in str(error.__cause__):
-                raise UserError(
-                    f"{name} is at {scheduler} already: call this one otherwise by --name"
-                ) from None
+                raise UserError(f"{name} is at {scheduler} already: give another --name") from None
             raise refused(scheduler, error) from None
         say(f"joined {scheduler} as {name}")
-        asyncio.run_coroutine_threadsafe(watched(worker), loop)
+        asyncio.run_coroutine_threadsafe(watched(), loop)
         try:
             member.work()
         except KeyboardInterrupt:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import count
 from pathlib import Path
 
@@ -57,9 +57,3 @@ def numbered(names: Iterable[str]) -> list[str]:
         others = (name if number == 1 else f"{name}-{number}" for number in count(1))
         taken.append(next(other for other in others if other not in taken))
     return taken
-
-
-def in_words(names: Sequence[str]) -> str:
-    """`local, lab1 and 3 more`."""
-    shown = ", ".join(names[:3])
-    return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"

@@ -59,6 +59,19 @@ def place(hosts: int, physical: Iterable[Sequence[int]]) -> Placement:
     )
 
 
+def apart(testbeds: int, hosts: int, sysfs: Path = Path("/sys")) -> list[list[int]]:
+    """The processors that each of several testbeds may use: physical cores of its own, enough for its hosts.
+
+    None where there are not enough for all. Then each is told by the lease on a core that another has it.
+    """
+    available = os.sched_getaffinity(0)
+    cores = sorted({tuple(sorted(siblings(number, sysfs) & available)) for number in available})
+    each = len(cores) // testbeds
+    if testbeds < 2 or each < hosts:
+        return []
+    return [[*itertools.chain(*cores[place * each :][:each])] for place in range(testbeds)]
+
+
 def siblings(number: int, sysfs: Path) -> set[int]:
     """The threads of the physical core that a logical processor belongs to; itself alone where nobody knows."""
     file = sysfs / f"devices/system/cpu/cpu{number}/topology/thread_siblings_list"
