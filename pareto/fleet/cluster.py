@@ -56,12 +56,14 @@ def require() -> None:
         install = f".venv/bin/python -m pip install -r {REQUIREMENTS}"
         raise UserError(f"several testbeds at once need the package distributed: install it by {install}")
     import logging
+    import warnings
 
     import dask
     import distributed  # noqa: F401  (it sets up its loggers)
 
     dask.config.set(SETTINGS)
-    for name in list(logging.root.manager.loggerDict):  # what they say is no line for the user
+    warnings.filterwarnings("ignore", module="distributed")  # what they say is no line for the user
+    for name in list(logging.root.manager.loggerDict):
         if name.partition(".")[0] in ("asyncio", "distributed", "tornado"):
             logging.getLogger(name).setLevel(logging.CRITICAL + 1)
 
@@ -71,11 +73,11 @@ def security(option: str, address: str, files: Files) -> Security:
 
     Raises UserError, also for an address that is not TLS.
     """
+    if not address.startswith("tls://"):
+        raise UserError(f"{option} {address}: write it as tls://HOST:PORT: others let anybody run code")
     require()
     from distributed import Security
 
-    if not address.startswith("tls://"):
-        raise UserError(f"{option} {address}: write it as tls://HOST:PORT: others let anybody run code")
     made = Security(require_encryption=True)
     for path, names in zip(files, TLS, strict=True):
         if path:

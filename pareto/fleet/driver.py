@@ -52,6 +52,11 @@ def group(task: Task) -> tuple[str, str]:
     return task[0].cell.model, task[0].cell.netem
 
 
+def tasks(trials: Iterable[Trial]) -> list[Task]:
+    """The tasks of which these trials are, in their order."""
+    return [tuple(each) for _, each in groupby(trials, lambda trial: (trial.round, *group((trial,))))]
+
+
 def taken(waiting: list[Task], testbed: Testbed) -> Task:
     """The task that a testbed does next: of what it has had least, the first. So it sees every cell if rounds allow."""
     task = min(waiting, key=lambda each: testbed.seen[group(each)])
@@ -75,6 +80,8 @@ class Testbed:
     seen: Counter[tuple[str, str]] = field(default_factory=Counter)
     """How many tasks it has had, by model and network."""
     losses: int = 0
+    failed: list[Trial] = field(default_factory=list)
+    """Its last trials, as far as they failed: another does them again if it is taken out."""
     out: str = ""
     """Why it is in the fleet no more."""
 
@@ -173,8 +180,7 @@ class Driver:
             self._write_manifest({"stopping": stopping.record()})
 
     def _measure(self, part: Plan) -> None:
-        tasks = groupby(part.trials, lambda each: (each.round, *group((each,))))
-        self._waiting += [tuple(trials) for _, trials in tasks]
+        self._waiting += tasks(part.trials)
         looked = -LOOK_S
         while self._waiting or any(each.task for each in self._all()):
             if time.monotonic() - looked >= LOOK_S:
@@ -237,10 +243,9 @@ class Driver:
         testbed.address = ""
         self._give_back(testbed)
 
-    def _give_back(self, testbed: Testbed, *, failed: bool = True) -> None:
-        """What a testbed has not done of its task is to be done by another. failed: what failed there, too."""
-        if left := tuple(trial for trial in testbed.task if not self._has(trial, failed=not failed)):
-            self._waiting.insert(0, left)
+    def _give_back(self, testbed: Testbed) -> None:
+        """What a testbed has not done of its task is to be done by another."""
+        self._waiting[:0] = tasks(each for each in testbed.task if (each.cell, each.round) not in self._rows)
         if testbed.future is not None:
             testbed.future.release()
         testbed.task, testbed.future = (), None
@@ -249,6 +254,7 @@ class Driver:
         testbed.out = why
         self._progress.say(f"attention: {testbed.name} is taken out of the fleet: {why}")
         self._give_back(testbed)
+        self._waiting[:0] = tasks(testbed.failed)
 
     def _check_any_left(self) -> None:
         """Raises Aborted where no testbed is left, or none has been at the cluster for too long."""
@@ -260,8 +266,7 @@ class Driver:
             if time.monotonic() - self._here_s > limit_s:
                 raise Aborted(f"for {duration(limit_s)} no testbed was at {where}")
         elif all(each.out for each in self._all()):
-            outs = "; ".join(f"{each.name}: {each.out}" for each in self._all())
-            raise Aborted(f"no testbed is left: {outs}")
+            raise Aborted("no testbed is left: " + "; ".join(f"{one.name}: {one.out}" for one in self._all()))
 
     def _hear(self, message: dict[str, Any]) -> None:
         """What a member says of its task; or, with nothing but its key, that it is over."""
@@ -276,7 +281,7 @@ class Driver:
             elif "say" in message:
                 self._say(f"{testbed.name}: {message['say']}", str(message["say"]))
             elif testbed.future.status == "finished":
-                self._give_back(testbed, failed=False)
+                self._give_back(testbed)
             elif testbed.future.status == "error":
                 self._take_out(testbed, one_line(testbed.future.exception())[:200])
             else:
@@ -284,18 +289,13 @@ class Driver:
         except Unfit as fault:
             self._take_out(testbed, str(fault))
 
-    def _has(self, trial: Trial, *, failed: bool = False) -> bool:
-        """Whether its row is written. failed: though it failed."""
-        row = self._rows.get((trial.cell, trial.round))
-        return row is not None and (failed or row.get("status") != "failed")
-
     def _take(self, testbed: Testbed, message: dict[str, Any]) -> None:
         """Write all that a trial has, in place of how it failed elsewhere. Raises Unfit."""
-        trial, store = fitting(message, testbed.task, testbed.name), self._store
-        if self._has(trial):
-            return
-        row, key = message["row"], (trial.cell, trial.round)
-        if before := self._rows.get(key):
+        trial, store, row = fitting(message, testbed.task, testbed.name), self._store, message["row"]
+        key = trial.cell, trial.round
+        if (before := self._rows.get(key)) is not None:
+            if before.get("status") != "failed":
+                return
             store.take_back(*key)
             self._tally.faulty.remove(before)
         own = testbed.name, message["opened"], int(row["restart"])
@@ -308,7 +308,7 @@ class Driver:
             store.append_link(link)
         store.append_stages(message["stages"])
         store.append_trial(row)
-        testbed.losses = 0
+        testbed.losses, testbed.failed = 0, [*testbed.failed, trial] if row["status"] == "failed" else []
         self._tally.at_once = self._progress.at_once = max(1, len(self._here()))
         self._tally.add(trial, row)
         self._progress.finished(trial, row)

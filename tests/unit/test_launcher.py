@@ -30,7 +30,7 @@ COMMANDS = {
     "doctor --testbed no.yaml": "no.yaml",
     "hosts list --testbed no.yaml": "no.yaml",
     "serve --listen 192.0.2.1": "192.0.2.1",
-    "fleet certificates out/keys": "out/keys",
+    "fleet join --scheduler tcp://192.0.2.1:1": "tcp://192.0.2.1",
 }
 """What each says, among other things."""
 DEEP = {

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import signal
 import socket
 import subprocess
-import threading
+import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 
+import psutil
 import pytest
 
 pytest.importorskip("distributed")
 
-from pareto.fleet import cluster, processes
-from pareto.fleet.tasks import Task, Tasks
-from pareto.fleet.testbeds import Testbed
+from pareto.__main__ import main
+from pareto.fleet import cluster, driver
+from tests.certificates import certificates
 from tests.program import command, measured, wait_until
-from tests.unit.forked import forked, run_main
+from tests.unit.forked import forked
 from tests.unit.own_command import Command
 from tests.unit.simulated.worlds import MODEL
 
@@ -36,23 +36,37 @@ START_S = 120.0
 class Member:
     """What a driver starts for a testbed: of `subprocess.Popen`, what is asked of it."""
 
-    def __init__(self, words: list[str], **_: object) -> None:
-        self._process, sock = forked(run_main, *words[2:])
-        with sock:
-            self.stdin = sock.makefile("wb")
+    def __init__(self, words: list[str], *, env: dict[str, str], **_: object) -> None:
+        self._process, self._said = forked(join, env, *words[3:])
+        self.pid = self._process.pid
 
     def poll(self) -> int | None:
         return self._process.exitcode
 
-    def wait(self, timeout: float | None = None) -> None:
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
         self._process.join(timeout)
         assert self.poll() is not None
+        self._said.close()
+        return "", ""
+
+    def kill(self) -> None:
+        self._process.kill()
+
+
+def join(environment: dict[str, str], *words: str) -> None:
+    """As `pareto words...` with that environment, which dask has read when it was imported."""
+    import dask
+
+    os.environ |= environment
+    dask.config.refresh()
+    sys.argv = ["pareto", *words]
+    main()
 
 
 @pytest.fixture(autouse=True)
 def forks(monkeypatch: pytest.MonkeyPatch) -> None:
     """A driver's members are forked from a process that has imported torch."""
-    monkeypatch.setattr(processes, "subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": Member}))
+    monkeypatch.setattr(cluster, "subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": Member}))
 
 
 def world(folder: Path, text: str = "") -> str:
@@ -98,15 +112,12 @@ def test_a_fleet_measures_what_one_testbed_measures_and_each_trial_once(tmp_path
 @pytest.fixture
 def in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """The second testbed has tasks only when the first is out."""
-    first, take = Testbed("", "", out="is not there yet"), Tasks.take
+    here = driver.Driver._here
 
-    def taken(tasks: Tasks, testbed: Testbed, here: Iterable[Testbed]) -> Task | None:
-        nonlocal first
-        if testbed.name == "simulated":
-            first = testbed
-        return take(tasks, testbed, here) if testbed is first or (first.name and first.out) else None
+    def one_of_them(self: driver.Driver) -> list[driver.Testbed]:
+        return [each for each in here(self) if each.name == "simulated" or self._testbeds["simulated"].out]
 
-    monkeypatch.setattr(Tasks, "take", taken)
+    monkeypatch.setattr(driver.Driver, "_here", one_of_them)
 
 
 LOST = "faults: {lost: server, after: 3}"
@@ -153,84 +164,95 @@ def test_where_no_testbed_is_left_the_run_ends_and_goes_on_later(tmp_path: Path)
     assert [row for row in read(run) if row["status"] == "ok"] == kept
 
 
-@contextmanager
-def silent(address: str) -> Iterator[str]:
-    """Another address of a server, which never hears that who came this way is gone, as when a machine loses power."""
-    with ExitStack() as undo:
-        host, port = address.removeprefix("tls://").split(":")
+class Cluster:
+    """A scheduler as a user starts it, and the commands at it."""
 
-        def carry(source: socket.socket, sink: socket.socket) -> None:
-            with suppress(OSError):
-                while data := source.recv(1 << 16):
-                    sink.sendall(data)
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._numbers = count()
+        self.files = certificates(folder / "lab")
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            self.address = f"tls://127.0.0.1:{server.getsockname()[1]}"
+        http = ("--no-dashboard", "--dashboard-address", "127.0.0.1:0")
+        self.scheduler = subprocess.Popen(
+            [sys.executable, "-m", "dask", "scheduler", "--host", self.address, *self.files, *http],
+            stderr=subprocess.DEVNULL,
+            cwd=folder,  # where there is none of this program
+        )
 
-        def accept() -> None:
-            with suppress(OSError):
-                while True:
-                    near = undo.enter_context(listener.accept()[0])
-                    far = undo.enter_context(socket.create_connection((host, int(port))))
-                    for ends in ((near, far), (far, near)):
-                        threading.Thread(target=carry, args=ends, daemon=True).start()
+    def start(self, *words: str) -> Command:
+        log = self._folder / f"log-{next(self._numbers)}"
+        return Command(*words, *self.files, log=log, environment={"COLUMNS": "1000"})
 
-        listener = undo.enter_context(socket.create_server(("127.0.0.1", 0)))
-        threading.Thread(target=accept, daemon=True).start()
-        yield f"tls://127.0.0.1:{listener.getsockname()[1]}"
-        listener.shutdown(socket.SHUT_RDWR)
+    def join(self, testbed: str) -> Command:
+        """A member, when it has joined."""
+        member = self.start(
+            "fleet", "join", "--scheduler", self.address, "--testbed", testbed, "--name", "lab"
+        )
+        hears(member, "joined")
+        return member
+
+
+def hears(program: Command, words: str) -> None:
+    assert wait_until(lambda: words in program.said or not program.lives, START_S)
+    assert words in program.said, program.said
 
 
 def test_one_joins_by_hand_and_is_killed_and_a_driver_that_is_killed_leaves_it_free(tmp_path: Path) -> None:
-    folder, testbed = tmp_path / "certificates", world(tmp_path, "real_time: 20%")
-    assert command("fleet", "certificates", str(folder)).code == 0
-    certified, numbers, out = ("--certificates", str(folder)), count(), tmp_path / "out"
-
-    def start(*words: str) -> Command:
-        return Command(*words, log=tmp_path / f"log-{next(numbers)}", environment={"COLUMNS": "1000"})
-
-    def hears(program: Command, words: str) -> str:
-        """The rest of the line in which it says so."""
-        assert wait_until(lambda: words in program.said or not program.lives, START_S)
-        assert words in program.said, program.said
-        return program.said.partition(words)[2].partition("\n")[0]
-
-    def join(there: str) -> tuple[Command, str]:
-        """A member, and the name under which it joined."""
-        member = start("fleet", "join", "--scheduler", there, *certified, "--testbed", testbed)
-        return member, hears(member, "joined").split()[-1]
+    testbed, out = world(tmp_path, "real_time: 20%"), tmp_path / "out"
 
     def rows() -> Rows:
         return [row for run in out.glob("*/trials.csv") for row in read(run.parent)]
 
-    scheduler = start("fleet", "scheduler", "--listen", "tls://127.0.0.1:0", *certified)
-    address = hears(scheduler, "listening at ").split()[0].rstrip(";")
-    with silent(address) as there:
-        killed, name = join(there)
-        sweep = (*SWEEP, "--netem", "wifi", "--trials", "6", "--out", str(out))
-        at = ("--cluster", address, *certified)
-        driver = start(*sweep, *at, "--testbed", "simulated")
-        hears(killed, "measuring for")
-        assert wait_until(rows, START_S)
-        killed.send(signal.SIGKILL)
-        member, same = join(address)
-        assert same == name
+    at = Cluster(tmp_path)
+    killed = at.join(testbed)
+    listening = psutil.Process(killed.pid).net_connections("inet")
+    assert {each.laddr.ip for each in listening if each.status == psutil.CONN_LISTEN} == {"127.0.0.1"}
+    taken = at.start(
+        "fleet", "join", "--scheduler", at.address, "--testbed", testbed, "--name", "lab"
+    ).ended()
+    assert taken.code == 2
+    assert "--name" in taken.err
+    sweep = (*SWEEP, "--netem", "wifi", "--trials", "6", "--out", str(out))
+    driver = at.start(*sweep, "--cluster", at.address, "--testbed", "simulated")
+    hears(killed, "measuring for")
+    assert wait_until(rows, START_S)
+    killed.send(signal.SIGKILL)
+    hears(driver, "lost")
+    member = at.join(testbed)
     before = len(rows())
     hears(member, "measuring for")
     assert wait_until(lambda: len(rows()) > before, START_S)
     driver.send(signal.SIGKILL)
     driver.ended()
-    assert f"simulated: joined as {name}" in driver.said
-    assert "there again" in driver.said
     (run,) = out.iterdir()
-    again = measured("--resume", str(run), *SWEEP[:2], *at)
+    again = measured("--resume", str(run), *SWEEP[:2], "--cluster", at.address, *at.files)
     assert again.code == 0, again
     hears(member, "put back")
     assert Counter((row["point"], row["round"]) for row in rows()) == {
         (point, str(number)): 1 for point in "35" for number in range(1, 7)
     }
-    assert {row["testbed"] for row in rows()} == {"simulated"}
-    for program in (member, scheduler):
-        program.send(signal.SIGTERM)
-        program.ended()
-        assert "Traceback" not in program.said
+    assert {row["testbed"] for row in rows()} == {"lab"}
+    at.scheduler.kill()
+    at.scheduler.wait()
+    ended = member.ended()
+    assert (ended.code, ended.err.count("\n")) == (2, 1)
+    assert at.address in ended.err
+
+
+def test_where_the_scheduler_is_gone_the_run_ends_and_can_go_on(tmp_path: Path) -> None:
+    at = Cluster(tmp_path)
+    member = at.join(world(tmp_path, "real_time: 20%"))
+    sweep = (*SWEEP, "--netem", "wifi", "--trials", "50", "--out", str(tmp_path / "out"))
+    driver = at.start(*sweep, "--cluster", at.address, "--testbed", "simulated")
+    hears(driver, "/100 trials")
+    at.scheduler.kill()
+    at.scheduler.wait()
+    ended = driver.ended()
+    assert ended.code == 1
+    assert f"the scheduler at {at.address} is gone" in ended.out
+    assert "go on with" in ended.out
+    assert member.ended().code == 2
 
 
 def test_without_dask_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

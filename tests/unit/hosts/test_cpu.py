@@ -15,6 +15,7 @@ from pareto.hosts.local.cpu import (
     PERIOD_US,
     CoreTime,
     Placement,
+    apart,
     core_time,
     place,
     placement,
@@ -75,6 +76,14 @@ def test_only_processors_that_this_process_may_use_are_given(tmp_path: Path) -> 
     found = placement(2, tmp_path)
     assert set(found.hosts) <= allowed
     assert found.together == ((0, 1),)
+
+
+def test_several_testbeds_have_cores_apart_where_there_are_enough(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2, 3, 4, 5})
+    assert apart(2, 2, tmp_path) == [[0, 1, 2], [3, 4, 5]]
+    assert apart(2, 4, tmp_path) == apart(1, 2, tmp_path) == []
 
 
 def test_what_others_have_had_of_some_cores() -> None:

@@ -1,4 +1,4 @@
-"""What a member sends: it is of the trial that it was given, and can be read again, or it is not written."""
+"""Which task a testbed gets next; and what a member sends: it is of the trial that it was given, or not written."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ from typing import Any, cast
 
 import pytest
 
+pytest.importorskip("distributed")
+
 from pareto.cell import Cell
-from pareto.fleet.results import Unfit, fitting
-from pareto.plan import Trial
+from pareto.fleet import driver
+from pareto.fleet.driver import Task, Unfit, fitting, taken
+from pareto.plan import QUICK, Trial
 from pareto.runner import trial_id
 
 CELL = Cell("mobilenet_v2", (7,), "features.6", "tcp", "none", 1)
@@ -61,6 +64,20 @@ def without(name: str, part: str = "") -> dict[str, Any]:
     sent = message()
     del (sent[part] if part else sent)[name]
     return sent
+
+
+def test_a_testbed_gets_what_it_has_had_least_and_of_that_the_first() -> None:
+    cells = {netem: Cell("m", (1,), "mid", "tcp", netem, 1) for netem in ("wifi", "lte")}
+    waiting: list[Task] = [
+        (Trial(cell, number, 0.1, 2.0, QUICK),) for number in (1, 2) for cell in cells.values()
+    ]
+    one, other = driver.Testbed("lab1"), driver.Testbed("lab2")
+    tasks = [taken(waiting, each)[0] for each in (one, other, one, other)]
+    assert [(trial.cell.netem, trial.round) for trial in tasks] == [
+        *(("wifi", 1), ("lte", 1)),
+        *(("lte", 2), ("wifi", 2)),
+    ]
+    assert not waiting
 
 
 def test_a_row_of_a_trial_that_was_given_is_taken() -> None:
