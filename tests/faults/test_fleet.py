@@ -8,6 +8,7 @@ import random
 import signal
 import socket
 import subprocess
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ pytest.importorskip("distributed")
 
 from pareto.store import REDONE
 from tests import program
+from tests.certificates import certificates
 from tests.program import descendants, ended, pareto, wait_until
 from tests.unit.simulated.worlds import MODEL
 
@@ -43,13 +45,14 @@ class Runs:
     def __init__(self, folder: Path) -> None:
         self.out, self.temporary = folder / "out", folder / "tmp"
         self.temporary.mkdir()
+        self.environment = {**os.environ, "TMPDIR": str(self.temporary)}
         self.world = f"simulated:{folder}/w.yaml"
         (folder / "w.yaml").write_text(WORLD)
         self._draws = random.Random(SEED)  # noqa: S311
         self._rounds = ROUNDS_A_KILL * KILLS
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
-        return pareto(*arguments, environment={**os.environ, "TMPDIR": str(self.temporary)})
+        return pareto(*arguments, environment=self.environment)
 
     def driver(self, *where: str) -> subprocess.Popen[str]:
         """It begins, or goes on."""
@@ -85,12 +88,6 @@ def _ignore_ctrl_c() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _joined(member: subprocess.Popen[str]) -> str:
-    """As what it joined, when it has."""
-    assert member.stdout is not None
-    return member.stdout.readline().split()[-1]
-
-
 @pytest.fixture
 def runs(tmp_path: Path) -> Runs:
     return Runs(tmp_path)
@@ -102,7 +99,7 @@ def test_a_driver_and_its_own_members_are_killed(runs: Runs) -> None:
     for victim in runs.victims(("member", "driver")):  # the scheduler is a part of the driver
         assert runs.goes_on(), driver.communicate()
         kept = runs.rows()
-        members = descendants(driver.pid, "pareto.fleet.member")
+        members = descendants(driver.pid, "fleet join")
         if victim == "member":
             of = [each for each in members if each.cmdline()[-1] == kept[-1]["testbed"]]
             (of or members)[0].kill()
@@ -118,36 +115,43 @@ def test_a_driver_and_its_own_members_are_killed(runs: Runs) -> None:
 
 
 def test_a_scheduler_and_those_that_joined_it_are_killed(runs: Runs, tmp_path: Path) -> None:
-    folder = tmp_path / "certificates"
-    runs.start("fleet", "certificates", str(folder)).communicate()
-    certified = ("--certificates", str(folder))
+    files = certificates(tmp_path / "lab")
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"tls://127.0.0.1:{server.getsockname()[1]}"
-    join = ("fleet", "join", "--scheduler", address, "--testbed", runs.world, *certified)
+    http = ("--no-dashboard", "--dashboard-address", "127.0.0.1:0")
+    join = ("-m", "pareto", "fleet", "join", "--scheduler", address, "--testbed", runs.world, *files)
     commands = {
-        "scheduler": ("fleet", "scheduler", "--listen", address, *certified),
-        "member": join,
-        "other member": join,
+        "scheduler": ("-m", "dask", "scheduler", "--host", address, *files, *http),
+        **{name: (*join, "--name", name) for name in ("member", "other")},
     }
+
+    def start(name: str) -> subprocess.Popen[str]:
+        process = program.started(sys.executable, *commands[name], environment=runs.environment)
+        if name != "scheduler":
+            assert process.stdout is not None
+            assert process.stdout.readline().endswith(f"as {name}\n")
+        return process
+
     with patch.object(program, "_heed_ctrl_c", _ignore_ctrl_c):  # as what a script starts in the background
-        running = {name: runs.start(*command) for name, command in commands.items()}
-    names = {_joined(running[name]) for name in ("member", "other member")}
-    assert len(names) == 2, names
-    at = ("--cluster", address, "--testbed", "simulated", *certified)
+        running = {name: start(name) for name in commands}
+    at = ("--cluster", address, "--testbed", "simulated", *files)
     driver = runs.driver(*at)
     for victim in runs.victims(("scheduler", "member", "driver")):
         assert runs.goes_on(), driver.communicate()
         process = driver if victim == "driver" else running[victim]
         process.kill()
         process.communicate()
-        if victim == "driver":
+        if victim == "scheduler":  # all end with it
+            assert driver.wait(START_S) == 1
+            assert [running[name].wait(START_S) for name in ("member", "other")] == [2, 2]
+            running = {name: start(name) for name in commands}
+        elif victim == "member":
+            running[victim] = start(victim)
+        if driver.poll() is not None:
             driver = runs.driver(*at)
-        else:
-            running[victim] = runs.start(*commands[victim])
     runs.check(driver)
     for process in running.values():
         process.terminate()
         said = "".join(process.communicate(timeout=START_S))
         assert "Traceback" not in said
-        assert "Failed" not in said
-    assert not list(runs.temporary.iterdir())
+    assert not [path for path in runs.temporary.iterdir() if path.name != "dask-scratch-space"]

@@ -216,6 +216,20 @@ def test_what_is_left_is_learnt_from_the_trials_of_the_same_cells(out: Console) 
         assert progress.eta_s == pytest.approx(sum(map(takes, left)), rel=0.02)
 
 
+def test_what_is_left_is_shared_by_the_testbeds_of_a_fleet_each_of_which_has_a_line() -> None:
+    out = terminal()
+    assert isinstance(out.file, io.StringIO)
+    with Progress(
+        out, made(), testbeds=lambda: ["lab1: m wifi, round 1", f"lab2: {'not there ' * 9}"]
+    ) as progress:
+        whole_s = progress.eta_s
+        progress.at_once = 2
+        assert progress.eta_s == pytest.approx(whole_s / 2)
+    shown = out.file.getvalue()
+    assert "lab1: m wifi, round 1" in shown
+    assert re.search(r"lab2: not there .*…", shown)
+
+
 def test_a_log_shows_no_sensors(out: Console) -> None:
     with Progress(out, made()) as progress:
         assert not progress.is_live

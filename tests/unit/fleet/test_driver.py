@@ -80,6 +80,17 @@ def test_a_testbed_gets_what_it_has_had_least_and_of_that_the_first() -> None:
     assert not waiting
 
 
+def test_what_a_testbed_does_is_said() -> None:
+    testbed = driver.Testbed("lab1")
+    assert testbed.in_words() == "lab1: not there"
+    testbed.address = "tls://a"
+    assert testbed.in_words() == "lab1: idle"
+    testbed.task = TRIALS
+    assert testbed.in_words() == "lab1: mobilenet_v2 none, round 1"
+    testbed.out = "slow"
+    assert testbed.in_words() == "lab1: taken out: slow"
+
+
 def test_a_row_of_a_trial_that_was_given_is_taken() -> None:
     assert fitting(message(), TRIALS, "lab") is TRIALS[0]
     assert fitting(message(OTHER, place=1), TRIALS, "lab") is TRIALS[1]
