@@ -20,7 +20,7 @@ from tests.program import Ended, command
 
 COMMANDS = (
     *("run", "report", "compare", "advise", "partitions", "netem list", "doctor", "serve"),
-    *("hosts add", "hosts list", "hosts setup", "fleet certificates", "fleet scheduler", "fleet join"),
+    *("hosts add", "hosts list", "hosts setup", "fleet join"),
 )
 TINY = "from torch import nn\n\ndef build():\n    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU())\n"
 BAD_INPUT = {
