@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from analysis.runs.comparable import chosen, differing, made, measured, recorded, remarks, roles, told
+from analysis.runs.comparable import asked, chosen, differing, made, measured, recorded, remarks, roles, told
 from analysis.runs.manifest import sessions
 
 DOUBTFUL = "attention: "
@@ -28,7 +28,9 @@ def differences(
             "what else differs is not known"
         ]
     about = sorted(models), sorted(networks)
-    subjects = [(name, recorded(made(each, *about) | measured(each))) for name, each in both.items()]
+    subjects = [
+        (name, recorded(made(each, *about) | measured(each) | asked(each))) for name, each in both.items()
+    ]
     others = [
         (name, recorded(chosen(each) | made(each, *about, exactly=True) | remarks(each)))
         for name, each in both.items()

@@ -24,7 +24,7 @@ NOT_RECORDED, NOT_SET = "not recorded", "not set"
 OPTIONS = ("edge_cpu", "threads", "slow_start_after_idle", "shape_at", "quick", *PHASES)
 IN_FORCE = {"congestion": "congestion_control", "initial_window": "initial_window_segments"}
 """Options, and where the testbed reports what was in force: to ask for what is usual anyway changes nothing."""
-TUNING, HARDWARE = ("torch", "threads", "governor"), ("cpu", "device", "cuda")
+TUNING, HARDWARE = ("torch", "threads", "governor", "cuda"), ("cpu", "device", "machine")
 """Facts of a host."""
 _ELSEWHERE = (
     *("models", "netems", "backends", "points", "batch_sizes", "allocators", "depths", "prefetch"),
@@ -42,8 +42,9 @@ _MOST = 4
 
 def comparable(manifest: Mapping[str, Any], testbed: str, model: str, netem: str, batch_size: int) -> Facts:
     """What decides what trials of a model, network and batch size measure on a testbed."""
-    run = chosen(manifest, testbed) | measured(manifest, testbed)
-    return run | made(manifest, [model], [netem], batch_size)
+    run = chosen(manifest, testbed)
+    # Of a GPU not its name alone.
+    return run | measured(manifest, testbed) | run | made(manifest, [model], [netem], batch_size)
 
 
 def chosen(manifest: Mapping[str, Any], testbed: str | None = None) -> Facts:
@@ -55,15 +56,18 @@ def chosen(manifest: Mapping[str, Any], testbed: str | None = None) -> Facts:
     facts["", "prefetch"] = ahead if isinstance(ahead, int) else 0
     for name, reported in IN_FORCE.items():
         known = _over(each, "testbed", reported)
-        facts["", name] = _option(sweep, name) if known == NOT_RECORDED else known
+        facts["", name] = _option(sweep, name) if known in (None, NOT_RECORDED) else known
     facts["", "hosts"] = len(roles(each)) or _option(sweep, "hosts") or 2
-    return facts | {(role, name): _over(each, "hosts", role, name) for name in TUNING for role in roles(each)}
+    return facts | {
+        (role, name): _over(each, "hosts", role, name) for name in TUNING for role in _hosts(each)
+    }
 
 
 def measured(manifest: Mapping[str, Any], testbed: str | None = None) -> Facts:
     """What the hosts and the link of a run were."""
     each = of_testbed(manifest, testbed)
-    facts = {(role, name): _over(each, "hosts", role, name) for name in HARDWARE for role in roles(each)}
+    facts = {(role, name): _over(each, "hosts", role, name) for name in HARDWARE for role in _hosts(each)}
+    facts |= {(role, "cuda"): _over(each, "hosts", role, "cuda", "name") for role in _hosts(each)}
     facts["", "shaper"] = _over(each, "testbed", "shaper")
     facts["", "testbed"] = manifest.get("testbed", NOT_RECORDED)
     return facts
@@ -85,8 +89,9 @@ def made(
     for name in models:
         facts |= _of_model(name, section(manifest, "models", name), batch_size, exactly)
     for netem in netems:
-        network = within(manifest, "networks", netem)
-        for number, name in enumerate(network if isinstance(network, list) else netem.split("+"), 1):
+        listed = within(manifest, "networks", netem)
+        network = listed if listed and isinstance(listed, list) else netem.split("+")
+        for number, name in enumerate(network, 1):
             profile = section(manifest, "profiles", str(name))
             content = {key: value for key, value in profile.items() if key != "name"}
             facts[f"profile {netem}", f"link {number}"] = _plain(content) or NOT_RECORDED
@@ -99,14 +104,18 @@ def remarks(manifest: Mapping[str, Any]) -> Facts:
     fields = [field for field in dict.fromkeys([*FIELDS, *sweep]) if field not in _ELSEWHERE]
     names = {field: FIELDS[field].key if field in FIELDS else field for field in fields}
     facts: Facts = {("", name): _option(sweep, field) for field, name in names.items()}
-    facts["", "hosts of the testbed"] = _plain(manifest.get("testbed_hosts", NOT_RECORDED))
     facts["", "pareto"] = _plain(manifest.get("pareto", NOT_RECORDED))
-    known = {"shaper", *IN_FORCE.values(), *TUNING, *HARDWARE, *_PASSING}
+    elsewhere = {"testbed": ("shaper", *IN_FORCE.values())}
     for keys in (["testbed"], *(["hosts", role] for role in roles(each)), ["driver"]):
         for name in dict.fromkeys(name for session in each for name in section(session, *keys)):
-            if name not in known:
+            if name not in (*_PASSING, *elsewhere.get(keys[0], (*TUNING, *HARDWARE))):
                 facts[keys[-1], name] = _over(each, *keys, name)
     return facts
+
+
+def asked(manifest: Mapping[str, Any]) -> Facts:
+    """The hosts that the file of a run's testbed names."""
+    return {("", "hosts of the testbed"): _plain(manifest.get("testbed_hosts", NOT_RECORDED))}
 
 
 def of_testbed(manifest: Mapping[str, Any], testbed: str | None) -> list[Any]:
@@ -118,6 +127,11 @@ def of_testbed(manifest: Mapping[str, Any], testbed: str | None) -> list[Any]:
 def roles(each: Sequence[Any]) -> list[str]:
     """The roles of the hosts in these sessions."""
     return list(dict.fromkeys(role for session in each for role in section(session, "hosts")))
+
+
+def _hosts(each: Sequence[Any]) -> Sequence[str]:
+    """The roles of the hosts, also where nothing is recorded of them."""
+    return roles(each) or ("edge", "server")
 
 
 def differing(each: Collection[Facts]) -> list[Fact]:
@@ -175,8 +189,9 @@ def _option(sweep: Mapping[str, Any], field: str) -> Any:
 
 def _over(each: Sequence[Any], *keys: str) -> Any:
     """What a run's sessions report under these keys; where they do not agree, all of it."""
-    reported = (within(session, *keys) for session in each)
-    values = list(dict.fromkeys(_plain(value) for value in reported if value is not None))
+    *above, name = keys
+    reported = (section(session, *above) for session in each)
+    values = list(dict.fromkeys(_plain(facts[name]) for facts in reported if name in facts))
     return " then ".join(shown(values)) if len(values) > 1 else values[0] if values else NOT_RECORDED
 
 
@@ -194,13 +209,13 @@ def _of_model(name: str, model: Mapping[str, Any], batch_size: int | None, exact
         "weights": "seeded" if is_drawn else model.get("weights_digest", NOT_RECORDED),
         "source": model.get("source_digest", None if model else NOT_RECORDED),
         "input": model.get("input", NOT_RECORDED),
+        "input shape": _plain(model.get("input_shape", NOT_RECORDED)),
         "dataset": data.get("name") or NOT_RECORDED,
         "points": tuple(points) or NOT_RECORDED,  # cut elsewhere, the same number is another one
     }
     for size in inputs if batch_size is None else [str(batch_size)]:
         facts[f"images at batch size {size}"] = _plain(section(inputs, size).get(images, NOT_RECORDED))
     if exactly:
-        facts["input shape"] = _plain(model.get("input_shape", NOT_RECORDED))
         facts["data"] = _plain({key: value for key, value in data.items() if key not in ("name", "inputs")})
     for codec, own in section(model, "own_codecs").items():
         facts[f"codec {codec} source"] = within(own, "source_digest")
@@ -223,5 +238,5 @@ def words(value: Any, common: Collection[Any] = ()) -> str:
         return ", ".join(parts[:_MOST]) + more or NOT_SET
     if value is None:
         return NOT_SET
-    text = f"{value:g}" if isinstance(value, float) else str(value)
+    text = f"{value:.12g}" if isinstance(value, float) else str(value)
     return text[:8] if len(text) == 64 and set(text) <= set(string.hexdigits) else text
