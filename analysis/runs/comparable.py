@@ -37,7 +37,7 @@ _PASSING = (
 )
 """What is not the same from one start of a host to the next, or says nothing of its speed."""
 _MOST = 4
-"""Parts of a value that are shown."""
+"""Parts of a value that are shown where it differs."""
 
 
 def comparable(manifest: Mapping[str, Any], testbed: str, model: str, netem: str, batch_size: int) -> Facts:
@@ -54,21 +54,21 @@ def chosen(manifest: Mapping[str, Any], testbed: str | None = None) -> Facts:
     facts["", "threads"] = facts["", "threads"] or 1
     ahead = _option(sweep, "prefetch")  # since it is a factor, each trial has its own
     facts["", "prefetch"] = ahead if isinstance(ahead, int) else 0
-    for name, reported in IN_FORCE.items():
-        known = _over(each, "testbed", reported)
+    for name, fact in IN_FORCE.items():
+        known = reported(each, "testbed", fact)
         facts["", name] = _option(sweep, name) if known in (None, NOT_RECORDED) else known
     facts["", "hosts"] = len(roles(each)) or _option(sweep, "hosts") or 2
     return facts | {
-        (role, name): _over(each, "hosts", role, name) for name in TUNING for role in _hosts(each)
+        (role, name): reported(each, "hosts", role, name) for name in TUNING for role in _hosts(each)
     }
 
 
 def measured(manifest: Mapping[str, Any], testbed: str | None = None) -> Facts:
     """What the hosts and the link of a run were."""
     each = of_testbed(manifest, testbed)
-    facts = {(role, name): _over(each, "hosts", role, name) for name in HARDWARE for role in _hosts(each)}
-    facts |= {(role, "cuda"): _over(each, "hosts", role, "cuda", "name") for role in _hosts(each)}
-    facts["", "shaper"] = _over(each, "testbed", "shaper")
+    facts = {(role, name): reported(each, "hosts", role, name) for name in HARDWARE for role in _hosts(each)}
+    facts |= {(role, "cuda"): reported(each, "hosts", role, "cuda", "name") for role in _hosts(each)}
+    facts["", "shaper"] = reported(each, "testbed", "shaper")
     facts["", "testbed"] = manifest.get("testbed", NOT_RECORDED)
     return facts
 
@@ -109,7 +109,7 @@ def remarks(manifest: Mapping[str, Any]) -> Facts:
     for keys in (["testbed"], *(["hosts", role] for role in roles(each)), ["driver"]):
         for name in dict.fromkeys(name for session in each for name in section(session, *keys)):
             if name not in (*_PASSING, *elsewhere.get(keys[0], (*TUNING, *HARDWARE))):
-                facts[keys[-1], name] = _over(each, *keys, name)
+                facts[keys[-1], name] = reported(each, *keys, name)
     return facts
 
 
@@ -127,6 +127,14 @@ def of_testbed(manifest: Mapping[str, Any], testbed: str | None) -> list[Any]:
 def roles(each: Sequence[Any]) -> list[str]:
     """The roles of the hosts in these sessions."""
     return list(dict.fromkeys(role for session in each for role in section(session, "hosts")))
+
+
+def reported(each: Sequence[Any], *keys: str) -> Any:
+    """What a run's sessions report under these keys; where they do not agree, all of it."""
+    *above, name = keys
+    every = (section(session, *above) for session in each)
+    values = list(dict.fromkeys(_plain(facts[name]) for facts in every if name in facts))
+    return " then ".join(shown(values)) if len(values) > 1 else values[0] if values else NOT_RECORDED
 
 
 def _hosts(each: Sequence[Any]) -> Sequence[str]:
@@ -165,7 +173,7 @@ def title(fact: Fact) -> str:
 def shown(values: Sequence[Any]) -> list[str]:
     """The values in words: of those with parts, what is not the same in all of them."""
     common = set.intersection(*(set(value) if isinstance(value, tuple) else set() for value in values))
-    return [words(value, common) for value in values]
+    return [words(value, common, _MOST) for value in values]
 
 
 def grouped(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
@@ -185,14 +193,6 @@ def _option(sweep: Mapping[str, Any], field: str) -> Any:
     """An option's value; a version that does not have the option does what it does by default."""
     usual = FIELDS[field].default if field in FIELDS and sweep else NOT_RECORDED
     return _plain(sweep.get(field, usual))
-
-
-def _over(each: Sequence[Any], *keys: str) -> Any:
-    """What a run's sessions report under these keys; where they do not agree, all of it."""
-    *above, name = keys
-    reported = (section(session, *above) for session in each)
-    values = list(dict.fromkeys(_plain(facts[name]) for facts in reported if name in facts))
-    return " then ".join(shown(values)) if len(values) > 1 else values[0] if values else NOT_RECORDED
 
 
 def _of_model(name: str, model: Mapping[str, Any], batch_size: int | None, exactly: bool) -> Facts:
@@ -231,11 +231,12 @@ def _plain(value: Any) -> Any:
     return ",".join(map(str, value)) if isinstance(value, list | tuple) else value
 
 
-def words(value: Any, common: Collection[Any] = ()) -> str:
+def words(value: Any, common: Collection[Any] = (), most: int | None = None) -> str:
+    """A value in words: of its parts the first ones that are not common to others."""
     if isinstance(value, tuple):
         parts = [f"{path} {words(part)}" for path, part in value if (path, part) not in common]
-        more = f" and {len(parts) - _MOST} more" if len(parts) > _MOST else ""
-        return ", ".join(parts[:_MOST]) + more or NOT_SET
+        more = len(parts[most:]) if most else 0
+        return ", ".join(parts[:most]) + (f" and {more} more" if more else "") or NOT_SET
     if value is None:
         return NOT_SET
     text = f"{value:.12g}" if isinstance(value, float) else str(value)
