@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timezone
+from itertools import chain
 from typing import Any
 
 from analysis.runs.comparable import NOT_RECORDED, chosen, measured, remarks, reported, roles, title, words
@@ -55,9 +56,8 @@ def _content(manifest: Mapping[str, Any]) -> dict[str, Any]:
     each, models = sessions(manifest), section(manifest, "models")
     known = chosen(manifest) | measured(manifest) | remarks(manifest)
     facts = [(title(fact), words(known.get(fact, NOT_RECORDED))) for fact in _OF_RUN]
-    names = dict.fromkeys(
-        name for session in each for role in roles(each) for name in section(session, "hosts", role)
-    )
+    every = (section(session, "hosts", role) for session in each for role in roles(each))
+    names = [name for name in dict.fromkeys(chain.from_iterable(every)) if name != "pid"]
     heads = [name.removesuffix("_bytes").replace("_", " ") for name in names]
     hosts = [
         Column(role, [_words(name, reported(each, "hosts", role, name)) for name in names])
