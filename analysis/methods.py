@@ -23,7 +23,7 @@ from analysis.wording import duration, percent, rate
 from pareto.options import PHASES, command
 
 PARAGRAPH = "\n%%\n"
-"""What divides the template's paragraphs."""
+"""The mark between the template's paragraphs."""
 HOST_FACTS = ("machine", "cpu", "device", "cuda", "governor")
 VERSIONS = {"kernel": "Linux", "python": "Python", "torch": "torch", "torchvision": "torchvision"}
 LOCAL = "local"
@@ -78,7 +78,7 @@ def methods(runs: Joined) -> str:
 
 
 def _context(runs: Joined) -> dict[str, Any]:
-    """What the template tells of."""
+    """The values that the template names."""
     trials, manifests = runs.trials, [run.manifest for run in runs.runs]
     of_sessions = [session for manifest in manifests for session in sessions(manifest)]
     factors = {
@@ -146,7 +146,7 @@ def _hosts(of_sessions: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, list
 
 
 def _limits(manifests: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """What a reader must know of runs that were measured, each without a sentence's beginning and end."""
+    """The limits that a reader must know of runs that were measured, each a part of a sentence."""
     manifests = list(manifests)
     models = [model for manifest in manifests for model in section(manifest, "models").values()]
     if LOCAL in _each(manifests, "sweep", "testbed"):
@@ -180,7 +180,7 @@ def _is_short(sweep: Mapping[str, Any]) -> bool:
 
 
 def _each(sections: Iterable[Any], *path: str) -> list[Any]:
-    """What each says there."""
+    """The values that sections have at a path, None for one that has none."""
     return [within(each, *path) for each in sections]
 
 

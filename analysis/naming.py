@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -145,6 +145,12 @@ def condition_title(row: Mapping[Hashable, Any] | pd.Series) -> str:
 def cell_title(row: Mapping[Any, Any] | pd.Series) -> str:
     """`tcp 7 (mobilenet_v2 at wifi, batch size 1)`: a cell with its condition."""
     return f"{cell_name(row)} ({condition_title(row)})"
+
+
+def some(names: Sequence[str], most: int = 3) -> str:
+    """The first of the names: `local, lab1 and 3 more`."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def count(number: int, what: str) -> str:

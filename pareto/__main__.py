@@ -149,16 +149,13 @@ def _written(error: BaseException) -> Path | None:
         (
             f"pareto {__version__}, Python {platform.python_version()}, {platform.platform()}",
             f"command: {sys.argv!r}",
-            f"folder: {os.environ.get('PWD')}",
+            f"folder: {_here()}",
             "",
             "".join(traceback.format_exception(error)),
         )
     )
     name = f"pareto-error-{time.strftime('%Y%m%d-%H%M%S')}-"
-    for place in (
-        _state,
-        tempfile.gettempdir,
-    ):  # the best first; the last is emptied when the machine restarts
+    for place in (_state, tempfile.gettempdir):  # the latter is emptied when the machine restarts
         with suppress(OSError, RuntimeError):
             folder = Path(place())
             folder.mkdir(parents=True, exist_ok=True)
@@ -171,6 +168,13 @@ def _written(error: BaseException) -> Path | None:
                 raise
             return Path(path)
     return None
+
+
+def _here() -> str:
+    try:
+        return str(Path.cwd())
+    except OSError:
+        return "removed"
 
 
 def _state() -> str:

@@ -97,12 +97,6 @@ def decimals(value: float) -> int:
     return 0 if value >= 99.95 else 1 if value >= 9.995 else 2
 
 
-def some(names: Sequence[str], most: int) -> str:
-    """The first of the names: `local, lab1 and 3 more`."""
-    more = len(names) - most
-    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
-
-
 def duration(seconds: float) -> str:
     """A duration in words: `45 s`, `12 min 30 s`, `3 h 05 min`."""
     whole = round(seconds)

@@ -281,7 +281,7 @@ def reach(
 
     Each host has one core, which also sends and receives, and the relay works on the same `cores`.
     """
-    crossed = crossings(cell, model, network, [""] * len(network))
+    crossed = _crossed(cell, model, network)
     stages_s = _hosts_s(cell, model)[: len(crossed) + 1]
     used_s = [
         stage_s + SENDING_S * ((place > 0) + (place < len(crossed))) for place, stage_s in enumerate(stages_s)
@@ -426,16 +426,20 @@ def _by_agent(group: Sequence[Cell], shuffled: random.Random) -> Iterator[Cell]:
 
 def foreseen(cell: Cell, sweep: Sweep, models: Models, networks: Networks) -> tuple[float, float]:
     """Seconds of a request, and images/s: roughly, as units count alike and this machine stands for each host."""
-    _, latency_s, pace_s, _ = _foreseen(cell, sweep, models, networks)
+    crossed = _crossed(cell, models[cell.model], networks[cell.netem])
+    _, latency_s, pace_s, _ = _foreseen(cell, models[cell.model], crossed, sweep)
     return latency_s, cell.batch_size / pace_s
 
 
+def _crossed(cell: Cell, model: ModelFacts, network: Sequence[Profile]) -> list[bounds.Crossing]:
+    """The crossings of a request, of links without names."""
+    return crossings(cell, model, network, [""] * len(network))
+
+
 def _foreseen(
-    cell: Cell, sweep: Sweep, models: Models, networks: Networks
+    cell: Cell, model: ModelFacts, crossed: Sequence[bounds.Crossing], sweep: Sweep
 ) -> tuple[list[float], float, float, int]:
     """Seconds of each host, of a request, and between many requests; and how many are in flight."""
-    model, network = models[cell.model], networks[cell.netem]
-    crossed = crossings(cell, model, network, [""] * len(network))
     hosts_s = _hosts_s(cell, model)
     hosts_s[0] *= slowed(sweep.edge_cpu)
     latency_s = sum(hosts_s) + sum(sum(each.usual_ways_s) + each.profile.rtt_s for each in crossed)
@@ -447,8 +451,9 @@ def _foreseen(
 def _trial(
     cell: Cell, number: int, sweep: Sweep, models: Models, networks: Networks, *, short: bool = False
 ) -> Trial:
-    network = networks[cell.netem]
-    hosts_s, latency_s, pace_s, depth = _foreseen(cell, sweep, models, networks)
+    model, network = models[cell.model], networks[cell.netem]
+    crossed = _crossed(cell, model, network)
+    hosts_s, latency_s, pace_s, depth = _foreseen(cell, model, crossed, sweep)
     effort = Effort.of(sweep, short=short)
     lone = one_by_one(*effort.latency, latency_s)
     _, many = in_bursts(*effort.throughput, pace_s, depth)
@@ -458,8 +463,7 @@ def _trial(
     warming_s = latency_s * _warming(latency_s)
     if starts_anew(sweep.restart_rounds, number):
         warming_s = max(warming_s, latency_s)
-    crossed = crossings(cell, models[cell.model], network, [""] * len(network)) if cell.agent else []
-    resent_s = RESENT_RTTS * sum(each.profile.rtt_s for each in crossed if _overflows(each))
+    resent_s = RESENT_RTTS * sum(each.profile.rtt_s for each in crossed if cell.agent and _overflows(each))
     around_s = warming_s + probing_s + alone_s(hosts_s) + OVERHEAD_S * slowed(sweep.edge_cpu) + resent_s
     return Trial(cell, number, latency_s, phases_s + around_s, effort)
 

@@ -12,12 +12,12 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from analysis.naming import count
+from analysis.naming import count, some
 from analysis.statistics.samples import needed
 from pareto import dataset_names
 from pareto.cell import Cell
 from pareto.codecs.registry import NONE
-from pareto.console import duration, some
+from pareto.console import duration
 from pareto.constants import MOST_REQUESTS, MOST_ROUNDS
 from pareto.hosts.host import TcpSettings, chain, gpus_in_words
 from pareto.link import probe
@@ -86,7 +86,7 @@ def plan(
     slow = f", edge at {sweep.edge_cpu:.0%} of a core" if sweep.edge_cpu < 1 else ""
     gpus = gpus_in_words(sweep.device, chain(max(hosts, 2)), sweep.alone)
     names = list(sweep.testbeds)
-    where = f"{len(names)} at once: {some(names, 3)}" if sweep.fleet else sweep.testbed
+    where = f"{len(names)} at once: {some(names)}" if sweep.fleet else sweep.testbed
     where = f"those that join {sweep.cluster}" if sweep.cluster is not None else where
     table.add_row("testbed", where + (f", {hosts} hosts" if hosts > 2 else "") + slow + gpus)
     if cores is not None and (held := _held(sweep, models, networks, plan, cores)):

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from analysis.naming import some
 from pareto.cell import Condition
-from pareto.console import duration, some
+from pareto.console import duration
 from pareto.constants import MOST_ROUNDS
 from pareto.plan import Plan, Trial
 from pareto.runner import Tally

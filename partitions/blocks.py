@@ -40,10 +40,8 @@ def published(traced: TracedModel) -> Iterator[tuple[int, str]]:
         names[0] = "stem"
     resnet = models.resnet
     if isinstance(module, resnet.ResNet) and isinstance(module.layer1[0], resnet.BasicBlock):
-        del (
-            names[0],
-            ends[0],
-        )  # ResNet18 and 34 are numbered by their blocks alone; deeper ones count the stem
+        # ResNet18 and 34 are numbered by their blocks alone; deeper ones count the stem.
+        del names[0], ends[0]
     # What has no module of its own follows the last unit (flatten, functional pooling): it belongs to that
     # unit if it pools, else it is a unit.
     last = [module.get_submodule(path) for path in units[-1]]

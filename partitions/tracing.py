@@ -283,9 +283,8 @@ def _cuts(
     batched = {
         node for node, spec in specs.items() if spec.batch_dim is not None and not unsendable(values[node])
     }
-    sent = batched & varying(
-        values
-    )  # what was computed from parameters alone belongs to the stage that reads it
+    # Results of parameters alone belong to the stage that reads them.
+    sent = batched & varying(values)
     last_writes = {memory: index for index, node in enumerate(values) for memory in written.get(node, ())}
     for index, (node, alive) in enumerate(zip(values, live, strict=True)):
         bound = None if index in parting else next((one for one in alive if one not in sent), None)

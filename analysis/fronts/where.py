@@ -57,15 +57,14 @@ class Comparison:
     other: str = ""
 
     def of(self, columns: Columns) -> pd.Series:
-        """Whether it holds in each row; NA where a figure is missing. Raises `UserError` where the two do not fit."""
+        """A truth value for each row, NA where a figure is missing. Raises `UserError` where the two do not fit."""
         figures, compare = columns[self.column], SIGNS[self.sign]
         if self.other:
             if object in (figures.dtype, columns[self.other].dtype):
                 raise UserError(f"where: {self.column} can't be compared with {self.other}")
             return pd.Series(compare(_numbers(figures), _numbers(columns[self.other])))
-        if (
-            self.number is not None and figures.dtype != object
-        ):  # a point is a text that is written like a number
+        # A point is a text that is written like a number.
+        if self.number is not None and figures.dtype != object:
             return pd.Series(compare(_numbers(figures), self.number))
         if figures.dtype != object or self.sign not in ("==", "!="):
             raise UserError(f"where: {self.column} can't be compared with {self.text!r} in this way")
@@ -175,7 +174,7 @@ class Where:
         return holds.reshape(shape)
 
     def _result(self, columns: Columns) -> pd.Series:
-        """Whether each row satisfies it; NA where figures are missing that decide (Kleene's three values)."""
+        """A truth value for each row, NA where figures are missing that decide (Kleene's three values)."""
         frame = pd.DataFrame({f"c{number}": each.of(columns) for number, each in enumerate(self.comparisons)})
         return frame.eval(self.joined, engine="python")
 

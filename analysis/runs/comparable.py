@@ -1,4 +1,4 @@
-"""What makes runs comparable, by their manifests: the one place that says which facts these are.
+"""The facts that make runs comparable, by their manifests: no other place says which these are.
 
 Joined runs, and the testbeds of one, are pooled where `comparable` is the same (`analysis.runs.setups`). `compare` says
 what differs in it, and in `remarks`. A run goes on where what was `made` for it is exactly the same. Name, date, seed,
@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from analysis.naming import some
 from analysis.runs.manifest import leaves, section, sessions, within
 from pareto.options import FIELDS, PHASES
 
@@ -182,11 +183,6 @@ def grouped(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
     for one, other in pairs:
         groups[one][other] = None
     return {one: list(others) for one, others in groups.items()}
-
-
-def some(names: Sequence[str]) -> str:
-    """The first three names, and how many more there are."""
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _option(sweep: Mapping[str, Any], field: str) -> Any:

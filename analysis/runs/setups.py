@@ -13,8 +13,9 @@ import numpy as np
 import pandas as pd
 
 from analysis.engines import BUT_ENGINE, BUT_FACTORS, EAGER, told
+from analysis.naming import some
 from analysis.runs import comparable
-from analysis.runs.comparable import NOT_RECORDED, Fact, Facts, grouped, some, title, words
+from analysis.runs.comparable import NOT_RECORDED, Fact, Facts, grouped, title, words
 from pareto.errors import UserError
 
 SIMULATED = "simulated"

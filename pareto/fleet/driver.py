@@ -132,7 +132,6 @@ def measure_plan(job: Job, store: Store, planned: Plan, stopping: Stopping) -> N
     """Measure the plan, and what is added to it, into the store. Raises UserError, StoreError, Aborted."""
     parts = stopping.plans()
     if (first := next(parts, None)) is not None:
-        cluster.require()
         with cluster.opened(job.sweep) as (client, start):
             Driver(job, store, planned, client, start).run(chain([first], parts), stopping)
 

@@ -206,9 +206,8 @@ class Member(Executor):
             )
         if wanted.simulated != sweep.simulated:
             raise UserError(f"--testbed {self._testbed}: simulated and real ones do not measure together")
-        if (
-            self._testbed != THIS_MACHINE and not sweep.simulated
-        ):  # a member that was killed may hold them still
+        # A member that was killed may hold the hosts still.
+        if self._testbed != THIS_MACHINE and not sweep.simulated:
             sweep = sweep.model_copy(update={"wait": max(sweep.wait or 0.0, OWN_LEASE_S)})
         lines = Lines(self.send)
         out = Console(file=cast(IO[str], lines), width=10_000, highlight=False, emoji=False, markup=False)

@@ -136,9 +136,8 @@ class Library:
         if (nbytes := blob.stat().st_size) > 0:
             with blob.open("rb") as opened, mmap.mmap(opened.fileno(), 0, mmap.MAP_PRIVATE) as mapped:
                 first = ctypes.c_char.from_buffer(mapped)
-                self._call(
-                    "UpdateConstantsFromBlob", self._model, byref(first)
-                )  # copies them into its own memory
+                # It copies them into its own memory.
+                self._call("UpdateConstantsFromBlob", self._model, byref(first))
                 del first
         self.weights_bytes = nbytes
 
