@@ -55,11 +55,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from analysis import figures as figures
-    from analysis.comparing.between_runs import compare as compare
     from analysis.comparing.paired import paired as paired
     from analysis.fronts.front import front as front
     from analysis.fronts.indicators import hypervolumes as hypervolumes
     from analysis.notebook import advise as advise
+    from analysis.notebook import compare as compare
     from analysis.notebook import find as find
     from analysis.reporting import report as report
     from analysis.runs.load import load as load
@@ -75,7 +75,7 @@ _WHERE = {
     "paired": "analysis.comparing.paired:paired",
     "find": "analysis.notebook:find",
     "advise": "analysis.notebook:advise",
-    "compare": "analysis.comparing.between_runs:compare",
+    "compare": "analysis.notebook:compare",
     "report": "analysis.reporting:report",
     "figures": "analysis.figures:",
 }

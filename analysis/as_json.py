@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 
 from analysis.advice.rivals import beside
-from analysis.escaping import spelled
 from analysis.points import CONDITION
+from pareto.escaping import spelled
 
 if TYPE_CHECKING:
     from analysis.advice.advise import Advice

@@ -17,9 +17,7 @@ from analysis.comparing import bjontegaard, by_engine
 from analysis.comparing.paired import COLUMNS, paired
 from analysis.comparing.sentences import verdicts
 from analysis.costs import overhead
-from analysis.escaping import short
-from analysis.figures.drawing import WIDTHS_IN
-from analysis.figures.look import USUAL, Look
+from analysis.figures.look import USUAL, WIDTHS_IN, Look
 from analysis.figures.marks import UNCERTAINTIES
 from analysis.fronts import answer, energy, quality
 from analysis.fronts.front import fronts
@@ -38,6 +36,7 @@ from analysis.statistics import host_load, noise, testbeds
 from analysis.statistics.stability import drifts, warnings
 from analysis.wording import percent, place
 from pareto.errors import UserError
+from pareto.escaping import short
 
 FIGURE = ["model", "netem", "batch_size", "in_flight_asked", "setup"]
 """What one figure is of; backends and codecs are in it together."""
@@ -130,12 +129,6 @@ class Findings:
     paired_engines: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=COLUMNS["engine"]))
     engines: list[str] = field(default_factory=list)
     testbeds: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=testbeds.COLUMNS))
-
-    def _repr_html_(self) -> str:
-        """What a notebook shows."""
-        from analysis.tables.html import of_findings
-
-        return of_findings(self)
 
     @property
     def on_one_machine(self) -> bool:

@@ -7,7 +7,6 @@ from typing import Any
 
 from rich.console import Group
 
-from analysis.escaping import markdown
 from analysis.figures.shown import worth_showing
 from analysis.findings import Findings
 from analysis.points import CONDITION
@@ -15,6 +14,7 @@ from analysis.tables.columns import Framed
 from analysis.tables.front import codecs_table, front_table, overhead_table
 from analysis.tables.overview import overview
 from analysis.tables.testbeds import testbeds_table
+from pareto.escaping import markdown
 
 MOST_TABLES = 12
 """With more conditions than this there is no table of each: nobody reads so many."""

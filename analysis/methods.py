@@ -11,7 +11,6 @@ import pandas as pd
 from jinja2 import Environment, StrictUndefined
 
 from analysis import allocators
-from analysis.escaping import short
 from analysis.naming import backends, count, family
 from analysis.points import CELL, cuts
 from analysis.runs.load import Joined, links
@@ -20,6 +19,7 @@ from analysis.runs.setups import SIMULATED
 from analysis.standing import stands, status_words
 from analysis.statistics.samples import LEAST_VALUES
 from analysis.wording import duration, percent, rate
+from pareto.escaping import short
 from pareto.options import PHASES, command
 
 PARAGRAPH = "\n%%\n"

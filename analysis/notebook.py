@@ -8,10 +8,20 @@ from collections.abc import Sequence
 from analysis import findings
 from analysis.advice import advise as advising
 from analysis.advice.advise import Advice
+from analysis.comparing.between_runs import Comparison
+from analysis.comparing.between_runs import compare as compare
 from analysis.findings import Findings, Options
 from analysis.fronts.objectives import DEFAULT
 from analysis.prediction.network import Network
 from analysis.runs.load import Runs, joined
+from analysis.tables.advice import advice_table
+from analysis.tables.compare import compare_table
+from analysis.tables.html import html, of_findings
+
+# Here, as tables are made of these classes and not the other way round.
+Findings._repr_html_ = of_findings  # type: ignore[attr-defined]
+Advice._repr_html_ = lambda advice: html(advice_table(advice))  # type: ignore[attr-defined]
+Comparison._repr_html_ = lambda comparison: html(compare_table(comparison))  # type: ignore[attr-defined]
 
 
 def find(runs: Runs, objectives: Sequence[str] = DEFAULT, where: str = "") -> Findings:

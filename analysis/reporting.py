@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from analysis import files, markdown, page
+from analysis import markdown, page
 from analysis.figures.drawing import origin, save_all, told_apart
 from analysis.figures.look import drawn_as
 from analysis.figures.shown import KINDS, MOST_CONDITIONS, latex_rows, worth_showing
@@ -15,6 +15,7 @@ from analysis.naming import digest
 from analysis.points import CONDITION
 from analysis.runs.load import Runs, folders
 from analysis.tables import latex
+from pareto import files
 from pareto.errors import UserError
 
 TABLES = {

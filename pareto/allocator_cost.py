@@ -6,11 +6,11 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+from pareto.any_workers import AnyWorkers
 from pareto.cell import Cell
 from pareto.hosts.connection import FAULTS
 from pareto.networks import Networks
 from pareto.plan import Models, cells
-from pareto.runner import AnyWorkers
 from pareto.sweep import Sweep
 from pareto.workers import Workers
 from partitions.allocator import DEFAULT, TUNED

@@ -11,12 +11,12 @@ from pareto.backends import registry
 from pareto.codecs import registry as codec_registry
 from pareto.constants import MOST_IN_FLIGHT
 from pareto.errors import UserError
-from pareto.fleet.testbeds import spelled_out
 from pareto.hosts.host import chain, devices
 from pareto.hosts.inventory import SIMULATED, THIS_MACHINE
 from pareto.networks import links_of, profiles
 from pareto.options import OPTIONS, PHASES, QUICK_TRIALS
 from pareto.sweep import AUTO, JPEG, MOST_IMAGES, Sweep, parse_sweep
+from pareto.testbeds import spelled_out
 from pareto.yaml_file import YamlFile
 from partitions.allocator import TUNED, Allocator
 from partitions.by_role import ByRole, role
@@ -143,14 +143,10 @@ def _of_fleet(sweep: Sweep) -> bool:
     if not sweep.fleet:
         return False
     each = [sweep.on(testbed) for testbed in testbeds]
-    if sweep.cluster is not None:
-        from pareto.fleet import cluster
-
-        cluster.security("--cluster", sweep.cluster, sweep.tls_files)  # what is missing is said at once
-        if sweep.testbed not in (THIS_MACHINE, SIMULATED):
-            raise UserError(
-                f"--testbed {sweep.testbed}: a cluster has its own testbeds: leave it out, or say {SIMULATED}"
-            )
+    if sweep.cluster is not None and sweep.testbed not in (THIS_MACHINE, SIMULATED):
+        raise UserError(
+            f"--testbed {sweep.testbed}: a cluster has its own testbeds: leave it out, or say {SIMULATED}"
+        )
     if sweep.search:
         raise UserError(
             "--search decides by the rows so far, on one testbed: leave it out, or name one testbed"

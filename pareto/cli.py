@@ -13,11 +13,11 @@ from typing import Any, NoReturn
 
 import typer
 
-from analysis.escaping import say, terminal
 from pareto import COMMAND, PROFILES, __version__, cli_fleet, cli_help, cli_hosts, cli_reports
 from pareto import options as declared
 from pareto.cli_help import FORESEE, MEASURE, app, argument, command, option, takes, typed
 from pareto.errors import UserError, in_plain_words, lacks_memory
+from pareto.escaping import say, terminal
 from pareto.options import OPTIONS
 
 BEGAN = time.monotonic()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import platform
 from pathlib import Path
 
-from analysis.escaping import say
 from pareto.cli_help import OF_HOSTS, command, group, option
+from pareto.escaping import say
 
 app = group(
     "fleet", "Testbeds on many machines, on which one sweep measures at once (run --cluster).", OF_HOSTS
@@ -29,7 +29,7 @@ def join(
     """Let the sweeps at a scheduler measure on a testbed of this machine's, until Ctrl-C."""
     from pareto.checked_sweep import make_sweep
     from pareto.fleet import cluster, member
-    from pareto.hosts.testbed import require_testbed
+    from pareto.hosts.access import require_testbed
 
     let_in = cluster.security("--scheduler", scheduler, (tls_ca_file, tls_cert, tls_key))
     wanted = make_sweep({"model": "any", "testbed": testbed})

@@ -10,10 +10,10 @@ from typing import Any
 
 import typer
 
-from analysis.escaping import say
 from pareto import COMMAND, cli_help
 from pareto.cli_help import OF_HOSTS, argument, command, given, group, option, refuse, takes, typed
 from pareto.errors import UserError
+from pareto.escaping import say
 from pareto.options import OF_LINKS
 
 app = group("hosts", "The hosts of a testbed file: pair with them, see them, set them up.", OF_HOSTS)

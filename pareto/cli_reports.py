@@ -8,11 +8,11 @@ from typing import Any, Literal
 
 import typer
 
-from analysis.escaping import say
 from pareto import RESULTS, cli_help
 from pareto import options as declared
 from pareto.cli_help import CONCLUDE, argument, command, given, option, refuse, takes
 from pareto.errors import UserError
+from pareto.escaping import say
 
 DEFAULT_OBJECTIVES = "latency,throughput"
 _OBJECTIVES = option(
@@ -73,6 +73,14 @@ def report(
     if methods:
         refuse(given(context) - {"--methods"}, "not with --methods, which prints words and nothing else")
     look = Look.checked(formats, title, font, style, columns)
+    if look.columns:
+        from analysis.tables.latex import check_columns
+
+        check_columns(look.columns)
+    if look.font or look.style:
+        from analysis.figures.style import check_look  # imports matplotlib, which takes a second
+
+        check_look(look)
     options = Options.checked(objectives.split(","), where, width, figures, profile or (), uncertainty, look)
     screen = console(aside=json)
     folders = reporting.run_folders(screen, runs, RESULTS)

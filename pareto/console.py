@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.segment import Segment
 from rich.text import Text
 
-from analysis.escaping import terminal
+from pareto.escaping import terminal
 
 LOGGED_S = 10.0
 """How often a log says how far something is that takes long."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from analysis.schema import ROUNDING, status_of
 from pareto import devices
@@ -19,10 +18,8 @@ from pareto.codec_work import sent_bytes, too_many_bytes
 from pareto.hosts.host import EDGE
 from pareto.link.probe import GOODPUT, OWN, Probed, Reading, Tolerance, judge
 from pareto.link.units import show_rate
+from pareto.trial import TrialResult
 from pareto.trial_messages import TrialReport, WrongOutput
-
-if TYPE_CHECKING:
-    from pareto.trial import TrialResult
 
 CLOCK_GRAIN_S = 1e-6
 """What sums of a request's times may be wrong by."""
@@ -86,7 +83,7 @@ def of_trial(
 ) -> Iterator[Fault]:
     """Every fault of a trial that measured something.
 
-    crossings, samples, slowed, others, tolerance: as in `pareto.trial.trial_row`, with what a codec sends. probed: the
+    crossings, samples, slowed, others, tolerance: as in `pareto.rows.trial_row`, with what a codec sends. probed: the
     crossings at the links' rates as probed. bound_s, bound_ips: the bounds, by the links' rates as asked for or as
     probed, whichever allow more. idle_s: where `crossed_late`, the seconds in which the same bytes cross the idle link.
 

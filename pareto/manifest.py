@@ -9,12 +9,10 @@ import json
 import platform
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.escaping import short
 from analysis.runs import comparable
 from analysis.runs.manifest import FILE as MANIFEST
 from analysis.runs.manifest import SHAPE, fitting
@@ -23,17 +21,19 @@ from pareto.backends import registry
 from pareto.checked_sweep import check_sweep, parse_requested
 from pareto.codecs.registry import is_own
 from pareto.errors import UserError
-from pareto.fleet.testbeds import several
+from pareto.escaping import short
 from pareto.hosts.connection import FAULTS
 from pareto.hosts.inventory import SIMULATED, THIS_MACHINE
 from pareto.hosts.testbed import Link, Testbed
 from pareto.networks import ALONG, Networks
 from pareto.options import OPTIONS
-from pareto.store import Store, read_manifest
+from pareto.store import Store, read_manifest, utc_now
 from pareto.sweep import Sweep, coding, parse_sweep
+from pareto.testbeds import several
 
 if TYPE_CHECKING:
-    from pareto.runner import AnyWorkers, Tally
+    from pareto.any_workers import AnyWorkers
+    from pareto.runner import Tally
 
 Records = Mapping[str, dict[str, Any]]
 """By model, what is recorded of it."""
@@ -113,11 +113,6 @@ def _if_there(facts: Callable[[], dict[str, Any] | None]) -> dict[str, Any] | No
         return facts()
     except FAULTS:  # the run has ended because of it: what is known is kept
         return None
-
-
-def utc_now() -> str:
-    """The time, to the second."""
-    return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
 def check_same(store: Store, sweep: Sweep, models: Records, networks: Networks) -> None:

@@ -5,35 +5,32 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta, timezone
-from functools import partial
 from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.live import Live
 
 from analysis.backend_cost import BackendCost
-from analysis.escaping import short
 from analysis.model_profile import ModelProfile, read
 from analysis.naming import file_stem
-from pareto import PROFILES, dataset_names, simulated
+from pareto import PROFILES, dataset_names
 from pareto.backend_costs import QUICK, THOROUGH, Care
 from pareto.console import duration
 from pareto.errors import UserError
+from pareto.escaping import short
 from pareto.hosts.connection import FAULTS
 from pareto.hosts.host import TestbedError
-from pareto.hosts.testbed import Testbed, require_testbed
+from pareto.hosts.testbed import Testbed
 from pareto.model_timing import Timing
 from pareto.networks import links_of
 from pareto.plain_files import written
 from pareto.plan import Plan
-from pareto.prepare import Prepared, canonical, prepare, recipe
+from pareto.prepare import Prepared, prepare, recipe
 from pareto.sending import Meter
-from pareto.starting import testbed_of
 from pareto.strikes import LEAST_LIKELY
 from pareto.sweep import Sweep
 from pareto.workers import Workers
@@ -65,34 +62,6 @@ class Kept:
     is_new: bool
 
 
-def make_or_reuse(
-    out: Console, sweep: Sweep, folder: Path = PROFILES, *, fresh: bool = False
-) -> dict[str, Kept]:
-    """The profile of each of a sweep's models on its testbed, by full name; `on_testbed` says which are made anew.
-
-    Raises UserError, TestbedError.
-    """
-    sweep = canonical(sweep)
-    if sweep.simulated:
-        return _simulated(sweep, folder)
-    require_testbed(sweep.testbed, sweep.edge_cpu)
-    links_of(sweep)
-    for name in _names(sweep):
-        partitioned.describe(recipe(name, sweep))  # bad input must not cost a testbed
-    prepared: dict[str, Prepared] = {}
-    with closing(testbed_of(sweep, [])) as bed:
-        sample_s = None if bed.is_local else sweep.sample
-        with closing(Workers(bed, prepared, sweep.transports, sample_s, sweep.tcp)) as workers:
-            try:
-                workers.start()
-            except FAULTS as fault:
-                raise TestbedError(f"the workers did not start: {bed.lost() or fault}") from fault
-            # A line on a terminal, drawn between measurements by this thread alone: the hosts may share this machine.
-            with Live(console=out, auto_refresh=False, transient=True) as live:
-                show = partial(live.update, refresh=True)
-                return on_testbed(out, sweep, bed, workers, prepared, folder, fresh=fresh, show=show)
-
-
 def on_testbed(
     out: Console,
     sweep: Sweep,
@@ -117,7 +86,7 @@ def on_testbed(
     profiles: dict[str, Kept] = {}
     try:
         facts = workers.facts()
-        outlines = {name: partitioned.outline(recipe(name, sweep)) for name in _names(sweep)}
+        outlines = {name: partitioned.outline(recipe(name, sweep)) for name in names(sweep)}
         places = {name: folder_of(folder, sweep, outline) for name, outline in outlines.items()}
         for name, place in places.items():
             if not fresh and (kept := _kept(out, place, name, facts, care)) is not None:
@@ -141,7 +110,7 @@ def on_testbed(
             timing = timing or Timing(show, sweep, bed, workers, facts, care)
             made = timing.profile(prepared[name], outlines[name], costs)
             profiles[name] = Kept(made, places[name], is_new=True)
-            _write(profiles[name])
+            write(profiles[name])
     except FAULTS as fault:
         raise TestbedError(f"the profile broke off: {bed.lost() or fault}") from fault
     return {name: profiles[name] for name in outlines}
@@ -171,12 +140,13 @@ def spares_s(whole: Plan) -> float:
     return sum(sum(sorted(of_round)[LEAST_LIKELY:]) for of_round in taken_s.values())
 
 
-def folder_of(folder: Path, sweep: Sweep, outline: Outline) -> Path:
+def folder_of(folder: Path, sweep: Sweep, outline: Outline, world: Any = None) -> Path:
     """Where the profile of a model is kept: a folder for each graph, testbed, and setting that changes a time.
 
-    What its name ends in is the same for all models on a testbed whose links are to be the same for a backend.
+    The name's end is the same for all models on a testbed whose links are to be the same for a backend. world: the
+    record of a simulated testbed.
     """
-    where = simulated.load(sweep.testbed).record() if sweep.simulated else sweep.testbed
+    where = sweep.testbed if world is None else world
     links, tcp = links_of(sweep), asdict(sweep.tcp)
     of_links: list[Any] = [FORM, where, sweep.edge_cpu, sweep.threads or 1, links, tcp, sweep.device]
     settings: list[Any] = [outline.graph_digest, sweep.batch_sizes, sweep.transports]
@@ -263,27 +233,15 @@ def _costs_of_another(
     return None
 
 
-def _write(kept: Kept) -> None:
+def write(kept: Kept) -> None:
+    """Write a profile into its folder."""
     with written(kept.folder):
         kept.folder.parent.mkdir(parents=True, exist_ok=True)
     kept.profile.write(kept.folder, under=kept.folder.parent)
 
 
-def _simulated(sweep: Sweep, folder: Path) -> dict[str, Kept]:
-    """It takes no time, so none is used again."""
-    from pareto.simulated.profiling import model_profile
-
-    simulation = simulated.Simulation(simulated.load(sweep.testbed))
-    profiles = {}
-    for name in _names(sweep):
-        outline = partitioned.outline(recipe(name, sweep))
-        made = model_profile(simulation, name, sweep)
-        profiles[name] = Kept(made, folder_of(folder, sweep, outline), is_new=True)
-        _write(profiles[name])
-    return profiles
-
-
-def _names(sweep: Sweep) -> list[str]:
+def names(sweep: Sweep) -> list[str]:
+    """The full names of a sweep's models."""
     return [registry.canonical(model) for model in sweep.models]
 
 

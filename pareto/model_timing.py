@@ -22,9 +22,9 @@ from pareto.codecs.registry import Codec
 from pareto.devices import energy_per_image
 from pareto.hosts.host import EDGE, TestbedError
 from pareto.hosts.testbed import Testbed
-from pareto.manifest import utc_now
 from pareto.prepare import Artifact, Prepared, recipe
 from pareto.profile_messages import CodecRuns, TimeCodecs, TimeUnits, UnitRuns
+from pareto.store import utc_now
 from pareto.sweep import Sweep
 from pareto.workers import Workers
 from partitions import costs, scratch

@@ -14,10 +14,11 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from pareto.hosts.access import open_testbed, require_testbed
 from pareto.hosts.connection import FAULTS
 from pareto.hosts.host import TestbedError
 from pareto.hosts.shaping import Shaper
-from pareto.hosts.testbed import Link, open_testbed, require_testbed
+from pareto.hosts.testbed import Link
 from pareto.link import probe
 from pareto.link.probe import Probed, Reading, Sample, Span, Tolerance
 from pareto.link.profile import Direction, Profile
@@ -310,8 +311,8 @@ def _costs(shaper: Shaper, before: int | None) -> str:
 
 
 def _figure(profile: Profile, title: str, series: Sequence[Observed], path: Path) -> str:
-    from analysis import files
     from analysis.figures.link_figure import link_figure
+    from pareto import files
 
     out, back = profile.directions
     rows: dict[str, Sequence[float | None]] = {

@@ -339,3 +339,14 @@ def _words(sweep: Mapping[str, Any]) -> Iterator[str]:
             default = QUICK_TRIALS
         if (value := sweep.get(field, default)) != default:
             yield from option.words(value)
+
+
+def testbed_name(option: str) -> str:
+    """The name that rows have for the testbed of `--testbed`: its kind, or a file's name without its ending; one of a
+    file's several (`labs.yaml#lab1`) has its own.
+    """
+    kind, colon, _ = option.partition(":")
+    if colon and kind == "simulated":
+        return kind
+    _, sharp, name = option.rpartition("#")
+    return name if sharp and "." not in name else Path(option).stem

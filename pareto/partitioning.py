@@ -13,11 +13,11 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from analysis import as_json, files
-from analysis.escaping import say
-from pareto import prepare
+from analysis import as_json
+from pareto import files, prepare
 from pareto.console import decimals
 from pareto.errors import UserError
+from pareto.escaping import say
 from pareto.splits import fold_note
 from pareto.sweep import Sweep
 from partitions import allocator, model, proof, registry
@@ -149,11 +149,11 @@ def points_table(outline: Outline, running: Sequence[Cost], proofs: Sequence[str
 
 def draw(outline: Outline, running: Sequence[Cost], folder: Path, caption: str) -> list[Path]:
     """Write the figure to partitions-<model>.pdf and .png in `folder`; returns their paths."""
-    from analysis import files
     from analysis.figures.look import USUAL
     from analysis.figures.payload_figure import partitions_figure
     from analysis.figures.style import save
     from analysis.naming import file_stem
+    from pareto import files
 
     stem = file_stem("partitions", outline.name)
     files.claim(folder, *(f"{stem}.{kind}" for kind in USUAL.formats))

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from analysis import files
+from pareto import files
 from pareto.errors import UserError
 from pareto.jsonlines import write_all
 

@@ -18,11 +18,11 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from pareto import coding, feed, messages
-from pareto.backends.base import BackendError, Tensors, batches
+from pareto.backends.base import Tensors, batches
 from pareto.cell import Cell
 from pareto.codecs import own
 from pareto.codecs.registry import FILE, Codec, Own, parse
-from pareto.errors import UserError, one_line
+from pareto.errors import BackendError, UserError, one_line
 from pareto.plan import ModelFacts
 from pareto.splits import Split, chosen_points, fold_note
 from pareto.sweep import AUTO, JPEG, Sweep

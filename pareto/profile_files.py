@@ -15,8 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Discriminator, Tag
 
-from analysis import files
-from pareto import DATA
+from pareto import DATA, files
 from pareto.errors import UserError
 from pareto.link import units
 from pareto.link.profile import NETEM_TBF, Bucket, Direction, Gilbert, Profile, check_rate

@@ -4,22 +4,36 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from rich import box
 from rich.console import Console
+from rich.live import Live
 from rich.table import Table
 
-from analysis import files
 from analysis.backend_cost import BackendCost
 from analysis.model_profile import CodecTimes, ModelProfile, UnitTimes
-from pareto import model_profiles
+from pareto import PROFILES, files
 from pareto.console import decimals
 from pareto.errors import UserError
+from pareto.hosts.access import require_testbed
+from pareto.hosts.connection import FAULTS
+from pareto.hosts.host import TestbedError
+from pareto.model_profiles import Kept, folder_of, names, on_testbed, write
+from pareto.networks import links_of
 from pareto.plain_files import written
+from pareto.prepare import Prepared, canonical, recipe
+from pareto.simulated.profiling import model_profile
+from pareto.simulated.workers import Simulation
+from pareto.simulated.world import load
+from pareto.starting import testbed_of
 from pareto.sweep import Sweep
+from pareto.workers import Workers
+from partitions import model as partitioned
 
 OFF_LINE = 0.25
 """A backend's round trips that are farther off their line say that there is none."""
@@ -34,7 +48,7 @@ def run(out: Console, sweep: Sweep, folder: Path, *, fresh: bool, trace: Path | 
     """
     if trace is not None and not trace.parent.is_dir():
         raise UserError(f"--trace {trace}: there is no folder {trace.parent}")
-    kept = model_profiles.make_or_reuse(out, sweep, folder, fresh=fresh)
+    kept = make_or_reuse(out, sweep, folder, fresh=fresh)
     for each in kept.values():
         profile = each.profile
         for batch_size in profile.batch_sizes:
@@ -49,6 +63,46 @@ def run(out: Console, sweep: Sweep, folder: Path, *, fresh: bool, trace: Path | 
         with written(trace):
             files.write(trace, trace_events([each.profile for each in kept.values()]))
         out.print(f"{trace}: open it in https://ui.perfetto.dev", soft_wrap=True)
+
+
+def make_or_reuse(
+    out: Console, sweep: Sweep, folder: Path = PROFILES, *, fresh: bool = False
+) -> dict[str, Kept]:
+    """The profile of each of a sweep's models on its testbed, by full name; `on_testbed` says which are made anew.
+
+    Raises UserError, TestbedError.
+    """
+    sweep = canonical(sweep)
+    if sweep.simulated:
+        return _simulated(sweep, folder)
+    require_testbed(sweep.testbed, sweep.edge_cpu)
+    links_of(sweep)
+    for name in names(sweep):
+        partitioned.describe(recipe(name, sweep))  # bad input must not cost a testbed
+    prepared: dict[str, Prepared] = {}
+    with closing(testbed_of(sweep, [])) as bed:
+        sample_s = None if bed.is_local else sweep.sample
+        with closing(Workers(bed, prepared, sweep.transports, sample_s, sweep.tcp)) as workers:
+            try:
+                workers.start()
+            except FAULTS as fault:
+                raise TestbedError(f"the workers did not start: {bed.lost() or fault}") from fault
+            # A line on a terminal, drawn between measurements by this thread alone: the hosts may share this machine.
+            with Live(console=out, auto_refresh=False, transient=True) as live:
+                show = partial(live.update, refresh=True)
+                return on_testbed(out, sweep, bed, workers, prepared, folder, fresh=fresh, show=show)
+
+
+def _simulated(sweep: Sweep, folder: Path) -> dict[str, Kept]:
+    """It takes no time, so none is used again."""
+    simulation = Simulation(load(sweep.testbed))
+    profiles = {}
+    for name in names(sweep):
+        outline = partitioned.outline(recipe(name, sweep))
+        made = model_profile(simulation, name, sweep)
+        profiles[name] = Kept(made, folder_of(folder, sweep, outline, simulation.world.record()), is_new=True)
+        write(profiles[name])
+    return profiles
 
 
 def table(profile: ModelProfile, batch_size: int) -> Table:

@@ -5,16 +5,15 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.text import Text
 
-from analysis.escaping import say
 from pareto.console import Doing, files
 from pareto.errors import UserError
+from pareto.escaping import say
 from pareto.store import StoreError
 
 if TYPE_CHECKING:
@@ -106,12 +105,6 @@ def show(
             raise StoreError(f"cannot write {each}: {error.strerror} (choose another --export)") from None
     if json:
         say(as_json.text(as_json.of_report(made, target)))
-
-
-def imported() -> None:
-    """Import what a report needs, which takes half a second and more. Errors come again when it is used."""
-    with suppress(Exception):
-        import analysis.reporting  # noqa: F401
 
 
 def methods(console: Console, folders: Sequence[Path]) -> None:

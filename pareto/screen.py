@@ -25,10 +25,10 @@ from pareto.link.profile import describe
 from pareto.networks import Networks
 from pareto.pacing import one_by_one
 from pareto.plan import CLEARLY, ModelFacts, Models, Plan, of_links, reach
+from pareto.rows import REACHED
 from pareto.runner import Tally
 from pareto.store import REDONE
 from pareto.sweep import AUTO, Sweep
-from pareto.trial import REACHED
 from pareto.waits import slowed
 from partitions.allocator import TUNED
 from partitions.engines.registry import EAGER
@@ -141,12 +141,6 @@ def _at_once(sweep: Sweep, plan: Plan) -> str:
 def _input(sweep: Sweep, model: ModelFacts) -> str:
     what = "the model's own:" if model.own_inputs else f"{dataset_names.shown(sweep.dataset)} images as"
     return f"{what} {model.input}, {model.points[0][1] / 1e3:.3g} kB each"
-
-
-def on_one_core(roles: Sequence[str]) -> str:
-    """The warning about hosts of the local testbed for which this machine has too few cores."""
-    names = f"{', '.join(roles[:-1])} and {roles[-1]}"
-    return f"{names} share one physical core: each is slower while the other computes, and no throughput is its own"
 
 
 def lateness(shaping: Mapping[str, Mapping[str, Any] | None]) -> Iterator[str]:

@@ -20,7 +20,7 @@ import numpy as np
 from analysis.model_profile import ModelProfile
 from analysis.prediction import forecast
 from analysis.statistics.samples import Bools, Floats
-from pareto import plan, predicting
+from pareto import links, plan
 from pareto.cell import Cell, Condition
 from pareto.codecs.registry import NONE
 from pareto.console import duration
@@ -347,8 +347,8 @@ class Searching:
                 result = replace(result, twins=np.array(twins).T)
             result.expected[:], result.bound[:] = (losses(*np.array(each).T) for each in (likely, least))
             return result
-        usual, best = predicting.networks(self._networks[netem])
-        slack = predicting.slack(self._sweep.link_tolerance)
+        usual, best = links.networks(self._networks[netem])
+        slack = links.slack(self._sweep.link_tolerance)
         for transport, codec in dict.fromkeys((cell.transport, cell.codec) for cell in cells):
             mine = [
                 number

@@ -8,16 +8,16 @@ from typing import Any
 
 from rich.console import Console
 
-from pareto import screen
+from pareto.any_workers import AnyWorkers
 from pareto.errors import UserError
+from pareto.hosts.access import open_testbed
 from pareto.hosts.connection import FAULTS
 from pareto.hosts.host import TestbedError, to_stderr
 from pareto.hosts.leases import Say
-from pareto.hosts.testbed import Testbed, open_testbed
+from pareto.hosts.testbed import Testbed
 from pareto.link.profile import Profile
 from pareto.networks import Networks
 from pareto.probing import in_words, prospects
-from pareto.runner import AnyWorkers
 from pareto.sending import Meter
 from pareto.sweep import Sweep
 from pareto.workers import Workers
@@ -63,7 +63,7 @@ def started(
         check_engines(sweep.engines, record["hosts"])
         print_versions(console, record["hosts"])
         for roles in bed.facts.get("on_one_core", ()):
-            console.print(f"attention: {screen.on_one_core(roles)}")
+            console.print(f"attention: {on_one_core(roles)}")
         if isinstance(workers, Workers):
             send(workers, bed, console, show)
         if isinstance(workers, Workers) and not bed.is_local:
@@ -101,6 +101,12 @@ def print_versions(console: Console, hosts: Mapping[str, Mapping[str, Any]]) -> 
         if len({installed.partition("+")[0] for installed in versions.values()}) > 1:
             each = ", ".join(f"{installed} on the {role}" for role, installed in versions.items())
             console.print(f"versions differ: {package} {each}")
+
+
+def on_one_core(roles: Sequence[str]) -> str:
+    """The warning about hosts of the local testbed for which this machine has too few cores."""
+    names = f"{', '.join(roles[:-1])} and {roles[-1]}"
+    return f"{names} share one physical core: each is slower while the other computes, and no throughput is its own"
 
 
 def bare_links(console: Console, workers: Workers, sweep: Sweep, networks: Networks) -> dict[str, Any]:

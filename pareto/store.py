@@ -15,13 +15,12 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from analysis import files
-from analysis.escaping import no_formula
 from analysis.runs.manifest import FILE as MANIFEST
 from analysis.runs.manifest import read_json
 from analysis.schema import (
@@ -37,9 +36,10 @@ from analysis.schema import (
     rules,
     trial_name,
 )
-from pareto import PROFILES, plain_files
+from pareto import PROFILES, files, plain_files
 from pareto.cell import Cell
 from pareto.errors import in_plain_words
+from pareto.escaping import no_formula
 from pareto.networks import ALONG
 from pareto.plain_files import StoreError as StoreError
 
@@ -348,6 +348,11 @@ def _cell(row: Mapping[str, str]) -> Cell:
 
 def _line(row: Row, table: Table) -> list[str]:
     return checked(row, table)[0]
+
+
+def utc_now() -> str:
+    """The time, to the second."""
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
 def checked(row: Row, table: Table) -> tuple[list[str], list[str]]:

@@ -18,18 +18,17 @@ from pydantic import (
     field_validator,
 )
 
-from analysis.runs.manifest import testbed_name
 from pareto import dataset_names
 from pareto.backends import registry
 from pareto.codecs import registry as codec_registry
 from pareto.constants import MOST_REQUESTS
 from pareto.errors import UserError, in_plain_words
-from pareto.fleet.testbeds import numbered, several
 from pareto.hosts.host import EDGE, MAX_HOSTS, SERVER, TcpSettings
 from pareto.hosts.inventory import SIMULATED
 from pareto.link import units
 from pareto.link.probe import Tolerance
-from pareto.options import OPTIONS, ROUNDS
+from pareto.options import OPTIONS, ROUNDS, testbed_name
+from pareto.testbeds import numbered, several
 from pareto.yaml_file import quantity
 from partitions.allocator import Allocator
 from partitions.engines import registry as engine_registry

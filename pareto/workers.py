@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pareto import messages, profile_messages, trial_messages
+from pareto.any_workers import RECENT_S, AnyWorkers
 from pareto.backends import registry
 from pareto.bounds import Crossing
 from pareto.cell import Cell
@@ -26,7 +27,6 @@ from pareto.messages import Split
 from pareto.plan import Trial, crossings
 from pareto.probing import bare, crossing_s, own_profile, probed, settle
 from pareto.run_keys import run_keys
-from pareto.runner import RECENT_S, AnyWorkers
 from pareto.sending import Meter, Sender
 from pareto.sweep import AUTO
 from pareto.trial import HostReport, TrialResult, paced

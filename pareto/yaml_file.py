@@ -20,7 +20,7 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
-from analysis import files
+from pareto import files
 from pareto.errors import UserError, in_plain_words
 from pareto.validation import bare_name
 

@@ -50,13 +50,6 @@ class Advice:
     def __str__(self) -> str:
         return sentence(self)
 
-    def _repr_html_(self) -> str:
-        """What a notebook shows."""
-        from analysis.tables.advice import advice_table
-        from analysis.tables.html import html
-
-        return html(advice_table(self))
-
 
 def advise(
     trials: pd.DataFrame,

@@ -88,13 +88,6 @@ class Comparison:
     def __str__(self) -> str:
         return "\n".join(self.sentences)
 
-    def _repr_html_(self) -> str:
-        """What a notebook shows."""
-        from analysis.tables.compare import compare_table
-        from analysis.tables.html import html
-
-        return html(compare_table(self))
-
 
 def compare(a: Runs, b: Runs, objectives: Sequence[str] = DEFAULT, where: str = "") -> Comparison:
     """Compare two runs, of what `analysis.load` takes, over the cells that have valid trials in both.

@@ -19,7 +19,8 @@ from matplotlib.textpath import TextPath
 
 from analysis.figures import heads, style
 from analysis.figures.axes import mark_decades
-from analysis.figures.drawing import POINT, WIDTHS_IN, Drawing, caption
+from analysis.figures.drawing import POINT, Drawing, caption
+from analysis.figures.look import WIDTHS_IN
 from analysis.figures.marks import is_logarithmic
 from analysis.figures.style import SMALL_PT, Series
 from analysis.naming import subject

@@ -21,26 +21,20 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from analysis import files, methods
-from analysis.escaping import short
-from analysis.figures.look import chosen
+from analysis import methods
+from analysis.figures.look import PAGE, chosen, left_out
 from analysis.naming import digest, file_stem, in_flight
 from analysis.points import CELL, struck_off
+from pareto import files
 from pareto.errors import UserError
+from pareto.escaping import short
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-PAGE = "page"
 POINT = [*CELL, "point_name", "rounds", "excluded"]
 """The columns that the data of most figures begin with."""
 MOST_PROCESSES = 8
-WIDTHS_IN = {"column": 3.4, "page": 7.0}
-"""The widths of a figure as it is printed, without scaling: one column of a two-column paper, or a page's text width.
-
-A figure of another width is not the same one made smaller: it has its own font sizes (6 pt or more when printed), fewer
-labels, and panels where they find room. Every figure function takes the name as its argument `width`.
-"""
 
 
 @dataclass(frozen=True)
@@ -203,12 +197,6 @@ def conditions(rows: pd.DataFrame, testbed: str = "") -> str:
         f"Testbed: {testbed}" if testbed else "",
         (left_out(rows) or "No trial was left out") + alone,
     )
-
-
-def left_out(rows: pd.DataFrame) -> str:
-    """`5 of 60 trials left out (invalid or failed)`; empty text if all counted. `rows`: of the front."""
-    number, trials = (int(rows[column].sum()) for column in ("left_out", "trials"))
-    return f"{number} of {trials} trials left out (invalid or failed)" if number else ""
 
 
 def _several(what: str, values: Sequence[object]) -> str:

@@ -16,8 +16,9 @@ from matplotlib.figure import Figure
 
 from analysis.figures import heads, style
 from analysis.figures.axes import fit_axis
-from analysis.figures.drawing import POINT, WIDTHS_IN, Drawing, caption
+from analysis.figures.drawing import POINT, Drawing, caption
 from analysis.figures.labels import settle
+from analysis.figures.look import WIDTHS_IN
 from analysis.figures.marks import SURE, is_logarithmic, states
 from analysis.figures.plane import OBJECTIVES, Plane, banded, extent, in_plane, known
 from analysis.figures.style import entry

@@ -7,11 +7,22 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pareto.errors import UserError
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 FORMATS = ("pdf", "png", "svg")
 TITLES = ("auto", "none")
+PAGE = "page"
+WIDTHS_IN = {"column": 3.4, "page": 7.0}
+"""The widths of a figure as it is printed, without scaling: one column of a two-column paper, or a page's text width.
+
+A figure of another width is not the same one made smaller: it has its own font sizes (6 pt or more when printed), fewer
+labels, and panels where they find room. Every figure function takes the name as its argument `width`.
+"""
 
 
 @dataclass(frozen=True)
@@ -29,23 +40,16 @@ class Look:
 
     @classmethod
     def checked(cls, formats: str, title: str, font: str, style: Path | None, columns: str = "") -> Look:
-        """The look that the texts of the command line name. Raises UserError."""
+        """The look that the texts of the command line name; whether there are such a font, settings and columns is not
+        known yet. Raises UserError.
+        """
         wanted = tuple(dict.fromkeys(name.strip() for name in formats.split(",") if name.strip()))
         if not wanted or not set(wanted) <= set(FORMATS):
             raise UserError(f"--format {formats}: with commas, of {', '.join(FORMATS)}")
         if title not in TITLES:
             raise UserError(f"--title {title}: one of {', '.join(TITLES)}")
         heads = tuple(name.strip() for name in columns.split(",") if name.strip())
-        if heads:
-            from analysis.tables.latex import check_columns
-
-            check_columns(heads)
-        look = cls(wanted, title == "auto", font.strip(), style, heads)
-        if look.font or look.style:
-            from analysis.figures.style import check_look  # imports matplotlib, which takes a second
-
-            check_look(look)
-        return look
+        return cls(wanted, title == "auto", font.strip(), style, heads)
 
 
 USUAL = Look()
@@ -65,3 +69,9 @@ def drawn_as(look: Look) -> Iterator[None]:
         yield
     finally:
         _CHOSEN.reset(before)
+
+
+def left_out(rows: pd.DataFrame) -> str:
+    """`5 of 60 trials left out (invalid or failed)`; empty text if all counted. `rows`: of the front."""
+    number, trials = (int(rows[column].sum()) for column in ("left_out", "trials"))
+    return f"{number} of {trials} trials left out (invalid or failed)" if number else ""

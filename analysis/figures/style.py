@@ -21,12 +21,11 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager
 from matplotlib.lines import Line2D
 
-from analysis import files
-from analysis.figures.drawing import WIDTHS_IN, left_out
-from analysis.figures.look import USUAL, Look, chosen
+from analysis.figures.look import USUAL, WIDTHS_IN, Look, chosen, left_out
 from analysis.naming import backends
 from analysis.points import BUT_CODEC, NONE, order
 from analysis.runs.setups import SIMULATED
+from pareto import files
 from pareto.errors import UserError
 
 T = TypeVar("T")

@@ -12,7 +12,8 @@ from matplotlib.patches import Patch
 
 from analysis.costs import steps
 from analysis.figures import heads, style
-from analysis.figures.drawing import PAGE, Drawing, caption
+from analysis.figures.drawing import Drawing, caption
+from analysis.figures.look import PAGE
 from analysis.figures.style import SMALL_PT, Series
 from analysis.naming import subject
 from analysis.points import CELL, NONE, each_once

@@ -8,7 +8,6 @@ from typing import Any
 
 import pandas as pd
 
-from analysis import files
 from analysis.comparing.between_runs import Comparison
 from analysis.figures.marks import FILLS, LOG_RANGE, STATE_WORDS
 from analysis.naming import backend_name, backends, cell_names, condition_title, count, time_unit
@@ -17,6 +16,7 @@ from analysis.page.fronts import KEYS, MOST_CELLS, short
 from analysis.points import CONDITION, NONE
 from analysis.tables.columns import Column, by_backend, number, spans
 from analysis.tables.compare import front_marks
+from pareto import files
 
 FILE = "compare.html"
 _SIDES = (("A", "first", "*-"), ("B", "other", "*+"))

@@ -14,9 +14,7 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from analysis import files
 from analysis.costs import payload_share
-from analysis.escaping import terminal
 from analysis.figures.drawing import testbeds
 from analysis.findings import Findings
 from analysis.fronts.quality import in_words
@@ -28,6 +26,8 @@ from analysis.schema import STATUSES
 from analysis.standing import stands, status_words
 from analysis.tables.columns import UNKNOWN, Column, figure
 from analysis.tables.testbeds import testbeds_table
+from pareto import files
+from pareto.escaping import terminal
 from pareto.options import command
 
 ASSETS = Path(__file__).parent

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from analysis import files
 from analysis.engines import EAGER, engines
 from analysis.model_profile import ModelProfile
 from analysis.naming import cell_title, condition_title, count, transport
@@ -24,6 +23,7 @@ from analysis.runs.manifest import directions, section, within
 from analysis.runs.setups import SIMULATED
 from analysis.statistics.samples import Floats
 from analysis.wording import percent
+from pareto import files
 from pareto.errors import UserError
 
 FOLDER = "profiles"

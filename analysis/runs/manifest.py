@@ -7,8 +7,8 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from analysis import files
-from analysis.escaping import short
+from pareto import files
+from pareto.escaping import short
 from pareto.options import FIELDS, Option
 
 FILE = "manifest.json"
@@ -128,17 +128,6 @@ def input_type(manifests: Iterable[Mapping[str, Any]], model: str) -> str:
     """The dtypes of the inputs that runs fed a model with; empty text where they do not say, or not the same."""
     types = {dtype for manifest in manifests if (dtype := within(manifest, "models", model, "input"))}
     return str(types.pop()) if len(types) == 1 else ""
-
-
-def testbed_name(option: str) -> str:
-    """What a run's rows call its testbed, by the option `testbed`: its kind, or a file's name without its ending; one
-    of a file's several (`labs.yaml#lab1`) by its own.
-    """
-    kind, colon, _ = option.partition(":")
-    if colon and kind == SIMULATED:
-        return kind
-    _, sharp, name = option.rpartition("#")
-    return name if sharp and "." not in name else Path(option).stem
 
 
 def section(value: Any, *keys: str) -> dict[str, Any]:

@@ -13,10 +13,10 @@ import pandas as pd
 import pyarrow as pa
 from pyarrow import csv as arrow_csv
 
-from analysis import files
-from analysis.escaping import short
 from analysis.schema import KINDS, TEXT, Kind, Table, rules
+from pareto import files
 from pareto.errors import UserError
+from pareto.escaping import short
 
 log = logging.getLogger(__name__)
 

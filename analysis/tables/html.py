@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from analysis.escaping import terminal
 from analysis.figures.shown import worth_showing
 from analysis.points import CONDITION
 from analysis.tables.front import codecs_table, front_table
+from pareto.escaping import terminal
 
 if TYPE_CHECKING:
     from analysis.findings import Findings

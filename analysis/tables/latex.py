@@ -9,13 +9,14 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from analysis import escaping
 from analysis.comparing.paired import ALL
-from analysis.figures.drawing import PAGE, caption, conditions
+from analysis.figures.drawing import caption, conditions
+from analysis.figures.look import PAGE
 from analysis.fronts import energy
 from analysis.naming import ANY_NOTE, backend_name, condition_title, file_stem, point_label, time_unit
 from analysis.points import hosts, short_step
 from analysis.tables.columns import by_backend, once, starts
+from pareto import escaping
 from pareto.errors import UserError
 
 WIDTHS_PT = {"column": 229.5, PAGE: 345.0}

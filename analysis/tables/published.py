@@ -12,12 +12,12 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from analysis import files
 from analysis.comparing.published import ABSENT, SAME, UNSURE, Beside, Published
 from analysis.naming import count
 from analysis.statistics.significance import MEASURES
 from analysis.tables.columns import UNKNOWN, Column, figure, framed
 from analysis.wording import duration
+from pareto import files
 
 
 def published_table(published: Published, found: Beside, run: str, command: str) -> RenderableType:

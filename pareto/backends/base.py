@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch import Tensor
 
+from pareto.errors import BackendError
 from pareto.messages import MAX_S, JoinAgents
 
 if TYPE_CHECKING:
@@ -35,10 +36,6 @@ _view.restype = ctypes.py_object
 _view.argtypes = (ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int)
 _WRITABLE = 0x200
 """PyBUF_WRITE."""
-
-
-class BackendError(Exception):
-    """The peer refused, answered nonsense, or is gone."""
 
 
 def bytes_of(tensor: Tensor) -> memoryview:

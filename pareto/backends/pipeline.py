@@ -17,7 +17,8 @@ from typing import NamedTuple
 
 import torch
 
-from pareto.backends.base import BackendError, Client, Stage, Tensors, check_order, nbytes
+from pareto.backends.base import Client, Stage, Tensors, check_order, nbytes
+from pareto.errors import BackendError
 
 SMALL_BYTES = 64 << 10
 """A message up to this size fits into what a socket buffers, however slow the link."""

@@ -9,13 +9,7 @@ torch: a request is checked with it.
 from __future__ import annotations
 
 import re
-from importlib import import_module
-from typing import TYPE_CHECKING, NamedTuple, cast
-
-if TYPE_CHECKING:
-    from pareto.backends.base import AgentBackend, Backend, Server
-    from pareto.backends.tls import Tls
-    from pareto.messages import Keys
+from typing import NamedTuple
 
 SEPARATOR = ":"
 MOST_CONNECTIONS = 64
@@ -128,35 +122,3 @@ def sealed(text: str, secure: str) -> str:
             f"{name.name} cannot encrypt: add {IN_THE_CLEAR}, or leave {name.name} out (--backend tcp)"
         )
     return SEPARATOR.join(filter(None, (name.name, name.variant, secure, name.label)))
-
-
-def backend(name: str) -> Backend:
-    """Import a backend's module."""
-    return cast("Backend", import_module(BACKENDS[name].module))
-
-
-def agents(name: str) -> AgentBackend:
-    """Import the module of a backend that has agents."""
-    return cast("AgentBackend", import_module(BACKENDS[name].module))
-
-
-def seal(keys: Keys) -> Tls | None:
-    """What encrypts by these keys; None where there are none."""
-    if not keys.certificate:
-        return None
-    from pareto.backends.tls import Tls
-
-    return Tls(keys.certificate, keys.private_key)
-
-
-def servers(address: str, token: str, keys: Keys) -> dict[str, Server]:
-    """A server of each backend, and with keys one more of each that encrypts, by `BackendName.server`.
-
-    Raises BackendError.
-    """
-    made = {name: backend(name).serve(address, token) for name in BACKENDS}
-    if (way := seal(keys)) is not None:
-        for name, entry in BACKENDS.items():
-            if entry.encrypts:
-                made[BackendName(name, seal=TLS).server] = backend(name).serve(address, token, way)
-    return made

@@ -25,9 +25,10 @@ import torch
 from torch.distributed import TCPStore, rpc  # type: ignore[attr-defined]
 from torch.distributed.rendezvous import register_rendezvous_handler
 
-from pareto.backends.base import BackendError, Client, Layout, Reply, Stage, Tensors, check_seconds
+from pareto.backends.base import Client, Layout, Reply, Stage, Tensors, check_seconds
 from pareto.backends.pipeline import Pipeline, Request
 from pareto.backends.registry import RPC_CHANNELS, parse
+from pareto.errors import BackendError
 from pareto.messages import JoinAgents
 
 INIT_TIMEOUT_S = 60.0

@@ -18,9 +18,9 @@ import struct
 from collections.abc import Sequence
 
 from pareto.backends import wire
-from pareto.backends.base import BackendError
 from pareto.backends.tls import TlsSocket, beneath
 from pareto.backends.wire import Line
+from pareto.errors import BackendError
 
 STRIPE = 16 << 10
 """Ten packets, the window that a connection with 1 % loss gets to: what a smaller one would take longer for."""

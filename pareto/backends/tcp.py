@@ -22,11 +22,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from pareto.backends import handshake, wire
-from pareto.backends.base import BackendError, Client, Layout, Reply, Stage, Tensors
+from pareto.backends.base import Client, Layout, Reply, Stage, Tensors
 from pareto.backends.pipeline import Pipeline, Request, fault_text
 from pareto.backends.stripes import Stripes
 from pareto.backends.tls import Tls, TlsSocket
 from pareto.backends.wire import Line
+from pareto.errors import BackendError
 
 BUFFERS = 4
 """Receive buffers of a connection: one being filled, one waiting, one being computed on, one being sent on."""

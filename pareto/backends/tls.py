@@ -26,9 +26,9 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 
-from pareto.backends.base import BackendError
 from pareto.backends.handshake import TIMEOUT_S
 from pareto.backends.registry import CIPHER
+from pareto.errors import BackendError
 
 RECORD = 16 << 10
 """The most that TLS puts into a record."""

@@ -25,9 +25,10 @@ from typing import NamedTuple
 
 import torch
 
-from pareto.backends.base import BYTES, BackendError, Layout, Tensors, bytes_of, check_seconds
+from pareto.backends.base import BYTES, Layout, Tensors, bytes_of, check_seconds
 from pareto.backends.tls import TlsSocket, beneath
 from pareto.constants import DTYPES, MAX_RANK, MAX_TENSORS
+from pareto.errors import BackendError
 from pareto.messages import MAX_STAGES
 
 MAGIC = b"PRT1"

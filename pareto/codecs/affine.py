@@ -14,8 +14,9 @@ import math
 import torch
 from torch import Tensor
 
-from pareto.backends.base import BackendError, Layout, Tensors
+from pareto.backends.base import Layout, Tensors
 from pareto.codecs.base import FLOATS, check
+from pareto.errors import BackendError
 
 _HALF = 0.4999
 """Added before the fraction is cut off. With a whole half, a largest value could round up past the highest level."""

@@ -7,7 +7,8 @@ from typing import Protocol
 
 import torch
 
-from pareto.backends.base import BYTES, BackendError, Layout, Tensors, layout
+from pareto.backends.base import BYTES, Layout, Tensors, layout
+from pareto.errors import BackendError
 
 FLOATS = ("float32", "float16", "bfloat16", "float64")
 

@@ -16,10 +16,10 @@ import torch
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
-from pareto.backends.base import BYTES, BackendError, Layout, Tensors
+from pareto.backends.base import BYTES, Layout, Tensors
 from pareto.codecs import pictures
 from pareto.codecs.base import check
-from pareto.errors import UserError, one_line
+from pareto.errors import BackendError, UserError, one_line
 from partitions.torchvision_models import models
 
 # By name, after torchvision_models: beside a CPU-only torch nothing of torchvision can be imported before it.

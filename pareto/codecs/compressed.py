@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from pareto.backends.base import BYTES, BackendError, Layout, Tensors, bytes_of, layout
+from pareto.backends.base import BYTES, Layout, Tensors, bytes_of, layout
 from pareto.codecs.base import check, nbytes
+from pareto.errors import BackendError
 
 SLACK, SLACK_BYTES = 128, 512
 """What cannot be compressed may grow by one part in so many, and by these bytes: more than a library adds."""

@@ -21,10 +21,10 @@ from torch import Tensor, nn
 
 from pareto import messages
 from pareto.backends import wire
-from pareto.backends.base import BYTES, BackendError, Layout, Tensors, layout
+from pareto.backends.base import BYTES, Layout, Tensors, layout
 from pareto.codecs.base import check, in_words, nbytes
 from pareto.codecs.registry import Codec, Own
-from pareto.errors import UserError, blaming, one_line
+from pareto.errors import BackendError, UserError, blaming, one_line
 from partitions import user_file, weights
 
 MOST_BYTES = 1 << 31

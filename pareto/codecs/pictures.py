@@ -21,8 +21,9 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from pareto.backends.base import BYTES, BackendError, Layout, Tensors
+from pareto.backends.base import BYTES, Layout, Tensors
 from pareto.codecs.base import check
+from pareto.errors import BackendError
 
 DEFAULT_QUALITY = {"jpeg": 90, "webp": 80}
 MODES = {1: "L", 3: "RGB"}

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pareto
-from analysis.files import text
 from pareto.errors import UserError, one_line
+from pareto.files import text
 from pareto.hosts.inventory import THIS_MACHINE
 from pareto.hosts.local import cpu
 from pareto.plain_files import refuse_shared

@@ -19,11 +19,11 @@ from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from analysis.escaping import short
 from analysis.schema import CELL, DEVICES, LINKS, REQUESTS, STAGES, TRIALS
 from pareto.cell import Cell
 from pareto.console import duration
 from pareto.errors import one_line
+from pareto.escaping import short
 from pareto.fleet import cluster
 from pareto.fleet.cluster import LOOK_S
 from pareto.fleet.member import Order
@@ -36,7 +36,7 @@ from pareto.store import Row, Store, checked, trial_of
 if TYPE_CHECKING:
     from distributed import Client
 
-    from pareto.run import Job
+    from pareto.job import Job
     from pareto.stopping import Stopping
 
 MOST_LOSSES = 3

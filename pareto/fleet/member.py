@@ -194,9 +194,10 @@ class Member(Executor):
         from rich.console import Console
 
         from pareto.hosts import shipping
-        from pareto.manifest import difference, driver, session_end, utc_now
-        from pareto.run import Job
+        from pareto.job import Job
+        from pareto.manifest import difference, driver, session_end
         from pareto.starting import started
+        from pareto.store import utc_now
 
         wanted = Sweep.model_validate(dict(order.sweep))
         sweep = wanted.on(self._testbed)

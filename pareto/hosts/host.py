@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from analysis.escaping import say
 from pareto.errors import UserError
+from pareto.escaping import say
 
 EDGE, SERVER = "edge", "server"
 ROLES = (EDGE, SERVER)

@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from paramiko.agent import AgentSSH
 
-from analysis import files
+from pareto import files
 from pareto.hosts.login import Login, shown
 
 AGENT_TIMEOUT_S = 60.0

@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
 
-from analysis.escaping import short
 from pareto.console import duration
+from pareto.escaping import short
 from pareto.host_messages import GetCarrierLosses, GetLease, Holder, TakeLease
 from pareto.hosts.connection import FAULTS
 from pareto.hosts.host import TestbedError

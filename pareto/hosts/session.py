@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from analysis.escaping import short, terminal
+from pareto.escaping import short, terminal
 from pareto.jsonlines import plain
 from pareto.messages import Request
 from pareto.trial_messages import Progress

@@ -7,19 +7,17 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pareto.hosts import inventory, privileged, shipping
+from pareto.hosts import privileged, shipping
 from pareto.hosts.connection import ANSWER_S, Connection, Unreachable
-from pareto.hosts.host import CPU, End, Host, TcpSettings, TestbedError, environment_of, to_stderr
-from pareto.hosts.inventory import THIS_MACHINE
+from pareto.hosts.host import End, Host, TestbedError, environment_of
 from pareto.hosts.session import Heartbeat, Session
 from pareto.hosts.shaping import Shaper
-from pareto.link.profile import Profile
 
 RETURN_TIMEOUT_S = 60.0
 """How long a host that is lost is waited for: a small device needs most of a minute to boot."""
@@ -174,59 +172,3 @@ class Testbed:
     def close(self) -> None:
         """Put everything back and log out."""
         self.undo.close()
-
-
-def require_testbed(name: str, edge_cpu: float = 1.0, alone: str = "") -> None:
-    """Find out before anything else whether the testbed can be had. Raises UserError.
-
-    edge_cpu: the share of a core that a local edge is to get. alone: the role of the only host that
-    is wanted.
-    """
-    if name == THIS_MACHINE:
-        from pareto.hosts.local_testbed import require_local
-
-        require_local(edge_cpu)
-    else:
-        file = inventory.load(Path(name))
-        file.one(alone) if alone else file.roles  # raises where one is missing
-
-
-def open_testbed(
-    name: str,
-    profiles: Iterable[Profile],
-    *,
-    hosts: int = 2,
-    shape_at: str,
-    edge_cpu: float = 1.0,
-    threads: int = 1,
-    device: str = CPU,
-    tcp: TcpSettings | None = None,
-    alone: str = "",
-    wait_s: float = 0.0,
-    say: Callable[[str], None] = to_stderr,
-) -> Testbed:
-    """`local`, or the hosts of a testbed file, to put any of these profiles on any link. Raises TestbedError.
-
-    alone: the role of the only host that is wanted, which then is the edge of a chain without a link. `hosts`,
-    `edge_cpu`, `threads`, `device` and `tcp` are the local one's: on real hosts the workers set what they may. wait_s:
-    how long to wait for hosts on which others measure. say: takes lines for the user.
-    """
-    if name == THIS_MACHINE:
-        from pareto.hosts.local_testbed import open_local
-
-        return open_local(
-            hosts=hosts,
-            edge_cpu=edge_cpu,
-            threads=threads,
-            device=device,
-            shape_at=shape_at,
-            tcp=tcp,
-            alone=alone,
-            wait_s=wait_s,
-            say=say,
-        )
-    from pareto.hosts.ssh_testbed import open_ssh_testbed
-
-    shaped = not alone and any(profile.shaped for profile in profiles)
-    file = inventory.load(Path(name))
-    return open_ssh_testbed(file, shaped=shaped, shape_at=shape_at, alone=alone, wait_s=wait_s, say=say)

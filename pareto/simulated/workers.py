@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from pareto import pacing
+from pareto.any_workers import AnyWorkers
 from pareto.backends import registry
 from pareto.bounds import Crossing
 from pareto.cell import Cell
@@ -31,7 +32,6 @@ from pareto.link import probe
 from pareto.link.profile import Profile
 from pareto.plan import OVERHEAD_S, ModelFacts, Trial, crossings
 from pareto.prepare import recipe
-from pareto.runner import AnyWorkers
 from pareto.simulated import codecs
 from pareto.simulated.requests import Path, Work
 from pareto.simulated.world import World

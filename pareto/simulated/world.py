@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, PrivateAttr
 
-from analysis import files
+from pareto import files
 from pareto.constants import MOST_REQUESTS
 from pareto.errors import UserError
 from pareto.hosts.host import EDGE, SERVER, TestbedError

@@ -14,8 +14,7 @@ if __name__ == "__main__":
 import torch
 
 from pareto import messages
-from pareto.backends.base import BackendError
-from pareto.errors import UserError
+from pareto.errors import BackendError, UserError
 from pareto.jsonlines import Refused, serve
 from pareto.worker import connections, device
 from pareto.worker.device import refused_out_of_memory

@@ -14,7 +14,8 @@ from random import Random
 import torch
 from torch import Tensor
 
-from pareto.backends.base import BackendError, Client, Layout, Server, Tensors, layout
+from pareto.backends.base import Client, Layout, Server, Tensors, layout
+from pareto.errors import BackendError
 from pareto.jsonlines import Refused
 from pareto.profile_messages import Expect, GetTaken, Taken, Timed, TimePayloads
 from pareto.worker import host

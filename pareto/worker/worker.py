@@ -14,16 +14,18 @@ import torch
 from safetensors.torch import load_file
 
 from pareto import messages, profile_messages, trial_messages
-from pareto.backends import registry, wire
-from pareto.backends.base import BackendError, Client, Layout, Server, Tensors, batches, fingerprint
+from pareto.backends import ends, registry, wire
+from pareto.backends.base import Client, Layout, Server, Tensors, batches, fingerprint
 from pareto.codecs import own
 from pareto.codecs import registry as codecs
+from pareto.errors import BackendError
 from pareto.jsonlines import Refused, send_so_far
 from pareto.link.probe import Question, Reading
 from pareto.messages import Split
 from pareto.validation import read
 from pareto.worker import codings, connections, host, payloads, trial, units
 from pareto.worker.device import Device, refused_out_of_memory
+from pareto.worker.facts import facts as facts_of
 from pareto.worker.phases import NoLink
 from pareto.worker.probe import ProbeClient, ProbeServer
 from pareto.worker.served import NO_REQUEST, Coding, Runs, ServedStage, baseline_s
@@ -73,7 +75,7 @@ class Worker:
         self._before: host.Counters | None = None
 
     def facts(self, request: messages.GetFacts) -> messages.Facts:
-        return host.facts(self._device, self._congestion)
+        return facts_of(self._device, self._congestion)
 
     def load(self, request: messages.LoadModel) -> messages.Loaded:
         files = [Path(file) for file in request.weights]
@@ -104,7 +106,7 @@ class Worker:
 
     def listen(self, request: messages.Listen) -> dict[str, int]:
         probe = ProbeServer(request.address, request.token)
-        self._servers = registry.servers(request.address, request.token, request.keys)
+        self._servers = ends.servers(request.address, request.token, request.keys)
         self._set_congestion()
         ports = {name: server.port for name, server in self._servers.items() if server.port is not None}
         return {**ports, "probe": probe.port}
@@ -115,13 +117,13 @@ class Worker:
         for client in self._clients.values():
             client.close()
         self._clients = {}
-        seal = registry.seal(request.keys)
+        seal = ends.seal(request.keys)
         for text in request.backends:
             name = registry.parse(text)
             if not name.agent:
                 to = request.address, request.ports[name.server], request.token
                 by = seal if name.seal else None
-                self._clients[text] = registry.backend(name.name).connect(*to, name.variant, by)
+                self._clients[text] = ends.backend(name.name).connect(*to, name.variant, by)
         self._probe = ProbeClient(request.address, request.ports["probe"], request.token)
         self._set_congestion()
 
@@ -131,9 +133,9 @@ class Worker:
 
     def join(self, request: messages.JoinAgents) -> None:
         if self._joined:
-            registry.agents(self._joined).leave()
+            ends.agents(self._joined).leave()
         name = registry.parse(request.backend).name
-        client = registry.agents(name).join(request, self._rendezvous)
+        client = ends.agents(name).join(request, self._rendezvous)
         self._joined = name
         self._set_congestion()
         if client is not None:

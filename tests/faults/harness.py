@@ -16,13 +16,14 @@ from pathlib import Path
 
 from analysis.schema import STATUSES
 from pareto import runner
+from pareto.any_workers import AnyWorkers
 from pareto.cell import Cell
 from pareto.checked_sweep import make_sweep
 from pareto.link.probe import Tolerance
 from pareto.plan import Effort, Plan, Trial
 from pareto.prepare import Prepared, canonical, prepare
 from pareto.profile_files import load
-from pareto.runner import AnyWorkers, Runner, Tally
+from pareto.runner import Runner, Tally
 from pareto.store import REDONE, Row, Store
 from partitions import registry
 from tests.faults.table import AGAIN, FAILED, INVALID, Fault

@@ -37,6 +37,7 @@ from pareto.hosts import (
     setup,
     ssh,
 )
+from pareto.hosts.access import open_testbed
 from pareto.hosts.connection import Connection
 from pareto.hosts.finding import Finding
 from pareto.hosts.host import TestbedError
@@ -44,7 +45,7 @@ from pareto.hosts.inventory import HostEntry
 from pareto.hosts.keys import Keyring
 from pareto.hosts.pairing import Terminal
 from pareto.hosts.session import Heartbeat, Session, SessionError
-from pareto.hosts.testbed import Remote, open_testbed
+from pareto.hosts.testbed import Remote
 from tests.integration.own_machine import processes
 from tests.integration.test_sweep import exit_code, only_run, rows_in, sound
 from tests.lab import Lab, LabHost, give_up_soon, open_lab

@@ -27,8 +27,9 @@ from pareto.messages import LoadModel
 from pareto.plan import Effort, Trial
 from pareto.prepare import Prepared, canonical, prepare
 from pareto.profile_files import load
+from pareto.rows import stage_rows, trial_row
 from pareto.sweep import Sweep
-from pareto.trial import TrialResult, stage_rows, trial_row
+from pareto.trial import TrialResult
 from pareto.trial_messages import WrongOutput
 from pareto.workers import LOAD_TIMEOUT_S, Workers
 from tests.integration.test_sweep import sound

@@ -40,13 +40,13 @@ def test_the_main_job_on_disk(
 ) -> None:
     rows(sweep(1), World())
     took: list[float] = []
-    measure = run.Job._measure
+    measure = run.measure
 
     def timed(*arguments: Any) -> None:
         began = time.perf_counter()
         measure(*arguments)
         took.append(time.perf_counter() - began)
 
-    monkeypatch.setattr(run.Job, "_measure", timed)
+    monkeypatch.setattr(run, "measure", timed)
     run.run(sweep(3), tmp_path, None, dry_run=False, began=0.0, figures="none")
     printed(f"44 cells x 3 rounds: {took[0]:.2f} s")

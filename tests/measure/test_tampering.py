@@ -17,7 +17,7 @@ from pareto.link.profile import Direction, Profile
 from pareto.plan import Effort, Trial
 from pareto.prepare import Prepared, canonical, prepare
 from pareto.profile_files import load
-from pareto.trial import trial_row
+from pareto.rows import trial_row
 from pareto.workers import Workers
 from tests.less_than_root import needs_networks
 from tests.measure.conftest import Figures

@@ -45,7 +45,7 @@ from torch import Tensor
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from analysis.statistics.samples import interval
-from pareto.backends import handshake, registry
+from pareto.backends import ends, handshake, registry
 from pareto.errors import UserError
 from pareto.link import units
 from pareto.messages import Connect, JoinAgents, Keys, OpenRendezvous
@@ -211,7 +211,7 @@ class AnyEnd(End):
 
     def listen(self, request: tuple[str, str, Sequence[str], Keys]) -> dict[str, int]:
         address, token, ways, keys = request
-        ports, servers, fars = {}, registry.servers(address, token, keys), dict[str, Far]()
+        ports, servers, fars = {}, ends.servers(address, token, keys), dict[str, Far]()
         for way in ways:
             if way in SOCKETS:
                 self._fars[way] = far = SOCKETS[way][1](address, token)
@@ -231,7 +231,7 @@ class AnyEnd(End):
                 self._nears[way] = SOCKETS[way][0](*to)
             else:
                 name = registry.parse(way)
-                client = registry.backend(name.name).connect(*to, name.variant, seals.get(name.seal))
+                client = ends.backend(name.name).connect(*to, name.variant, seals.get(name.seal))
                 self._nears[way] = Near(client)
 
     def rendezvous(self, request: OpenRendezvous) -> int:
@@ -239,7 +239,7 @@ class AnyEnd(End):
         return int(self._rendezvous.getsockname()[1])
 
     def join(self, request: JoinAgents) -> None:
-        client = registry.agents(registry.parse(request.backend).name).join(request, self._rendezvous)
+        client = ends.agents(registry.parse(request.backend).name).join(request, self._rendezvous)
         if client is not None:
             self._nears[request.backend] = Near(client)
 

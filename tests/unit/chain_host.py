@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from pareto import jsonlines
-from pareto.backends import registry, rpc
+from pareto.backends import ends, registry, rpc
 from pareto.backends.base import Client, Layout, Tensors, fingerprint, layout
 from pareto.backends.tcp import TcpClient
 from pareto.messages import JoinAgents, Keys
@@ -85,12 +85,12 @@ class ChainHost:
 
     def listen(self, request: dict[str, Any]) -> dict[str, int | None]:
         """keys: as `pareto.messages.Keys`."""
-        self._servers = registry.servers(request["address"], TOKEN, Keys(*request["keys"]))
+        self._servers = ends.servers(request["address"], TOKEN, Keys(*request["keys"]))
         return {name: server.port for name, server in self._servers.items()}
 
     def connect(self, request: dict[str, Any]) -> None:
         """ports: as `listen` reports them."""
-        seal = registry.seal(Keys(*request["keys"]))
+        seal = ends.seal(Keys(*request["keys"]))
         for backend in TCP:
             if backend in self._clients:
                 self._clients[backend].close()

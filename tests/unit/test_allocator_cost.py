@@ -7,12 +7,12 @@ from typing import cast
 import pytest
 
 from pareto import allocator_cost
+from pareto.any_workers import AnyWorkers
 from pareto.cell import Cell
 from pareto.checked_sweep import make_sweep
 from pareto.hosts.session import SessionLost
 from pareto.link.profile import Profile
 from pareto.plan import ModelFacts
-from pareto.runner import AnyWorkers
 from pareto.workers import Workers
 
 MODELS = {

@@ -16,7 +16,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from analysis import model_profile
-from pareto import backend_costs, model_profiles
+from pareto import backend_costs, model_profiles, profiling
 from pareto.backend_costs import QUICK, THOROUGH, USUAL
 from pareto.cell import Cell
 from pareto.console import console
@@ -34,6 +34,7 @@ from pareto.plan import Plan, Trial
 from pareto.prepare import Prepared, recipe
 from pareto.profile_messages import Roofline, TimeUnits, UnitRuns
 from pareto.sending import Meter
+from pareto.simulated.world import load
 from pareto.sweep import Sweep
 from pareto.workers import Workers
 from partitions import model as partitioned
@@ -465,20 +466,20 @@ def test_medians_and_quantiles_are_over_runs() -> None:
 
 def test_a_simulated_testbed_has_profiles_too(tmp_path: Path) -> None:
     wanted: Sweep = sweep(batch_size="1,2")
-    kept = model_profiles.make_or_reuse(console(), wanted, tmp_path)[NAME]
+    kept = profiling.make_or_reuse(console(), wanted, tmp_path)[NAME]
     assert kept.is_new
     outline = partitioned.outline(recipe(NAME, wanted))
-    assert kept.folder == folder_of(tmp_path, wanted, outline)
+    assert kept.folder == folder_of(tmp_path, wanted, outline, load(wanted.testbed).record())
     assert model_profile.read(kept.folder).batch_sizes == (1, 2)
     assert kept.profile.activation_bytes.sum() > 0
     assert isinstance(outline, partitioned.Outline)
 
 
 def test_a_model_that_is_not_there_costs_no_testbed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model_profiles, "require_testbed", lambda *_: None)
-    monkeypatch.setattr(model_profiles, "testbed_of", lambda *_, **__: pytest.fail("it was built"))
+    monkeypatch.setattr(profiling, "require_testbed", lambda *_: None)
+    monkeypatch.setattr(profiling, "testbed_of", lambda *_, **__: pytest.fail("it was built"))
     with pytest.raises(UserError, match="nosuch"):
-        model_profiles.make_or_reuse(console(), sweep(model="nosuch", testbed="local"), tmp_path)
+        profiling.make_or_reuse(console(), sweep(model="nosuch", testbed="local"), tmp_path)
 
 
 def test_one_batch_of_images_is_prepared(monkeypatch: pytest.MonkeyPatch) -> None:

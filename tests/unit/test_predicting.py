@@ -13,8 +13,8 @@ from analysis.prediction.network import Network
 from pareto.link.probe import Tolerance
 from pareto.link.profile import Bucket, Direction, Profile
 from pareto.link.trace import Step, Trace
+from pareto.links import doubts, networks, slack
 from pareto.networks import profiles
-from pareto.predicting import doubts, networks, slack
 from tests.program import command, measured
 
 BACK = Direction(delay_s=0.02)

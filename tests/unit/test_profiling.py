@@ -140,7 +140,7 @@ def test_bad_input_is_one_line(typed: tuple[str, ...], named: str, tmp_path: Pat
 def test_a_trace_that_cannot_be_written_is_known_before_anything_is_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(profiling.model_profiles, "make_or_reuse", lambda *_, **__: pytest.fail("measured"))
+    monkeypatch.setattr(profiling, "make_or_reuse", lambda *_, **__: pytest.fail("measured"))
     done = command("partitions", MODEL, "--times", "--trace", str(tmp_path / "none" / "t.json"))
     assert (done.code, len(done.err.splitlines())) == (2, 1)
     assert "t.json" in done.err

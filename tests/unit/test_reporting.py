@@ -17,8 +17,8 @@ import pytest
 from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
-from analysis.escaping import markdown
 from analysis.figures import bound_figure, kinds
+from pareto.escaping import markdown
 from pareto.reporting import _joined, run_folders
 from pareto.store import StoreError
 from tests import REPOSITORY

@@ -10,7 +10,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from pareto import manifest, run, starting
+from pareto import job, manifest, starting
 from pareto.checked_sweep import make_sweep
 from pareto.errors import UserError
 from pareto.hosts.host import TestbedError
@@ -63,27 +63,28 @@ class Opened:
 def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
     opened = Opened()
     monkeypatch.setattr(starting, "testbed_of", opened.bed)
-    monkeypatch.setattr(run, "Workers", opened.workers)
-    monkeypatch.setattr(run, "require_testbed", lambda *_: None)
-    monkeypatch.setattr(run.Job, "_prepare", opened.prepare)
+    monkeypatch.setattr(job, "Workers", opened.workers)
+    monkeypatch.setattr(job, "require_testbed", lambda *_: None)
+    monkeypatch.setattr(job.Job, "_prepare", opened.prepare)
     return opened
 
 
 def test_workers_begin_to_start_before_the_models_are_prepared(opened: Opened) -> None:
-    job = run.Job(LOCAL, 0.0, dry_run=False, launch=True)
+    opened_job = job.Job(LOCAL, 0.0, dry_run=False, launch=True)
     assert opened.done == ["open", "launch", "prepare"]
-    assert job.workers(job.testbed(), 0) is job.workers(job.testbed(), 0), "they are those of the run"
+    first, second = (opened_job.workers(opened_job.testbed(), 0) for _ in range(2))
+    assert first is second, "they are those of the run"
     assert opened.done.count("open") == 1
-    job.close()
+    opened_job.close()
     assert opened.done[3:] == ["workers closed", "bed closed"]
 
 
 def test_what_was_opened_early_is_put_back_where_a_model_cannot_be_prepared(
     opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run.Job, "_prepare", Mock(side_effect=UserError("no such point")))
+    monkeypatch.setattr(job.Job, "_prepare", Mock(side_effect=UserError("no such point")))
     with pytest.raises(UserError, match="no such point"):
-        run.Job(LOCAL, 0.0, dry_run=False, launch=True)
+        job.Job(LOCAL, 0.0, dry_run=False, launch=True)
     assert opened.done == ["open", "launch", "workers closed", "bed closed"]
 
 
@@ -91,14 +92,14 @@ def test_what_was_opened_early_is_put_back_where_a_model_cannot_be_prepared(
 def test_for_a_model_that_there_cannot_be_no_testbed_is_built(opened: Opened, models: str) -> None:
     sweep = make_sweep({"model": models, "netem": "200ms-5mbit"})
     with pytest.raises(UserError, match="resnet19"):
-        run.Job(sweep, 0.0, dry_run=False, launch=True)
+        job.Job(sweep, 0.0, dry_run=False, launch=True)
     assert opened.done == []
 
 
 def test_workers_that_cannot_be_started_early_are_one_line(opened: Opened) -> None:
     opened.fault = SessionLost("gpu ended: no space left")
     with pytest.raises(TestbedError, match=r"^the workers did not start: gpu ended: no space left$"):
-        run.Job(LOCAL, 0.0, dry_run=False, launch=True)
+        job.Job(LOCAL, 0.0, dry_run=False, launch=True)
     assert opened.done == ["open", "launch", "workers closed", "bed closed"]
 
 
@@ -108,7 +109,7 @@ def test_workers_that_cannot_be_started_early_are_one_line(opened: Opened) -> No
 def test_without_need_nothing_is_opened_early_and_other_hosts_never_are(
     sweep: Sweep, opened: Opened, local: bool, dry_run: bool, launch: bool
 ) -> None:
-    run.Job(LOCAL if local else sweep, 0.0, dry_run=dry_run, launch=launch).close()
+    job.Job(LOCAL if local else sweep, 0.0, dry_run=dry_run, launch=launch).close()
     assert opened.done == ["prepare"]
 
 

@@ -13,6 +13,7 @@ import pytest
 from pyarrow import parquet
 from syrupy.assertion import SnapshotAssertion
 
+from pareto.any_workers import AnyWorkers
 from pareto.bounds import Crossing
 from pareto.cell import Cell
 from pareto.faults import OTHER_PROGRAMS
@@ -25,18 +26,9 @@ from pareto.link.probe import GOODPUT, STILL, Probed, Reading, Sample, Tolerance
 from pareto.link.profile import Direction, Profile
 from pareto.networks import profiles
 from pareto.plan import QUICK, ModelFacts, Plan, Trial, crossings
-from pareto.runner import (
-    MAX_FAILURES_IN_A_ROW,
-    MAX_REBUILDS,
-    MOST_AGAIN,
-    Aborted,
-    AnyWorkers,
-    Runner,
-    Tally,
-    Watcher,
-)
+from pareto.rows import link_row
+from pareto.runner import MAX_FAILURES_IN_A_ROW, MAX_REBUILDS, MOST_AGAIN, Aborted, Runner, Tally, Watcher
 from pareto.store import Row, Store
-from pareto.trial import link_row
 from pareto.trial_messages import Progress, WrongOutput
 from tests.unit.reported import result_of
 from tests.unit.test_trial import SENSED, USAGE, WINDOWS, report

@@ -23,9 +23,9 @@ from pareto import plan
 from pareto.checked_sweep import make_sweep
 from pareto.console import duration
 from pareto.hosts.host import TestbedError
+from pareto.job import Job
 from pareto.networks import networks_of
 from pareto.plan import ModelFacts
-from pareto.run import Job
 from pareto.search import Trials
 from pareto.searching import Searching
 from pareto.sweep import Sweep

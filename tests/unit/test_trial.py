@@ -23,8 +23,9 @@ from pareto.link.probe import GOODPUT, OWN, Probed, Reading, Tolerance, judge
 from pareto.link.profile import Direction, Profile
 from pareto.options import SLOWED
 from pareto.probing import own_profile
+from pareto.rows import stage_rows, trial_row
 from pareto.store import Store
-from pareto.trial import TrialResult, paced, stage_rows, trial_row
+from pareto.trial import TrialResult, paced
 from pareto.trial_messages import Coded, WrongOutput
 from tests.unit.reported import result_of
 

@@ -10,8 +10,8 @@ import pytest
 
 from analysis.comparing.between_runs import Comparison, compare
 from analysis.figures.marks import FILLS
-from analysis.files import NoPlainFile
 from analysis.page import comparison as page
+from pareto.files import NoPlainFile
 from tests.unit.example_run import trials
 from tests.unit.example_run import write as write_run
 

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from analysis import as_json
-from analysis.escaping import say, short, spreadsheet, terminal
+from pareto.escaping import say, short, spreadsheet, terminal
 from pareto.hosts.host import to_stderr
 
 OBEYED = "a\x1b[2J\x9b31m\u202eb\udcff"

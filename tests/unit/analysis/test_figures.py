@@ -21,8 +21,9 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from syrupy.assertion import SnapshotAssertion
 
 from analysis import figures
-from analysis.figures.drawing import Drawing, conditions, left_out, save, save_all
+from analysis.figures.drawing import Drawing, conditions, save, save_all
 from analysis.figures.kinds import drawings
+from analysis.figures.look import left_out
 from analysis.figures.shown import worth_showing
 from analysis.figures.style import blank
 from analysis.findings import Options, find

@@ -9,9 +9,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from analysis import files
-from analysis.files import NoPlainFile
+from pareto import files
 from pareto.errors import UserError
+from pareto.files import NoPlainFile
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from matplotlib.lines import Line2D
 
-from analysis.figures.drawing import WIDTHS_IN
 from analysis.figures.heads import figure_head, grow, head, wrapped
+from analysis.figures.look import WIDTHS_IN
 from analysis.figures.style import blank
 
 LONG = "efficientnet_v2_large_with_a_head_of_my_own at congested-cafe-wifi+very-slow-lte-uplink"

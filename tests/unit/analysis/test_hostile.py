@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from analysis import files
 from analysis.figures.kinds import drawings
 from analysis.findings import Options, find
 from analysis.prediction.network import Network
@@ -18,7 +17,7 @@ from analysis.reporting import report
 from analysis.runs import load
 from analysis.runs.load import joined
 from analysis.runs.requests import request_latencies
-from pareto import reporting
+from pareto import files, reporting
 from pareto.cli_reports import DEFAULT_OBJECTIVES, compare
 from pareto.console import console
 from pareto.errors import UserError

@@ -14,7 +14,7 @@ from analysis import figures
 from analysis.figures.drawing import save_all
 from analysis.figures.heads import figure_head, head
 from analysis.figures.look import Look, drawn_as
-from analysis.figures.style import blank
+from analysis.figures.style import blank, check_look
 from analysis.reporting import is_ours
 from pareto.errors import UserError
 from tests.unit import drawn
@@ -80,11 +80,13 @@ def test_bad_input_is_one_line(tmp_path: Path, given: dict[str, str | None], wor
     if given.get("style"):
         path.write_text(f"{given['style']}\n")
     with pytest.raises(UserError) as refused:
-        Look.checked(
-            str(given.get("formats", "pdf")),
-            str(given.get("title", "auto")),
-            str(given.get("font", "")),
-            path if "style" in given else None,
+        check_look(
+            Look.checked(
+                str(given.get("formats", "pdf")),
+                str(given.get("title", "auto")),
+                str(given.get("font", "")),
+                path if "style" in given else None,
+            )
         )
     assert words in str(refused.value)
     assert "\n" not in str(refused.value)
@@ -92,7 +94,7 @@ def test_bad_input_is_one_line(tmp_path: Path, given: dict[str, str | None], wor
 
 def test_a_style_is_a_file() -> None:
     with pytest.raises(UserError, match="not a file"):
-        Look.checked("pdf", "auto", "", Path(os.devnull))
+        check_look(Look.checked("pdf", "auto", "", Path(os.devnull)))
 
 
 def test_a_figure_saved_in_a_notebook_has_truetype_fonts() -> None:

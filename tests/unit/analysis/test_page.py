@@ -21,7 +21,6 @@ from syrupy.assertion import SnapshotAssertion
 
 from analysis import page
 from analysis.costs import overhead
-from analysis.escaping import terminal
 from analysis.findings import Findings
 from analysis.fronts.front import front
 from analysis.page import document
@@ -31,6 +30,7 @@ from analysis.points import TRIAL
 from analysis.runs.load import load
 from analysis.tables.columns import sureness
 from pareto.constants import GOODPUT
+from pareto.escaping import terminal
 from tests.unit.example_findings import MANIFEST, PROFILES, Run, findings, probes
 from tests.unit.example_run import trials, write
 

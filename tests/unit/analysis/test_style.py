@@ -12,8 +12,8 @@ import pytest
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
 
-from analysis.figures.drawing import WIDTHS_IN
 from analysis.figures.heads import head
+from analysis.figures.look import WIDTHS_IN
 from analysis.figures.style import (
     ALARM,
     SMALL_PT,

@@ -16,10 +16,11 @@ import pytest
 import torch
 
 from pareto.backends import handshake, tcp, wire
-from pareto.backends.base import BackendError, Tensors
+from pareto.backends.base import Tensors
 from pareto.backends.stripes import STRIPE, Stripes
 from pareto.backends.tcp import TcpClient, TcpServer, _Conversation
 from pareto.backends.wire import Kind
+from pareto.errors import BackendError
 from tests.unit.backends.hostile import (
     HEAD,
     LAYOUTS,

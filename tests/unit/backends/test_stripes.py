@@ -12,9 +12,10 @@ import pytest
 import torch
 
 from pareto.backends import handshake, stripes, wire
-from pareto.backends.base import BackendError, Tensors, layout
+from pareto.backends.base import Tensors, layout
 from pareto.backends.stripes import STRIPE, Stripes
 from pareto.backends.tcp import TcpServer
+from pareto.errors import BackendError
 from tests.program import wait_until
 
 LANES = 3

@@ -15,10 +15,11 @@ from syrupy.assertion import SnapshotAssertion
 from torch import Tensor
 
 from pareto.backends import handshake, wire
-from pareto.backends.base import BackendError, Layout, Tensors, fingerprint, layout
+from pareto.backends.base import Layout, Tensors, fingerprint, layout
 from pareto.backends.tcp import BUFFERS, TcpClient, TcpServer
 from pareto.backends.tls import Tls
 from pareto.backends.wire import Line
+from pareto.errors import BackendError
 from tests.program import wait_until
 from tests.unit.backends.seals import seal
 

@@ -19,11 +19,12 @@ import torch
 from syrupy.assertion import SnapshotAssertion
 
 from pareto.backends import handshake, wire
-from pareto.backends.base import BackendError, Layout, Tensors, layout
+from pareto.backends.base import Layout, Tensors, layout
 from pareto.backends.registry import CIPHER
 from pareto.backends.stripes import Stripes
 from pareto.backends.tcp import TcpClient, TcpServer
 from pareto.backends.tls import AT_ONCE, Tampered, Tls, TlsSocket, pieces
+from pareto.errors import BackendError
 from pareto.run_keys import run_keys
 from tests import REPOSITORY
 from tests.program import wait_until

@@ -12,9 +12,10 @@ import torch
 from syrupy.assertion import SnapshotAssertion
 
 from pareto.backends import wire
-from pareto.backends.base import BYTES, MAX_S, BackendError
+from pareto.backends.base import BYTES, MAX_S
 from pareto.backends.rpc import RpcClient
 from pareto.backends.wire import AHEAD, Line
+from pareto.errors import BackendError
 
 
 def pair() -> tuple[socket.socket, socket.socket]:

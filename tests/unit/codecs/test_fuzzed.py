@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from pareto.backends.base import BackendError, Tensors, layout
+from pareto.backends.base import Tensors, layout
 from pareto.codecs.registry import parse
+from pareto.errors import BackendError
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

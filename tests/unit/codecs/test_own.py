@@ -15,11 +15,11 @@ from safetensors.torch import save_file
 from syrupy.assertion import SnapshotAssertion
 
 from pareto import messages
-from pareto.backends.base import BYTES, BackendError, Tensors, layout
+from pareto.backends.base import BYTES, Tensors, layout
 from pareto.codecs import own
 from pareto.codecs.own import Cut, OwnStep, Received
 from pareto.codecs.registry import Codec, parse
-from pareto.errors import UserError
+from pareto.errors import BackendError, UserError
 from pareto.jsonlines import plain
 from pareto.validation import read
 from partitions.weights import file_digest

@@ -11,8 +11,9 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from pareto.backends.base import BYTES, BackendError, layout
+from pareto.backends.base import BYTES, layout
 from pareto.codecs.registry import parse
+from pareto.errors import BackendError
 
 NAMES = ("jpeg:90", "webp:80", "png")
 

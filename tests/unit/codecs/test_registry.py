@@ -8,9 +8,10 @@ import pytest
 import torch
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.backends.base import BYTES, BackendError, Tensors, layout
+from pareto.backends.base import BYTES, Tensors, layout
 from pareto.codecs import registry
 from pareto.codecs.registry import Codec, parse
+from pareto.errors import BackendError
 
 LOSSLESS = (
     "none",

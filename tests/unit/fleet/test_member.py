@@ -15,8 +15,8 @@ pytest.importorskip("distributed")
 from pareto import plan
 from pareto.fleet.member import Member, Order, Sink
 from pareto.hosts import shipping
+from pareto.job import Job
 from pareto.manifest import new_manifest
-from pareto.run import Job
 from tests.unit.simulated.worlds import sweep
 
 Messages = list[dict[str, Any]]

@@ -10,8 +10,8 @@ import pytest
 
 from pareto.checked_sweep import make_sweep, requested_sweep
 from pareto.errors import UserError
-from pareto.fleet.testbeds import MOST_TESTBEDS, numbered, several, spelled_out
 from pareto.sweep import Sweep
+from pareto.testbeds import MOST_TESTBEDS, numbered, several, spelled_out
 from tests.certificates import certificates
 from tests.unit.simulated.worlds import MODEL
 

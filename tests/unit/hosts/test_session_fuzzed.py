@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 
-from analysis.escaping import terminal
 from pareto import devices, probing
 from pareto.bounds import Crossing
 from pareto.cell import Cell
+from pareto.escaping import terminal
 from pareto.host_messages import CollectSamples, GetLatestSample, MeasureIdle, SensorSample
 from pareto.hosts.session import Session, SessionError, SessionLost
 from pareto.jsonlines import plain
@@ -28,8 +28,9 @@ from pareto.link.probe import OWN, Probed, Question, Reading, Tolerance, judge
 from pareto.link.profile import Direction, Profile
 from pareto.messages import GetFacts, LoadStage, Request, Split, WarmUp
 from pareto.progress import _sensed
+from pareto.rows import link_row, stage_rows, trial_row
 from pareto.store import Store
-from pareto.trial import HostReport, TrialResult, link_row, stage_rows, trial_row
+from pareto.trial import HostReport, TrialResult
 from pareto.trial_messages import GetUsage, RunTrial, TrialReport, Usage
 from pareto.validation import read
 from tests.unit.reported import READING, SERIES, TRIAL, TRIAL_REQUEST, USAGE, facts

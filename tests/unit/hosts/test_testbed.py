@@ -15,11 +15,12 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from pareto.hosts import testbed as testbed_module
+from pareto.hosts.access import require_testbed
 from pareto.hosts.connection import ThisMachine, Unreachable
 from pareto.hosts.host import EDGE, SERVER, Host, TestbedError
 from pareto.hosts.session import Session, SessionLost
 from pareto.hosts.shaping import Shaper
-from pareto.hosts.testbed import Remote, Testbed, require_testbed
+from pareto.hosts.testbed import Remote, Testbed
 from pareto.link.probe import OpenProbe
 from pareto.worker.probe import ProbeClient
 from tests.unit.far_end import HOSTS, FarEnd, StandIn, bed_of

@@ -10,8 +10,8 @@ import pytest
 
 from analysis.prediction import forecast
 from pareto.checked_sweep import make_sweep
+from pareto.links import networks, slack
 from pareto.networks import profiles
-from pareto.predicting import networks, slack
 from pareto.prepare import canonical
 from pareto.simulated import Simulation, World
 from pareto.simulated.profiling import model_profile

@@ -16,7 +16,7 @@ import pytest
 
 from pareto.hosts.local import cpu
 from pareto.link.probe import Probed
-from pareto.trial import trial_row
+from pareto.rows import trial_row
 from pareto.worker.sensors import processor
 from pareto.worker.sensors.processor import WatchedProcess
 from tests.unit.reported import result_of

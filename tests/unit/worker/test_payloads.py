@@ -9,8 +9,8 @@ import pytest
 import torch
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.backends.base import BackendError
 from pareto.backends.tcp import TcpClient, TcpServer
+from pareto.errors import BackendError
 from pareto.jsonlines import Refused
 from pareto.messages import Connect, Listen
 from pareto.profile_messages import Expect, GetTaken, Timed, TimePayloads

@@ -12,8 +12,9 @@ import pytest
 import torch
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.backends.base import BackendError, Layout, Reply, Tensors, layout
+from pareto.backends.base import Layout, Reply, Tensors, layout
 from pareto.backends.tcp import TcpClient, TcpServer
+from pareto.errors import BackendError
 from pareto.worker import phases
 from pareto.worker.phases import Length, NoLink, Phase, Sample
 

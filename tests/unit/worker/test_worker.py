@@ -23,11 +23,10 @@ from safetensors.torch import load_file, save_file
 from syrupy.assertion import SnapshotAssertion
 
 from pareto import coding
-from pareto.backends.base import BackendError
 from pareto.codec_work import without_codecs
 from pareto.codecs import camera, own, pictures
 from pareto.codecs.registry import parse
-from pareto.errors import UserError
+from pareto.errors import BackendError, UserError
 from pareto.jsonlines import Refused, plain
 from pareto.link.probe import Question
 from pareto.messages import (

@@ -11,8 +11,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from analysis.escaping import spreadsheet
 from pareto.errors import UserError
+from pareto.escaping import spreadsheet
 
 if TYPE_CHECKING:
     # Whoever only reads a manifest must not pay for pandas.

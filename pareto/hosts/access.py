@@ -1,0 +1,70 @@
+"""A testbed by the name that the user gives it: whether it can be had, and opening it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from pareto.hosts import inventory
+from pareto.hosts.host import CPU, TcpSettings, to_stderr
+from pareto.hosts.inventory import THIS_MACHINE
+from pareto.hosts.testbed import Testbed
+from pareto.link.profile import Profile
+
+
+def require_testbed(name: str, edge_cpu: float = 1.0, alone: str = "") -> None:
+    """Find out before anything else whether the testbed can be had. Raises UserError.
+
+    edge_cpu: the share of a core that a local edge is to get. alone: the role of the only host that
+    is wanted.
+    """
+    if name == THIS_MACHINE:
+        from pareto.hosts.local_testbed import (
+            require_local,  # with pyroute2, which other testbeds need not have
+        )
+
+        require_local(edge_cpu)
+    else:
+        file = inventory.load(Path(name))
+        file.one(alone) if alone else file.roles  # raises where one is missing
+
+
+def open_testbed(
+    name: str,
+    profiles: Iterable[Profile],
+    *,
+    hosts: int = 2,
+    shape_at: str,
+    edge_cpu: float = 1.0,
+    threads: int = 1,
+    device: str = CPU,
+    tcp: TcpSettings | None = None,
+    alone: str = "",
+    wait_s: float = 0.0,
+    say: Callable[[str], None] = to_stderr,
+) -> Testbed:
+    """`local`, or the hosts of a testbed file, to put any of these profiles on any link. Raises TestbedError.
+
+    alone: the role of the only host that is wanted, which then is the edge of a chain without a link. `hosts`,
+    `edge_cpu`, `threads`, `device` and `tcp` are the local one's: on real hosts the workers set what they may. wait_s:
+    how long to wait for hosts on which others measure. say: takes lines for the user.
+    """
+    if name == THIS_MACHINE:
+        from pareto.hosts.local_testbed import open_local
+
+        return open_local(
+            hosts=hosts,
+            edge_cpu=edge_cpu,
+            threads=threads,
+            device=device,
+            shape_at=shape_at,
+            tcp=tcp,
+            alone=alone,
+            wait_s=wait_s,
+            say=say,
+        )
+    from pareto.hosts.ssh_testbed import open_ssh_testbed
+
+    shaped = not alone and any(profile.shaped for profile in profiles)
+    file = inventory.load(Path(name))
+    return open_ssh_testbed(file, shaped=shaped, shape_at=shape_at, alone=alone, wait_s=wait_s, say=say)
