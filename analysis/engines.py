@@ -46,12 +46,12 @@ def _part(rows: pd.DataFrame, column: str) -> pd.Series:
     return setup if column not in rows else rows[column].astype(object).fillna(setup).astype("str")
 
 
-def of_role(engine: str, role: str) -> str:
-    """The engine of a host: `onnx` of `edge=onnx` at the edge, `eager` at the server."""
-    if _IS not in engine:
-        return engine
-    parted = (part.partition(_IS) for part in engine.split(_JOINS))
-    return next((name for which, _, name in parted if which == role), EAGER)
+def of_role(named: str, role: str, usual: str = EAGER) -> str:
+    """The engine of a host: `onnx` of `edge=onnx` at the edge, `eager` at the server. So of its allocator, with `usual`."""
+    if _IS not in named:
+        return named
+    parted = (part.partition(_IS) for part in named.split(_JOINS))
+    return next((name for which, _, name in parted if which == role), usual)
 
 
 def at_work(rows: pd.DataFrame) -> pd.Series:

@@ -7,10 +7,11 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.engines import engines, of_role
+from analysis.engines import engines, of_role, told
 from analysis.naming import cell_title
 from analysis.points import CELL, TRIAL
 from analysis.runs.manifest import directions, section, sessions, within
+from analysis.runs.setups import TUNED
 from analysis.standing import stands
 from analysis.wording import duration, percent
 
@@ -24,7 +25,7 @@ LATE, LATE_S = 1.5, 0.005
 """A latency of this multiple of its bound, and this many seconds above it, has another cause than the transports: by
 them alone it was under 1.3 times its bound in all that was measured over links that lose nothing."""
 HOSTS = ("edge", "server")
-STAGE = ["run", "model", "batch_size", "engine", "host", "first_unit", "last_unit"]
+STAGE = ["run", "model", "batch_size", "engine", "allocator", "host", "first_unit", "last_unit"]
 REMEDY = "close other programs, set the CPU governor to performance, and measure again"
 
 
@@ -144,8 +145,13 @@ def _changed(stages: pd.DataFrame) -> Iterator[str]:
     known = stages[stages["baseline_s"].notna()]
     if known.empty:
         return
-    pairs = zip(engines(known), known["host"].astype("str"), strict=True)
-    known = known.assign(engine=[of_role(engine, host) for engine, host in pairs])
+    hosts = known["host"].astype("str")
+    known = known.assign(
+        engine=[of_role(*pair) for pair in zip(engines(known), hosts, strict=True)],
+        allocator=[
+            of_role(*pair, TUNED) for pair in zip(told(known, "allocator", TUNED), hosts, strict=True)
+        ],
+    )
     spread = known.groupby(STAGE, dropna=False)["baseline_s"].agg(["min", "max"]).reset_index()
     apart = spread[spread["max"] > CHANGED * spread["min"]]
     if apart.empty:

@@ -18,6 +18,8 @@ from analysis.tables.columns import UNKNOWN, Column, Framed, number, starts, sur
 MOST_ROWS = 24
 """Of more measured points only those are shown that are on a front, or that an answer names."""
 WIDTH = 80
+MOST_WHOLE = 24
+"""Characters of a condition's cell that is never broken."""
 NAMED = 3
 """An answer names so many of the fastest."""
 _HEADS = {
@@ -103,7 +105,9 @@ def _condition_columns(rows: pd.DataFrame, apart: Sequence[str]) -> list[Column]
         keys = rows[list(apart[: place + 1])].itertuples(index=False, name=None)
         begins = starts(pd.Series(["\t".join(map(str, key)) for key in keys], dtype=object))
         cells = [str(value) if begin else "" for value, begin in zip(rows[name], begins, strict=True)]
-        made.append(Column(_HEADS[name], cells))
+        # A name gives way before a setup is broken in the middle of a word.
+        whole = {"no_wrap": True} if max(map(len, cells), default=0) <= MOST_WHOLE else {}
+        made.append(Column(_HEADS[name], cells, look=whole))
     return made
 
 

@@ -87,16 +87,24 @@ def test_a_host_that_changed_its_speed_within_a_run_is_told(
 
 
 @pytest.mark.parametrize(
-    ("engine", "host", "lines"), [("onnx", "server", 0), ("edge=onnx", "edge", 0), ("edge=onnx", "server", 1)]
+    ("column", "usual", "other", "host", "lines"),
+    [
+        ("engine", "eager", "onnx", "server", 0),
+        ("engine", "eager", "edge=onnx", "edge", 0),
+        ("engine", "eager", "edge=onnx", "server", 1),
+        ("allocator", "tuned", "default", "edge", 0),
+        ("allocator", "tuned", "edge=default", "edge", 0),
+        ("allocator", "tuned", "edge=default", "server", 1),
+    ],
 )
-def test_an_engine_that_is_faster_is_no_host_that_changed(
-    frames: tuple[pd.DataFrame, pd.DataFrame], engine: str, host: str, lines: int
+def test_another_engine_or_allocator_is_no_host_that_changed(
+    frames: tuple[pd.DataFrame, pd.DataFrame], column: str, usual: str, other: str, host: str, lines: int
 ) -> None:
     trials, stages = frames
-    other = stages["round"] == stages["round"].max()
-    stages.loc[other, "baseline_s"] /= 2
-    of_engines = stages.assign(engine=other.map({True: engine, False: "eager"}))
-    of_host = of_engines[of_engines["host"] == host]
+    later = stages["round"] == stages["round"].max()
+    stages.loc[later, "baseline_s"] /= 2
+    told = stages.assign(**{column: later.map({True: other, False: usual})})
+    of_host = told[told["host"] == host]
     assert len(list(host_load.warnings(trials, of_host, shared=True))) == lines
 
 
