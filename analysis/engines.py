@@ -47,7 +47,7 @@ def _part(rows: pd.DataFrame, column: str) -> pd.Series:
 
 
 def of_role(named: str, role: str, usual: str = EAGER) -> str:
-    """The engine of a host: `onnx` of `edge=onnx` at the edge, `eager` at the server. So of its allocator, with `usual`."""
+    """The engine of a host, or its allocator: `onnx` of `edge=onnx` at the edge, the usual one at the server."""
     if _IS not in named:
         return named
     parted = (part.partition(_IS) for part in named.split(_JOINS))
