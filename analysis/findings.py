@@ -34,9 +34,10 @@ from analysis.runs.struck import with_struck
 from analysis.standing import measured_again, sentences, status_words
 from analysis.statistics import host_load, noise, testbeds
 from analysis.statistics.stability import drifts, warnings
-from analysis.wording import percent, place
+from analysis.wording import place
 from pareto.errors import UserError
 from pareto.escaping import short
+from pareto.link.units import percent
 
 FIGURE = ["model", "netem", "batch_size", "in_flight_asked", "setup"]
 """What one figure is of; backends and codecs are in it together."""

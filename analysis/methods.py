@@ -11,15 +11,15 @@ import pandas as pd
 from jinja2 import Environment, StrictUndefined
 
 from analysis import allocators
-from analysis.naming import backends, count, family
+from analysis.naming import backends, count, family, listed
 from analysis.points import CELL, cuts
 from analysis.runs.load import Joined, links
 from analysis.runs.manifest import directions, section, sessions, within
 from analysis.runs.setups import SIMULATED
 from analysis.standing import stands, status_words
 from analysis.statistics.samples import LEAST_VALUES
-from analysis.wording import duration, percent, rate
 from pareto.escaping import short
+from pareto.link.units import duration, percent, rate
 from pareto.options import PHASES, command
 
 PARAGRAPH = "\n%%\n"
@@ -64,7 +64,7 @@ def methods(runs: Joined) -> str:
         "count": count,
         "distinct": _distinct,
         "each": _each,
-        "listed": _listed,
+        "listed": listed,
         "named": _named,
         "shape": _shape,
         "span": _span,
@@ -222,13 +222,7 @@ def _span(values: pd.Series) -> str:
 
 def _named(values: pd.Series, several: str) -> str:
     names = list(map(str, values.unique()))
-    return _listed(names) if len(names) <= MOST_NAMED else f"{len(names)} {several}"
-
-
-def _listed(values: Iterable[Any]) -> str:
-    """`a, b and c`."""
-    *most, last = map(str, values)
-    return f"{', '.join(most)} and {last}" if most else last
+    return listed(names) if len(names) <= MOST_NAMED else f"{len(names)} {several}"
 
 
 def _distinct(values: Iterable[Any]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -151,6 +151,12 @@ def some(names: Sequence[str], most: int = 3) -> str:
     """The first of the names: `local, lab1 and 3 more`."""
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+def listed(values: Iterable[Any]) -> str:
+    """`a, b and c`; empty text without a value."""
+    *most, last = [*map(str, values)] or [""]
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def count(number: int, what: str) -> str:

@@ -1,4 +1,4 @@
-"""How rates, times, sizes, differences and points are written in sentences."""
+"""Differences, intervals and points as sentences have them; quantities are in `pareto.link.units`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from analysis.fronts.quality import SAME_OUTPUT, WORDS
 from analysis.fronts.quality import percent as percent_of
 from analysis.points import cuts
+from pareto.link.units import digits_of, nbytes, percent
 
 EDGE = "all on the edge"
 SERVER = "all on the server"
@@ -17,42 +18,9 @@ ALONE = {"edge-only": "the edge alone", "server-only": "the server alone"}
 """The networks that are none: a single host was measured, which stands where others have the edge."""
 
 
-def duration(seconds: float) -> str:
-    """`41 ms`, `1.23 s`: three digits."""
-    for scale, unit in ((1.0, "s"), (1e3, "ms")):
-        if seconds * scale >= 1:
-            return f"{_digits(seconds * scale, 3)} {unit}"
-    return f"{_digits(seconds * 1e6, 3)} µs"
-
-
-def rate(bps: float, digits: int = 2) -> str:
-    """`23 Mbit/s`, `1.2 Gbit/s`."""
-    if bps == math.inf:
-        return "no limit"
-    for scale, unit in ((1e9, "Gbit/s"), (1e6, "Mbit/s")):
-        if float(_digits(bps / scale, digits)) >= 1:
-            return f"{_digits(bps / scale, digits)} {unit}"
-    return f"{_digits(bps / 1e3, digits)} kbit/s"
-
-
-def percent(share: float) -> str:
-    """`12 %`, `0.4 %`: two digits."""
-    return f"{_digits(share * 100, 2)} %"
-
-
 def more(share: float, comparative: str, multiple: str) -> str:
     """`12 % longer`; from twice as much on, `3.3 times as long`."""
-    return f"{percent(share)} {comparative}" if share < 1 else f"{_digits(1 + share, 2)} times {multiple}"
-
-
-def _digits(value: float, digits: int) -> str:
-    """The value with that many significant digits, without zeros at the end: 0.0412 as 0.041, 5.04 as 5."""
-    if value == 0:
-        return "0"
-    exponent = math.floor(math.log10(abs(float(f"{value:.{digits - 1}e}"))))
-    decimals = max(0, digits - 1 - exponent)
-    text = f"{value:.{decimals}f}"
-    return text.rstrip("0").rstrip(".") if decimals else text
+    return f"{percent(share)} {comparative}" if share < 1 else f"{digits_of(1 + share, 2)} times {multiple}"
 
 
 def place(row: Mapping[Hashable, Any]) -> str:
@@ -108,16 +76,6 @@ def _encoded(row: Mapping[Hashable, Any], size: str) -> str:
     accuracy = float(row.get("accuracy", math.nan))
     word = WORDS.get(str(row.get("accuracy_of")), "accuracy")
     return f"{sends}, {word} {'not measured' if math.isnan(accuracy) else f'{percent_of(accuracy)} %'}"
-
-
-def nbytes(count: float) -> str:
-    """`288 bytes`, `98 kB`, `1.6 MB`: three digits."""
-    if count < 1e3:
-        return f"{count:.0f} bytes"
-    for scale, unit in ((1e9, "GB"), (1e6, "MB")):
-        if count >= scale:
-            return f"{_digits(count / scale, 3)} {unit}"
-    return f"{_digits(count / 1e3, 3)} kB"
 
 
 def doing(row: Mapping[Hashable, Any]) -> str:

@@ -95,13 +95,3 @@ def files(out: Console, written: Sequence[Path]) -> None:
 def decimals(value: float) -> int:
     """How many decimals make three digits of a number."""
     return 0 if value >= 99.95 else 1 if value >= 9.995 else 2
-
-
-def duration(seconds: float) -> str:
-    """A duration in words: `45 s`, `12 min 30 s`, `3 h 05 min`."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"

@@ -17,7 +17,7 @@ from pareto.cell import Cell
 from pareto.codec_work import sent_bytes, too_many_bytes
 from pareto.hosts.host import EDGE
 from pareto.link.probe import GOODPUT, OWN, Probed, Reading, Tolerance, judge
-from pareto.link.units import show_rate
+from pareto.link.units import rate
 from pareto.trial import TrialResult
 from pareto.trial_messages import TrialReport, WrongOutput
 
@@ -194,8 +194,8 @@ def _load_fault(
         bits = 8 * crossings[0].sent_bytes
         rates = [bits / (seconds - _beside_s(crossings[0])) for seconds in late]
         return (
-            f"link off during the trial: at best {show_rate(rates[0])} of payload, its probes found "
-            f"{show_rate(rates[1])}"
+            f"link off during the trial: at best {rate(rates[0], 3)} of payload, its probes found "
+            f"{rate(rates[1], 3)}"
         )
     if crossed_s <= _latest_s(max(idle_s, alone_s), tolerance):
         return ""

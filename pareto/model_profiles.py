@@ -19,12 +19,12 @@ from analysis.model_profile import ModelProfile, read
 from analysis.naming import file_stem
 from pareto import PROFILES, dataset_names
 from pareto.backend_costs import QUICK, THOROUGH, Care
-from pareto.console import duration
 from pareto.errors import UserError
 from pareto.escaping import short
 from pareto.hosts.connection import FAULTS
 from pareto.hosts.host import TestbedError
 from pareto.hosts.testbed import Testbed
+from pareto.link.units import minutes
 from pareto.model_timing import Timing
 from pareto.networks import links_of
 from pareto.plain_files import written
@@ -98,12 +98,12 @@ def on_testbed(
             all_s = takes_s + (len(missing) - 1) * estimate_s(sweep, care, of_links=False)
             if not number and spares_s is not None and all_s > spares_s:
                 out.print(
-                    f"no model profile is made: it takes about {duration(all_s)}, and can spare no more than "
-                    f"{duration(spares_s)} of trials",
+                    f"no model profile is made: it takes about {minutes(all_s)}, and can spare no more than "
+                    f"{minutes(spares_s)} of trials",
                     soft_wrap=True,
                 )
                 return profiles
-            out.print(f"{name}: its model profile takes about {duration(takes_s)}, on {', '.join(facts)}")
+            out.print(f"{name}: its model profile takes about {minutes(takes_s)}, on {', '.join(facts)}")
             if name not in prepared:
                 prepared[name] = _prepared(name, sweep)
             workers.send(Meter(out, show), [name], whole=True)
@@ -204,14 +204,14 @@ def _kept(
         elif care is THOROUGH and not any("peak_flops" in of_host for of_host in profile.hosts.values()):
             why = why or "a search made it, with less care"
         elif since > MOST_AGE:
-            why = why or f"it is {duration(since.total_seconds())} old, and speeds drift"
+            why = why or f"it is {minutes(since.total_seconds())} old, and speeds drift"
     except UserError as error:
         why, since = str(error), None
     if why:
         out.print(f"the model profile of {name} that was kept does not count: {why}", soft_wrap=True)
         return None
     assert since is not None  # noqa: S101
-    ago = duration(since.total_seconds())
+    ago = minutes(since.total_seconds())
     out.print(f"{name}: its model profile of {ago} ago is used; `partitions --times --fresh` makes it anew")
     return profile
 

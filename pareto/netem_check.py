@@ -22,7 +22,7 @@ from pareto.hosts.testbed import Link
 from pareto.link import probe
 from pareto.link.probe import Probed, Reading, Sample, Span, Tolerance
 from pareto.link.profile import Direction, Profile
-from pareto.link.units import show_delay
+from pareto.link.units import duration
 from pareto.networks import networks_to_check
 from pareto.probing import Probers, in_words
 from pareto.sweep import Sweep
@@ -211,7 +211,7 @@ def _message(profile: Profile, series: Sequence[Observed], tolerance: Tolerance)
     what, fault = f"{MESSAGE_BYTES // 1000} kB, answered", ""
     # Too slow in all: in single ones the ends waited for a core. Too fast in most: those bytes did not feel the rate.
     if min(values) > asked + allowed or typical < asked - allowed:
-        fault = f"{what}: {show_delay(typical)}, asked {show_delay(asked)} (tolerance {show_delay(allowed)})"
+        fault = f"{what}: {duration(typical)}, asked {duration(asked)} (tolerance {duration(allowed)})"
     yield Judgement(what, "s", asked, typical, _range(values), fault)
 
 

@@ -10,11 +10,10 @@ from typing import Any
 from pareto.hosts.session import Programs, Session
 from pareto.hosts.shaping import Shaper
 from pareto.hosts.testbed import Link, Testbed
-from pareto.link import probe
+from pareto.link import probe, units
 from pareto.link.probe import ConnectProbe, OpenProbe, Question, Reach
 from pareto.link.profile import Direction, Profile
 from pareto.link.trace import MAX_DELAY_S, MAX_RATE_BPS, MIN_RATE_BPS
-from pareto.link.units import show_delay, show_rate
 
 TIMEOUT_S = 120.0
 BARE_S = 0.5
@@ -87,9 +86,9 @@ def own_profile(name: str, link: probe.Reading) -> Profile:
 def in_words(link: probe.Reading) -> str:
     """What was measured of a link that nobody shapes, in words."""
     figures = [
-        f"round trip {show_delay(link.rtt_s)}" if link.rtt_s is not None else "",
-        f"{show_rate(link.rate_bps)} out" if link.rate_bps else "",
-        f"{show_rate(link.rate_back_bps)} back" if link.rate_back_bps else "",
+        f"round trip {units.duration(link.rtt_s)}" if link.rtt_s is not None else "",
+        f"{units.rate(link.rate_bps, 3)} out" if link.rate_bps else "",
+        f"{units.rate(link.rate_back_bps, 3)} back" if link.rate_back_bps else "",
     ]
     return ", ".join(filter(None, figures))
 
@@ -102,8 +101,8 @@ def prospects(profile: Profile, link: probe.Reading, tolerance: probe.Tolerance)
     allowed_s = tolerance.rtt_s(profile.rtt_s)
     if link.rtt_s is not None and link.rtt_s > allowed_s:
         faults.append(
-            f"{profile.name}: the link's own round trip of {show_delay(link.rtt_s)} comes on top of the "
-            f"{show_delay(profile.rtt_s)} asked, of which only {show_delay(allowed_s)} are tolerated: "
+            f"{profile.name}: the link's own round trip of {units.duration(link.rtt_s)} comes on top of the "
+            f"{units.duration(profile.rtt_s)} asked, of which only {units.duration(allowed_s)} are tolerated: "
             "take it off the profile's delay, or give a larger --rtt-floor"
         )
     ways = zip(profile.directions, ("out", "back"), (link.rate_bps, link.rate_back_bps), strict=True)
@@ -111,8 +110,8 @@ def prospects(profile: Profile, link: probe.Reading, tolerance: probe.Tolerance)
         asked = direction.typical.rate_bps
         if asked and rate and rate < asked * probe.GOODPUT * (1 - tolerance.rate_fraction):
             faults.append(
-                f"{profile.name}: the link itself carries only {show_rate(rate)} {name}, "
-                f"{show_rate(asked * probe.GOODPUT)} of payload are asked"
+                f"{profile.name}: the link itself carries only {units.rate(rate, 3)} {name}, "
+                f"{units.rate(asked * probe.GOODPUT, 3)} of payload are asked"
             )
     return faults
 

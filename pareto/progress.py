@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from analysis.schema import LATENCY_ONLY, THROUGHPUT_ONLY
-from pareto.console import duration
+from pareto.link.units import minutes
 from pareto.plan import Plan, Trial
 from pareto.runner import MAX_REBUILDS, Watcher
 from pareto.screen import named
@@ -145,8 +145,7 @@ class Progress(Watcher):
         if not self._out.is_terminal and tenth > self._tenths:
             self._tenths = tenth
             self._out.print(
-                f"{self._ended}/{total} trials, {duration(self.eta_s)} left; "
-                f"{named(trial.cell)}: {self._last}"
+                f"{self._ended}/{total} trials, {minutes(self.eta_s)} left; {named(trial.cell)}: {self._last}"
             )
 
     @property
@@ -175,7 +174,7 @@ class Progress(Watcher):
         head.add_row(
             ProgressBar(total=total, completed=self._ended, width=24),
             f"{self._ended}/{total}",
-            f"{duration(self.eta_s)} left",
+            f"{minutes(self.eta_s)} left",
             Text(named(self._now.cell) if self._now else "", overflow="ellipsis", no_wrap=True),
         )
         both = Table.grid()
@@ -185,7 +184,7 @@ class Progress(Watcher):
             gone_s = time.monotonic() - self._began
             whole_s = self._now.estimate_s * self._pace(_groups(self._now))
             phase = f"; {self._phase}" if self._phase else ""
-            both.add_row(f"this trial: {gone_s:.0f} s of about {duration(whole_s)}{phase}")
+            both.add_row(f"this trial: {gone_s:.0f} s of about {minutes(whole_s)}{phase}")
         both.add_row(f"last: {self._last}" if self._last else self._doing)
         for line in (*filter(None, [self._sensors]), *self._testbeds()):
             both.add_row(Text(line, overflow="ellipsis", no_wrap=True))

@@ -17,11 +17,11 @@ from analysis.statistics.samples import needed
 from pareto import dataset_names
 from pareto.cell import Cell
 from pareto.codecs.registry import NONE
-from pareto.console import duration
 from pareto.constants import MOST_REQUESTS, MOST_ROUNDS
 from pareto.hosts.host import TcpSettings, chain, gpus_in_words
 from pareto.link import probe
 from pareto.link.profile import describe
+from pareto.link.units import minutes
 from pareto.networks import Networks
 from pareto.pacing import one_by_one
 from pareto.plan import CLEARLY, ModelFacts, Models, Plan, of_links, reach
@@ -121,9 +121,9 @@ def plan(
         from pareto import backend_costs, model_profiles  # with torch, which other plans need not have
 
         whole_s += len(models) * model_profiles.estimate_s(sweep, backend_costs.QUICK)
-    foreseen = f"{'at least' if grows else 'about'} {duration(whole_s)} with start and report"
+    foreseen = f"{'at least' if grows else 'about'} {minutes(whole_s)} with start and report"
     if sweep.focused and not grows:
-        foreseen += f", {duration(plan.estimate_s + AROUND_S)} at most"
+        foreseen += f", {minutes(plan.estimate_s + AROUND_S)} at most"
     foreseen += _at_once(sweep, plan)
     table.add_row("estimate", foreseen)
     out.print(table)
@@ -135,7 +135,7 @@ def _at_once(sweep: Sweep, plan: Plan) -> str:
     if len(sweep.testbeds) < 2 or not tasks:
         return ""
     turns = -(-tasks // len(sweep.testbeds))
-    return f", {duration(plan.estimate_s * turns / tasks)} on all testbeds ({tasks} tasks)"
+    return f", {minutes(plan.estimate_s * turns / tasks)} on all testbeds ({tasks} tasks)"
 
 
 def _input(sweep: Sweep, model: ModelFacts) -> str:
@@ -169,13 +169,13 @@ def summary(out: Console, tally: Tally, wall_s: float, simulated_in_s: float | N
     if simulated_in_s is None:
         driver = tally.driver_cpu / tally.watching if tally.watching else 0.0
         out.print(
-            f"{tally.trials} trials in {duration(wall_s)}{fleet}: {what}; "
+            f"{tally.trials} trials in {minutes(wall_s)}{fleet}: {what}; "
             f"the driver took {driver:.1%} of a core during trials"
         )
     else:
         out.print(
             f"{tally.trials} simulated trials, made in {simulated_in_s:.1f} s; real ones would take "
-            f"{duration(wall_s)}{fleet}: {what}"
+            f"{minutes(wall_s)}{fleet}: {what}"
         )
     if tally.again:
         blamed = Counter(each["blamed"] for each in tally.again)
@@ -281,7 +281,7 @@ def _ending(sweep: Sweep) -> str:
     until, budget = sweep.until, sweep.budget
     sure = "" if until is None else f"until the points that may be on a front are within ±{100 * until:.3g} %"
     spent = (
-        "" if budget is None else f"as long as it is foreseen to end within {duration(budget)} of this start"
+        "" if budget is None else f"as long as it is foreseen to end within {minutes(budget)} of this start"
     )
     return f"a round more, {', '.join(filter(None, (sure, spent)))}; {MOST_ROUNDS} rounds at most"
 

@@ -23,7 +23,7 @@ from analysis.statistics.samples import Bools, Floats
 from pareto import links, plan
 from pareto.cell import Cell, Condition
 from pareto.codecs.registry import NONE
-from pareto.console import duration
+from pareto.link.units import minutes
 from pareto.networks import Networks
 from pareto.plan import Models, Plan
 from pareto.search import Decision, Group, Search, Trials, gaps, medians
@@ -318,10 +318,10 @@ class Searching:
         every_s = took_s + open_s * (float(np.median(paces)) if paces else 1.0)
         sessions = self.store.manifest()["sessions"] if self.store is not None else []
         profiling_s = sum(float(session.get("profiling_s") or 0) for session in sessions)
-        spent = f" with the model profile's {duration(profiling_s)}" if profiling_s >= 1 else ""
+        spent = f" with the model profile's {minutes(profiling_s)}" if profiling_s >= 1 else ""
         return (
-            f"{total} cells: {', '.join(words)}; {duration(took_s + profiling_s)}{spent}, "
-            f"all cells would take {duration(every_s)}"
+            f"{total} cells: {', '.join(words)}; {minutes(took_s + profiling_s)}{spent}, "
+            f"all cells would take {minutes(every_s)}"
         )
 
     def _foreseen(self, group: Group, cells: Sequence[Cell], profile: ModelProfile | None) -> Prospects:

@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
+from analysis.naming import listed
 from pareto.any_workers import AnyWorkers
 from pareto.errors import UserError
 from pareto.hosts.access import open_testbed
@@ -105,7 +106,7 @@ def print_versions(console: Console, hosts: Mapping[str, Mapping[str, Any]]) -> 
 
 def on_one_core(roles: Sequence[str]) -> str:
     """The warning about hosts of the local testbed for which this machine has too few cores."""
-    names = f"{', '.join(roles[:-1])} and {roles[-1]}"
+    names = listed(roles)
     return f"{names} share one physical core: each is slower while the other computes, and no throughput is its own"
 
 

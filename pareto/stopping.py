@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.naming import some
 from pareto.cell import Condition
-from pareto.console import duration
 from pareto.constants import MOST_ROUNDS
+from pareto.link.units import minutes
 from pareto.plan import Plan, Trial
 from pareto.runner import Tally
 from pareto.sweep import Sweep
@@ -127,8 +127,8 @@ class Stopping:
             return part
         shorter = self.source.hardest(part, left_s, self.tally.pace)
         if shorter is None:
-            within = duration(self.sweep.budget or 0.0)
-            spent = f"the next round, of about {duration(foreseen_s)}, does not fit into {within}"
+            within = minutes(self.sweep.budget or 0.0)
+            spent = f"the next round, of about {minutes(foreseen_s)}, does not fit into {within}"
             self._end("budget", self._with_doubts(spent))
         else:
             cells = len(shorter.trials)

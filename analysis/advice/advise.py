@@ -24,8 +24,9 @@ from analysis.prediction.network import Network, networks
 from analysis.runs.manifest import input_type
 from analysis.standing import stands
 from analysis.statistics.noise import floors, over_engines
-from analysis.wording import ALONE, EDGE, KEEP, SERVER, interval, more, percent, rate
+from analysis.wording import ALONE, EDGE, KEEP, SERVER, interval, more
 from pareto.errors import UserError
+from pareto.link.units import percent, rate
 
 MOST = 50
 """Sentences, and those of the rest of a workload: nobody reads more."""

@@ -21,8 +21,8 @@ from analysis.schema import BETWEEN
 from analysis.statistics.noise import Floors, floors
 from analysis.statistics.samples import Bools, Floats, interval
 from analysis.wording import interval as in_words
-from analysis.wording import rate
 from pareto.errors import UserError
+from pareto.link.units import rate
 
 MOST = 50
 """Sentences: nobody reads more."""

@@ -13,8 +13,9 @@ from analysis.advice.rivals import Tried
 from analysis.engines import EAGER
 from analysis.points import NONE, nothing_crosses
 from analysis.prediction.network import Network
-from analysis.wording import EDGE, SERVER, duration, more
+from analysis.wording import EDGE, SERVER, more
 from pareto.errors import UserError
+from pareto.link.units import duration
 
 
 def sentence(

@@ -21,8 +21,9 @@ from analysis.prediction.network import Network
 from analysis.statistics import posterior
 from analysis.statistics.samples import Bools, Floats
 from analysis.statistics.significance import median_intervals
-from analysis.wording import EDGE, SERVER, doing, duration, order, place, sent
+from analysis.wording import EDGE, SERVER, doing, order, place, sent
 from pareto.errors import UserError
+from pareto.link.units import duration
 
 SURE, LIKELY = 0.95, 0.8
 TOSS_UP = "a toss-up"

@@ -13,13 +13,15 @@ from analysis.advice.observed import CELL, WORK, WORKLOAD
 from analysis.advice.predict import Predictor
 from analysis.fronts.cells import BOUNDS
 from analysis.fronts.where import Where
+from analysis.naming import listed
 from analysis.points import BUT_CODEC, CONDITION, NO_CODEC, NONE, competing, cuts, nothing_crosses
 from analysis.prediction.formula import Conditions, Payloads, Values, carrying_s, occupied_s
 from analysis.prediction.network import Network
 from analysis.standing import stands
 from analysis.statistics.samples import Floats
-from analysis.wording import duration, place
+from analysis.wording import place
 from pareto.constants import GOODPUT
+from pareto.link.units import duration
 
 FIGURES = dict(
     zip(("latency", "throughput"), ((figure, bound) for bound, figure in BOUNDS.items()), strict=True)
@@ -211,7 +213,7 @@ def absent(observed: pd.DataFrame, trials: pd.DataFrame, struck: pd.DataFrame) -
         return ""
     if len(points) == 1:
         return f"Point {points[0]} has no valid trial in any network, and may be better somewhere"
-    named = f"{', '.join(points[:-1])} and {points[-1]}"
+    named = listed(points)
     return f"Points {named} have no valid trial in any network, and may be better somewhere"
 
 

@@ -14,7 +14,8 @@ from analysis.engines import EAGER, engines, of_role
 from analysis.naming import in_flight
 from analysis.points import CONDITION
 from analysis.statistics.samples import LEAST_VALUES, Floats, interval
-from analysis.wording import duration, percentage
+from analysis.wording import percentage
+from pareto.link.units import duration
 
 _OF = [name for name in CONDITION if name not in ("netem", "codec")]
 """What is the same for the stages of one sentence: neither network nor codec is in their times."""

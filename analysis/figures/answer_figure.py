@@ -16,7 +16,7 @@ from analysis.figures.drawing import Drawing, caption
 from analysis.figures.style import CodecLook, entry
 from analysis.fronts.answer import KNOWN, known_after
 from analysis.naming import count, subject
-from analysis.wording import percent
+from pareto.link.units import percent
 
 MARKER_PT = 4.5
 LEAST_TRIALS = 3

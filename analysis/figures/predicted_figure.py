@@ -16,7 +16,7 @@ from analysis.figures.labels import Label, place_labels, settle
 from analysis.figures.style import entry
 from analysis.naming import subject, time_unit
 from analysis.prediction.compared import OBJECTIVES, Errors
-from analysis.wording import percent
+from pareto.link.units import percent
 
 MARKER_PT = 4.5
 WORST = 3

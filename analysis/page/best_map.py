@@ -17,8 +17,9 @@ from analysis.advice.rivals import absent
 from analysis.findings import Findings
 from analysis.naming import cell_name, count
 from analysis.prediction.network import networks
-from analysis.wording import order, percent
+from analysis.wording import order
 from pareto.errors import UserError
+from pareto.link.units import percent
 
 MOST_MAPS = 12
 """How many workloads have a map: each is computed once more in the reader's browser."""

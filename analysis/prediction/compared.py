@@ -22,9 +22,9 @@ from analysis.prediction.network import Network, networks
 from analysis.runs.manifest import directions, section, within
 from analysis.runs.setups import SIMULATED
 from analysis.statistics.samples import Floats
-from analysis.wording import percent
 from pareto import files
 from pareto.errors import UserError
+from pareto.link.units import percent
 
 FOLDER = "profiles"
 """In a run's folder, the model profiles that it was made with, each in a folder of its own."""

@@ -8,12 +8,12 @@ from typing import Any
 import pandas as pd
 
 from analysis.engines import engines, of_role, told
-from analysis.naming import cell_title
+from analysis.naming import cell_title, listed
 from analysis.points import CELL, TRIAL
 from analysis.runs.manifest import directions, section, sessions, within
 from analysis.runs.setups import TUNED
 from analysis.standing import stands
-from analysis.wording import duration, percent
+from pareto.link.units import duration, percent
 
 SLOWER, MATTERS = 1.25, 0.05
 """A stage that takes this multiple of its baseline, which makes up this share of the latency, is worth a look."""
@@ -53,7 +53,7 @@ def on_one_core(manifests: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     shared = {tuple(roles) for session in every for roles in within(session, "testbed", "on_one_core") or ()}
     for roles in sorted(shared):
         yield (
-            f"{', '.join(roles[:-1])} and {roles[-1]} shared one physical core: each was slower while the other "
+            f"{listed(roles)} shared one physical core: each was slower while the other "
             "computed, and no throughput is its own"
         )
 

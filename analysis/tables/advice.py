@@ -14,7 +14,8 @@ from analysis.advice.crossovers import DELAYS_S, RATES_BPS
 from analysis.advice.ranking import Choice
 from analysis.naming import ANY_NOTE, backend_name, point_label, time_unit
 from analysis.tables.columns import UNKNOWN, Column, Framed, framed, number, spans, sureness
-from analysis.wording import EDGE, SERVER, duration, interval, percent, rate
+from analysis.wording import EDGE, SERVER, interval
+from pareto.link.units import duration, percent, rate
 
 SHOWN = 3
 """How many of the best points are shown, beside the whole model on either host."""

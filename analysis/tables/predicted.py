@@ -11,7 +11,8 @@ from analysis.naming import ANY_NOTE, backend_name, in_flight, time_unit
 from analysis.prediction.forecast import NONE
 from analysis.prediction.predicted import FRONT, RULES, behind
 from analysis.tables.columns import Column, Framed, framed, number
-from analysis.wording import EDGE, SERVER, duration, more, order, percent
+from analysis.wording import EDGE, SERVER, more, order
+from pareto.link.units import duration, percent
 
 MOST = 12
 """Splits of the front that are shown: of more, these at even distances."""

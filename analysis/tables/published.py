@@ -16,8 +16,8 @@ from analysis.comparing.published import ABSENT, SAME, UNSURE, Beside, Published
 from analysis.naming import count
 from analysis.statistics.significance import MEASURES
 from analysis.tables.columns import UNKNOWN, Column, figure, framed
-from analysis.wording import duration
 from pareto import files
+from pareto.link.units import duration
 
 
 def published_table(published: Published, found: Beside, run: str, command: str) -> RenderableType:

@@ -21,13 +21,13 @@ from uuid import uuid4
 
 from analysis.schema import CELL, DEVICES, LINKS, REQUESTS, STAGES, TRIALS
 from pareto.cell import Cell
-from pareto.console import duration
 from pareto.errors import one_line
 from pareto.escaping import short
 from pareto.fleet import cluster
 from pareto.fleet.cluster import LOOK_S
 from pareto.fleet.member import Order
 from pareto.hosts import shipping
+from pareto.link.units import minutes
 from pareto.plan import Plan, Trial
 from pareto.progress import Progress
 from pareto.runner import Aborted, trial_id
@@ -261,9 +261,9 @@ class Driver:
         if self._here():
             self._here_s = time.monotonic()
         elif where is not None:
-            self._say(f"no testbed is at {where}: waiting {duration(limit_s)} for one")
+            self._say(f"no testbed is at {where}: waiting {minutes(limit_s)} for one")
             if time.monotonic() - self._here_s > limit_s:
-                raise Aborted(f"for {duration(limit_s)} no testbed was at {where}")
+                raise Aborted(f"for {minutes(limit_s)} no testbed was at {where}")
         elif all(each.out for each in self._all()):
             raise Aborted("no testbed is left: " + "; ".join(f"{one.name}: {one.out}" for one in self._all()))
 

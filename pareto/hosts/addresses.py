@@ -13,7 +13,7 @@ from typing import Any
 
 from pareto.hosts.connection import Connection, complete
 from pareto.hosts.host import TestbedError, is_virtual
-from pareto.link.units import show_rate
+from pareto.link.units import rate
 
 MOST_PAIRS = 8
 """So many pairs of addresses are tried; each takes about a second."""
@@ -109,7 +109,7 @@ class Pair:
 
     @property
     def result(self) -> str:
-        return self.fault or show_rate(self.bps)
+        return self.fault or rate(self.bps, 3)
 
 
 def list_addresses(connection: Connection) -> list[Address]:

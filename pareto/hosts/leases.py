@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
 
-from pareto.console import duration
 from pareto.escaping import short
 from pareto.host_messages import GetCarrierLosses, GetLease, Holder, TakeLease
 from pareto.hosts.connection import FAULTS
@@ -23,6 +22,7 @@ from pareto.hosts.host import TestbedError
 from pareto.hosts.session import Heartbeat, Programs, SessionError, SessionLost
 from pareto.hosts.testbed import Remote
 from pareto.jsonlines import Refused
+from pareto.link.units import minutes
 from pareto.worker.lease import HOST, Queue
 
 POLL_S = 1.0
@@ -184,7 +184,7 @@ def in_words(ahead: Sequence[Holder]) -> str:
     first, *others = ahead
     waiting = f"; {len(others)} more wait{'s' if len(others) == 1 else ''}" if others else ""
     who, origin, run = short(first.who), short(first.origin), short(first.run)
-    return f"{who} measures there, from {origin}, for {duration(first.since_s)} ({run}){waiting}"
+    return f"{who} measures there, from {origin}, for {minutes(first.since_s)} ({run}){waiting}"
 
 
 def _user() -> str:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from pareto.constants import GOODPUT as GOODPUT
+from pareto.link import units
 from pareto.link.profile import Direction, Gilbert, Profile
-from pareto.link.units import show_delay, show_rate
 from pareto.messages import MAX_REQUESTS, Count, LineRate, Port, Positive, Request, Seconds
 from pareto.validation import Bounds
 
@@ -311,8 +311,8 @@ def judge_rtt(
     allowed = tolerance.rtt_s(profile.rtt_s)
     if least - allowed <= rtt_s <= most + allowed:  # a NaN is a fault too
         return ""
-    asked = show_delay(most) if least == most else f"{show_delay(least)} to {show_delay(most)}"
-    return f"RTT {show_delay(rtt_s)}, {tolerance.than} {asked} (tolerance {show_delay(allowed)})"
+    asked = units.duration(most) if least == most else f"{units.duration(least)} to {units.duration(most)}"
+    return f"RTT {units.duration(rtt_s)}, {tolerance.than} {asked} (tolerance {units.duration(allowed)})"
 
 
 def on_line_s(profile: Profile, nbytes: int) -> float:
@@ -335,13 +335,13 @@ def judge_rate(
     if asked is None:
         return ""
     least, most = (rate * arriving_share(direction, share) for rate in asked)
-    shown = show_rate(most) if least == most else f"{show_rate(least)} to {show_rate(most)}"
+    shown = units.rate(most, 3) if least == most else f"{units.rate(least, 3)} to {units.rate(most, 3)}"
     if measured is None:
         return f"rate {name} could not be measured, {tolerance.than} {shown} of payload"
     if least * (1 - tolerance.rate_fraction) <= measured <= most * (1 + tolerance.rate_fraction):
         return ""
     of = f"(tolerance {tolerance.rate_fraction:.0%})"
-    return f"rate {name} {show_rate(measured)}, {tolerance.than} {shown} of payload {of}"
+    return f"rate {name} {units.rate(measured, 3)}, {tolerance.than} {shown} of payload {of}"
 
 
 def arriving_share(direction: Direction, payload_share: float) -> float:

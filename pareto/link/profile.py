@@ -15,8 +15,8 @@ from typing import Annotated, Any
 
 from pareto.constants import QUEUE_BDP, QUEUE_LEAST_BYTES, QUEUE_LEAST_S
 from pareto.errors import UserError
+from pareto.link import units
 from pareto.link.trace import DELAY, MAX_DELAY_S, MAX_RATE_BPS, MIN_RATE_BPS, POSITION, Trace
-from pareto.link.units import show_delay, show_rate
 from pareto.validation import NAME, Bounds, check, read
 
 MAX_LIMIT_BYTES = 1 << 30
@@ -301,10 +301,10 @@ def describe(profile: Profile) -> str:
 
 def _describe(direction: Direction) -> str:
     typical = direction.typical
-    delay = show_delay(typical.delay_s) if typical.delay_s else ""
+    delay = units.duration(typical.delay_s) if typical.delay_s else ""
     if direction.jitter_s:
-        delay = f"{delay} +-{show_delay(direction.jitter_s)}"
-    rate = show_rate(typical.rate_bps) if typical.rate_bps is not None else ""
+        delay = f"{delay} +-{units.duration(direction.jitter_s)}"
+    rate = units.rate(typical.rate_bps, 3) if typical.rate_bps is not None else ""
     parts = [" at ".join(part for part in (delay, rate) if part)]
     if direction.trace is not None:
         parts.append(f"on average over the {direction.trace.period_s:.4g} s of {direction.trace.name}")

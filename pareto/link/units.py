@@ -1,11 +1,12 @@
-"""Quantities as people write them: ``200ms``, ``2.5mbit``, ``1%``, ``64kib``. Elsewhere they are seconds, bit/s,
-numbers from 0 to 1, and bytes.
+"""Quantities as people write them, read and written: ``200ms``, ``2.5mbit``, ``1%``, ``64kib``. Elsewhere they are
+seconds, bit/s, numbers from 0 to 1, and bytes.
 
 Readers take what the quantity is called (`what`), for the ValueError that says what is wrong with it.
 """
 
 from __future__ import annotations
 
+import math
 import re
 
 # Divided by, not multiplied with: 200 / 1000 is the float nearest to 0.2, 200 * 0.001 is not.
@@ -55,17 +56,57 @@ def size_bytes(text: str, what: str = "limit") -> int:
     return round(min(number, 1e30) * _BYTES[unit])  # a number of 400 digits is infinite, which has no integer
 
 
-def show_delay(seconds: float) -> str:
-    """The delay to three digits in milliseconds: ``231 ms``, ``0.12 ms``."""
-    return f"{seconds * 1e3:.3g} ms" if abs(seconds) < 1 else f"{seconds * 1e3:.0f} ms"
+def duration(seconds: float) -> str:
+    """`41 ms`, `1.23 s`: three digits."""
+    for scale, unit in ((1.0, "s"), (1e3, "ms")):
+        if seconds * scale >= 1:
+            return f"{digits_of(seconds * scale, 3)} {unit}"
+    return f"{digits_of(seconds * 1e6, 3)} µs"
 
 
-def show_rate(bits_per_second: float) -> str:
-    """The rate to three digits: ``4.79 Mbit/s``, ``250 kbit/s``."""
-    for size, unit in ((1e9, "Gbit/s"), (1e6, "Mbit/s")):
-        if bits_per_second >= size:
-            return f"{bits_per_second / size:.3g} {unit}"
-    return f"{bits_per_second / 1e3:.3g} kbit/s"
+def minutes(seconds: float) -> str:
+    """A duration in words: `45 s`, `12 min 30 s`, `3 h 05 min`."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def rate(bps: float, digits: int = 2) -> str:
+    """`23 Mbit/s`, `1.2 Gbit/s`."""
+    if bps == math.inf:
+        return "no limit"
+    for scale, unit in ((1e9, "Gbit/s"), (1e6, "Mbit/s")):
+        if float(digits_of(bps / scale, digits)) >= 1:
+            return f"{digits_of(bps / scale, digits)} {unit}"
+    return f"{digits_of(bps / 1e3, digits)} kbit/s"
+
+
+def percent(share: float) -> str:
+    """`12 %`, `0.4 %`: two digits."""
+    return f"{digits_of(share * 100, 2)} %"
+
+
+def nbytes(count: float) -> str:
+    """`288 bytes`, `98 kB`, `1.6 MB`: three digits."""
+    if count < 1e3:
+        return f"{count:.0f} bytes"
+    for scale, unit in ((1e9, "GB"), (1e6, "MB")):
+        if count >= scale:
+            return f"{digits_of(count / scale, 3)} {unit}"
+    return f"{digits_of(count / 1e3, 3)} kB"
+
+
+def digits_of(value: float, digits: int) -> str:
+    """The value with that many significant digits, without zeros at the end: 0.0412 as 0.041, 5.04 as 5."""
+    if value == 0:
+        return "0"
+    exponent = math.floor(math.log10(abs(float(f"{value:.{digits - 1}e}"))))
+    decimals = max(0, digits - 1 - exponent)
+    text = f"{value:.{decimals}f}"
+    return text.rstrip("0").rstrip(".") if decimals else text
 
 
 def _split(text: str, what: str, units: tuple[str, ...], example: str) -> tuple[float, str]:

@@ -21,9 +21,9 @@ from analysis.runs.load import joined
 from analysis.runs.struck import with_struck
 from pareto import plan
 from pareto.checked_sweep import make_sweep
-from pareto.console import duration
 from pareto.hosts.host import TestbedError
 from pareto.job import Job
+from pareto.link.units import minutes
 from pareto.networks import networks_of
 from pareto.plan import ModelFacts
 from pareto.search import Trials
@@ -738,7 +738,7 @@ def test_the_cells_are_counted_by_their_rounds(rounds: int) -> None:
     assert (search.part() is None) == (rounds == 2)
     cast(Rounds, search.store).sessions = [{"profiling_s": 5.0}, {}, {"profiling_s": 2.2}]
     took_s = 7.2 + sum(float(each["wall_s"]) for each in search.store.rows())
-    assert f"{counted}; {duration(took_s)} with the model profile's 7 s, all cells" in search.summary()[0]
+    assert f"{counted}; {minutes(took_s)} with the model profile's 7 s, all cells" in search.summary()[0]
 
 
 @pytest.mark.deep

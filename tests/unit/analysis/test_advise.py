@@ -22,9 +22,9 @@ from analysis.advice.advise import Advice, advise, answers, sentence
 from analysis.prediction.network import Network
 from analysis.runs.load import load, stages
 from analysis.tables.advice import advice_table
-from analysis.wording import duration, rate
 from pareto.constants import GOODPUT
 from pareto.errors import UserError
+from pareto.link.units import duration, rate
 from tests.unit import example_run
 from tests.unit import simulated_network as world
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from analysis.wording import duration, interval, more, percent, place, rate
+from analysis.wording import interval, more, place
+from pareto.link.units import duration, percent, rate
 
 
 @pytest.mark.parametrize(

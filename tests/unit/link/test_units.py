@@ -77,14 +77,14 @@ def test_a_size_of_too_many_digits_is_a_size() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(0.2, "200 ms"), (0.231, "231 ms"), (0.00012, "0.12 ms"), (2.0, "2000 ms")]
+    ("seconds", "text"), [(0.2, "200 ms"), (0.231, "231 ms"), (0.00012, "120 µs"), (2.0, "2 s")]
 )
-def test_delays_are_shown(seconds: float, text: str) -> None:
-    assert units.show_delay(seconds) == text
+def test_times_are_written(seconds: float, text: str) -> None:
+    assert units.duration(seconds) == text
 
 
 @pytest.mark.parametrize(
     ("bits", "text"), [(4.79e6, "4.79 Mbit/s"), (1e9, "1 Gbit/s"), (250e3, "250 kbit/s")]
 )
 def test_rates_are_shown(bits: float, text: str) -> None:
-    assert units.show_rate(bits) == text
+    assert units.rate(bits, 3) == text
