@@ -139,8 +139,8 @@ class Server(Protocol):
 
 
 class Backend(Protocol):
-    """What a backend's module provides: its two ends. seal: encrypts every connection; only where the registry says
-    that the backend can.
+    """A backend's module: its two ends. seal: encrypts every connection; only where the registry says that the
+    backend can.
     """
 
     def serve(self, address: str, token: str, seal: Tls | None = None) -> Server:

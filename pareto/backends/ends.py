@@ -22,7 +22,7 @@ def agents(name: str) -> AgentBackend:
 
 
 def seal(keys: Keys) -> Tls | None:
-    """What encrypts by these keys; None where there are none."""
+    """The encryption by these keys; None where there are none."""
     if not keys.certificate:
         return None
     return Tls(keys.certificate, keys.private_key)

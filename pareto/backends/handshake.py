@@ -24,7 +24,7 @@ from pareto.backends.registry import MOST_CONNECTIONS
 
 VERSION = 3
 TIMEOUT_S = 10.0
-"""Of connecting; then again of all attempts to be let in."""
+"""Seconds for connecting; then again for all attempts to be let in."""
 PEER_TIMEOUT_S = 60
 """Longer than any outage of an emulated link, and than a stage that keeps its peer waiting with full buffers."""
 NONCE_BYTES = 32
@@ -35,14 +35,14 @@ ANSWER_BYTES = _PROOF_BYTES + _PLACE.size
 _AGAIN_S = 0.05
 ADMIT_S = 2.0
 ROUND_TRIPS = 4
-"""Of the connection, on top: the answer takes one, and may be lost on its way."""
+"""Round trips of the connection, on top of `ADMIT_S`: the answer takes one, and may be lost on its way."""
 MOST_WAITING = 256
 """More than connections that go together."""
 SAY_S = 1.0
 """At most one line in so long says who was turned away: a flood of them fills no disk."""
 _RTT_US = struct.Struct("=I")
 _RTT_AT = 68
-"""Of the smoothed round trip in TCP_INFO."""
+"""The offset, in bytes, of the smoothed round trip in TCP_INFO."""
 
 
 class Place(NamedTuple):

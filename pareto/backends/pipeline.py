@@ -1,4 +1,4 @@
-"""What a host does with requests: compute, pass on to the next host, answer. For different requests these overlap.
+"""A host's work on requests: compute, pass on to the next host, answer. For different requests these overlap.
 
     put -> [compute] -> [leave: send on, or answer where the chain ends] -> [come back: the next host's reply, answer]
 
@@ -49,7 +49,7 @@ class Pipeline:
 
     def __init__(self, name: str) -> None:
         self._known: Stage | None = None
-        """What was done last: its outputs are `_small`, and it was `_quick`."""
+        """The stage that was done last: its outputs are `_small`, and it was `_quick`."""
         self._small = self._quick = False
         # With more, each thread that computes has some of its own, and they spin against each other.
         self._stays = torch.get_num_threads() == 1

@@ -63,7 +63,7 @@ class BackendName(NamedTuple):
 
     @property
     def transport(self) -> str:
-        """What carries the tensors: the backend, its variant and how it encrypts, without a label."""
+        """The carrier of the tensors: the backend, its variant and how it encrypts, without a label."""
         return SEPARATOR.join(filter(None, (self.name, self.variant, self.seal)))
 
     @property

@@ -1,7 +1,7 @@
 """Tensors over torch.distributed.rpc on TensorPipe, held to the link.
 
-What PyTorch does between two hosts: the uv transport, and every channel that crosses a network (`RPC_CHANNELS`, by
-variant). TensorPipe's others (shared memory, cross-memory attach) skip the link when both ends share a machine. An
+It uses PyTorch's means between two hosts: the uv transport, and every channel that crosses a network (`RPC_CHANNELS`,
+by variant). TensorPipe's others (shared memory, cross-memory attach) skip the link when both ends share a machine. An
 agent has its channels for life, and is known by its host's role.
 
 A request never keeps one of the agent's threads waiting: it goes into this host's `Pipeline`, whatever the next host

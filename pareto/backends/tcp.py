@@ -202,7 +202,7 @@ class TcpServer:
 class _Conversation:
     """Receives the previous host's requests and answers them, until that host ends it.
 
-    A fault is the last thing said. What still comes is thrown away: whoever is in the middle of sending is to hear
+    A fault is the last thing said. All that still comes is thrown away: whoever is in the middle of sending is to hear
     of the fault, and not of a broken connection.
     """
 
@@ -300,7 +300,7 @@ class _Buffer(NamedTuple):
 
 
 class _Served:
-    """What is served, how requests for it look, and buffers that go round between receiving and the pipeline."""
+    """A stage, how requests for it look, and buffers that go round between receiving and the pipeline."""
 
     def __init__(self, stage: Stage, onward: Client | None) -> None:
         self.stage = stage

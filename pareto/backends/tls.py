@@ -5,10 +5,10 @@ authority is trusted, and no date, as a small device may not know it. The cipher
 first choice. There are no session tickets, and TLS 1.3 has no renegotiation: after the handshake nothing but payload
 crosses. Keys are agreed by ephemeral Diffie-Hellman: whoever gets the run's key later cannot read what was recorded.
 
-A `TlsSocket` has what `wire.Line` and `stripes.Stripes` use of a socket. What is sent is cut into records, so that the
-first bytes of a large payload are decrypted while the last are on their way. Nothing is handed out that is not
-authentic, complete and in its place: one byte changed, a record left out, sent twice or out of order raises `Tampered`,
-once and for all.
+A `TlsSocket` has what `wire.Line` and `stripes.Stripes` use of a socket. Data is sent in records, so that the first
+bytes of a large payload are decrypted while the last are on their way. Nothing is handed out that is not authentic,
+complete and in its place: one byte changed, a record left out, sent twice or out of order raises `Tampered`, once and
+for all.
 
 OpenSSL allows one thread at a time in a connection, and here one sends while another receives: it works in memory under
 a lock, and the kernel is called without.
@@ -35,15 +35,15 @@ RECORD = 16 << 10
 AT_ONCE = 256 << 10
 """Bytes that are encrypted, sent and received at once: more does not save time, less costs calls into the kernel."""
 READY = b"ok"
-"""What each end sends first: whoever reads it knows that the other end has the run's key."""
+"""Each end's first message: whoever reads it knows that the other end has the run's key."""
 
 
 class Tampered(BackendError, OSError):
-    """What came is not what the other end sent."""
+    """The bytes that came are not those that the other end sent."""
 
 
 class Tls:
-    """What encrypts the connections of a run: by its certificate and the key of that, both as PEM."""
+    """The encryption of a run's connections: by the run's certificate and the key of that, both as PEM."""
 
     def __init__(self, certificate: str, private_key: str) -> None:
         self._pinned = ssl.PEM_cert_to_DER_cert(certificate)
@@ -89,7 +89,7 @@ class TlsSocket:
         self.beneath = sock
         self._taken = 0
         self._unsent = memoryview(b"")
-        """What is encrypted of `_taken` bytes, and did not leave yet."""
+        """Encrypted bytes that did not leave yet: the rest of `_taken` bytes in the clear."""
         self._fault: Tampered | None = None
         self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._in, self._out, server_side=server)
@@ -243,7 +243,7 @@ class TlsSocket:
 
 @contextlib.contextmanager
 def in_time(sock: socket.socket) -> Iterator[float]:
-    """What `time.monotonic` shows at the latest when a connection is encrypted; then the socket blocks again."""
+    """The time of `time.monotonic` by which the connection must be encrypted; then the socket blocks again."""
     sock.settimeout(TIMEOUT_S)
     yield time.monotonic() + TIMEOUT_S
     sock.settimeout(None)

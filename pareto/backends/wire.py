@@ -158,7 +158,7 @@ def message(kind: Kind, body_bytes: int) -> bytes:
 
 
 class Likeness:
-    """What all requests for one stage share: everything before the body except their number."""
+    """The bytes that all requests for one stage share: everything before the body except their number."""
 
     def __init__(self, fingerprint: bytes, form: Form) -> None:
         """`fingerprint`: 8 bytes; if it is none, there are no such requests."""
@@ -224,7 +224,7 @@ class Line:
         self._sock = sock
         self._ahead = memoryview(bytearray(AHEAD))
         self._begin = self._end = 0
-        """What of `_ahead` has come and was not taken yet."""
+        """The bounds in `_ahead` of the bytes that came and were not taken yet."""
 
     def send(self, head: bytes, body: Sequence[memoryview] = ()) -> None:
         """One message; its memory may be used again when this returns."""

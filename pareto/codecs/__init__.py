@@ -1,1 +1,1 @@
-"""What is done to a payload before it is sent, and undone where it arrives. Travels to the hosts."""
+"""Codecs: they change a payload before it is sent, and undo that where it arrives. Travels to the hosts."""

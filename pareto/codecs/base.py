@@ -1,4 +1,4 @@
-"""What a step of a codec provides, and the check that all decoders share."""
+"""The methods of a codec's step, and the check that all decoders share."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from partitions.torchvision_models import models
 _transforms: Any = importlib.import_module("torchvision.transforms.functional")
 
 MOST_PIXELS = 100_000_000
-"""Of a file that comes from the network: a header may say anything."""
+"""The most pixels of a file that comes from the network: a header may say anything."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def crop_for(name: str, shape: tuple[int, int, int]) -> Crop:
 
 
 def pixels(file: bytes, crop: Crop) -> Tensor:
-    """What a JPEG file becomes for a model, uint8 (channels, height, width). Raises ValueError."""
+    """The pixels of a JPEG file as a model takes them, uint8 (channels, height, width). Raises ValueError."""
     try:
         with Image.open(io.BytesIO(file), formats=("JPEG",)) as picture:
             if picture.width * picture.height > MOST_PIXELS:

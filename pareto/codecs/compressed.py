@@ -20,7 +20,7 @@ from pareto.codecs.base import check, nbytes
 from pareto.errors import BackendError
 
 SLACK, SLACK_BYTES = 128, 512
-"""What cannot be compressed may grow by one part in so many, and by these bytes: more than a library adds."""
+"""Data may grow by one part in so many and by these bytes where it cannot be compressed: more than a library adds."""
 MOST_BYTES = (1 << 31) - (1 << 26)
 """A tensor that a library takes at once: they count in 32 bits."""
 _MOST_INT = (1 << 31) - 1
@@ -30,16 +30,16 @@ _ZSTD_BLOCK = struct.Struct("<HB")
 _ZSTD_REPEATED = 1
 """The kind of a block that has one byte, whatever its size."""
 _BLOSC2_HEADER = struct.Struct("<4xI4xI")
-"""Of c-blosc2's chunk format: the sizes of the bytes inside, and of the chunk."""
+"""Sizes in the header of c-blosc2's chunk: of the bytes inside, and of the chunk."""
 _BLOSC2_HEADER_BYTES = 32
 _BLOSC2_FLAGS, _BLOSC2_FIXED_FLAGS = 2, 0xED
-"""Which byte they are, and which of them do not depend on the data: the codec's number in the three highest (0 for a
-few bytes that are copied), and the format's."""
+"""The byte of the flags, and those flags that do not depend on the data: the codec's number in the three highest (0
+for a few bytes that are copied), and the format's."""
 _BLOSC2_COPIED = 0x05
 _BLOSC2_FORM = slice(16, 31)
 """Filters and codec, and what these are given. The decoder loads those that it does not have by starting programs."""
 _BLOSC2_KIND, _BLOSC2_KINDS = 31, (0x00, 0x10)
-"""Which byte says what kind of chunk it is; plain data, and nothing but zeros."""
+"""The byte that says what kind of chunk it is, and the kinds: plain data, and nothing but zeros."""
 
 
 class Library(NamedTuple):
@@ -177,7 +177,7 @@ def _lz4(variant: str) -> Library:
 
 
 def _address(data: memoryview) -> Any:
-    """What a function of C takes for a pointer to these bytes."""
+    """The pointer to these bytes for a function of C; None if there are none."""
     return ctypes.byref(ctypes.c_char.from_buffer(data)) if data else None
 
 

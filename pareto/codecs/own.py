@@ -28,11 +28,11 @@ from pareto.errors import BackendError, UserError, blaming, one_line
 from partitions import user_file, weights
 
 MOST_BYTES = 1 << 31
-"""Of one message that a codec may declare."""
+"""A codec declares fewer bytes than this for one message."""
 
 
 class Cut(NamedTuple):
-    """What a codec is made for. model, point, name: where the model is cut; as rows have them, `name` is the point's.
+    """The cut that a codec is made for. model, point: where the model is cut; name: the point's, as rows have it.
 
     payload: what crosses there for one image, on the meta device: shapes and dtypes without values.
     """
@@ -60,8 +60,8 @@ class OwnStep:
     ) -> None:
         """encoded: by the layout of a payload, that of what `encode` makes of it.
 
-        None: layouts are noted when they come for the first time. That is so on the driver, which also looks whether
-        the codec keeps to what it must: it changes nothing that it is given, and makes the same of the same twice.
+        None: layouts are noted when they come for the first time. The driver does so, and also looks whether the
+        codec keeps to what it must: it changes nothing that it is given, and makes the same of the same twice.
         """
         self.own = own
         self.cut = cut
@@ -151,7 +151,7 @@ class OwnStep:
             raise self._fault("decode", "makes something else of the same tensors the second time")
 
     def _run(self, method: str, tensors: Tensors) -> Tensors:
-        """What a method returns, contiguous. Raises BackendError for everything that it raises, and for no tensors."""
+        """A method's tensors, contiguous. Raises BackendError for everything that it raises, and for no tensors."""
         with _guarded(self.own, f".{method}()"), torch.inference_mode():
             made = getattr(self._codec, method)(tensors)
         if not isinstance(made, tuple | list):
@@ -208,7 +208,7 @@ def fits(own: Own, cut: Cut) -> bool:
 
 
 def _called(function: Callable[..., Any], cut: Cut) -> Any:
-    """What the function returns; it gets the cut if it has a parameter of this name."""
+    """The function's result; it gets the cut if it has a parameter `cut`."""
     return function(cut=cut) if "cut" in inspect.signature(function).parameters else function()
 
 

@@ -85,7 +85,7 @@ FILE = "file"
 _ALL = BITS | COMPRESSORS | PICTURES | {FILE: Entry("", "", "", FILE, True, "PIL", changes=("uint8",))}
 _OWN = re.compile(r"(?P<file>.+?\.py):(?P<attribute>[^\W\d]\w*)(?P<rest>\+.*)?")
 _IS_OWN = Entry("", "", "", "path/to/file.py:Bottleneck", False)
-"""What is known of a user's own step."""
+"""The entry of every user's own step."""
 
 
 class Own(NamedTuple):
@@ -102,7 +102,7 @@ class Own(NamedTuple):
 
 @dataclass(frozen=True)
 class Codec:
-    """What is done to a payload. text: its canonical name. It has no state but its steps, which one thread uses.
+    """A way to code payloads. text: its canonical name. It has no state but its steps, which one thread uses.
 
     own: the user's own step, if it begins with one. made: that step by point, or at point 0 what reads files. cut: the
     point that is meant (`for_cut`).

@@ -111,7 +111,7 @@ class Interface:
         return self._report("none", [])
 
     def _report(self, shaper: str, without_effect: list[str]) -> dict[str, Any]:
-        """What is in force: each direction's chain was compared with what the kernel reports."""
+        """The settings in force: each direction's chain was compared with what the kernel reports."""
         egress, ingress = (netem.reading(track.chain) if track else None for track in self._tracks)
         return {
             "shaper": shaper,

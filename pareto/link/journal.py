@@ -125,7 +125,8 @@ def leftovers() -> list[str]:
 def repair(begin: str = "") -> list[str]:
     """Put back what programs that were killed left on their interfaces, each in its own network namespace.
 
-    A line on each. What belongs to a program that is alive stays. begin: of the names of the files that are looked at.
+    Returns a line on each. Those of programs that are alive stay as they are. begin: the start of the names of the
+    files that are looked at.
     """
     lines = []
     for path in _files():

@@ -86,7 +86,7 @@ class Netem:
 
     @property
     def direction(self) -> Direction:
-        """What it does, in seconds, bit/s and shares, to the resolution of the kernel's units.
+        """Its effect, in seconds, bit/s and shares, to the resolution of the kernel's units.
 
         At a moment of a trace the jitter may be more than the delay: the kernel sends no packet before it came, so what
         is reported is at most the delay, and without a delay neither jitter nor reordering.

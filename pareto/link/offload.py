@@ -25,7 +25,7 @@ _OFF: Offloads = dict.fromkeys(_COMMANDS, False)
 
 
 def read(interface: str) -> Offloads:
-    """Which of tso, gso and gro are on. An interface that knows none of them has them off. Raises OSError."""
+    """The state of tso, gso and gro, by name: true if on. An interface that knows none has them off. Raises OSError."""
     return {name: bool(_ethtool(interface, get)) for name, (get, _) in _COMMANDS.items()}
 
 

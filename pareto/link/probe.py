@@ -27,7 +27,7 @@ _SAMPLE_WIRE_BYTES = 142
 _SAMPLE_GAP_S = 0.0005
 _STRAGGLER_S = 0.1
 _LEAST_PINGS, _MOST_PINGS, _PING_GAP_S = 21, 100, 0.002
-"""Of so many a hiccup of the machine is not the median's; no ping waits for another at these gaps."""
+"""The median of so many is free of a machine's hiccup; no ping waits for another at these gaps."""
 _PING_WIRE_BYTES = 83
 _TRAIN_PACE, _PACED_BPS, _TRAIN_WIRE_BYTES = 1.25, 200e6, 1514
 """Datagrams of bulk go a quarter faster than the line, which so is never idle and whose queue need not hold them all;
@@ -58,7 +58,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Reading:
-    """What a probe measured: round trip in seconds, payload edge to server and back in bit/s, samples of datagrams.
+    """A probe's measurements: round trip in seconds, payload edge to server and back in bit/s, samples of datagrams.
 
     None: not measured. `payload_share` is the payload in each byte on the wire for the protocol that was used,
     `ping_bytes` what a ping takes there.
@@ -77,7 +77,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Question(Request[Reading], op="probe"):
-    """What one probe of a link measures; what is 0 is not measured.
+    """The measurements to make in one probe of a link; what is 0 is not measured.
 
     bulk_*: bytes, of which the first skip_* do not count in the rate. datagrams: whether pings and bulk go by UDP.
     sample_*: datagrams, one each sample_gap_s; those of a bulk go one each train_gap_*_s (0: back to back). A datagram
@@ -162,7 +162,7 @@ class Tolerance:
 
 
 OWN = Tolerance(0.25, 0.002, 0.25, than="measured before the run")
-"""Of a real link on which nothing is emulated, against its own reading before the run: others use it too."""
+"""The tolerance of a real link without emulation, against its own reading before the run: others use it too."""
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,7 @@ class Probed:
 def question(
     profile: Profile, sample_s: float = SAMPLE_S, message_bytes: int = 0, *, by_tcp: bool = True
 ) -> Question:
-    """What to ask about this link; `sample_s` is spent on counting losses.
+    """The question to ask about this link; `sample_s` is spent on counting losses.
 
     Where packets are lost or the queue is short TCP does not run at the link's rate: datagrams do. They are also used
     where TCP cannot for its own settings: `by_tcp` is false.
@@ -347,7 +347,7 @@ def judge_rate(
 def arriving_share(direction: Direction, payload_share: float) -> float:
     """The payload that arrives for each byte that the line has time for.
 
-    What is damaged takes the line's time and is refused; what overtakes takes none.
+    Damaged packets take the line's time and are refused; those that overtake take none.
     """
     return payload_share * (1 - direction.corrupt) / max(1 - direction.reorder, 1e-9)
 
@@ -363,8 +363,9 @@ def _loss_fault(name: str, direction: Direction, sample: Sample | None) -> str:
 
 
 def _unsettled_bytes(profile: Profile, direction: Direction) -> int:
-    """What a bulk carries before the line is its only limit: a bucket's burst, what comes in while jitter can leave
-    the line without work."""
+    """The bytes that a bulk carries before the line is its only limit: a bucket's burst, and what comes in while
+    jitter can leave the line without work.
+    """
     rate = direction.typical.rate_bps
     if not rate:
         return 0

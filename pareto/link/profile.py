@@ -21,7 +21,7 @@ from pareto.validation import NAME, Bounds, check, read
 
 MAX_LIMIT_BYTES = 1 << 30
 FREE_RATE_BPS = 10e9
-"""What an unlimited link is taken to carry when its queue is sized."""
+"""The rate, in bit/s, that an unlimited link is taken to have when its queue is sized."""
 
 NETEM, NETEM_TBF = "netem", "netem+tbf"
 
@@ -223,7 +223,7 @@ class Profile:
 
     @property
     def rtt_s(self) -> float:
-        """What the two delays add to a round trip, on average."""
+        """The seconds that the two delays add to a round trip, on average."""
         return sum(direction.typical.delay_s for direction in self.directions)
 
     def with_queues(self) -> Profile:

@@ -2,7 +2,7 @@
 
 Options are bytes, as the kernel has them: pyroute2 0.9.7 does the sockets, the framing and the errors, but does not
 know netem's burst losses and seed. Everything acts in the network namespace of the calling thread, needs
-CAP_NET_ADMIN and, for netem, sch_netem. What the kernel refuses is a NetlinkError.
+CAP_NET_ADMIN and, for netem, sch_netem. A refusal by the kernel is a NetlinkError.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ class Relay:
         self._sides = {sockets[0]: (to_server, sockets[1]), sockets[1]: (to_edge, sockets[0])}
         self._buffer = memoryview(bytearray(packets.MAX_FRAME_BYTES))
         self._policy: Policy | None = None
-        """Of the thread that forwards."""
+        """The policy of the thread that forwards; None before it runs."""
         self._unread = 0
         """Frames that the kernel dropped before they were read."""
         self._begin_ns = self._applied_ns = time.monotonic_ns()
@@ -230,7 +230,7 @@ def _send(out: socket.socket, frame: bytes | memoryview) -> int:
 
 
 def _in_force(path: RelayPath) -> dict[str, Any]:
-    """What a reply says of a direction that is in force."""
+    """A direction that is in force, as a reply has it."""
     trace = path.direction.trace
     if trace is None:
         return path.direction.to_dict() | {"limit_bytes": path.limit_bytes}

@@ -197,7 +197,7 @@ class Losses:
         return self._chance(self._direction.reorder)
 
     def bit(self, of_bytes: int) -> int:
-        """Which bit of so many bytes is damaged."""
+        """The number of the bit of so many bytes that is damaged."""
         return self._random.randrange(8 * of_bytes)
 
     def _chance(self, probability: float) -> bool:
@@ -206,7 +206,7 @@ class Losses:
 
 @dataclass(frozen=True)
 class _Shape:
-    """What is in force for frames that arrive now."""
+    """The settings in force for frames that arrive now."""
 
     straight: bool  # nothing is asked: frames pass at once
     pacing: Line
@@ -263,7 +263,7 @@ class RelayPath:
 
     @property
     def limit_bytes(self) -> int:
-        """What may wait for the line, or, where the profile sets no limit, all that may be queued."""
+        """The bytes that may wait for the line, or, where the profile sets no limit, all that may be queued."""
         shape = self._shape
         return min(shape.pacing.limit_bytes or shape.max_queued_bytes, shape.max_queued_bytes)
 

@@ -1,4 +1,4 @@
-"""What the driver may ask of the privileged helper (`python -m pareto.link`), and what it reports."""
+"""Requests of the driver to the privileged helper (`python -m pareto.link`), and the helper's reports."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Stats(Request[Counts], op="stats"):
-    """What an interface counts."""
+    """The counts of an interface."""
 
     interface: _INTERFACE
 

@@ -42,10 +42,10 @@ _DESTINATION, _SOURCE = 16, 12
 
 @dataclass(frozen=True)
 class Scope:
-    """What is shaped of an interface's packets.
+    """The packets of an interface that are shaped.
 
-    `filtered`: only what goes to `peer`; else all. What arrives is shaped if it comes from `peer`, or all without
-    one. `spared_port` is SSH's TCP port, on either side, which is left alone where there are filters.
+    `filtered`: only what goes to `peer`; else all. Arriving packets are shaped if they come from `peer`, or all
+    without one. `spared_port` is SSH's TCP port, on either side, which is left alone where there are filters.
     """
 
     filtered: bool = False
@@ -136,7 +136,7 @@ def steer_egress(control: TrafficControl, index: int, scope: Scope) -> None:
 
 
 def ifb_name(index: int) -> str:
-    """The device through which what arrives at the interface of that number goes. What steers it there is ours."""
+    """The name of the device for what arrives at the interface of that number. All that steers it there is ours."""
     return f"pareto-ifb{index:x}"
 
 

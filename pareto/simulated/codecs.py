@@ -1,7 +1,7 @@
-"""What codecs do on a simulated testbed: the bytes that they send, and how long hosts take for it.
+"""Codecs on a simulated testbed: the bytes that they send, and how long hosts take for it.
 
-Steps that give numbers fewer bits make what their layout says, to the byte. What compressors and pictures make of a
-payload depends on its content, which nothing computes here: the world states it.
+Steps that give numbers fewer bits make what their layout says, to the byte. The bytes of compressors and pictures
+depend on a payload's content, which nothing computes here: the world states them.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def codec_s(
 
 
 def seconds(world: World, role: str, codec: str, payload_bytes: float) -> tuple[float, float]:
-    """What a host takes to encode a payload, and to decode it: of each step its input over its rate."""
+    """The seconds that a host takes to encode a payload, and to decode it: of each step its input over its rate."""
     faster = 1e6 * world.speed(role).gflops / REFERENCE_GFLOPS
     encode_s = decode_s = 0.0
     for name, _ in registry.parse(codec).names:

@@ -76,7 +76,7 @@ def _codec(
     shares: Floats,
     factors: Floats,
 ) -> CodecTimes:
-    """What a codec takes on a host for these payloads (NaN: it is not used), all with the same factors in its runs."""
+    """A codec's times on a host for these payloads (NaN: it is not used), all with the same factors in its runs."""
     wire_bytes = np.round(shares * payload_bytes)
     usual_s = np.array([codecs.seconds(world, role, codec, nbytes) for nbytes in payload_bytes])
     encode_s, decode_s = usual_s.T
@@ -99,7 +99,7 @@ def _times(role: str, usual_s: Floats, factors: Floats, batch_size: int, share: 
 
 
 def _cost(link: str, backend: str) -> BackendCost:
-    """What a simulated backend adds: the same to every request, on a link that takes no time."""
+    """The seconds that a simulated backend adds: the same to every request, on a link that takes no time."""
     adds_s = BACKEND_S.get(registry.parse(backend).name, 0.0)
     nbytes = np.array(PAYLOADS)
     return BackendCost(link, backend, nbytes, np.full(len(nbytes), adds_s), np.zeros(len(nbytes)))

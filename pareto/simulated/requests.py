@@ -31,7 +31,7 @@ class OneWay:
     def of(cls, direction: Direction, nbytes: float, truth: LinkTruth, seen: Span) -> OneWay:
         """The times of a message of `nbytes`: by TCP's goodput of the rate, and the delay with its jitter.
 
-        Of a trace, in the part seen. Losses cost nothing.
+        A trace counts in the part seen. Losses cost nothing.
         """
         if direction.trace is not None:
             line_s = fmean(
@@ -48,7 +48,7 @@ class OneWay:
 
 @dataclass(frozen=True)
 class Work:
-    """What a host usually does for a request, in seconds: decodes what comes, computes, and encodes what it sends."""
+    """A host's usual work for a request, in seconds: it decodes what comes, computes, and encodes what it sends."""
 
     compute_s: float
     decode_s: float = 0.0
@@ -60,7 +60,7 @@ class Work:
 
 
 class Path:
-    """What a request passes: the edge's stage, the link out, the next stage, ..., and the links back."""
+    """A request's path: the edge's stage, the link out, the next stage, ..., and the links back."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class Path:
         ]
         self.hosts = hosts
         self.coded: list[tuple[list[float], list[float]]] = [([], []) for _ in hosts]
-        """Of each host, what its codec took of each request so far: to decode, to encode."""
+        """By host, the seconds of its codec for each request so far: to decode, to encode."""
         self.overhead_s = overhead_s * len(crossings)
         self.noise = world.noise
         self.draws = draws

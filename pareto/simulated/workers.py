@@ -47,7 +47,7 @@ from partitions import model as partitioned
 from partitions.engines import registry as engines
 
 BACKEND_S = {"tcp": 0.0001, "rpc": 0.0007}
-"""What a backend adds to a request that crosses a link: about what it takes on an unshaped one."""
+"""Seconds that a backend adds to a request that crosses a link: about what it takes on an unshaped one."""
 _NOT_MEASURED: dict[str, Any] = dict.fromkeys(
     ("cpu_percent", "rss_bytes", "peak_rss_bytes", "gpu_s", "retransmits")
 )
@@ -205,7 +205,7 @@ class Workers(AnyWorkers):
     def probed(
         self, link: Link, profile: Profile, tolerance: probe.Tolerance
     ) -> tuple[probe.Probed, probe.Span]:
-        """What a probe of the link reads, by arithmetic, and its verdict."""
+        """A probe's reading of the link, by arithmetic, with its fault; and the span of the traces that it saw."""
         truth, span = self._world.link, probe.STILL
         begun = _position_s(link)
         self._clock.jump(self._probing_s[profile.name])
@@ -270,9 +270,9 @@ class Workers(AnyWorkers):
         began: float,
         alone_s: Sequence[float],
     ) -> TrialResult:
-        """What the hosts report of these phases of a trial that began at `began`.
+        """The hosts' reports on these phases of a trial that began at `began`.
 
-        alone_s: what each stage takes by itself.
+        alone_s: seconds that each stage takes by itself.
         """
         requests, counted = len(lone.samples) + len(many.samples), phases.steady(many)[1:]
         traffic: list[dict[str, Any]] = [
@@ -326,7 +326,7 @@ class Workers(AnyWorkers):
         return TrialResult(edge, hosts)
 
     def _works(self, trial: Trial, crossed: Sequence[Crossing], draws: np.random.Generator) -> list[Work]:
-        """What each host that takes part does for a batch in this trial, without each request's noise."""
+        """The work of each host that takes part, for a batch in this trial, without each request's noise."""
         noise, of_round, cell = self._world.noise, self._rounds.get(trial.round), trial.cell
         if of_round is None:
             of_round = noise.factors(

@@ -1,4 +1,4 @@
-"""What a simulated testbed is made of: how fast hosts compute, how much that varies, and what goes wrong."""
+"""A simulated testbed: how fast hosts compute, how much that varies, and what goes wrong."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Noise(Keys):
 
 
 class LinkTruth(Keys):
-    """What the link really does: a share of each rate, and a delay added each way to what the profile asks."""
+    """The real link: a share of each rate, and a delay in seconds added each way to what the profile asks."""
 
     WHAT: ClassVar[str] = "link"
     rate: Annotated[float, quantity(units.share, plain=True)] = Field(default=1.0, gt=0, le=10)
@@ -91,7 +91,7 @@ class Load(Keys):
 class CodecStep(Keys):
     """A step of a codec: MB of its input a second, on a host of 100 GFLOP/s, and the share of it that comes out.
 
-    What a step sends that gives numbers fewer bits follows from the payload; its share is what the next step gets.
+    The output of a step that gives numbers fewer bits follows from the payload; its share is what the next step gets.
     """
 
     WHAT: ClassVar[str] = "a step of a codec"
@@ -147,7 +147,7 @@ class World(Keys):
         return f"{SIMULATED}: {each} GFLOP/s" + (", times from a file" if self.times else "")
 
     def record(self) -> dict[str, Any]:
-        """What decides the figures, for the manifest."""
+        """The facts that decide the figures, for the manifest."""
         times = [[*key, seconds] for key, seconds in sorted(self._times.items())]
         return {**self.model_dump(mode="json", exclude={"times", "real_time"}), "times": times}
 

@@ -1,4 +1,4 @@
-"""What codecs take on this device, of what crosses a link where a model is cut.
+"""The times of codecs on this device, for what crosses a link where a model is cut.
 
 Payloads are the model's own, of a run's images: how long a compressor takes depends on what it is given. The clock is
 that of the units (`pareto.worker.units`): processor time where one thread computes, for a codec works in one as well.
@@ -35,7 +35,7 @@ def timed(
     request: TimeCodecs,
     codecs: Mapping[str, Codec | None],
 ) -> CodecRuns:
-    """What the request's codecs, by their names, take for these batches at its points. Raises BackendError, Refused.
+    """Runs of the request's codecs, by their names, on these batches at its points. Raises BackendError, Refused.
 
     The model is computed piece by piece, each once for a batch.
     """
@@ -80,7 +80,7 @@ class _Runs:
     def _timed(
         self, into: tuple[list[float], list[float]], work: Callable[..., Tensors], *given: Any
     ) -> Tensors:
-        """What `work` makes; the seconds after other work, and right after that, go into these lists."""
+        """The tensors that `work` makes; the seconds after other work, and right after that, go into these lists."""
         after_work_s, again_s = into
         self._spare[1].copy_(self._spare[0])
         made, took_s = self._run(work, *given)

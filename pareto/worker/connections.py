@@ -3,7 +3,7 @@
 They are found in /proc/self/fd, so TensorPipe's are among them. Each is looked at through a duplicate of its
 descriptor: closing that closes nothing else, and no flag of the socket is touched.
 
-Of TCP_INFO see `struct tcp_info` in linux/tcp.h. Fields were only ever added at its end: an older kernel's is shorter.
+For TCP_INFO see `struct tcp_info` in linux/tcp.h. Fields were only ever added at its end: an older kernel's is shorter.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Connection:
 
     @classmethod
     def of(cls, info: bytes, congestion: str) -> Connection:
-        """What a TCP_INFO structure says."""
+        """The connection that a TCP_INFO structure describes."""
 
         def field(offset: int, kind: str = _U32) -> int | None:
             whole = offset + struct.calcsize(kind) <= len(info)
@@ -79,7 +79,7 @@ def to(peer: str) -> dict[int, Connection]:
 
 
 def carried(before: Mapping[int, Connection], after: Mapping[int, Connection]) -> TcpConnection | None:
-    """What the kernel says of the connections on which a peer acknowledged something between two looks.
+    """The kernel's figures for the connections on which a peer acknowledged something between two looks.
 
     The latest rates of several are of different moments, and their sum may be above the link's: times and rate are of
     the connection on which most was acknowledged.

@@ -41,13 +41,13 @@ PING, SAMPLE, TRAIN = range(3)
 _HEADER = struct.Struct("!16sBI")
 """cookie, kind, number"""
 _HELD = struct.Struct("!Q")
-"""of an echo: nanoseconds that it was kept waiting"""
+"""nanoseconds that an echo was kept waiting"""
 _PING_BYTES = _HEADER.size + _HELD.size
 PING_WIRE_BYTES = 42 + _PING_BYTES
 """Ethernet, IPv4, UDP, payload."""
 _LENGTH = struct.Struct("!I")
 _MOST_BYTES = 1 << 16
-"""Of a JSON value."""
+"""The most bytes of a JSON value."""
 _RECEIVE_BUFFER_BYTES = 4 << 20  # a whole train, where the kernel allows as much
 _BATCH = 256  # datagrams read before looking whether time is up
 _LAST_BATCHES = 64  # more than the receive buffer holds
@@ -57,7 +57,7 @@ _ANCILLARY_BYTES = 64
 _MOST_AGE_NS = 1_000_000_000
 """Nothing waits longer to be read, unless somebody set the clock meanwhile."""
 _MOST_POINTS = 64
-"""Of which all pairs are looked at: 2016 take 2 ms."""
+"""The most points of which all pairs are looked at: 2016 take 2 ms."""
 
 _Kind = TypeVar("_Kind")
 Arrival = tuple[float, int]
@@ -85,7 +85,7 @@ def rate_bps(arrivals: Sequence[Arrival], skip: int = 0, *, constant: bool = Tru
     """The line's rate in bit/s, by what arrived beyond the first `skip` bytes: None if nothing did, infinite for one
     piece.
 
-    Of a line of `constant` rate it is the median slope over all pairs of arrivals, Theil and Sen's regression (P. K.
+    For a line of `constant` rate it is the median slope over all pairs of arrivals, Theil and Sen's regression (P. K.
     Sen, JASA 63, 1968): up to 29 % of them may be late, by a machine's hiccup, without moving it. Else it is the mean
     from the first arrival to the last.
     """
@@ -145,9 +145,9 @@ class Arrivals:
         return Sample(self.expected, len(self.at), self.duplicates, reordered)
 
     def rate_bps(self) -> float | None:
-        """Payload of a train, beyond the datagrams that do not count.
+        """The rate of a train's payload in bit/s, beyond the datagrams that do not count.
 
-        Duplicates count: they took their time on the line. What was lost does not: it is lost before the line.
+        Duplicates count: they took their time on the line. Lost ones do not: they are lost before the line.
         None if fewer than two came; infinite for what came all at once.
         """
         if len(self.times) - self.skip < 2:
@@ -264,14 +264,14 @@ class _Ready:
 
 @dataclass(frozen=True)
 class _Counted:
-    """What the server counted of what the edge sent."""
+    """The server's measurements of what the edge sent."""
 
     rate_bps: LineRate | None
     sample: Sample | None
 
 
 def ask(tcp: socket.socket, question: Question) -> Reading:
-    """What the edge's end of an exchange measures. `tcp` has a timeout. Raises OSError, EOFError, ValueError."""
+    """The reading of an exchange, at the edge's end. `tcp` has a timeout. Raises OSError, EOFError, ValueError."""
     with _datagram_socket(tcp) as udp:
         send_json(tcp, _Begin(udp.getsockname()[1], question))
         ready = receive_json(tcp, _Ready)

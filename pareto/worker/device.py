@@ -36,7 +36,7 @@ class Device:
         self._peak = host.PeakMemory()
 
     def run(self, stage: Stage, tensors: Tensors) -> Tensors:
-        """What `stage`, whose weights are on this device, makes of a payload.
+        """The outputs of `stage`, whose weights are on this device, for a payload.
 
         Both are in host memory; results are contiguous and in memory of their own, but for a stage without
         units, which returns its inputs. They are there when the call returns, so that a clock around it
@@ -62,7 +62,7 @@ class Device:
         return None
 
     def gpu(self) -> messages.Cuda | None:
-        """What a reader of the results needs to know about the GPU, if it is one."""
+        """The facts about the GPU that a reader of the results needs; None if it is none."""
         return None
 
     def stamp(self) -> Any:

@@ -1,4 +1,4 @@
-"""What the operating system reports of this host and this process, without privileges."""
+"""The operating system's reports on this host and this process, without privileges."""
 
 from __future__ import annotations
 

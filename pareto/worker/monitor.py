@@ -51,7 +51,7 @@ class Instruments:
 
     @property
     def sensors(self) -> host_messages.Sensors:
-        """What this device can measure; but for what any kernel tells of cores."""
+        """This device's sensors, but for what any kernel tells of cores."""
         energy = " + ".join(meter.name for meter in self._meters)
         by_field = {
             "cpu_percent": "psutil",
@@ -121,7 +121,7 @@ class Sampler:
             return collected
 
     def cost(self) -> host_messages.SamplingCost:
-        """What sampling takes since its beginning."""
+        """The cost of sampling since its beginning."""
         cpu_s, lasted_s = _own_cpu_s() - self._own_cpu_s, time.monotonic() - self._begun_s
         with self._lock:
             late, taken = sorted(self._late_s), self._taken

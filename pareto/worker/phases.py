@@ -69,8 +69,9 @@ class Phase:
     """When it began, on the clock of `time.monotonic`, which on Linux is also that of `time.perf_counter`."""
     samples: list[Sample]
     outputs: list[tuple[int, Tensors]]
-    """Which input each result belongs to, and the result: checked after the clock has stopped. Of results that are
-    equal to the last bit one is there."""
+    """The number of the input, and its result: checked after the clock has stopped. A result is left out if it equals
+    the input's last one to the last bit.
+    """
     depth: int = 1
     """Requests that were in flight."""
     prefetch: int = 0
@@ -279,7 +280,7 @@ def edge_runs(phase: Phase) -> list[list[Window]]:
 
 
 def busy_s(phase: Phase) -> float:
-    """Seconds that the edge worked within `window`: decoded, computed, encoded. Of two steps, those of the busier."""
+    """Seconds that the edge worked within `window`: decoded, computed, encoded. With two steps, those of the busier."""
     counted = steady(phase)
     first, last = counted[0].finished_s, counted[-1].finished_s
     return max(
@@ -314,7 +315,7 @@ class _Taken:
 
 @dataclass(frozen=True)
 class _Edge:
-    """What the edge did for a request before it was sent: parts of a `Sample`, and when it had computed."""
+    """The edge's work for a request before it was sent: parts of a `Sample`, and when it had computed."""
 
     started: float
     decode_s: float
@@ -335,7 +336,7 @@ def _all_taken(
 ) -> Generator[_Taken, None, None]:
     """So many requests with these inputs in turn, each begun when it is wanted.
 
-    With `prefetch` a thread begins with them, until it is so many ahead. What it raises is raised here, where its
+    With `prefetch` a thread begins with them, until it is so many ahead. Its errors are raised here, where their
     request is wanted. It has ended when the generator is closed.
     """
     turns = itertools.islice(itertools.cycle(inputs), requests)
@@ -373,7 +374,7 @@ def _all_taken(
 def _computed(
     compute: Compute, encode: Compute | None, taken: _Taken, waited_s: float = 0.0
 ) -> tuple[Tensors, _Edge]:
-    """What is sent for a request, and what that took."""
+    """The tensors to send for a request, and the edge's work for it."""
     payload = compute(taken.tensors)
     computed, coded = time.perf_counter(), (0.0, 0)
     if encode is not None:

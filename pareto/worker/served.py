@@ -44,11 +44,11 @@ class Runs:
         self._runs.append((began, ended))
 
     def note_coded(self, decode_s: float, encode_s: float, wire_bytes: int) -> None:
-        """What the codec did for a run."""
+        """Note the codec's seconds and bytes for a run."""
         self._coded.append((decode_s, encode_s, wire_bytes))
 
     def coded(self, requests: int) -> Coded | None:
-        """Of the last requests; None where there were not so many with a codec."""
+        """The codec's seconds and bytes for the last requests; None where there were not so many with a codec."""
         if not 0 < requests <= len(self._coded):
             return None
         decode_s, encode_s, wire_bytes = map(list, zip(*list(self._coded)[-requests:], strict=True))
@@ -67,8 +67,9 @@ class Runs:
 
 
 class Coding:
-    """What a host does to payloads around its stage: it decodes what comes, of the layout `takes`, by `codec`, and
-    encodes what it sends on by `onward`; None where it sends nothing on."""
+    """A host's coding of payloads around its stage: it decodes what comes, of the layout `takes`, by `codec`, and
+    encodes what it sends on by `onward`; None where it sends nothing on.
+    """
 
     def __init__(self, codec: Codec, takes: Layout, onward: Codec | None = None) -> None:
         self._codec = codec
@@ -79,7 +80,7 @@ class Coding:
         return self._codec.decode(tensors, self._takes)
 
     def encode(self, tensors: Tensors) -> tuple[Tensors, int]:
-        """What leaves, and its bytes if it goes on."""
+        """The tensors that leave, and their bytes if they go on, else 0."""
         if self._onward is None:
             return tensors, 0
         encoded = self._onward.encode(tensors)

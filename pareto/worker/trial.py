@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pareto.codecs.camera import Camera  # it needs Pillow
 
 LEVELS_SHARE = 0.1
-"""Of what a codec changes in the results, so much may differ between two kinds of processors."""
+"""The share of a codec's change in the results that may differ between two kinds of processors."""
 
 
 WATCHED_S = 2.0
@@ -64,9 +64,9 @@ class Data:
 
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor]) -> Data:
-        """From a data file's tensors: `input0` and so on, `reference0` and so on.
+        """The data from a data file's tensors: `input0` and so on, `reference0` and so on.
 
-        What a codec makes of them is behind its name and a dot: `int8@7.reference0`.
+        References with a codec are behind its name and a dot: `int8@7.reference0`.
         """
         coded = dict.fromkeys(key.rpartition(".")[0] for key in tensors if "@" in key)
         through = {name: batches(tensors, f"{name}.reference") for name in coded}
@@ -79,8 +79,9 @@ class Data:
         return len(self.inputs[0][0])
 
     def expected(self, codec: Codec | None, cuts: Sequence[int], by: Engine = EXACT) -> Sequence[Tensors]:
-        """What a split's results must be equal to. by: what of the engine changes results. Raises Refused where it was
-        not made."""
+        """The results that a split's must equal. by: what of the engine changes results. Raises Refused where they were
+        not made.
+        """
         codec = codec or Codec(NONE)
         if codec.lossless and by == EXACT:
             return self.references
@@ -184,7 +185,7 @@ def run(
 
 
 def _tells(so_far: Callable[[Progress], None] | None, from_s: float, phase: str) -> Callable[[int], None]:
-    """What reports a phase's requests: its beginning, then once in `PROGRESS_S` at most; nothing before `from_s`."""
+    """The reporter of a phase's requests: its beginning, then once in `PROGRESS_S` at most; nothing before `from_s`."""
     if so_far is None:
         return lambda requests: None
     due_s = from_s
@@ -216,7 +217,7 @@ def pace(lone: Phase, transfer_s: float, in_flight: int | None, *, ahead: bool =
 
 
 def figures(lone: Phase, many: Phase, batch_size: int) -> dict[str, Any]:
-    """What the two phases say of latency and throughput: the fields of a TrialReport that come from their times."""
+    """The latency and throughput of the two phases: the fields of a TrialReport that come from their times."""
     edge_s, *stages_s = _per_stage(lone)
     throughput_window, throughput_window_requests = phases.window(many)
     runs = phases.edge_runs(many)[-1]

@@ -1,4 +1,4 @@
-"""What each unit of a stage takes on this device, and what the device reaches at best.
+"""The times of each unit of a stage on this device, and the rates that the device reaches at best.
 
 A unit by itself would find other caches than in a model, so units are timed within a run of all of them, by marks
 between them. Runs with marks and without take turns: their difference is what the marks cost, and not the machine's
@@ -27,12 +27,12 @@ from partitions.model import ResidentStage
 from partitions.stage import Stage
 
 LEAST_RUNS = 6
-"""What a median's interval needs, however slow the stage."""
+"""Runs that a median's interval needs, however slow the stage."""
 PAUSED_RUNS, PAUSE_S, PAUSED_MOST_S = 15, 0.02, 4.0
 """Runs after a pause, which is about what a request waits for a network: half as many as others, at most so many, and
 fewer of a stage that is slow."""
 LEAST_SHARE = 0.01
-"""Of a run: what is left of it at least when its waits are taken off."""
+"""The share of a run that is left at least when its waits are taken off."""
 MATRIX, GPU_MATRIX = 768, 8192
 COPIED_BYTES, GPU_COPIED_BYTES = 64 << 20, 1 << 30
 """Sizes that fill a device, and no cache: two such buffers are more than any processor's."""
@@ -53,14 +53,14 @@ class _Marks:
         self._stamps.append(self.stamp())
 
     def of_run(self, stage: Stage, stamp: Callable[[], Any]) -> list[Any]:
-        """What `stamp` says at each mark of a run."""
+        """The readings of `stamp` at each mark of a run."""
         self.stamp, self._stamps = stamp, []
         self._device.run(stage, self._tensors)
         return self._stamps
 
 
 def timed(device: Device, resident: ResidentStage, tensors: Tensors, request: TimeUnits) -> UnitRuns:
-    """What the units of the resident stage take, and all of them in one run. Raises Refused where memory runs out."""
+    """The times of the resident stage's units, and of all of them in one run. Raises Refused where memory runs out."""
     units_s, whole_s, outside_s = list[list[float]](), list[float](), list[float]()
     marks = _Marks(device, tensors)
     by_processor = device.name == "cpu" and (request.cpu < 1 or torch.get_num_threads() == 1)
@@ -113,7 +113,7 @@ def example(takes: Layout) -> Tensors:
 
 
 def roofline(device: Device, cpu: float = 1.0) -> Roofline:
-    """What the device reaches at best: operations in a product of matrices, bytes read and written in a copy.
+    """The device's best rates a second: operations in a product of matrices, bytes read and written in a copy.
 
     cpu: the share of a core that it has.
     """

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 class Worker:
-    """What this device has loaded and is connected to; each public method answers one request."""
+    """This device's model, data and connections; each public method answers one request."""
 
     def __init__(self, device: Device, congestion: str | None = None) -> None:
         """`congestion`: the congestion control of every connection; None: what the routes or this host say."""
@@ -338,7 +338,7 @@ class Worker:
         return fingerprint(self._digest, graph_digest, *stage, codec, split.engine)
 
     def _camera(self) -> Camera:
-        """What reads the files that requests begin with."""
+        """The reader of the files that requests begin with."""
         from pareto.codecs.camera import Camera, crop_for  # it takes a moment, and needs Pillow
 
         model, _ = self._loaded()

@@ -1,1 +1,1 @@
-"""What a device can measure about itself, one kind of sensor per module."""
+"""A device's sensors for itself, one kind of sensor per module."""

@@ -20,7 +20,7 @@ LEAST_WINDOW_S = 1.0
 
 @dataclass(frozen=True)
 class Gpu:
-    """What one GPU can measure: of the whole device, whoever uses it."""
+    """The sensors of one GPU: of the whole device, whoever uses it."""
 
     gauges: tuple[Gauge, ...] = ()
     meter: Meter | None = None
@@ -40,9 +40,9 @@ def load() -> Any:
 
 
 def gpu(uuid: str, nvml: Any) -> Gpu:
-    """The GPU of that UUID. CUDA numbers GPUs in another order than NVML, and fewer where some are hidden from it.
+    """The sensors of the GPU of that UUID, without those that this device or driver does not support.
 
-    `nvml` is what `load` gave. What this device or driver does not support is left out.
+    CUDA numbers GPUs in another order than NVML, and fewer where some are hidden from it. `nvml` is what `load` gave.
     """
 
     def reader(call: Callable[[], float]) -> Callable[[], float | None]:

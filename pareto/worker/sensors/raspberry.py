@@ -23,7 +23,7 @@ _RAIL = re.compile(r"^\s*(\w+)_([AV])\s+\w+\(\d+\)=(-?\d+(?:\.\d+)?)\2\s*$", re.
 
 
 def throttled_words(bits: int) -> list[str]:
-    """What holds this device back now, in words, for what `get_throttled` says."""
+    """The words for what holds this device back now, by the bits of `get_throttled`."""
     return [word for bit, word in enumerate(_WORDS) if bits >> bit & 1]
 
 
