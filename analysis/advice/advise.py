@@ -34,7 +34,7 @@ MOST = 50
 
 @dataclass(frozen=True)
 class Advice:
-    """What to do in `network`. `title` names the workload, `measured` the profiles that it was measured at.
+    """The advice for `network`. `title` names the workload, `measured` the profiles that it was measured at.
 
     extrapolated: the network lies beyond what the profiles span.
     """
@@ -316,7 +316,7 @@ def _left(rows: pd.DataFrame) -> set[tuple[str, ...]]:
 
 
 def _struck(struck_off: pd.DataFrame | None, like: pd.Series, netem: str) -> pd.DataFrame:
-    """What a search struck off of a workload in one network; in all, where that is none of the measured ones."""
+    """A workload's cells that a search struck off in one network; in all, where `netem` is empty."""
     if struck_off is None:
         return pd.DataFrame()
     if like[WORK]:
@@ -375,5 +375,5 @@ def _elsewhere(ranked: Ranking) -> str:
 
 
 def _kind(choice: Choice) -> str:
-    """Which host has the whole model; empty text for a cut."""
+    """The words for the host that has the whole model, `EDGE` or `SERVER`; empty text for a cut."""
     return next((kind for kind in (EDGE, SERVER) if choice.place.startswith(kind)), "")

@@ -76,7 +76,7 @@ def _readable(folders: Iterable[Path]) -> Iterator[tuple[Path, ModelProfile]]:
 
 
 def _unmeasured(runs: Joined, trials: pd.DataFrame) -> int:
-    """How many cells searches struck off without a trial, and no run has a valid one of, in whatever network."""
+    """The number of cells that searches struck off without a trial, of which no run has a valid one anywhere."""
     keys = [*WORKLOAD, "backend", "point"]
     of_model = runs.struck["model"].isin(trials["model"].unique())
     off = runs.struck.loc[of_model & runs.struck["how"].eq("physics"), keys].astype("str")

@@ -30,7 +30,7 @@ MOST = 50
 
 @dataclass(frozen=True)
 class Pays:
-    """Between which rates (bit/s; 0 and inf: no end) the best point with a codec takes less time than the best without.
+    """The rates (bit/s; 0 and inf: no end) between which the best point with a codec is faster than that without.
 
     low_ends, high_ends: 95 % intervals of both, NaN where there is none: too few rounds, or too many of them have no
     such end. sure: in the middle between them the rounds agree that it does.
@@ -45,7 +45,7 @@ class Pays:
 
 
 def pays(central: Predictor, by_round: Predictor, present: Bools, network: Network) -> list[Pays]:
-    """For each codec, where it pays at the delay of a network; one that pays nowhere is left out.
+    """The rates between which each codec pays, at the delay of a network; one that pays nowhere is left out.
 
     The cells are of several codecs. Against it stand the points without a codec and those where nothing crosses.
     by_round: the same cells from each round alone; present: rounds x cells, which of these were measured.
@@ -92,7 +92,7 @@ def _widest(ahead: Floats, rates: Floats) -> tuple[float, float] | None:
 
 
 def _zero(ahead: Floats, rates: Floats, before: int) -> float:
-    """Where the lead changes its sign between two neighbouring rates."""
+    """The rate (bit/s) at which the lead changes its sign, between two neighbouring ones."""
     one, other = ahead[before], ahead[before + 1]
     share = one / (one - other)
     return float(np.exp(np.log(rates[before]) + share * np.log(rates[before + 1] / rates[before])))
@@ -127,7 +127,7 @@ def sentences(
     on each of them pays, at that profile's delay. Takes the frames of `analysis.runs.load` and the runs' manifests.
 
     Predicted from the measured stages, bytes and times to encode, as all advice is. `may`: the rounds do not agree, or
-    are too few for an interval; an end without an interval is as unsure. What a codec costs in accuracy is said with
+    are too few for an interval; an end without an interval is as unsure. A codec's cost in accuracy is said with
     it. Where points have no valid trial there, or a search struck them off (`analysis.runs.struck`), it is said to be
     among those measured; of a codec without a valid trial there is nothing to say.
     """
@@ -170,7 +170,7 @@ def _of_workload(
 
 
 def _plain(cells: pd.DataFrame) -> pd.Series:
-    """Which cells a codec has to beat: those without one, and those where nothing crosses."""
+    """Mask of the cells that a codec has to beat: those without one, and those where nothing crosses."""
     plain: pd.Series = is_none(cells["codec"]) | cells["backend"].eq("")
     return plain
 
@@ -198,7 +198,7 @@ def _codecs(cells: pd.DataFrame) -> set[str]:
 
 
 def _of_codec(cells: pd.DataFrame, codec: str) -> Bools:
-    """Which cells are the codec's own, or stand for it."""
+    """Mask of the cells that are the codec's own, or stand for it."""
     stands = cells[STANDS_FOR].map(lambda codecs: codec in codecs.split(BETWEEN))
     either: Bools = (cells["codec"].astype("str").eq(codec) | stands).to_numpy()
     return either

@@ -18,7 +18,7 @@ RATES_BPS = (1e4, 1e11)
 DELAYS_S = (1e-5, 2.0)
 """No crossover is looked for beyond these ranges: no network is there."""
 RANGES = {"rate": ("rate_bps", RATES_BPS), "delay": ("delay_s", DELAYS_S)}
-"""Along what crossovers are looked for: the field of a network, and its range."""
+"""The field of a network along which crossovers are looked for, and its range."""
 STEPS = 401
 """Places looked at from one end of a range to the other, in equal ratios; a crossover between two is then found to
 rounding. A point that is best between two of them only is not seen."""
@@ -89,7 +89,7 @@ def _cost(predictor: Predictor, network: Network, field: str, objective: str) ->
 
 
 def _switch(cost: Cost, points: npt.NDArray[Any], here: float, end: float) -> tuple[float, int, int] | None:
-    """Where the point that is best `here` is first beaten on the way to `end`: place, its cell, the better one."""
+    """The place where the point best `here` is first beaten on the way to `end`; its cell, and the better one."""
     best = int(np.argmin(cost(np.array([here]))[0]))
     # The same point over another backend is no other point: which backend is better does not hang on the network.
     mine = points == points[best]

@@ -1,4 +1,4 @@
-"""What each engine is best at, where several were measured: its best cut, how far behind, and whether the cut moves."""
+"""The best cut by each of several measured engines, how far it is behind, and whether the cut moves."""
 
 from __future__ import annotations
 

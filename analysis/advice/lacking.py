@@ -1,4 +1,4 @@
-"""What a front lacks: cells without a valid figure that could be on it, and the probabilities that they leave open."""
+"""Cells without a valid figure that could be on a front, and the probabilities that they leave open."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def lacking(
 
     front: as from `analysis.fronts.front.front`, of these trials, objectives and constraint. A cell that lacks a figure
     is at its best as good as its bounds (`analysis.advice.rivals`), or as what was measured of it; in an objective
-    without a bound, better than all. It could not be on the front if a measured cell is no worse than that. Of what it
-    would dominate no probability holds.
+    without a bound, better than all. It could not be on the front if a measured cell is no worse than that. No
+    probability holds of a cell that it would dominate, unless below `FAIR_CHANCE`.
     """
     wanted = chosen(objectives)
     columns = [each.column for each in wanted]

@@ -1,4 +1,4 @@
-"""What was measured of one workload, as arrays that rounds can be drawn from, and medians over whole rounds."""
+"""The measurements of one workload as arrays that rounds can be drawn from, and medians over whole rounds."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from analysis.statistics.samples import Bools, Floats, Ints
 from pareto.constants import GOODPUT
 
 WORKLOAD = [name for name in CONDITION if name != "netem"]
-"""What is the same for all points that advice chooses from; the network is what it is about."""
+"""Columns that are the same for all points that advice chooses from; the network is what it is about."""
 OVER_CODECS = [name for name in WORKLOAD if name != "codec"]
 """The same where it chooses a codec, too."""
 WORK = "work"
-"""What runs the units of a trial (`analysis.engines.work_names`), where it chooses an engine, too; else empty text."""
+"""The column of the engines at work (`analysis.engines.work_names`), if advice chooses one; else empty text."""
 CELL = ["codec", "engine", "backend", "point"]
-"""What tells the cells of one workload apart. `engine` is empty text where it chooses none."""
+"""Columns that tell the cells of one workload apart. `engine` is empty text where advice chooses none."""
 KEPT = (
     *(
         "edge_s",
@@ -88,7 +88,7 @@ MEASURES = ("latency_s", "throughput_ips", "work_s", "overhead_s", "stage_s", "p
 
 @dataclass(frozen=True)
 class Observed:
-    """What was measured of one workload. The arrays are rounds x places x cells, NaN where there is no valid trial.
+    """The measurements of one workload. The arrays are rounds x places x cells, NaN where there is no valid trial.
 
     A place is a profile; it comes twice where a cell was measured twice in a round. `cells` has a row a cell: the
     workload, engine, backend, point, point_name, medians of `KEPT`, and its accuracy (`analysis.fronts.quality`). A
@@ -121,19 +121,19 @@ class Observed:
 
     @property
     def present(self) -> Bools:
-        """Which were measured at all: rounds x cells."""
+        """Mask of the cells that each round measured at all: rounds x cells."""
         return np.asarray(np.any(~np.isnan(self.latency_s), axis=1))
 
     @property
     def rounds(self) -> Ints:
-        """How many rounds each cell has: the fewest of a stratum that has any."""
+        """The number of rounds of each cell: the fewest in a stratum that has any."""
         strata = np.unique(self.stratum)
         counts = np.array([self.present[self.stratum == each].sum(axis=0) for each in strata])
         fewest = np.where(counts > 0, counts, len(self.stratum) + 1).min(axis=0)
         return np.where(counts.any(axis=0), fewest, 0)
 
     def at(self, *profiles: str) -> Observed:
-        """What was measured there alone."""
+        """The measurements at these profiles alone."""
         kept = np.array([place in profiles for place in self.places])
         arrays: dict[str, Any] = {name: getattr(self, name)[:, kept] for name in MEASURES}
         places = tuple(place for place in self.places if place in profiles)
@@ -169,7 +169,7 @@ def workloads(
 
 
 def _by_changing_engines(trials: pd.DataFrame) -> pd.Series:
-    """Which trials are by an engine that changes results somewhere without a codec."""
+    """Mask of the trials by an engine that changes results somewhere without a codec."""
     changed = quality.is_none(trials["codec"]) & trials["output_error"].gt(quality.SAME_OUTPUT)
     engine = engines(trials)
     return engine.isin(set(engine[changed]))
@@ -244,7 +244,7 @@ def _slowest(ok: pd.DataFrame, stages: pd.DataFrame) -> pd.Series:
 
 
 def _cells(ok: pd.DataFrame) -> tuple[pd.DataFrame, Ints]:
-    """The cells; and which one each trial is of."""
+    """The cells, and the number of each trial's cell."""
     groups = ok.groupby(["codec", WORK, "backend", "point"])
     cells = groups[[*KEPT]].median()
     cells.insert(0, "point_name", groups["point_name"].max())

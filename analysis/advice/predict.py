@@ -1,4 +1,4 @@
-"""What each point would take in a network where it was not measured: stages as measured, the network by arithmetic.
+"""Predictions of points in networks where they were not measured: stages as measured, links by arithmetic.
 
 The arithmetic is `analysis.prediction.formula`; what the backend adds is a + b x bytes. The idea of predicting a
 split's time from its stages and the network is that of Kang et al., "Neurosurgeon", ASPLOS 2017; here the stages are
@@ -82,12 +82,12 @@ class Predictor:
         return np.asarray(self.throughput_scale * self.batch_size / period_s)
 
     def _link_s(self, rate_bps: Values, rate_back_bps: Values) -> Floats:
-        """How long a request occupies the slower direction."""
+        """Seconds that a request occupies the slower direction."""
         conditions = _one_link(0.0, rate_bps, 0.0, rate_back_bps)
         return np.asarray(formula.occupied_s(self._payloads, conditions) / self.filling)
 
     def lines(self) -> pd.DataFrame:
-        """What a cell takes in any network whose way back is not shaped, as numbers to put its delay and rate into.
+        """The terms of each cell's times by delay and rate, for any network whose way back is not shaped.
 
         latency = fixed_s + delays * delay + bits / rate. Seconds a batch: the greatest of stage_s, and where something
         crosses (delays > 0) of occupied_bits / rate and latency / in_flight. A row a cell; NaN: not known. The
@@ -109,7 +109,7 @@ class Predictor:
         return Payloads(self.payload_bytes[..., None], self.result_bytes[..., None])
 
     def cost(self, objective: str, **conditions: Values) -> Floats:
-        """What is to be least: seconds of latency, or seconds an image (`throughput`). Unknown is inf.
+        """The cost, to be least: seconds of latency, or seconds an image (`throughput`). Unknown is inf.
 
         `conditions`: those of `latency_s`, by name. Raises `UserError` for another objective.
         """
@@ -124,8 +124,8 @@ class Predictor:
     def anchored(self, network: Network, latency_s: Floats, throughput_ips: Floats) -> Predictor:
         """The same, changed to give at `network` what was measured there. NaN: not measured, not changed.
 
-        Latency is scaled. Of the throughput, the step that bounds it there takes as long as it did; only where others
-        then take longer is the whole scaled.
+        Latency is scaled. The step that bounds the throughput there takes as long as it did; only where
+        others then take longer is the whole throughput scaled.
         """
         conditions, known = vars(network), np.isfinite(throughput_ips)
         latency = latency_s / self.latency_s(**conditions)
@@ -161,7 +161,8 @@ def predictor(observed: Observed, draws: Ints | None = None) -> Predictor:
     the overheads of all its points at all profiles, each the median of its rounds; neither is below 0. Through fewer
     than `MIN_PAYLOADS` different payloads there is none: then a is the median and b 0. Throughput that a stage bounds
     is measured, at profiles where that stage bounded; else it is that stage's time, longer by what such cells of the
-    backend show. What transfers reach of TCP's goodput is a backend's: of its cells where the link bounded.
+    backend show. The share of TCP's goodput that transfers reach is a backend's: the median of its cells where the
+    link bounded.
     """
     indexes = np.arange(len(observed.stratum))[None] if draws is None else draws
     work_s, stage_s, period_s, filling = (
@@ -254,8 +255,8 @@ def best_on_grid(predictor: Predictor, delays_s: Floats, rates_bps: Floats, obje
 
 
 def margin_on_grid(predictor: Predictor, delays_s: Floats, rates_bps: Floats, objective: str) -> Floats:
-    """By which share of the best cell's cost the best of another point is behind it, at each delay (rows) and rate
-    (columns); inf where there is one point.
+    """The share of the best cell's cost by which the best of another point is behind it, at each delay (rows) and
+    rate (columns); inf where there is one point.
     """
     of_point = list(predictor.cells.groupby("point", observed=True).indices.values())
     rows = []
@@ -364,7 +365,7 @@ class Validation:
 
 
 def validate(observed: Observed) -> Validation:
-    """Leave out one profile after the other, predict it, and compare with the medians measured there.
+    """The errors of predicting each profile without its own trials, against the medians measured there.
 
     Points where nothing crosses are not tested: no network is in them.
     """

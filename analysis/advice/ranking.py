@@ -148,7 +148,7 @@ def ranking(
     first here; else of a model scaled to what was measured. With a profile and no network (a link that changes, a
     chain) there are none. input_type: dtypes of the inputs, for the words. tried: all trials that
     were made here, valid or not: of a point without a valid one its bound says whether it could be better. Where one
-    could, no probability of being the best holds. What a search struck off here is worse here.
+    could, no probability of being the best holds. A cell that a search struck off is worse here.
 
     Probabilities are of draws of what each point may take in truth (`analysis.statistics.posterior`): by what each
     round by itself says, by the run's noise floor, and, where it is predicted, by `model_error`, a standard deviation
@@ -254,7 +254,7 @@ def answer(ranked: Ranking, objective: str) -> str:
 
 
 def _not_compared(ranked: Ranking, named: Sequence[Choice]) -> str:
-    """What a cut should be compared with and cannot be; nothing where none is named, or nothing is missing."""
+    """`, but all on the server was not measured`, after a cut; empty if none is named, or nothing is missing."""
     has_cut = any(not choice.place.startswith((EDGE, SERVER)) for choice in named)
     if not (has_cut and ranked.unmeasured):
         return ""
@@ -280,7 +280,7 @@ def best_shares(costs: Floats) -> Floats:
 
 
 def _feasible(central: Predictor, conditions: Mapping[str, float], where: str) -> Bools:
-    """Which cells satisfy the constraint."""
+    """Mask of the cells that satisfy the constraint."""
     figures = dict.fromkeys((*KEPT, *quality.COLUMNS))
     frame = central.cells.drop(columns=[name for name in figures if central.cells[name].isna().all()])
     latency_s, throughput_ips = central.latency_s(**conditions), central.throughput_ips(**conditions)

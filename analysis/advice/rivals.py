@@ -1,4 +1,4 @@
-"""What a conclusion leaves out: points without a valid trial, if their bounds allow that they are better."""
+"""Points that a conclusion leaves out: without a valid trial, if their bounds allow that they are better."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from pareto.link.units import duration
 FIGURES = dict(
     zip(("latency", "throughput"), ((figure, bound) for bound, figure in BOUNDS.items()), strict=True)
 )
-"""What is measured of each objective, and the column of its bound."""
+"""The columns of each objective's figure and of its bound."""
 MOST_NAMED = 3
 
 
@@ -93,7 +93,7 @@ class Tried:
         return cells[~Where.parse(self.where).fails(unknown)]
 
     def _by_link(self, rows: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
-        """What the link alone bounds, latency and throughput; NaN where the bytes, or the link, are not known."""
+        """Bounds of latency (s) and throughput (images/s) by the link alone; NaN if bytes or link are not known."""
         known = rows["payload_bytes"].notna() if self.network else pd.Series(False, index=rows.index)
         if self.network is None or not known.any():
             return (pd.Series(np.nan, index=rows.index),) * 2
@@ -105,8 +105,8 @@ class Tried:
         )
 
     def unsure_along(self, model: Predictor, network: Network, objective: str) -> frozenset[str]:
-        """Along what (`rate`, `delay`) another point than the model's could be best somewhere: one that was struck off
-        in this network, or has no valid figure.
+        """Those of `rate` and `delay` along which another point than the model's could be best somewhere: one that
+        was struck off in this network, or has no valid figure.
         """
         lost = self.lost(objective)
         struck = self.struck.reindex(

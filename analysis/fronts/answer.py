@@ -22,7 +22,9 @@ _NEEDED = [*CELL, STANDS_FOR, "point_name", "run", "round", "status", "payload_b
 KNOWN = 0.99
 """The front is known that is worth this share of the final one."""
 MOST_STEPS = 1000
-"""Of more trials of a run and condition some are left out, more and more towards the end, where little changes."""
+"""The most rows of a run and condition: with more trials some are left out, more and more towards the end,
+where little changes.
+"""
 
 
 def answers(trials: pd.DataFrame, manifests: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
@@ -103,9 +105,9 @@ class _Trials:
 
 
 def _shares(trials: _Trials, finals: Floats, steps: Ints) -> tuple[Floats, Ints]:
-    """After each of these trials the share of the hypervolume; and how many cells were measured and are on the front.
+    """Shares of the hypervolume after each of these trials; and how many cells were measured, and on the front.
 
-    finals: of each cell, cells x 2.
+    finals: each cell's last medians, cells x 2.
     """
     objectives = chosen(DEFAULT)
     bound, _ = reference_for(finals, objectives, {})
@@ -140,7 +142,7 @@ def _shares(trials: _Trials, finals: Floats, steps: Ints) -> tuple[Floats, Ints]
 
 
 def _steps(trials: int) -> Ints:
-    """After which trials the front is looked at."""
+    """The places of the trials after which the front is looked at."""
     if trials <= MOST_STEPS:
         return np.arange(trials)
     return np.unique(np.geomspace(1, trials, MOST_STEPS).round().astype(np.int64)) - 1

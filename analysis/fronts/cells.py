@@ -34,7 +34,7 @@ WIRE = "wire_bytes_per_image"
 OF_CELL = (quality.LEVEL, WIRE)
 """Properties of a cell that no trial varies in: the same in each round and resample."""
 STEPS = ["bound_by", "busiest"]
-"""What is named by its step, in most rounds."""
+"""Columns that name a step: that of most rounds."""
 EFFICIENCIES = {
     "latency_efficiency": ("latency_bound_s", "latency_s"),
     "throughput_efficiency": ("throughput_ips", "throughput_bound_ips"),
@@ -43,7 +43,7 @@ EFFICIENCIES = {
 BOUNDS = {"latency_bound_s": "latency_s", "throughput_bound_ips": "throughput_ips"}
 """The column of each bound, and of what it bounds."""
 SPREADS = {"latency_s": "latency_{}_s", "throughput_ips": "throughput_{}_ips"}
-"""What has a range, an interval and outliers, and how their columns are called."""
+"""Figures with a range, an interval and outliers, and the pattern of the columns of range and interval."""
 ENDS = ["least", "most", "low", "high"]
 
 
@@ -116,7 +116,7 @@ def cells(trials: pd.DataFrame) -> pd.DataFrame:
 def _most_frequent(texts: Iterable[str], number: Ints, rows: int) -> list[str]:
     """The most frequent text of each row, the first by the alphabet of several; number: of which row each text is.
 
-    Of a trial that counts for its latency alone it is empty text, which does not count.
+    A trial that counts for its latency alone has empty text, which does not count.
     """
     counts = [Counter[str]() for _ in range(rows)]
     for text, row in zip(texts, number.tolist(), strict=True):

@@ -1,7 +1,7 @@
 """The cells of a condition in the space of the objectives: as measured, and as they might have been.
 
-What the medians might have been, had other rounds been measured, is a bootstrap over rounds (`resampled`); what the
-figures may be in truth is `analysis.statistics.posterior`.
+A bootstrap over rounds (`resampled`) tells what the medians might have been, had other rounds been measured;
+`analysis.statistics.posterior` tells what the figures may be in truth.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Draws:
 
     @cached_property
     def true(self) -> posterior.Draws | None:
-        """What the objectives may be in truth, for probabilities (`analysis.statistics.posterior`).
+        """Draws of what the objectives may be in truth, for probabilities (`analysis.statistics.posterior`).
 
         NaN where infeasible. None with too few rounds.
         """
@@ -158,7 +158,7 @@ class Prepared:
     condition: Sequence[str] = tuple(CONDITION)
 
     def measured(self, cells: pd.DataFrame, columns: Sequence[str]) -> Floats | None:
-        """What each round measured of some cells of one condition: rounds x cells x columns, NaN where there is none.
+        """Figures of some cells of one condition by round: rounds x cells x columns, NaN where there is none.
 
         None where no run of the condition was a search.
         """
@@ -297,7 +297,7 @@ class Resampled:
 
 
 def resample_count(resamples: int, rounds: int) -> int:
-    """How many resamples are made, of those that are wanted."""
+    """The number of resamples that are made, of those that are wanted."""
     return min(resamples, max(LEAST_RESAMPLES, DRAWN_ROUNDS // max(1, rounds)))
 
 
@@ -347,7 +347,7 @@ def resampled(ok: pd.DataFrame, columns: Sequence[str], resamples: int = 2000, s
 
 
 def _blocks(ok: pd.DataFrame, cell: Ints) -> Ints:
-    """Which round (`analysis.points.ROUND`) each trial is of."""
+    """The number of each trial's round (`analysis.points.ROUND`); a repetition counts as a round more."""
     block = round_of(ok).to_numpy()
     if len(np.unique(block * (cell.max(initial=0) + 1) + cell)) < len(ok):
         repeat = pd.Series(cell).groupby([block, cell]).cumcount().to_numpy()

@@ -1,4 +1,4 @@
-"""Which energy a point is charged with: the same devices' for every point that it is compared with.
+"""The energy that a point is charged with: the same devices' for every point that it is compared with.
 
 The whole is what the devices drew; the active energy is what they drew above their idle power. A server that gets one
 byte is busy for a moment and idle for the rest: with its idle power it is charged with what it would have drawn anyway.
@@ -39,7 +39,7 @@ def counted(cells: pd.DataFrame) -> tuple[str, pd.Series]:
     count if all do that ever took part, else the edge, else the server, else none ("" and NaN): the energy of one
     point's two devices is never set against the energy of another's one.
 
-    A device without a time of its own was used for nothing, so its share is 0 J: known without a sensor. That
+    A device without a time of its own was used for nothing, so its share is 0 J: known without a sensor. This
     alone does not make it measured: some point that uses the device must show its sensor.
     """
     valid = cells[["latency_s", "throughput_ips"]].notna().all(axis=1)
@@ -88,7 +88,7 @@ def _used(device: str, cells: pd.DataFrame) -> pd.Series:
 
 
 def note(rows: pd.DataFrame, manifest: Mapping[str, Any]) -> str:
-    """What a reader must know to judge the energies of some rows of the front: whose they are and what they hold.
+    """A sentence to judge the energies of some rows of the front by: whose they are and what they hold.
 
     The idle power (W) is the manifest's (`sessions[].hosts.<role>.idle_power_w`); several sessions may have several.
     """

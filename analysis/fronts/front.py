@@ -122,7 +122,7 @@ def _with_codecs(
 
 
 def _certainty(drawn: Draws) -> pd.DataFrame:
-    """How sure the front of one condition is: `probability`, `probability_all` and `ties` of its cells."""
+    """The certainty of one condition's front: `probability`, `probability_all` and `ties` of its cells."""
     within, overall = probabilities(drawn)
     columns = {"probability": within, "probability_all": overall, "ties": ties(drawn, overall)}
     return pd.DataFrame(columns, index=drawn.rows.index)
@@ -150,7 +150,7 @@ def _conditions(rows: pd.DataFrame, ready: Prepared) -> list[Ints]:
 
 
 def _on_energy_front(rows: pd.DataFrame, ready: Prepared, conditions: Sequence[Ints]) -> Bools:
-    """Which rows are on the front of latency, throughput and the energy that each condition is judged by."""
+    """Mask of rows on the front of latency, throughput and the energy that each condition is judged by."""
     on_front = np.zeros(len(rows), dtype=bool)
     energies = rows[[energy.WHOLE, energy.ACTIVE]]
     for members in conditions:
@@ -174,8 +174,8 @@ def _fronts_of(rows: pd.DataFrame, ready: Prepared, conditions: Sequence[Ints]) 
 
 
 def _on_front(rows: pd.DataFrame, ready: Prepared, rivals: Iterable[Ints]) -> Bools:
-    """True for each row that no feasible one of the same rivals dominates: by their medians, or where a run was a
-    search, by those over the rounds that two cells share.
+    """Mask of the rows that no feasible one of the same rivals dominates: by their medians, or where a run was
+    a search, by those over the rounds that two cells share.
     """
     maximise = [each.maximise for each in ready.objectives]
     columns = [each.column for each in ready.objectives]
@@ -196,7 +196,7 @@ def _on_front(rows: pd.DataFrame, ready: Prepared, rivals: Iterable[Ints]) -> Bo
 def fronts(
     trials: pd.DataFrame, objectives: Sequence[str] = DEFAULT, where: str = "", seed: int = 0
 ) -> Fronts:
-    """What the three functions give with their defaults, from the same cells and resamples of them.
+    """The frames of the three functions with their defaults, from the same cells and resamples of them.
 
     The attainment is always that of latency and throughput, which is what figures draw. One condition's resamples are
     held at a time. Raises `UserError` as the three do.
@@ -221,7 +221,7 @@ def fronts(
 
 
 def probabilities(draws: Draws) -> tuple[Floats, Floats]:
-    """For each cell, the probability to be on its backend's front, and on that of all backends.
+    """The probability of each cell to be on its backend's front, and on that of all backends.
 
     A cell without a backend, as nothing crosses there, is every backend's rival, and has one probability: the latter.
 
@@ -251,7 +251,7 @@ def probabilities(draws: Draws) -> tuple[Floats, Floats]:
 
 
 def ties(draws: Draws, probability: Floats) -> list[str]:
-    """For each cell, those it can't be told apart from: `any 21; tcp 17`, empty if there is none or if it is unknown.
+    """The cells that each one can't be told apart from: `any 21; tcp 17`, empty if none or unknown.
 
     Two points can't be told apart if in every objective either may be the better one with 2.5 % or more (draws as for
     `probabilities`). Points with fewer than 6 rounds are not compared. Nor are points that are on the

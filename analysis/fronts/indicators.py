@@ -1,4 +1,4 @@
-"""Which points dominate others, how good a whole front is (hypervolume), and where it lies (attainment surfaces)."""
+"""Dominance of points, the worth of a whole front (hypervolume), and its place (attainment surfaces)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ COLUMNS = [*CONDITION, "backend", "hypervolume", "hypervolume_low", "hypervolume
 
 
 def nondominated(*figures: Floats, maximise: Sequence[bool] = (False, True)) -> Bools:
-    """Which points no other point dominates; one array an objective, by default latency and throughput.
+    """Mask of the points that no other dominates; one array an objective, by default latency and throughput.
 
     A point dominates another if it is no worse in every objective and better in at least one; so points with
     equal figures are on the front together. A point with NaN in any is on no front.
@@ -58,7 +58,7 @@ def nondominated_in_each(sets: Floats, maximise: Sequence[bool]) -> Bools:
 
 
 def _dominated(losses: Floats, others: Floats) -> Bools:
-    """Which points of each set one of the other points dominates; sets x points x objectives, to sets x points."""
+    """Mask of each set's points that one of `others` dominates; sets x points x objectives, to sets x points."""
     dominated = np.empty(losses.shape[:2], dtype=bool)
     step = max(1, AT_ONCE // max(1, losses.shape[1] * others.shape[1]))
     for start in range(0, len(losses), step):
@@ -138,7 +138,7 @@ def hypervolumes(
     hypervolume_low, hypervolume_high (95 % interval), rounds, reference (in words) and a column `reference_<column>`
     for each objective. Only hypervolumes against the same reference may be compared.
 
-    `reference`: values by the objectives' names, such as `{"latency": 0.5}`, in the objectives' units. Of an objective
+    `reference`: values by the objectives' names, such as `{"latency": 0.5}`, in the objectives' units. For an objective
     that it leaves out, the reference is a tenth worse than the worst median of a feasible point of the condition,
     whatever its backend; 0 for one to be maximised. It stays the same in all resamples. NaN where nothing was measured
     or nothing is feasible; 0 for a backend that has no feasible point where another has.
@@ -227,10 +227,10 @@ def attainment(
     Columns: CONDITION, backend (a name, or `all` of them together), percent, latency_s, throughput_ips; in the order of
     the latency within a surface. `staircase` makes lines of them.
 
-    What a front attains is all that one of its points equals or beats. The surface of 95 % bounds what nearly all
+    A front attains all that one of its points equals or beats. The surface of 95 % bounds what nearly all
     resamples attain, that of 5 % what hardly any surpasses (empirical attainment function: Grunert da Fonseca, Fonseca
-    & Hall, EMO 2001; computed by moocore): in any direction, the front lies between them in 90 % of cases. That is
-    said of each direction by itself, not of the whole line at once.
+    & Hall, EMO 2001; computed by moocore): in any direction, the front lies between them in 90 % of cases. This
+    holds for each direction by itself, not for the whole line at once.
 
     The fronts are those of resampled medians (`analysis.fronts.draws`), because the question is where the front of the
     medians lies. The fronts of the single rounds would answer another one, how much rounds differ: their

@@ -1,4 +1,4 @@
-"""What may be traded against what: the objectives of a front, and which way each is better."""
+"""The objectives of a front, which may be traded against each other, and which way each is better."""
 
 from __future__ import annotations
 

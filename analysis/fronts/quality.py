@@ -1,4 +1,4 @@
-"""What a codec costs in quality: the accuracy of each cell, how sure it is, and which cells it cannot tell apart.
+"""Codecs' cost in quality: each cell's accuracy, how sure it is, and which cells it cannot tell apart.
 
 Quality belongs to a cell, not to a trial: the same images through the same codec at the same cut give the same classes,
 over whatever backend and network.
@@ -20,7 +20,7 @@ from analysis.statistics.samples import Bools, Floats
 
 TOP1, AGREEMENT, MEAN_IOU, MAP50 = "top1", "agreement", "mean_iou", "map50"
 WORDS = {TOP1: "top-1", AGREEMENT: "agreement", MEAN_IOU: "mean IoU", MAP50: "mAP at 0.5"}
-"""What accuracy may be, the first that is known, and how it is called."""
+"""The kinds of accuracy, of which the first that is known counts, and how each is called."""
 MARKS = {TOP1: "wrong_images", AGREEMENT: "changed_images"}
 """The columns that say which images count against it, a hexadecimal digit for each four."""
 LEVEL = "accuracy_level"
@@ -47,12 +47,12 @@ SAME_OUTPUT = 1e-6
 
 
 def is_none(codecs: pd.Series) -> pd.Series:
-    """Which rows are without a codec."""
+    """Mask of the rows without a codec."""
     return codecs.astype("str").isin(["", "none"])
 
 
 def right_by_chance(trials: pd.DataFrame, manifests: Mapping[str, Mapping[str, Any]]) -> pd.Series:
-    """Which trials have a `top1` that says nothing, as the weights are random. manifests: by the runs' names."""
+    """Mask of trials whose `top1` says nothing, as the weights are random. manifests: by the runs' names."""
     seeded = [
         name for name, manifest in manifests.items() if within(manifest, "sweep", "weights") == "seeded"
     ]
@@ -73,8 +73,8 @@ def with_quality(cells: pd.DataFrame) -> pd.DataFrame:
       of the whole model; not for a model that has a mean IoU or mAP.
     - accuracy: `top1` where all cells with a valid trial of one model have it, else `agreement`, else `mean_iou` or
       `map50`; `accuracy_of` says which. It is that of all cells of the same point and codec together.
-    - accuracy_low, accuracy_high: 95 % interval by the number of images (`analysis.statistics.shares.interval`). That
-      of an agreement that must be 1 is no interval, but 1. A mean IoU and an mAP are no shares of images: they have
+    - accuracy_low, accuracy_high: 95 % interval by the number of images (`analysis.statistics.shares.interval`). Both
+      are 1 for an agreement that must be 1. A mean IoU and an mAP are no shares of images: they have
       none, and every difference counts.
     - accuracy_level: the best accuracy of a cell from which this one's cannot be told apart (`levels`).
     """
@@ -140,7 +140,7 @@ def _of_model(rows: pd.DataFrame, is_same: pd.Series) -> pd.DataFrame:
 
 
 def levels(figures: Floats, same: Bools, *, one: bool, marks: Sequence[str] = ()) -> Floats:
-    """For each of some cells, the best accuracy of those that it cannot be told apart from: ties have one level.
+    """The best accuracy of the cells that each one cannot be told apart from: ties have one level.
 
     figures: cells x (share of images, number of images, share of images whose top class is not the whole model's); NaN:
     not known. same: which have the output of the whole model. one: whether the share is that of images with the whole
@@ -164,7 +164,7 @@ def levels(figures: Floats, same: Bools, *, one: bool, marks: Sequence[str] = ()
 
 
 def _apart(one: str, other: str) -> int | None:
-    """How many images count against one of two cells only; None where that is not known."""
+    """The number of images that count against one of two cells only; None where that is not known."""
     if not one or len(one) != len(other):
         return None
     try:
@@ -217,7 +217,7 @@ def in_words(objectives: Sequence[str], rows: pd.DataFrame) -> str:
 
 
 def sentences(front: pd.DataFrame) -> Iterator[str]:
-    """Yield a line for each model and codec: what it costs in accuracy, over its points, and what is not known."""
+    """A line for each model and codec: what it costs in accuracy, over its points, and what is not known."""
     crossing = front[(front["rounds"] > 0) & front["payload_bytes"].gt(0) & front["codec"].eq(front[AT_WORK])]
     for _, of_model in crossing.groupby([*GROUP], dropna=False, observed=True):
         plain = of_model[is_none(of_model["codec"])]
@@ -226,7 +226,7 @@ def sentences(front: pd.DataFrame) -> Iterator[str]:
 
 
 def of_engines(front: pd.DataFrame) -> Iterator[str]:
-    """Yield a line for each model and setup whose engine changes the results without a codec: what that costs."""
+    """A line for each model and setup whose engine changes the results without a codec: what that costs."""
     measured = front[(front["rounds"] > 0) & is_none(front["codec"])]
     for _, rows in measured[measured["output_error"] > SAME_OUTPUT].groupby(
         GROUP, dropna=False, observed=True

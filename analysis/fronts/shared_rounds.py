@@ -14,7 +14,7 @@ from analysis.statistics.samples import Bools, Floats, Ints
 
 
 def in_rounds(trials: pd.DataFrame, cells: pd.DataFrame, columns: Sequence[str]) -> dict[str, Floats]:
-    """What each round measured of these cells, by column: rounds x cells, NaN where there is none.
+    """The figures of these cells by round, for each column: rounds x cells, NaN where there is none.
 
     trials: those that are valid, each cell once in a round (`analysis.points.ROUND`).
     """
@@ -27,15 +27,15 @@ def in_rounds(trials: pd.DataFrame, cells: pd.DataFrame, columns: Sequence[str])
 
 
 def nondominated(measured: Floats, maximise: Sequence[bool] = (False, True)) -> Bools:
-    """Which cells no other one dominates, each pair by its medians over the rounds that both have.
+    """Mask of the cells that no other one dominates, each pair by its medians over the rounds that both have.
 
     measured: rounds x cells x objectives, NaN where there is none. A cell dominates another if it is no worse in every
     objective and better in one. So whatever a round does to all its cells, such as a drift, cannot decide; two cells
     without a common round are compared by the medians of all that each has. A cell without a whole round is on no
     front. Where all cells have the same rounds, this is the front of their medians.
 
-    Where they do not, it may be that a dominates b, b dominates c, and a does not dominate c. What is off the front
-    keeps nothing off it: so c is on the front (the kernel of the relation), and few rounds of b, which are enough to
+    Where they do not, it may be that a dominates b, b dominates c, and a does not dominate c. A cell off the front
+    keeps no other off it: so c is on the front (the kernel of the relation), and few rounds of b, which are enough to
     show that it is behind a, do not decide about c. It may even be that c dominates a: such cells do not keep each
     other off the front.
     """
@@ -59,7 +59,7 @@ def nondominated(measured: Floats, maximise: Sequence[bool] = (False, True)) -> 
 
 
 def least_excess(losses: Floats) -> Floats:
-    """By how much each cell is above each other one in the objective where that is least, by the medians of the rounds
+    """The excess of each cell over each other one in the objective where it is least, by the medians of the rounds
     that both have: cells x cells; above 0: the other dominates it. -inf where one has no whole round.
 
     losses: rounds x cells x objectives, less is better, NaN where there is none.

@@ -31,8 +31,9 @@ UNITS = {
     "_bytes": {"kb": "1e3", "mb": "1e6", "gb": "1e9", "kib": "1024", "mib": "1048576", "gib": "1073741824"},
     "_j": {"j": "1"},
 }
-"""What a unit is worth, by the end of the columns that it may be compared with. `%` goes with any other. In decimals,
-so that 50000 us is 0.05 s to the last bit."""
+"""The worth of each unit, by the end of the columns that it may be compared with. `%` goes with any other. In
+decimals, so that 50000 us is 0.05 s to the last bit.
+"""
 MEASURED = (*UNITS, "_ips", "_gain", "_efficiency")
 """The ends of the names of measurements: `latency_bound_s` is a column; `tcp` and `3+7` are texts."""
 _NUMBER, _UNIT = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?", r"(?:%|(?:us|ms|s|kb|mb|gb|kib|mib|gib|j)\b)"
@@ -42,7 +43,9 @@ COMPARISON = re.compile(rf"({_OPERAND})\s*(<=|>=|==|!=|<|>)\s*({_OPERAND})", re.
 JOIN = re.compile(r"\b(?:and|or|not)\b|[()]", re.IGNORECASE)
 """All that may stand between comparisons."""
 SHARED = ("edge_s", "middle_s", "server_s", "edge_rss_bytes", "edge_peak_rss_bytes")
-"""What does not depend on the backend. Two backends differ here by noise alone, which must not decide for one only."""
+"""Columns that do not depend on the backend. Two backends differ here by noise alone, which must not decide
+for one only.
+"""
 MOST_LETTERS = 500
 
 
@@ -89,8 +92,8 @@ class Where:
 
     @classmethod
     def parse(cls, text: str) -> Where:
-        """Read comparisons (`<` `<=` `>` `>=` `==` `!=`) of a column with a number, another column or a text,
-        joined by `and`, `or`, `not` and parentheses; `not` binds closest, then `and`.
+        """The constraint in a text: comparisons (`<` `<=` `>` `>=` `==` `!=`) of a column with a number, another
+        column or a text, joined by `and`, `or`, `not` and parentheses; `not` binds closest, then `and`.
 
         Numbers are in the column's unit (s, bytes, J, images/s, a share of 1), or carry one: `50ms`, `300kib`, `2j`,
         `70%`. A text is compared for equality only: `backend == tcp`, `point == "3+7"`. Raises `UserError` for
@@ -123,9 +126,9 @@ class Where:
         )
 
     def holds(self, frame: pd.DataFrame) -> pd.Series:
-        """Which rows satisfy it. A row without a figure that decides does not: not measured is not fulfilled.
+        """Mask of the rows that satisfy it; none without a figure that decides: not measured is not fulfilled.
 
-        What is `SHARED` counts as the mean of the backends at the same point. A row without a backend, as nothing
+        A `SHARED` column counts as the mean of the backends at the same point. A row without a backend, as nothing
         crosses there, satisfies what is asked of any. Raises `UserError` if the frame lacks a column.
         """
         for name in sorted(self.columns - set(frame)):
@@ -135,7 +138,7 @@ class Where:
         return pd.Series(np.broadcast_to(self.within(columns), len(frame)), index=frame.index, dtype=bool)
 
     def fails(self, frame: pd.DataFrame) -> pd.Series:
-        """Which rows do not satisfy it, whatever the figures and columns are that they lack."""
+        """Mask of the rows that do not satisfy it, whatever the figures and columns are that they lack."""
         if not self.comparisons:
             return pd.Series(False, index=frame.index)
         missing = np.full(len(frame), np.nan)
@@ -158,7 +161,7 @@ class Where:
         return pooled
 
     def within(self, columns: Columns) -> Bools:
-        """The same over arrays of any shapes that go together, one for each of `columns`."""
+        """Mask of what satisfies it in arrays of any shapes that go together, one for each of `columns`."""
         if not self.comparisons:
             return np.ones((), dtype=bool)
         shape = np.broadcast_shapes(*(values.shape for values in columns.values()))

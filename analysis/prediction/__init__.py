@@ -1,1 +1,1 @@
-"""What any split takes over any chain of hosts: the arithmetic, forecasts from a model profile, and the best splits."""
+"""Predictions of any split over any chain of hosts: arithmetic, forecasts from a model profile, best splits."""

@@ -24,7 +24,7 @@ from analysis.statistics.samples import Floats, Ints
 
 @dataclass(frozen=True, eq=False)
 class Chain:
-    """What a model takes on a chain of hosts, for one backend and batch size.
+    """The times and bytes of a model on a chain of hosts, for one backend and batch size.
 
     until_s: hosts x points, seconds of all units before each point on that host. once_s: of each host, seconds that a
     stage takes besides if it has a unit; a negative one shortens it, to the share `least` of its units' seconds.
@@ -96,7 +96,7 @@ class Chain:
             return np.asarray(self.batch_size / period_s)
 
     def payloads(self, splits: Ints) -> Payloads:
-        """What each split (splits x links) puts on each link."""
+        """The bytes that each split (splits x links) puts on each link."""
         out = self.payload_bytes[splits]
         return Payloads(out, np.where(out > 0, self.result_bytes, 0.0))
 
@@ -130,7 +130,7 @@ class Chain:
         return np.array(each_s).reshape(self.hosts - 1, -1)
 
     def _links(self) -> Iterator[tuple[Payloads, Conditions]]:
-        """Of each link what every point puts on it, and its conditions."""
+        """Each link's payloads at every point, and its conditions."""
         links = self.hosts - 1
         values = [np.broadcast_to(value, links) for value in vars(self.conditions).values()]
         payloads = self.payloads(np.arange(self.last + 1)[:, None])
@@ -145,7 +145,7 @@ class Chain:
 def front(chain: Chain) -> Ints:
     """The splits that no other dominates in latency and throughput, least latency first: splits x links.
 
-    Of several with the same figures one is there.
+    One of several with the same figures is there.
     """
     found: list[list[int]] = []
     limit = np.inf

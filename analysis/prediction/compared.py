@@ -73,7 +73,7 @@ def in_run(folder: Path) -> Iterator[Path]:
 
 
 def unfit(profile: ModelProfile, manifests: Sequence[Mapping[str, Any]]) -> str:
-    """Why a profile says nothing of a model as some runs measured it; empty text if it does."""
+    """The reason why a profile says nothing of a model as some runs measured it; empty text if it does."""
     runs = [manifest for manifest in manifests if section(manifest, "models", profile.model)]
     if not runs:
         return f"no run measured {profile.model}"
@@ -221,7 +221,7 @@ def _slack(manifests: Sequence[Mapping[str, Any]]) -> Slack:
 
 
 def sentences(frame: pd.DataFrame) -> Iterator[str]:
-    """How far off a profile's forecasts were, a line for each condition."""
+    """A line for each condition: how far off a profile's forecasts were."""
     for _, rows in frame.groupby(CONDITION, sort=False, dropna=False):
         parts = []
         for objective in OBJECTIVES:

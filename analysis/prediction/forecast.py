@@ -1,4 +1,4 @@
-"""What a model profile says of any split, without a trial: figures with their errors, and bounds that no trial beats.
+"""Forecasts of any split by a model profile, without trials: figures with errors, and bounds that none beats.
 
 Stages are the profile's units, links are arithmetic (`analysis.prediction.formula`), and what a backend adds is the
 profile's a + b x bytes of each link. A host also sends and receives: with many requests in flight the processor time of
@@ -33,33 +33,36 @@ BETWEEN_RUNS, UNDER_QUOTA = 0.12, 0.25
 """The standard deviation of a device's speed from its profile to a trial, as a share: usually, and where it has a share
 of a core, which it spends in bursts. docs/prediction.md has the runs that say so."""
 BY_ENGINE = 0.65
-"""That of stages by an engine other than the profile's, which took 0.27 to 1.26 of their time in eager (two standard
-deviations of the logarithm; docs/engines.md)."""
+"""The standard deviation, as a share, of stages by an engine other than the profile's, which took 0.27 to 1.26
+of their time in eager (two standard deviations of the logarithm; docs/engines.md).
+"""
 ADDED, SENDING = 0.4, 0.7
-"""That of what a backend and waking up add to a request, and of the processor time that sending takes: the program that
-shapes the link has it on one core or on the other.
+"""The standard deviations, as shares, of what a backend and waking up add to a request, and of the processor
+time that sending takes: the program that shapes the link has it on one core or on the other.
 """
 RESENDING_S, RESENDING_RTTS, RESENDING = 0.1, 4, 0.6
-"""What packets cost a request that a full queue drops: half of Linux' least time-out, 0.2 s, and some round trips; and
-its standard deviation, as a share.
+"""The cost to a request of packets that a full queue drops: half of Linux' least time-out, 0.2 s, and some round
+trips; and its standard deviation, as a share.
 """
 WAITING = 0.01
-"""That of what a host waits for a link, as a share: the longer it has waited, the longer its stage takes."""
+"""The standard deviation, as a share, of a host's wait for a link: the longer it is, the longer the stage takes."""
 FILLING, DROPPING = 0.025, 0.2
-"""That of the throughput where a link is the slowest step: how well requests fill it; and where its queue does not hold
-all that are in flight.
+"""The standard deviations, as shares, of the throughput where a link is the slowest step: how well requests
+fill it; and where its queue does not hold all that are in flight.
 """
 SPARE = 1.25
-"""How many more requests a trial has in flight than its slowest step needs."""
+"""The requests that a trial has in flight, as a multiple of those that its slowest step needs."""
 CODING = 0.35
-"""That of what a codec takes: in a trial other data is in the caches, and another thread is sending."""
+"""The standard deviation, as a share, of a codec's time: in a trial other data is in the caches, and another
+thread is sending.
+"""
 CODEC_MARGIN = 0.3
 """The share by which a codec may be quicker than it was in any run of the profile: bounds leave it room."""
 MARGIN = 0.1
 """The share by which a stage may be quicker than the sum of its units' 5 % quantiles: bounds leave it room."""
 QUOTA_PERIOD_S, QUOTA_TURN_S = 0.005, 0.004
-"""Where a host has a share of a core: after what time its quota comes anew; and how long it computes at once even so,
-for the kernel ends a turn at a tick of its timer, and the pause comes after it (docs/measuring.md).
+"""Seconds after which the quota of a host with a share of a core comes anew; and those that it computes at once
+even so, for the kernel ends a turn at a tick of its timer, and the pause comes after it (docs/measuring.md).
 """
 _NORMAL = 1.96
 """Half of a 95 % interval, in standard deviations."""
@@ -76,7 +79,7 @@ class Slack:
 
 @dataclass(frozen=True, eq=False)
 class Forecast:
-    """Of each split: seconds with one request in flight, images a second with many.
+    """The forecast of each split: seconds with one request in flight, images a second with many.
 
     latency_error, throughput_error: a standard deviation, as a share. least_latency_s, most_throughput_ips: the bound.
     """
@@ -102,7 +105,7 @@ def chain(
     in_flight: str = AUTO,
     codec: str = NONE,
 ) -> Chain:
-    """What the model takes on a chain with these links, one after another from the edge. Raises UserError."""
+    """A model's times and bytes on a chain with these links, in order from the edge. Raises UserError."""
     names = roles(len(networks) + 1)
     times = [profile.of(role, batch_size) for role in names]
     coding = _Coding.of(profile, names, batch_size, codec)
@@ -135,8 +138,8 @@ def chain(
 
 @dataclass(frozen=True, eq=False)
 class _Coding:
-    """What a codec takes of the hosts before and behind each link (links x points; inf: it cannot be used), and what it
-    sends at each point: usually, and at the least.
+    """Seconds that a codec takes of the hosts before and behind each link (links x points; inf: it cannot be used),
+    and bytes that it sends at each point: usually, and at the least.
     """
 
     encode_s: Floats
@@ -192,7 +195,7 @@ def _costs(
 
 
 def _added(cost: BackendCost, network: Network, payload_bytes: Floats) -> Floats:
-    """What a backend adds to the latency of payloads: its line, and what packets cost that the link's queue drops."""
+    """Seconds that a backend adds to payloads' latency: its line, and the cost of packets that the queue drops."""
     return np.asarray(
         cost.fixed_s + cost.per_byte_s * payload_bytes + _resending_s(cost, network, payload_bytes)
     )
@@ -205,7 +208,7 @@ def _resending_s(cost: BackendCost, network: Network, payload_bytes: Floats) -> 
 
 
 def _queue_bytes(network: Network) -> float:
-    """What waits for a link at the most, if its profile says nothing else."""
+    """The most bytes that wait for a link, if its profile says nothing else."""
     if not np.isfinite(network.rate_bps):
         return np.inf
     held_bytes = (network.delay_s + network.delay_back_s) * network.rate_bps / 8
@@ -213,7 +216,7 @@ def _queue_bytes(network: Network) -> float:
 
 
 def _awake_s(near: UnitTimes, far: UnitTimes, until_s: Floats, link: int) -> Floats:
-    """How much longer stages take because their hosts waited for the link: at each point.
+    """Seconds that stages take longer because their hosts waited for the link: at each point.
 
     A quota that came anew makes the edge's stage no quicker than its processor time; how much of it is left after the
     work around a request is not known: half of it counts. Only the first link counts the host before it: all others
@@ -310,7 +313,7 @@ def _until(units_s: Floats) -> Floats:
 
 
 def _scale(times: UnitTimes) -> float:
-    """What makes the sum of the units the stage run whole; 1 under a quota, where the two are different things."""
+    """The factor from the sum of the units to the stage run whole; 1 under a quota, where the two are unlike."""
     return 1.0 if times.cpu < 1 else 1 / (1 + times.difference)
 
 
@@ -419,8 +422,8 @@ def _at_best(usual: Chain, profile: ModelProfile, codec: str, links: Conditions)
 
 
 def _links_alone(least: Chain, codec: str) -> Chain:
-    """The same where nothing is known of what hosts take: links alone. What a codec makes of other data than the input
-    depends on the engine that it comes from, to the byte where that changes its last digits.
+    """The same where nothing is known of what hosts take: links alone. A codec's bytes for other data than the
+    input depend on the engine that the data comes from, even where that changes only its last digits.
     """
     some_bytes = np.minimum(least.payload_bytes, 1.0) if codec != NONE else least.payload_bytes
     return replace(

@@ -25,7 +25,7 @@ Values = float | Floats
 
 @dataclass(frozen=True)
 class Conditions:
-    """What links do: one-way delays and rates on the wire, out and back. They broadcast against cells x links."""
+    """Links' one-way delays (s) and rates on the wire (bit/s), out and back. They broadcast against cells x links."""
 
     delay_s: Values
     rate_bps: Values
@@ -35,14 +35,14 @@ class Conditions:
 
 @dataclass(frozen=True)
 class Payloads:
-    """What a request of each cell puts on each link, out and back: cells x links. Bytes; 0 out: it is not crossed."""
+    """Bytes that a request of each cell puts on each link, out and back: cells x links. 0 out: it is not crossed."""
 
     out: Floats
     back: Floats
 
     @property
     def crossing(self) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
-        """Which cells cross a link at all."""
+        """Mask of the cells that cross a link at all."""
         return np.asarray((self.out > 0).any(axis=-1))
 
 

@@ -15,7 +15,7 @@ ROUNDING = 1e-9
 OWN_APART = 0.25
 """The share by which a link that is not emulated may differ from run to run and be the same: others use it, too."""
 CHANGING = ("trace", "loss", "reorder", "limit_bytes")
-"""What keeps TCP from running at one rate on a direction: there the arithmetic says nothing."""
+"""Fields of a direction that keep TCP from running at one rate: there the arithmetic says nothing."""
 
 
 @dataclass(frozen=True)

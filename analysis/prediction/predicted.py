@@ -22,21 +22,21 @@ from pareto.errors import UserError
 
 FRONT, GREEDY, EVEN = "front", "greedy", "even"
 RULES = (GREEDY, EVEN, SERVER, EDGE)
-"""What the front is compared with, in the order of the table."""
+"""The rules that the front is compared with, in the order of the table."""
 FIGURES = tuple(Forecast.__annotations__)
 COLUMNS = (
     *("model", "netem", "batch_size", "codec", "in_flight_asked", "chosen_by"),
     *("backend", "point", "point_name", "payload_bytes", *FIGURES),
 )
 CONSTRAINED = list(COLUMNS[COLUMNS.index("backend") :])
-"""What a constraint may be on."""
+"""The columns that a constraint may be on."""
 MOST_SPLITS = 100_000
-"""So many are looked at one by one."""
+"""The most splits that are looked at one by one."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """What is the same for all splits that are compared: the links, and how they are used.
+    """The case in which all splits are compared: the links, and how they are used.
 
     usual, at_best: each link as it is, and with the least delay and the greatest rate that it has at any time.
     codec: what payloads go through.
@@ -105,7 +105,7 @@ def at(profile: ModelProfile, splits: Ints, backends: Iterable[str], case: Case)
 
 
 def splits_of(profile: ModelProfile, hosts: int) -> int:
-    """How many ways there are to split the model over so many hosts."""
+    """The number of ways to split the model over so many hosts."""
     return math.comb(len(profile.points) + hosts - 2, hosts - 1)
 
 
@@ -121,9 +121,9 @@ def _all_splits(profile: ModelProfile, hosts: int) -> Ints:
 
 
 def behind(row: Mapping[str, float], front: pd.DataFrame) -> tuple[float, float]:
-    """By what share a split takes longer, and lacks images a second, beside a split of the front that dominates it.
+    """The shares by which a split takes longer, and lacks images a second, beside one of the front that dominates it.
 
-    That of the least latency among those with as many images a second; 0 and 0 where none dominates it.
+    The one of the least latency counts where several do; 0 and 0 where none does.
     """
     better = front[
         (front["latency_s"] <= row["latency_s"]) & (front["throughput_ips"] >= row["throughput_ips"])

@@ -1,4 +1,4 @@
-"""What else ran on the hosts while they were measured: a line for each kind of load, with what to do."""
+"""Other load on the hosts while they were measured: a line for each kind, with what to do."""
 
 from __future__ import annotations
 
@@ -32,8 +32,9 @@ REMEDY = "close other programs, set the CPU governor to performance, and measure
 def warnings(trials: pd.DataFrame, stages: pd.DataFrame, *, shared: bool) -> Iterator[str]:
     """At most a line for each kind of load; none where the hosts had nothing else to do, or did not tell.
 
-    Of trials that count: a latency whose stage was slowed by more does not. stages: as from `analysis.runs.load`.
-    shared: the hosts are one machine with the harness, whose own programs count among the others'.
+    Only trials that count are looked at: a latency whose stage was slowed by more does not. stages: as from
+    `analysis.runs.load`. shared: the hosts are one machine with the harness, whose own programs count among the
+    others'.
     """
     ok = trials[stands(trials)]
     yield from _slower(ok)

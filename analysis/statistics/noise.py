@@ -89,7 +89,7 @@ def floors(trials: pd.DataFrame, columns: Sequence[str] = tuple(MEASURES)) -> Fl
 
 
 def _compared(ok: pd.DataFrame, columns: Sequence[str]) -> Iterator[tuple[int, Floats]]:
-    """For each treatment with several names: how many more than one, and the excess variance of each column."""
+    """The number of names beyond the first of each treatment with several, and each column's excess variance."""
     same = ["run", *CONDITION, "point", "treatment"]
     ok = ok.dropna(subset=same)
     treatment = ok.groupby(same, observed=True).ngroup().to_numpy()
@@ -160,15 +160,15 @@ class Level:
 
 
 def levels(trials: pd.DataFrame, request_variance: float, requests: float) -> list[Level]:
-    """Where the spread of one model's latency in one setup comes from: runs, testbeds where a run has several, starts
-    of the workers, rounds, requests.
+    """The levels of the spread of one model's latency in one setup: runs, testbeds where a run has several,
+    starts of the workers, rounds, requests.
 
     More repetition helps at the level that varies, and at no other. trials: as `analysis.runs.load.load` gives them.
     request_variance: of the logarithms of the latencies in a trial; requests: how many a trial has; NaN without files
     of requests.
 
     Nested analysis of variance by moments: each level's mean square less that of the level below, over how many of
-    those below a unit has (Searle, Casella & McCulloch, "Variance Components", 1992, ch. 3). Of each cell its own mean
+    those below a unit has (Searle, Casella & McCulloch, "Variance Components", 1992, ch. 3). Each cell's own mean
     is taken out first. A component that comes out below 0 is 0.
     """
     ok = trials[stands(trials, "latency") & (trials["latency_s"] > 0)]
@@ -226,7 +226,7 @@ def spread_sentences(trials: pd.DataFrame, runs: Sequence[Path]) -> Iterator[str
 
 
 def spread_of(logs: Floats, whole: Ints) -> Floats:
-    """For each objective, the standard deviation that a cell's figure has as whole runs, or testbeds, differ, and
+    """The standard deviation, by objective, that a cell's figure has as whole runs, or testbeds, differ, and
     rounds do not show.
 
     logs: rounds x cells x objectives; whole: of which run or testbed each round is. Between the means of a cell there,

@@ -1,4 +1,4 @@
-"""What the true figures of many competitors may be, after few rounds: draws that a probability can be made of.
+"""Draws of what the true figures of many competitors may be, after few rounds, to make probabilities of.
 
 Each round measures every cell once. On a logarithmic scale
 
@@ -33,15 +33,15 @@ SPREADS = 0.002 * 2.0 ** np.arange(11)
 """Standard deviations of the logarithms of competitors' figures, all equally likely before anything is measured: less
 is nobody's concern, more is known as well as no spread at all."""
 DRAWN = 25
-"""How many spreads are drawn for one set of draws."""
+"""The number of spreads that are drawn for one set of draws."""
 LEAST_FREEDOM = 4.0
 """Degrees of freedom of the noise's variance below which no probability is stated: two cells have 4 in 5 rounds."""
 TOO_NOISY = 0.04
 """Standard error of a competitor's figure, as a share of it, beyond which no probability holds (docs/analysis.md)."""
 FAIR_CHANCE = 0.05
-"""What has less is no competitor: however noisy, it decides nothing."""
+"""The probability below which a cell is no competitor: however noisy, it decides nothing."""
 NO_CHANCE = 0.001
-"""What has less is behind, and what lacks less is ahead, however noisy the others are."""
+"""The probability below which a cell is behind, however noisy the others are; one nearer to 1 is ahead."""
 _TINY = 1e-12
 _ANYWHERE = 1e2
 """Variance of where all cells of a condition lie: nobody knows."""
@@ -119,9 +119,9 @@ class Draws:
     def stated(self, shares: Floats) -> Floats:
         """Shares of the draws, one a cell, as probabilities: NaN where they do not hold.
 
-        That is where too little is known of the noise (`LEAST_FREEDOM`), or it is too large: neither this cell nor half
-        of the competitors (`FAIR_CHANCE`) may be known worse than to `TOO_NOISY`. What is surely behind or ahead is so
-        anyway.
+        They do not where too little is known of the noise (`LEAST_FREEDOM`), or where it is too large: neither this
+        cell nor half of the competitors (`FAIR_CHANCE`) may be known worse than to `TOO_NOISY`. However large it is, a
+        cell that is surely behind or ahead (`NO_CHANCE`) is so.
         """
         if self.freedom < LEAST_FREEDOM:
             return np.full(len(shares), np.nan)
@@ -142,7 +142,7 @@ def draws(
     count: int = 1000,
     seed: int = 0,
 ) -> Draws | None:
-    """None: nothing at all is known of the noise, as there is one round or one cell.
+    """Draws of the true figures; None where nothing is known of the noise, as there is one round or one cell.
 
     measured: rounds x cells x objectives, NaN where there is none. points: of each cell; cells of the same point differ
     in their backend. floor: the standard deviation, of each objective, of all, or cells x objectives, as a share, of
@@ -194,7 +194,7 @@ def draws(
 
 
 def alone(measured: Floats, count: int, seed: int = 0) -> Floats:
-    """What each cell's figure may be in truth by itself, whatever the others are: count x cells, in its own unit.
+    """Draws of each cell's true figure by itself, whatever the others are: count x cells, in its own unit.
 
     measured: rounds x cells. For what is compared with a limit: what rounds share is not taken out.
     """

@@ -1,4 +1,4 @@
-"""What a sample of values tells without assuming a distribution: the median's interval, quantiles, and outliers."""
+"""Statistics of samples without assuming a distribution: the median's interval, quantiles, and outliers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 OUTSIDE = 0.025
-"""What may lie beyond each end of a 95 % interval."""
+"""The share that may lie beyond each end of a 95 % interval."""
 LEAST_VALUES = 6
 """Even the smallest and largest of 5 values hold the median with 94 % alone: 1 - 2 / 2^5. Nor is it known of fewer what
 is usual: chance makes outliers of 3 % of 6 normal values, 2 % of 10 and 0.2 % of 60."""
@@ -92,7 +92,7 @@ def quantile(values: Sequence[float] | Floats, q: float, confidence: float = 0.9
 
 
 def flagged(values: Sequence[float] | Floats) -> Bools:
-    """Which values are outliers, with a modified z-score over 3.5; none of fewer than `LEAST_VALUES`. They are reported
+    """Mask of the outliers, with a modified z-score over 3.5; none of fewer than `LEAST_VALUES`. They are reported
     and never dropped.
 
     The score is the distance from the median over the median absolute deviation, so that outliers do not hide each

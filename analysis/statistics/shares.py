@@ -1,4 +1,4 @@
-"""How sure a share of images is, and whether two shares of the same images can be told apart."""
+"""The certainty of a share of images, and whether two shares of the same images can be told apart."""
 
 from __future__ import annotations
 
@@ -27,9 +27,8 @@ def differ(more: float, less: float, images: float, apart: float) -> bool:
     images at 5 % (McNemar, "Note on the sampling error of the difference between correlated proportions", Psychometrika
     12, 1947).
 
-    apart: the share of images that may be discordant, that is, count for one of the two only. What is at least, their
-    difference, is discordant. Where it is not known which are, it is the most that can be: so the test errs towards
-    False.
+    apart: the share of images that may be discordant, that is, count for one of the two only: at least the
+    difference of the two. Where it is not known which are, it is the most that can be: so the test errs towards False.
     """
     if not more > less:
         return False

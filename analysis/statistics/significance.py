@@ -7,7 +7,7 @@ sides apart: if nothing does, one is called the greater as often as the other.
 Many points are tested at once, and of 44 points without any difference two have p < 0.05. Holm's correction keeps the
 probability of calling *any* of them significant under 5 %, however the points depend on each other, as they do: a slow
 round slows all of them. Benjamini & Hochberg's would call more points significant, by promising less: that of those
-called so at most 5 % are wrong, on average. What is published of a single point needs the stronger promise.
+called so at most 5 % are wrong, on average. A result published of a single point needs the stronger promise.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def padded(values: Floats, cells: Ints, count: int) -> Floats:
 
 
 def rounds(table: Floats) -> Ints:
-    """How many values each row has."""
+    """The number of values of each row."""
     return np.asarray(np.count_nonzero(~np.isnan(table), axis=1), dtype=np.int64)
 
 
@@ -106,7 +106,7 @@ def signed_rank(differences: Floats) -> Floats:
     """p-values of pairs (Wilcoxon's signed-rank test, two-sided): a row a cell, a column a pair, NaN where it is none.
 
     If nothing tells the two sides apart, each pair might as well have been the other way round, so its difference
-    (`relative`) is symmetric about zero. That is what the test needs, and what pairs within a round have. (The sign
+    (`relative`) is symmetric about zero. The test needs this, and pairs within a round have it. (The sign
     test needs less, but finds less: of 20 pairs whose mean difference is 0.7 of its spread, it has p < 0.001 one time
     in nine, this test one in four.) A pair without a difference speaks for neither side and is left out; where
     all are such, p is 1. NaN without pairs. Exact up to 50 pairs.

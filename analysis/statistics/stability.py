@@ -1,5 +1,5 @@
-"""How steady figures are: whether they drift while a run goes on, as a machine that warms up does, a line with advice
-for each doubt, as in pyperf, and which points need more rounds.
+"""The steadiness of figures: whether they drift while a run goes on, as a machine that warms up does, a line with
+advice for each doubt, as in pyperf, and which points need more rounds.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CHANCE = 0.02
 FAIR_TRIAL = 2 * LEAST_VALUES
 """After this many rounds, a point that is valid in every other one has an interval."""
 MEASURES = {"latency": "s", "throughput": "ips"}
-"""What is watched, and the ending of its columns."""
+"""The figures that are watched, and the endings of their columns."""
 LEAST_ROUNDS = 5
 """With n rounds the smallest p-value is 2 / n!: 0.08 with four of them."""
 MOST_IN_PAIRS = 300
@@ -47,8 +47,8 @@ def drifts(trials: pd.DataFrame) -> pd.DataFrame:
 
     Run by run: between two of them lies more than time, and a step from one to the other is no drift.
 
-    What a round says is the median, over its cells, of log(value / the cell's median over the rounds of its testbed):
-    how much slower or faster all of it was than usual there. That is tested against the order of the rounds in time by
+    A round's level is the median, over its cells, of log(value / the cell's median over the rounds of its testbed):
+    how much slower or faster all of it was than usual there. It is tested against the order of the rounds in time by
     Kendall's tau (exact where nothing is tied; Kendall, "Rank Correlation Methods", 1948), and change_percent is what
     the Theil-Sen line through it makes from the first round to the last (Sen, Journal of the American Statistical
     Association 63, 1968).
@@ -106,7 +106,7 @@ def _slope(rounds: Floats) -> float:
 
 
 def _why_not(rounds: int, tests: int) -> str:
-    """Why no drift could be found, whatever the figures are."""
+    """The reason why no drift could be found, whatever the figures are; empty text where one could."""
     if rounds < LEAST_ROUNDS:
         return f"{rounds} of the {LEAST_ROUNDS} rounds that a test needs"
     if 2 / math.factorial(min(rounds, 20)) * tests > significance.ALPHA:
@@ -136,7 +136,7 @@ def warnings(front: pd.DataFrame, drifting: pd.DataFrame) -> Iterator[str]:
 
 
 def halves(rows: pd.DataFrame, measure: str, low: str = "low", high: str = "high") -> pd.Series:
-    """How far each row's measure may be off, as a share of its median: the longer half of its interval.
+    """The share of its median by which each row's measure may be off: the longer half of its interval.
 
     NaN where it has none. low, high: which columns are its ends; `least` and `most` are those of the rounds' range.
     """
@@ -193,14 +193,14 @@ def _unsteady(measured: pd.DataFrame) -> Iterator[str]:
 
 
 def _rounds_for_interval(row: pd.Series) -> str:
-    """What to do for an interval. A run that had rounds enough, and lost some, is not helped by as many again."""
+    """The remedy for a missing interval; a run that had rounds enough and lost some is not helped by as many again."""
     if row["rounds"] + row["excluded"] >= LEAST_VALUES:
         return RESUME
     return f"--trials {LEAST_VALUES}, or {RESUME}"
 
 
 def _rounds_for_steadiness(row: pd.Series, size: float) -> str:
-    """What to do for a shorter interval, which shrinks as the root of the rounds; as many as before will be lost."""
+    """The remedy for a long interval: it shrinks as the root of the rounds, and as many as before will be lost."""
     more = math.ceil((row["rounds"] + row["excluded"]) * (size / UNSTEADY) ** 2)
     return (
         f"--trials {more}, or {RESUME}"
@@ -243,13 +243,13 @@ def _points(some: int, of: int, such: str = "") -> str:
 
 
 def _lacking(row: pd.Series) -> str:
-    """How many rounds do not count for both figures; one of the two may well count there."""
+    """`2 more lack a valid latency or throughput`: rounds of which not both figures count; one of them may."""
     return f"{row['excluded']:.0f} more {'lacks' if row['excluded'] == 1 else 'lack'} a valid latency or throughput"
 
 
 @dataclass(frozen=True)
 class Certainty:
-    """What is known after some rounds.
+    """The certainty of a front's figures after some rounds.
 
     rounds: of the condition that has most. points: how many may be on a front. unsure: how many of these are not known
     as well as is wanted; widest: the worst of them in words, empty without intervals. conditions: those they belong to,
@@ -268,7 +268,7 @@ class Certainty:
 
 
 def certainty(front: pd.DataFrame, within: float, factors: Mapping[str, tuple[str, int, str]]) -> Certainty:
-    """Whether latency and throughput of all that may be on a front are known within a share of their medians.
+    """The certainty of all that may be on a front: are latency and throughput known within a share of their medians?
 
     front: as from `analysis.fronts.front.front`, over one run; factors: those of its trials (`analysis.runs.setups`). A
     point may be on the front of its condition if it is feasible and was on that of all backends in more than `CHANCE`

@@ -1,4 +1,4 @@
-"""How far testbeds of equal hardware, which shared the rounds of a run, are apart."""
+"""Differences between testbeds of equal hardware that shared the rounds of a run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from analysis.standing import stands
 from analysis.statistics.significance import MEASURES
 
 KEY = ["model", "netem", "setup"]
-"""What is the same for all trials of a task: they are measured on one testbed in each round."""
+"""The columns that are the same for all trials of a task: they are measured on one testbed in each round."""
 COLUMNS = [*KEY, "measure", "testbed", "rounds", "difference_percent"]
 NOTABLE = 5.0
 """Percent by which testbeds differ that are better reported apart."""
