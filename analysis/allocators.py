@@ -19,7 +19,7 @@ _KEEPS = (
 
 
 def sentences(trials: pd.DataFrame, manifests: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """What the hosts' allocators were told; where any was tuned, what leaving that out costs."""
+    """Sentences on what the hosts' allocators were told; if any was tuned, on the cost of leaving that out."""
     known = [each for each in manifests if within(each, "sweep", "allocators") and not each.get(SIMULATED)]
     if not known:
         return

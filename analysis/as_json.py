@@ -1,4 +1,4 @@
-"""What commands find as JSON, for other programs: `docs/json.md` has every key."""
+"""The findings of commands as JSON, for other programs: `docs/json.md` has every key."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def text(value: Mapping[str, Any]) -> str:
-    """An object as JSON. What is not known, or has no limit, is null."""
+    """An object as JSON, with null for what is not known or has no limit."""
     made = json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False)
     return spelled(made, lambda character: json.dumps(character)[1:-1])
 

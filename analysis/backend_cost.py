@@ -1,4 +1,4 @@
-"""What a backend adds to a request on a link, by payloads that were probed: a line, and the processor time of it."""
+"""The cost of a backend to a request on a link, by the payloads probed: a line, and its processor time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RESENT = 1.25
 
 @dataclass(frozen=True, eq=False)
 class BackendCost:
-    """What a backend adds to a request that crosses a link, beyond its delays and bytes over goodput: a + b x bytes.
+    """The seconds that a backend adds to a request on a link, beyond delays and bytes over goodput: a + b x bytes.
 
     payload_bytes, trip_s, link_s: of each payload that was probed its size, its round trip, and what of that the link
     itself takes; 0: nothing slowed it. near_s, far_s, shaper_s: the processor time that a payload and its answer take
@@ -89,7 +89,7 @@ class BackendCost:
         return bool(((self.trip_s / self._said_s)[~self._fitting] > RESENT).any())
 
     def processor_s(self, end: str, nbytes: Floats) -> Floats:
-        """What payloads of these sizes take of a processor by `near_s`, `far_s` or `shaper_s`; 0 where nobody knows."""
+        """The processor time (s) of these payloads by `near_s`, `far_s` or `shaper_s`; 0 where nobody knows."""
         taken_s = getattr(self, end)
         known = np.isfinite(taken_s)
         if not known.any():

@@ -1,4 +1,4 @@
-"""What a request costs: on each host, on each link, in each backend.
+"""The costs of a request: on each host, on each link, in each backend.
 
 `overhead` is the latency beyond the bound, as a + b x bytes: what a backend costs, with all else that the bound leaves
 out, such as waiting for a processor. `steps` says how busy each stage and link of a chain is. `bands` says what a probe
@@ -40,7 +40,7 @@ COLUMNS = [
 TOO_FEW = "too few payloads"
 ENDS = {"a_s": ("a_low_s", "a_high_s"), "b_s_per_byte": ("b_low_s_per_byte", "b_high_s_per_byte")}
 NOISE = {"a_s": "a within noise", "b_s_per_byte": "b within noise"}
-"""What the note says of a cost that the rounds' noise hides: the line through the medians would have it less than 0."""
+"""The notes on costs that the rounds' noise hides: on the line through the medians they are less than 0."""
 FIGURES = ["compute_s", "utilization", "bubble_s", "payload_bytes", "transfer_s", "return_s"]
 STEPS = [*CELL, "place", "step", "share", "idle_s"]
 DATAGRAM_SHARE = 1472 / 1514

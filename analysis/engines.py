@@ -1,4 +1,4 @@
-"""Which engine each row is of, and which is at work where. Each engine of a run is a setup of its own."""
+"""The engine of each row, and those at work on its hosts. Each engine of a run is a setup of its own."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _part(rows: pd.DataFrame, column: str) -> pd.Series:
 
 
 def of_role(named: str, role: str, usual: str = EAGER) -> str:
-    """The engine of a host, or its allocator: `onnx` of `edge=onnx` at the edge, the usual one at the server."""
+    """The engine of a host: `onnx` of `edge=onnx` at the edge, `eager` at the server; or its allocator, by `usual`."""
     if _IS not in named:
         return named
     parted = (part.partition(_IS) for part in named.split(_JOINS))
@@ -55,8 +55,9 @@ def of_role(named: str, role: str, usual: str = EAGER) -> str:
 
 
 def at_work(rows: pd.DataFrame) -> pd.Series:
-    """What runs the units of each trial: `edge=onnx+server=onnx`, of the hosts that have any. Trials of one point that
-    have the same here are the same treatment.
+    """The engines that run the units of each trial: `edge=onnx+server=onnx`, of the hosts that have any.
+
+    Trials of one point that have the same here are the same treatment.
     """
     alone = nothing_crosses(rows)
     last = {str(model): cuts(str(point))[0] for model, point in _once(rows[alone], "model", "point")}

@@ -27,7 +27,7 @@ FRAMES = (
 )
 """The frames of the findings that are exported, each as the table of this name."""
 MOST_ROWS = 1_048_575
-"""Of an Excel sheet, without its head."""
+"""The most rows of an Excel sheet, without its head."""
 _MEANINGS = {"trials": TRIALS, "stages": STAGES, "links": LINKS}
 
 

@@ -1,4 +1,4 @@
-"""What the analysis of some runs finds: everything that tables, figures and the page are made of."""
+"""The findings on some runs: everything that tables, figures and the page are made of."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from pareto.escaping import short
 from pareto.link.units import percent
 
 FIGURE = ["model", "netem", "batch_size", "in_flight_asked", "setup"]
-"""What one figure is of; backends and codecs are in it together."""
+"""The columns that are the same all over a figure; backends and codecs are in it together."""
 FIGURES = ("auto", "all", "none")
 CHANCE = (
     "no top-1 is shown: the weights are random (--weights seeded), so classes are right by chance only; give "
@@ -50,7 +50,7 @@ CHANCE = (
 
 @dataclass(frozen=True)
 class Options:
-    """What a report shows. figures: `auto` draws those of each condition only where there are few conditions.
+    """The choices for a report. figures: `auto` draws those of each condition only if there are few conditions.
     profiles: folders of model profiles whose forecasts are compared with what was measured. uncertainty: what fronts
     show of it (`analysis.figures.marks.UNCERTAINTIES`). look: that of figures.
     """

@@ -35,7 +35,7 @@ MOST_NAMED = 12
 def made(manifests: Iterable[Mapping[str, Any]]) -> str:
     """The origin of some runs, for a caption: `pareto 0.1.0 with seeded weights, uint8 input, seed 0`.
 
-    What differs between runs stands there with `and`; empty text where no manifest says anything.
+    Values that differ between runs stand there with `and`; empty text where no manifest says anything.
     """
     known = list(manifests)
     version = _distinct(manifest.get("pareto") for manifest in known)
@@ -56,8 +56,8 @@ def made(manifests: Iterable[Mapping[str, Any]]) -> str:
 def methods(runs: Joined) -> str:
     """The paragraphs of methods of some runs, as plain text, a paragraph a line, with a blank line between.
 
-    What was measured, where, how, what counts, by what statistics, and the limits that a reader must know. Only what
-    the runs' manifests and rows say: what they do not record is not mentioned.
+    They say what was measured, where, how, what counts, by what statistics, and the limits that a reader must
+    know. All is from the runs' manifests and rows: what these do not record is not mentioned.
     """
     environment = Environment(undefined=StrictUndefined)  # noqa: S701  (plain text)
     environment.filters |= {

@@ -79,7 +79,7 @@ class UnitTimes:
 
 @dataclass(frozen=True, eq=False)
 class CodecTimes:
-    """What a codec does on one device to a batch of what crosses a link: arrays of points, NaN where it is not used.
+    """The times and bytes of a codec on one device, for a batch at each point (NaN: it is not used there).
 
     The last point has none: nothing crosses there. encode_s, decode_s: medians of a few runs; encode_least_s,
     decode_least_s: the least of them. wire_bytes: what it sends of `payload_bytes`; wire_least_bytes: the least that it
@@ -103,7 +103,7 @@ _OF_CODECS = tuple(each.name for each in fields(CodecTimes))[3:]
 
 @dataclass(frozen=True, eq=False)
 class ModelProfile:
-    """What is known of a model on the devices of a testbed, without any trial.
+    """The facts and times of a model on the devices of a testbed, without any trial.
 
     points: name and payload bytes for one image of each point, so one more than there are units. input_bytes,
     result_bytes: for one image. flops, parameters, parameter_bytes, activation_bytes: of each unit, for one image.
@@ -135,11 +135,11 @@ class ModelProfile:
 
     @property
     def payload_bytes(self) -> Floats:
-        """Of each point, for one image."""
+        """The bytes that cross at each point, for one image."""
         return np.array([nbytes for _, nbytes in self.points], dtype=np.float64)
 
     def moved_bytes(self, batch_size: int) -> Floats:
-        """What each unit moves at least for a batch: it reads its input and parameters, and writes what it makes."""
+        """The least bytes that each unit moves for a batch: its input and parameters, and what it makes."""
         of_image = self.payload_bytes[:-1] + self.activation_bytes
         return np.asarray(batch_size * of_image + self.parameter_bytes)
 
@@ -163,7 +163,7 @@ class ModelProfile:
         )
 
     def coding(self, role: str, batch_size: int, codec: str) -> CodecTimes:
-        """What a codec takes on a host at a batch size. Raises UserError."""
+        """The times and bytes of a codec on a host at a batch size. Raises UserError."""
         for times in self.codecs:
             if (times.role, times.batch_size, times.codec) == (role, batch_size, codec):
                 return times
@@ -174,7 +174,7 @@ class ModelProfile:
         )
 
     def cost(self, link: str, backend: str) -> BackendCost:
-        """What a backend adds on a link. Raises UserError."""
+        """The cost of a backend on a link. Raises UserError."""
         for cost in self.backends:
             if (cost.link, cost.backend) == (link, backend):
                 return cost

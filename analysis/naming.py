@@ -63,7 +63,7 @@ def cell_names(rows: pd.DataFrame) -> pd.Series:
 
 
 def transport(backend: str) -> str:
-    """What carries the tensors: the backend without its label, `tcp:4` of `tcp:4:a`, `tcp:tls` of `tcp:tls:a`."""
+    """The transport: the backend without its label, `tcp:4` of `tcp:4:a`, `tcp:tls` of `tcp:tls:a`."""
     return ":".join(filter(None, _parts(backend)))
 
 

@@ -1,4 +1,4 @@
-"""What commands do with runs, for a notebook: from what `analysis.load` takes to an object that shows itself."""
+"""The commands on runs, for a notebook: from what `analysis.load` takes to an object that shows itself."""
 
 from __future__ import annotations
 

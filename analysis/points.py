@@ -1,4 +1,4 @@
-"""What a row is about: the keys of every frame, points as they are written, and points where nothing crosses.
+"""The subject of a row: keys of every frame, points as they are written, and points where nothing crosses.
 
 A point is `7`, or `3+7` in a chain of three hosts, with one cut a link. Where nothing crosses a link all backends do
 the same: that is one point, of no backend, and it is measured under each of them as a control. All codecs do the same
@@ -14,15 +14,15 @@ from analysis.schema import BETWEEN, STANDS
 from analysis.standing import stands, statuses
 
 CONDITION = ["model", "netem", "batch_size", "codec", "in_flight_asked", "setup"]
-"""What is the same for all points that are compared. `setup` tells runs apart that were made with other settings or on
-another testbed; it is empty where all runs are alike."""
+"""The columns that are the same for all points that are compared. `setup` tells runs apart that were made with other
+settings or on another testbed; it is empty where all runs are alike."""
 BUT_CODEC = [name for name in CONDITION if name != "codec"]
-"""What is the same for all points that are compared over codecs."""
+"""The columns that are the same for all points that are compared over codecs."""
 CELL = [*CONDITION, "backend", "point"]
 TRIAL = ["run", *CELL, "round"]
 ROUND = ["run", "testbed", "round"]
-"""What is the same for all trials that are compared in pairs: a round's trials share what slowed that hour, on that
-testbed. A round of which a lost testbed measured a part, and another one the rest, is two."""
+"""The columns that are the same for all trials that are compared in pairs: a round's trials share what slowed that
+hour, on that testbed. A round of which a lost testbed measured a part, and another one the rest, is two."""
 SETTLED = "settled"
 """A column that runs with a search have: how a cell was struck off; of one that was not, `MEASURED` beside the front,
 and empty text among trials. Trials of runs without a search, beside those of one, have `MEASURED`."""
@@ -30,12 +30,12 @@ MEASURED = "measured"
 NONE = ""
 """The backend of a point where nothing crosses."""
 STANDS_FOR, AT_WORK = "stands_for", "codec_at_work"
-"""Of a trial, the codecs that its cell stands for; of a row of one of these, the codec that was measured."""
+"""Columns: the codecs that a trial's cell stands for; in a row of one of them, the codec that was measured."""
 NO_CODEC = "none"
 _PLACE = "its place among the rows"
 _OF_POINT = ["model", "setup", "point"]
 _OF_ROUND = [*(name for name in TRIAL if name != "backend"), "testbed", "position", "host"]
-"""What is the same for all that one round says of a point (of a host at that point, in the frame of the stages)."""
+"""The columns that a point's rows of one round share (those of a host there, in the frame of the stages)."""
 _SUMS = ("latency_requests", "throughput_requests")
 
 
@@ -77,7 +77,7 @@ def hosts(point: str) -> tuple[str, ...]:
 
 
 def undivided(rows: pd.DataFrame) -> pd.Series:
-    """Which points leave the whole model to one host: what a split has to beat.
+    """Whether the point of each row leaves the whole model to one host: what a split has to beat.
 
     `rows`: `point`, and `payload_bytes`, which is 0 where everything runs on the edge. Without such a row the last
     cut is not known, and only what runs on the server as a whole is found.
@@ -96,7 +96,7 @@ def short_step(step: str, hosts: int) -> str:
 
 
 def link_number(near: str) -> int:
-    """Which link begins at that host, counted from the edge's, which is 1."""
+    """The number of the link that begins at that host; the edge's is 1."""
     return 1 if near == "edge" else int(near.removeprefix("middle")) + 1
 
 
@@ -106,7 +106,7 @@ def competing(trials: pd.DataFrame) -> pd.DataFrame:
 
 
 def is_struck(trials: pd.DataFrame) -> pd.Series:
-    """Which of these trials, with the column `SETTLED`, are of a cell that a search struck off."""
+    """Whether each of these trials, with the column `SETTLED`, is of a cell that a search struck off."""
     return ~trials[SETTLED].isin(["", MEASURED])
 
 
@@ -117,7 +117,7 @@ def searched(trials: pd.DataFrame) -> pd.DataFrame:
 
 
 def struck_off(rows: pd.DataFrame) -> pd.Series:
-    """Which rows beside a front are of cells that a search struck off; none where there was no search."""
+    """Whether each row beside a front is of a cell that a search struck off; without a search, none is."""
     if SETTLED not in rows:
         return pd.Series(False, index=rows.index)
     return rows[SETTLED].ne(MEASURED)
@@ -131,7 +131,7 @@ def pooled(rows: pd.DataFrame, trials: pd.DataFrame | None = None) -> pd.DataFra
     trials it is made of, `controls_valid` how many of these are valid; both are empty for trials that stay as they are.
 
     rows: trials, or their stages; trials: those of the stages, which tell where nothing crosses (payload_bytes is 0).
-    What is pooled already stays as it is.
+    Rows that are pooled already stay as they are.
     """
     is_control = controls(rows, trials)
     if not is_control.any():
@@ -177,7 +177,7 @@ def pooled(rows: pd.DataFrame, trials: pd.DataFrame | None = None) -> pd.DataFra
 
 
 def controls(rows: pd.DataFrame, trials: pd.DataFrame | None = None) -> pd.Series:
-    """Which rows are of a point where nothing crosses, and were measured under a backend; arguments as of `pooled`."""
+    """Whether each row was measured under a backend where nothing crosses; arguments as of `pooled`."""
     return nothing_crosses(rows, trials) & (rows["backend"] != NONE)
 
 
@@ -243,7 +243,7 @@ def _where_nothing_crosses(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def nothing_crosses(rows: pd.DataFrame, trials: pd.DataFrame | None = None) -> pd.Series:
-    """Which rows are of a point where nothing crosses; arguments as of `pooled`."""
+    """Whether nothing crosses at each row's point; arguments as of `pooled`."""
     of = rows if trials is None else trials
     nothing = pd.Series(False, index=rows.index)
     if "payload_bytes" not in of:

@@ -1,4 +1,4 @@
-"""Which figures of a trial can be trusted: those of its latency phase, those of its throughput phase, or both."""
+"""The figures of a trial that can be trusted: those of its latency phase, of its throughput phase, or both."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _ANY = frozenset(status for standing in STANDS.values() for status in standing)
 
 
 def stands(trials: pd.DataFrame, figure: str = "") -> pd.Series:
-    """Which trials have a `latency`, or a `throughput`, that can be trusted; without a name, one of them at least.
+    """Whether each trial has a `latency`, or a `throughput`, that can be trusted; without a name, one of them.
 
     The other one is empty in what `analysis.runs.load` gives.
     """

@@ -41,7 +41,7 @@ def place(row: Mapping[Hashable, Any]) -> str:
 
 
 def order(row: Mapping[Hashable, Any]) -> str:
-    """What to do: `keep everything on the edge`, `send the input to the server over tcp`, `cut at 7 (a.6) over tcp`."""
+    """Advice: `keep everything on the edge`, `send the input to the server over tcp`, `cut at 7 (a.6) over tcp`."""
     where = place(row)
     if where.startswith(EDGE):
         return f"{KEEP}{where.removeprefix(EDGE)}"
@@ -51,10 +51,10 @@ def order(row: Mapping[Hashable, Any]) -> str:
 
 
 def sent(row: Mapping[Hashable, Any], input_type: str = "") -> str:
-    """What a request sends: `sends 151 kB of uint8`, `sends 98 kB`; nothing where nothing crosses, or in a chain.
+    """The bytes of a request in words: `sends 151 kB of uint8`, `sends 98 kB`; empty where nothing crosses.
 
-    With a codec what it makes of that, and what it costs in accuracy. input_type: dtypes of the inputs, empty where
-    they are not known.
+    In a chain, empty unless the server runs the whole model. With a codec, the bytes that it makes of these and its
+    cost in accuracy. input_type: dtypes of the inputs, empty where they are not known.
     """
     points = cuts(row["point"])
     if not row["payload_bytes"] > 0 or (len(points) > 1 and set(points) != {0}):
@@ -79,7 +79,7 @@ def _encoded(row: Mapping[Hashable, Any], size: str) -> str:
 
 
 def doing(row: Mapping[Hashable, Any]) -> str:
-    """What pays: `keeping everything on the edge`, `sending the input to the server`, `a cut at 7 (features.6)`."""
+    """A placement: `keeping everything on the edge`, `sending the input to the server`, `a cut at 7 (a.6)`."""
     verb, _, rest = order(row).partition(" ")
     return {"keep": "keeping", "send": "sending", "cut": "a cut"}[verb] + f" {rest}"
 

@@ -1,1 +1,1 @@
-"""What is cut and where: model registry, traced graphs, partition points, stages, proof of equality."""
+"""Models and their cuts: model registry, traced graphs, partition points, stages, proof of equality."""

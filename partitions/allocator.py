@@ -1,4 +1,4 @@
-"""What becomes of freed memory: whether the C library's allocator keeps it for the next tensors, or gives it back."""
+"""The fate of freed memory: the C library's allocator keeps it for the next tensors, or gives it back."""
 
 from __future__ import annotations
 

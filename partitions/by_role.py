@@ -1,4 +1,4 @@
-"""What each host of a chain has: one name for all, or a name for each, as in `edge=onnx+server=compile`."""
+"""A choice for each host of a chain: one name for all, or one for each, as in `edge=onnx+server=compile`."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ Kind = TypeVar("Kind", bound="ByRole")
 
 @dataclass(frozen=True)
 class ByRole:
-    """What each host has. text: its canonical form, in which hosts come in their order, without those of the usual."""
+    """A choice for each host. text: its canonical form, with hosts in their order, without those of the usual."""
 
     text: str
     what: ClassVar[str] = ""
     usual: ClassVar[str] = ""
-    """What a host has that is not named."""
+    """The choice for a host that is not named."""
     names: ClassVar[Mapping[str, str]] = {}
-    """What there is, and what it is in words."""
+    """The choices that there are, with what each is in words."""
     example: ClassVar[str] = ""
 
     @classmethod
     def parse(cls: type[Kind], text: str) -> Kind:
-        """What a text names. Raises ValueError, which says what there is."""
+        """The choices that a text names. Raises ValueError, which says what there is."""
         named: dict[str, str] = {}
         for part in text.split(JOINS) if IS in text else [text]:
             which, _, name = part.rpartition(IS)
@@ -66,20 +66,20 @@ class ByRole:
 
     @property
     def by_role(self) -> dict[str, str]:
-        """What the hosts have that are named; empty where all have the same."""
+        """The choice for each host that is named; empty where all have the same."""
         return dict(part.split(IS) for part in self.text.split(JOINS)) if IS in self.text else {}
 
     @property
     def of_all(self) -> list[str]:
-        """All that hosts have by its name; where hosts are named, of those alone."""
+        """The names of all choices; where hosts are named, of theirs alone."""
         return [part.rpartition(IS)[2] for part in self.text.split(JOINS)]
 
     def of(self, role: str) -> str:
-        """What a host has."""
+        """The choice for a host."""
         return self.by_role.get(role, self.usual) if IS in self.text else self.text
 
     def at(self, position: int, hosts: int) -> str:
-        """What the host at a position of a chain has; the edge is 0."""
+        """The choice for the host at a position of a chain; the edge is 0."""
         return self.of(role(position, hosts))
 
 

@@ -48,7 +48,7 @@ def state_dict(
 
 
 def _loaded(path: Path) -> Any:
-    """What torch.save wrote, none of whose code runs. Raises UserError."""
+    """The object that torch.save wrote, none of whose code runs. Raises UserError."""
     if zipfile.is_zipfile(path) and any("/code/" in name for name in zipfile.ZipFile(path).namelist()):
         by = "torch.save(module.state_dict(), FILE)"
         raise unreadable(path, f"it is TorchScript: save the state dict of its module, by {by}")

@@ -1,4 +1,4 @@
-"""What the parts of a model cost: floating-point operations and parameters on each side of every point."""
+"""The costs of a model's parts: floating-point operations and parameters on each side of every point."""
 
 from __future__ import annotations
 

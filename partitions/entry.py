@@ -1,4 +1,4 @@
-"""What the registry knows of a model, and how its modules are made, with or without memory for their parameters."""
+"""A model's entry in the registry, and its modules, made with or without memory for their parameters."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Entry:
         return next(self.takes.batches(1, batch_size, seed))
 
     def call(self, module: nn.Module, inputs: Sequence[Tensor]) -> Any:
-        """What a module of this model returns."""
+        """The result of a module of this model for these inputs."""
         names = [one.name for one in self.inputs]
         return module(**dict(zip(names, inputs, strict=True))) if names[0] else module(*inputs)
 
@@ -102,7 +102,7 @@ def with_forward(module: nn.Module, forward: Callable[..., Any]) -> nn.Module:
 
 
 def without_memory(build: Callable[[], nn.Module]) -> nn.Module:
-    """What `build` makes, with its parameters on the meta device: neither allocated nor initialized.
+    """The module that `build` makes, its parameters on the meta device: neither allocated nor initialized.
 
     Buffers are real, because constructors compute with them, and the same in every process. `torch.device("meta")`
     would put them on that device too, and RegNet, which computes its widths with tensors, could not be built. A

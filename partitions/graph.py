@@ -182,7 +182,7 @@ def state_paths(
 
 VARYING = "the shape of a result depends on values in the input"
 NO_KERNEL = "custom C++ ops"
-"""What torch says of operators of torchvision's whose results have such a shape."""
+"""The words of torch on operators of torchvision's whose results have such a shape."""
 _SYMPTOMS = {
     f".*{re.escape(NO_KERNEL)}.*": f"{VARYING}, as after non-maximum suppression",
     r".*\b(\w+::\w+)\b.*(no|the) fake impl.*": r"the operator \1 cannot run without values",

@@ -1,4 +1,4 @@
-"""What a model takes: images, or whatever its author makes for it."""
+"""The inputs of a model: images, or whatever its author makes for it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Images:
     std: tuple[float, ...] = IMAGENET_STD
 
     words = f"{FLOATS} input"
-    """What payloads are compared with, in figures and sentences."""
+    """The name, in figures and sentences, of what payloads are compared with."""
 
     @property
     def inputs(self) -> tuple[Input, ...]:

@@ -116,7 +116,7 @@ def _read_where_used(graph: fx.Graph, one: Values, two: Values, read: Container[
                 yield node
 
     def sized(user: fx.Node, size: int) -> fx.Node | None:
-        """What reads this size, a multiple of the batch size."""
+        """The node that computes this size, a multiple of the batch size; None where none can."""
         found: dict[int, tuple[fx.Node, int]] = {}
         for source in at_hand(user):
             for dim, (once, twice) in enumerate(zip(one[source].shape, two[source].shape, strict=True)):
@@ -148,7 +148,7 @@ def _read_where_used(graph: fx.Graph, one: Values, two: Values, read: Container[
         return made(user, graph.create_node(argument.op, argument.target, *inputs), value, twice)
 
     def spelled(user: fx.Node, value: Any, twice: Any) -> Any:
-        """What has this value at batch 1 and `twice` at batch 2; `_UNKNOWN` if that takes more than a size."""
+        """The argument that is this value at batch 1, `twice` at 2; `_UNKNOWN` if it takes more than a size."""
         if _is_constant(value, twice):
             return _immutable(value)
         if isinstance(value, torch.device):

@@ -89,7 +89,7 @@ _SETTINGS: tuple[tuple[Callable[[], Any], Callable[[Any], object]], ...] = (
     (torch.get_default_device, lambda _: torch.set_default_device(None)),
     (os.getcwd, os.chdir),
 )
-"""What a user's file may set for the whole process, where it belongs to the run: how to read it, and how to set it."""
+"""The settings of the process that a user's file may change, but are the run's: how to read and set each."""
 
 
 @contextlib.contextmanager

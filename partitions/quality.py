@@ -1,6 +1,6 @@
 """How far a split's outputs are from the whole model's, in the terms of what the model is for.
 
-A codec may lose something of what crosses. What that costs is measured against the whole model's own outputs, so that
+A codec may lose something of what crosses. The loss is measured against the whole model's own outputs, so that
 only `top1` needs labels. Pure functions of tensors: a batch is their first dimension.
 """
 
@@ -29,7 +29,7 @@ MOST_MARKED = 1024
 
 @dataclass(frozen=True)
 class Quality:
-    """What became of the whole model's answers to some images.
+    """The quality of a split's outputs for some images.
 
     The figures have the names of columns of trials.csv, and are None where the output is of another kind, there are no
     labels, or the figure is not finite. changed, wrong: of each image, whether its top class is another one, and
@@ -172,7 +172,7 @@ def _finite(value: float) -> float | None:
 
 @dataclass(frozen=True)
 class Boxes:
-    """What a detector sees in one image. corners: (n, 4), left, top, right and bottom. scores, classes: (n,)."""
+    """A detector's boxes in one image. corners: (n, 4), left, top, right and bottom. scores, classes: (n,)."""
 
     corners: Tensor
     scores: Tensor
@@ -182,9 +182,9 @@ class Boxes:
 def boxes(outputs: Tensor, score: float = 0.25) -> list[Boxes]:
     """The boxes of each image in YOLO's outputs: those of at least `score` that overlap no better one of their class.
 
-    outputs: (n, 4 + classes, places): centre, width and height, and a score for each class. Of two boxes of one class
-    that overlap by more than `SUPPRESSED_IOU` the better is kept (non-maximum suppression), of the best
-    `MOST_CANDIDATES`; by falling score.
+    outputs: (n, 4 + classes, places): centre, width and height, and a score for each class. The better of
+    two boxes of one class that overlap by more than `SUPPRESSED_IOU` is kept (non-maximum suppression), of the
+    best `MOST_CANDIDATES`; by falling score.
     """
     return [_image_boxes(image, score) for image in outputs]
 

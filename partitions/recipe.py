@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 CLASSES = "@"
-"""What comes between a model's name and a number of classes that is not its own, as in 'resnet18@10'."""
+"""The sign between a model's name and a number of classes that is not its own, as in 'resnet18@10'."""
 
 
 def squashed(name: str) -> str:
@@ -16,7 +16,7 @@ def squashed(name: str) -> str:
 
 @dataclass(frozen=True)
 class Cuts:
-    """Which cuts of a model's graph are its points.
+    """The cuts of a model's graph that are its points.
 
     granularity: 'block' for the cuts that papers count, 'op' for every cut. live_tensors: the most tensors that may
     cross at a point. fold: at 'op', only the last of neighbouring cuts is a point where these send tensors of the same

@@ -149,7 +149,7 @@ def _protect_inputs(body: fx.GraphModule, examples: list[Tensor]) -> None:
     """Rewrite the graph of a stage so that it neither writes to its inputs nor returns their memory.
 
     An in-place activation right after a cut would overwrite a buffer that the caller still uses; out of place it
-    costs no more. What the graph does to its inputs is observed in runs on the meta device. examples: inputs there.
+    costs no more. Runs on the meta device show what the graph does to its inputs. examples: inputs there.
     """
     inputs, output = body.graph.find_nodes(op="placeholder"), body.graph.output_node()
     write, aliases = _observe(body, examples)

@@ -192,12 +192,12 @@ class Places:
 
     @functools.cached_property
     def _detector(self) -> Any:
-        """On the meta device: nothing of it is computed but shapes."""
+        """The detector on the meta device: nothing of it is computed but shapes."""
         return without_memory(self._build).eval().to("meta")
 
     @functools.cached_property
     def _anchors(self) -> Tensor:
-        """Of an image: corners, (anchors, 4)."""
+        """The anchors of an image: corners, (anchors, 4)."""
         shape = (3, self._size, self._size)
         features = self._detector.backbone(torch.empty(1, *shape, device="meta")).values()
         grids = [torch.zeros(1).expand(1, 1, *feature.shape[-2:]) for feature in features]

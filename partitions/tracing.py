@@ -210,7 +210,7 @@ def _in_order(nodes: Sequence[fx.Node], inputs: Sequence[Input], name: str) -> l
 
 @dataclass(frozen=True)
 class _Run:
-    """What happened in a run of a graph on the meta device.
+    """A run of a graph on the meta device.
 
     values: of each node. written: the memory to which nodes write that exists before them. read: the nodes whose value
     is no tensor and was read from one, or computed from such a value.

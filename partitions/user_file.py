@@ -191,7 +191,7 @@ _INNER = {
     **dict.fromkeys(("DataParallel", "DistributedDataParallel", "AveragedModel"), "module"),
     "OptimizedModule": "_orig_mod",
 }
-"""What a module is wrapped in for a training or by a compiler, and the name under which it is there."""
+"""The wrappers of a module for a training or by a compiler, and its name in each."""
 
 
 def _trained(file: Path, attribute: str, pretrained: Callable[[], Any]) -> Mapping[str, Tensor]:
@@ -205,7 +205,7 @@ def _trained(file: Path, attribute: str, pretrained: Callable[[], Any]) -> Mappi
 
 
 def _inputs(file: Path, make: Callable[[int, int], Any], batch_size: int, seed: int) -> dict[str, Tensor]:
-    """What a user's function makes, contiguous on the CPU: by the names of a dict, or numbered. Raises UserError."""
+    """The tensors that a user's function makes, contiguous on the CPU: by name, or numbered. Raises UserError."""
     given = f"inputs({batch_size}, {seed})"
     with blaming(file, f"{given} fails"), settings_kept(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

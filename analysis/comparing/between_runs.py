@@ -2,7 +2,7 @@
 
 Rounds of two runs do not belong together: the third of one was measured hours from the third of the other, and nothing
 slowed both. So cells are paired and rounds are not: two samples are compared (`rank_sum` and
-`shifts` of `analysis.statistics.significance`). That also needs fewer rounds than pairs made up by number: 7 instead of
+`shifts` of `analysis.statistics.significance`). It also needs fewer rounds than pairs made up by number: 7 instead of
 11 of each for 44 tests.
 """
 
@@ -275,11 +275,11 @@ def _both(first: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
 
 
 def _only(these: pd.DataFrame, those: pd.DataFrame, struck_off: Cells) -> Iterator[str]:
-    """What only the first of two runs has (frames of `_cells`): models, profiles, ..., conditions, backends, points.
+    """Lines on what only the first of two runs has (frames of `_cells`): models, profiles, ..., backends, points.
 
-    A point without a valid trial in the other run is named as well. What follows from a line is not repeated: of a
-    profile that the other run lacks no points are listed. A line of points may be of many conditions. struck_off: what
-    the other run's search struck off.
+    A point without a valid trial in the other run is named as well. Nothing that follows from a line is repeated:
+    of a profile that the other run lacks no points are listed. A line of points may be of many conditions.
+    struck_off: what the other run's search struck off.
     """
     rest = these
     for column, word in WORDS.items():

@@ -85,8 +85,8 @@ def delta_rates(front: pd.DataFrame, seed: int = 0) -> pd.DataFrame:
 
     front: of `analysis.fronts.front.front`. rate_percent: how many more bytes the other sends for the same accuracy;
     its 95 % interval is that of curves whose accuracies are drawn by their numbers of images, as if each point had
-    images of its own: as they share them, it is rather too wide. note: why there is no figure. Of codecs without a
-    curve of `LEAST_POINTS` points there is no row: one that is lossless has a single accuracy.
+    images of its own: as they share them, it is rather too wide. note: why there is no figure. A codec without a
+    curve of `LEAST_POINTS` points has no row: one that is lossless has a single accuracy.
     """
     rows = []
     crossing = front[(front["rounds"] > 0) & (front["backend"] != "") & ~is_none(front["codec"])]

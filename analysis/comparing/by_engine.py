@@ -18,7 +18,7 @@ from analysis.wording import percentage
 from pareto.link.units import duration
 
 _OF = [name for name in CONDITION if name not in ("netem", "codec")]
-"""What is the same for the stages of one sentence: neither network nor codec is in their times."""
+"""The columns that the stages of one sentence have in common: neither network nor codec is in their times."""
 _SAME = 0.2
 """Two times to build a stage that differ by less than this share are one."""
 

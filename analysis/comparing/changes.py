@@ -1,4 +1,4 @@
-"""What enters and leaves the front from one run to another, over the cells that both have."""
+"""The cells that enter and leave the front from one run to another, of those that both have."""
 
 from __future__ import annotations
 

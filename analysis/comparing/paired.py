@@ -25,9 +25,9 @@ KEYS: dict[What, list[str]] = {
     "codec": [*BUT_CODEC, "backend"],
     "engine": [*CONDITION, "backend"],
 }
-"""What is the same for both of a pair, by what they differ in. Of engines the setup is that without them."""
+"""The columns that both of a pair share, by what they differ in. For engines, `setup` is the one without them."""
 BASES: dict[What, str] = {"codec": NO_CODEC, "engine": EAGER}
-"""What all others are compared with; the first by name where it was not measured. Of backends every two are."""
+"""The base of comparisons, or without it the first by name. Backends have none: every two are compared."""
 SIDES = ("edge", "server")
 """The hosts of whose stages engines are compared, too."""
 _FIGURES = [
@@ -83,10 +83,10 @@ def paired(trials: pd.DataFrame, what: What = "backend") -> pd.DataFrame:
     no pair. Engines differ where nothing crosses, too. Their rows have the differences of the stages' times of both
     `SIDES` as well (%), of those that have units.
 
-    results/README.md has the columns, under paired.csv. Of a point, figures are over its rounds. Of all points they are
-    over the medians of rounds, or with fewer than `MIN_BLOCKS` of them over those of points (`interval_over`); rounds
-    are those of the point that has most, and corrected p-values the least of its points, which tests whether the two
-    differ anywhere. Medians have the intervals of `analysis.statistics.samples`, which assume nothing about the
+    results/README.md has the columns, under paired.csv. A point's figures are over its rounds. Those of all points
+    are over the medians of rounds, or with fewer than `MIN_BLOCKS` of them over those of points (`interval_over`);
+    rounds are those of the point that has most, and corrected p-values the least of its points, which tests whether
+    the two differ anywhere. Medians have the intervals of `analysis.statistics.samples`, which assume nothing about the
     distribution and hold for few values too. p-values are of `analysis.statistics.significance.signed_rank`; one family
     are both measures of every point, each condition and pair of backends. Intervals hold the noise floor
     (`analysis.statistics.noise`, one standard deviation of a difference), and no difference is significant that it may

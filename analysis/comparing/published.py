@@ -31,7 +31,7 @@ HOLDS, FAILS, UNSURE, SAME, ABSENT = (
     "the same cell",
     "not measured here",
 )
-"""What is said of a conclusion. `SAME`: one cell is the best of both sides. `UNSURE`: the rounds do not tell."""
+"""The verdicts on a conclusion. `SAME`: one cell is the best of both sides. `UNSURE`: the rounds do not tell."""
 
 
 def _readable(text: str) -> str:
@@ -40,7 +40,7 @@ def _readable(text: str) -> str:
 
 
 Cells = Annotated[str, AfterValidator(_readable)]
-"""Which cells: a constraint as of `--where`, in the columns of front.csv."""
+"""A choice of cells: a constraint as of `--where`, in the columns of front.csv."""
 
 
 class _Keys(BaseModel):
@@ -82,8 +82,9 @@ class Front(_Keys):
 
 
 class Published(_Keys):
-    """What is published, and the sweep that repeats it. differs: what is not the same there. missing: what of it could
-    not be looked up, and is left out.
+    """The results of a publication, and the sweep that repeats them.
+
+    differs: what is not the same there. missing: what of it could not be looked up, and is left out.
     """
 
     title: str

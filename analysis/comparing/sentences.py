@@ -1,4 +1,4 @@
-"""What comparisons of backends and of runs say, in plain words: a line for each condition."""
+"""The results of comparing backends, or runs, in plain words: a line for each condition."""
 
 from __future__ import annotations
 

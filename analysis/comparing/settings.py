@@ -1,4 +1,4 @@
-"""What two runs were made with, as far as it differs: a line each, what makes the comparison doubtful first."""
+"""The settings of two runs, as far as they differ: a line each, what makes the comparison doubtful first."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DOUBTFUL = "attention: "
 def differences(
     first: Mapping[str, Any], other: Mapping[str, Any], models: Collection[str], networks: Collection[str]
 ) -> list[str]:
-    """What two manifests differ in, a line each, about the models and networks that both runs have.
+    """The differences of two manifests, a line each, about the models and networks that both runs have.
 
     The runs are called A and B. Lines that begin with `DOUBTFUL` come first: something else was measured, with other
     weights, another graph, other cuts under a point's number, another profile under the same name, another testbed or

@@ -1,8 +1,8 @@
 """Figures for notebooks and papers, from the frames of `analysis.load` (trials) and `analysis.front`.
 
-Each function returns a matplotlib figure, or draws on axes of yours and returns these. What is drawn has to be of one
-model, profile, batch size and depth, unless it says otherwise. `width`: "page" (7 in) or "column" (3.4 in), as
-printed. Every figure can be told apart in grey; nothing here writes files, which `./pareto.sh report` does.
+Each function returns a matplotlib figure, or draws on axes of yours and returns these. The rows have to be of one
+model, profile, batch size and depth, unless the function says otherwise. `width`: "page" (7 in) or "column" (3.4 in),
+as printed. Every figure can be told apart in grey; nothing here writes files, which `./pareto.sh report` does.
 
 >>> from analysis.figures import bound, example, front
 >>> points = example()

@@ -39,7 +39,7 @@ class Part:
 
 
 _CODEC = (Part("encode_s", "encode", "0.65", "\\\\\\\\"), Part("decode_s", "decode", "0.95", "--"))
-"""What a codec takes, on all hosts together: only where a codec was measured."""
+"""The parts of a codec, on all hosts together: only where a codec was measured."""
 
 
 def attribution_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
@@ -50,8 +50,8 @@ def attribution_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
     points to the lowest median latency. Backends and codecs have a bar each at every point, with their mark beneath;
     one that has no cell there has none, and codecs that come to the same there have one. A cell without any valid trial
     is marked by a cross. A chain of hosts has a part for each, if `costs.stages.stage_times` has added their columns.
-    Of more than `MOST_SPLITS` splits of a chain, or `MOST_BARS` bars, only those on a front and those that leave the
-    model to one host are drawn, and the caption says so.
+    Beyond `MOST_SPLITS` splits of a chain, or `MOST_BARS` bars, only those that leave the model to one host and some
+    of those on a front are drawn, and the caption says so.
     """
     shown, _ = _selected(rows)
     with style.blank(width, 2.9 if width == "page" else 2.3, rows) as figure:

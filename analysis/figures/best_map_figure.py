@@ -45,7 +45,7 @@ from analysis.statistics.samples import Floats
 from pareto.errors import UserError
 
 WRITTEN = 20
-"""Of the delays, and of the rates, one in so many is written into the data beside the figure."""
+"""The data beside the figure have one in so many of the delays, and of the rates."""
 _TITLES = {"latency": "Lowest latency", "throughput": "Highest throughput"}
 _MARKERS = {"": "h", "tcp": "o", "rpc": "s"}
 _VARIANT_MARKERS = {"tcp": "8", "rpc": "D"}

@@ -22,9 +22,9 @@ from analysis.naming import count
 from analysis.runs.load import ONE_LINK
 
 MOST_ROWS = 6
-"""How many profiles and links fit one figure. For more there are several figures."""
+"""The profiles and links that fit one figure. For more there are several figures."""
 MOST_DOTS = 2000
-"""How many dots a panel has. Of more probes only one in so many is drawn, but every one that is off."""
+"""The most dots of a panel: of more probes only one in so many is drawn, but every one that is off."""
 FAR = 2.0
 """Readings further off than this many tolerances stand at the panel's edge, so that they do not flatten all others."""
 _OFF, _FINE = ALARM, "0.2"

@@ -1,4 +1,4 @@
-"""What a user may choose of the look of pictures and tables for a paper. Without matplotlib."""
+"""The choices that a user has for the look of pictures and tables for a paper. Without matplotlib."""
 
 from __future__ import annotations
 

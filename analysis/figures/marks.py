@@ -1,4 +1,4 @@
-"""What every drawing of a front agrees on, in a picture, a notebook and the page: how full a mark is, by how sure its
+"""The rules for drawing a front, in a picture, a notebook and the page: how full a mark is, by how sure its
 place is, and which axes start at 0 or are logarithmic. Without matplotlib.
 """
 
@@ -13,7 +13,7 @@ FILLS = {"front": 1.0, "unsure": 0.3, "dominated": 0.0}
 """The share of its backend's colour, the rest white, that fills a mark of each state."""
 STATE_WORDS = {"front": "on the front", "unsure": "perhaps on the front", "dominated": "dominated"}
 UNCERTAINTIES = ("none", "box", "band")
-"""What is drawn of the uncertainty beside how full marks are: 95 % intervals of points, or the band of a front."""
+"""The drawings of uncertainty beside how full marks are: none, intervals (95 %) of points, a front's band."""
 LOG_RANGE = 8
 """An axis is logarithmic from this factor on between the largest value and the smallest; else it starts at 0."""
 

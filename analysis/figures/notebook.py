@@ -1,4 +1,4 @@
-"""What `analysis.figures` offers: checks that a frame can be drawn, and the figure or the caller's axes."""
+"""The functions of `analysis.figures`: they check a frame, and return the figure or the caller's axes."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def energy(df: pd.DataFrame, *, width: str = "page") -> Figure:
 
 
 def cuts(df: pd.DataFrame, *, width: str = "page") -> Figure:
-    """Of a chain of three hosts: the throughput of every pair of cuts, and the step that sets its bound there."""
+    """The throughput of each pair of cuts of a chain of three hosts, and the step that sets its bound."""
     rows = _one(df, width)
     if len(cuts_of(str(rows["point"].iloc[0]))) != 2:
         raise UserError("cuts: for points of two cuts only, of a chain of three hosts")
@@ -177,7 +177,7 @@ def payload(
     *,
     width: str = "page",
 ) -> Figure:
-    """What crosses at each point, and the share of the computing before it.
+    """The payload at each point, and the share of the computing before it.
 
     `stages`: of `analysis.stages`, needed for chains, with trials as `df`. `manifest`: a run's, for input and FLOPs.
     """

@@ -45,12 +45,12 @@ MARKS = {
     INTERVAL: ("median and 95 % interval", True, "-"),
     RANGE: ("too few rounds: median and range", False, ":"),
 }
-"""What is known of a difference, and how it is drawn: the legend's words, whether its mark is filled, its whiskers."""
+"""The marks of a difference, by what is known of it: words of the legend, whether it is filled, its whiskers."""
 
 
 @dataclass(frozen=True)
 class Measure:
-    """What is compared: the columns of its difference and of its ends, all in one unit."""
+    """A figure that is compared: the columns of its difference and of its ends, all in one unit."""
 
     name: str
     middle: str

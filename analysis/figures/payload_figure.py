@@ -1,4 +1,4 @@
-"""What each point sends and how much lies before it: the payload, and shares of the computing, measured or counted."""
+"""The payload of each point, and the shares of the computing that lie before it, measured or counted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What it gains to keep many requests in flight: images a second with one of them and with many, point by point."""
+"""The gain of many requests in flight: images a second with one of them and with many, point by point."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What bytes buy: the accuracy of every codec's points over the bytes per image that cross the link."""
+"""The accuracy that bytes buy: that of every codec's points, over the bytes per image that cross the link."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def rate_quality_figure(rows: pd.DataFrame, *, width: str = "page") -> Figure:
 
 
 def _far_below(data: pd.DataFrame) -> pd.Series:
-    """Which cells have less than half of the best accuracy: to show how far below, the others would lie on one line."""
+    """Whether each cell has less than half of the best accuracy: drawn to scale, it would flatten the others."""
     return data["accuracy"] < data["accuracy"].max() / 2
 
 

@@ -15,7 +15,7 @@ KINDS = (
     *("paired", "paired-codecs", "paired-engines", "pipelining", "best-map", "link-asked", "predicted"),
     *("answer", "accuracy", "rate-quality"),
 )
-"""What the names of figures' and LaTeX tables' files begin with."""
+"""The beginnings of the names of figures' and LaTeX tables' files."""
 MOST_CONDITIONS = 12
 """With more conditions than this the figures of each are drawn only on request: they take seconds each."""
 

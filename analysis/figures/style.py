@@ -1,4 +1,4 @@
-"""What every figure shares: widths, fonts, colours, markers, looks, footnote, and how it is written to disk."""
+"""The style of all figures: widths, fonts, colours, markers, looks, footnote, and how they are written."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ _RC: dict[Any, Any] = {
     "savefig.dpi": 300,
 }
 _OURS = {"text.parse_math", "text.usetex", "svg.hashsalt", "savefig.bbox", "figure.figsize", "backend"}
-"""What a style file cannot change: names are no formulas, and a figure is as wide as it is printed."""
+"""The settings that no style file changes: names are no formulas, and a figure is as wide as it is printed."""
 _COLUMN_RC: dict[Any, Any] = {
     "font.size": 7,
     "axes.titlesize": 7.5,

@@ -26,7 +26,7 @@ USED = 0.02
 """A link's way back that is busier than this somewhere has a line of its own."""
 _LINK_COLOUR, _IDLE_COLOUR = "0.78", "0.96"
 _LENGTH, _HEIGHT = 0.56, 0.76
-"""Of a bar, as shares of a column and of a line: the rest is for its figures."""
+"""The length and height of a bar, as shares of a column and of a line: the rest is for its figures."""
 
 
 def utilization_figure(rows: pd.DataFrame, stages: pd.DataFrame, *, width: str = "page") -> Figure:

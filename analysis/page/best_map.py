@@ -1,4 +1,4 @@
-"""What the page's map of other networks is drawn from: the predictions, cell by cell, and what was measured."""
+"""The data of the page's map of other networks: the predictions, cell by cell, and what was measured."""
 
 from __future__ import annotations
 

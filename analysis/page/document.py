@@ -50,7 +50,7 @@ _LINK = {
     "loss out": ("loss", "%", 100.0),
     "loss back": ("loss_back", "%", 100.0),
 }
-"""What is asked of a link and measured: its column, the unit of both, and how many of it make one of the column's."""
+"""The quantities of a link: their column, the unit shown, and how many of it make one of the column's."""
 LONG = 4000
 """How many characters of a reason the page holds. A traceback has as many; a program's output may have millions."""
 
@@ -58,8 +58,8 @@ LONG = 4000
 def write(findings: Findings, path: Path) -> Path:
     """Write the report as one HTML file and return its path; the same findings give the same bytes.
 
-    It opens from disk: style, scripts and data are in it, and its content security policy forbids everything else. What
-    is not known, or was too much to be shown, it says. Raises OSError.
+    It opens from disk: style, scripts and data are in it, and its content security policy forbids everything else. It
+    says what is not known, or was too much to be shown. Raises OSError.
     """
     return files.write(path, html(findings))
 

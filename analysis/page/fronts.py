@@ -34,7 +34,7 @@ KEYS = {
     "in_flight_asked": "in flight",
     "setup": "setup",
 }
-"""What the keys of a condition are called on the page."""
+"""The names on the page of a condition's keys."""
 PLANE = {"latency", "throughput"}
 """The objectives whose front is a staircase in the chart."""
 _ALL, _OWN, _DOMINATED, _INFEASIBLE = "all", "own", UNKNOWN, "ruled out"

@@ -18,7 +18,7 @@ from analysis.runs.manifest import leaves, section, sessions, within
 from pareto.options import FIELDS, PHASES
 
 Fact = tuple[str, str]
-"""What a fact is of (a host's role, a model, a profile; empty: the run), and its name."""
+"""The subject of a fact (a host's role, a model, a profile; empty: the run), and its name."""
 Facts = dict[Fact, Any]
 """Values that can be told apart: of what has parts, their paths and values."""
 NOT_RECORDED, NOT_SET = "not recorded", "not set"
@@ -36,13 +36,13 @@ _PASSING = (
     *("pid", "idle_power_w", "sensors", "swap_bytes", "uuid", "index", "findings"),
     *("links", "data_address", "data_interface", "address", "interface"),
 )
-"""What is not the same from one start of a host to the next, or says nothing of its speed."""
+"""Facts that change from one start of a host to the next, or say nothing of its speed."""
 _MOST = 4
 """Parts of a value that are shown where it differs."""
 
 
 def comparable(manifest: Mapping[str, Any], testbed: str, model: str, netem: str, batch_size: int) -> Facts:
-    """What decides what trials of a model, network and batch size measure on a testbed."""
+    """The facts that decide what trials of a model, network and batch size measure on a testbed."""
     run = chosen(manifest, testbed)
     # Of a GPU not its name alone.
     return run | measured(manifest, testbed) | run | made(manifest, [model], [netem], batch_size)
@@ -65,7 +65,7 @@ def chosen(manifest: Mapping[str, Any], testbed: str | None = None) -> Facts:
 
 
 def measured(manifest: Mapping[str, Any], testbed: str | None = None) -> Facts:
-    """What the hosts and the link of a run were."""
+    """The hardware of a run's hosts, its shaper and its testbed."""
     each = of_testbed(manifest, testbed)
     facts = {(role, name): reported(each, "hosts", role, name) for name in HARDWARE for role in _hosts(each)}
     facts |= {(role, "cuda"): reported(each, "hosts", role, "cuda", "name") for role in _hosts(each)}
@@ -82,7 +82,7 @@ def made(
     *,
     exactly: bool = False,
 ) -> Facts:
-    """What these models and the profiles of these networks are; for one batch size, or all.
+    """The facts of these models, and of the profiles of these networks; for one batch size, or all.
 
     exactly: also of what is drawn at random and takes as long whatever it is.
     """
@@ -100,7 +100,7 @@ def made(
 
 
 def remarks(manifest: Mapping[str, Any]) -> Facts:
-    """What else a run records of how it was made."""
+    """The other facts that a run records of how it was made."""
     sweep, each = section(manifest, "sweep"), sessions(manifest)
     fields = [field for field in dict.fromkeys([*FIELDS, *sweep]) if field not in _ELSEWHERE]
     names = {field: FIELDS[field].key if field in FIELDS else field for field in fields}
@@ -120,7 +120,7 @@ def asked(manifest: Mapping[str, Any]) -> Facts:
 
 
 def of_testbed(manifest: Mapping[str, Any], testbed: str | None) -> list[Any]:
-    """What a run's sessions wrote on one testbed, or all; of a run of an earlier version, which had one, all of it."""
+    """The records of a run's sessions on one testbed, or all; also those of earlier versions, which had one."""
     named = (None, "", testbed)
     return [one for one in sessions(manifest) if testbed is None or within(one, "testbed_name") in named]
 
@@ -131,7 +131,7 @@ def roles(each: Sequence[Any]) -> list[str]:
 
 
 def reported(each: Sequence[Any], *keys: str) -> Any:
-    """What a run's sessions report under these keys; where they do not agree, all of it."""
+    """The value that a run's sessions report under these keys; where they differ, all values as text."""
     *above, name = keys
     every = (section(session, *above) for session in each)
     values = list(dict.fromkeys(_plain(facts[name]) for facts in every if name in facts))
@@ -178,7 +178,7 @@ def shown(values: Sequence[Any]) -> list[str]:
 
 
 def grouped(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
-    """What belongs to each first one, each once."""
+    """The second of each pair, each once, by the first."""
     groups: dict[str, dict[str, None]] = defaultdict(dict)
     for one, other in pairs:
         groups[one][other] = None

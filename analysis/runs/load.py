@@ -35,7 +35,7 @@ ROW = [*(name for name in TRIAL if name != "setup"), "engine", "prefetch_asked",
 ONE_LINK = "edge-server"
 """The link of two hosts."""
 VERSIONS = [("", "pareto"), ("driver", "packages"), ("driver", "hostname")]
-"""Of the remarks on runs, what is told of them all."""
+"""The remarks on runs that `joined` notes where they differ."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,8 @@ class Joined:
 def folders(runs: Runs) -> list[Path]:
     """The run folders that are meant, in the given order; those of a pattern, or inside a folder, by name.
 
-    A run is a folder with a `trials.csv`; a folder without one stands for the runs directly in it. Of a pattern
-    what is no run is skipped. Raises `UserError` for what is not there, holds no run, or names one twice.
+    A run is a folder with a `trials.csv`; a folder without one stands for the runs directly in it. Paths of
+    a pattern that are no runs are skipped. Raises `UserError` for what is not there, holds no run, or names one twice.
     """
     each = [runs] if isinstance(runs, str | Path) else list(runs)
     result = [folder for one in each for folder in _folders_of(one)]
@@ -110,10 +110,10 @@ def load(runs: Runs) -> pd.DataFrame:
     `runs` is a path, a text, a pattern (`results/*`) or several of them: as `folders` takes them. Columns are those of
     `analysis.schema.TRIALS`: text (empty text where nothing was written; `point` is text too, to be sorted by
     `analysis.points.order`), whole numbers for batch_size and round, floats for every measurement (NaN = not measured).
-    Of a trial that counts for one of its two figures alone, what must not be trusted is empty (`analysis.standing`). A
+    Where a trial counts for one of its two figures alone, what must not be trusted is empty (`analysis.standing`). A
     last line that a killed writer left unfinished is left out. An empty `run` becomes the folder's name. Where a run
     was a search, `settled` says what it struck off (`analysis.runs.struck`). Then `setup`: empty, or which trials must
-    not be pooled with others, as `analysis.runs.setups` tells them apart. What differs is logged, and where a file has
+    not be pooled with others, as `analysis.runs.setups` tells them apart. Differences are logged, and where a file has
     a trial of a cell and round twice, as two writers may leave it: only the first counts that did not fail.
 
     Raises `UserError` if there is no such run, one comes twice, or a `trials.csv` is malformed.

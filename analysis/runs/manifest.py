@@ -137,7 +137,7 @@ def section(value: Any, *keys: str) -> dict[str, Any]:
 
 
 def sessions(manifest: Mapping[str, Any]) -> list[Any]:
-    """What a run's sessions wrote, one after another; empty where there is none."""
+    """The records of a run's sessions, one after another; empty where there is none."""
     each = manifest.get("sessions")
     return each if isinstance(each, list) else []
 
@@ -153,7 +153,7 @@ def leaves(tree: Any, skipped: Container[str] = (), path: str = "") -> Iterator[
 
 
 def directions(manifest: Mapping[str, Any], profile: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What a profile says of the way from edge to server and of the way back; empty where it says nothing."""
+    """A profile's settings for the way from edge to server and for the way back; empty where it has none."""
     out, back = (section(manifest, "profiles", profile, way) for way in ("edge_to_server", "server_to_edge"))
     return out, back
 

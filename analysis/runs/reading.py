@@ -131,7 +131,7 @@ def _check_all(column: str, values: pa.ChunkedArray) -> None:
 
 
 def _fault(path: Path, raw: bytes, table: Table) -> str:
-    """What is wrong with a file that was refused, found the slow way: with its line. Empty if nothing is."""
+    """The fault of a file that was refused, with its line, found the slow way; empty if there is none."""
     try:
         lines = csv.reader(io.StringIO(raw.decode("utf-8-sig"), newline=""))
         header = next(lines)

@@ -1,4 +1,4 @@
-"""Which runs, and testbeds of a run, may be pooled: those that agree in all that `runs.comparable` looks at."""
+"""The runs, and testbeds of a run, that may be pooled: they agree in all that `runs.comparable` looks at."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from pareto.errors import UserError
 SIMULATED = "simulated"
 """A manifest's key, and the setup of its trials: nothing of such a run was measured."""
 KEY = ["run", "testbed", "model", "netem", "batch_size"]
-"""What decides a trial's setup."""
+"""The columns that decide a trial's setup."""
 LABEL_LIMIT = 24
 TUNED = "tuned"
 """The allocator of hosts of which nothing else is said: freed memory is kept."""
 _FACTORS = {"prefetch=": ("prefetch_asked", "0"), "allocator=": ("allocator", TUNED), "": ("engine", EAGER)}
-"""What trials of one run may differ by: how its value is named in setups, its column and the usual value. Where any
+"""The factors that trials of one run may differ by: a value's name in setups, its column and the usual one. Where any
 trial has another one, setups say each trial's, in this order."""
 
 Trials = tuple[str, str, str, str, int]

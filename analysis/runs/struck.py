@@ -1,4 +1,4 @@
-"""What searches struck off: their files, the trials of such cells, and their rows beside those of the front."""
+"""The cells that searches struck off: their files, their trials, and their rows beside those of the front."""
 
 from __future__ import annotations
 

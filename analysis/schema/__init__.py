@@ -60,7 +60,7 @@ KINDS: dict[str, Kind] = {
     for table in (TRIALS, STAGES, LINKS, STRUCK, *PROFILE_TABLES)
     for column in table.described
 }
-"""By column of a CSV file: what it may hold, in whichever of them."""
+"""The kind of each column, by its name, in whichever of the CSV files."""
 TEXT = frozenset(name for name, kind in KINDS.items() if kind in (Kind.NAME, Kind.FREE))
 _HOST = r"(?:edge|middle[0-9]{0,3}|server)"
 FORMS = {
@@ -71,4 +71,4 @@ FORMS = {
     **dict.fromkeys(("model", "netem", "backend"), re.compile(".+")),
     **dict.fromkeys(("bound_by", "busiest"), re.compile(rf"|{_HOST}|{_HOST}-{_HOST} (?:out|back)")),
 }
-"""What text that is taken apart must look like."""
+"""The form of text that is taken apart, by column."""

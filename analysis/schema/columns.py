@@ -1,4 +1,4 @@
-"""What a column of a run's files may hold, and a file as a table of them."""
+"""The values that columns of a run's files may hold, and a file as a table of columns."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import cached_property
 
 
 class Kind(Enum):
-    """What a column may hold. In a CSV file every number but a whole one may be empty: it was not measured."""
+    """The values of a column. In a CSV file every number but a whole one may be empty: it was not measured."""
 
     NAME = "name"
     """Short printable text."""

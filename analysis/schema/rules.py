@@ -11,7 +11,7 @@ from pareto.escaping import short
 LONGEST = 1000
 """Characters that a name may have. The longest are those of points in a chain."""
 LEAST, MOST = 1e-12, 1e15
-"""What others are divided by lies between these, in whatever unit: a picosecond, 30 million years. Nobody waits as
+"""The bounds of numbers that others are divided by, in whatever unit: a picosecond, 30 million years. Nobody waits as
 long, and beyond them ratios of figures are no numbers any more."""
 MOST_WHOLE = 1_000_000
 RANGES = {

@@ -237,7 +237,7 @@ TRIALS = table(
 
 
 def cell_name(row: Mapping[str, Any]) -> str:
-    """What the names of a cell's files begin with: `requests/<cell>-r<round>.parquet`. row: its columns of `CELL`."""
+    """The start of a cell's file names: `requests/<cell>-r<round>.parquet`. row: its columns of `CELL`."""
 
     def apart(column: str, usual: str, sign: str = "") -> str:
         """A value that is not usual; runs of earlier versions lack some."""

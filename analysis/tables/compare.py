@@ -28,8 +28,8 @@ def compare_table(comparison: Comparison) -> RenderableType:
 
     Columns: backend, point (+ enters the front, - leaves it, * is on both; ? where resamples do not all say so), the
     median latency of A and B, B - A with its 95 % interval and in percent, images/s in percent with its interval; an
-    exclamation mark: significant. Of more than `MOST_ROWS` points only those that are on a front or differ
-    significantly; of more than `MOST_TABLES` conditions no tables.
+    exclamation mark: significant. Beyond `MOST_ROWS` points it has only those that are on a front or
+    differ significantly; beyond `MOST_TABLES` conditions there are no tables.
     """
     a, b = comparison.names
     parts: list[RenderableType] = [Text(f"A: {a}\nB: {b}\n")]

@@ -52,7 +52,7 @@ def front_table(front: pd.DataFrame, objectives: Sequence[str] = DEFAULT, where:
 
     front: of `analysis.front`; objectives, where: those that it was made with: a table of others than the usual
     ones says so. A point where nothing crosses stands by itself, under `any`. A star marks the points on the front of
-    all backends together. What was not measured has no column; see `_has_room` for those that give way to others.
+    all backends together. Figures that were not measured have no column; see `_has_room` for those that give way.
     The table fits the width of the console that it is printed to: it shortens names first.
     """
     tables = [_table(rows, objectives, where) for _, rows in front.groupby(CONDITION, dropna=False)]

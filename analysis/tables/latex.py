@@ -20,7 +20,7 @@ from pareto import escaping
 from pareto.errors import UserError
 
 WIDTHS_PT = {"column": 229.5, PAGE: 345.0}
-"""What a table may take of the text's width: a column of `article` with two columns, and its text with one (10 pt)."""
+"""The width of a table, in pt: of a column of `article` with two columns, or of its text with one (10 pt)."""
 FRONT_COLUMNS = (
     *(
         "backend",

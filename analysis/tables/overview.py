@@ -16,7 +16,7 @@ from analysis.points import CONDITION, NO_CODEC, hosts, short_step, undivided
 from analysis.tables.columns import UNKNOWN, Column, Framed, number, starts, sureness
 
 MOST_ROWS = 24
-"""Of more measured points only those are shown that are on a front, or that an answer names."""
+"""The most points of which all are shown: beyond it, those that are on a front or that an answer names."""
 WIDTH = 80
 MOST_WHOLE = 24
 """Characters of a condition's cell that is never broken."""
@@ -39,9 +39,10 @@ def overview(
 ) -> Framed:
     """The table: for each condition its points, least latency first; a star marks those on the front.
 
-    front: of `analysis.fronts.front.front`, made with these objectives and constraint. Of more than `MOST_ROWS` points
-    only those on a front, the whole model on either host and the fastest are shown; of more conditions than that, the
-    fastest point of each. Columns say how the conditions differ; what is the same for all stands in the title.
+    front: of `analysis.fronts.front.front`, made with these objectives and constraint. Beyond `MOST_ROWS`
+    points, only those on a front, the whole model on either host and the fastest are shown; of more than half
+    as many conditions, the fastest point of each. Columns say how the conditions differ; what is the same for all
+    stands in the title.
     """
     measured = front[front["rounds"] > 0]
     allowed = measured[measured["feasible"].astype(bool)]

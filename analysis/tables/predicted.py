@@ -56,7 +56,7 @@ def predicted_table(rows: pd.DataFrame) -> Framed:
 
 
 def advice(rows: pd.DataFrame, objective: str) -> str:
-    """What to do for `latency` or `throughput` in a sentence, with its worth beside the whole model on one host.
+    """A sentence of advice for `latency` or `throughput`, with its worth beside the whole model on one host.
 
     A difference that is less than the standard deviation of both figures together is too close to tell.
     """

@@ -1,4 +1,4 @@
-"""What an engine provides."""
+"""The interface of an engine."""
 
 from __future__ import annotations
 

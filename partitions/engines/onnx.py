@@ -84,7 +84,7 @@ def run_of(session: Any, stage: Stage, weights_bytes: int) -> Run:
 
 
 def gpu_session(graph: bytes, options: Any, device: torch.device) -> Any:
-    """A session on an NVIDIA GPU. What its provider lacks is computed on the processor. Raises EngineError."""
+    """A session on an NVIDIA GPU. The processor computes what its provider lacks. Raises EngineError."""
     # Eager's products of matrices are not shortened either.
     on_gpu = (ON_GPU, {"device_id": str(device.index or 0), "use_tf32": "0"})
     with warnings.catch_warnings():

@@ -93,7 +93,7 @@ _BFLOAT16_FLAGS, _BFLOAT16_CAPABILITY = ("avx512_bf16", "amx_bf16", "bf16"), (8,
 
 
 class Engine(ByRole):
-    """What runs the stages of a chain."""
+    """The engines that run the stages of a chain."""
 
     what, usual, example = "engine", EAGER, "edge=onnx,server=compile"
     names = {name: kind.words for name, kind in ENGINES.items()}  # noqa: RUF012  (the class's own)
@@ -116,7 +116,7 @@ class Engine(ByRole):
 
 parse, listed = Engine.parse, Engine.listed
 EXACT = Engine(EAGER)
-"""What of an engine changes the results where nothing does."""
+"""The value of `Engine.lossy` where no engine changes the results."""
 
 
 def names(texts: Sequence[str], roles: Sequence[str]) -> dict[str, set[str]]:

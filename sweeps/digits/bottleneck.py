@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 FOLDER = Path("results/digits")
-"""Where train.py puts the weights, in the folder where both commands are started."""
+"""The folder of the weights that train.py makes, in the folder where both commands are started."""
 WEIGHTS = "bottleneck.pth"
 POINT = 2
 NARROW = 6
@@ -14,7 +14,7 @@ LEVELS = 255
 
 
 class Bottleneck(nn.Module):
-    """From (batch, channels, height, width) floats to (batch, 6, height / 2, width / 2) bytes, and back."""
+    """A codec from (batch, channels, height, width) floats to (batch, 6, height / 2, width / 2) bytes, and back."""
 
     def __init__(self, cut) -> None:  # type: ignore[no-untyped-def]
         super().__init__()

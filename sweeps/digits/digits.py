@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from partitions.registry import register
 
 FOLDER = Path("results/digits")
-"""Where train.py puts the weights and the held-out images, in the folder where both commands are started."""
+"""The folder of the weights and held-out images that train.py makes, in the folder where both commands are started."""
 WEIGHTS = "weights.pth"
 SIDE = 96
 CLASSES = tuple("0123456789")
@@ -41,5 +41,5 @@ class Net(nn.Module):
         self.classifier = nn.Linear(96, len(CLASSES))
 
     def forward(self, images: Tensor) -> Tensor:
-        """From images, (batch, 3, 96, 96) and normalised, to the logits of the classes."""
+        """The logits of the classes, from images, (batch, 3, 96, 96) and normalised."""
         return self.classifier(self.features(images).mean((2, 3)))  # type: ignore[no-any-return]

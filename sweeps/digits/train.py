@@ -38,11 +38,11 @@ FOLDER = Path("results/digits")
 HELD_OUT = 5
 """One digit in so many is held out."""
 PICTURES = 3
-"""How many pictures of each digit there are to train with."""
+"""Pictures of each digit to train with."""
 PASSES = 5
-"""How many times the network sees each of them."""
+"""Passes of the network over each of them."""
 CODEC_PASSES = 3
-"""How many times the codec sees one picture of each digit."""
+"""Passes of the codec over one picture of each digit."""
 BATCH = 48
 INSTALL = ".venv/bin/python -m pip install --no-deps -r requirements-digits.txt"
 
