@@ -35,7 +35,7 @@ _MEMORY = (
     "this machine, or the limit that is set here, has too little free memory for this: end other programs"
 )
 MOST_LETTERS = 300
-"""Of a fault's own message."""
+"""The most letters of a fault's own message that are shown."""
 
 
 def main() -> int:
@@ -130,7 +130,7 @@ def report(error: BaseException) -> None:
 
 
 def _line(error: BaseException) -> str:
-    """What happened, which log file has the details, and what to do with it."""
+    """One line on an error: what happened, the log file with the details, and what to do with it."""
     words = " ".join(str(error).split())[:MOST_LETTERS]
     what = f"{type(error).__name__}: {words}" if words else type(error).__name__
     shown = "".join(each if each.isprintable() else "?" for each in what)

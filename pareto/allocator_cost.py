@@ -1,4 +1,4 @@
-"""What it costs a host to leave freed memory to the C library, as other programs do, measured once a run."""
+"""The cost to a host of leaving freed memory to the C library, as other programs do, measured once a run."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ RUNS = 3
 
 
 def cost(workers: AnyWorkers, sweep: Sweep, models: Models, networks: Networks) -> list[dict[str, Any]]:
-    """Of each model and batch size, for the session's record: the point, where it is cut most evenly, and by role how
+    """The session's records, one for each model and batch size: the point where it is cut most evenly, and by role how
     many times as long as tuned a run of that host's part took by itself. Empty where that is not measured: nothing is
-    tuned, or a first look is wanted that does not ask for it, or hosts are lost. The workers are left with either.
+    tuned, or a first look is wanted that does not ask for it, or hosts are lost. Leaves the workers with either.
     """
     is_due = TUNED in sweep.allocators and (not sweep.quick or len(sweep.allocators) > 1)
     if not is_due or not isinstance(workers, Workers):

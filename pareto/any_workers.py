@@ -20,7 +20,7 @@ RECENT_S = 2.0
 
 
 class AnyWorkers(Protocol):
-    """What runs the trials of a plan: `pareto.workers.Workers`, or those of a simulated testbed.
+    """The workers that run the trials of a plan: `pareto.workers.Workers`, or those of a simulated testbed.
 
     Its methods raise connection.FAULTS, and TestbedError when the hosts cannot work together at all.
     """
@@ -73,5 +73,5 @@ class AnyWorkers(Protocol):
         return None
 
     def sending(self) -> dict[str, Any] | None:
-        """What was sent to the hosts of models and inputs; None where they are simulated."""
+        """The record of the models and inputs sent to the hosts; None where they are simulated."""
         return None

@@ -1,4 +1,4 @@
-"""What each backend adds to a request on a link, and what processor time it takes: a few payloads over the link.
+"""Each backend's costs, as it sends a few payloads: the time added to a request on a link, and processor time.
 
 The workers send them. On a local testbed they cross twice: while nothing shapes the link, and while a usual network
 does. For where a host waits, its processor has gone to sleep and its caches are cold: what a backend adds is several
@@ -62,13 +62,13 @@ class Care:
 
 
 THOROUGH, QUICK = Care(40, 3.0, 6, 9, 3, 3.0, 14.0), Care(15, 1.0, 4, 3, 1, 2.0, 3.0)
-"""Of `partitions --times`; and of a search, which needs the order of its cells, and bounds that hold."""
+"""The care for `partitions --times`; and for a search, which needs the order of its cells, and bounds that hold."""
 
 
 def on_links(
     bed: Testbed, workers: Workers, backends: Sequence[str], largest_bytes: int, care: Care
 ) -> list[BackendCost]:
-    """What each backend adds on each link: a local one without a profile and with `USUAL`; it is left without one.
+    """The costs of each backend on each link: a local one without a profile and with `USUAL`; it is left without one.
 
     largest_bytes: of the payloads that requests may have. Raises FAULTS, TestbedError.
     """
@@ -107,9 +107,9 @@ def _groups(backends: Sequence[str]) -> list[list[str]]:
 def added(
     ends: Ends, link: Link, reading: Reading | None, backends: Sequence[str], largest_bytes: int, care: Care
 ) -> Iterator[BackendCost]:
-    """What each backend takes for a few payloads over a link. reading: of the link; None: nothing shapes it, or slows.
+    """The costs of each backend for a few payloads over a link.
 
-    Raises FAULTS, TestbedError.
+    reading: of the link; None: nothing shapes it, or slows. Raises FAULTS, TestbedError.
     """
     most = min(max(largest_bytes, USUAL_BYTES), MOST_BYTES)
     sizes = [round(size) for size in np.geomspace(LEAST_BYTES, most, care.payloads)]
@@ -143,14 +143,14 @@ def added(
 
 
 def reading_of(profile: Profile) -> Reading:
-    """What a probe finds on a link with this profile, which has one delay and rate each way."""
+    """The reading of a probe on a link with this profile, which has one delay and rate each way."""
     out, back = profile.directions
     out_bps, back_bps = (GOODPUT * way.rate_bps if way.rate_bps else None for way in (out, back))
     return Reading(profile.rtt_s, out_bps, back_bps)
 
 
 def link_s(reading: Reading | None, nbytes: int) -> float:
-    """What a link takes for a payload and its short answer, as it was probed; 0 where there is no reading."""
+    """A link's seconds for a payload and its short answer, as it was probed; 0 where there is no reading."""
     if reading is None:
         return 0.0
     return (reading.rtt_s or 0.0) + (8 * nbytes / reading.rate_bps if reading.rate_bps else 0.0)

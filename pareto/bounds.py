@@ -1,4 +1,4 @@
-"""What physics allows: the least latency and the greatest throughput that links and devices can give.
+"""Bounds by physics: the least latency and the greatest throughput that links and devices can give.
 
     latency    >= sum of the stages + over each link: delay out + delay back + payload / rate out + result / rate back
     throughput <= batch / max(each stage, on each link: payload / rate out, result / rate back)
@@ -19,7 +19,7 @@ from pareto.link.trace import MAX_RATE_BPS
 
 @dataclass(frozen=True)
 class Crossing:
-    """What a request and its result put on a link.
+    """The load that a request and its result put on a link.
 
     payload_bytes: of the tensors. wire_bytes: of what a codec makes of them; None without one. seen: the part of the
     link's traces that passed meanwhile. own: the profile is the link as it was measured, not one that was asked for.
@@ -37,7 +37,7 @@ class Crossing:
 
     @property
     def sent_bytes(self) -> float:
-        """What is sent of a request's payload."""
+        """The bytes that are sent of a request's payload."""
         return self.payload_bytes if self.wire_bytes is None else self.wire_bytes
 
     def as_probed(self, readings: Sequence[Reading]) -> Crossing:
@@ -79,14 +79,14 @@ class Crossing:
 
     @property
     def usual_ways_s(self) -> tuple[float, float]:
-        """What a request needs for the way out, and its result for the way back, at TCP's goodput: to foresee, not to
-        bound."""
+        """Seconds of a request for the way out, and of its result for the way back, at TCP's goodput: to foresee, not
+        to bound."""
         out, back = self.profile.typical.directions
         return _usual_s(out, self.sent_bytes), _usual_s(back, self.result_bytes)
 
     @property
     def usual_s(self) -> float:
-        """What the slower of these takes: the link's share of the pace of many requests."""
+        """Seconds of the slower of these: the link's share of the pace of many requests."""
         return max(self.usual_ways_s)
 
     def _transfers_s(self, bucket: Bucket | None) -> tuple[float, float]:

@@ -12,7 +12,7 @@ from partitions.allocator import TUNED
 from partitions.engines import registry as engine_registry
 
 Condition = tuple[str, str, int, str, str, str, int, str]
-"""What is the same for all points that are compared: model, network, batch size, codec, engine, requests in flight,
+"""The values shared by all points that are compared: model, network, batch size, codec, engine, requests in flight,
 those decoded ahead, and the hosts' allocators."""
 
 
@@ -89,5 +89,5 @@ class Cell:
 
     @property
     def id(self) -> str:
-        """What the names of its files begin with."""
+        """The beginning of its files' names."""
         return cell_name(self.columns)

@@ -36,7 +36,7 @@ NOT_ALONE = (
 )
 """Options that say nothing of a single host."""
 _LENGTHENING = ("trials", "until", "budget", *PHASES)
-"""What a file says of how long to measure."""
+"""The keys by which a file says how long to measure."""
 
 
 def make_sweep(fields: Mapping[str, Any]) -> Sweep:
@@ -65,9 +65,9 @@ def requested_sweep(file: Path | None, options: Mapping[str, Any]) -> Sweep:
 
 
 def parse_requested(fields: Mapping[str, Any]) -> Sweep:
-    """A sweep of what the user says: of a file that has several testbeds, each. Raises UserError.
+    """The sweep that the user asks for, with each testbed of a file that has several. Raises UserError.
 
-    What a run's folder says goes through `parse_sweep`, which opens no file.
+    The fields in a run's folder go through `parse_sweep`, which opens no file.
     """
     if isinstance(testbed := fields.get("testbed"), str):
         fields = {**fields, "testbed": spelled_out(testbed)}

@@ -29,7 +29,7 @@ _MOVED = {
     "netem check": "doctor --link NETWORK",
     "completion": "--install-completion",
 }
-"""What earlier versions called a command, and what it is now."""
+"""Commands as they are now, by what earlier versions called them."""
 _OTHERS = (cli_fleet, cli_hosts, cli_reports)
 """Modules with the other commands."""
 _TIMES = "With --times"
@@ -180,7 +180,7 @@ def _complain(message: str) -> int:
 
 
 class _Warning(logging.Formatter):
-    """What the analysis logs, for a terminal."""
+    """The analysis's log lines, for a terminal."""
 
     def format(self, record: logging.LogRecord) -> str:
         return terminal(super().format(record))

@@ -213,7 +213,7 @@ def refuse(names: set[str], why: str) -> None:
 
 
 def _following(option: str) -> Callable[[str], list[str]] | None:
-    """What completes the values of an option, several with commas; None for one whose values have no names."""
+    """A function that completes an option's values, several with commas; None where these have no names."""
 
     def following(incomplete: str) -> list[str]:
         before, comma, begun = incomplete.rpartition(",")

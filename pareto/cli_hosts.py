@@ -137,7 +137,7 @@ def serve(
 
 
 def _ask(prompt: str) -> str:
-    """What is typed unseen; Ctrl-D is a no."""
+    """The text that is typed unseen; Ctrl-D is a no."""
     try:
         return getpass(prompt)
     except EOFError:

@@ -1,4 +1,4 @@
-"""What the codecs of all hosts did in a trial, request by request: their times, and what they sent."""
+"""The work of all hosts' codecs in a trial, request by request: their times, and the bytes that they sent."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TIMES = ("encode_s", "decode_s")
 
 @dataclass(frozen=True)
 class CodecWork:
-    """What each host's codec did for each request of both phases.
+    """The work of each host's codec for each request of both phases.
 
     hosts: by role, of those that have a codec; none where the trial has no codec. first: how many requests are the
     latency phase's, which come first.
@@ -44,17 +44,17 @@ class CodecWork:
         return min(statistics.median(phase) for phase in (each[: self.first], each[self.first :]))
 
     def times_s(self, name: str) -> list[float]:
-        """What all hosts took for each request: `encode_s` or `decode_s`."""
+        """Seconds of all hosts together for each request. name: `encode_s` or `decode_s`."""
         return [
             sum(each) for each in zip(*(getattr(coded, name) for coded in self.hosts.values()), strict=True)
         ]
 
     def wire_bytes(self, role: str) -> float | None:
-        """What a host sends of a request's payload: the median of the latency phase; None without a codec."""
+        """The bytes that a host sends of a request's payload: the median of the latency phase; None without a codec."""
         return statistics.median(self.hosts[role].wire_bytes[: self.first]) if role in self.hosts else None
 
     def each_wire_bytes(self, role: str) -> list[float]:
-        """What a host sends of each request's payload in the latency phase; empty without a codec."""
+        """The bytes that a host sends of each request's payload in the latency phase; empty without a codec."""
         return [*map(float, self.hosts[role].wire_bytes[: self.first])] if role in self.hosts else []
 
     def least_wire_bytes(self, role: str) -> float | None:
@@ -65,7 +65,7 @@ class CodecWork:
         return min(statistics.median(sent[: self.first]), statistics.fmean(sent[self.first :]))
 
     def alone(self, rests_s: Sequence[float]) -> list[float]:
-        """What is left of some figure of each request of the latency phase without all codecs' times."""
+        """Seconds left of `rests_s`, some figure of each request of the latency phase, without all codecs' times."""
         if not self.hosts:
             return list(rests_s)
         taken = zip(*(self.times_s(name)[: self.first] for name in TIMES), strict=True)
@@ -128,7 +128,7 @@ def without_codecs(report: TrialReport, later: Sequence[Usage]) -> TrialReport:
 
 
 def sent_bytes(usage: Usage, payload_bytes: int) -> int:
-    """What a host's requests put on its link. payload_bytes: the same without a codec."""
+    """The bytes that a host's requests put on its link. payload_bytes: the same without a codec."""
     return payload_bytes if usage.coded is None else sum(usage.coded.wire_bytes)
 
 

@@ -1,9 +1,9 @@
-"""What codecs and engines make of a model: its results and payloads, worked out by the driver before a run.
+"""A model's results and payloads through codecs and engines, worked out by the driver before a run.
 
-A codec that loses something changes the results, and so does an engine that computes with fewer digits. What a split
-through it must be equal to is the same split through the same codec and engines in one process: so a wrong split is
-still found. What it costs in quality belongs to the split, the codec and the engines, not to a trial, so that is worked
-out here too, over all images of the run.
+A codec that loses something changes the results, and so does an engine that computes with fewer digits. A split
+through it must be equal to the same split through the same codec and engines in one process: so a wrong split is still
+found. Its cost in quality belongs to the split, the codec and the engines, not to a trial, so that is worked out here
+too, over all images of the run.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Built = tuple[str, int, int]
 
 @dataclass(frozen=True)
 class Expected:
-    """What is known before a run of a model's results at each split with each codec.
+    """The facts known before a run about a model's results at each split with each codec.
 
     references: the results with each codec or engine that loses something, as (n, batch, ...): `int8@7.reference0`.
     qualities: of these by `Codec.coded_name`; those of the whole model, and so of all that lose nothing, by `none`.
@@ -115,7 +115,7 @@ def expected(
     engines: Sequence[Engine] = (EXACT,),
     show: Callable[[str], None] = lambda words: None,
 ) -> Expected:
-    """What is known of a model's results at these splits with these codecs and engines; a batch at a time is computed.
+    """The results expected of a model at these splits with these codecs and engines, computed a batch at a time.
 
     data: the inputs as `input0`, `input1`, ... (n, batch, ...), the whole model's answers as `reference0`, ..., and
     `labels` (n, batch) where they are known. task, places: of the model's entry. show: gets words for what takes long.
@@ -292,7 +292,7 @@ class _Stages:
         return BuiltStage(stage, builder.build(stage, example, key, ranges))
 
     def _calibrating(self, start: int) -> Sequence[Tensors]:
-        """What crosses at a point of the inputs that calibrate, from what is known of the point asked for before."""
+        """The calibrating inputs' tensors at a point, from those known at the point asked for before."""
         if start == 0:
             return self._inputs
         since, known = self._known if self._known[0] <= start else (0, self._inputs)
@@ -301,13 +301,13 @@ class _Stages:
 
 
 def _at_work(model: PartitionedModel, split: Split, codec: Codec) -> Codec:
-    """What a codec comes to at a split."""
+    """The codec that this one comes to at a split."""
     crossing = (spec.dtype for cut in split for spec in model.points[cut].payload)
     return codec.at(frozenset(crossing))
 
 
 def _payloads(stages: _Stages, batch: Tensors, cuts: Sequence[int]) -> Iterator[tuple[int, Tensors]]:
-    """What crosses at each of these points, without a codec."""
+    """Each of these points with the tensors that cross there without a codec."""
     tensors = batch
     for start, end in itertools.pairwise((0, *cuts)):
         if start < end:

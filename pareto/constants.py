@@ -1,4 +1,4 @@
-"""What the programs on the hosts, the driver and the analysis all count with. Travels to the hosts; imports nothing."""
+"""Constants that the hosts' programs, the driver and the analysis share. Travels to the hosts; imports nothing."""
 
 GOODPUT = 1448 / 1514
 """TCP payload in each byte on the wire: Ethernet, IPv4, TCP with timestamps, MTU 1500."""
@@ -8,7 +8,7 @@ what waited for it arrives at once. 6.6 % were seen (docs/search.md)."""
 MOST_IN_FLIGHT = 64
 """Requests that are kept in flight where nobody says how many; and the most that may be asked for."""
 MOST_REQUESTS = 10_000
-"""Of a phase, where it ends whatever its time, and the most to ask for; those that fill the steps come on top."""
+"""The most requests of a phase, whatever its time, and the most to ask for; those that fill the steps come on top."""
 MOST_ROUNDS = 100
 """None is added beyond, nor advised: a spread that this many do not tame is the machine's to fix."""
 QUEUE_BDP, QUEUE_LEAST_BYTES, QUEUE_LEAST_S = 2, 256 << 10, 0.012
@@ -18,6 +18,6 @@ are in time. docs/emulation.md has the reasons."""
 KEPT_BYTES = 1 << 30
 """Tuned, a worker's allocator keeps blocks and free space up to this size (`partitions.allocator`)."""
 DTYPES = ("float32", "float16", "bfloat16", "uint8", "int8", "int32", "int64", "float64", "bool", "int16")
-"""Of tensors that cross a link, in the order of their codes there, from 1."""
+"""Types of the tensors that cross a link, in the order of their codes there, from 1."""
 MAX_RANK, MAX_TENSORS = 8, 16
 """The most dimensions of such a tensor, and the most tensors that cross at once."""

@@ -1,4 +1,4 @@
-"""What can be a data set's name, known without loading it: a built-in one, a user's own, or what a package has."""
+"""Names that a data set can have, known without loading it: a built-in one's, a user's own, or a package's."""
 
 from __future__ import annotations
 

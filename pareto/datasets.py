@@ -1,4 +1,4 @@
-"""What a user has to feed a model with, and what its classes are to the model.
+"""A user's data to feed a model with, and what its classes are to the model.
 
 Folders of images, CIFAR-10, or a data set that the user's own code makes. Nothing but names is read before samples are
 chosen.
@@ -266,7 +266,7 @@ class _Own:
         return index
 
     def _calling(self, call: Callable[[], _T], what: str) -> _T:
-        """What somebody's code returns, whatever it raises. what: is called, for messages."""
+        """The result of somebody's code. what: is called, for messages. Raises UserError, whatever the code raises."""
         name = self._shown.rpartition(":")[2] if self._file else self._shown
         with blaming(self._file, f"{name}{what} fails", (UserError,)):
             return call()

@@ -26,7 +26,7 @@ START_TIMEOUT_S = 60.0
 IDLE_S = 3.0
 """How long idle power is measured, once a run."""
 _ENERGY = frozenset(("energy_j", "power_w"))
-"""What two hosts that are one machine, or have one GPU, cannot tell apart."""
+"""Figures that hosts on one machine, or with one GPU, cannot tell apart."""
 _LEAST_INSIDE = 3
 """With fewer samples inside a window, what is interpolated at its ends would be most of the result."""
 

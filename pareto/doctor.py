@@ -1,4 +1,4 @@
-"""What a sweep on a testbed would miss, with the command that fixes it; and what killed runs left there.
+"""Findings on a testbed: what a sweep would miss, with the command that fixes it; and what killed runs left there.
 
 Readable at 80 columns and in a log; the commands stay in one piece, to be copied.
 """
@@ -87,7 +87,7 @@ def _faults(findings: Iterable[Finding]) -> int:
 
 
 def of_this_machine(*, repair: bool) -> list[Finding]:
-    """What a sweep on this machine would miss; and what killed runs left here."""
+    """Findings on this machine: what a sweep would miss; and what killed runs left here."""
     repaired = [f"{path}: removed" for path in scratch.left(remove=True)] if repair else []
     left = [str(path) for path in scratch.left()]
     findings = []

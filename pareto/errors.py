@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 class UserError(ValueError):
-    """What the user can put right: one line that says what is wrong and what to do. Commands end with code 2."""
+    """A fault that the user can put right: one line says what is wrong and what to do. Commands end with code 2."""
 
 
 class BackendError(Exception):
@@ -95,7 +95,7 @@ _PLAIN = {
 
 
 def in_plain_words(message: str) -> str:
-    """What a validation library says is wrong with a value, in the words of this program."""
+    """A validation library's message on what is wrong with a value, in the words of this program."""
     for pattern, words in _PLAIN.items():
         message = re.sub(pattern, words, message)
     return message

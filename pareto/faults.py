@@ -22,7 +22,7 @@ from pareto.trial import TrialResult
 from pareto.trial_messages import TrialReport, WrongOutput
 
 CLOCK_GRAIN_S = 1e-6
-"""What sums of a request's times may be wrong by."""
+"""Seconds by which sums of a request's times may be wrong."""
 LONG_S = 0.02
 """Transfers from this length on tell a link's rate: what the hosts add to each is 1 to 2 ms."""
 LOADED_SHARE, LOADED_S = 0.01, 0.004
@@ -36,7 +36,7 @@ times as long as alone in every request, without any fault: the core was idle an
 PASSING, OTHER_PROGRAMS, THE_LINK = "passing", "other programs", "the link"
 """Beside a trial's columns: who is to blame for all of its faults, where that may have passed."""
 Probes = Mapping[str, tuple[Probed, Probed]]
-"""Of each link by name, before and after the trial."""
+"""Readings before and after the trial, by link."""
 Samples = Mapping[str, devices.Series]
 """By role, of each host's sensors."""
 
@@ -229,7 +229,7 @@ def _latest_s(expected_s: float, tolerance: Tolerance) -> float:
 
 
 def _beside_s(crossing: Crossing) -> float:
-    """What of a request's least time on the link is not its payload's transfer."""
+    """Seconds of a request's least time on the link that are not its payload's transfer."""
     return crossing.least_s - crossing.occupied_s[0]
 
 
@@ -250,7 +250,7 @@ def _bytes_faults(result: TrialResult, crossings: Sequence[Crossing]) -> Iterato
 
 
 def output_fault(report: TrialReport | WrongOutput) -> str:
-    """That the results are not the whole model's; empty text where they are, as in all that follow."""
+    """The fault of results that are not the whole model's; empty text where there is none, as in all that follow."""
     error, allowed = report.max_abs_error, report.tolerance
     if error <= allowed:
         return ""
@@ -270,7 +270,7 @@ def _throughput_fault(report: TrialReport, bound_ips: float) -> str:
 
 
 def _parts_fault(networks_s: Sequence[float]) -> str:
-    """What the hosts measured of a request lies one after the other within its latency."""
+    """The fault of hosts' times that do not fit, one after the other, into their request's latency."""
     beyond = [-seconds for seconds in networks_s if seconds < -CLOCK_GRAIN_S]
     if not beyond:
         return ""

@@ -1,4 +1,4 @@
-"""What requests are fed with: batches of noise or of the user's images, as the model takes them, and their labels."""
+"""The input of requests: batches of noise or of the user's images, as the model takes them, and their labels."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from partitions.recipe import Recipe
 from partitions.tracing import normalized
 
 OWN = "own"
-"""What a manifest calls inputs that the model's author makes."""
+"""A manifest's word for inputs that the model's author makes."""
 INPUTS = 4
 """Different inputs that requests take in turn, so that a stale result cannot pass for a fresh one."""
 IMAGES = 16

@@ -1,4 +1,4 @@
-"""What the driver says to a host's monitor, and to what keeps its lease: `pareto.messages` has the rules."""
+"""The driver's messages to a host's monitor, and to the keeper of its lease: `pareto.messages` has the rules."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class SensorSample:
     """One reading of every sensor.
 
     at_s: on the host's `time.monotonic`. cpu_percent: of one core since the previous sample. energy_j: since the
-    first sample. throttled: the bits of `vcgencmd get_throttled`. What follows gpu_clock_hz is counted by the kernel,
-    in seconds since some fixed time, as `sensors.processor.WatchedProcess` has it.
+    first sample. throttled: the bits of `vcgencmd get_throttled`. All fields after gpu_clock_hz are counted by the
+    kernel, in seconds since some fixed time, as `sensors.processor.WatchedProcess` has it.
     """
 
     at_s: Finite
@@ -80,7 +80,7 @@ class MeasureIdle(Request[Finite | None], op="idle"):
 
 @dataclass
 class SamplingCost:
-    """What sampling itself takes. late_p99_s: by how much 99 % of the samples are at most late."""
+    """The cost of sampling itself. late_p99_s: by how much 99 % of the samples are at most late."""
 
     cpu_percent: Percent
     samples: Count
@@ -89,7 +89,7 @@ class SamplingCost:
 
 @dataclass
 class GetSamplingCost(Request[SamplingCost], op="cost"):
-    """What the monitor takes since `BeginSampling`."""
+    """The monitor's own cost since `BeginSampling`."""
 
 
 # The lease of a host

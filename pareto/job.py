@@ -90,7 +90,7 @@ class Job:
 
             self.sweep = canonical(sweep)
             self.facts = self._prepare()
-            """Of each model, what the plan needs to know."""
+            """The facts that the plan needs, by model."""
             self._undo = undo.pop_all()
 
     def close(self) -> None:
@@ -150,7 +150,7 @@ class Job:
 
     @property
     def name(self) -> str:
-        """Of the run that begins now."""
+        """The name of the run that begins now."""
         models, networks = list(self.facts), list(self.networks)
         model = models[0] if len(models) == 1 else f"{len(models)}-models"
         netem = networks[0] if len(networks) == 1 else f"{len(networks)}-profiles"

@@ -2,8 +2,8 @@
 
 A request is ``{"id": 7, "op": "apply", ...}``; its reply is ``{"id": 7, "ok": true, "result": ...}`` or
 ``{"id": 7, "ok": false, "error": "..."}``. Before the reply there may be lines ``{"so_far": ...}``, of the request that
-is being answered (`send_so_far`). ``{"op": "ping"}`` keeps the program alive and gets no reply. What is no
-such line ends the program, as end of file does.
+is being answered (`send_so_far`). ``{"op": "ping"}`` keeps the program alive and gets no reply. Any
+other line ends the program, as end of file does.
 
 Every program the driver starts on a host speaks this: worker, link helper, relay, testbed. It travels to the
 hosts with them and needs the standard library only.
@@ -29,8 +29,8 @@ Handler = Callable[[dict[str, Any]], Any]
 SILENCE_LIMIT_S = 30.0
 """A driver that said nothing for this long is gone, even if its TCP connection does not know yet."""
 MAX_WAITING_BYTES = 64 << 20
-"""What may come in and not be answered yet, a line that has not ended included: the longest, which sets two traces of
-as many steps as there may be, has half as much."""
+"""The most bytes that came in and are not answered yet, a line that has not ended included: the longest line, which
+sets two traces of as many steps as there may be, has half as much."""
 
 
 class Refused(Exception):
@@ -38,7 +38,7 @@ class Refused(Exception):
 
 
 class ProtocolError(Exception):
-    """What came in is not what a driver sends: one line on what is wrong."""
+    """Input that no driver sends: one line on what is wrong."""
 
 
 def serve(

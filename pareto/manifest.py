@@ -1,4 +1,4 @@
-"""What a run's manifest records of how it was made, and what that means for a run that goes on.
+"""A run's manifest: the record of how the run was made, and what that means for a run that goes on.
 
 Nothing that a run's folder names is run, read, logged in to or imported before the user has named it too.
 """
@@ -130,8 +130,8 @@ def check_same(store: Store, sweep: Sweep, models: Records, networks: Networks) 
 
 
 def difference(manifest: Mapping[str, Any], models: Records, networks: Networks) -> str:
-    """What of a manifest's models and profiles is other than these: `with other settings: net graph was g, not x`;
-    empty where nothing."""
+    """The first difference of a manifest's models and profiles from these: `with other settings: net graph was g,
+    not x`; empty where there is none."""
     both = fitting(dict(manifest), SHAPE)[0], json.loads(json.dumps(_recorded(models, networks)))
     then, now = (comparable.made(each, models, networks, exactly=True) for each in both)
     for fact in {**then, **now}:
@@ -143,7 +143,7 @@ def difference(manifest: Mapping[str, Any], models: Records, networks: Networks)
 
 
 def _recorded(models: Records, networks: Networks) -> dict[str, Any]:
-    """What a manifest says of models and networks: each profile by its own name, whichever links have it."""
+    """A manifest's record of models and networks: each profile by its own name, whichever links have it."""
     return {
         "models": dict(models),
         "profiles": {profile.name: profile.record() for each in networks.values() for profile in each},
@@ -152,7 +152,7 @@ def _recorded(models: Records, networks: Networks) -> dict[str, Any]:
 
 
 def _testbed_hosts(sweep: Sweep) -> dict[str, Any] | None:
-    """What of a testbed file decides what is measured; None for a testbed that has no file. Of a fleet, by name."""
+    """The parts of a testbed file that decide what is measured, for a fleet by name; None where there is no file."""
     if sweep.cluster is not None:
         return None
     if sweep.fleet:
@@ -228,7 +228,7 @@ def _elsewhere(sweep: Sweep) -> dict[str, str]:
 
 
 def _comparable(name: str, value: Any) -> Any:
-    """What of an option's value must stay the same. A file may have moved: what is in it is compared later."""
+    """The part of an option's value that must stay the same. A file may have moved: its content is compared later."""
     if name == "model":
         from partitions.user_file import is_reference, name_of
 

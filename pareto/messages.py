@@ -1,4 +1,4 @@
-"""What the driver and the workers say to each other, declared once: names, types and bounds.
+"""Messages between the driver and the workers, declared once: names, types and bounds.
 
 `pareto.trial_messages` has what they say of a trial, `pareto.profile_messages` for a model profile, and
 `pareto.host_messages` what a host's monitor and what keeps its lease say.
@@ -43,7 +43,7 @@ Error = Annotated[float, Bounds(0, 1e18, infinite=True)]
 """Infinite where the results have another shape."""
 Share = Annotated[float, Bounds(0, 1)]
 Percent = Annotated[float, Bounds(0, 1e7)]
-"""Of one core: a host has many."""
+"""Percent of one core: a host has many."""
 Count = Annotated[int, Bounds(0, (1 << 63) - 1)]
 Positive = Annotated[int, Bounds(1, (1 << 63) - 1)]
 Prefetch = Annotated[int, Bounds(0, MOST_IN_FLIGHT)]
@@ -84,7 +84,7 @@ class Cuda:
 
 @dataclass
 class Facts:
-    """What a reader of the results needs to know about a host.
+    """The facts about a host that a reader of the results needs.
 
     engines: those that it has besides eager, with their versions. without_engines: of the others, what it lacks.
     cores: those that this host may use, by their numbers, of `cores_of_machine`.
@@ -116,7 +116,7 @@ class Facts:
 
 @dataclass
 class GetFacts(Request[Facts], op="facts"):
-    """What this host is, and where it computes."""
+    """The facts about this host, with the device on which it computes."""
 
 
 @dataclass
@@ -178,7 +178,7 @@ class LoadModel(Request[Loaded], op="load"):
 
 @dataclass(frozen=True)
 class Keys:
-    """What a run encrypts its connections with by TLS, as PEM; empty where it does not."""
+    """The keys with which a run encrypts its connections by TLS, as PEM; empty where it does not."""
 
     certificate: str = ""
     private_key: str = ""

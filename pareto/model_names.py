@@ -1,4 +1,4 @@
-"""Which names can be a model's, known in milliseconds: torch, which knows it for certain, takes seconds to import."""
+"""Names that a model can have, known in milliseconds: torch, which knows them for certain, takes seconds to import."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BUILDER = re.compile(r"^def (\w+)\(", re.MULTILINE)
 def may_be_model(name: str) -> bool:
     """Whether a model may have this name; what is False here, `partitions.registry` is about to refuse.
 
-    A name is compared without its case and separators. Of a user's file only that it is there is looked at.
+    A name is compared without its case and separators. A user's file need only be there.
     """
     file, is_file, _ = name.partition(".py")
     if is_file:

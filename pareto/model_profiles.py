@@ -40,17 +40,17 @@ from partitions.model import Outline
 from partitions.weights import file_digest
 
 FORM = 2
-"""Of what a profile has: one of an older form is not used again."""
+"""The form of a profile's content: one of an older form is not used again."""
 MOST_AGE = timedelta(days=1)
 """A machine's speed drifts: by half from one day to another on some."""
 CODEC_S = 0.5
 """For the estimate: what a codec takes at all points on a host."""
 ROUNDS_UNTIL_KNOWN = 2
-"""Of all cells, until their differences tell what can be on the front."""
+"""Rounds of all cells, until their differences tell what can be on the front."""
 MOST_WORDS = 60
 """Characters that are shown of what a profile says of a device: anybody may have written it."""
 DECIDING = ("machine", "cpu", "cores", "device", "cuda", "threads", "torch", "governor")
-"""What of a device decides how fast it is."""
+"""The facts about a device that decide how fast it is."""
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,7 @@ def difference(then: Mapping[str, Mapping[str, Any]], now: Mapping[str, Mapping[
 
 
 def _deciding(value: Any) -> Any:
-    """Of a list of cores how many they are, of a GPU its name: which ones they are changes nothing."""
+    """The part of a fact that decides: of a list of cores their number, of a GPU its name; not which ones they are."""
     if isinstance(value, list | tuple):
         return len(value)
     return value.get("name") if isinstance(value, Mapping) else value
@@ -219,7 +219,8 @@ def _kept(
 def _costs_of_another(
     place: Path, sweep: Sweep, facts: Mapping[str, Mapping[str, Any]]
 ) -> tuple[list[BackendCost], str] | None:
-    """What backends add on the links, and when that was measured, by the profile of another model that counts."""
+    """The backends' costs on the links, and when they were measured, by another model's profile; None without one
+    that counts."""
     for other in sorted(place.parent.glob(f"*-{place.name.rpartition('-')[2]}")):
         with suppress(UserError):
             profile = read(other)
@@ -246,5 +247,5 @@ def names(sweep: Sweep) -> list[str]:
 
 
 def _prepared(name: str, sweep: Sweep) -> Prepared:
-    """What the hosts need of the model: its weights. Images are noise there, so one batch here is enough."""
+    """The model as the hosts need it: its weights. Images are noise there, so one batch here is enough."""
     return prepare(name, sweep.model_copy(update={"images": max(sweep.batch_sizes)}))

@@ -81,7 +81,7 @@ class Timing:
         return replace(made, backends_at=costs_at[1])
 
     def _codecs(self, prepared: Prepared, outline: Outline) -> Iterator[CodecTimes]:
-        """What the sweep's codecs take on each host of what crosses at each point."""
+        """Times of the sweep's codecs on each host, for the tensors that cross at each point."""
         codecs = [codec for codec in self._sweep.coding if codec.names]
         coded = coded_at(outline, codecs, prepared.facts.unfit) if codecs else []
         for batch_size in self._sweep.batch_sizes if coded else ():
@@ -238,7 +238,7 @@ def codec_times(
     *,
     is_all: bool,
 ) -> Iterator[CodecTimes]:
-    """What each codec takes on a host, from its runs. is_all: they were of all the batches that the run has."""
+    """Each codec's times on a host, from its runs. is_all: they were of all the batches that the run has."""
     columns = zip(runs.payload_bytes, runs.wire_bytes, strict=True)
     sizes = {
         place: (payload_bytes, np.median(wire_bytes), min(wire_bytes))

@@ -1,4 +1,4 @@
-"""What a command needs of this machine before anything is installed, by the standard library alone.
+"""A command's needs of this machine before anything is installed, by the standard library alone.
 
 `python -m pareto.needs ARGUMENTS`, run by pareto.sh with the arguments that it was given, prints the package that is
 missing, if one is; it fails in one line where the command could not run whatever is installed.
@@ -33,7 +33,7 @@ def local_testbed(arguments: Sequence[str]) -> bool:
 
 
 def _saved(words: Sequence[str]) -> str:
-    """What a sweep's file, or the folder of a run that goes on, says of the testbed."""
+    """The testbed in a sweep's file, or in the folder of a run that goes on; `unknown` where that cannot be read."""
     try:
         if folder := _value(words, "--resume"):
             manifest = Path(folder, "manifest.json")

@@ -119,7 +119,7 @@ def check(out: Console, sweep: Sweep, duration_s: float, figures: Path) -> bool:
 
 
 def _without_effect(in_force: Mapping[str, Any]) -> list[str]:
-    """What the kernels of a testbed take and do not do, from what its shaper read back."""
+    """The settings that a testbed's kernels take and do not carry out, from what its shaper read back."""
     hosts = (report for report in in_force.values() if isinstance(report, Mapping))
     return sorted({name for report in hosts for name in report.get("without_effect", ())})
 
@@ -243,7 +243,7 @@ def _mostly(series: Sequence[Observed], what: str) -> str:
 
 
 def _middle(ranges: Sequence[tuple[float, float]]) -> float:
-    """What was asked, on the whole: the median of the ranges' middles (all the same on a link that does not change)."""
+    """The figure asked for: the median of the ranges' middles (all the same on a link that does not change)."""
     return statistics.median(sum(pair) / 2 for pair in ranges)
 
 

@@ -22,7 +22,7 @@ GROUPS = WHAT, LINK, HOSTS, EFFORT, RESULTS = (
     "How long, and how sure",
     "Results",
 )
-"""Of options in `--help`, in their order."""
+"""Groups of options in `--help`, in their order."""
 USUAL, ALL = "usual", "all"
 """Levels: what `--help` shows, and what only `--help-all` does."""
 _PLACEHOLDERS = {"ms": "TIME", "min": "TIME", "%": "SHARE", Path: "FOLDER", int: "N", float: "X", str: "NAME"}
@@ -34,8 +34,8 @@ SLOWED = 1.5
 """A stage that takes this multiple of its baseline was disturbed. On a busy virtual machine, stages of 5 ms or more
 took 0.97 to 1.4 times as long, and once 1.53; one that shares its core with a busy loop took 1.8 to 2.9."""
 OTHERS = 0.2
-"""Of the cores, what other programs may take in a valid trial. On two cores a program that is always busy took 24 to
-39 %, one that is busy half of the time 10 to 22 %, and without either others took 0 to 3 %."""
+"""The share of the cores that other programs may take in a valid trial. On two cores a program that is always busy took
+24 to 39 %, one that is busy half of the time 10 to 22 %, and without either others took 0 to 3 %."""
 
 
 @dataclass(frozen=True)
@@ -77,13 +77,13 @@ class Option:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What it may be called on the command line."""
+        """The option's names on the command line."""
         both = f"{self.typed}/--no-{self.key}" if self.default is True else self.typed
         return (both, self.short) if self.short else (both,)
 
     @property
     def placeholder(self) -> str | None:
-        """What stands for its value in `--help`; None for one that takes no value."""
+        """The text in the place of its value in `--help`; None for an option that takes no value."""
         if isinstance(self.default, bool):
             return None
         if self.default is REQUIRED:
@@ -105,7 +105,7 @@ class Option:
         return f"{self.help}  [{default}]" if default else self.help
 
     def words(self, value: Any) -> list[str]:
-        """What is typed for a value."""
+        """The words that are typed for a value."""
         if isinstance(value, bool):
             return [self.typed if value else f"--no-{self.key}"]
         return [self.typed, self.written(value)]
@@ -321,7 +321,7 @@ FIELDS = {option.field: option for option in _OPTIONS}
 OF_POINTS = ("granularity", "live_tensors", "fold", "input", "classes")
 OF_DEVICES = ("backend", "testbed", "hosts", "edge_cpu", "threads", "device", "weights", "sample", "codec")
 OF_LINKS = ("hosts", "tolerance", "rtt_tolerance", "rtt_floor", "shape_at")
-"""What other commands than a sweep take, too."""
+"""Options that other commands than a sweep take, too."""
 
 
 def command(sweep: Mapping[str, Any]) -> str:

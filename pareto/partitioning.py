@@ -95,7 +95,7 @@ def _one(out: Console, recipe: Recipe, folder: Path, *, prove: bool, json: bool)
 
 
 def as_object(outline: Outline, running: Sequence[Cost], proofs: Sequence[str] = ()) -> dict[str, Any]:
-    """What is known of a model for `--json`: a row for each point, and the points that send the least."""
+    """The facts known of a model, for `--json`: a row for each point, and the points that send the least."""
     rows = figure_rows(outline, running)
     rows["server_flops"] = running[-1].flops - rows["edge_flops"]
     rows["server_parameters"] = running[-1].parameters - rows["edge_parameters"]
@@ -186,7 +186,7 @@ def smallest(points: Sequence[Point]) -> Point:
 
 
 def headline(outline: Outline, whole: Cost) -> str:
-    """What the model is, in a line."""
+    """The model in a line: its input, operations and parameters."""
     (giga, flops), (mega, parameters) = _scaled(whole.flops), _scaled(whole.parameters)
     return (
         f"{outline.name}, traced by {outline.traced_by}: input {_input(outline)}, "
@@ -214,7 +214,7 @@ def _notes(outline: Outline) -> list[str]:
 
 @dataclass(frozen=True)
 class Row:
-    """What is said of one model, as text. cells: all but the name, in the order of the headers; empty if refused.
+    """A model's row in a table, as text. cells: all but the name, in the order of the headers; empty if refused.
 
     fault: why the model cannot be cut, else empty.
     """

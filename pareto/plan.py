@@ -24,10 +24,10 @@ OVERHEAD_S = 0.08
 """Control messages, changing stages, checking results, writing rows: what of a trial is neither phase nor probe nor a
 stage that runs by itself. Most of it is the edge's work: with a quarter of a core it took 0.4 s."""
 SENDING_S = 0.0017
-"""What a request costs a host's core beyond its stage, for each link: threads, queues, sockets. At most points
+"""A request's seconds of a host's core beyond its stage, for each link: threads, queues, sockets. At most points
 of the example it was 1.7 to 1.9 ms of the edge's processor time."""
 RELAY_S_PER_BYTE = 38e-9
-"""What a byte costs the relay: 0.47 core at 100 Mbit/s."""
+"""The relay's seconds of a core for a byte: 0.47 core at 100 Mbit/s."""
 
 RESENT_RTTS = 25
 """Round trips more that a trial of rpc takes whose payloads do not fit in pairs into a link's queue: the kernel sends
@@ -64,12 +64,12 @@ WARMUP_S, LONG_S = 0.1, 0.2
 request takes 2 to 5 % more than the later ones, the second none (docs/measuring.md)."""
 MAX_WARMUP_REQUESTS = 20
 USUAL_NODES = 150
-"""Of a model's graph: MobileNetV2 has 153."""
+"""The usual number of nodes in a model's graph: MobileNetV2 has 153."""
 
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """What planning needs to know of a model. Bytes are those of one image.
+    """The facts about a model that planning needs. Bytes are those of one image.
 
     points: name and payload bytes of each. compute_s: of the whole model's forward pass on this machine. splits: the
     cuts to measure, a point for each link. input: dtypes of what it takes. own_inputs: whether its author makes that,
@@ -109,12 +109,12 @@ class ModelFacts:
         return self.accuracy.get((cell.batch_size, cell.codec, cell.engine, cell.cuts), 1.0)
 
     def coding_s(self, cut: int, codec: str) -> tuple[float, float]:
-        """What a codec takes to encode an image's payload at a point, and to decode it, as far as that is known."""
+        """A codec's seconds to encode an image's payload at a point, and to decode it; 0 where they are not known."""
         of_points = self.codec_s.get(codec, ())
         return of_points[cut] if cut < len(of_points) else (0.0, 0.0)
 
     def wire_bytes(self, cut: int, codec: str, images: int = 1) -> float | None:
-        """What a codec sends of images' payload at a point, as far as that is known; None without a codec."""
+        """The bytes that a codec sends of images' payload at a point, as far as known; None without a codec."""
         if codec == NONE:
             return None
         shares = self.wire_shares.get(codec)
@@ -229,7 +229,7 @@ def crossings(
     links: Sequence[str],
     seen: Sequence[probe.Span] | None = None,
 ) -> list[bounds.Crossing]:
-    """What a request of the cell puts on each link that it crosses, in order; the first links are those it crosses.
+    """The load of a request of the cell on each link that it crosses, in order: these are the first of the links.
 
     links: the names of all links. seen: of each link, the part of its traces that passed meanwhile.
     """

@@ -75,7 +75,7 @@ def run(
 
 
 def _asked(profile: ModelProfile) -> dict[str, Any]:
-    """What options would have asked for a profile. Raises UserError."""
+    """The options that would have asked for a profile. Raises UserError."""
     if len(profile.roles) < 2:
         raise UserError(f"the model profile of {profile.model} is of one host: nothing can be split")
     backends = dict.fromkeys(cost.backend for cost in profile.backends)
@@ -84,7 +84,7 @@ def _asked(profile: ModelProfile) -> dict[str, Any]:
 
 
 def cases(sweep: Sweep, named: Networks) -> Iterator[Case]:
-    """What a sweep asks of one model, backends aside: each network with each batch size, codec and depth."""
+    """The cases that a sweep asks of one model, backends aside: each network with each batch size, codec and depth."""
     for netem, profiles in named.items():
         usual, at_best = networks(profiles)
         for batch_size in sweep.batch_sizes:

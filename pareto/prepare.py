@@ -1,4 +1,4 @@
-"""What the driver makes once for a model and ships to every host: weights, inputs, and the whole model's answers."""
+"""Files that the driver makes once for a model and ships to every host: weights, inputs, the whole model's answers."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class OwnCodec:
 
     @property
     def record(self) -> dict[str, Any]:
-        """What the manifest says of it."""
+        """The manifest's record of it."""
         return {
             "source_digest": self.code.digest,
             "weights_digest": self.weights.digest,

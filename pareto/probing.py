@@ -84,7 +84,7 @@ def own_profile(name: str, link: probe.Reading) -> Profile:
 
 
 def in_words(link: probe.Reading) -> str:
-    """What was measured of a link that nobody shapes, in words."""
+    """The figures measured of a link that nobody shapes, in words."""
     figures = [
         f"round trip {units.duration(link.rtt_s)}" if link.rtt_s is not None else "",
         f"{units.rate(link.rate_bps, 3)} out" if link.rate_bps else "",

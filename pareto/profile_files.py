@@ -84,7 +84,7 @@ def _from_name(name: str, directory: Path) -> Direction:
 
 
 def _instead(name: str, directory: Path) -> str:
-    """What to write in place of a name that is none, or of a file that is not there."""
+    """A hint at what to write in place of a name that is none, or of a file that is not there."""
     known = names(directory)
     near = difflib.get_close_matches(name.casefold(), known, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(known)}."
@@ -187,8 +187,8 @@ def read_trace(path: Path, delay_s: float | None = None) -> Trace:
     A table has the columns `at`, and `rate` or `delay` or both, whose cells have units; or `at_s`, `rate_bps`,
     `delay_s`, whose cells have none. Rate 0 is an outage. Its last row has a time alone: there it begins again.
 
-    Delivery times are whole milliseconds, one a line, each for one packet of 1500 bytes; the last is the period. What
-    passes in 10 ms becomes the rate of these 10 ms.
+    Delivery times are whole milliseconds, one a line, each for one packet of 1500 bytes; the last is the period. The
+    packets of 10 ms become the rate of these 10 ms.
 
     `delay_s` is the delay of every step of a trace that has none of its own (None: 0). Raises UserError.
     """
@@ -237,7 +237,7 @@ def _from_table(path: Path, lines: Sequence[str], delay_s: float | None) -> tupl
 
 
 def _columns(header: Sequence[str]) -> list[str]:
-    """What each column of a table is: `at`, `rate` or `delay`. Raises ValueError."""
+    """The kind of each column of a table: `at`, `rate` or `delay`. Raises ValueError."""
     for name in header:
         if name not in _CELLS:
             raise ValueError(f"unknown column {name!r}: use {', '.join(_CELLS)}")

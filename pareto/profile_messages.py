@@ -1,4 +1,4 @@
-"""What the driver asks of a worker for a model profile, and what it reports: `pareto.messages` has the rules."""
+"""The driver's requests to a worker for a model profile, and its reports: `pareto.messages` has the rules."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Trips = Annotated[int, Bounds(1, MOST_TRIPS)]
 
 @dataclass
 class UnitRuns:
-    """What the units of a stage took, in seconds.
+    """The times of a stage's units, in seconds.
 
     units_s: of each run with marks, each unit. whole_s: of each run without, all of them. outside_s: what the same run
     took besides. peak_bytes: memory in use, of each unit; None: not known. window: `window_runs` runs without a pause.
@@ -62,7 +62,7 @@ class TimeUnits(Request[UnitRuns], op="units"):
 
 @dataclass
 class Roofline:
-    """What a device reaches at best, a second: floating-point operations; bytes that it reads and writes."""
+    """The best rates of a device, a second: floating-point operations; bytes that it reads and writes."""
 
     flops: Rate
     bytes_s: Rate
@@ -70,14 +70,14 @@ class Roofline:
 
 @dataclass
 class MeasureRoofline(Request[Roofline], op="roofline"):
-    """What this device reaches at best, in a product of matrices and in a copy. cpu: as in `TimeUnits`."""
+    """The best rates of this device, in a product of matrices and in a copy. cpu: as in `TimeUnits`."""
 
     cpu: Share
 
 
 @dataclass
 class CodecRuns:
-    """What codecs did to the payloads of some batches: for each point and codec of a request, in order, a figure a run.
+    """Codecs' work on the payloads of some batches: for each point and codec of a request, in order, a figure a run.
 
     payload_bytes: of one batch, at each. encode_s, decode_s: seconds of runs after other work, as in a trial;
     encode_again_s, decode_again_s: right after such a run. Decoding is empty where it was not wanted. wire_bytes: of
@@ -125,7 +125,10 @@ class Expect(Request[None], op="expect"):
 
 @dataclass(frozen=True)
 class Taken:
-    """What came since `Expect`. cpu_s: processor time. same: whether the last payload is as sent; None: not kept."""
+    """The payloads that came since `Expect`.
+
+    cpu_s: processor time. same: whether the last payload is as sent; None: not kept.
+    """
 
     cpu_s: Seconds
     count: Count

@@ -135,7 +135,7 @@ def table(profile: ModelProfile, batch_size: int) -> Table:
 
 
 def lines(profile: ModelProfile) -> Iterator[str]:
-    """What is to be said of each device and each backend, a line each; what must be known begins with attention."""
+    """Lines on each device, codec and backend; those that must be known begin with attention."""
     for times in profile.times:
         yield _of_device(profile, times)
         if abs(times.difference) > OFF:

@@ -1,4 +1,4 @@
-"""What is seen of a run while it measures: a bar on a terminal, lines in a log. Fits 80 columns."""
+"""The display of a run while it measures: a bar on a terminal, lines in a log. Fits 80 columns."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def _counted(requests: int) -> str:
 
 
 def _groups(trial: Trial) -> Groups:
-    """What trials have in common that are off by the same share: the cell, what is like it, all. Those that wait long
+    """A trial's groups, whose trials are off by the same share: the cell, what is like it, all. Those that wait long
     for their hosts are apart from the others.
     """
     cell, waits = trial.cell, trial.waiting_s >= WAITING_S

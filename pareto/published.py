@@ -16,7 +16,7 @@ from pareto.store import StoreError
 from pareto.yaml_file import YamlFile
 
 SUFFIXES = (".yaml", ".yml")
-"""What tells a file of published results from a run's folder."""
+"""Endings that tell a file of published results from a run's folder."""
 
 
 def read(path: Path) -> Published:

@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 BEST = ("latency", "throughput")
 MOST_LINES = 12
-"""Of more answers, and warnings, nobody reads the rest in a terminal."""
+"""The most answers, and warnings, in a terminal: nobody reads the rest there."""
 
 
 def run_folders(console: Console, given: Sequence[Path], results: Path) -> list[Path]:
     """The folders of the runs among some paths or names, each once. Raises StoreError if there is none.
 
-    Of several, what is no run (`results/*` may have such) is passed over, and that is printed.
+    Among several, a path that is no run (`results/*` may have such) is passed over, and that is printed.
     """
     runs, others = [], []
     for path in given:
@@ -149,7 +149,7 @@ def _show(console: Console, findings: Findings) -> None:
 
 
 def in_short(warning: str) -> str:
-    """What a warning says first: without which it is most of all, and what mends it."""
+    """A warning's beginning, without the case where it is worst and without its remedy."""
     return re.split(r"(?:,|;) most |\. |; ", warning, maxsplit=1)[0].rstrip(".")
 
 
@@ -165,7 +165,7 @@ def advise(
     *,
     json: bool = False,
 ) -> None:
-    """What to do in a network, from what was measured in others; or by a model profile, which runs test.
+    """Print advice for a network, from what was measured in others; or by a model profile, which runs test.
 
     The runs' own profile counts, where their trials leave out points that may be best (`analysis.advice.by_profile`).
     where: a constraint on what is measured or predicted. json: as of `show`. Raises UserError.

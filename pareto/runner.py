@@ -79,7 +79,7 @@ class Watcher:
     """Whether it shows the devices' sensors while a trial runs."""
 
     def doing(self, words: str) -> None:
-        """What the trial that was started waits for."""
+        """The trial that was started waits for this."""
 
     def sampled(self, latest: dict[str, dict[str, Any]], progress: Progress | None) -> None: ...
 
@@ -93,15 +93,15 @@ class Watcher:
 
 @dataclass
 class Tally:
-    """What a session measured so far, and where its time went, in seconds."""
+    """A session's trials so far, and where its time went, in seconds."""
 
     wall: float = 0.0
     foreseen: float = 0.0
-    """What all trials took, and what the plan foresaw."""
+    """The seconds that all trials took, and those that the plan foresaw."""
     measuring: float = 0.0
     probing: float = 0.0
     watching: float = 0.0
-    """What trials took on the driver's clock, and the driver's own processor time meanwhile."""
+    """Seconds of trials on the driver's clock, and the driver's own processor time meanwhile."""
     driver_cpu: float = 0.0
     trials: int = 0
     faulty: list[Row] = field(default_factory=list)
@@ -116,7 +116,7 @@ class Tally:
 
     @property
     def pace(self) -> float:
-        """What trials take of the run's time, as a multiple of what was foreseen for each."""
+        """The time that trials take of the run's, as a multiple of what was foreseen for each."""
         return (self.wall / self.foreseen if self.foreseen else 1.0) / self.at_once
 
     def add(self, trial: Trial, row: Row) -> None:
@@ -185,7 +185,7 @@ class Runner:
                 spoilt = self._once_more(spoilt, plan)
 
     def _once_more(self, spoilt: Sequence[Spoilt], plan: Plan) -> list[Spoilt]:
-        """Measure these trials again; those that are spoilt again. What spoils one after the other has not passed."""
+        """Those of these trials that are spoilt when measured again. Some in a row end it: the cause has not passed."""
         left: list[Spoilt] = []
         in_a_row = 0
         for each in spoilt:

@@ -1,4 +1,4 @@
-"""What the user sees of a run before and after its trials: its plan, and where the time went. Fits 80 columns."""
+"""The user's view of a run before and after its trials: its plan, and where the time went. Fits 80 columns."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from partitions.engines.registry import EAGER
 
 LISTED_FAULTS = 10
 AROUND_S = 12.0
-"""What a run takes beside its trials: until the workers are there, and for the answer and its figures."""
+"""A run's seconds beside its trials: until the workers are there, and for the answer and its figures."""
 
 
 def plan(
@@ -230,7 +230,7 @@ def _known(sweep: Sweep, models: Models, networks: Networks, plan: Plan) -> Iter
 
 
 def _held(sweep: Sweep, models: Models, networks: Networks, plan: Plan, cores: int) -> str:
-    """Which throughputs the local testbed's own cores are foreseen to hold back; empty if none."""
+    """The throughputs that the local testbed's own cores are foreseen to hold back, in words; empty if none."""
     cells = {trial.cell for trial in plan.trials}
     held = [
         cell
@@ -308,7 +308,7 @@ def named(cell: Cell) -> str:
 
 
 def _apart(columns: Mapping[str, Any]) -> str:
-    """What is not usual of a cell, where a sweep may have several."""
+    """The unusual values of a cell, of columns where a sweep may have several."""
     told = ((words, columns[name]) for name, usual, words in _APART if str(columns[name]) != usual)
     return "".join(f" {words}{value}" for words, value in told)
 

@@ -1,9 +1,9 @@
-"""What is measured next of a condition's cells, from forecasts and the rows so far.
+"""The choice of what is measured next of a condition's cells, from forecasts and the rows so far.
 
-Every decision is a function of the rows, so that a run that goes on decides as one that never stopped. What the
-forecast puts on the front, or near it, is measured first and has two thirds of the rounds to itself; all else joins
-then. Between rounds cells are struck off (`pareto.strikes`). A strike is taken back when later rounds of the other cell
-make the difference less certain.
+Every decision is a function of the rows, so that a run that goes on decides as one that never stopped. Cells that the
+forecast puts on the front, or near it, are measured first and have two thirds of the rounds to themselves; all others
+join then. Between rounds cells are struck off (`pareto.strikes`). A strike is taken back when later rounds of the other
+cell make the difference less certain.
 
 Eliminating arms that are surely dominated, and giving what that saves to the rest, is due to Auer, Chiang, Ortner &
 Drugan, "Pareto front identification from stochastic bandit feedback", AISTATS 2016. Where time is short, the cells
@@ -28,15 +28,15 @@ from pareto.store import REDONE
 from pareto.strikes import Look, Prospects, Strikes, losses
 
 Group = tuple[str, str, int, str, str, int, str]
-"""What is the same for all cells that are searched together: a condition but for the codec."""
+"""The values shared by all cells that are searched together: a condition but for the codec."""
 OBJECTIVES = {"latency": "latency_s", "throughput": "throughput_ips"}
 MOVED = 0.5
-"""What a strike's probability to be chance must exceed for it to be taken back."""
+"""The probability to be chance above which a strike is taken back."""
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What is to be done next with a condition's cells.
+    """The next step with a condition's cells.
 
     round: the number of the next round, 0 when there is nothing more to measure. due: its cells that have no trial in
     it yet. strikes: what is struck off. when: of each cell, after which round; 0 if it is not.
@@ -72,7 +72,7 @@ class Search:
         self._states: list[_State] = []
 
     def decide(self, measured: Floats, tried: Bools) -> Decision:
-        """What to measure after these trials, by making every decision so far again.
+        """The decision after these trials, by making every decision so far again.
 
         measured: rounds x cells x 2, `losses`, NaN without a valid trial. tried: rounds x cells, whether there is a
         trial, valid or not.

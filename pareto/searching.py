@@ -97,7 +97,7 @@ class Searching:
         self._decisions = {group: self._decide(group) for group in self._cells}
 
     def part(self) -> Plan | None:
-        """What is measured next of rounds that are the sweep's own, or were added and begun; None when these are whole.
+        """The next trials of rounds that are the sweep's own, or were added and begun; None when these are whole.
 
         Every (model, network) has its first round, before the first of them has all its others.
         """
@@ -142,7 +142,7 @@ class Searching:
     def _ruled_out(self, group: Group) -> set[Cell]:
         """The cells that the links keep clearly behind what others of their fronts were measured at.
 
-        That decides how long their trials are, and strikes nothing off.
+        This decides how long their trials are, and strikes nothing off.
         """
         behind = self._behind(
             group, self._prospects[group].bound, medians(self._tables[group].measured), plan.CLEARLY
@@ -161,8 +161,8 @@ class Searching:
         return result
 
     def expected(self) -> Plan:
-        """What is left of the sweep's own rounds, as far as can be foreseen: what is clearly behind by what was
-        measured or else foreseen has round 1, or in a search none."""
+        """The rest of the sweep's own rounds, as far as can be foreseen: cells clearly behind by what was measured or
+        else foreseen have round 1, or in a search none."""
         parts: dict[tuple[int, Block], set[Cell]] = {}
         short: set[Cell] = set()
         for group, cells in self._cells.items():
@@ -191,8 +191,8 @@ class Searching:
         return Plan(tuple(trials), self._sweep.rounds)
 
     def further(self, numbers: Mapping[Condition, int]) -> Plan:
-        """What an added round of these conditions lacks, each with the number of its own, after `update`: all that was
-        not struck off before it.
+        """The trials that an added round of these conditions lacks, each with the number of its own, after `update`:
+        those of all cells that were not struck off before it.
 
         A round has all that is searched together, of whatever codec. One that makes up for others is no added round:
         `decide` knows what belongs to it.

@@ -1,4 +1,4 @@
-"""What each host gets of a model before it loads it: of the files that it needs, those that it lacks, in one go."""
+"""Files that each host gets of a model before it loads it: those that it needs and lacks, in one go."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DRAWN_S = 0.5
 
 @dataclass(frozen=True)
 class Loading:
-    """What loads a model that is on the hosts, by role. is_whole: whether each host has all of it."""
+    """The requests that load a model that is on the hosts, by role. is_whole: whether each host has all of it."""
 
     requests: dict[str, messages.LoadModel]
     is_whole: bool
@@ -50,7 +50,7 @@ class Sender:
         self._there.clear()
 
     def loading(self, prepared: Prepared, *, whole: bool) -> Loading:
-        """What loads a model, which is sent first where it was not. Raises Unreachable."""
+        """The requests that load a model, which is sent first where it was not. Raises Unreachable."""
         there = self._there.get(prepared.name)
         if there is None or (whole and not there.is_whole):
             self.send([prepared], whole=whole)
@@ -103,7 +103,7 @@ def _units(prepared: Prepared, hosts: int, whole: bool) -> list[Container[int]]:
 def _request(
     prepared: Prepared, needs: dict[str, Parcel], role: str, folder: str, units: Container[int]
 ) -> messages.LoadModel:
-    """What loads a model on a host, of whose files it adds those that the host `needs`, by name."""
+    """The request that loads a model on a host; the files that the host needs are added to `needs`, by name."""
 
     def path(parcel: Parcel) -> str:
         needs[parcel.name] = parcel

@@ -23,7 +23,7 @@ Split = tuple[int, ...]
 MOST_SPLITS = 400
 """More would take days, so whoever means so many names them."""
 MOST_SEARCHED = 4000
-"""A search leaves most of them out. Of more, comparing their forecasts in pairs takes minutes."""
+"""The most splits of a search, which leaves most of them out: comparing more forecasts in pairs takes minutes."""
 ALL = "all"
 FOLDER = Path(partitions.__file__).parent
 

@@ -51,7 +51,7 @@ class Rounds:
         """Nothing follows from what was measured."""
 
     def part(self) -> Plan | None:
-        """What comes next of what is planned; None after it."""
+        """The next part of what is planned; None after it."""
         count = len(self._rounds) if self._together is None else self._together()
         now, self._rounds = self._rounds[:count], self._rounds[count:]
         return Plan(tuple(itertools.chain(*now)), self._planned) if now else None
@@ -70,13 +70,13 @@ class Rounds:
         return Plan(tuple(trials), self._planned)
 
     def hardest(self, part: Plan, left_s: float, pace: float) -> Plan | None:
-        """What of a round fits into a budget: rounds are whole, or not begun."""
+        """The part of a round that fits into a budget: none, as rounds are whole, or not begun."""
         return None
 
 
 @dataclass
 class Stopping:
-    """What of a source is measured until a sweep's `until` or `budget` is reached; without either, what is planned.
+    """The part of a source to measure until a sweep's `until` or `budget` is reached; without either, what is planned.
 
     look: what is known so far of the front, and which points are not known within that share. began: `now` when the
     budget began. say: prints a line for the user.
@@ -95,10 +95,10 @@ class Stopping:
         self._ended = "interrupted"
 
     def plans(self) -> Iterator[Plan]:
-        """What to measure next, each asked for when the one before is done.
+        """The plans to measure, each asked for when the one before is done.
 
         An added round has every cell of the conditions that are not sure, or what a search has left of them: a front is
-        of one condition, and its points are compared round by round. What comes next follows from the rows, so a run
+        of one condition, and its points are compared round by round. The next plan follows from the rows, so a run
         that goes on has the trials of one that never stopped.
         """
         while True:

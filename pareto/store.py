@@ -47,7 +47,7 @@ MOST_TABLE_BYTES = 1 << 30
 REDONE = ("failed", "invalid")
 """Trials with such a status are done again by a session that goes on with a run."""
 MOST_LETTERS = 2000
-"""Of a reason: a host may have said a page."""
+"""The most letters of a reason: a host may have said a page."""
 _TABLES = {table.file: table for table in (TRIALS, STAGES, LINKS)}
 Row = dict[str, Any]
 

@@ -1,4 +1,4 @@
-"""Which cells of a condition cannot be on its front, by forecasts and the rows so far.
+"""The cells of a condition that cannot be on its front, by forecasts and the rows so far.
 
 On a scale where less is better (`losses`: the logarithm of the latency, and of one over the throughput)
 
@@ -19,8 +19,8 @@ be on: beaten by another cell of that front, which is no less accurate. Such a c
 well. A cell that is on some front in truth is struck off only if the test against that front is wrong, too: so the
 greatest of a cell's probabilities, one a front, is what counts.
 
-That only pairs decide, and that ties may be reported, is as in Kone, Kaufmann & Richert, "Adaptive algorithms for
-relaxed Pareto set identification", NeurIPS 2023.
+Only pairs decide, and ties may be reported, as in Kone, Kaufmann & Richert, "Adaptive algorithms for relaxed Pareto
+set identification", NeurIPS 2023.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ LIKELY = 2.0
 """Cells that the forecast puts on the front, if its errors are up to so many standard deviations, are measured before
 all others."""
 SAME = 0.02
-"""What is better by no more than this share is not worth a place on the front to what is worse by more."""
+"""The share that a gain must exceed to be worth a place on the front to a cell that elsewhere loses more."""
 FLOOR = 0.003
 """Standard deviation of what more rounds of a cell do not show, as a share: its place in memory, its connections."""
 LEAST_LIKELY = 8
@@ -57,7 +57,7 @@ LEAST_FREEDOM, LEAST_REPEATS = 3, 12
 
 @dataclass(frozen=True)
 class Prospects:
-    """What is known of a condition's cells before any is measured: each array is cells x 2, on the scale of `losses`.
+    """Facts known of a condition's cells before any is measured: each array is cells x 2, on the scale of `losses`.
 
     expected: the forecast. error: its standard deviation. bound: what the cell cannot be below. NaN where nothing is
     known: such a cell is measured as if it were likely, and no physics strikes it off.
@@ -81,7 +81,7 @@ class Prospects:
 
     @cached_property
     def tiers(self) -> Ints:
-        """Of each cell: 0 on the front by the forecast, 1 likely, or among the likeliest `LEAST_LIKELY`, 2 neither."""
+        """Tiers by cell: 0 on the front by the forecast, 1 likely, or among the `LEAST_LIKELY` likeliest, 2 neither."""
         # By how many standard deviations another one dominates each, on the front where that is least.
         worst = np.full(len(self.expected), np.inf)
         for those in self.members:
@@ -101,7 +101,7 @@ class Prospects:
 
     @cached_property
     def weights(self) -> Floats:
-        """Of each cell: what share of the probability of a wrong strike is for strikes by it; all add up to 1.
+        """Each cell's share of the probability of a wrong strike, for strikes by it; all add up to 1.
 
         In equal parts for each tier: a cell that cannot be on the front is beaten by one that is, which is likely.
         """
@@ -130,8 +130,8 @@ def losses(latency_s: Floats, throughput_ips: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class Strikes:
-    """Of each cell: how it is struck off (empty text if it is not), by which cell (-1: none), and the probability that
-    this is chance; and whether it was measured below its bound, which then bounds nothing.
+    """The strike of each cell: how it is struck off (empty text if it is not), by which cell (-1: none), and the
+    probability that this is chance; and whether it was measured below its bound, which then bounds nothing.
     """
 
     how: npt.NDArray[np.object_]
@@ -166,7 +166,7 @@ class Strikes:
 
 
 class Look:
-    """What the rows so far say of the cells of one condition."""
+    """The evidence of the rows so far on the cells of one condition."""
 
     def __init__(self, prospects: Prospects, measured: Floats) -> None:
         """measured: rounds x cells x 2, `losses`, NaN without a valid trial."""
@@ -211,12 +211,12 @@ class Look:
         return np.asarray(np.maximum(0.0, apart))
 
     def _noise(self) -> tuple[Floats, float] | None:
-        """What is known of one trial's noise: variances, cells x 2, with their degrees of freedom.
+        """One trial's noise as far as it is known: variances, cells x 2, with their degrees of freedom.
 
         From repeated rounds; as long as these are too few, from how far the round with most cells scatters about the
         forecast, which holds the forecast's own error too, so that it is no less. Without a forecast to speak of, from
-        how far backends at one split are apart beyond what they are apart at most splits: that varies, too. Which of
-        them depends on how many trials there are alone, not on what they measured.
+        how far backends at one split are apart beyond what they are apart at most splits: that varies, too. The
+        choice among them depends only on how many trials there are, not on what they measured.
         """
         first = self._noise_of_first()
         has_twins = first is not None and self.prospects.twins is not None
@@ -247,7 +247,7 @@ class Look:
         return np.broadcast_to((off**2).sum(axis=0) / freedom, (len(self.cells), 2)), float(freedom)
 
     def strikes(self, standing: Bools, share: float) -> Strikes:
-        """Which cells are struck off by what is known now.
+        """The strikes of cells by what is known now.
 
         standing: those that are struck off already. share: of the probability of a wrong strike, how much this look
         may use.
@@ -270,8 +270,8 @@ class Look:
         return result
 
     def front(self, among: Bools) -> Bools:
-        """Which of these cells that were measured none other of them dominates, by the rounds that each two share: on
-        some front, in both objectives and accuracy.
+        """Those of these measured cells that none other of them dominates, by the rounds that each two share: on some
+        front, in both objectives and accuracy.
         """
         result = np.zeros(len(among), dtype=bool)
         accuracy = self.prospects.accuracy
@@ -294,10 +294,10 @@ class Look:
         return self.prospects.bound + (np.minimum(0.0, np.median(known, axis=0)) if len(known) else 0.0)
 
     def _by_rounds(self, variance: Floats, freedom: float, standing: Bools) -> tuple[Ints, Floats]:
-        """Of each measured cell: which one strikes it most surely, and the probability that it is not worse than that
+        """The surest strike of each measured cell: by which one, and the probability that it is not worse than that
         one, over all pairs of this look.
 
-        Of all pairs those count whose second cell may still be on the front: the fewer are left, the surer is a strike
+        Only pairs count whose second cell may still be on the front: the fewer are left, the surer is a strike
         (Holm 1979).
         """
         left = ~standing[self.cells]
@@ -315,8 +315,8 @@ class Look:
         return self.cells[by], result
 
     def _surest(self, cells: Ints, others: Ints, variance: Floats, freedom: float) -> tuple[Ints, Floats]:
-        """Of each of these measured cells: which of the others strikes it most surely, and the probability that it is
-        not worse than that one over the striking one's weight.
+        """The surest strike of each of these measured cells: by which of the others, and the probability that it is not
+        worse than that one over the striking one's weight.
         """
         apart = self._apart(cells)[:, others]
         no_better, behind = np.full(apart.shape, np.inf), np.full(apart.shape, -np.inf)

@@ -36,7 +36,7 @@ from partitions.engines import registry as engine_registry
 MOST_TRIALS = 1000
 MOST_IMAGES = 100_000
 MOST_LISTED = 1000
-"""Of anything that is listed with commas."""
+"""The most values of anything that is listed with commas."""
 MOST_BUDGET_S = 31 * 24 * 3600
 AUTO: Final = "auto"
 """The harness chooses. Requests in flight: as many as the slowest step needs to be busy always. Input: uint8 where the
@@ -242,7 +242,7 @@ class Sweep(BaseModel):
 
     @property
     def testbed_name(self) -> str:
-        """What rows call the testbed."""
+        """The testbed's name in the rows."""
         return testbed_name(self.testbed)
 
     @property

@@ -1,4 +1,4 @@
-"""Which testbeds `--testbed` names, and what each of them is called in the rows."""
+"""The testbeds that `--testbed` names, and what each of them is called in the rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TIMES = re.compile(r"(.+)\*([1-9][0-9]{0,5})")
 
 
 def spelled_out(text: str) -> str:
-    """What `--testbed` says, with each testbed of a file that has several: `labs.yaml#lab1,labs.yaml#lab2`."""
+    """The value of `--testbed`, with each testbed of a file that has several: `labs.yaml#lab1,labs.yaml#lab2`."""
     parts = [text] if Path(text).is_file() else text.split(",")
     return ",".join(
         ",".join(f"{part.strip()}#{name}" for name in inventory.names(Path(part.strip()))) or part

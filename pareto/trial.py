@@ -20,7 +20,7 @@ from pareto.trial_messages import TrialReport, Usage
 
 @dataclass(frozen=True)
 class HostReport:
-    """What one host did in a trial. baseline_s: what a run of its stage takes when the host has nothing else to do.
+    """One host's work in a trial. baseline_s: what a run of its stage takes when the host has nothing else to do.
 
     engine_s: what its engine took to build the stage.
     """
@@ -55,7 +55,7 @@ def paced(report: TrialReport, later: Sequence[Usage], batch_size: int) -> Trial
 
 @dataclass(frozen=True)
 class TrialResult:
-    """What the hosts report of a trial that measured something.
+    """The hosts' reports on a trial that measured something.
 
     hosts: by role in the order of the chain, the edge first. strangers_percent: what other programs took of this
     machine's cores, where the hosts are on it. quality: the columns of a row that say what the codec costs at the split
@@ -76,8 +76,8 @@ class TrialResult:
 
     @cached_property
     def compute_together_s(self) -> dict[str, float]:
-        """By role, of the hosts that computed: the stage's mean seconds in the throughput phase. What takes the core
-        away holds a few runs of a short stage up, which a median does not see.
+        """By role, of the hosts that computed: the stage's mean seconds in the throughput phase. Loss of the
+        core holds up a few runs of a short stage, which a median does not see.
         """
         phase = self.edge.requests.throughput
         columns = (phase.edge_s, *zip(*phase.stages_s, strict=True))
@@ -90,7 +90,7 @@ class TrialResult:
 
     @cached_property
     def codecs(self) -> CodecWork:
-        """What the hosts' codecs did."""
+        """The work of the hosts' codecs."""
         coded = {role: host.usage.coded for role, host in self.hosts.items() if host.usage.coded is not None}
         return CodecWork(coded, len(self.edge.requests.latency.started_s))
 
@@ -106,7 +106,7 @@ class TrialResult:
     def best_s(self) -> dict[str, float]:
         """By role, of the hosts that computed: the least that a run takes in steady work, alone or in the trial.
 
-        Of a first host that decodes ahead it is that of its slower step: decoding, or what follows it.
+        For a first host that decodes ahead it is that of its slower step: decoding, or what follows it.
         """
         best, first = {}, next(iter(self.hosts))
         for role, median in self.compute_s.items():
@@ -129,13 +129,13 @@ class TrialResult:
 
     @property
     def work_s(self) -> float:
-        """What all hosts compute for a request, for its bound: as in the trial, or as alone where that is less."""
+        """Seconds that all hosts compute for a request, for its bound: as in the trial, or alone where that is less."""
         alone = [self.hosts[role].baseline_s or median for role, median in self.compute_s.items()]
         return min(self.edge.work_s, sum(alone) + sum(self.codecs.least_s.values()))
 
     @cached_property
     def networks_s(self) -> list[float]:
-        """What remains of each request's latency without all hosts' work; no two hosts' clocks are compared."""
+        """Seconds of each request's latency without all hosts' work; no two hosts' clocks are compared."""
         phase = self.edge.requests.latency
         columns = (phase.started_s, phase.finished_s, phase.edge_s, phase.serialize_s, phase.stages_s)
         rest = [

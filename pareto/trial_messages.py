@@ -1,4 +1,4 @@
-"""What the driver and the workers say of a trial: how long it is to be, what the edge measured, what each host used."""
+"""The driver's and the workers' messages on a trial: its length, what the edge measured, what each host used."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Phases:
 
 @dataclass
 class TcpConnection:
-    """What the kernel says of the connections on which a trial's requests went.
+    """The kernel's figures of the connections on which a trial's requests went.
 
     Segments are of all of them together; times and the rate are of the one on which most was acknowledged.
     """
@@ -77,7 +77,7 @@ class TcpConnection:
 
 @dataclass
 class Coded:
-    """What a host's codec did for each request of both phases, in order: the latency phase's come first.
+    """The work of a host's codec for each request of both phases, in order: the latency phase's come first.
 
     decode_s: on what came, or on the file that a request begins with; encode_s: on what it sent. wire_bytes: of the
     encoded payload that it sent.
@@ -94,7 +94,7 @@ class Coded:
 
 @dataclass(kw_only=True)
 class Usage:
-    """What a host used in a trial.
+    """The resources that a host used in a trial.
 
     trial_window: from its first run to its last. throughput_window: the steady part of the throughput phase, with the
     number of requests that ended in it after its beginning, and the seconds that the host computed meanwhile.
@@ -144,7 +144,7 @@ class WrongOutput:
 
 @dataclass(kw_only=True)
 class TrialReport(Usage):
-    """What the edge measured in a trial. Times and rates of the two phases, medians unless the name says otherwise.
+    """The edge's figures of a trial. Times and rates of the two phases are medians unless the name says otherwise.
 
     work_s: what all hosts compute for a request (the median of the sums). stages_s: of each host behind the edge that
     took part. sequential_ips: images per second with one request in flight. measured_s: how long both phases took.

@@ -60,7 +60,7 @@ def open_s(sweep: Sweep, network: Sequence[Profile]) -> float:
 
 
 class Waits:
-    """What the trials of a sweep wait for, one after the other.
+    """The waits of a sweep's trials, one after the other.
 
     nodes: by model, how many operators of its graph lie before each point. networks: by name, the profile of each link.
     fresh: whether the workers have neither model nor connections, and have built no stage; else they have the only

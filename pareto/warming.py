@@ -16,7 +16,7 @@ from pareto.hosts.session import Session
 TIMEOUT_S = 120.0
 MOST_BULKS = 5
 FILLS, AGENT_FILLS = 3.3, 5.0
-"""What warming usually takes where bulks fill the queue, as a multiple of what one needs: at 200ms-5mbit, where that is
+"""The usual time of warming where bulks fill the queue, as a multiple of what one needs: at 200ms-5mbit, where that is
 1.40 s, tcp's take 1.87, 1.40 and 1.40 s, and rpc's, with its agents, 2.02, 2.92 and 2.10."""
 WARM = 1.1
 """A connection is warm when bulk takes at most this multiple of what the link needs, or of what it took before."""

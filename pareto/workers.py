@@ -52,8 +52,8 @@ NOT_SHAPED = "none"
 
 
 OVERDRAWN_S = 0.004
-"""What a stage may use of a core beyond its host's share of it, until the kernel looks (every 1/250 s). The host waits
-until that is paid back, and what follows the stage is late."""
+"""Seconds of a core that a stage may use beyond its host's share, until the kernel looks (every 1/250 s). The host
+waits until that is paid back, and what follows the stage is late."""
 
 
 class Workers(AnyWorkers):
@@ -83,13 +83,13 @@ class Workers(AnyWorkers):
         self._sessions = Programs(testbed.heartbeat)
         self._model: str | None = None
         self._is_whole = False
-        """Of this model, whether the hosts have loaded all units."""
+        """Whether the hosts have loaded all units of this model."""
         self._sender = Sender(testbed)
         self._proven: set[Cell] = set()
         self._network: Sequence[Profile] | None = None
         self._agents = [backend for backend in backends if registry.parse(backend).agent]
         self._agent = ""
-        """Of these rpc agents, the one that the hosts have joined."""
+        """The one of these rpc agents that the hosts have joined."""
         self._opened: list[str] = []
         """The backends that are connected."""
         self._ports: dict[str, dict[str, int]] = {}
@@ -212,7 +212,7 @@ class Workers(AnyWorkers):
         )
 
     def bare_links(self) -> dict[str, probe.Reading]:
-        """What the links between real hosts are before anything is emulated on them, by name; measured once."""
+        """Readings of the links between real hosts before anything is emulated on them, by name; measured once."""
         self._network = None
         for link in self.links:
             link.shaper.apply(Profile(NOT_SHAPED))
@@ -223,7 +223,7 @@ class Workers(AnyWorkers):
     def crossings(
         self, cell: Cell, network: Sequence[Profile], seen: Sequence[probe.Span] | None = None
     ) -> list[Crossing]:
-        """What a request of the cell puts on each link that it crosses."""
+        """The load of a request of the cell on each link that it crosses."""
         names = [link.name for link in self.links]
         promised = [self._promised(link, profile) for link, profile in zip(self.links, network, strict=True)]
         crossed = crossings(cell, self._prepared[cell.model].facts, promised, names, seen)
@@ -321,7 +321,7 @@ class Workers(AnyWorkers):
     def unit_runs(
         self, model: str, requests: Mapping[str, profile_messages.TimeUnits]
     ) -> dict[str, profile_messages.UnitRuns]:
-        """What the units of a model take on these hosts, by role, at the same time; the others have nothing to do."""
+        """Runs of a model's units on these hosts, by role, at the same time; the others have nothing to do."""
         self._load(model, whole=True)
         longest_s = max(each.most_s + each.steady_s for each in requests.values())
         return self._sessions.ask_all(requests, LOAD_TIMEOUT_S + longest_s)
@@ -338,7 +338,7 @@ class Workers(AnyWorkers):
     def codec_runs(
         self, model: str, role: str, request: profile_messages.TimeCodecs, examples: Artifact
     ) -> profile_messages.CodecRuns:
-        """What codecs take on one host, of payloads that it makes of these `inputs`."""
+        """Runs of codecs on one host, with payloads that it makes of the inputs in `examples`."""
         self._load(model, whole=True)
         data = self._testbed.remotes[role].ship(examples.path, f"{examples.digest}.safetensors")
         return self._sessions[role].ask(
@@ -346,7 +346,7 @@ class Workers(AnyWorkers):
         )
 
     def roofline(self, role: str, cpu: float) -> profile_messages.Roofline:
-        """What a host's device reaches at best. cpu: the share of a core that it gets."""
+        """The best rates of a host's device. cpu: the share of a core that it gets."""
         return self._sessions[role].ask(profile_messages.MeasureRoofline(cpu), LOAD_TIMEOUT_S)
 
     def samples(self) -> dict[str, Series]:
@@ -417,7 +417,7 @@ class Workers(AnyWorkers):
     def _connect(self, backends: Sequence[str]) -> None:
         """Open these backends' connections and the probe's anew, and no others.
 
-        What TCP learnt of another link (least RTT, time-out) would mislead it here.
+        TCP's memory of another link (least RTT, time-out) would mislead it here.
         """
         to = {
             link.near.role: messages.Connect(
@@ -442,7 +442,7 @@ class Workers(AnyWorkers):
             warm(near, backend, rate_bps, rtt_s, settles=profile.tcp_fills)
 
     def _promised(self, link: Link, profile: Profile) -> Profile:
-        """What the link is held to: its profile, or where nothing is emulated, what was measured before the run."""
+        """The profile that the link is held to: its own, or where nothing is emulated, that measured before the run."""
         beneath = self._bare.get(link.name)
         return own_profile(profile.name, beneath) if beneath is not None and not profile.shaped else profile
 
@@ -475,5 +475,5 @@ class Workers(AnyWorkers):
 
 
 def _stages(cell: Cell) -> tuple[object, ...]:
-    """What each host's stage follows from, and its input: cells that have both in common have the same baseline."""
+    """The values that each host's stage and its input follow from: cells with the same ones have the same baseline."""
     return cell.model, cell.cuts, cell.batch_size, cell.codec, cell.engine

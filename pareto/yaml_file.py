@@ -34,7 +34,7 @@ class Keys(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=bare_name)
     WHAT: ClassVar[str]
-    """What the mapping describes, for messages."""
+    """A name for what the mapping describes, for messages."""
 
     @model_validator(mode="before")
     @classmethod
@@ -57,7 +57,7 @@ def only_keys(data: Any, known: Sequence[str], what: str) -> dict[str, Any]:
 def quantity(read: Callable[[str, str], float], *, plain: bool = False) -> BeforeValidator:
     """A validator: `read` converts a field's text, a number and a unit; with `plain` the unit may be missing.
 
-    What is a number already, from a manifest, stays as it is.
+    A value that is a number already, from a manifest, stays as it is.
     """
 
     def convert(value: Any, info: ValidationInfo) -> Any:
@@ -77,7 +77,7 @@ _Model = TypeVar("_Model", bound=BaseModel)
 
 _NULL = "tag:yaml.org,2002:null"
 _MOST_NODES = 100_000
-"""Of a file with its aliases written out: more is none that somebody wrote."""
+"""The most nodes of a file with its aliases written out: nobody writes one with more."""
 
 
 class YamlFile:
@@ -109,7 +109,7 @@ class YamlFile:
         )
 
     def read(self, model: type[_Model], example: str) -> _Model:
-        """What the file says, as `model`. An empty file is a fault, whose message shows the `example`."""
+        """The file's content, as `model`. An empty file is a fault, whose message shows the `example`."""
         if self._root is None:
             raise self._error(f"{self.path}: is empty; write {example}")
         try:
@@ -122,7 +122,7 @@ class YamlFile:
             raise self._error(f"{self.path}:{line}: {words}") from None
 
     def fields(self, example: str) -> dict[str, Any]:
-        """What the file says, by key: text as it stands there, lists of it, and None for nothing."""
+        """The file's content, by key: text as it stands there, lists of it, and None for nothing."""
         if not isinstance(self._root, yaml.MappingNode):
             raise self._error(f"{self.path}: must map options to values, as in {example}")
         empty = {key.value for key, value in self._root.value if value.tag == _NULL}
@@ -157,7 +157,7 @@ class YamlFile:
     def _line(self, place: tuple[str | int, ...], words: str) -> int:
         """The line of the value at a place, or of the first key in it that the words name.
 
-        Of a place that is not in the file, such as a key that is missing, as much as is there.
+        A place that is not in the file, such as a key that is missing, counts as far as it is there.
         """
         node = self._root
         assert node is not None  # noqa: S101 -- an empty file has no place

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 LAUNCHER = Path(pareto.__file__).with_name("launcher.py")
 REQUIREMENTS = "requirements-fleet.txt"
 RESOURCE = "testbed"
-"""What a worker has one of that is a member, and a task needs."""
+"""The dask resource of which a worker that is a member has one, and a task needs one."""
 CONNECT_S, END_S, LOOK_S = 30.0, 60.0, 0.5
 """Until a scheduler has let one in; until a member has put its testbed back; how often one looks who is there."""
 SETTINGS = {
@@ -47,7 +47,7 @@ SETTINGS = {
 }
 TLS = ("tls_ca_file",), ("tls_client_cert", "tls_worker_cert"), ("tls_client_key", "tls_worker_key")
 Files = tuple[Path | None, Path | None, Path | None]
-"""Of `--tls-ca-file`, `--tls-cert` and `--tls-key`; what dask calls each."""
+"""The files of `--tls-ca-file`, `--tls-cert` and `--tls-key`; `TLS` has what dask calls each."""
 
 
 def require() -> None:

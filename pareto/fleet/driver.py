@@ -91,7 +91,7 @@ class Testbed:
         return bool(self.address) and not self.out
 
     def in_words(self) -> str:
-        """What it does now."""
+        """Its name, and what it does now."""
         doing = f"{' '.join(group(self.task))}, round {self.task[0].round}" if self.task else "idle"
         if not self.is_here:
             doing = f"taken out: {self.out}" if self.out else "not there"
@@ -152,7 +152,7 @@ class Driver:
         """The sessions' records, by testbed and when each began."""
         self._session = f"pareto-{uuid4().hex}"
         self._inbox: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
-        """What came, each with the key of its task, in its order."""
+        """The messages that came, in their order, each with the key of its task."""
         self._testbeds: dict[str, Testbed] = {}
         self._waiting: list[Task] = []
         self._said: set[str] = set()
@@ -243,7 +243,7 @@ class Driver:
         self._give_back(testbed)
 
     def _give_back(self, testbed: Testbed) -> None:
-        """What a testbed has not done of its task is to be done by another."""
+        """Put back the part of a testbed's task that it has not done, for another to do."""
         self._waiting[:0] = tasks(each for each in testbed.task if (each.cell, each.round) not in self._rows)
         if testbed.future is not None:
             testbed.future.release()
@@ -268,7 +268,7 @@ class Driver:
             raise Aborted("no testbed is left: " + "; ".join(f"{one.name}: {one.out}" for one in self._all()))
 
     def _hear(self, message: dict[str, Any]) -> None:
-        """What a member says of its task; or, with nothing but its key, that it is over."""
+        """Act on a member's message about its task; one with nothing but its key says that it is over."""
         found = (each for each in self._all() if each.future and each.future.key == message["key"])
         if (testbed := next(found, None)) is None:  # it comes late: another does the trial
             return

@@ -66,7 +66,7 @@ class Order:
 
 
 class Sink:
-    """What a trial has, kept until its row comes, and sent as one: as a `Store`, for a `Runner`.
+    """The parts of a trial, kept until its row comes, and sent as one: as a `Store`, for a `Runner`.
 
     place: of the trial in its task. opened: when its testbed was.
     """
@@ -233,11 +233,11 @@ class Member(Executor):
 
 
 _member: Member | None = None
-"""What this process is."""
+"""The member that this process is, if it is one."""
 
 
 def measure(task: bytes) -> None:
-    """What dask runs in a member's process. task: an `Order`, pickled."""
+    """The function that dask runs in a member's process. task: an `Order`, pickled."""
     assert _member is not None  # noqa: S101
     _member.measure(pickle.loads(task))  # noqa: S301  (as dask does with all that comes)
 

@@ -1,4 +1,4 @@
-"""What a host of a testbed file has and lacks: facts from `pareto.worker.checkup` there, judged here.
+"""The state of a host of a testbed file: facts from `pareto.worker.checkup` there, judged here.
 
 The doctor prints the findings, and a sweep starts only where none is fatal: both call `examine`.
 """
@@ -53,8 +53,8 @@ cd @CODE@ && PYTHONDONTWRITEBYTECODE=1 exec "$chosen" -m pareto.worker.checkup
 def ask(connection: Connection, entry: HostEntry, sides: Sequence[Side]) -> dict[str, Any]:
     """The host's facts, with its routes to its neighbours, as `pareto.worker.checkup` reports. Raises Unreachable.
 
-    Of a host without Python: `python` None. Of one whose Python does not work, also `fault`, its last words. Of a
-    Python that is older than the checkup itself takes: `python`, its version, and nothing else.
+    A host without Python has `python` None; one whose Python does not work has `fault` too, its last words. A Python
+    that is older than the checkup itself takes has `python`, its version, and nothing else.
     """
     folder = shipping.absolute(connection, entry.folder)
     code = shipping.ship_code(connection, folder)
@@ -93,7 +93,7 @@ def examine(
 
 
 def findings(case: Case, *, shaped: bool, helper_digest: str, now_s: float) -> list[Finding]:
-    """What the facts mean for a sweep; what is fine is included.
+    """The findings for a sweep that follow from the facts; what is fine is included.
 
     shaped: the host will have to shape a link. helper_digest: of the privileged program as it is here. now_s: this
     machine's wall clock when the facts came.
@@ -120,7 +120,7 @@ def findings(case: Case, *, shaped: bool, helper_digest: str, now_s: float) -> l
 
 
 def _netem(case: Case, shaped: bool) -> Iterator[Finding]:
-    """What the privileged program learned by trying counts more than what the kernel's files say."""
+    """Findings on netem. The privileged program's own trial of it counts more than what the kernel's files say."""
     by_files, tried = case["netem"], case["netem_supported"]
     kernel = f"the kernel {case['kernel']}"
     if tried or (tried is None and by_files not in (None, "absent")):

@@ -38,12 +38,12 @@ class NotAdmitted(Unreachable):
 
 
 FAULTS = (SessionError, SessionLost, TimeoutError, Unreachable)
-"""What a request to a host raises when it is not answered."""
+"""The exceptions of a request to a host that is not answered."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a command printed, and its exit status."""
+    """A command's output, and its exit status."""
 
     status: int
     out: str
@@ -313,7 +313,7 @@ class PipeWire(CommandWire):
         self._errors = errors
 
     def _words(self) -> str:
-        """What it wrote on stderr, or the signal that killed it."""
+        """The command's words on stderr, or the signal that killed it."""
         if (status := self.command.wait(ENDING_S) or 0) < 0:
             return ending(status)
         if self._errors is None:

@@ -1,4 +1,4 @@
-"""What an examination of a host finds; here of its Python, the worker's packages and its GPU."""
+"""Findings of a host's examination; here on its Python, the worker's packages and its GPU."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from pareto.hosts.inventory import HostEntry, Side
 
 REQUIREMENTS = DATA / "requirements-worker.txt"
 OF_ENGINES = DATA / "requirements-onnx.txt"
-"""What engines need that come as packages."""
+"""The file of the packages that engines need."""
 PYTHONS = ("python3", *(f"python3.{minor}" for minor in range(14, 9, -1)))
 """The interpreters to look for, in this order."""
 OLDEST_PYTHON = (3, 10)
 OLDEST_CUDA = 12
-"""What today's builds of torch are for."""
+"""The oldest version that today's builds of torch are for."""
 TESTED = ("torch", "torchvision")
 """Packages of which another version computes something else, or nothing."""
 NOT_EVERYWHERE = ("pyroute2", "nvidia-ml-py", "blosc2", "lz4", "zstandard")
-"""What shaping as root needs, what reads a GPU's power, and what codecs need: an interpreter
+"""Packages that shaping as root needs, that read a GPU's power, and that codecs need: an interpreter
 of the user's own may lack them."""
 RED_HATS = ("fedora", "rhel", "centos", "rocky", "almalinux")
 
@@ -208,7 +208,7 @@ def _driver(case: Case) -> str:
 
 
 def differences(facts: Mapping[str, Mapping[str, Any]], testbed: str) -> Iterator[Finding]:
-    """What is not the same on all hosts, `facts` by their names."""
+    """Findings on versions that are not the same on all hosts. facts: by the hosts' names."""
     for what in ("python", *TESTED):
         said = {
             name: each if what == "python" else each.get("packages") or {} for name, each in facts.items()

@@ -1,4 +1,4 @@
-"""What every testbed is made of, whichever kind it is: hosts in roles, the ends of links, and how TCP behaves."""
+"""The parts of every testbed, whichever kind it is: hosts in roles, the ends of links, and how TCP behaves."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Host:
 
 
 def environment_of(folder: str, interface: str, threads: int) -> dict[str, str]:
-    """What programs on a host find in their environment. interface: has the host's data address."""
+    """The environment variables of programs on a host. interface: has the host's data address."""
     return {
         "OMP_NUM_THREADS": str(threads),
         "PYTHONDONTWRITEBYTECODE": "1",

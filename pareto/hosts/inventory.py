@@ -27,16 +27,16 @@ from pareto.hosts.host import DEVICE, EDGE, MAX_HOSTS, MIDDLE, ROLES, SERVER, Te
 from pareto.yaml_file import Keys, YamlFile, only_keys
 
 THIS_MACHINE = "local"
-"""What `ssh` says of a host that is the driver's own machine, and `--testbed` of the one made of namespaces."""
+"""The value of `ssh` for a host that is the driver's own machine, and of `--testbed` for the one of namespaces."""
 SIMULATED = "simulated"
 """`--testbed simulated`, or `simulated:FILE`: nothing of it is real."""
 PARTS = (EDGE, MIDDLE, SERVER)
-"""What a file says of a host's role."""
+"""A file's words for a host's role."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _TESTBED = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 _OPTION = re.compile(r"[^\s-]\S*")
 PORT = re.compile(r"^[^:]*:\d*$|\]:\d*$")
-"""What `ssh` takes for a part of a host's name."""
+"""A port after a host's name, which `ssh` takes for a part of the name."""
 _SEVERAL = "testbeds"
 """The key of a file of several testbeds."""
 
@@ -50,7 +50,7 @@ def _is_ipv4(text: str) -> bool:
 
 
 def _rule(holds: Callable[[str], object], wanted: str) -> AfterValidator:
-    """What a field's text must be, and the words for it."""
+    """A validator of a field's text. holds: whether a text is right. wanted: what it must be, in words."""
 
     def check(text: str, info: ValidationInfo) -> str:
         if not holds(text):
@@ -114,7 +114,7 @@ def _entry(named: tuple[str, Any]) -> dict[str, Any]:
 
 
 def _check_next_side(host: HostEntry) -> HostEntry:
-    """What a middle host may say of its side towards the next host."""
+    """The host, once its side towards the next host is checked. Raises ValueError."""
     for key in ("next_address", "next_interface"):
         if getattr(host, key) and host.role != MIDDLE:
             raise ValueError(f"{key}: only a middle host has a next one beside the one before it")
@@ -134,7 +134,7 @@ class _Testbed(Keys):
 
 
 def _check_names(testbeds: dict[str, _Testbed]) -> dict[str, _Testbed]:
-    """What rows call them, and commands."""
+    """The testbeds, once their names are checked, which rows and commands use. Raises ValueError."""
     if not testbeds:
         raise ValueError("testbeds: name at least one")
     for name in testbeds:
@@ -228,7 +228,7 @@ def load(path: Path) -> Inventory:
 
 
 def names(path: Path) -> tuple[str, ...]:
-    """What a file of several testbeds calls each; none where it is not one, or cannot be read (`load` says why)."""
+    """The testbeds' names in a file of several; none where it is not one, or cannot be read (`load` says why)."""
     if not path.is_file():
         return ()
     with contextlib.suppress(TestbedError):
@@ -251,7 +251,7 @@ def _parts(path: Path) -> tuple[Path, str]:
 
 
 def _clashes(one: HostEntry, other: HostEntry) -> Iterator[tuple[str, str]]:
-    """What only one host can have."""
+    """The keys and values that both hosts have, though only one host can."""
     if one.role == other.role != MIDDLE:
         yield "role", one.role
     for address in {one.data_address, one.next_address} & {other.data_address, other.next_address} - {""}:

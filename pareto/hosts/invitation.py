@@ -1,4 +1,4 @@
-"""What `serve` prints and `hosts add --key -` reads: in one word, how a host is known that lets its guest in.
+"""The word that `serve` prints and `hosts add --key -` reads: how a host is known that lets its guest in.
 
 It has the host's own key, the guest's private one, and the host's Python, which has the packages that a worker needs.
 Both keys were made for this once, and are good for nothing when `serve` has ended.

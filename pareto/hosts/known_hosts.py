@@ -1,4 +1,4 @@
-"""Which host key a host may show: what OpenSSH's known_hosts files say of it."""
+"""The host keys that a host may show: what OpenSSH's known_hosts files say of it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Entry:
 
 
 def known(login: Login) -> list[Entry]:
-    """What is known about the host: the key that it is pinned to, else what the files say. Raises Unreachable."""
+    """The entries for the host: the key that it is pinned to, else what the files say. Raises Unreachable."""
     if login.host_key:
         kind, encoded = login.host_key.split()[:2]
         return [Entry(kind, b64decode(encoded))]

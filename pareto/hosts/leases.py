@@ -1,4 +1,4 @@
-"""What a driver measures on is held meanwhile, so that no other measures there too, unnoticed.
+"""Leases of what a driver measures on, held meanwhile, so that no other measures there too, unnoticed.
 
 A host of its own is held by a program there (`pareto.worker.lease`), as long as the driver speaks to it; the cores of
 this machine, which the local testbed uses, by the driver itself.
@@ -31,7 +31,7 @@ _MOST_WORDS = 80
 _WAIT = "--wait 30min"
 Say = Callable[[str], None]
 Ahead = Callable[[str, str, str], Sequence[Holder]]
-"""Of a thing that is to be held: takes a ticket, and returns who comes before it (`pareto.worker.lease.Queue`)."""
+"""A function that takes a ticket for a thing to be held and returns who is ahead (`pareto.worker.lease.Queue`)."""
 
 
 class HostLeases:

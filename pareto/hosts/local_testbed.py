@@ -67,7 +67,7 @@ class LocalTestbed(Testbed):
     __test__ = False
 
     def lost(self) -> str:
-        """What has happened to it; empty where all its parts are there. Takes up to some seconds."""
+        """Words on what has happened to it; empty where all its parts are there. Takes up to some seconds."""
         deadline, words = time.monotonic() + EXPLAIN_S, ""
         while True:
             try:

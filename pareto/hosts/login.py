@@ -58,7 +58,7 @@ def resolve(
     key: Path | None = None,
     host_key: str = "",
 ) -> Login:
-    """What `ssh TARGET` would do: `target` is a name that its configuration knows or an address, perhaps with `user@`.
+    """The login of `ssh TARGET`: `target` is a name that its configuration knows or an address, perhaps with `user@`.
 
     port, user and the keys go before the configuration; with `key`, no other is tried. Raises TestbedError.
     """
@@ -131,7 +131,7 @@ def _jump(chain: str, jumps: int) -> Login:
 
 
 def _configuration(name: str, target: str, options: list[str]) -> dict[str, list[str]]:
-    """What `ssh -G` says, by keyword."""
+    """The settings that `ssh -G` prints, by keyword."""
     argv = ["ssh", "-T", "-G", *configuration_file(), *options, "--", target]
     try:
         done = subprocess.run(  # noqa: S603  (no shell; "--" keeps the target from being an option)

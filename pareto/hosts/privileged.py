@@ -107,7 +107,7 @@ def archive(repository: Path = REPOSITORY) -> bytes:
 
 @functools.cache
 def digest(repository: Path = REPOSITORY) -> str:
-    """What `LAUNCHER --digest` prints where what `install_script` installs now is installed."""
+    """The digest that `LAUNCHER --digest` prints where what `install_script` installs now is installed."""
     return hashlib.sha256(archive(repository) + _LAUNCHER_TEXT.encode()).hexdigest()[:32]
 
 

@@ -26,9 +26,9 @@ from pareto.validation import read
 HEARTBEAT_S = 5.0
 MEANWHILE_S = 1.0
 MOST_LINE_BYTES = 16 << 20
-"""Of a reply. The longest, of a trial's sensors or of its requests, has one or two MB."""
+"""The most bytes of a reply. The longest, of a trial's sensors or of its requests, has one or two MB."""
 MOST_DEPTH = 32
-"""Of values within values in a reply."""
+"""The most levels of values within values in a reply."""
 MOST_WORDS = 1000
 """Letters of what a program says is wrong."""
 
@@ -62,7 +62,7 @@ class Wire(Protocol):
     def close(self) -> None: ...
 
     def last_words(self) -> str:
-        """What the program said on stderr before it ended, if that can be had."""
+        """The program's words on stderr before it ended, if they can be had."""
 
 
 class Session:
@@ -77,7 +77,7 @@ class Session:
         """By number, of each request that has no reply yet: its operation, and the type of its report."""
         self._replies: dict[int, tuple[str, Any, dict[str, Any]]] = {}
         self.progress: Progress | None = None
-        """What the program last reported of the request that it is answering."""
+        """The program's last report on the request that it is answering."""
         self._writing = threading.Lock()
         self._loss: SessionLost | None = None
 

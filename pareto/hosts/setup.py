@@ -127,7 +127,7 @@ def _reach_or_say(entry: HostEntry, connect: Connect, say: Say) -> ReachedHost |
 def side_by_side(
     tasks: Sequence[Callable[[], _Result]], within_s: float | None = None
 ) -> list[_Result | None]:
-    """What each task returns, in order; None for one that is not done in time. Raises what one of them raises.
+    """The result of each task, in order; None for one that is not done in time. Raises what one of them raises.
 
     The threads hold up neither Ctrl-C nor the program's end.
     """

@@ -99,7 +99,7 @@ class RelayShaper(Shaper):
 
 
 def who_shapes(near: str, far: str, shape_at: str) -> tuple[str, ...]:
-    """Which of a link's hosts shape it with netem: `both`, what each sends; else `near`, both directions."""
+    """Those of a link's hosts that shape it with netem: `both`, what each sends; else `near`, both directions."""
     return (near, far) if shape_at == "both" else (near,)
 
 

@@ -1,4 +1,4 @@
-"""What goes over to a host: code and files, once, by the hash of their content. Needs `sh` and `tar` there."""
+"""Shipments to a host: code and files, once, by the hash of their content. Needs `sh` and `tar` there."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Parcel:
 
     @classmethod
     def of(cls, data: bytes | Path, name: str) -> Parcel:
-        """What a file has, or these bytes. Raises OSError."""
+        """The parcel of a file's content, or of these bytes. Raises OSError."""
         if isinstance(data, bytes):
             return cls(name, len(data), lambda: [data])
         return cls(name, data.stat().st_size, partial(_blocks, data))
@@ -71,7 +71,7 @@ def ship(connection: Connection, folder: str, data: bytes | Path, name: str) -> 
 
 
 def lacking(connection: Connection, folder: str, names: Collection[str]) -> set[str]:
-    """Which of these files are not in `folder`. Raises Unreachable."""
+    """Those of these files that `folder` lacks. Raises Unreachable."""
     asked = "".join(f"{name}\n" for name in names).encode()
     # A folder that is not there has no file.
     command = f'while read -r name; do [ -e {shlex.quote(folder)}/"$name" ] || echo "$name"; done'
@@ -86,8 +86,8 @@ def send(
 ) -> None:
     """Put all of these files into `folder`, or none of them, in one go. Raises Unreachable.
 
-    sent: is called with the bytes of each block of content that was taken, so that somebody can watch. What is taken
-    may still be on its way: some megabytes at most, in the buffers of both ends.
+    sent: is called with the bytes of each block of content that was taken, so that somebody can watch. Taken bytes
+    may still be on their way: some megabytes at most, in the buffers of both ends.
     """
     at = shlex.quote(folder)
     # A connection that is lost looks like the end of the input over there, and tar takes an archive that ends between

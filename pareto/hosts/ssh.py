@@ -39,7 +39,7 @@ SILENCE_S = 20.0
 """A peer that acknowledges nothing for so long is gone: its power was cut, or a cable pulled. Behind a
 jump host or a ProxyCommand, twice as long."""
 FROM_STDIN = """exec sh -c 'IFS= read -r script; eval "$script"'"""
-"""What is asked of the user's own shell, be it csh or fish, which may not understand what is written for `sh`."""
+"""The command for the user's own shell, be it csh or fish, which may not understand what is written for `sh`."""
 _BLOCK_BYTES = 1 << 18
 
 _Stream = TypeVar("_Stream", socket.socket, paramiko.Channel)
@@ -169,7 +169,7 @@ class _Transport:
         self._below.close()
 
     def loss(self) -> str:
-        """That it is lost, and why; empty while it lives. Its channels end a moment before it does."""
+        """Words on why it is lost; empty while it lives. Its channels end a moment before it does."""
         self.paramiko.join(0.5)
         if self.paramiko.is_active():
             return ""
@@ -304,7 +304,7 @@ def _end(transport: paramiko.Transport) -> None:
 
 
 def _patiently(connect: Callable[[float], _Stream], patience_s: float) -> _Stream:
-    """What `connect` returns; it is tried again while the server, which may just be starting, refuses."""
+    """The stream that `connect` returns; it is called again while the server, which may just be starting, refuses."""
     begun_s = time.monotonic()
     while True:
         spent_s = time.monotonic() - begun_s

@@ -39,7 +39,7 @@ class Remote:
         return shipping.ship(self.connection, self.host.folder, data, name)
 
     def lacking(self, names: Collection[str]) -> set[str]:
-        """Which of these files are not in the host's folder."""
+        """Those of these files that the host's folder lacks."""
         return shipping.lacking(self.connection, self.host.folder, names)
 
     def send(self, parcels: Sequence[shipping.Parcel], sent: Callable[[int], None]) -> None:
@@ -91,7 +91,7 @@ class Remote:
 
 @dataclass(frozen=True)
 class Link:
-    """What joins two neighbours; `near` is on the edge's side."""
+    """The link that joins two neighbours; `near` is on the edge's side."""
 
     near: End
     far: End
@@ -132,7 +132,7 @@ class Testbed:
     __test__ = False  # not a test, whatever pytest makes of the name
 
     def lost(self) -> str:
-        """What has happened to it, after a fault; empty where all its parts are there. Takes up to some seconds."""
+        """Words on what happened to it after a fault; empty where all parts are there. Takes up to some seconds."""
         return next(filter(None, (remote.loss() for remote in self.remotes.values())), self._loss)
 
     def watch(self) -> None:

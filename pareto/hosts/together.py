@@ -1,4 +1,4 @@
-"""What is done on several hosts at the same time, since it takes seconds on each and none needs the others."""
+"""Work on several hosts at the same time, since it takes seconds on each and none needs the others."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 def on_each(calls: Mapping[str, Callable[[], T]]) -> dict[str, T]:
-    """What each call returns, by role, in their order; all are made at the same time, in threads.
+    """The result of each call, by role, in their order; all are made at the same time, in threads.
 
     When all have ended, raises the error of the first of them that failed. An interruption does not wait for them: no
     thread keeps the process from ending.

@@ -76,7 +76,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Relay:
-    """What shapes one link. offloads: of the link's ends, by namespace and interface, as they were before."""
+    """The relay that shapes one link. offloads: of its ends, by namespace and interface, as they were before."""
 
     session: Session
     offloads: Mapping[tuple[str, str], offload.Offloads]

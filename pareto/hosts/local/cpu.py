@@ -1,4 +1,4 @@
-"""Which core a host runs on, and how much of it: a pinned core each, and a CPU quota for a slower one."""
+"""The core that a host runs on, and how much of it: a pinned core each, and a CPU quota for a slower one."""
 
 from __future__ import annotations
 
@@ -91,16 +91,16 @@ class CoreTime:
     ours_s: float
 
     def strangers_percent(self, before: CoreTime, cores: int) -> float:
-        """What all others have had of the cores since then."""
+        """The percentage of the cores that all others have had since then."""
         others_s = (self.all_s - before.all_s) - (self.ours_s - before.ours_s)
         return max(0.0, 100 * others_s / (self.at_s - before.at_s) / cores)
 
 
 def core_time(root: int, which: set[int]) -> CoreTime:
-    """What all programs, and the process `root` with all that it has started, have used of some cores.
+    """The seconds of some cores that all programs, and the process `root` with all it has started, have used.
 
-    All programs together have had what the cores were not idle. The kernel counts idle time exactly. What runs it
-    samples at its ticks, at which a CPU quota ends turns: a quarter of a core looks like 0.33 to 0.4 of it.
+    All programs together have had what the cores were not idle. The kernel counts idle time exactly. It samples
+    running programs at its ticks, at which a CPU quota ends turns: a quarter of a core looks like 0.33 to 0.4 of it.
     """
     ours_s = 0.0
     processes = [psutil.Process(root), *psutil.Process(root).children(recursive=True)]

@@ -1,4 +1,4 @@
-"""What a testbed makes on this machine, written down before it is made, so that it can always be taken away.
+"""The record of what a testbed makes on this machine, written before that is made, so it can always be taken away.
 
 Each testbed owns a slot, a folder under /run/pareto that it holds an flock on. The kernel drops the lock when
 the owner dies, however it dies; a slot that can be locked is therefore a leftover.

@@ -81,7 +81,7 @@ class Watch:
             self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 
     def fault(self) -> str:
-        """What of it is gone; empty where all is there."""
+        """The part that is gone, in words; empty where all is there."""
         if _inode(self._namespace) != self._inode:
             return f"the namespace {self._namespace} is gone"
         for interface in self._interfaces:
@@ -104,7 +104,7 @@ def _inode(namespace: str) -> int:
 
 
 def sysctls(tcp: TcpSettings) -> dict[str, str]:
-    """What each host's namespace gets."""
+    """The kernel settings of each host's namespace."""
     return {"net/ipv4/tcp_slow_start_after_idle": str(int(tcp.slow_start_after_idle)), **_SYSCTLS}
 
 

@@ -24,7 +24,7 @@ _TRY_OWN = f"{_TRY} && exec unshare --user --map-user=1 --map-group=1 true"
 """The second user namespace is for sshd: see `user_namespace`."""
 _TRY_S = 10.0
 CAPABILITIES = {"NET_ADMIN": 12, "SYS_ADMIN": 21}
-"""What root needs for it, by the number in capabilities(7)."""
+"""The capabilities that root needs for it, with their numbers in capabilities(7)."""
 _FILE = "--testbed FILE (SSH hosts), which needs neither"
 
 

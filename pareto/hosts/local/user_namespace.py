@@ -1,4 +1,4 @@
-"""What the builder of a testbed in a user namespace of its own puts in place first, as root there and nowhere else.
+"""A testbed's own user namespace: what its builder puts in place there first, as root there and nowhere else.
 
 All but two things die with the namespace. The folders of what was shipped lie on disk, and a cgroup outlives who is
 in it: what is noted of them (`journal`) must, too, and lies in a folder of the user's own.
@@ -23,14 +23,14 @@ from pareto.jsonlines import Refused
 ACCOUNT = "pareto"
 """Whom the driver logs in as: the user who runs it, under a name, a shell and a home that are the same everywhere."""
 PORT = 2222
-"""Of sshd, which is not root here."""
+"""The port of sshd, which is not root here."""
 _PASSWD = Path("/run/passwd")
 _MS_BIND = 4096
 _ELSEWHERE = "take it away, or set TMPDIR to a folder of your own"
 
 
 class UserNamespace:
-    """Of a process that has just been started in it; uid: the user's own number outside. Raises Refused."""
+    """The user namespace of a process just started in it. uid: the user's own number outside. Raises Refused."""
 
     def __init__(self, uid: int) -> None:
         # To sshd root is somebody who separates privileges and sets groups, which nobody can here.
