@@ -103,7 +103,7 @@ def compare(
 ) -> None:
     """Compare two runs over what both have: differences, how sure they are, what enters or leaves the front.
 
-    Of published results: whether their conclusions hold in the run.
+    With published results: whether their conclusions hold in the run.
     """
     from pareto import published, reporting
     from pareto.console import console, files
