@@ -112,7 +112,7 @@ export PYTHONPATH PYTHONSAFEPATH=1
 # Before anything is installed: whether the command can run here at all, and what it needs beside .venv.
 if ! has_venv || ! has_sshd; then
     if has_venv; then python=$venv/bin/python; else find_python; fi
-    missing=$("$python" -S -B "$root/pareto/launcher.py" pareto.needs "$@") || exit 2
+    missing=$("$python" -S -B "$root/pareto/launcher.py" pareto.commands.needs "$@") || exit 2
     [ -z "$missing" ] || apt_install "$missing" "no sshd on this machine"
 fi
 has_venv || make_venv

@@ -4,7 +4,7 @@
 frame of one row a trial, in the columns of `results/README.md`; the example in this repository measured six points of
 MobileNetV2, over two backends and three networks, in six rounds:
 
-    >>> import analysis
+    >>> from pareto import analysis
     >>> trials = analysis.load("results/example")
     >>> trials.groupby(["netem", "backend"])["point"].nunique().unique()
     array([6])
@@ -41,43 +41,46 @@ they return as tables. `report` writes what the command writes, and `figures` is
     >>> print(analysis.advise("results/example", delay_s=0.2, rate_bps=5e6).ranking.best.place)
     all on the edge
 
-What cannot be read raises `pareto.errors.UserError`, a ValueError that says in one line what is wrong:
+What cannot be read raises `pareto.protocol.errors.UserError`, a ValueError that says in one line what is wrong:
 
     >>> analysis.load("results/nowhere")
     Traceback (most recent call last):
-    pareto.errors.UserError: results/nowhere: no such folder
+    pareto.protocol.errors.UserError: results/nowhere: no such folder
 """
 
 from __future__ import annotations
+
+if __name__ == "analysis":
+    raise ImportError("import it as pareto.analysis")
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from analysis import figures as figures
-    from analysis.comparing.paired import paired as paired
-    from analysis.fronts.front import front as front
-    from analysis.fronts.indicators import hypervolumes as hypervolumes
-    from analysis.notebook import advise as advise
-    from analysis.notebook import compare as compare
-    from analysis.notebook import find as find
-    from analysis.reporting import report as report
-    from analysis.runs.load import load as load
-    from analysis.runs.load import stages as stages
-    from analysis.runs.requests import request_latencies as requests
+    from pareto.analysis import figures as figures
+    from pareto.analysis.comparing.paired import paired as paired
+    from pareto.analysis.fronts.front import front as front
+    from pareto.analysis.fronts.indicators import hypervolumes as hypervolumes
+    from pareto.analysis.notebook import advise as advise
+    from pareto.analysis.notebook import compare as compare
+    from pareto.analysis.notebook import find as find
+    from pareto.analysis.reporting import report as report
+    from pareto.analysis.runs.load import load as load
+    from pareto.analysis.runs.load import stages as stages
+    from pareto.analysis.runs.requests import request_latencies as requests
 
 _WHERE = {
-    "load": "analysis.runs.load:load",
-    "stages": "analysis.runs.load:stages",
-    "requests": "analysis.runs.requests:request_latencies",
-    "front": "analysis.fronts.front:front",
-    "hypervolumes": "analysis.fronts.indicators:hypervolumes",
-    "paired": "analysis.comparing.paired:paired",
-    "find": "analysis.notebook:find",
-    "advise": "analysis.notebook:advise",
-    "compare": "analysis.notebook:compare",
-    "report": "analysis.reporting:report",
-    "figures": "analysis.figures:",
+    "load": "pareto.analysis.runs.load:load",
+    "stages": "pareto.analysis.runs.load:stages",
+    "requests": "pareto.analysis.runs.requests:request_latencies",
+    "front": "pareto.analysis.fronts.front:front",
+    "hypervolumes": "pareto.analysis.fronts.indicators:hypervolumes",
+    "paired": "pareto.analysis.comparing.paired:paired",
+    "find": "pareto.analysis.notebook:find",
+    "advise": "pareto.analysis.notebook:advise",
+    "compare": "pareto.analysis.notebook:compare",
+    "report": "pareto.analysis.reporting:report",
+    "figures": "pareto.analysis.figures:",
 }
 __all__ = [
     "advise",

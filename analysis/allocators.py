@@ -7,9 +7,9 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.runs.manifest import section, sessions, within
-from analysis.runs.setups import SIMULATED, TUNED
-from pareto.constants import KEPT_BYTES
+from pareto.analysis.runs.manifest import section, sessions, within
+from pareto.analysis.runs.setups import SIMULATED, TUNED
+from pareto.protocol.constants import KEPT_BYTES
 
 _KEEPS = (
     "keeps freed memory for later runs, as a deployed program does with "

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from analysis.advice.rivals import beside
-from analysis.points import CONDITION
-from pareto.escaping import spelled
+from pareto.analysis.advice.rivals import beside
+from pareto.analysis.points import CONDITION
+from pareto.basics.escaping import spelled
 
 if TYPE_CHECKING:
-    from analysis.advice.advise import Advice
-    from analysis.comparing.between_runs import Comparison
-    from analysis.findings import Findings
+    from pareto.analysis.advice.advise import Advice
+    from pareto.analysis.comparing.between_runs import Comparison
+    from pareto.analysis.findings import Findings
 
 
 def text(value: Mapping[str, Any]) -> str:

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from analysis.statistics.samples import Bools, Floats
-from pareto.constants import GOODPUT, QUEUE_LEAST_BYTES
+from pareto.analysis.statistics.samples import Bools, Floats
+from pareto.protocol.constants import GOODPUT, QUEUE_LEAST_BYTES
 
 RESENT = 1.25
 """A payload that takes so many times as long as smaller ones let expect has been sent again in part."""

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.points import AT_WORK, CELL, CONDITION, TRIAL, cuts, hosts, pooled
-from analysis.runs.manifest import directions, section, within
-from analysis.standing import stands
-from analysis.statistics.samples import Floats
-from pareto.constants import GOODPUT
+from pareto.analysis.points import AT_WORK, CELL, CONDITION, TRIAL, cuts, hosts, pooled
+from pareto.analysis.runs.manifest import directions, section, within
+from pareto.analysis.standing import stands
+from pareto.analysis.statistics.samples import Floats
+from pareto.protocol.constants import GOODPUT
 
 MIN_PAYLOADS = 4
 """Through fewer different payloads a line can always be laid, and says nothing."""
@@ -235,7 +235,7 @@ def steps(rows: pd.DataFrame, stages: pd.DataFrame) -> pd.DataFrame:
 
 
 def bands(links: pd.DataFrame, manifest: Mapping[str, Any]) -> pd.DataFrame:
-    """The probes of one run with what the verdict allows, as `pareto.link.probe` judges it.
+    """The probes of one run with what the verdict allows, as `pareto.remote.link.probe` judges it.
 
     `links`: of `analysis.runs.load.links`. New columns: rtt_least_s and rtt_most_s (asked +- jitter +- tolerance, s);
     for `rate` and `rate_back` also payload_bps (asked, as payload, which is what a probe reads), least_bps and

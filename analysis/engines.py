@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from analysis.points import cuts, hosts, nothing_crosses
+from pareto.analysis.points import cuts, hosts, nothing_crosses
 
 EAGER = "eager"
 """The engine of a trial for which nothing was built: the base that others are compared with."""

@@ -15,11 +15,11 @@ import pandas as pd
 import pyarrow as pa
 from pyarrow import parquet
 
-from analysis.findings import Findings
-from analysis.schema import LINKS, STAGES, TRIALS
-from pareto import files
-from pareto.errors import UserError
-from pareto.escaping import spreadsheet, terminal
+from pareto.analysis.findings import Findings
+from pareto.analysis.schema import LINKS, STAGES, TRIALS
+from pareto.basics import files
+from pareto.basics.escaping import spreadsheet, terminal
+from pareto.protocol.errors import UserError
 
 FRAMES = (
     *("trials", "stages", "links", "front", "hypervolumes", "attainment", "overhead", "paired"),

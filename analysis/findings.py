@@ -9,35 +9,35 @@ from typing import Any
 
 import pandas as pd
 
-from analysis import allocators, model_profile
-from analysis.advice import codecs
-from analysis.advice.advise import answers
-from analysis.advice.lacking import lacking
-from analysis.comparing import bjontegaard, by_engine
-from analysis.comparing.paired import COLUMNS, paired
-from analysis.comparing.sentences import verdicts
-from analysis.costs import overhead
-from analysis.figures.look import USUAL, WIDTHS_IN, Look
-from analysis.figures.marks import UNCERTAINTIES
-from analysis.fronts import answer, energy, quality
-from analysis.fronts.front import fronts
-from analysis.fronts.objectives import DEFAULT, chosen
-from analysis.fronts.where import Where
-from analysis.model_profile import ModelProfile
-from analysis.points import competing
-from analysis.prediction import compared
-from analysis.prediction.network import Network, networks
-from analysis.runs.load import Run, Runs, joined, links
-from analysis.runs.manifest import within
-from analysis.runs.setups import SIMULATED
-from analysis.runs.struck import with_struck
-from analysis.standing import measured_again, sentences, status_words
-from analysis.statistics import host_load, noise, testbeds
-from analysis.statistics.stability import drifts, warnings
-from analysis.wording import place
-from pareto.errors import UserError
-from pareto.escaping import short
-from pareto.link.units import percent
+from pareto.analysis import allocators, model_profile
+from pareto.analysis.advice import codecs
+from pareto.analysis.advice.advise import answers
+from pareto.analysis.advice.lacking import lacking
+from pareto.analysis.comparing import bjontegaard, by_engine
+from pareto.analysis.comparing.paired import COLUMNS, paired
+from pareto.analysis.comparing.sentences import verdicts
+from pareto.analysis.costs import overhead
+from pareto.analysis.figures.look import USUAL, WIDTHS_IN, Look
+from pareto.analysis.figures.marks import UNCERTAINTIES
+from pareto.analysis.fronts import answer, energy, quality
+from pareto.analysis.fronts.front import fronts
+from pareto.analysis.fronts.objectives import DEFAULT, chosen
+from pareto.analysis.fronts.where import Where
+from pareto.analysis.model_profile import ModelProfile
+from pareto.analysis.points import competing
+from pareto.analysis.prediction import compared
+from pareto.analysis.prediction.network import Network, networks
+from pareto.analysis.runs.load import Run, Runs, joined, links
+from pareto.analysis.runs.manifest import within
+from pareto.analysis.runs.setups import SIMULATED
+from pareto.analysis.runs.struck import with_struck
+from pareto.analysis.standing import measured_again, sentences, status_words
+from pareto.analysis.statistics import host_load, noise, testbeds
+from pareto.analysis.statistics.stability import drifts, warnings
+from pareto.analysis.wording import place
+from pareto.basics.escaping import short
+from pareto.protocol.errors import UserError
+from pareto.remote.link.units import percent
 
 FIGURE = ["model", "netem", "batch_size", "in_flight_asked", "setup"]
 """The columns that are the same all over a figure; backends and codecs are in it together."""

@@ -7,14 +7,14 @@ from typing import Any
 
 from rich.console import Group
 
-from analysis.figures.shown import worth_showing
-from analysis.findings import Findings
-from analysis.points import CONDITION
-from analysis.tables.columns import Framed
-from analysis.tables.front import codecs_table, front_table, overhead_table
-from analysis.tables.overview import overview
-from analysis.tables.testbeds import testbeds_table
-from pareto.escaping import markdown
+from pareto.analysis.figures.shown import worth_showing
+from pareto.analysis.findings import Findings
+from pareto.analysis.points import CONDITION
+from pareto.analysis.tables.columns import Framed
+from pareto.analysis.tables.front import codecs_table, front_table, overhead_table
+from pareto.analysis.tables.overview import overview
+from pareto.analysis.tables.testbeds import testbeds_table
+from pareto.basics.escaping import markdown
 
 MOST_TABLES = 12
 """With more conditions than this there is no table of each: nobody reads so many."""

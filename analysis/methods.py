@@ -10,17 +10,17 @@ from typing import Any
 import pandas as pd
 from jinja2 import Environment, StrictUndefined
 
-from analysis import allocators
-from analysis.naming import backends, count, family, listed
-from analysis.points import CELL, cuts
-from analysis.runs.load import Joined, links
-from analysis.runs.manifest import directions, section, sessions, within
-from analysis.runs.setups import SIMULATED
-from analysis.standing import stands, status_words
-from analysis.statistics.samples import LEAST_VALUES
-from pareto.escaping import short
-from pareto.link.units import duration, percent, rate
-from pareto.options import PHASES, command
+from pareto.analysis import allocators
+from pareto.analysis.naming import backends, count, family, listed
+from pareto.analysis.points import CELL, cuts
+from pareto.analysis.runs.load import Joined, links
+from pareto.analysis.runs.manifest import directions, section, sessions, within
+from pareto.analysis.runs.setups import SIMULATED
+from pareto.analysis.standing import stands, status_words
+from pareto.analysis.statistics.samples import LEAST_VALUES
+from pareto.basics.escaping import short
+from pareto.remote.link.units import duration, percent, rate
+from pareto.sweep.options import PHASES, command
 
 PARAGRAPH = "\n%%\n"
 """The mark between the template's paragraphs."""

@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.backend_cost import BackendCost
-from analysis.runs import reading
-from analysis.runs.manifest import fitting, read_json
-from analysis.schema import BACKENDS, CODECS, PROFILE, Table
-from analysis.statistics.samples import Floats
-from pareto import files
-from pareto.errors import UserError, one_line
-from pareto.escaping import spreadsheet
+from pareto.analysis.backend_cost import BackendCost
+from pareto.analysis.runs import reading
+from pareto.analysis.runs.manifest import fitting, read_json
+from pareto.analysis.schema import BACKENDS, CODECS, PROFILE, Table
+from pareto.analysis.statistics.samples import Floats
+from pareto.basics import files
+from pareto.basics.escaping import spreadsheet
+from pareto.protocol.errors import UserError, one_line
 
 Quartet = tuple[float, float, float, float]
 """Median, its 95 % interval (low, high), and the 5 % quantile."""

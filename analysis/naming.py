@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _TRANSPORT = re.compile(r"([^:]*)(?::([0-9]+|basic)(?![^:]))?(?::(tls)(?![^:]))?")
-"""As the harness declares them (`pareto.backends.registry`); a test holds the two together."""
+"""As the harness declares them (`pareto.remote.backends.registry`); a test holds the two together."""
 ANY = "any"
 """The backend, in a table, of what crosses nothing."""
 ANY_NOTE = f"{ANY} = nothing crosses, all backends are the same"

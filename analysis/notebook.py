@@ -5,18 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from analysis import findings
-from analysis.advice import advise as advising
-from analysis.advice.advise import Advice
-from analysis.comparing.between_runs import Comparison
-from analysis.comparing.between_runs import compare as compare
-from analysis.findings import Findings, Options
-from analysis.fronts.objectives import DEFAULT
-from analysis.prediction.network import Network
-from analysis.runs.load import Runs, joined
-from analysis.tables.advice import advice_table
-from analysis.tables.compare import compare_table
-from analysis.tables.html import html, of_findings
+from pareto.analysis import findings
+from pareto.analysis.advice import advise as advising
+from pareto.analysis.advice.advise import Advice
+from pareto.analysis.comparing.between_runs import Comparison
+from pareto.analysis.comparing.between_runs import compare as compare
+from pareto.analysis.findings import Findings, Options
+from pareto.analysis.fronts.objectives import DEFAULT
+from pareto.analysis.prediction.network import Network
+from pareto.analysis.runs.load import Runs, joined
+from pareto.analysis.tables.advice import advice_table
+from pareto.analysis.tables.compare import compare_table
+from pareto.analysis.tables.html import html, of_findings
 
 # Here, as tables are made of these classes and not the other way round.
 Findings._repr_html_ = of_findings  # type: ignore[attr-defined]

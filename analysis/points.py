@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from analysis.schema import BETWEEN, STANDS
-from analysis.standing import stands, statuses
+from pareto.analysis.schema import BETWEEN, STANDS
+from pareto.analysis.standing import stands, statuses
 
 CONDITION = ["model", "netem", "batch_size", "codec", "in_flight_asked", "setup"]
 """The columns that are the same for all points that are compared. `setup` tells runs apart that were made with other

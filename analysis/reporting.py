@@ -6,17 +6,17 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from analysis import markdown, page
-from analysis.figures.drawing import origin, save_all, told_apart
-from analysis.figures.look import drawn_as
-from analysis.figures.shown import KINDS, MOST_CONDITIONS, latex_rows, worth_showing
-from analysis.findings import Findings, Options, find
-from analysis.naming import digest
-from analysis.points import CONDITION
-from analysis.runs.load import Runs, folders
-from analysis.tables import latex
-from pareto import files
-from pareto.errors import UserError
+from pareto.analysis import markdown, page
+from pareto.analysis.figures.drawing import origin, save_all, told_apart
+from pareto.analysis.figures.look import drawn_as
+from pareto.analysis.figures.shown import KINDS, MOST_CONDITIONS, latex_rows, worth_showing
+from pareto.analysis.findings import Findings, Options, find
+from pareto.analysis.naming import digest
+from pareto.analysis.points import CONDITION
+from pareto.analysis.runs.load import Runs, folders
+from pareto.analysis.tables import latex
+from pareto.basics import files
+from pareto.protocol.errors import UserError
 
 TABLES = {
     "front.csv": "front",
@@ -80,7 +80,7 @@ def report(
     if before_figures is not None:
         before_figures(findings)
     if options.figures != "none":
-        from analysis.figures.kinds import drawings
+        from pareto.analysis.figures.kinds import drawings
 
         made = list(drawings(findings, each=each, uncertainty=options.uncertainty))
         folder, widths = out / "figures", options.widths

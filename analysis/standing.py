@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.runs.manifest import sessions, within
-from analysis.schema import ROUNDING, STANDS, STATUSES, status_of
-from analysis.statistics.samples import Ints
-from pareto.escaping import short
+from pareto.analysis.runs.manifest import sessions, within
+from pareto.analysis.schema import ROUNDING, STANDS, STATUSES, status_of
+from pareto.analysis.statistics.samples import Ints
+from pareto.basics.escaping import short
 
 OF_LATENCY = (
     *("latency_s", "latency_p95_s", "edge_s", "encode_s", "decode_s", "serialize_s", "network_s", "middle_s"),

@@ -1,4 +1,4 @@
-"""Differences, intervals and points as sentences have them; quantities are in `pareto.link.units`."""
+"""Differences, intervals and points as sentences have them; quantities are in `pareto.remote.link.units`."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
-from analysis.fronts.quality import SAME_OUTPUT, WORDS
-from analysis.fronts.quality import percent as percent_of
-from analysis.points import cuts
-from pareto.link.units import digits_of, nbytes, percent
+from pareto.analysis.fronts.quality import SAME_OUTPUT, WORDS
+from pareto.analysis.fronts.quality import percent as percent_of
+from pareto.analysis.points import cuts
+from pareto.remote.link.units import digits_of, nbytes, percent
 
 EDGE = "all on the edge"
 SERVER = "all on the server"

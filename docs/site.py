@@ -16,12 +16,12 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import analysis
-from analysis.figures.drawing import save
-from analysis.figures.kinds import drawings
-from analysis.figures.look import Look, drawn_as
-from analysis.figures.shown import KINDS
-from analysis.findings import Options, find
+from pareto import analysis
+from pareto.analysis.figures.drawing import save
+from pareto.analysis.figures.kinds import drawings
+from pareto.analysis.figures.look import Look, drawn_as
+from pareto.analysis.figures.shown import KINDS
+from pareto.analysis.findings import Options, find
 from tests.unit import example_codecs, example_engines, example_run
 
 REPOSITORY = Path(__file__).resolve().parent.parent

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, TextIO, cast
 
 from pareto import CLONE, __version__
-from pareto.errors import lacks_memory
+from pareto.protocol.errors import lacks_memory
 
 _SAME = (
     *("blosc2", "cryptography", "lz4", "paramiko", "psutil"),
@@ -51,7 +51,7 @@ def main() -> int:
 
 def _command() -> int:
     try:
-        from pareto.cli import main
+        from pareto.commands.app import main
 
         return main()
     except ModuleNotFoundError as error:

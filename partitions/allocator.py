@@ -6,7 +6,7 @@ import ctypes
 import os
 import sys
 
-from pareto.constants import KEPT_BYTES
+from pareto.protocol.constants import KEPT_BYTES
 
 from .by_role import ByRole
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pareto.errors import UserError, one_line
+from pareto.protocol.errors import UserError, one_line
 
 COUNTERS = ("num_batches_tracked", "total_ops", "total_params")
 """The last part of keys that decide nothing in eval mode: files lack them, or have them besides."""

@@ -16,7 +16,7 @@ from torch.nn.parameter import UninitializedParameter
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from pareto.errors import UserError, blaming
+from pareto.protocol.errors import UserError, blaming
 
 from .graph import Input
 from .inputs import Images, Taken

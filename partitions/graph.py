@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, fx, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from pareto.constants import DTYPES, MAX_RANK
-from pareto.errors import UserError
+from pareto.protocol.constants import DTYPES, MAX_RANK
+from pareto.protocol.errors import UserError
 
 
 class UntraceableModel(UserError):

@@ -12,8 +12,8 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from pareto.constants import MAX_TENSORS
-from pareto.errors import UserError
+from pareto.protocol.constants import MAX_TENSORS
+from pareto.protocol.errors import UserError
 
 from . import allocator, graph, points, registry, stage, weights
 from .engines.base import Built, Run

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, fx
 
-from pareto.errors import UserError
+from pareto.protocol.errors import UserError
 
 from .blocks import CHEAP, is_cheap_module, own, published
 from .graph import TensorSpec, TracedModel, operator_name, spans, target_of, tensors_in, unsendable

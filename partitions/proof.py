@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from pareto.errors import one_line
+from pareto.protocol.errors import one_line
 
 from . import allocator, points, registry, scratch, weights
 from . import model as partitioned

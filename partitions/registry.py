@@ -8,7 +8,7 @@ from pathlib import Path
 
 from torch import nn
 
-from pareto.errors import UserError
+from pareto.protocol.errors import UserError
 
 from . import torchvision_models, user_file, yolo
 from .entry import Entry, without_memory

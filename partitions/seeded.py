@@ -14,7 +14,7 @@ from torch.nn.modules.conv import _ConvNd
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from pareto.errors import UserError, one_line
+from pareto.protocol.errors import UserError, one_line
 
 from . import registry
 from .graph import storages

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pareto.errors import UserError
+from pareto.protocol.errors import UserError
 
 from . import compiler
 from .entry import DETECTION, SEGMENTATION, Entry, with_forward, without_memory

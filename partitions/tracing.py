@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from pareto.constants import MAX_TENSORS
+from pareto.protocol.constants import MAX_TENSORS
 
 from .graph import (
     NO_KERNEL,

@@ -19,8 +19,8 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from pareto.constants import DTYPES, MAX_TENSORS
-from pareto.errors import UserError, blaming, place, said
+from pareto.protocol.constants import DTYPES, MAX_TENSORS
+from pareto.protocol.errors import UserError, blaming, place, said
 
 from .entry import Entry
 from .inputs import IMAGENET_MEAN, IMAGENET_STD, Images, Own

@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from pareto.errors import UserError, one_line
+from pareto.protocol.errors import UserError, one_line
 
 from . import allocator, registry, torchvision_models
 from .checkpoints import COUNTERS, state_dict, unreadable

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pareto.errors import UserError, one_line
+from pareto.protocol.errors import UserError, one_line
 
 from . import scratch
 from .entry import DETECTION, Entry, with_forward

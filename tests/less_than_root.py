@@ -38,7 +38,7 @@ USER = 54321
 """An ordinary user's number, without an account. 65534 would be whom a user namespace shows as the owner of /."""
 ASK = """\
 from contextlib import closing
-from pareto.hosts.local_testbed import open_local
+from pareto.hosts.local.testbed import open_local
 from tests.less_than_root import quota
 with closing(open_local(edge_cpu=0.25)) as bed:
     print(quota(bed, "edge"))

@@ -109,7 +109,7 @@ class Ended(NamedTuple):
 
 def command(*arguments: str, where: Path = REPOSITORY) -> Ended:
     """The command within this process, which saves what importing takes: in this folder, at 80 columns."""
-    from pareto import cli
+    from pareto.commands import app
 
     out, err = io.StringIO(), io.StringIO()
     of_signals = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
@@ -119,11 +119,11 @@ def command(*arguments: str, where: Path = REPOSITORY) -> Ended:
         with (
             patch.object(sys, "argv", ["pareto", *arguments]),
             patch.dict(os.environ, {"COLUMNS": "80"}),
-            patch.object(cli, "BEGAN", time.monotonic()),
+            patch.object(app, "BEGAN", time.monotonic()),
             redirect_stdout(out),
             redirect_stderr(err),
         ):
-            code = cli.main()
+            code = app.main()
     finally:
         os.chdir(folder)
         for number, handler in of_signals.items():
@@ -136,12 +136,12 @@ def measured(*arguments: str) -> Ended:
 
     Of an option that stands there twice, as in a test's own after those that it shares, the last counts.
     """
-    from pareto import reporting
+    from pareto.commands import report
 
     begins = [place for place, word in enumerate(arguments) if word.startswith("--")]
     parts = [arguments[begin:end] for begin, end in itertools.pairwise([*begins, len(arguments)])]
     last = {part[0]: part for part in parts}
-    with patch.object(reporting, "show"):
+    with patch.object(report, "show"):
         return command(*arguments[: begins[0]], *itertools.chain(*last.values()))
 
 

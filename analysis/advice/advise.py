@@ -9,24 +9,24 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.advice import engines
-from analysis.advice.observed import CELL, WORK, WORKLOAD, Observed, observe, workloads
-from analysis.advice.predict import Ensemble, Validation, advisable, validate
-from analysis.advice.ranking import TOSS_UP, Choice, Ranking, answer, ranking
-from analysis.advice.rivals import Tried, with_bytes
-from analysis.engines import without_engine, work_names
-from analysis.fronts.cells import BOUNDS
-from analysis.fronts.quality import LIMITS
-from analysis.fronts.where import Where
-from analysis.naming import in_flight
-from analysis.points import CONDITION, NO_CODEC, competing, cuts, pooled
-from analysis.prediction.network import Network, networks
-from analysis.runs.manifest import input_type
-from analysis.standing import stands
-from analysis.statistics.noise import floors, over_engines
-from analysis.wording import ALONE, EDGE, KEEP, SERVER, interval, more
-from pareto.errors import UserError
-from pareto.link.units import percent, rate
+from pareto.analysis.advice import engines
+from pareto.analysis.advice.observed import CELL, WORK, WORKLOAD, Observed, observe, workloads
+from pareto.analysis.advice.predict import Ensemble, Validation, advisable, validate
+from pareto.analysis.advice.ranking import TOSS_UP, Choice, Ranking, answer, ranking
+from pareto.analysis.advice.rivals import Tried, with_bytes
+from pareto.analysis.engines import without_engine, work_names
+from pareto.analysis.fronts.cells import BOUNDS
+from pareto.analysis.fronts.quality import LIMITS
+from pareto.analysis.fronts.where import Where
+from pareto.analysis.naming import in_flight
+from pareto.analysis.points import CONDITION, NO_CODEC, competing, cuts, pooled
+from pareto.analysis.prediction.network import Network, networks
+from pareto.analysis.runs.manifest import input_type
+from pareto.analysis.standing import stands
+from pareto.analysis.statistics.noise import floors, over_engines
+from pareto.analysis.wording import ALONE, EDGE, KEEP, SERVER, interval, more
+from pareto.protocol.errors import UserError
+from pareto.remote.link.units import percent, rate
 
 MOST = 50
 """Sentences, and those of the rest of a workload: nobody reads more."""

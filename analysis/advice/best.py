@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.advice.predict import Predictor
-from analysis.points import cuts
-from analysis.prediction.network import Network
+from pareto.analysis.advice.predict import Predictor
+from pareto.analysis.points import cuts
+from pareto.analysis.prediction.network import Network
 
 SAME, CLOSE, OTHER = "same", "close", "other"
 """A prediction names the point measured best; another whose interval overlaps or is not known; another."""

@@ -9,19 +9,19 @@ from pathlib import Path
 
 import pandas as pd
 
-from analysis.advice.advise import of_model
-from analysis.advice.observed import WORKLOAD, workloads
-from analysis.engines import EAGER, engines
-from analysis.fronts.where import Where
-from analysis.model_profile import ModelProfile, read
-from analysis.points import cuts
-from analysis.prediction.compared import in_run, unfit
-from analysis.prediction.forecast import AUTO
-from analysis.prediction.network import Network, networks
-from analysis.prediction.predicted import CONSTRAINED
-from analysis.runs.load import Joined
-from analysis.standing import stands
-from pareto.errors import UserError
+from pareto.analysis.advice.advise import of_model
+from pareto.analysis.advice.observed import WORKLOAD, workloads
+from pareto.analysis.engines import EAGER, engines
+from pareto.analysis.fronts.where import Where
+from pareto.analysis.model_profile import ModelProfile, read
+from pareto.analysis.points import cuts
+from pareto.analysis.prediction.compared import in_run, unfit
+from pareto.analysis.prediction.forecast import AUTO
+from pareto.analysis.prediction.network import Network, networks
+from pareto.analysis.prediction.predicted import CONSTRAINED
+from pareto.analysis.runs.load import Joined
+from pareto.analysis.standing import stands
+from pareto.protocol.errors import UserError
 
 
 @dataclass(frozen=True)

@@ -10,19 +10,19 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.advice.crossovers import RATES_BPS, STEPS
-from analysis.advice.observed import OVER_CODECS, observe, workloads
-from analysis.advice.predict import Ensemble, Predictor, advisable
-from analysis.fronts.quality import SAME_OUTPUT, WORDS, is_none, span
-from analysis.naming import in_flight
-from analysis.points import NO_CODEC, STANDS_FOR
-from analysis.prediction.network import Network, networks
-from analysis.schema import BETWEEN
-from analysis.statistics.noise import Floors, floors
-from analysis.statistics.samples import Bools, Floats, interval
-from analysis.wording import interval as in_words
-from pareto.errors import UserError
-from pareto.link.units import rate
+from pareto.analysis.advice.crossovers import RATES_BPS, STEPS
+from pareto.analysis.advice.observed import OVER_CODECS, observe, workloads
+from pareto.analysis.advice.predict import Ensemble, Predictor, advisable
+from pareto.analysis.fronts.quality import SAME_OUTPUT, WORDS, is_none, span
+from pareto.analysis.naming import in_flight
+from pareto.analysis.points import NO_CODEC, STANDS_FOR
+from pareto.analysis.prediction.network import Network, networks
+from pareto.analysis.schema import BETWEEN
+from pareto.analysis.statistics.noise import Floors, floors
+from pareto.analysis.statistics.samples import Bools, Floats, interval
+from pareto.analysis.wording import interval as in_words
+from pareto.protocol.errors import UserError
+from pareto.remote.link.units import rate
 
 MOST = 50
 """Sentences: nobody reads more."""

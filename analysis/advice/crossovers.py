@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from analysis.advice.predict import Predictor
-from analysis.prediction.network import Network
-from analysis.statistics.samples import Bools, Floats, interval
+from pareto.analysis.advice.predict import Predictor
+from pareto.analysis.prediction.network import Network
+from pareto.analysis.statistics.samples import Bools, Floats, interval
 
 RATES_BPS = (1e4, 1e11)
 DELAYS_S = (1e-5, 2.0)

@@ -6,16 +6,16 @@ from collections.abc import Collection, Mapping
 
 import pandas as pd
 
-from analysis.advice.observed import CELL, WORK
-from analysis.advice.predict import Ensemble
-from analysis.advice.ranking import TOSS_UP, Ranking, ranking
-from analysis.advice.rivals import Tried
-from analysis.engines import EAGER
-from analysis.points import NONE, nothing_crosses
-from analysis.prediction.network import Network
-from analysis.wording import EDGE, SERVER, more
-from pareto.errors import UserError
-from pareto.link.units import duration
+from pareto.analysis.advice.observed import CELL, WORK
+from pareto.analysis.advice.predict import Ensemble
+from pareto.analysis.advice.ranking import TOSS_UP, Ranking, ranking
+from pareto.analysis.advice.rivals import Tried
+from pareto.analysis.engines import EAGER
+from pareto.analysis.points import NONE, nothing_crosses
+from pareto.analysis.prediction.network import Network
+from pareto.analysis.wording import EDGE, SERVER, more
+from pareto.protocol.errors import UserError
+from pareto.remote.link.units import duration
 
 
 def sentence(

@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from analysis.advice.rivals import FIGURES, MOST_NAMED, Tried, with_bytes
-from analysis.fronts.objectives import chosen
-from analysis.naming import condition_title
-from analysis.points import BUT_CODEC, CELL, CONDITION, NONE, in_every_codec
-from analysis.prediction.network import Network
-from analysis.statistics.posterior import FAIR_CHANCE
-from analysis.statistics.samples import Bools, Floats
-from analysis.wording import place
+from pareto.analysis.advice.rivals import FIGURES, MOST_NAMED, Tried, with_bytes
+from pareto.analysis.fronts.objectives import chosen
+from pareto.analysis.naming import condition_title
+from pareto.analysis.points import BUT_CODEC, CELL, CONDITION, NONE, in_every_codec
+from pareto.analysis.prediction.network import Network
+from pareto.analysis.statistics.posterior import FAIR_CHANCE
+from pareto.analysis.statistics.samples import Bools, Floats
+from pareto.analysis.wording import place
 
 _BOUNDS = dict(FIGURES.values())
 _STATED = (("probability", "probability_all"), CONDITION), (("codec_probability",), BUT_CODEC)

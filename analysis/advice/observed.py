@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.engines import BUT_ENGINE, BUT_FACTORS, engines, without_engine, work_names
-from analysis.fronts import quality
-from analysis.naming import backends
-from analysis.points import (
+from pareto.analysis.engines import BUT_ENGINE, BUT_FACTORS, engines, without_engine, work_names
+from pareto.analysis.fronts import quality
+from pareto.analysis.naming import backends
+from pareto.analysis.points import (
     AT_WORK,
     CONDITION,
     SETTLED,
@@ -24,10 +24,10 @@ from analysis.points import (
     pooled,
     round_of,
 )
-from analysis.prediction.network import Network
-from analysis.standing import stands
-from analysis.statistics.samples import Bools, Floats, Ints
-from pareto.constants import GOODPUT
+from pareto.analysis.prediction.network import Network
+from pareto.analysis.standing import stands
+from pareto.analysis.statistics.samples import Bools, Floats, Ints
+from pareto.protocol.constants import GOODPUT
 
 WORKLOAD = [name for name in CONDITION if name != "netem"]
 """Columns that are the same for all points that advice chooses from; the network is what it is about."""

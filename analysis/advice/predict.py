@@ -19,18 +19,18 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analysis.advice.observed import Observed, medians, observe, together, workloads
-from analysis.costs import MIN_PAYLOADS, slope
-from analysis.points import cuts
-from analysis.prediction import formula
-from analysis.prediction.compared import Errors
-from analysis.prediction.formula import Conditions, Payloads, Values
-from analysis.prediction.network import Network, networks
-from analysis.standing import stands
-from analysis.statistics.noise import Floor, Floors, floor_of
-from analysis.statistics.samples import Bools, Floats, Ints
-from pareto.constants import MOST_IN_FLIGHT
-from pareto.errors import UserError
+from pareto.analysis.advice.observed import Observed, medians, observe, together, workloads
+from pareto.analysis.costs import MIN_PAYLOADS, slope
+from pareto.analysis.points import cuts
+from pareto.analysis.prediction import formula
+from pareto.analysis.prediction.compared import Errors
+from pareto.analysis.prediction.formula import Conditions, Payloads, Values
+from pareto.analysis.prediction.network import Network, networks
+from pareto.analysis.standing import stands
+from pareto.analysis.statistics.noise import Floor, Floors, floor_of
+from pareto.analysis.statistics.samples import Bools, Floats, Ints
+from pareto.protocol.constants import MOST_IN_FLIGHT
+from pareto.protocol.errors import UserError
 
 PAIRS = 20_000_000
 """Slopes that are in memory at once."""

@@ -10,20 +10,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from analysis.advice.crossovers import Crossover, crossovers, named_points
-from analysis.advice.observed import CELL, KEPT, MIN_ROUNDS
-from analysis.advice.predict import Ensemble, Predictor
-from analysis.advice.rivals import Rival, Tried, sentence
-from analysis.fronts import quality
-from analysis.fronts.where import Where
-from analysis.naming import count
-from analysis.prediction.network import Network
-from analysis.statistics import posterior
-from analysis.statistics.samples import Bools, Floats
-from analysis.statistics.significance import median_intervals
-from analysis.wording import EDGE, SERVER, doing, order, place, sent
-from pareto.errors import UserError
-from pareto.link.units import duration
+from pareto.analysis.advice.crossovers import Crossover, crossovers, named_points
+from pareto.analysis.advice.observed import CELL, KEPT, MIN_ROUNDS
+from pareto.analysis.advice.predict import Ensemble, Predictor
+from pareto.analysis.advice.rivals import Rival, Tried, sentence
+from pareto.analysis.fronts import quality
+from pareto.analysis.fronts.where import Where
+from pareto.analysis.naming import count
+from pareto.analysis.prediction.network import Network
+from pareto.analysis.statistics import posterior
+from pareto.analysis.statistics.samples import Bools, Floats
+from pareto.analysis.statistics.significance import median_intervals
+from pareto.analysis.wording import EDGE, SERVER, doing, order, place, sent
+from pareto.protocol.errors import UserError
+from pareto.remote.link.units import duration
 
 SURE, LIKELY = 0.95, 0.8
 TOSS_UP = "a toss-up"

@@ -8,20 +8,20 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
-from analysis.advice.crossovers import RANGES, STEPS
-from analysis.advice.observed import CELL, WORK, WORKLOAD
-from analysis.advice.predict import Predictor
-from analysis.fronts.cells import BOUNDS
-from analysis.fronts.where import Where
-from analysis.naming import listed
-from analysis.points import BUT_CODEC, CONDITION, NO_CODEC, NONE, competing, cuts, nothing_crosses
-from analysis.prediction.formula import Conditions, Payloads, Values, carrying_s, occupied_s
-from analysis.prediction.network import Network
-from analysis.standing import stands
-from analysis.statistics.samples import Floats
-from analysis.wording import place
-from pareto.constants import GOODPUT
-from pareto.link.units import duration
+from pareto.analysis.advice.crossovers import RANGES, STEPS
+from pareto.analysis.advice.observed import CELL, WORK, WORKLOAD
+from pareto.analysis.advice.predict import Predictor
+from pareto.analysis.fronts.cells import BOUNDS
+from pareto.analysis.fronts.where import Where
+from pareto.analysis.naming import listed
+from pareto.analysis.points import BUT_CODEC, CONDITION, NO_CODEC, NONE, competing, cuts, nothing_crosses
+from pareto.analysis.prediction.formula import Conditions, Payloads, Values, carrying_s, occupied_s
+from pareto.analysis.prediction.network import Network
+from pareto.analysis.standing import stands
+from pareto.analysis.statistics.samples import Floats
+from pareto.analysis.wording import place
+from pareto.protocol.constants import GOODPUT
+from pareto.remote.link.units import duration
 
 FIGURES = dict(
     zip(("latency", "throughput"), ((figure, bound) for bound, figure in BOUNDS.items()), strict=True)

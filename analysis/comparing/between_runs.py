@@ -16,24 +16,34 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis import standing
-from analysis.comparing import sentences
-from analysis.comparing.changes import changes
-from analysis.comparing.settings import differences as settings_that_differ
-from analysis.engines import BUT_ENGINE, BUT_FACTORS, engines, setup_of
-from analysis.fronts.energy import with_middle
-from analysis.fronts.front import front
-from analysis.fronts.objectives import DEFAULT
-from analysis.naming import cell_title, condition_title, count
-from analysis.points import CELL, CONDITION, NONE, TRIAL, competing, controls, cuts, pooled, sorted_cells
-from analysis.runs.load import Runs, folders, load, stages
-from analysis.runs.manifest import manifest
-from analysis.runs.setups import SIMULATED, Setups
-from analysis.runs.struck import struck
-from analysis.standing import stands
-from analysis.statistics import significance
-from analysis.statistics.samples import Floats
-from pareto.errors import UserError
+from pareto.analysis import standing
+from pareto.analysis.comparing import sentences
+from pareto.analysis.comparing.changes import changes
+from pareto.analysis.comparing.settings import differences as settings_that_differ
+from pareto.analysis.engines import BUT_ENGINE, BUT_FACTORS, engines, setup_of
+from pareto.analysis.fronts.energy import with_middle
+from pareto.analysis.fronts.front import front
+from pareto.analysis.fronts.objectives import DEFAULT
+from pareto.analysis.naming import cell_title, condition_title, count
+from pareto.analysis.points import (
+    CELL,
+    CONDITION,
+    NONE,
+    TRIAL,
+    competing,
+    controls,
+    cuts,
+    pooled,
+    sorted_cells,
+)
+from pareto.analysis.runs.load import Runs, folders, load, stages
+from pareto.analysis.runs.manifest import manifest
+from pareto.analysis.runs.setups import SIMULATED, Setups
+from pareto.analysis.runs.struck import struck
+from pareto.analysis.standing import stands
+from pareto.analysis.statistics import significance
+from pareto.analysis.statistics.samples import Floats
+from pareto.protocol.errors import UserError
 
 COLUMNS = [
     *CELL,

@@ -13,10 +13,10 @@ import numpy as np
 import pandas as pd
 from scipy.interpolate import PchipInterpolator
 
-from analysis.fronts.indicators import nondominated
-from analysis.fronts.quality import GROUP, WORDS, codec_name, is_none
-from analysis.points import AT_WORK
-from analysis.statistics.samples import OUTSIDE, Floats
+from pareto.analysis.fronts.indicators import nondominated
+from pareto.analysis.fronts.quality import GROUP, WORDS, codec_name, is_none
+from pareto.analysis.points import AT_WORK
+from pareto.analysis.statistics.samples import OUTSIDE, Floats
 
 LEAST_POINTS = 4
 """As in the original; a curve through fewer says little."""

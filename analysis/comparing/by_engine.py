@@ -9,13 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from analysis.comparing.paired import SIDES, compared
-from analysis.engines import EAGER, engines, of_role
-from analysis.naming import in_flight
-from analysis.points import CONDITION
-from analysis.statistics.samples import LEAST_VALUES, Floats, interval
-from analysis.wording import percentage
-from pareto.link.units import duration
+from pareto.analysis.comparing.paired import SIDES, compared
+from pareto.analysis.engines import EAGER, engines, of_role
+from pareto.analysis.naming import in_flight
+from pareto.analysis.points import CONDITION
+from pareto.analysis.statistics.samples import LEAST_VALUES, Floats, interval
+from pareto.analysis.wording import percentage
+from pareto.remote.link.units import duration
 
 _OF = [name for name in CONDITION if name not in ("netem", "codec")]
 """The columns that the stages of one sentence have in common: neither network nor codec is in their times."""

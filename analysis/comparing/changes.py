@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.fronts.draws import Draws, prepared
-from analysis.fronts.front import probabilities
-from analysis.fronts.indicators import (
+from pareto.analysis.fronts.draws import Draws, prepared
+from pareto.analysis.fronts.front import probabilities
+from pareto.analysis.fronts.indicators import (
     nondominated,
     nondominated_in_each,
     reference_for,
@@ -18,10 +18,10 @@ from analysis.fronts.indicators import (
     volumes_of_each,
     without_bias,
 )
-from analysis.fronts.objectives import DEFAULT
-from analysis.naming import cell_names
-from analysis.points import CONDITION
-from analysis.statistics.samples import LEAST_VALUES, Bools
+from pareto.analysis.fronts.objectives import DEFAULT
+from pareto.analysis.naming import cell_names
+from pareto.analysis.points import CONDITION
+from pareto.analysis.statistics.samples import LEAST_VALUES, Bools
 
 CHANGES = ["enter", "may_enter", "leave", "may_leave", "stay", "may_stay"]
 COLUMNS = [

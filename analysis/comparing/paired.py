@@ -11,13 +11,13 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from analysis.engines import EAGER, at_work, engines, setup_of, without_engine
-from analysis.naming import backends
-from analysis.points import BUT_CODEC, CONDITION, NO_CODEC, NONE, ROUND, controls, cuts
-from analysis.standing import fewest, stands
-from analysis.statistics import significance
-from analysis.statistics.noise import OF, Floors, floor_of, floors
-from analysis.statistics.samples import LEAST_VALUES, Floats, Ints
+from pareto.analysis.engines import EAGER, at_work, engines, setup_of, without_engine
+from pareto.analysis.naming import backends
+from pareto.analysis.points import BUT_CODEC, CONDITION, NO_CODEC, NONE, ROUND, controls, cuts
+from pareto.analysis.standing import fewest, stands
+from pareto.analysis.statistics import significance
+from pareto.analysis.statistics.noise import OF, Floors, floor_of, floors
+from pareto.analysis.statistics.samples import LEAST_VALUES, Floats, Ints
 
 What = Literal["backend", "codec", "engine"]
 KEYS: dict[What, list[str]] = {

@@ -15,14 +15,14 @@ import numpy as np
 import pandas as pd
 from pydantic import AfterValidator, BaseModel, ConfigDict
 
-from analysis.fronts.cells import cells
-from analysis.fronts.indicators import nondominated
-from analysis.fronts.where import Where
-from analysis.naming import cell_name, condition_title
-from analysis.points import CELL, CONDITION, ROUND, competing, in_every_codec, pooled
-from analysis.runs.load import Runs, load
-from analysis.standing import stands
-from analysis.statistics import significance
+from pareto.analysis.fronts.cells import cells
+from pareto.analysis.fronts.indicators import nondominated
+from pareto.analysis.fronts.where import Where
+from pareto.analysis.naming import cell_name, condition_title
+from pareto.analysis.points import CELL, CONDITION, ROUND, competing, in_every_codec, pooled
+from pareto.analysis.runs.load import Runs, load
+from pareto.analysis.standing import stands
+from pareto.analysis.statistics import significance
 
 HOLDS, FAILS, UNSURE, SAME, ABSENT = (
     "holds",

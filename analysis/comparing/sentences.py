@@ -8,11 +8,11 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.comparing.paired import ALL
-from analysis.fronts.quality import codec_name
-from analysis.naming import condition_title, count, transport
-from analysis.points import CONDITION
-from analysis.wording import ms, percentage
+from pareto.analysis.comparing.paired import ALL
+from pareto.analysis.fronts.quality import codec_name
+from pareto.analysis.naming import condition_title, count, transport
+from pareto.analysis.points import CONDITION
+from pareto.analysis.wording import ms, percentage
 
 Row = Mapping[Hashable, Any]
 

@@ -5,8 +5,18 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from analysis.runs.comparable import asked, chosen, differing, made, measured, recorded, remarks, roles, told
-from analysis.runs.manifest import sessions
+from pareto.analysis.runs.comparable import (
+    asked,
+    chosen,
+    differing,
+    made,
+    measured,
+    recorded,
+    remarks,
+    roles,
+    told,
+)
+from pareto.analysis.runs.manifest import sessions
 
 DOUBTFUL = "attention: "
 

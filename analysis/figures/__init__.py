@@ -4,7 +4,7 @@ Each function returns a matplotlib figure, or draws on axes of yours and returns
 model, profile, batch size and depth, unless the function says otherwise. `width`: "page" (7 in) or "column" (3.4 in),
 as printed. Every figure can be told apart in grey; nothing here writes files, which `./pareto.sh report` does.
 
->>> from analysis.figures import bound, example, front
+>>> from pareto.analysis.figures import bound, example, front
 >>> points = example()
 >>> figure = front(points, width="column")
 >>> figure.get_size_inches()[0].item()
@@ -28,7 +28,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from analysis.figures.notebook import *  # noqa: F403 - for editors and type checkers
+    from pareto.analysis.figures.notebook import *  # noqa: F403 - for editors and type checkers
 
 __all__ = [
     "accuracy", "attribution", "bound", "cuts", "energy", "example", "front", "fronts",  # noqa: F405
@@ -40,4 +40,4 @@ def __getattr__(name: str) -> Any:
     """The function of that name. matplotlib is imported with the first of them, not with the package."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module("analysis.figures.notebook"), name)
+    return getattr(import_module("pareto.analysis.figures.notebook"), name)

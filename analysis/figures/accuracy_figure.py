@@ -6,15 +6,15 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from analysis.figures import heads, style
-from analysis.figures.axes import end_at_all
-from analysis.figures.drawing import POINT, Drawing, caption
-from analysis.figures.labels import UP_LEFT, UP_RIGHT, settle
-from analysis.figures.style import Series, entry
-from analysis.figures.three import COLUMN_LABELS, MARKER_PT, Panel, fills, grid
-from analysis.fronts import quality
-from analysis.naming import subject, time_unit
-from analysis.points import NONE, each_once
+from pareto.analysis.figures import heads, style
+from pareto.analysis.figures.axes import end_at_all
+from pareto.analysis.figures.drawing import POINT, Drawing, caption
+from pareto.analysis.figures.labels import UP_LEFT, UP_RIGHT, settle
+from pareto.analysis.figures.style import Series, entry
+from pareto.analysis.figures.three import COLUMN_LABELS, MARKER_PT, Panel, fills, grid
+from pareto.analysis.fronts import quality
+from pareto.analysis.naming import subject, time_unit
+from pareto.analysis.points import NONE, each_once
 
 FRONT = "on_codec_front"
 _DRAWN = ["latency_s", "throughput_ips", "accuracy"]

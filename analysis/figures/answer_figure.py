@@ -10,13 +10,13 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.figures import heads, style
-from analysis.figures.axes import fit_axis
-from analysis.figures.drawing import Drawing, caption
-from analysis.figures.style import CodecLook, entry
-from analysis.fronts.answer import KNOWN, known_after
-from analysis.naming import count, subject
-from pareto.link.units import percent
+from pareto.analysis.figures import heads, style
+from pareto.analysis.figures.axes import fit_axis
+from pareto.analysis.figures.drawing import Drawing, caption
+from pareto.analysis.figures.style import CodecLook, entry
+from pareto.analysis.fronts.answer import KNOWN, known_after
+from pareto.analysis.naming import count, subject
+from pareto.remote.link.units import percent
 
 MARKER_PT = 4.5
 LEAST_TRIALS = 3

@@ -11,11 +11,11 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from scipy import ndimage
 
-from analysis.advice.predict import Predictor, best_on_grid, margin_on_grid
-from analysis.figures.axes import Scale
-from analysis.figures.style import SMALL_PT
-from analysis.naming import family, transport
-from analysis.statistics.samples import Floats
+from pareto.analysis.advice.predict import Predictor, best_on_grid, margin_on_grid
+from pareto.analysis.figures.axes import Scale
+from pareto.analysis.figures.style import SMALL_PT
+from pareto.analysis.naming import family, transport
+from pareto.analysis.statistics.samples import Floats
 
 Cell = tuple[str, str]
 """Point and backend; the backend is empty where nothing crosses."""

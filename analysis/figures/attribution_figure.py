@@ -12,12 +12,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.transforms import ScaledTranslation
 
-from analysis.figures import heads, style
-from analysis.figures.axes import label_points
-from analysis.figures.drawing import POINT, Drawing, caption
-from analysis.figures.style import Series, entry
-from analysis.naming import subject, time_unit
-from analysis.points import NONE, cuts, each_once, order, undivided
+from pareto.analysis.figures import heads, style
+from pareto.analysis.figures.axes import label_points
+from pareto.analysis.figures.drawing import POINT, Drawing, caption
+from pareto.analysis.figures.style import Series, entry
+from pareto.analysis.naming import subject, time_unit
+from pareto.analysis.points import NONE, cuts, each_once, order, undivided
 
 MOST_SPLITS = 32
 """Up to this many splits of a chain have a bar each; if there are more, only those that matter have one."""

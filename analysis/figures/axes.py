@@ -18,10 +18,10 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.ticker import FuncFormatter, Locator, LogLocator, NullFormatter
 
-from analysis.figures import marks
-from analysis.figures.style import SMALL_PT, root
-from analysis.points import order
-from analysis.statistics.samples import Floats
+from pareto.analysis.figures import marks
+from pareto.analysis.figures.style import SMALL_PT, root
+from pareto.analysis.points import order
+from pareto.analysis.statistics.samples import Floats
 
 _TICK_WIDTH_PT, _TICK_HEIGHT_PT = 24.0, 12.0
 """The room that a number at an axis takes."""

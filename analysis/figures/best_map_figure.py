@@ -13,13 +13,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from analysis.advice import predict
-from analysis.advice.best import CLOSE, OTHER, SAME, best
-from analysis.advice.observed import NEEDED, OVER_CODECS, WORKLOAD, observe, workloads
-from analysis.advice.predict import Predictor, best_on_grid
-from analysis.advice.rivals import absent
-from analysis.figures import heads, style
-from analysis.figures.areas import (
+from pareto.analysis.advice import predict
+from pareto.analysis.advice.best import CLOSE, OTHER, SAME, best
+from pareto.analysis.advice.observed import NEEDED, OVER_CODECS, WORKLOAD, observe, workloads
+from pareto.analysis.advice.predict import Predictor, best_on_grid
+from pareto.analysis.advice.rivals import absent
+from pareto.analysis.figures import heads, style
+from pareto.analysis.figures.areas import (
     FINENESS,
     UNDECIDED,
     Cell,
@@ -31,18 +31,18 @@ from analysis.figures.areas import (
     soften,
     undecided,
 )
-from analysis.figures.axes import Scale
-from analysis.figures.drawing import Drawing, caption, conditions, origin
-from analysis.figures.labels import Label, place_labels, settle
-from analysis.figures.style import ALARM, SMALL_PT, entry
-from analysis.findings import Findings
-from analysis.fronts import quality
-from analysis.fronts.where import Where
-from analysis.naming import family, place, transport
-from analysis.points import NO_CODEC, each_once, in_every_codec
-from analysis.prediction.network import Network, networks
-from analysis.statistics.samples import Floats
-from pareto.errors import UserError
+from pareto.analysis.figures.axes import Scale
+from pareto.analysis.figures.drawing import Drawing, caption, conditions, origin
+from pareto.analysis.figures.labels import Label, place_labels, settle
+from pareto.analysis.figures.style import ALARM, SMALL_PT, entry
+from pareto.analysis.findings import Findings
+from pareto.analysis.fronts import quality
+from pareto.analysis.fronts.where import Where
+from pareto.analysis.naming import family, place, transport
+from pareto.analysis.points import NO_CODEC, each_once, in_every_codec
+from pareto.analysis.prediction.network import Network, networks
+from pareto.analysis.statistics.samples import Floats
+from pareto.protocol.errors import UserError
 
 WRITTEN = 20
 """The data beside the figure have one in so many of the delays, and of the rates."""

@@ -11,11 +11,11 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from analysis.figures import heads, style
-from analysis.figures.axes import MANY, in_order, label_points, places
-from analysis.figures.drawing import POINT, Drawing, caption
-from analysis.figures.style import entry
-from analysis.naming import subject
+from pareto.analysis.figures import heads, style
+from pareto.analysis.figures.axes import MANY, in_order, label_points, places
+from pareto.analysis.figures.drawing import POINT, Drawing, caption
+from pareto.analysis.figures.style import entry
+from pareto.analysis.naming import subject
 
 MARKER_PT = 4.5
 

@@ -17,14 +17,14 @@ from matplotlib.path import Path
 from matplotlib.patheffects import withStroke
 from matplotlib.textpath import TextPath
 
-from analysis.figures import heads, style
-from analysis.figures.axes import mark_decades
-from analysis.figures.drawing import POINT, Drawing, caption
-from analysis.figures.look import WIDTHS_IN
-from analysis.figures.marks import is_logarithmic
-from analysis.figures.style import SMALL_PT, Series
-from analysis.naming import subject
-from analysis.points import cuts, hosts, link_number
+from pareto.analysis.figures import heads, style
+from pareto.analysis.figures.axes import mark_decades
+from pareto.analysis.figures.drawing import POINT, Drawing, caption
+from pareto.analysis.figures.look import WIDTHS_IN
+from pareto.analysis.figures.marks import is_logarithmic
+from pareto.analysis.figures.style import SMALL_PT, Series
+from pareto.analysis.naming import subject
+from pareto.analysis.points import cuts, hosts, link_number
 
 COLOUR_MAP = "cividis"
 """Readable without colours and by the colour-blind: only lightness and blue against yellow."""

@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from analysis import methods
-from analysis.figures.look import PAGE, chosen, left_out
-from analysis.naming import digest, file_stem, in_flight
-from analysis.points import CELL, struck_off
-from pareto import files
-from pareto.errors import UserError
-from pareto.escaping import short
+from pareto.analysis import methods
+from pareto.analysis.figures.look import PAGE, chosen, left_out
+from pareto.analysis.naming import digest, file_stem, in_flight
+from pareto.analysis.points import CELL, struck_off
+from pareto.basics import files
+from pareto.basics.escaping import short
+from pareto.protocol.errors import UserError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -79,7 +79,7 @@ def save(drawing: Drawing, folder: Path, widths: Sequence[str] = (PAGE,)) -> lis
 
     `-column` is added to the names of the pictures of that width. The same drawing gives the same bytes.
     """
-    from analysis.figures import style
+    from pareto.analysis.figures import style
 
     files.make(folder)
     *_, data, caption = drawing.paths(folder, widths)

@@ -11,14 +11,14 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 
-from analysis.figures import heads, style
-from analysis.figures.drawing import POINT, Drawing, caption
-from analysis.figures.labels import DOWN_LEFT, UP_LEFT, settle
-from analysis.figures.style import entry
-from analysis.figures.three import COLUMN_LABELS, MARKER_PT, Panel, fills, grid
-from analysis.fronts import energy
-from analysis.naming import subject, time_unit
-from analysis.statistics.samples import Floats
+from pareto.analysis.figures import heads, style
+from pareto.analysis.figures.drawing import POINT, Drawing, caption
+from pareto.analysis.figures.labels import DOWN_LEFT, UP_LEFT, settle
+from pareto.analysis.figures.style import entry
+from pareto.analysis.figures.three import COLUMN_LABELS, MARKER_PT, Panel, fills, grid
+from pareto.analysis.fronts import energy
+from pareto.analysis.naming import subject, time_unit
+from pareto.analysis.statistics.samples import Floats
 
 FRONT = "on_energy_front"
 SMALLEST_PT, LARGEST_PT = 2.5, 7.5

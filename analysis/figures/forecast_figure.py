@@ -8,16 +8,16 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.figures import heads, style
-from analysis.figures.axes import fit_axis
-from analysis.figures.drawing import Drawing, caption
-from analysis.figures.labels import Label, place_labels, settle
-from analysis.figures.style import LEVEL_COLOURS, MARKERS, entry, evenly
-from analysis.fronts.indicators import staircase
-from analysis.naming import time_unit
-from analysis.prediction.forecast import NONE
-from analysis.prediction.predicted import FRONT, RULES
-from analysis.tables.predicted import title
+from pareto.analysis.figures import heads, style
+from pareto.analysis.figures.axes import fit_axis
+from pareto.analysis.figures.drawing import Drawing, caption
+from pareto.analysis.figures.labels import Label, place_labels, settle
+from pareto.analysis.figures.style import LEVEL_COLOURS, MARKERS, entry, evenly
+from pareto.analysis.fronts.indicators import staircase
+from pareto.analysis.naming import time_unit
+from pareto.analysis.prediction.forecast import NONE
+from pareto.analysis.prediction.predicted import FRONT, RULES
+from pareto.analysis.tables.predicted import title
 
 LABELLED = 16
 """The most splits of a front that are labelled."""

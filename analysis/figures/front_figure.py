@@ -14,17 +14,17 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from analysis.figures import heads, style
-from analysis.figures.axes import fit_axis
-from analysis.figures.drawing import POINT, Drawing, caption
-from analysis.figures.labels import settle
-from analysis.figures.look import WIDTHS_IN
-from analysis.figures.marks import SURE, is_logarithmic, states
-from analysis.figures.plane import OBJECTIVES, Plane, banded, extent, in_plane, known
-from analysis.figures.style import entry
-from analysis.fronts.quality import in_words
-from analysis.naming import cell_name, in_flight, subject, time_unit
-from analysis.points import NONE
+from pareto.analysis.figures import heads, style
+from pareto.analysis.figures.axes import fit_axis
+from pareto.analysis.figures.drawing import POINT, Drawing, caption
+from pareto.analysis.figures.labels import settle
+from pareto.analysis.figures.look import WIDTHS_IN
+from pareto.analysis.figures.marks import SURE, is_logarithmic, states
+from pareto.analysis.figures.plane import OBJECTIVES, Plane, banded, extent, in_plane, known
+from pareto.analysis.figures.style import entry
+from pareto.analysis.fronts.quality import in_words
+from pareto.analysis.naming import cell_name, in_flight, subject, time_unit
+from pareto.analysis.points import NONE
 
 COLUMN_LABELS = 10
 """How many labels a figure has room for at column width."""

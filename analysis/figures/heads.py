@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 from matplotlib.legend import Legend
 from matplotlib.transforms import ScaledTranslation
 
-from analysis.figures.look import chosen
-from analysis.figures.style import root
+from pareto.analysis.figures.look import chosen
+from pareto.analysis.figures.style import root
 
 _PAD_PT = 16.0
 """The margins left and right of a figure, together."""

@@ -9,31 +9,31 @@ from typing import Any
 
 import pandas as pd
 
-from analysis import costs
-from analysis.engines import without_engine
-from analysis.figures.accuracy_figure import accuracy_drawing
-from analysis.figures.answer_figure import answer_drawing
-from analysis.figures.attribution_figure import attribution_drawing
-from analysis.figures.best_map_figure import best_map_drawings
-from analysis.figures.bound_figure import bound_drawing
-from analysis.figures.cuts_figure import cuts_drawing
-from analysis.figures.drawing import Drawing, conditions, origin, undrawn
-from analysis.figures.energy_figure import energy_drawing
-from analysis.figures.front_figure import front_drawing, fronts_drawing
-from analysis.figures.link_figure import link_asked_drawings
-from analysis.figures.paired_figure import paired_drawing
-from analysis.figures.payload_figure import payload_drawing
-from analysis.figures.pipelining_figure import pipelining_drawing
-from analysis.figures.predicted_figure import predicted_drawing
-from analysis.figures.rate_quality_figure import rate_quality_drawing
-from analysis.figures.shown import part_of, worth_showing
-from analysis.figures.tail_figure import tail_drawing
-from analysis.figures.utilization_figure import utilization_drawing
-from analysis.findings import FIGURE, Findings, figure_name
-from analysis.fronts import energy
-from analysis.fronts.front import over_codecs
-from analysis.fronts.quality import GROUP
-from analysis.points import competing, cuts
+from pareto.analysis import costs
+from pareto.analysis.engines import without_engine
+from pareto.analysis.figures.accuracy_figure import accuracy_drawing
+from pareto.analysis.figures.answer_figure import answer_drawing
+from pareto.analysis.figures.attribution_figure import attribution_drawing
+from pareto.analysis.figures.best_map_figure import best_map_drawings
+from pareto.analysis.figures.bound_figure import bound_drawing
+from pareto.analysis.figures.cuts_figure import cuts_drawing
+from pareto.analysis.figures.drawing import Drawing, conditions, origin, undrawn
+from pareto.analysis.figures.energy_figure import energy_drawing
+from pareto.analysis.figures.front_figure import front_drawing, fronts_drawing
+from pareto.analysis.figures.link_figure import link_asked_drawings
+from pareto.analysis.figures.paired_figure import paired_drawing
+from pareto.analysis.figures.payload_figure import payload_drawing
+from pareto.analysis.figures.pipelining_figure import pipelining_drawing
+from pareto.analysis.figures.predicted_figure import predicted_drawing
+from pareto.analysis.figures.rate_quality_figure import rate_quality_drawing
+from pareto.analysis.figures.shown import part_of, worth_showing
+from pareto.analysis.figures.tail_figure import tail_drawing
+from pareto.analysis.figures.utilization_figure import utilization_drawing
+from pareto.analysis.findings import FIGURE, Findings, figure_name
+from pareto.analysis.fronts import energy
+from pareto.analysis.fronts.front import over_codecs
+from pareto.analysis.fronts.quality import GROUP
+from pareto.analysis.points import competing, cuts
 
 _BUT_NETEM = [column for column in FIGURE if column != "netem"]
 Named = tuple[tuple[str, ...], partial[Any]]

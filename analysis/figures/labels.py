@@ -10,8 +10,8 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from analysis.figures.style import SMALL_PT, ink
-from analysis.statistics.samples import Floats
+from pareto.analysis.figures.style import SMALL_PT, ink
+from pareto.analysis.statistics.samples import Floats
 
 # Gaps between a point and its label in points of print, and the directions tried at each.
 _GAPS_PT = np.array([3, 5, 8, 12, 17, 23, 30, 38, 48, 60, 75, 95, 120])

@@ -14,12 +14,12 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from analysis.costs import bands
-from analysis.figures import heads, style
-from analysis.figures.drawing import Drawing, caption, origin
-from analysis.figures.style import ALARM, LEVEL_COLOURS, SMALL_PT, entry
-from analysis.naming import count
-from analysis.runs.load import ONE_LINK
+from pareto.analysis.costs import bands
+from pareto.analysis.figures import heads, style
+from pareto.analysis.figures.drawing import Drawing, caption, origin
+from pareto.analysis.figures.style import ALARM, LEVEL_COLOURS, SMALL_PT, entry
+from pareto.analysis.naming import count
+from pareto.analysis.runs.load import ONE_LINK
 
 MOST_ROWS = 6
 """The profiles and links that fit one figure. For more there are several figures."""

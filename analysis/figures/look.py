@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pareto.errors import UserError
+from pareto.protocol.errors import UserError
 
 if TYPE_CHECKING:
     import pandas as pd

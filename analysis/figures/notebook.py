@@ -9,34 +9,34 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from analysis.comparing.paired import What
-from analysis.comparing.paired import paired as pairs
-from analysis.costs import FIGURES, stage_medians
-from analysis.engines import without_engine
-from analysis.figures import attribution_figure as attributed
-from analysis.figures import bound_figure as bounded
-from analysis.figures.accuracy_figure import accuracy_drawing
-from analysis.figures.cuts_figure import cuts_figure
-from analysis.figures.drawing import Drawing
-from analysis.figures.energy_figure import energy_figure
-from analysis.figures.front_figure import draw_front, front_figure, fronts_figure
-from analysis.figures.marks import UNCERTAINTIES
-from analysis.figures.paired_figure import paired_drawing
-from analysis.figures.payload_figure import payload_drawing
-from analysis.figures.pipelining_figure import pipelining_drawing
-from analysis.figures.rate_quality_figure import rate_quality_drawing
-from analysis.figures.style import check_width, styled
-from analysis.figures.tail_figure import tail_drawing
-from analysis.figures.utilization_figure import utilization_figure
-from analysis.findings import FIGURE
-from analysis.fronts.front import front as front_of
-from analysis.fronts.indicators import attainment
-from analysis.fronts.quality import GROUP
-from analysis.naming import subject
-from analysis.points import CELL, NONE
-from analysis.points import cuts as cuts_of
-from analysis.runs.load import Runs, folders
-from pareto.errors import UserError
+from pareto.analysis.comparing.paired import What
+from pareto.analysis.comparing.paired import paired as pairs
+from pareto.analysis.costs import FIGURES, stage_medians
+from pareto.analysis.engines import without_engine
+from pareto.analysis.figures import attribution_figure as attributed
+from pareto.analysis.figures import bound_figure as bounded
+from pareto.analysis.figures.accuracy_figure import accuracy_drawing
+from pareto.analysis.figures.cuts_figure import cuts_figure
+from pareto.analysis.figures.drawing import Drawing
+from pareto.analysis.figures.energy_figure import energy_figure
+from pareto.analysis.figures.front_figure import draw_front, front_figure, fronts_figure
+from pareto.analysis.figures.marks import UNCERTAINTIES
+from pareto.analysis.figures.paired_figure import paired_drawing
+from pareto.analysis.figures.payload_figure import payload_drawing
+from pareto.analysis.figures.pipelining_figure import pipelining_drawing
+from pareto.analysis.figures.rate_quality_figure import rate_quality_drawing
+from pareto.analysis.figures.style import check_width, styled
+from pareto.analysis.figures.tail_figure import tail_drawing
+from pareto.analysis.figures.utilization_figure import utilization_figure
+from pareto.analysis.findings import FIGURE
+from pareto.analysis.fronts.front import front as front_of
+from pareto.analysis.fronts.indicators import attainment
+from pareto.analysis.fronts.quality import GROUP
+from pareto.analysis.naming import subject
+from pareto.analysis.points import CELL, NONE
+from pareto.analysis.points import cuts as cuts_of
+from pareto.analysis.runs.load import Runs, folders
+from pareto.protocol.errors import UserError
 
 
 def front(df: pd.DataFrame, ax: Axes | None = None, *, uncertainty: str = "none", width: str = "page") -> Any:

@@ -14,12 +14,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from analysis.comparing.paired import ALL, KEYS, MIN_BLOCKS, What, compared
-from analysis.engines import EAGER, engines, without_engine
-from analysis.figures import heads, style
-from analysis.figures.axes import MANY, STRIP_PT, in_order, label_points, places, strip
-from analysis.figures.drawing import Drawing, caption, conditions
-from analysis.figures.style import (
+from pareto.analysis.comparing.paired import ALL, KEYS, MIN_BLOCKS, What, compared
+from pareto.analysis.engines import EAGER, engines, without_engine
+from pareto.analysis.figures import heads, style
+from pareto.analysis.figures.axes import MANY, STRIP_PT, in_order, label_points, places, strip
+from pareto.analysis.figures.drawing import Drawing, caption, conditions
+from pareto.analysis.figures.style import (
     LEVEL_COLOURS,
     MARKERS,
     SMALL_PT,
@@ -29,10 +29,10 @@ from analysis.figures.style import (
     entry,
     looks,
 )
-from analysis.fronts.quality import codec_name
-from analysis.naming import backends, subject, time_unit
-from analysis.points import CELL
-from analysis.standing import stands
+from pareto.analysis.fronts.quality import codec_name
+from pareto.analysis.naming import backends, subject, time_unit
+from pareto.analysis.points import CELL
+from pareto.analysis.standing import stands
 
 SIGNIFICANT, UNSURE = "significant", "not significant"
 INTERVAL, RANGE = "95 % interval", "range"

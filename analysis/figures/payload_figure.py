@@ -13,14 +13,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from analysis.figures import heads, style
-from analysis.figures.axes import MANY, fit_axis, in_order, label_points, places
-from analysis.figures.drawing import Drawing, caption, conditions, origin
-from analysis.figures.style import LEVEL_COLOURS, LINES, MARKERS, CodecLook, codec_looks
-from analysis.fronts.quality import is_none
-from analysis.naming import subject
-from analysis.points import AT_WORK, cuts, hosts
-from analysis.runs.manifest import within
+from pareto.analysis.figures import heads, style
+from pareto.analysis.figures.axes import MANY, fit_axis, in_order, label_points, places
+from pareto.analysis.figures.drawing import Drawing, caption, conditions, origin
+from pareto.analysis.figures.style import LEVEL_COLOURS, LINES, MARKERS, CodecLook, codec_looks
+from pareto.analysis.fronts.quality import is_none
+from pareto.analysis.naming import subject
+from pareto.analysis.points import AT_WORK, cuts, hosts
+from pareto.analysis.runs.manifest import within
 
 TENSORS = ("1 tensor", "2 tensors", "3 tensors", "more")
 _COUNTED = (("edge_flops", "FLOPs", "0.15", "-"), ("edge_parameters", "parameters", "0.5", "--"))

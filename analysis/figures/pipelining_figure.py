@@ -12,12 +12,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from analysis.figures import heads, style
-from analysis.figures.axes import MANY, fit_axis, in_order, label_points, places, strip
-from analysis.figures.drawing import Drawing, caption, conditions
-from analysis.figures.style import NEUTRAL, Series, entry
-from analysis.naming import subject
-from analysis.points import AT_WORK, CELL
+from pareto.analysis.figures import heads, style
+from pareto.analysis.figures.axes import MANY, fit_axis, in_order, label_points, places, strip
+from pareto.analysis.figures.drawing import Drawing, caption, conditions
+from pareto.analysis.figures.style import NEUTRAL, Series, entry
+from pareto.analysis.naming import subject
+from pareto.analysis.points import AT_WORK, CELL
 
 _BESIDE = 0.7
 """The share of a point's room over which its backends and codecs stand side by side."""

@@ -12,15 +12,15 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Polygon, Rectangle
 
-from analysis.figures.axes import fit_axis
-from analysis.figures.labels import DOWN_RIGHT, UP_LEFT, Label, place_labels
-from analysis.figures.marks import FILLS, STATE_WORDS, states
-from analysis.figures.style import NEUTRAL, SMALL_PT, Series, entry, evenly, faded, scattered, series
-from analysis.fronts.indicators import staircase
-from analysis.fronts.quality import SAME_OUTPUT, WORDS, is_none, span
-from analysis.naming import point_label, time_unit
-from analysis.points import CONDITION, NONE, cuts, undivided
-from analysis.statistics.samples import Floats
+from pareto.analysis.figures.axes import fit_axis
+from pareto.analysis.figures.labels import DOWN_RIGHT, UP_LEFT, Label, place_labels
+from pareto.analysis.figures.marks import FILLS, STATE_WORDS, states
+from pareto.analysis.figures.style import NEUTRAL, SMALL_PT, Series, entry, evenly, faded, scattered, series
+from pareto.analysis.fronts.indicators import staircase
+from pareto.analysis.fronts.quality import SAME_OUTPUT, WORDS, is_none, span
+from pareto.analysis.naming import point_label, time_unit
+from pareto.analysis.points import CONDITION, NONE, cuts, undivided
+from pareto.analysis.statistics.samples import Floats
 
 MARKER_PT = 5.0
 NAMED_LABELS = 16

@@ -9,14 +9,14 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from analysis.figures import heads, style
-from analysis.figures.axes import fit_axis
-from analysis.figures.drawing import Drawing, caption
-from analysis.figures.labels import Label, place_labels, settle
-from analysis.figures.style import entry
-from analysis.naming import subject, time_unit
-from analysis.prediction.compared import OBJECTIVES, Errors
-from pareto.link.units import percent
+from pareto.analysis.figures import heads, style
+from pareto.analysis.figures.axes import fit_axis
+from pareto.analysis.figures.drawing import Drawing, caption
+from pareto.analysis.figures.labels import Label, place_labels, settle
+from pareto.analysis.figures.style import entry
+from pareto.analysis.naming import subject, time_unit
+from pareto.analysis.prediction.compared import OBJECTIVES, Errors
+from pareto.remote.link.units import percent
 
 MARKER_PT = 4.5
 WORST = 3

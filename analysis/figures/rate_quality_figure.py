@@ -9,15 +9,15 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from analysis.figures import heads, style
-from analysis.figures.axes import end_at_all, fit_axis
-from analysis.figures.drawing import Drawing, caption
-from analysis.figures.labels import UP_LEFT, Label, place_labels, settle
-from analysis.figures.style import entry
-from analysis.fronts import quality
-from analysis.fronts.indicators import nondominated
-from analysis.points import AT_WORK, NONE, order
-from analysis.statistics.samples import Floats
+from pareto.analysis.figures import heads, style
+from pareto.analysis.figures.axes import end_at_all, fit_axis
+from pareto.analysis.figures.drawing import Drawing, caption
+from pareto.analysis.figures.labels import UP_LEFT, Label, place_labels, settle
+from pareto.analysis.figures.style import entry
+from pareto.analysis.fronts import quality
+from pareto.analysis.fronts.indicators import nondominated
+from pareto.analysis.points import AT_WORK, NONE, order
+from pareto.analysis.statistics.samples import Floats
 
 MARKER_PT = 4.5
 MOST_LABELS = {"column": 12, "page": 40}

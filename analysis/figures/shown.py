@@ -7,8 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.findings import FIGURE, Findings, figure_name
-from analysis.points import CONDITION
+from pareto.analysis.findings import FIGURE, Findings, figure_name
+from pareto.analysis.points import CONDITION
 
 KINDS = (
     *("front", "fronts", "attribution", "tail", "utilization", "cuts", "energy", "bound", "payload"),

@@ -21,12 +21,12 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager
 from matplotlib.lines import Line2D
 
-from analysis.figures.look import USUAL, WIDTHS_IN, Look, chosen, left_out
-from analysis.naming import backends
-from analysis.points import BUT_CODEC, NONE, order
-from analysis.runs.setups import SIMULATED
-from pareto import files
-from pareto.errors import UserError
+from pareto.analysis.figures.look import USUAL, WIDTHS_IN, Look, chosen, left_out
+from pareto.analysis.naming import backends
+from pareto.analysis.points import BUT_CODEC, NONE, order
+from pareto.analysis.runs.setups import SIMULATED
+from pareto.basics import files
+from pareto.protocol.errors import UserError
 
 T = TypeVar("T")
 

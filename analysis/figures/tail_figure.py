@@ -14,17 +14,17 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from analysis.figures import heads, style
-from analysis.figures.axes import fit_axis
-from analysis.figures.drawing import Drawing, caption
-from analysis.figures.style import LINES, entry
-from analysis.naming import place, subject, time_unit
-from analysis.points import AT_WORK, CELL, NO_CODEC, NONE, each_once
-from analysis.runs.requests import QUANTILES, latencies_s, request_files
-from analysis.schema import cell_name
-from analysis.standing import stands
-from analysis.statistics.samples import Floats, needed
-from pareto.errors import UserError
+from pareto.analysis.figures import heads, style
+from pareto.analysis.figures.axes import fit_axis
+from pareto.analysis.figures.drawing import Drawing, caption
+from pareto.analysis.figures.style import LINES, entry
+from pareto.analysis.naming import place, subject, time_unit
+from pareto.analysis.points import AT_WORK, CELL, NO_CODEC, NONE, each_once
+from pareto.analysis.runs.requests import QUANTILES, latencies_s, request_files
+from pareto.analysis.schema import cell_name
+from pareto.analysis.standing import stands
+from pareto.analysis.statistics.samples import Floats, needed
+from pareto.protocol.errors import UserError
 
 ALONE, LOADED = "one in flight", "under load"
 STEPS = 200

@@ -11,11 +11,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from analysis.figures import style
-from analysis.figures.axes import fit_axis
-from analysis.figures.labels import DOWN_LEFT, UP_LEFT, UP_RIGHT, Label, place_labels
-from analysis.figures.style import Series, entry
-from analysis.statistics.samples import Floats
+from pareto.analysis.figures import style
+from pareto.analysis.figures.axes import fit_axis
+from pareto.analysis.figures.labels import DOWN_LEFT, UP_LEFT, UP_RIGHT, Label, place_labels
+from pareto.analysis.figures.style import Series, entry
+from pareto.analysis.statistics.samples import Floats
 
 MARKER_PT = 4.5
 COLUMN_LABELS = 8

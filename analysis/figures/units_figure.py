@@ -7,12 +7,12 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from analysis.figures import heads, style
-from analysis.figures.axes import label_points, mark_decades
-from analysis.figures.marks import is_logarithmic
-from analysis.figures.style import MARKERS, stage_look
-from analysis.model_profile import ModelProfile, UnitTimes
-from analysis.statistics.samples import Floats
+from pareto.analysis.figures import heads, style
+from pareto.analysis.figures.axes import label_points, mark_decades
+from pareto.analysis.figures.marks import is_logarithmic
+from pareto.analysis.figures.style import MARKERS, stage_look
+from pareto.analysis.model_profile import ModelProfile, UnitTimes
+from pareto.analysis.statistics.samples import Floats
 
 WIDTH = 0.8
 """The share of a unit's place that its bars take together."""

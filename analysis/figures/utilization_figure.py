@@ -10,13 +10,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from analysis.costs import steps
-from analysis.figures import heads, style
-from analysis.figures.drawing import Drawing, caption
-from analysis.figures.look import PAGE
-from analysis.figures.style import SMALL_PT, Series
-from analysis.naming import subject
-from analysis.points import CELL, NONE, each_once
+from pareto.analysis.costs import steps
+from pareto.analysis.figures import heads, style
+from pareto.analysis.figures.drawing import Drawing, caption
+from pareto.analysis.figures.look import PAGE
+from pareto.analysis.figures.style import SMALL_PT, Series
+from pareto.analysis.naming import subject
+from pareto.analysis.points import CELL, NONE, each_once
 
 MOST_POINTS = {"column": 2, "page": 7}
 """How many points fit side by side with figures in their bars."""

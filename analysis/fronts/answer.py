@@ -9,13 +9,22 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.fronts import shared_rounds
-from analysis.fronts.indicators import PLANE, nondominated, reference_for, volume
-from analysis.fronts.objectives import DEFAULT, chosen
-from analysis.points import CELL, CONDITION, NONE, STANDS_FOR, controls, in_every_codec, pooled, sorted_cells
-from analysis.runs.manifest import sessions, within
-from analysis.standing import stands
-from analysis.statistics.samples import Floats, Ints
+from pareto.analysis.fronts import shared_rounds
+from pareto.analysis.fronts.indicators import PLANE, nondominated, reference_for, volume
+from pareto.analysis.fronts.objectives import DEFAULT, chosen
+from pareto.analysis.points import (
+    CELL,
+    CONDITION,
+    NONE,
+    STANDS_FOR,
+    controls,
+    in_every_codec,
+    pooled,
+    sorted_cells,
+)
+from pareto.analysis.runs.manifest import sessions, within
+from pareto.analysis.standing import stands
+from pareto.analysis.statistics.samples import Floats, Ints
 
 COLUMNS = [*CONDITION, "run", "search", "trials", "took_s", "cells", "on_front", "hypervolume_share"]
 _NEEDED = [*CELL, STANDS_FOR, "point_name", "run", "round", "status", "payload_bytes", "wall_s", *PLANE]

@@ -8,11 +8,11 @@ from collections.abc import Iterable
 import numpy as np
 import pandas as pd
 
-from analysis.fronts import energy, quality
-from analysis.points import AT_WORK, CELL, CONDITION, NO_CODEC, sorted_cells
-from analysis.standing import fewest, stands
-from analysis.statistics.samples import LEAST_VALUES, Ints, flagged
-from analysis.statistics.significance import median_intervals, padded
+from pareto.analysis.fronts import energy, quality
+from pareto.analysis.points import AT_WORK, CELL, CONDITION, NO_CODEC, sorted_cells
+from pareto.analysis.standing import fewest, stands
+from pareto.analysis.statistics.samples import LEAST_VALUES, Ints, flagged
+from pareto.analysis.statistics.significance import median_intervals, padded
 
 MEDIANS = [
     *(

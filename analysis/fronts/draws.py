@@ -13,12 +13,12 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from analysis.fronts import energy, shared_rounds
-from analysis.fronts.cells import ACTIVES, EFFICIENCIES, ENERGIES, MEDIANS, OF_CELL, cells
-from analysis.fronts.objectives import Objective, chosen
-from analysis.fronts.where import Where
-from analysis.naming import backends
-from analysis.points import (
+from pareto.analysis.fronts import energy, shared_rounds
+from pareto.analysis.fronts.cells import ACTIVES, EFFICIENCIES, ENERGIES, MEDIANS, OF_CELL, cells
+from pareto.analysis.fronts.objectives import Objective, chosen
+from pareto.analysis.fronts.where import Where
+from pareto.analysis.naming import backends
+from pareto.analysis.points import (
     BUT_CODEC,
     CELL,
     CONDITION,
@@ -33,11 +33,11 @@ from analysis.points import (
     round_of,
     searched,
 )
-from analysis.standing import stands
-from analysis.statistics import posterior
-from analysis.statistics.noise import floor_of, floors, spread_of
-from analysis.statistics.posterior import FAIR_CHANCE
-from analysis.statistics.samples import Bools, Floats, Ints
+from pareto.analysis.standing import stands
+from pareto.analysis.statistics import posterior
+from pareto.analysis.statistics.noise import floor_of, floors, spread_of
+from pareto.analysis.statistics.posterior import FAIR_CHANCE
+from pareto.analysis.statistics.samples import Bools, Floats, Ints
 
 RESAMPLES = 2000
 TRUTHS = 1000

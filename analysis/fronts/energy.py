@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.points import TRIAL, hosts
-from analysis.runs.manifest import sessions, within
-from analysis.statistics.samples import Floats
+from pareto.analysis.points import TRIAL, hosts
+from pareto.analysis.runs.manifest import sessions, within
+from pareto.analysis.statistics.samples import Floats
 
 EDGE, MIDDLE, SERVER = DEVICES = "edge", "middle", "server"
 WHOLE, ACTIVE = "energy_j", "active_energy_j"

@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.fronts import energy, indicators, quality, shared_rounds
-from analysis.fronts.cells import ACTIVES, EFFICIENCIES, ENDS, ENERGIES, MEDIANS, SPREADS, STEPS, WIRE
-from analysis.fronts.draws import RESAMPLES, Draws, Prepared, prepared
-from analysis.fronts.indicators import nondominated, nondominated_in_each
-from analysis.fronts.objectives import ACCURACY, DEFAULT, chosen
-from analysis.fronts.where import Where
-from analysis.naming import backends, cell_names
-from analysis.points import AT_WORK, BUT_CODEC, CELL, NONE
-from analysis.statistics.posterior import FAIR_CHANCE
-from analysis.statistics.samples import LEAST_VALUES, OUTSIDE, Bools, Floats, Ints
+from pareto.analysis.fronts import energy, indicators, quality, shared_rounds
+from pareto.analysis.fronts.cells import ACTIVES, EFFICIENCIES, ENDS, ENERGIES, MEDIANS, SPREADS, STEPS, WIRE
+from pareto.analysis.fronts.draws import RESAMPLES, Draws, Prepared, prepared
+from pareto.analysis.fronts.indicators import nondominated, nondominated_in_each
+from pareto.analysis.fronts.objectives import ACCURACY, DEFAULT, chosen
+from pareto.analysis.fronts.where import Where
+from pareto.analysis.naming import backends, cell_names
+from pareto.analysis.points import AT_WORK, BUT_CODEC, CELL, NONE
+from pareto.analysis.statistics.posterior import FAIR_CHANCE
+from pareto.analysis.statistics.samples import LEAST_VALUES, OUTSIDE, Bools, Floats, Ints
 
 MIN_ROUNDS = 3
 """With fewer rounds their spread is not known. With 3 it is calibrated where the noise is small, as simulation

@@ -9,11 +9,11 @@ import moocore
 import numpy as np
 import pandas as pd
 
-from analysis.fronts.draws import RESAMPLES, Draws, prepared
-from analysis.fronts.objectives import DEFAULT, Objective
-from analysis.points import CONDITION
-from analysis.statistics.samples import LEAST_VALUES, OUTSIDE, Bools, Floats, Ints
-from pareto.errors import UserError
+from pareto.analysis.fronts.draws import RESAMPLES, Draws, prepared
+from pareto.analysis.fronts.objectives import DEFAULT, Objective
+from pareto.analysis.points import CONDITION
+from pareto.analysis.statistics.samples import LEAST_VALUES, OUTSIDE, Bools, Floats, Ints
+from pareto.protocol.errors import UserError
 
 BEYOND_WORST = 1.1
 """The default reference by the worst: at the worst itself that point would be worth nothing, however good otherwise."""

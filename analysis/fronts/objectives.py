@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pareto.errors import UserError
+from pareto.protocol.errors import UserError
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.points import AT_WORK
-from analysis.runs.manifest import within
-from analysis.statistics import shares
-from analysis.statistics.samples import Bools, Floats
+from pareto.analysis.points import AT_WORK
+from pareto.analysis.runs.manifest import within
+from pareto.analysis.statistics import shares
+from pareto.analysis.statistics.samples import Bools, Floats
 
 TOP1, AGREEMENT, MEAN_IOU, MAP50 = "top1", "agreement", "mean_iou", "map50"
 WORDS = {TOP1: "top-1", AGREEMENT: "agreement", MEAN_IOU: "mean IoU", MAP50: "mAP at 0.5"}

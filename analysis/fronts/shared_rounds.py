@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 from scipy.sparse.csgraph import connected_components
 
-from analysis.points import CELL, round_of
-from analysis.statistics.samples import Bools, Floats, Ints
+from pareto.analysis.points import CELL, round_of
+from pareto.analysis.statistics.samples import Bools, Floats, Ints
 
 
 def in_rounds(trials: pd.DataFrame, cells: pd.DataFrame, columns: Sequence[str]) -> dict[str, Floats]:

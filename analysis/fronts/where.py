@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analysis.points import CONDITION, NONE
-from analysis.statistics.samples import Bools, Floats
-from pareto.errors import UserError
+from pareto.analysis.points import CONDITION, NONE
+from pareto.analysis.statistics.samples import Bools, Floats
+from pareto.protocol.errors import UserError
 
 Columns = Mapping[str, npt.NDArray[Any]]
 

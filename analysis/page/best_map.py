@@ -9,17 +9,17 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.advice import predict
-from analysis.advice.best import best
-from analysis.advice.observed import WORKLOAD, Observed, observe, workloads
-from analysis.advice.predict import Predictor, Validation
-from analysis.advice.rivals import absent
-from analysis.findings import Findings
-from analysis.naming import cell_name, count
-from analysis.prediction.network import networks
-from analysis.wording import order
-from pareto.errors import UserError
-from pareto.link.units import percent
+from pareto.analysis.advice import predict
+from pareto.analysis.advice.best import best
+from pareto.analysis.advice.observed import WORKLOAD, Observed, observe, workloads
+from pareto.analysis.advice.predict import Predictor, Validation
+from pareto.analysis.advice.rivals import absent
+from pareto.analysis.findings import Findings
+from pareto.analysis.naming import cell_name, count
+from pareto.analysis.prediction.network import networks
+from pareto.analysis.wording import order
+from pareto.protocol.errors import UserError
+from pareto.remote.link.units import percent
 
 MOST_MAPS = 12
 """How many workloads have a map: each is computed once more in the reader's browser."""

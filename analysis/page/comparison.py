@@ -8,15 +8,15 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.comparing.between_runs import Comparison
-from analysis.figures.marks import FILLS, LOG_RANGE, STATE_WORDS
-from analysis.naming import backend_name, backends, cell_names, condition_title, count, time_unit
-from analysis.page.document import rendered
-from analysis.page.fronts import KEYS, MOST_CELLS, short
-from analysis.points import CONDITION, NONE
-from analysis.tables.columns import Column, by_backend, number, spans
-from analysis.tables.compare import front_marks
-from pareto import files
+from pareto.analysis.comparing.between_runs import Comparison
+from pareto.analysis.figures.marks import FILLS, LOG_RANGE, STATE_WORDS
+from pareto.analysis.naming import backend_name, backends, cell_names, condition_title, count, time_unit
+from pareto.analysis.page.document import rendered
+from pareto.analysis.page.fronts import KEYS, MOST_CELLS, short
+from pareto.analysis.points import CONDITION, NONE
+from pareto.analysis.tables.columns import Column, by_backend, number, spans
+from pareto.analysis.tables.compare import front_marks
+from pareto.basics import files
 
 FILE = "compare.html"
 _SIDES = (("A", "first", "*-"), ("B", "other", "*+"))

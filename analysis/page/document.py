@@ -14,21 +14,21 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from analysis.costs import payload_share
-from analysis.figures.drawing import testbeds
-from analysis.findings import Findings
-from analysis.fronts.quality import in_words
-from analysis.page.environment import environments
-from analysis.page.fronts import KEYS, PLANE, fronts
-from analysis.runs.manifest import within
-from analysis.runs.setups import SIMULATED
-from analysis.schema import STATUSES
-from analysis.standing import stands, status_words
-from analysis.tables.columns import UNKNOWN, Column, figure
-from analysis.tables.testbeds import testbeds_table
-from pareto import files
-from pareto.escaping import terminal
-from pareto.options import command
+from pareto.analysis.costs import payload_share
+from pareto.analysis.figures.drawing import testbeds
+from pareto.analysis.findings import Findings
+from pareto.analysis.fronts.quality import in_words
+from pareto.analysis.page.environment import environments
+from pareto.analysis.page.fronts import KEYS, PLANE, fronts
+from pareto.analysis.runs.manifest import within
+from pareto.analysis.runs.setups import SIMULATED
+from pareto.analysis.schema import STATUSES
+from pareto.analysis.standing import stands, status_words
+from pareto.analysis.tables.columns import UNKNOWN, Column, figure
+from pareto.analysis.tables.testbeds import testbeds_table
+from pareto.basics import files
+from pareto.basics.escaping import terminal
+from pareto.sweep.options import command
 
 ASSETS = Path(__file__).parent
 SCRIPTS = ("chart.js", "parts.js", "map.js", "page.js")

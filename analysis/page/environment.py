@@ -8,10 +8,19 @@ from datetime import datetime, timezone
 from itertools import chain
 from typing import Any
 
-from analysis.runs.comparable import NOT_RECORDED, chosen, measured, remarks, reported, roles, title, words
-from analysis.runs.load import Run
-from analysis.runs.manifest import leaves, section, sessions
-from analysis.tables.columns import Column
+from pareto.analysis.runs.comparable import (
+    NOT_RECORDED,
+    chosen,
+    measured,
+    remarks,
+    reported,
+    roles,
+    title,
+    words,
+)
+from pareto.analysis.runs.load import Run
+from pareto.analysis.runs.manifest import leaves, section, sessions
+from pareto.analysis.tables.columns import Column
 
 MOST = 40
 """How many different environments, and models of one, are shown in full."""

@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.advice.advise import title
-from analysis.figures.marks import FILLS, LOG_RANGE, STATE_WORDS, states
-from analysis.findings import Findings
-from analysis.fronts.answer import KNOWN, summaries
-from analysis.fronts.quality import in_words, is_none
-from analysis.naming import backend_name, backends, condition_title, count, time_unit
-from analysis.page.best_map import Maps
-from analysis.points import CONDITION, NONE, SETTLED, hosts, short_step, struck_off
-from analysis.tables.columns import UNKNOWN, Column, by_backend, figures, number, spans, sureness
-from analysis.tables.front import overhead_columns
+from pareto.analysis.advice.advise import title
+from pareto.analysis.figures.marks import FILLS, LOG_RANGE, STATE_WORDS, states
+from pareto.analysis.findings import Findings
+from pareto.analysis.fronts.answer import KNOWN, summaries
+from pareto.analysis.fronts.quality import in_words, is_none
+from pareto.analysis.naming import backend_name, backends, condition_title, count, time_unit
+from pareto.analysis.page.best_map import Maps
+from pareto.analysis.points import CONDITION, NONE, SETTLED, hosts, short_step, struck_off
+from pareto.analysis.tables.columns import UNKNOWN, Column, by_backend, figures, number, spans, sureness
+from pareto.analysis.tables.front import overhead_columns
 
 MOST_CELLS = 4000
 """How many points the tables show together: with more, no telephone opens the page."""

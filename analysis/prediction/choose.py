@@ -17,9 +17,9 @@ from functools import cached_property
 
 import numpy as np
 
-from analysis.prediction import formula
-from analysis.prediction.formula import Conditions, Payloads, Values
-from analysis.statistics.samples import Floats, Ints
+from pareto.analysis.prediction import formula
+from pareto.analysis.prediction.formula import Conditions, Payloads, Values
+from pareto.analysis.statistics.samples import Floats, Ints
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,19 +12,19 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from analysis.engines import EAGER, engines
-from analysis.model_profile import ModelProfile
-from analysis.naming import cell_title, condition_title, count, transport
-from analysis.points import CELL, CONDITION, cuts
-from analysis.prediction import forecast
-from analysis.prediction.forecast import Slack
-from analysis.prediction.network import Network, networks
-from analysis.runs.manifest import directions, section, within
-from analysis.runs.setups import SIMULATED
-from analysis.statistics.samples import Floats
-from pareto import files
-from pareto.errors import UserError
-from pareto.link.units import percent
+from pareto.analysis.engines import EAGER, engines
+from pareto.analysis.model_profile import ModelProfile
+from pareto.analysis.naming import cell_title, condition_title, count, transport
+from pareto.analysis.points import CELL, CONDITION, cuts
+from pareto.analysis.prediction import forecast
+from pareto.analysis.prediction.forecast import Slack
+from pareto.analysis.prediction.network import Network, networks
+from pareto.analysis.runs.manifest import directions, section, within
+from pareto.analysis.runs.setups import SIMULATED
+from pareto.analysis.statistics.samples import Floats
+from pareto.basics import files
+from pareto.protocol.errors import UserError
+from pareto.remote.link.units import percent
 
 FOLDER = "profiles"
 """In a run's folder, the model profiles that it was made with, each in a folder of its own."""

@@ -16,15 +16,22 @@ from itertools import pairwise
 
 import numpy as np
 
-from analysis.backend_cost import BackendCost
-from analysis.engines import EAGER, of_role
-from analysis.model_profile import ModelProfile, UnitTimes
-from analysis.prediction.choose import Chain
-from analysis.prediction.formula import Conditions
-from analysis.prediction.network import Network
-from analysis.statistics.samples import Bools, Floats, Ints
-from pareto.constants import BURST, GOODPUT, MOST_IN_FLIGHT, QUEUE_BDP, QUEUE_LEAST_BYTES, QUEUE_LEAST_S
-from pareto.errors import UserError
+from pareto.analysis.backend_cost import BackendCost
+from pareto.analysis.engines import EAGER, of_role
+from pareto.analysis.model_profile import ModelProfile, UnitTimes
+from pareto.analysis.prediction.choose import Chain
+from pareto.analysis.prediction.formula import Conditions
+from pareto.analysis.prediction.network import Network
+from pareto.analysis.statistics.samples import Bools, Floats, Ints
+from pareto.protocol.constants import (
+    BURST,
+    GOODPUT,
+    MOST_IN_FLIGHT,
+    QUEUE_BDP,
+    QUEUE_LEAST_BYTES,
+    QUEUE_LEAST_S,
+)
+from pareto.protocol.errors import UserError
 
 AUTO = "auto"
 NONE = "none"

@@ -5,8 +5,8 @@
     throughput = batch / max(each stage, on each crossed link: payload / rate out, result / rate back,
                              latency / requests in flight)
 
-Rates are what TCP carries of them, 1448 bytes in 1514 (`pareto.constants.GOODPUT`). A link is crossed where a payload
-has bytes. Stages that all run on the edge never wait for the network.
+Rates are what TCP carries of them, 1448 bytes in 1514 (`pareto.protocol.constants.GOODPUT`). A link is crossed where a
+payload has bytes. Stages that all run on the edge never wait for the network.
 
 Arrays end in the axes cells x links; `conditions` broadcast against that. Seconds, bytes, bit/s.
 """
@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.statistics.samples import Floats
-from pareto.constants import GOODPUT
+from pareto.analysis.statistics.samples import Floats
+from pareto.protocol.constants import GOODPUT
 
 Values = float | Floats
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.runs.manifest import directions, section, sessions, within
-from pareto.constants import GOODPUT
-from pareto.errors import UserError
+from pareto.analysis.runs.manifest import directions, section, sessions, within
+from pareto.protocol.constants import GOODPUT
+from pareto.protocol.errors import UserError
 
 ROUNDING = 1e-9
 OWN_APART = 0.25

@@ -10,15 +10,15 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
-from analysis.fronts.where import Where
-from analysis.model_profile import ModelProfile
-from analysis.points import NONE
-from analysis.prediction import choose, forecast
-from analysis.prediction.forecast import AUTO, Forecast, Slack
-from analysis.prediction.network import Network
-from analysis.statistics.samples import Ints
-from analysis.wording import EDGE, SERVER
-from pareto.errors import UserError
+from pareto.analysis.fronts.where import Where
+from pareto.analysis.model_profile import ModelProfile
+from pareto.analysis.points import NONE
+from pareto.analysis.prediction import choose, forecast
+from pareto.analysis.prediction.forecast import AUTO, Forecast, Slack
+from pareto.analysis.prediction.network import Network
+from pareto.analysis.statistics.samples import Ints
+from pareto.analysis.wording import EDGE, SERVER
+from pareto.protocol.errors import UserError
 
 FRONT, GREEDY, EVEN = "front", "greedy", "even"
 RULES = (GREEDY, EVEN, SERVER, EDGE)

@@ -13,9 +13,9 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from analysis.naming import some
-from analysis.runs.manifest import leaves, section, sessions, within
-from pareto.options import FIELDS, PHASES
+from pareto.analysis.naming import some
+from pareto.analysis.runs.manifest import leaves, section, sessions, within
+from pareto.sweep.options import FIELDS, PHASES
 
 Fact = tuple[str, str]
 """The subject of a fact (a host's role, a model, a profile; empty: the run), and its name."""

@@ -13,18 +13,18 @@ import pandas as pd
 import pyarrow as pa
 from pyarrow import compute
 
-from analysis.points import TRIAL
-from analysis.runs import reading
-from analysis.runs.comparable import differing, recorded, remarks, told
-from analysis.runs.manifest import read_manifest, within
-from analysis.runs.setups import SIMULATED, TUNED, Setups, setups
-from analysis.runs.struck import marked, struck
-from analysis.schema import LINKS, STAGES, TRIALS, Table
-from analysis.standing import bounded, stands, trusted
-from pareto import files
-from pareto.errors import UserError
-from pareto.escaping import short
-from pareto.options import testbed_name
+from pareto.analysis.points import TRIAL
+from pareto.analysis.runs import reading
+from pareto.analysis.runs.comparable import differing, recorded, remarks, told
+from pareto.analysis.runs.manifest import read_manifest, within
+from pareto.analysis.runs.setups import SIMULATED, TUNED, Setups, setups
+from pareto.analysis.runs.struck import marked, struck
+from pareto.analysis.schema import LINKS, STAGES, TRIALS, Table
+from pareto.analysis.standing import bounded, stands, trusted
+from pareto.basics import files
+from pareto.basics.escaping import short
+from pareto.protocol.errors import UserError
+from pareto.sweep.options import testbed_name
 
 log = logging.getLogger(__name__)
 

@@ -7,9 +7,9 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from pareto import files
-from pareto.escaping import short
-from pareto.options import FIELDS, Option
+from pareto.basics import files
+from pareto.basics.escaping import short
+from pareto.sweep.options import FIELDS, Option
 
 FILE = "manifest.json"
 MOST_BYTES = 1 << 26

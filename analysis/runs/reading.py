@@ -13,10 +13,10 @@ import pandas as pd
 import pyarrow as pa
 from pyarrow import csv as arrow_csv
 
-from analysis.schema import KINDS, TEXT, Kind, Table, rules
-from pareto import files
-from pareto.errors import UserError
-from pareto.escaping import short
+from pareto.analysis.schema import KINDS, TEXT, Kind, Table, rules
+from pareto.basics import files
+from pareto.basics.escaping import short
+from pareto.protocol.errors import UserError
 
 log = logging.getLogger(__name__)
 

@@ -15,15 +15,15 @@ import pyarrow as pa
 from pyarrow import compute
 from pyarrow.parquet import ParquetFile
 
-from analysis.points import CELL, order
-from analysis.runs.load import Runs, folders, load
-from analysis.schema import TRIALS, cell_name
-from analysis.schema.rules import LEAST, MOST
-from analysis.standing import stands
-from analysis.statistics.samples import Floats, flagged, quantile
-from pareto import files
-from pareto.errors import UserError
-from pareto.escaping import short
+from pareto.analysis.points import CELL, order
+from pareto.analysis.runs.load import Runs, folders, load
+from pareto.analysis.schema import TRIALS, cell_name
+from pareto.analysis.schema.rules import LEAST, MOST
+from pareto.analysis.standing import stands
+from pareto.analysis.statistics.samples import Floats, flagged, quantile
+from pareto.basics import files
+from pareto.basics.escaping import short
+from pareto.protocol.errors import UserError
 
 QUANTILES = {"latency_p50_s": 0.5, "latency_p90_s": 0.9, "latency_p95_s": 0.95, "latency_p99_s": 0.99}
 COLUMNS = [*CELL, "trials", "without_requests", "requests", *QUANTILES, "slowest_s", "slow"]

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.engines import BUT_ENGINE, BUT_FACTORS, EAGER, told
-from analysis.naming import some
-from analysis.runs import comparable
-from analysis.runs.comparable import NOT_RECORDED, Fact, Facts, grouped, title, words
-from pareto.errors import UserError
+from pareto.analysis.engines import BUT_ENGINE, BUT_FACTORS, EAGER, told
+from pareto.analysis.naming import some
+from pareto.analysis.runs import comparable
+from pareto.analysis.runs.comparable import NOT_RECORDED, Fact, Facts, grouped, title, words
+from pareto.protocol.errors import UserError
 
 SIMULATED = "simulated"
 """A manifest's key, and the setup of its trials: nothing of such a run was measured."""

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pandas as pd
 
-from analysis.fronts.cells import cells
-from analysis.points import CELL, MEASURED, NONE, SETTLED, is_struck, pooled, sorted_cells
-from analysis.runs import reading
-from analysis.runs.setups import Setups, with_factors_filled
-from analysis.schema import STRUCK
+from pareto.analysis.fronts.cells import cells
+from pareto.analysis.points import CELL, MEASURED, NONE, SETTLED, is_struck, pooled, sorted_cells
+from pareto.analysis.runs import reading
+from pareto.analysis.runs.setups import Setups, with_factors_filled
+from pareto.analysis.schema import STRUCK
 
 BOUNDS = {"least_latency_s": "latency_s", "most_throughput_ips": "throughput_ips"}
 """Columns beside the front: the bound of a cell without a trial."""

@@ -1,17 +1,17 @@
 """Every column of a run's files, once: its name, what it may hold, and what it means.
 
-`pareto.store` writes these columns, `analysis.runs` reads and checks them, and the tables of results/README.md are made
-from them by `python -m analysis.schema`. Needs nothing but the standard library.
+`pareto.trial.store` writes these columns, `analysis.runs` reads and checks them, and the tables of results/README.md
+are made from them by `python -m pareto.analysis.schema`. Needs nothing but the standard library.
 """
 
 from __future__ import annotations
 
 import re
 
-from analysis.schema.beside_trials import DEVICES, LINKS, REQUESTS, STAGES, STRUCK
-from analysis.schema.columns import Kind, Table
-from analysis.schema.model_profiles import BACKENDS, CODECS, PROFILE, PROFILE_TABLES
-from analysis.schema.trials import (
+from pareto.analysis.schema.beside_trials import DEVICES, LINKS, REQUESTS, STAGES, STRUCK
+from pareto.analysis.schema.columns import Kind, Table
+from pareto.analysis.schema.model_profiles import BACKENDS, CODECS, PROFILE, PROFILE_TABLES
+from pareto.analysis.schema.trials import (
     BETWEEN,
     CELL,
     LATENCY_ONLY,

@@ -1,10 +1,10 @@
-"""`python -m analysis.schema`: renews the tables of results/README.md."""
+"""`python -m pareto.analysis.schema`: renews the tables of results/README.md."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from analysis.schema import TABLES
+from pareto.analysis.schema import TABLES
 
 README = Path(__file__).resolve().parents[2] / "results" / "README.md"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from analysis.schema.columns import table
+from pareto.analysis.schema.columns import table
 
 PROFILE = table(
     "profile.csv",

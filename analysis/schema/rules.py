@@ -5,8 +5,8 @@ Needs nothing but the standard library.
 
 from __future__ import annotations
 
-from analysis.schema import FORMS, KINDS, STATUSES, Kind
-from pareto.escaping import short
+from pareto.analysis.schema import FORMS, KINDS, STATUSES, Kind
+from pareto.basics.escaping import short
 
 LONGEST = 1000
 """Characters that a name may have. The longest are those of points in a chain."""

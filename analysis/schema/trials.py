@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from analysis.schema.columns import table
+from pareto.analysis.schema.columns import table
 
 CELL = (
     "model",

@@ -7,13 +7,13 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.engines import engines, of_role, told
-from analysis.naming import cell_title, listed
-from analysis.points import CELL, TRIAL
-from analysis.runs.manifest import directions, section, sessions, within
-from analysis.runs.setups import TUNED
-from analysis.standing import stands
-from pareto.link.units import duration, percent
+from pareto.analysis.engines import engines, of_role, told
+from pareto.analysis.naming import cell_title, listed
+from pareto.analysis.points import CELL, TRIAL
+from pareto.analysis.runs.manifest import directions, section, sessions, within
+from pareto.analysis.runs.setups import TUNED
+from pareto.analysis.standing import stands
+from pareto.remote.link.units import duration, percent
 
 SLOWER, MATTERS = 1.25, 0.05
 """A stage that takes this multiple of its baseline, which makes up this share of the latency, is worth a look."""

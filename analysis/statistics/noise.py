@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.engines import without_engine
-from analysis.naming import count, transport
-from analysis.points import CELL, CONDITION, ROUND, round_of
-from analysis.runs.requests import request_files, spread_within
-from analysis.standing import stands
-from analysis.statistics.samples import Floats, Ints
+from pareto.analysis.engines import without_engine
+from pareto.analysis.naming import count, transport
+from pareto.analysis.points import CELL, CONDITION, ROUND, round_of
+from pareto.analysis.runs.requests import request_files, spread_within
+from pareto.analysis.standing import stands
+from pareto.analysis.statistics.samples import Floats, Ints
 
 OF = ["model", "setup"]
 MEASURES = {"latency_s": "latency", "throughput_ips": "throughput"}

@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import digamma, polygamma
 
-from analysis.statistics.samples import Bools, Floats, Ints
+from pareto.analysis.statistics.samples import Bools, Floats, Ints
 
 SPREADS = 0.002 * 2.0 ** np.arange(11)
 """Standard deviations of the logarithms of competitors' figures, all equally likely before anything is measured: less

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import ndtri
 
-from analysis.statistics.samples import OUTSIDE, Floats
+from pareto.analysis.statistics.samples import OUTSIDE, Floats
 
 
 def interval(share: Floats, images: Floats) -> tuple[Floats, Floats]:

@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import binom
 
-from analysis.statistics.samples import LEAST_VALUES, Bools, Floats, Ints, intervals
+from pareto.analysis.statistics.samples import LEAST_VALUES, Bools, Floats, Ints, intervals
 
 MEASURES = {"latency": "latency_s", "throughput": "throughput_ips"}
 ALPHA = 0.05

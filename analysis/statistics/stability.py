@@ -13,12 +13,12 @@ import numpy as np
 import pandas as pd
 from scipy.stats import kendalltau, theilslopes
 
-from analysis.naming import cell_name, cell_title, condition_title, count
-from analysis.points import CONDITION, TRIAL
-from analysis.standing import stands
-from analysis.statistics import significance
-from analysis.statistics.samples import LEAST_VALUES, Floats
-from pareto.constants import MOST_ROUNDS
+from pareto.analysis.naming import cell_name, cell_title, condition_title, count
+from pareto.analysis.points import CONDITION, TRIAL
+from pareto.analysis.standing import stands
+from pareto.analysis.statistics import significance
+from pareto.analysis.statistics.samples import LEAST_VALUES, Floats
+from pareto.protocol.constants import MOST_ROUNDS
 
 UNSTEADY = 0.05
 """A figure is steady if half of its interval is no more of it."""

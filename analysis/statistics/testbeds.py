@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
-from analysis.engines import without_factors
-from analysis.points import CELL, round_of
-from analysis.standing import stands
-from analysis.statistics.significance import MEASURES
+from pareto.analysis.engines import without_factors
+from pareto.analysis.points import CELL, round_of
+from pareto.analysis.standing import stands
+from pareto.analysis.statistics.significance import MEASURES
 
 KEY = ["model", "netem", "setup"]
 """The columns that are the same for all trials of a task: they are measured on one testbed in each round."""

@@ -9,13 +9,13 @@ import pandas as pd
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from analysis.advice.advise import Advice, sentence
-from analysis.advice.crossovers import DELAYS_S, RATES_BPS
-from analysis.advice.ranking import Choice
-from analysis.naming import ANY_NOTE, backend_name, point_label, time_unit
-from analysis.tables.columns import UNKNOWN, Column, Framed, framed, number, spans, sureness
-from analysis.wording import EDGE, SERVER, interval
-from pareto.link.units import duration, percent, rate
+from pareto.analysis.advice.advise import Advice, sentence
+from pareto.analysis.advice.crossovers import DELAYS_S, RATES_BPS
+from pareto.analysis.advice.ranking import Choice
+from pareto.analysis.naming import ANY_NOTE, backend_name, point_label, time_unit
+from pareto.analysis.tables.columns import UNKNOWN, Column, Framed, framed, number, spans, sureness
+from pareto.analysis.wording import EDGE, SERVER, interval
+from pareto.remote.link.units import duration, percent, rate
 
 SHOWN = 3
 """How many of the best points are shown, beside the whole model on either host."""

@@ -11,9 +11,9 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from analysis.naming import backends
-from analysis.points import order
-from pareto.escaping import markdown
+from pareto.analysis.naming import backends
+from pareto.analysis.points import order
+from pareto.basics.escaping import markdown
 
 UNKNOWN = "-"
 """The cell of what was not measured or is not known."""

@@ -12,11 +12,19 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from analysis.comparing.between_runs import Comparison
-from analysis.naming import ANY_NOTE, backend_name, cell_name, cell_names, condition_title, count, time_unit
-from analysis.points import CONDITION
-from analysis.tables.columns import Column, by_backend, figures, framed, number, once, spans, starts
-from pareto import files
+from pareto.analysis.comparing.between_runs import Comparison
+from pareto.analysis.naming import (
+    ANY_NOTE,
+    backend_name,
+    cell_name,
+    cell_names,
+    condition_title,
+    count,
+    time_unit,
+)
+from pareto.analysis.points import CONDITION
+from pareto.analysis.tables.columns import Column, by_backend, figures, framed, number, once, spans, starts
+from pareto.basics import files
 
 MOST_ROWS = 24
 """A table with more points than this shows only those that matter."""

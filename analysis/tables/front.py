@@ -10,11 +10,11 @@ import pandas as pd
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from analysis.costs import MIN_PAYLOADS, MIN_POINTS, NOISE
-from analysis.fronts import energy
-from analysis.fronts.front import over_codecs
-from analysis.fronts.objectives import ACCURACY, DEFAULT, chosen
-from analysis.fronts.quality import (
+from pareto.analysis.costs import MIN_PAYLOADS, MIN_POINTS, NOISE
+from pareto.analysis.fronts import energy
+from pareto.analysis.fronts.front import over_codecs
+from pareto.analysis.fronts.objectives import ACCURACY, DEFAULT, chosen
+from pareto.analysis.fronts.quality import (
     AGREEMENT,
     LEVEL,
     MAP50,
@@ -26,9 +26,9 @@ from analysis.fronts.quality import (
     is_none,
     name_of,
 )
-from analysis.naming import ANY_NOTE, backend_name, condition_title, count, time_unit
-from analysis.points import AT_WORK, BUT_CODEC, CONDITION, each_once, hosts, short_step
-from analysis.tables.columns import (
+from pareto.analysis.naming import ANY_NOTE, backend_name, condition_title, count, time_unit
+from pareto.analysis.points import AT_WORK, BUT_CODEC, CONDITION, each_once, hosts, short_step
+from pareto.analysis.tables.columns import (
     UNKNOWN,
     Column,
     by_backend,

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from analysis.figures.shown import worth_showing
-from analysis.points import CONDITION
-from analysis.tables.front import codecs_table, front_table
-from pareto.escaping import terminal
+from pareto.analysis.figures.shown import worth_showing
+from pareto.analysis.points import CONDITION
+from pareto.analysis.tables.front import codecs_table, front_table
+from pareto.basics.escaping import terminal
 
 if TYPE_CHECKING:
-    from analysis.findings import Findings
+    from pareto.analysis.findings import Findings
 
 WIDTH = 100
 """Characters of a line."""

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from analysis.comparing.paired import ALL
-from analysis.figures.drawing import caption, conditions
-from analysis.figures.look import PAGE
-from analysis.fronts import energy
-from analysis.naming import ANY_NOTE, backend_name, condition_title, file_stem, point_label, time_unit
-from analysis.points import hosts, short_step
-from analysis.tables.columns import by_backend, once, starts
-from pareto import escaping
-from pareto.errors import UserError
+from pareto.analysis.comparing.paired import ALL
+from pareto.analysis.figures.drawing import caption, conditions
+from pareto.analysis.figures.look import PAGE
+from pareto.analysis.fronts import energy
+from pareto.analysis.naming import ANY_NOTE, backend_name, condition_title, file_stem, point_label, time_unit
+from pareto.analysis.points import hosts, short_step
+from pareto.analysis.tables.columns import by_backend, once, starts
+from pareto.basics import escaping
+from pareto.protocol.errors import UserError
 
 WIDTHS_PT = {"column": 229.5, PAGE: 345.0}
 """The width of a table, in pt: of a column of `article` with two columns, or of its text with one (10 pt)."""

@@ -8,12 +8,12 @@ from typing import Any
 import pandas as pd
 from rich.text import Text
 
-from analysis.fronts import energy
-from analysis.fronts.objectives import DEFAULT
-from analysis.fronts.quality import in_words
-from analysis.naming import ANY_NOTE, backend_name, condition_title, count, time_unit
-from analysis.points import CONDITION, NO_CODEC, hosts, short_step, undivided
-from analysis.tables.columns import UNKNOWN, Column, Framed, number, starts, sureness
+from pareto.analysis.fronts import energy
+from pareto.analysis.fronts.objectives import DEFAULT
+from pareto.analysis.fronts.quality import in_words
+from pareto.analysis.naming import ANY_NOTE, backend_name, condition_title, count, time_unit
+from pareto.analysis.points import CONDITION, NO_CODEC, hosts, short_step, undivided
+from pareto.analysis.tables.columns import UNKNOWN, Column, Framed, number, starts, sureness
 
 MOST_ROWS = 24
 """The most points of which all are shown: beyond it, those that are on a front or that an answer names."""

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from analysis.naming import ANY_NOTE, backend_name, in_flight, time_unit
-from analysis.prediction.forecast import NONE
-from analysis.prediction.predicted import FRONT, RULES, behind
-from analysis.tables.columns import Column, Framed, framed, number
-from analysis.wording import EDGE, SERVER, more, order
-from pareto.link.units import duration, percent
+from pareto.analysis.naming import ANY_NOTE, backend_name, in_flight, time_unit
+from pareto.analysis.prediction.forecast import NONE
+from pareto.analysis.prediction.predicted import FRONT, RULES, behind
+from pareto.analysis.tables.columns import Column, Framed, framed, number
+from pareto.analysis.wording import EDGE, SERVER, more, order
+from pareto.remote.link.units import duration, percent
 
 MOST = 12
 """Splits of the front that are shown: of more, these at even distances."""

@@ -12,12 +12,12 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from analysis.comparing.published import ABSENT, SAME, UNSURE, Beside, Published
-from analysis.naming import count
-from analysis.statistics.significance import MEASURES
-from analysis.tables.columns import UNKNOWN, Column, figure, framed
-from pareto import files
-from pareto.link.units import duration
+from pareto.analysis.comparing.published import ABSENT, SAME, UNSURE, Beside, Published
+from pareto.analysis.naming import count
+from pareto.analysis.statistics.significance import MEASURES
+from pareto.analysis.tables.columns import UNKNOWN, Column, figure, framed
+from pareto.basics import files
+from pareto.remote.link.units import duration
 
 
 def published_table(published: Published, found: Beside, run: str, command: str) -> RenderableType:

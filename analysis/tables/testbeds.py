@@ -8,13 +8,13 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.points import round_of
-from analysis.runs.comparable import of_testbed
-from analysis.runs.load import Run
-from analysis.runs.manifest import section
-from analysis.standing import stands
-from analysis.statistics.significance import MEASURES
-from analysis.tables.columns import UNKNOWN, Column, Framed, figure, framed
+from pareto.analysis.points import round_of
+from pareto.analysis.runs.comparable import of_testbed
+from pareto.analysis.runs.load import Run
+from pareto.analysis.runs.manifest import section
+from pareto.analysis.standing import stands
+from pareto.analysis.statistics.significance import MEASURES
+from pareto.analysis.tables.columns import UNKNOWN, Column, Framed, figure, framed
 
 NOTES = (
     "latency, throughput = how much more its rounds have than those of the others of equal hardware (the median over "

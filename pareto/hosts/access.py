@@ -9,7 +9,7 @@ from pareto.hosts import inventory
 from pareto.hosts.host import CPU, TcpSettings, to_stderr
 from pareto.hosts.inventory import THIS_MACHINE
 from pareto.hosts.testbed import Testbed
-from pareto.link.profile import Profile
+from pareto.remote.link.profile import Profile
 
 
 def require_testbed(name: str, edge_cpu: float = 1.0, alone: str = "") -> None:
@@ -19,9 +19,7 @@ def require_testbed(name: str, edge_cpu: float = 1.0, alone: str = "") -> None:
     is wanted.
     """
     if name == THIS_MACHINE:
-        from pareto.hosts.local_testbed import (
-            require_local,  # with pyroute2, which other testbeds need not have
-        )
+        from pareto.hosts.local.testbed import require_local
 
         require_local(edge_cpu)
     else:
@@ -50,7 +48,7 @@ def open_testbed(
     how long to wait for hosts on which others measure. say: takes lines for the user.
     """
     if name == THIS_MACHINE:
-        from pareto.hosts.local_testbed import open_local
+        from pareto.hosts.local.testbed import open_local
 
         return open_local(
             hosts=hosts,
@@ -63,7 +61,7 @@ def open_testbed(
             wait_s=wait_s,
             say=say,
         )
-    from pareto.hosts.ssh_testbed import open_ssh_testbed
+    from pareto.hosts.ssh.testbed import open_ssh_testbed
 
     shaped = not alone and any(profile.shaped for profile in profiles)
     file = inventory.load(Path(name))

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Protocol
 
-from pareto.escaping import short
+from pareto.basics.escaping import short
 from pareto.hosts.session import SessionError, SessionLost
 
 RUN_TIMEOUT_S = 30.0

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from pareto.errors import UserError
-from pareto.escaping import say
+from pareto.basics.escaping import say
+from pareto.protocol.errors import UserError
 
 EDGE, SERVER = "edge", "server"
 ROLES = (EDGE, SERVER)

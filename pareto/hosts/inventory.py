@@ -22,9 +22,9 @@ import yaml
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
 
 from pareto import COMMAND
-from pareto.errors import UserError
+from pareto.basics.yaml_file import Keys, YamlFile, only_keys
 from pareto.hosts.host import DEVICE, EDGE, MAX_HOSTS, MIDDLE, ROLES, SERVER, TestbedError, chain
-from pareto.yaml_file import Keys, YamlFile, only_keys
+from pareto.protocol.errors import UserError
 
 THIS_MACHINE = "local"
 """The value of `ssh` for a host that is the driver's own machine, and of `--testbed` for the one of namespaces."""

@@ -1,7 +1,7 @@
 """Leases of what a driver measures on, held meanwhile, so that no other measures there too, unnoticed.
 
-A host of its own is held by a program there (`pareto.worker.lease`), as long as the driver speaks to it; the cores of
-this machine, which the local testbed uses, by the driver itself.
+A host of its own is held by a program there (`pareto.remote.worker.lease`), as long as the driver speaks to it; the
+cores of this machine, which the local testbed uses, by the driver itself.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
 
-from pareto.escaping import short
-from pareto.host_messages import GetCarrierLosses, GetLease, Holder, TakeLease
+from pareto.basics.escaping import short
 from pareto.hosts.connection import FAULTS
 from pareto.hosts.host import TestbedError
 from pareto.hosts.session import Heartbeat, Programs, SessionError, SessionLost
 from pareto.hosts.testbed import Remote
-from pareto.jsonlines import Refused
-from pareto.link.units import minutes
-from pareto.worker.lease import HOST, Queue
+from pareto.protocol.host_messages import GetCarrierLosses, GetLease, Holder, TakeLease
+from pareto.protocol.jsonlines import Refused
+from pareto.remote.link.units import minutes
+from pareto.remote.worker.lease import HOST, Queue
 
 POLL_S = 1.0
 ANSWER_S = 5.0
@@ -31,7 +31,8 @@ _MOST_WORDS = 80
 _WAIT = "--wait 30min"
 Say = Callable[[str], None]
 Ahead = Callable[[str, str, str], Sequence[Holder]]
-"""A function that takes a ticket for a thing to be held and returns who is ahead (`pareto.worker.lease.Queue`)."""
+"""A function that takes a ticket for a thing to be held and returns who is ahead (`pareto.remote.worker.lease.Queue`).
+"""
 
 
 class HostLeases:
@@ -90,7 +91,7 @@ class HostLeases:
                 return self._held[role].ask(GetLease(), ANSWER_S).host
             except FAULTS:
                 self._held.end(role)
-        self._held[role] = session = self._remotes[role].start("pareto.worker.lease")
+        self._held[role] = session = self._remotes[role].start("pareto.remote.worker.lease")
         return session.ask(GetLease()).host
 
     def _waited(self, role: str, deadline: float) -> None:
@@ -119,7 +120,7 @@ def held(
 
 def used(remote: Remote) -> str:
     """Who measures on a host that is set up; empty where nobody does. Raises Unreachable."""
-    session = remote.start("pareto.worker.lease")
+    session = remote.start("pareto.remote.worker.lease")
     try:
         ahead = session.ask(GetLease(), ANSWER_S).ahead
     except (SessionError, SessionLost, TimeoutError):

@@ -1,6 +1,6 @@
 """The driver's end of the control protocol: requests to one program on one host, and its replies.
 
-The program's end is `pareto.jsonlines`. A session lives on an SSH channel or on the pipes of a child process
+The program's end is `pareto.protocol.jsonlines`. A session lives on an SSH channel or on the pipes of a child process
 (`connection.CommandWire`); closing it ends the program. Whatever the program sends: what a session returns is JSON of
 bounded size that was requested, its texts can be shown, and a program that sends anything else is as good as lost.
 """
@@ -17,11 +17,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from pareto.escaping import short, terminal
-from pareto.jsonlines import plain
-from pareto.messages import Request
-from pareto.trial_messages import Progress
-from pareto.validation import read
+from pareto.basics.escaping import short, terminal
+from pareto.protocol.jsonlines import plain
+from pareto.protocol.messages import Request
+from pareto.protocol.trial_messages import Progress
+from pareto.protocol.validation import read
 
 HEARTBEAT_S = 5.0
 MEANWHILE_S = 1.0

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pareto.hosts import privileged, shipping
+from pareto.hosts import parcels as shipping
 from pareto.hosts.connection import ANSWER_S, Connection, Unreachable
 from pareto.hosts.host import End, Host, TestbedError, environment_of
 from pareto.hosts.session import Heartbeat, Session
-from pareto.hosts.shaping import Shaper
+from pareto.hosts.setup import privileged
+from pareto.hosts.shapers import Shaper
 
 RETURN_TIMEOUT_S = 60.0
 """How long a host that is lost is waited for: a small device needs most of a minute to boot."""
@@ -61,7 +62,11 @@ class Remote:
 
     def start_privileged(self, *, as_root: bool) -> Session:
         """Start the program that shapes the link; `as_root` where the connection is root's own."""
-        return self.start("pareto.link") if as_root else self._open(privileged.COMMAND, "pareto.link")
+        return (
+            self.start("pareto.remote.link")
+            if as_root
+            else self._open(privileged.COMMAND, "pareto.remote.link")
+        )
 
     def renew(self) -> None:
         """Make sure that the host answers, logging in again where it does not."""

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pareto.codecs import registry
-from pareto.codecs.base import nbytes
-from pareto.codecs.registry import Codec
 from pareto.hosts.host import EDGE
-from pareto.model_timing import coded_at
+from pareto.partitions.graph import TensorSpec
+from pareto.partitions.model import Outline
+from pareto.predict.model_times import coded_at
+from pareto.remote.codecs import registry
+from pareto.remote.codecs.base import nbytes
+from pareto.remote.codecs.registry import Codec
 from pareto.simulated.world import World
-from partitions.graph import TensorSpec
-from partitions.model import Outline
 
 REFERENCE_GFLOPS = 100.0
 """The host whose rates a world states: a host of half as many GFLOP/s takes twice as long."""

@@ -9,12 +9,12 @@ from statistics import fmean
 
 import numpy as np
 
-from pareto.bounds import Crossing
-from pareto.link.probe import GOODPUT, Span, delay_range_s
-from pareto.link.profile import Direction
-from pareto.pacing import in_bursts, one_by_one
+from pareto.protocol.pace import in_bursts, one_by_one
+from pareto.remote.link.probe import GOODPUT, Span, delay_range_s
+from pareto.remote.link.profile import Direction
+from pareto.remote.worker.phases import Phase, Sample
 from pareto.simulated.world import Floats, LinkTruth, World
-from pareto.worker.phases import Phase, Sample
+from pareto.sweep.bounds import Crossing
 
 Length = tuple[int, float]
 """Requests and seconds that a phase takes at the least."""

@@ -15,36 +15,36 @@ from typing import Any
 
 import numpy as np
 
-from pareto import pacing
-from pareto.any_workers import AnyWorkers
-from pareto.backends import registry
-from pareto.bounds import Crossing
-from pareto.cell import Cell
-from pareto.codec_work import without_codecs
-from pareto.codecs.registry import NONE
 from pareto.hosts.connection import Unreachable
 from pareto.hosts.host import EDGE, End, TestbedError, chain
 from pareto.hosts.inventory import SIMULATED
 from pareto.hosts.session import Heartbeat, SessionLost
-from pareto.hosts.shaping import LinkState, Shaper
+from pareto.hosts.shapers import LinkState, Shaper
 from pareto.hosts.testbed import Link, Testbed
-from pareto.link import probe
-from pareto.link.profile import Profile
-from pareto.plan import OVERHEAD_S, ModelFacts, Trial, crossings
-from pareto.prepare import recipe
+from pareto.models.prepare import recipe
+from pareto.partitions import costs
+from pareto.partitions import model as partitioned
+from pareto.partitions.engines import registry as engines
+from pareto.protocol import pace as pacing
+from pareto.protocol.trial_messages import Coded, Progress, TrialReport, Usage, WrongOutput
+from pareto.remote.backends import registry
+from pareto.remote.codecs.registry import NONE
+from pareto.remote.link import probe
+from pareto.remote.link.profile import Profile
+from pareto.remote.worker import phases, served
+from pareto.remote.worker.phases import Phase
+from pareto.remote.worker.trial import figures, pace
 from pareto.simulated import codecs
 from pareto.simulated.requests import Path, Work
 from pareto.simulated.world import World
-from pareto.splits import fold_note
-from pareto.sweep import AUTO, Sweep
-from pareto.trial import HostReport, TrialResult, paced
-from pareto.trial_messages import Coded, Progress, TrialReport, Usage, WrongOutput
-from pareto.worker import phases, served
-from pareto.worker.phases import Phase
-from pareto.worker.trial import figures, pace
-from partitions import costs
-from partitions import model as partitioned
-from partitions.engines import registry as engines
+from pareto.sweep.bounds import Crossing
+from pareto.sweep.cell import Cell
+from pareto.sweep.plan import OVERHEAD_S, ModelFacts, Trial, crossings
+from pareto.sweep.splits import fold_note
+from pareto.sweep.sweep import AUTO, Sweep
+from pareto.trial.any_workers import AnyWorkers
+from pareto.trial.codec_work import without_codecs
+from pareto.trial.result import HostReport, TrialResult, paced
 
 BACKEND_S = {"tcp": 0.0001, "rpc": 0.0007}
 """Seconds that a backend adds to a request that crosses a link: about what it takes on an unshaped one."""

@@ -13,14 +13,14 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, PrivateAttr
 
-from pareto import files
-from pareto.constants import MOST_REQUESTS
-from pareto.errors import UserError
+from pareto.basics import files
+from pareto.basics.yaml_file import Keys, YamlFile, quantity
 from pareto.hosts.host import EDGE, SERVER, TestbedError
 from pareto.hosts.inventory import SIMULATED
-from pareto.link import units
-from pareto.profile_files import MOST_TRACE_BYTES
-from pareto.yaml_file import Keys, YamlFile, quantity
+from pareto.protocol.constants import MOST_REQUESTS
+from pareto.protocol.errors import UserError
+from pareto.remote.link import units
+from pareto.sweep.profile_files import MOST_TRACE_BYTES
 
 Floats = npt.NDArray[np.float64]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from partitions.stage import Payload, Stage
+from pareto.partitions.stage import Payload, Stage
 
 MOST_LETTERS = 300
 Ranges = Mapping[str, tuple[float, float]]

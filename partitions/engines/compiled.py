@@ -25,11 +25,11 @@ import torch
 from torch import Tensor, nn
 from torch.fx.experimental import proxy_tensor
 
-from partitions import scratch
-from partitions.engines.base import Builder, Ranges, Run, one_example, refusing
-from partitions.engines.formats import Shortened
-from partitions.engines.registry import cuda_toolkit
-from partitions.stage import Payload, Stage
+from pareto.partitions import scratch
+from pareto.partitions.engines.base import Builder, Ranges, Run, one_example, refusing
+from pareto.partitions.engines.formats import Shortened
+from pareto.partitions.engines.registry import cuda_toolkit
+from pareto.partitions.stage import Payload, Stage
 
 KEPT_BYTES = 1 << 30
 """Libraries of stages that may come back take about this much of the disk at most."""

@@ -11,8 +11,8 @@ from collections.abc import Hashable
 import torch
 from torch import Tensor, nn
 
-from partitions.engines.base import Builder, Ranges, Run, refusing
-from partitions.stage import Payload, Stage
+from pareto.partitions.engines.base import Builder, Ranges, Run, refusing
+from pareto.partitions.stage import Payload, Stage
 
 _SHORTENED = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear)
 """Their weights are kept short: autocast would shorten them in each run."""

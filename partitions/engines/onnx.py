@@ -23,9 +23,9 @@ from onnxscript import optimizer
 from torch import Tensor
 from torch.onnx._internal.exporter import _registration
 
-from partitions.engines.base import Builder, EngineError, Ranges, Run, one_example, refusing
-from partitions.graph import named_tensors
-from partitions.stage import Payload, Stage
+from pareto.partitions.engines.base import Builder, EngineError, Ranges, Run, one_example, refusing
+from pareto.partitions.graph import named_tensors
+from pareto.partitions.stage import Payload, Stage
 
 PROVIDERS = ["CPUExecutionProvider"]
 ON_GPU = "CUDAExecutionProvider"

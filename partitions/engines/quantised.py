@@ -22,10 +22,10 @@ from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
 from onnxruntime.quantization.quant_utils import load_model_with_shape_infer
 from onnxruntime.quantization.registry import QDQRegistry, QLinearOpsRegistry
 
-from partitions import scratch
-from partitions.engines import onnx as plain
-from partitions.engines.base import Calibrator, Ranges, Run, one_example, refusing
-from partitions.stage import Payload, Stage
+from pareto.partitions import scratch
+from pareto.partitions.engines import onnx as plain
+from pareto.partitions.engines.base import Calibrator, Ranges, Run, one_example, refusing
+from pareto.partitions.stage import Payload, Stage
 
 
 class Quantiser(Calibrator):

@@ -17,11 +17,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from pareto.errors import UserError
-from partitions.by_role import IS, JOINS, ByRole, role
+from pareto.partitions.by_role import IS, JOINS, ByRole, role
+from pareto.protocol.errors import UserError
 
 if TYPE_CHECKING:
-    from partitions.engines.base import Builder
+    from pareto.partitions.engines.base import Builder
 
 EAGER = "eager"
 

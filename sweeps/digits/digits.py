@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from partitions.registry import register
+from pareto.partitions.registry import register
 
 FOLDER = Path("results/digits")
 """The folder of the weights and held-out images that train.py makes, in the folder where both commands are started."""

@@ -26,10 +26,10 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from pareto.codecs.own import Cut
-from pareto.errors import UserError
-from partitions import user_file
-from partitions.tracing import normalized
+from pareto.partitions import user_file
+from pareto.partitions.tracing import normalized
+from pareto.protocol.errors import UserError
+from pareto.remote.codecs.own import Cut
 
 MODEL = user_file.load(f"{Path(__file__).with_name('digits.py')}:Net")
 CODEC = user_file.module_of(Path(__file__).with_name("bottleneck.py"), "codec")

@@ -14,18 +14,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from analysis.schema import STATUSES
-from pareto import runner
-from pareto.any_workers import AnyWorkers
-from pareto.cell import Cell
-from pareto.checked_sweep import make_sweep
-from pareto.link.probe import Tolerance
-from pareto.plan import Effort, Plan, Trial
-from pareto.prepare import Prepared, canonical, prepare
-from pareto.profile_files import load
-from pareto.runner import Runner, Tally
-from pareto.store import REDONE, Row, Store
-from partitions import registry
+from pareto.analysis.schema import STATUSES
+from pareto.models.prepare import Prepared, canonical, prepare
+from pareto.partitions import registry
+from pareto.remote.link.probe import Tolerance
+from pareto.run import runner
+from pareto.run.runner import Runner, Tally
+from pareto.sweep.cell import Cell
+from pareto.sweep.checked_sweep import make_sweep
+from pareto.sweep.plan import Effort, Plan, Trial
+from pareto.sweep.profile_files import load
+from pareto.trial.any_workers import AnyWorkers
+from pareto.trial.store import REDONE, Row, Store
 from tests.faults.table import AGAIN, FAILED, INVALID, Fault
 
 NET = Path(__file__).with_name("net.py")

@@ -1,6 +1,6 @@
 """A peer that does not behave: a proxy on the tcp backend's way that tampers with one message.
 
-It knows the wire format (`pareto.backends.wire`, `handshake`, `stripes`) and lets all else through as it came.
+It knows the wire format (`pareto.remote.backends.wire`, `handshake`, `stripes`) and lets all else through as it came.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pareto.backends import wire
+from pareto.remote.backends import wire
 
 REQUEST, REPLY, WELCOME = "request", "reply", "handshake"
 """What is tampered with: what the edge sends, what it gets, what it gets before."""

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pareto.store import REDONE
+from pareto.trial.store import REDONE
 from tests.faults.harness import MEASURED, NET, now_s
 from tests.faults.table import DRIVER, ENDED, Fault
 from tests.integration.own_machine import left_behind

@@ -18,7 +18,7 @@ import pytest
 
 pytest.importorskip("distributed")
 
-from pareto.store import REDONE
+from pareto.trial.store import REDONE
 from tests import program
 from tests.certificates import certificates
 from tests.program import descendants, ended, pareto, wait_until

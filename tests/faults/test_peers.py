@@ -15,17 +15,17 @@ from typing import Any
 
 import pytest
 
-from pareto import jsonlines
-from pareto.backends import wire
-from pareto.backends.registry import parse
 from pareto.hosts.host import EDGE, SERVER, Host
-from pareto.hosts.shipping import Parcel
-from pareto.messages import Connect, Loaded, LoadModel, handlers
-from pareto.prepare import Prepared
-from pareto.worker import device
-from pareto.worker.worker import Worker, answers
-from pareto.workers import Workers
-from partitions import allocator
+from pareto.hosts.parcels import Parcel
+from pareto.models.prepare import Prepared
+from pareto.partitions import allocator
+from pareto.protocol import jsonlines
+from pareto.protocol.messages import Connect, Loaded, LoadModel, handlers
+from pareto.remote.backends import wire
+from pareto.remote.backends.registry import parse
+from pareto.remote.worker import device
+from pareto.remote.worker.worker import Worker, answers
+from pareto.trial.workers import Workers
 from tests.faults import hostile
 from tests.faults.harness import Harness, Struck, once, tiny_model
 from tests.faults.hostile import REPLY, REQUEST, WELCOME, Armed, Proxy, Reset, Silence, Tamper

@@ -18,9 +18,9 @@ import pytest
 
 from pareto.hosts.host import SERVER
 from pareto.hosts.local import journal
-from pareto.hosts.local_testbed import open_local
+from pareto.hosts.local.testbed import open_local
 from pareto.hosts.session import Session
-from pareto.workers import Workers
+from pareto.trial.workers import Workers
 from tests.faults.harness import Harness, Struck, once, tiny_model
 from tests.faults.table import AGAIN, TESTBED, WORKERS, Fault
 from tests.integration.own_machine import left_behind
@@ -120,7 +120,7 @@ def act_of(fault: Fault, repairs: list[Callable[[], None]]) -> Callable[[], None
         ("nothing for 10 s", "the link"): lambda: threading.Timer(10.0, black_hole()).start(),
         ("nothing for good", "the link"): lambda: repairs.append(black_hole()),
         ("out of memory", "the worker of server"): lambda: repairs.append(
-            starve(program("pareto.worker", SERVER))
+            starve(program("pareto.remote.worker", SERVER))
         ),
     }
     if (act := acts.get((fault.what, fault.whom))) is not None:
@@ -134,10 +134,10 @@ def victim(whom: str) -> psutil.Process:
     if kind == "builder":
         return descendants(os.getpid(), "-m pareto.hosts.local")[0]
     if kind == "relay":
-        return descendants(os.getpid(), "-m pareto.link.relay")[0]
+        return descendants(os.getpid(), "-m pareto.remote.link.relay")[0]
     if kind == "sshd":
         return next(it for it in descendants(os.getpid(), "[listener]") if lives_in(it, host))
-    return program({"worker": "pareto.worker", "monitor": "pareto.worker.monitor"}[kind], host)
+    return program({"worker": "pareto.remote.worker", "monitor": "pareto.remote.worker.monitor"}[kind], host)
 
 
 def program(module: str, host: str) -> psutil.Process:
@@ -155,7 +155,7 @@ class Crossed:
     """The packets that come to the server's data interface from now on."""
 
     def __init__(self) -> None:
-        self._counters = Path(f"/proc/{program('pareto.worker', SERVER).pid}/net/dev")
+        self._counters = Path(f"/proc/{program('pareto.remote.worker', SERVER).pid}/net/dev")
         self._begun = self._received()
 
     def wait(self, packets: int) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from partitions import registry
+from pareto.partitions import registry
 from tests.integration.own_machine import left_behind, left_clean, processes
 from tests.integration.relay_net import Net, Relay, net_with_relay
 from tests.program import end_started, wait_until

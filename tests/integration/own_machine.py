@@ -18,7 +18,7 @@ from pathlib import Path
 from pyroute2 import IPRoute, netns
 
 from pareto.hosts.local import cpu
-from pareto.jsonlines import Refused
+from pareto.protocol.jsonlines import Refused
 from tests.less_than_root import MAKES_NETWORKS
 from tests.program import wait_until
 

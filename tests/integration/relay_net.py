@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 from pyroute2 import IPRoute, netns
 
-from pareto.jsonlines import plain
-from pareto.link import offload
-from pareto.link.probe import ConnectProbe, OpenProbe, Question
+from pareto.protocol.jsonlines import plain
+from pareto.remote.link import offload
+from pareto.remote.link.probe import ConnectProbe, OpenProbe, Question
 from tests.program import Program, wait_until
 
 EDGE, SERVER = "10.213.0.1", "10.213.0.2"
@@ -119,7 +119,7 @@ class Relay(Program):
     def __init__(self, net: Net) -> None:
         netns.pushns(net.names["relay"])
         try:
-            super().__init__("pareto.link.relay", "--edge", "to_edge", "--server", "to_server")
+            super().__init__("pareto.remote.link.relay", "--edge", "to_edge", "--server", "to_server")
         finally:
             netns.popns()
 
@@ -277,7 +277,7 @@ def probed_link() -> Iterator[tuple[Relay, Shape]]:
             netns.pushns(net.names[role])
             try:
                 with prompt():
-                    ends[role] = Program("pareto.worker.probe")
+                    ends[role] = Program("pareto.remote.worker.probe")
             finally:
                 netns.popns()
         port = ends["server"].result(OpenProbe.op, **plain(OpenProbe(SERVER, "t")))

@@ -6,8 +6,8 @@ import subprocess
 import sys
 from unittest.mock import patch
 
-from pareto import plan
 from pareto.__main__ import main
+from pareto.sweep import plan
 from tests import program
 
 EFFORT = plan.Effort(latency=(2, 0.05), throughput=(2, 0.05))

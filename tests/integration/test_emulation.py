@@ -9,7 +9,7 @@ import psutil
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.link import qdisc
+from pareto.remote.link import qdisc
 from tests.integration.own_machine import left_behind
 from tests.less_than_root import needs_networks
 from tests.program import command, descendants, ended, pareto, python_programs, wait_until
@@ -77,7 +77,7 @@ def test_doctor_finds_and_removes_what_a_killed_testbed_left(tmp_path: Path) -> 
 
 
 def workers(driver: subprocess.Popen[str]) -> list[psutil.Process]:
-    return python_programs(driver.pid, "pareto.worker.probe")
+    return python_programs(driver.pid, "pareto.remote.worker.probe")
 
 
 def namespaces() -> list[str]:

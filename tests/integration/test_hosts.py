@@ -24,27 +24,21 @@ import pytest
 from pyarrow import parquet
 from syrupy.assertion import SnapshotAssertion
 
-from pareto import doctor as examination
-from pareto.hosts import (
-    checkup,
-    finding,
-    inventory,
-    known_hosts,
-    leases,
-    login,
-    pairing,
-    privileged,
-    setup,
-    ssh,
-)
+from pareto.commands import doctor as examination
+from pareto.hosts import inventory, leases
 from pareto.hosts.access import open_testbed
 from pareto.hosts.connection import Connection
-from pareto.hosts.finding import Finding
 from pareto.hosts.host import TestbedError
 from pareto.hosts.inventory import HostEntry
-from pareto.hosts.keys import Keyring
-from pareto.hosts.pairing import Terminal
 from pareto.hosts.session import Heartbeat, Session, SessionError
+from pareto.hosts.setup import checkup, finding, privileged
+from pareto.hosts.setup import hosts as setup
+from pareto.hosts.setup import pair as pairing
+from pareto.hosts.setup.finding import Finding
+from pareto.hosts.setup.pair import Terminal
+from pareto.hosts.ssh import connection as ssh
+from pareto.hosts.ssh import known_hosts, login
+from pareto.hosts.ssh.keys import Keyring
 from pareto.hosts.testbed import Remote
 from tests.integration.own_machine import processes
 from tests.integration.test_sweep import exit_code, only_run, rows_in, sound
@@ -587,7 +581,7 @@ def swept(request: pytest.FixtureRequest, lab: Lab, tmp_path_factory: pytest.Tem
         gpu.power_off()
         gpu.power_on()
     else:
-        (worker,) = (pid for pid in pi.pids("-m pareto.worker --threads") if not is_shell(pid))
+        (worker,) = (pid for pid in pi.pids("-m pareto.remote.worker --threads") if not is_shell(pid))
         os.kill(worker, 9)
         wait_for(3)
         lab.link_down()
@@ -644,8 +638,8 @@ def test_what_was_measured_there_says_on_what(lab: Lab, swept: Swept) -> None:
     assert session["bare_links"]["edge-server"]["rate_bps"] > 0
     assert session["sampling"]["edge"]["cpu_percent"] > 0
     assert session["hosts"]["edge"]["sensors"]["cpu_percent"]
-    assert wait_until(lambda: not any(host.pids("pareto.worker") for host in lab.hosts.values()))
-    assert wait_until(lambda: not [it for _, it in processes() if "pareto.worker" in it])
+    assert wait_until(lambda: not any(host.pids("pareto.remote.worker") for host in lab.hosts.values()))
+    assert wait_until(lambda: not [it for _, it in processes() if "pareto.remote.worker" in it])
 
 
 @pytest.mark.deep

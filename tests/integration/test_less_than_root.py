@@ -40,7 +40,7 @@ def build():
 input_shape = (3, 32, 32)
 """
 BUILD = """\
-from pareto.hosts.local_testbed import open_local
+from pareto.hosts.local.testbed import open_local
 bed = open_local()
 bed.remotes["edge"].ship(b"weights", "blob")
 print(bed.facts["rights"], flush=True)

@@ -16,8 +16,8 @@ import pytest
 from pyroute2 import IPRoute, netns
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.link import journal, offload, qdisc, steering
-from pareto.link.netem import QdiscError
+from pareto.remote.link import journal, offload, qdisc, steering
+from pareto.remote.link.netem import QdiscError
 from tests import REPOSITORY
 from tests.less_than_root import needs_networks
 from tests.program import Program
@@ -51,7 +51,7 @@ class Helper(Program):
     ask = Program.reply
 
     def __init__(self) -> None:
-        super().__init__("pareto.link")
+        super().__init__("pareto.remote.link")
 
     def apply(self, **fields: Any) -> dict[str, Any]:
         return self.ask("apply", **{"interface": "data0", "address": ADDRESS} | fields)
@@ -144,7 +144,7 @@ def files() -> list[Path]:
 def killed(interface: str = "data0") -> Iterator[None]:
     """A program claimed the interface, switched its offloads off, and was killed."""
     code = (
-        "import os; from pareto.link import journal, offload\n"
+        "import os; from pareto.remote.link import journal, offload\n"
         f"journal.claim({interface!r}); offload.switch_off({interface!r}); os.kill(os.getpid(), 9)"
     )
     found = offload.read(interface)
@@ -239,7 +239,7 @@ def test_what_cannot_be_put_back_keeps_nothing_else_from_it(
 
 
 def test_with_nothing_to_repair(namespace: str) -> None:
-    argv = [sys.executable, "-m", "pareto.link", "--repair"]
+    argv = [sys.executable, "-m", "pareto.remote.link", "--repair"]
     done = subprocess.run(argv, cwd=REPOSITORY, capture_output=True, text=True)
     assert (done.returncode, done.stdout.startswith("nothing to repair")) == (0, True), done
 
@@ -292,7 +292,7 @@ def test_a_shared_interface_needs_the_peers_address(
 
 
 def test_ssh_is_known_behind_sudo_which_empties_the_environment(addressed: None) -> None:
-    inner = "from pareto.link import steering; print(steering.scope('data0', '10.78.0.2', False))"
+    inner = "from pareto.remote.link import steering; print(steering.scope('data0', '10.78.0.2', False))"
     outer = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {inner!r}], env={{}})"
     done = subprocess.run(
         [sys.executable, "-c", outer],

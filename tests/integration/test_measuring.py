@@ -15,23 +15,23 @@ from typing import Any
 
 import pytest
 
-from pareto.cell import Cell
-from pareto.checked_sweep import make_sweep
 from pareto.hosts.host import EDGE, MIDDLE, SERVER
-from pareto.hosts.local_testbed import open_local
+from pareto.hosts.local.testbed import open_local
 from pareto.hosts.session import SessionError
-from pareto.link import probe
-from pareto.link.netem import PACKET_BYTES
-from pareto.link.profile import Profile
-from pareto.messages import LoadModel
-from pareto.plan import Effort, Trial
-from pareto.prepare import Prepared, canonical, prepare
-from pareto.profile_files import load
-from pareto.rows import stage_rows, trial_row
-from pareto.sweep import Sweep
-from pareto.trial import TrialResult
-from pareto.trial_messages import WrongOutput
-from pareto.workers import LOAD_TIMEOUT_S, Workers
+from pareto.models.prepare import Prepared, canonical, prepare
+from pareto.protocol.messages import LoadModel
+from pareto.protocol.trial_messages import WrongOutput
+from pareto.remote.link import probe
+from pareto.remote.link.netem import PACKET_BYTES
+from pareto.remote.link.profile import Profile
+from pareto.sweep.cell import Cell
+from pareto.sweep.checked_sweep import make_sweep
+from pareto.sweep.plan import Effort, Trial
+from pareto.sweep.profile_files import load
+from pareto.sweep.sweep import Sweep
+from pareto.trial.result import TrialResult
+from pareto.trial.rows import stage_rows, trial_row
+from pareto.trial.workers import LOAD_TIMEOUT_S, Workers
 from tests.integration.test_sweep import sound
 from tests.less_than_root import needs_networks
 

@@ -11,15 +11,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analysis import page
-from analysis.advice import predict
-from analysis.comparing.between_runs import compare
-from analysis.figures.marks import FILLS, states
-from analysis.findings import Findings
-from analysis.naming import cell_names
-from analysis.page import comparison
-from analysis.runs.load import Run
-from analysis.tables.columns import sureness
+from pareto.analysis import page
+from pareto.analysis.advice import predict
+from pareto.analysis.comparing.between_runs import compare
+from pareto.analysis.figures.marks import FILLS, states
+from pareto.analysis.findings import Findings
+from pareto.analysis.naming import cell_names
+from pareto.analysis.page import comparison
+from pareto.analysis.runs.load import Run
+from pareto.analysis.tables.columns import sureness
 from tests.integration.browser import CHROMIUM, Page, browser
 from tests.integration.contrast import worst_contrast
 from tests.less_than_root import needs_networks

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from pareto.constants import GOODPUT
-from pareto.worker.datagrams import PAYLOAD_SHARE, PING_WIRE_BYTES
-from pareto.worker.probe import TCP_PING_BYTES
+from pareto.protocol.constants import GOODPUT
+from pareto.remote.worker.datagrams import PAYLOAD_SHARE, PING_WIRE_BYTES
+from pareto.remote.worker.probe import TCP_PING_BYTES
 from tests.integration.relay_net import SLEW_S, Relay, Shape, probed_link
 from tests.less_than_root import needs_networks
 

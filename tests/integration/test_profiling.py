@@ -12,8 +12,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from analysis.model_profile import ModelProfile, read
-from pareto import backend_costs, model_profiles, model_timing
+from pareto.analysis.model_profile import ModelProfile, read
+from pareto.predict import backend_costs, model_profiles, model_times
 from tests.integration import short
 from tests.less_than_root import needs_networks
 from tests.program import LENIENT, command, pareto
@@ -43,7 +43,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     few = {"runs": 8, "seconds": 0.1, "payloads": 4, "rounds": 2, "streams": 1, "host_s": 0.0, "link_s": 0.0}
     for name in ("THOROUGH", "QUICK"):
         made = replace(getattr(backend_costs, name), **few)
-        for module in (backend_costs, model_profiles, model_timing):
+        for module in (backend_costs, model_profiles, model_times):
             monkeypatch.setattr(module, name, made, raising=False)
     monkeypatch.setattr(backend_costs, "USUAL_BYTES", 100_000)
 

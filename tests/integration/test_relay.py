@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from pareto.link.probe import GOODPUT
+from pareto.remote.link.probe import GOODPUT
 from tests import REPOSITORY
 from tests.integration.relay_net import (
     HEADERS,
@@ -144,7 +144,7 @@ def test_it_ends_at_end_of_file_and_on_sigterm(net: Net) -> None:
 
 def test_a_missing_interface_is_one_clear_line() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "pareto.link.relay", "--edge", "nosuch0", "--server", "nosuch1"],
+        [sys.executable, "-m", "pareto.remote.link.relay", "--edge", "nosuch0", "--server", "nosuch1"],
         cwd=REPOSITORY,
         capture_output=True,
         text=True,

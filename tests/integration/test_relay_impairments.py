@@ -10,10 +10,10 @@ import time
 
 import pytest
 
-from pareto.link.packets import VNET_HEADER
-from pareto.link.profile import Bucket, Direction, Gilbert, seed_of
-from pareto.link.relay_path import RelayPath
-from pareto.link.trace import Step, Trace
+from pareto.remote.link.packets import VNET_HEADER
+from pareto.remote.link.profile import Bucket, Direction, Gilbert, seed_of
+from pareto.remote.link.relay_path import RelayPath
+from pareto.remote.link.trace import Step, Trace
 from tests.integration.relay_net import (
     HEADERS,
     SLEW_S,

@@ -133,7 +133,7 @@ def test_a_sweep_with_a_host_that_serves_and_is_killed(
         assert all(map(sound, rows)), [row["reason"] for row in rows]
         driver = started(*within(hosts[EDGE]), sys.executable, "-m", short.__name__, *run)
         assert driver.stderr is not None
-        while not (workers := descendants(server.pid, "-m pareto.worker")):
+        while not (workers := descendants(server.pid, "-m pareto.remote.worker")):
             assert driver.poll() is None, driver.stderr.read()
         left = psutil.Process(server.pid).children(recursive=True)
         assert {each.uids().real for each in left} == {USER}

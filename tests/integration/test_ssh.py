@@ -18,11 +18,11 @@ import psutil
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.hosts import ssh
 from pareto.hosts.connection import Outcome, Unreachable
-from pareto.hosts.keys import Keyring, load
-from pareto.hosts.login import Login, resolve
 from pareto.hosts.session import Session, SessionLost
+from pareto.hosts.ssh import connection as ssh
+from pareto.hosts.ssh.keys import Keyring, load
+from pareto.hosts.ssh.login import Login, resolve
 from tests.lab import Lab, give_up_soon, open_lab
 from tests.less_than_root import needs_networks
 from tests.program import wait_until

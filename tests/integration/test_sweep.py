@@ -18,9 +18,9 @@ import pytest
 from PIL import Image
 from pyarrow import parquet
 
-from analysis.schema import STANDS
-from pareto.search import OBJECTIVES
-from pareto.store import REDONE
+from pareto.analysis.schema import STANDS
+from pareto.predict.search import OBJECTIVES
+from pareto.trial.store import REDONE
 from tests.integration import short
 from tests.integration.own_machine import left_behind
 from tests.less_than_root import needs_networks
@@ -61,7 +61,7 @@ NET = """
 import torch
 from torch import nn
 
-from partitions.registry import register
+from pareto.partitions.registry import register
 
 
 class Block(nn.Module):
@@ -171,7 +171,7 @@ def told(machine: None, tmp_path_factory: pytest.TempPathFactory) -> Told:
         assert process.poll() is None, process.communicate()
 
     happens(lambda: len(rows_in(it.out)) >= KEPT)
-    python_programs(process.pid, "pareto.worker")[1].kill()
+    python_programs(process.pid, "pareto.remote.worker")[1].kill()
     happens(lambda: "failed" in [row["status"] for row in it.rows[:-1]])
     family = descendants(process.pid)
     process.send_signal(signal.SIGTERM)

@@ -17,18 +17,18 @@ import psutil
 import pytest
 from pyroute2 import netns
 
-from pareto.hosts import ssh
 from pareto.hosts.connection import Unreachable
 from pareto.hosts.host import EDGE, SERVER, TcpSettings, TestbedError
-from pareto.hosts.keys import Keyring, new_key
-from pareto.hosts.local_testbed import open_local
+from pareto.hosts.local.testbed import open_local
 from pareto.hosts.session import SessionError
-from pareto.hosts.shaping import RelayShaper
+from pareto.hosts.shapers import RelayShaper
+from pareto.hosts.ssh import connection as ssh
+from pareto.hosts.ssh.keys import Keyring, new_key
 from pareto.hosts.testbed import Testbed
-from pareto.link.probe import Tolerance, question
-from pareto.link.profile import Direction, Profile
-from pareto.probing import Probers
-from pareto.profile_files import load
+from pareto.remote.link.probe import Tolerance, question
+from pareto.remote.link.profile import Direction, Profile
+from pareto.sweep.profile_files import load
+from pareto.trial.probes import Probers
 from tests.integration.own_machine import left_behind
 from tests.less_than_root import needs_networks, quota
 from tests.program import descendants, ended, python_programs, started, wait_until
@@ -232,13 +232,13 @@ LOSSES = {
 
 def test_a_testbed_that_has_lost_a_part_is_built_again() -> None:
     """It lives as a whole or not at all: who waits for one of its hosts hears of it at once."""
-    others = descendants(os.getpid(), "pareto.link.relay")
+    others = descendants(os.getpid(), "pareto.remote.link.relay")
     with closing(open_local(hosts=3)) as bed:
         for lose, words in LOSSES.items():
             for link in bed.links:
                 link.shaper.apply(load("none"))
             waiting = bed.remotes[SERVER].connection.open("sleep 600", "/dev/null")
-            relays = [it for it in descendants(os.getpid(), "pareto.link.relay") if it not in others]
+            relays = [it for it in descendants(os.getpid(), "pareto.remote.link.relay") if it not in others]
             assert len(relays) == 2
             lose(bed)
             assert waiting.receive(20.0) == b""
@@ -253,9 +253,9 @@ def test_a_testbed_that_has_lost_a_part_is_built_again() -> None:
 
 DRIVER = """
 import sys, time
-from pareto.hosts.local_testbed import open_local
+from pareto.hosts.local.testbed import open_local
 bed = open_local(hosts=3, edge_cpu=0.5)
-session = bed.remotes["middle1"].start("pareto.link")
+session = bed.remotes["middle1"].start("pareto.remote.link")
 session.request("supported", 120)
 print("ready", flush=True)
 time.sleep(600)

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
-from pareto.hosts import ssh
 from pareto.hosts.local import journal
+from pareto.hosts.ssh import connection as ssh
 from tests.lab import wiring
 from tests.lab.disk import Disk, new_key, write_secret
 from tests.lab.host import LabHost, wait

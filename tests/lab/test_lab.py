@@ -133,7 +133,7 @@ def test_what_root_does_on_a_host_stays_there(lab: Lab) -> None:
 
 @pytest.mark.deep
 def test_the_user_can_run_the_repositorys_python(lab: Lab) -> None:
-    code = "import torch, pareto.worker; print(torch.ones(2).sum().item())"
+    code = "import torch, pareto.remote.worker; print(torch.ones(2).sum().item())"
     done = ssh(lab, "pi", f"cd {REPOSITORY} && {sys.executable} -c '{code}'")
     assert done.stdout == "2.0\n", done.stderr
 

@@ -17,7 +17,7 @@ import pandas as pd
 import pyarrow as pa
 from pyarrow import parquet
 
-from analysis.schema import TRIALS
+from pareto.analysis.schema import TRIALS
 
 NETEMS = [f"{delay}ms-{rate}mbit" for delay in (1, 10, 50, 100, 200) for rate in (1, 5, 20, 100, 1000)]
 BACKENDS, POINTS, ROUNDS = ("tcp", "rpc"), 20, 50

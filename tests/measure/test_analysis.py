@@ -27,13 +27,13 @@ MOST_GIB = 1.7
 CODE = """
 import json, resource, sys, time
 from pathlib import Path
-import analysis
+from pareto import analysis
 runs, out, figures = sys.argv[1], Path(sys.argv[2]), sys.argv[3:]
 
 def all_of_it(figures):
-    from analysis.findings import Options
-    from analysis.reporting import report
-    from analysis.runs.load import folders
+    from pareto.analysis.findings import Options
+    from pareto.analysis.reporting import report
+    from pareto.analysis.runs.load import folders
     return report(folders(runs), out, Options(figures=figures)).front
 
 def timed(what, function):

@@ -18,11 +18,11 @@ from statistics import median
 import pytest
 import torch
 
-from pareto.backends.base import Tensors, layout
-from pareto.codecs import registry
-from partitions import allocator, weights
-from partitions import model as partitioned
-from partitions.recipe import Recipe
+from pareto.partitions import allocator, weights
+from pareto.partitions import model as partitioned
+from pareto.partitions.recipe import Recipe
+from pareto.remote.backends.base import Tensors, layout
+from pareto.remote.codecs import registry
 
 from .conftest import Figures
 

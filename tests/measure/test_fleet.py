@@ -18,10 +18,10 @@ import pytest
 
 pytest.importorskip("distributed")
 
-from pareto import plan
-from pareto.checked_sweep import make_sweep
-from pareto.networks import networks_of
-from pareto.plan import ModelFacts
+from pareto.sweep import plan
+from pareto.sweep.checked_sweep import make_sweep
+from pareto.sweep.networks import networks_of
+from pareto.sweep.plan import ModelFacts
 from tests.program import pareto
 from tests.unit.simulated.worlds import MODEL
 

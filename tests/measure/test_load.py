@@ -12,19 +12,19 @@ from pathlib import Path
 
 import pytest
 
-from analysis.findings import Options, find
-from pareto.cell import Cell
-from pareto.checked_sweep import make_sweep
+from pareto.analysis.findings import Options, find
 from pareto.hosts.host import EDGE, SERVER
-from pareto.hosts.local_testbed import open_local
+from pareto.hosts.local.testbed import open_local
 from pareto.hosts.testbed import Testbed
-from pareto.link.probe import Tolerance
-from pareto.plan import Effort, Plan, Trial
-from pareto.prepare import Prepared, canonical, prepare
-from pareto.profile_files import load
-from pareto.runner import Runner, Tally, Watcher
-from pareto.store import Store
-from pareto.workers import Workers
+from pareto.models.prepare import Prepared, canonical, prepare
+from pareto.remote.link.probe import Tolerance
+from pareto.run.runner import Runner, Tally, Watcher
+from pareto.sweep.cell import Cell
+from pareto.sweep.checked_sweep import make_sweep
+from pareto.sweep.plan import Effort, Plan, Trial
+from pareto.sweep.profile_files import load
+from pareto.trial.store import Store
+from pareto.trial.workers import Workers
 from tests.less_than_root import needs_networks
 from tests.measure.conftest import Figures
 
@@ -122,13 +122,13 @@ def test_a_busy_loop_on_a_hosts_core(
     [
         (
             "inside",
-            "pareto/worker/served.py",
+            "pareto/remote/worker/served.py",
             "_resident.stage, tensors)\n",
             f"_resident.stage, tensors)\n        time.sleep({SLOW_S})\n",
         ),
         (
             "outside",
-            "pareto/backends/pipeline.py",
+            "pareto/remote/backends/pipeline.py",
             "request.answer(outputs, (own_s,), 0.0)",
             f"__import__('time').sleep({SLOW_S}) or request.answer(outputs, (own_s,), 0.0)",
         ),

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from pareto.constants import GOODPUT
-from pareto.worker.datagrams import PAYLOAD_SHARE
+from pareto.protocol.constants import GOODPUT
+from pareto.remote.worker.datagrams import PAYLOAD_SHARE
 from tests.integration.relay_net import Shape, probed_link
 from tests.less_than_root import needs_networks
 from tests.measure.conftest import Figures

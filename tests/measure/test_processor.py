@@ -13,9 +13,9 @@ from contextlib import closing
 import psutil
 import pytest
 
-from pareto.worker import served
-from pareto.worker.sensors.processor import WatchedProcess
-from pareto.worker.worker import Worker
+from pareto.remote.worker import served
+from pareto.remote.worker.sensors.processor import WatchedProcess
+from pareto.remote.worker.worker import Worker
 from tests.measure.conftest import Figures
 from tests.unit.backends.test_chain import Chain
 from tests.unit.worker.test_units import request, worker

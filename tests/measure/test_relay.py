@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from pareto.link.offload import SLOW_BPS
-from pareto.link.probe import GOODPUT
-from pareto.link.profile import Direction, Gilbert
-from pareto.link.trace import Step, Trace
+from pareto.remote.link.offload import SLOW_BPS
+from pareto.remote.link.probe import GOODPUT
+from pareto.remote.link.profile import Direction, Gilbert
+from pareto.remote.link.trace import Step, Trace
 from tests.integration.relay_net import (
     HEADERS,
     Arrival,

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from pareto import run
-from pareto.checked_sweep import make_sweep
+from pareto.commands import run
 from pareto.simulated import World
-from pareto.sweep import Sweep
+from pareto.sweep.checked_sweep import make_sweep
+from pareto.sweep.sweep import Sweep
 from tests.unit.simulated.study import rows
 
 pytestmark = pytest.mark.deep

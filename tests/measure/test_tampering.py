@@ -8,17 +8,17 @@ from dataclasses import replace
 
 import pytest
 
-from pareto.cell import Cell
-from pareto.checked_sweep import make_sweep
-from pareto.hosts.local_testbed import open_local
-from pareto.hosts.shaping import RelayShaper
-from pareto.link.probe import GOODPUT, Tolerance
-from pareto.link.profile import Direction, Profile
-from pareto.plan import Effort, Trial
-from pareto.prepare import Prepared, canonical, prepare
-from pareto.profile_files import load
-from pareto.rows import trial_row
-from pareto.workers import Workers
+from pareto.hosts.local.testbed import open_local
+from pareto.hosts.shapers import RelayShaper
+from pareto.models.prepare import Prepared, canonical, prepare
+from pareto.remote.link.probe import GOODPUT, Tolerance
+from pareto.remote.link.profile import Direction, Profile
+from pareto.sweep.cell import Cell
+from pareto.sweep.checked_sweep import make_sweep
+from pareto.sweep.plan import Effort, Trial
+from pareto.sweep.profile_files import load
+from pareto.trial.rows import trial_row
+from pareto.trial.workers import Workers
 from tests.less_than_root import needs_networks
 from tests.measure.conftest import Figures
 

@@ -11,8 +11,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from analysis.fronts.front import front
-from analysis.fronts.indicators import nondominated_in_each
+from pareto.analysis.fronts.front import front
+from pareto.analysis.fronts.indicators import nondominated_in_each
 from tests.unit.calibration import BINS, table
 from tests.unit.simulated_rounds import by_condition, trials
 

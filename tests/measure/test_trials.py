@@ -10,14 +10,14 @@ from dataclasses import replace
 
 import pytest
 
-from pareto import plan
-from pareto.checked_sweep import make_sweep
-from pareto.hosts.local_testbed import open_local
-from pareto.plan import Effort
-from pareto.prepare import Prepared, canonical, prepare
-from pareto.profile_files import load
-from pareto.trial import TrialResult
-from pareto.workers import Workers
+from pareto.hosts.local.testbed import open_local
+from pareto.models.prepare import Prepared, canonical, prepare
+from pareto.sweep import plan
+from pareto.sweep.checked_sweep import make_sweep
+from pareto.sweep.plan import Effort
+from pareto.sweep.profile_files import load
+from pareto.trial.result import TrialResult
+from pareto.trial.workers import Workers
 from tests.integration.test_measuring import BUSY, cell, measure
 from tests.less_than_root import needs_networks
 from tests.measure.conftest import Figures

@@ -44,15 +44,15 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from analysis.statistics.samples import interval
-from pareto.backends import ends, handshake, registry
-from pareto.errors import UserError
-from pareto.link import units
-from pareto.messages import Connect, JoinAgents, Keys, OpenRendezvous
-from pareto.profile_messages import Expect, GetTaken, Timed, TimePayloads
-from pareto.run_keys import run_keys
-from pareto.worker import payloads
-from pareto.worker.payloads import ANSWER, End, Far, Near
+from pareto.analysis.statistics.samples import interval
+from pareto.protocol.errors import UserError
+from pareto.protocol.messages import Connect, JoinAgents, Keys, OpenRendezvous
+from pareto.protocol.profile_messages import Expect, GetTaken, Timed, TimePayloads
+from pareto.remote.backends import ends, handshake, registry
+from pareto.remote.link import units
+from pareto.remote.worker import payloads
+from pareto.remote.worker.payloads import ANSWER, End, Far, Near
+from pareto.trial.run_keys import run_keys
 
 HERE, INTERFACE, FLOOR, IN_FLIGHT = "127.0.0.1", "lo", "floor", 4
 SAMPLE_S, QUICK_SAMPLE_S = 0.05, 0.01

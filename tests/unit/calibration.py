@@ -7,11 +7,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from analysis.advice.ranking import best_shares
-from analysis.fronts.front import front
-from analysis.fronts.indicators import nondominated_in_each
-from analysis.statistics import posterior
-from analysis.statistics.samples import Bools, Floats
+from pareto.analysis.advice.ranking import best_shares
+from pareto.analysis.fronts.front import front
+from pareto.analysis.fronts.indicators import nondominated_in_each
+from pareto.analysis.statistics import posterior
+from pareto.analysis.statistics.samples import Bools, Floats
 from tests.unit.simulated_rounds import by_condition, trials
 
 BINS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 1.001)

@@ -16,12 +16,12 @@ from typing import Any
 
 import torch
 
-from pareto import jsonlines
-from pareto.backends import ends, registry, rpc
-from pareto.backends.base import Client, Layout, Tensors, fingerprint, layout
-from pareto.backends.tcp import TcpClient
-from pareto.messages import JoinAgents, Keys
-from pareto.worker import connections, host, phases
+from pareto.protocol import jsonlines
+from pareto.protocol.messages import JoinAgents, Keys
+from pareto.remote.backends import ends, registry, rpc
+from pareto.remote.backends.base import Client, Layout, Tensors, fingerprint, layout
+from pareto.remote.backends.tcp import TcpClient
+from pareto.remote.worker import connections, host, phases
 
 TOKEN = "a token"  # noqa: S105
 INPUTS = 4
@@ -84,7 +84,7 @@ class ChainHost:
         self._joined = False
 
     def listen(self, request: dict[str, Any]) -> dict[str, int | None]:
-        """keys: as `pareto.messages.Keys`."""
+        """keys: as `pareto.protocol.messages.Keys`."""
         self._servers = ends.servers(request["address"], TOKEN, Keys(*request["keys"]))
         return {name: server.port for name, server in self._servers.items()}
 

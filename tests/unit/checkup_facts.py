@@ -1,11 +1,11 @@
-"""What healthy hosts tell of themselves, as `pareto.worker.checkup` prints it."""
+"""What healthy hosts tell of themselves, as `pareto.remote.worker.checkup` prints it."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from pareto.hosts import finding
 from pareto.hosts.inventory import HostEntry
+from pareto.hosts.setup import finding
 
 DIGEST = "d1ge57"
 NOW_S = 1_790_000_000.0

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.costs import stage_medians
-from analysis.fronts.energy import with_middle
-from analysis.fronts.front import front
-from analysis.runs.load import load, stages
-from analysis.schema import STAGES, TRIALS
+from pareto.analysis.costs import stage_medians
+from pareto.analysis.fronts.energy import with_middle
+from pareto.analysis.fronts.front import front
+from pareto.analysis.runs.load import load, stages
+from pareto.analysis.schema import STAGES, TRIALS
 from tests.unit.example_run import PAYLOAD_KIB, name
 from tests.unit.example_run import write as write_trials
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.schema import KINDS, TRIALS, Kind
+from pareto.analysis.schema import KINDS, TRIALS, Kind
 
 PAYLOAD_BYTES = (600_000, 800_000, 400_000, 100_000, 0)
 EDGE_S = (0.0, 0.010, 0.030, 0.080, 0.200)

@@ -7,9 +7,9 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.findings import Findings
-from analysis.fronts.front import front
-from analysis.runs.load import Run, load, stages
+from pareto.analysis.findings import Findings
+from pareto.analysis.fronts.front import front
+from pareto.analysis.runs.load import Run, load, stages
 from tests.unit.example_run import trials, write
 
 SWEEP = {"models": ["mobilenet_v2"], "netems": ["200ms-5mbit"], "trials": 7, "seed": 3}

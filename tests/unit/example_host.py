@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from pareto.hosts import finding
 from pareto.hosts.inventory import HostEntry
+from pareto.hosts.setup import finding
 
 
 @dataclass

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from partitions import torchvision_models  # noqa: F401 - only after it torchvision can be imported
+from pareto.partitions import torchvision_models  # noqa: F401 - only after it torchvision can be imported
 
 CIFAR_CLASSES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis.schema import TRIALS
+from pareto.analysis.schema import TRIALS
 
 PAYLOAD_KIB = [
     588,

@@ -12,11 +12,11 @@ from typing import Any, cast
 
 from pareto.hosts.connection import PipeWire
 from pareto.hosts.host import EDGE, SERVER, End, Host
+from pareto.hosts.parcels import Parcel
 from pareto.hosts.session import Heartbeat, Session
-from pareto.hosts.shaping import Shaper
-from pareto.hosts.shipping import Parcel
+from pareto.hosts.shapers import Shaper
 from pareto.hosts.testbed import Link, Remote, Testbed
-from pareto.jsonlines import Refused, plain
+from pareto.protocol.jsonlines import Refused, plain
 
 HOSTS = {
     EDGE: Host("pi", "192.168.7.2", "eth0", "/home/pi/.pareto", "python3"),

@@ -20,7 +20,7 @@ context.set_forkserver_preload(
 
 
 class Forked:
-    """Runs `serve`, which speaks `pareto.jsonlines`, with these arguments; used like `tests.program.Program`."""
+    """Runs `serve`, which speaks JSON lines, with these arguments; used like `tests.program.Program`."""
 
     def __init__(self, serve: Callable[..., None], *arguments: Any) -> None:
         self.process, self._sock = forked(serve, *arguments)

@@ -109,10 +109,10 @@ def _run(
     sys.argv = ["pareto", *arguments]
     if before is not None:
         before()
-    from pareto import cli
     from pareto.__main__ import guarded
+    from pareto.commands import app
 
-    code = guarded(cli.main)
+    code = guarded(app.main)
     if keep is not None:
         shutil.copytree(*keep)
     os._exit(code)

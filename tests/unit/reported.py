@@ -6,9 +6,17 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from pareto.messages import Cuda, Facts, Split
-from pareto.trial import HostReport, TrialResult
-from pareto.trial_messages import Length, Phases, Requests, RunTrial, TcpConnection, TrialReport, Usage
+from pareto.protocol.messages import Cuda, Facts, Split
+from pareto.protocol.trial_messages import (
+    Length,
+    Phases,
+    Requests,
+    RunTrial,
+    TcpConnection,
+    TrialReport,
+    Usage,
+)
+from pareto.trial.result import HostReport, TrialResult
 
 TRIAL: dict[str, Any] = {
     "latency_s": 0.01304,

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.fronts.shared_rounds import nondominated
-from analysis.prediction.forecast import BY_ENGINE
-from analysis.statistics.samples import Bools, Floats, Ints
-from pareto.search import Search
-from pareto.strikes import Prospects, losses
+from pareto.analysis.fronts.shared_rounds import nondominated
+from pareto.analysis.prediction.forecast import BY_ENGINE
+from pareto.analysis.statistics.samples import Bools, Floats, Ints
+from pareto.predict.search import Search
+from pareto.predict.strikes import Prospects, losses
 
 ROUNDS = 6
 OWN = 0.01
@@ -56,7 +56,7 @@ CODECS = ((1.0, 0.0), (0.25, 2e-9), (0.15, 8e-9), (0.7, 20e-9), (0.5, 1e-9))
 
 @dataclass(frozen=True)
 class Truth:
-    """`levels` and `bound`: cells x 2, as `pareto.strikes.losses`, without what noise adds to the bound.
+    """`levels` and `bound`: cells x 2, as `pareto.predict.strikes.losses`, without what noise adds to the bound.
 
     fronts: cells x codecs, on which front each may be. accuracy: of each cell. links: the bound of the link alone.
     twins: cells x 2, a number of each split and codec, and of the backend. expected, error: of the forecast, as a

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.prediction.network import Network
-from pareto.constants import GOODPUT
+from pareto.analysis.prediction.network import Network
+from pareto.protocol.constants import GOODPUT
 
 EDGE_S = np.array([0.0, 0.010, 0.025, 0.040, 0.060])
 SERVER_S = np.array([0.012, 0.009, 0.006, 0.003, 0.0])

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from analysis.points import CONDITION
-from analysis.statistics.samples import Floats
+from pareto.analysis.points import CONDITION
+from pareto.analysis.statistics.samples import Floats
 
 FIXED = {"model": "m", "batch_size": 1, "codec": "none", "in_flight_asked": "auto", "setup": ""}
 

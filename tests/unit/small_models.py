@@ -9,8 +9,8 @@ from unittest.mock import patch
 
 from torch import nn
 
-from partitions import registry, yolo
-from partitions.torchvision_models import models
+from pareto.partitions import registry, yolo
+from pareto.partitions.torchvision_models import models
 
 
 @contextmanager

@@ -6,14 +6,14 @@ from typing import cast
 
 import pytest
 
-from pareto import allocator_cost
-from pareto.any_workers import AnyWorkers
-from pareto.cell import Cell
-from pareto.checked_sweep import make_sweep
 from pareto.hosts.session import SessionLost
-from pareto.link.profile import Profile
-from pareto.plan import ModelFacts
-from pareto.workers import Workers
+from pareto.remote.link.profile import Profile
+from pareto.run import allocator_cost
+from pareto.sweep.cell import Cell
+from pareto.sweep.checked_sweep import make_sweep
+from pareto.sweep.plan import ModelFacts
+from pareto.trial.any_workers import AnyWorkers
+from pareto.trial.workers import Workers
 
 MODELS = {
     name: ModelFacts(

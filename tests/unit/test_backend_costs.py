@@ -12,9 +12,12 @@ import numpy as np
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from analysis.backend_cost import BackendCost
-from pareto import backend_costs
-from pareto.backend_costs import (
+from pareto.analysis.backend_cost import BackendCost
+from pareto.hosts.host import EDGE, SERVER, End, Host, TestbedError
+from pareto.hosts.session import Session
+from pareto.hosts.testbed import Link
+from pareto.predict import backend_costs
+from pareto.predict.backend_costs import (
     LEAST_STREAMED,
     MOST_BYTES,
     MOST_LINK_S,
@@ -31,14 +34,11 @@ from pareto.backend_costs import (
     reading_of,
     shaping_s,
 )
-from pareto.constants import GOODPUT
-from pareto.hosts.host import EDGE, SERVER, End, Host, TestbedError
-from pareto.hosts.session import Session
-from pareto.hosts.testbed import Link
-from pareto.link.probe import Reading
-from pareto.link.profile import Direction, Profile
-from pareto.profile_messages import Taken, Timed
-from pareto.workers import Workers
+from pareto.protocol.constants import GOODPUT
+from pareto.protocol.profile_messages import Taken, Timed
+from pareto.remote.link.probe import Reading
+from pareto.remote.link.profile import Direction, Profile
+from pareto.trial.workers import Workers
 from tests.unit.far_end import HOSTS, FarEnd, StandIn, bed_of
 from tests.unit.test_workers import FakeShaper
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from pareto import bounds
-from pareto.bounds import Crossing
-from pareto.link.probe import GOODPUT, STILL, Reading, Span
-from pareto.link.profile import Bucket, Direction, Profile
-from pareto.link.trace import Step, Trace
+from pareto.remote.link.probe import GOODPUT, STILL, Reading, Span
+from pareto.remote.link.profile import Bucket, Direction, Profile
+from pareto.remote.link.trace import Step, Trace
+from pareto.sweep import bounds
+from pareto.sweep.bounds import Crossing
 
 
 def over(profile: Profile, payload_bytes: int, result_bytes: int, seen: Span = STILL) -> Crossing:

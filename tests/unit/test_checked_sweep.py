@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from analysis.statistics.samples import LEAST_VALUES
-from pareto.checked_sweep import make_sweep, requested_sweep
-from pareto.errors import UserError
-from pareto.options import ROUNDS
+from pareto.analysis.statistics.samples import LEAST_VALUES
+from pareto.protocol.errors import UserError
+from pareto.sweep.checked_sweep import make_sweep, requested_sweep
+from pareto.sweep.options import ROUNDS
 
 CAMERA = {"from": "jpeg", "dataset": "folder", "data_path": "pictures"}
 
@@ -301,7 +301,7 @@ def test_an_engine_may_be_a_middle_hosts_where_there_is_one() -> None:
 
 
 def test_a_codec_whose_package_is_missing_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pareto.codecs.registry.find_spec", lambda name: None)
+    monkeypatch.setattr("pareto.remote.codecs.registry.find_spec", lambda name: None)
     with pytest.raises(UserError, match="needs the package lz4"):
         make_sweep({"model": "m", "codec": "int8+lz4"})
 

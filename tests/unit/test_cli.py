@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from pareto import COMMAND, __version__, cli
-from pareto.options import GROUPS, OPTIONS, USUAL
+from pareto import COMMAND, __version__
+from pareto.commands import app
+from pareto.sweep.options import GROUPS, OPTIONS, USUAL
 from tests import REPOSITORY
 from tests.program import Ended, command
 
@@ -145,7 +146,7 @@ def test_help_is_quick_because_it_imports_nothing_heavy() -> None:
     heavy = ("torch", "pandas", "matplotlib", "paramiko", "pyroute2")
     done = python(
         "import sys; sys.argv = ['pareto', '--help']\n"
-        "from pareto.cli import main\n"
+        "from pareto.commands.app import main\n"
         "code = main()\n"
         f"print('IMPORTED', code, [m for m in {heavy!r} if m in sys.modules])"
     )
@@ -163,7 +164,7 @@ def test_what_is_about_to_run_is_said_before_anything_heavy_is_imported() -> Non
     done = python(
         "import sys; sys.argv = ['pareto', '--model', 'mobilnetv2']\n"
         "sys.modules['torch'] = None\n"
-        "from pareto.cli import main\n"
+        "from pareto.commands.app import main\n"
         "try:\n"
         "    main()\n"
         "except ModuleNotFoundError as missing:\n"
@@ -191,7 +192,7 @@ def test_help_of_the_main_job_has_what_is_usual_and_on_demand_every_option() -> 
     assert (usual.code, every.code, usual.err, every.err) == (0, 0, "", "")
     own = dict.fromkeys(("out", "resume", "dry_run", "figures"), USUAL)
     levels = own | {name: option.level for name, option in OPTIONS.items()}
-    assert {name.rstrip("_") for name in inspect.signature(cli.run).parameters} == {*levels, "sweep"}
+    assert {name.rstrip("_") for name in inspect.signature(app.run).parameters} == {*levels, "sweep"}
     assert 25 <= sum(level == USUAL for level in levels.values()) <= 35
     for name, level in levels.items():
         typed = f"--{name.replace('_', '-')} "

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pareto.codec_work import CodecWork, too_many_bytes
-from pareto.trial_messages import Coded
+from pareto.protocol.trial_messages import Coded
+from pareto.trial.codec_work import CodecWork, too_many_bytes
 from tests.unit.reported import result_of
 from tests.unit.test_trial import USAGE, report
 

@@ -10,24 +10,24 @@ import pytest
 import torch
 from torch import Tensor
 
-from pareto import coding
-from pareto.backends.base import layout
-from pareto.codecs.registry import Codec, parse
-from pareto.splits import Split
-from partitions import model as partitioned
-from partitions import registry, weights
-from partitions.engines import registry as engines
-from partitions.engines.base import Built as BuiltStage
-from partitions.engines.base import Run
-from partitions.engines.registry import EXACT, Engine
-from partitions.model import PartitionedModel
-from partitions.proof import max_error
-from partitions.recipe import Cuts, Recipe
-from partitions.stage import Stage
+from pareto.models import codec_results
+from pareto.partitions import model as partitioned
+from pareto.partitions import registry, weights
+from pareto.partitions.engines import registry as engines
+from pareto.partitions.engines.base import Built as BuiltStage
+from pareto.partitions.engines.base import Run
+from pareto.partitions.engines.registry import EXACT, Engine
+from pareto.partitions.model import PartitionedModel
+from pareto.partitions.proof import max_error
+from pareto.partitions.recipe import Cuts, Recipe
+from pareto.partitions.stage import Stage
+from pareto.remote.backends.base import layout
+from pareto.remote.codecs.registry import Codec, parse
+from pareto.sweep.splits import Split
 
 MODULE = """
 from torch import nn
-from partitions import registry
+from pareto.partitions import registry
 
 @registry.register(input_shape=(4, 9, 9))
 def net():
@@ -71,11 +71,11 @@ def expected(
     codecs: Sequence[Codec],
     engines: Sequence[Engine] = (EXACT,),
     **labels: Tensor,
-) -> coding.Expected:
+) -> codec_results.Expected:
     last = len(model.points) - 1
     with torch.inference_mode():
         whole = torch.stack([model.stage(0, last)((batch,))[0] for batch in inputs])
-    return coding.expected(
+    return codec_results.expected(
         model, {"input0": inputs, "reference0": whole, **labels}, splits, codecs, engines=engines
     )
 
@@ -124,7 +124,7 @@ def test_what_calibrates_runs_each_unit_once_a_batch_and_what_does_not_runs_none
     shown: list[str] = []
     payload = {"input0": inputs, "reference0": torch.zeros(3, 2, 7)}
     known = "", None, [engines.parse("server=onnx:int8")]
-    coding.expected(model, payload, splits, [parse("none")], *known, show=shown.append)
+    codec_results.expected(model, payload, splits, [parse("none")], *known, show=shown.append)
     # What crosses at each split's point, and what calibrates, from point to point.
     firsts = [(0, 2), (0, 4), (0, 2), (2, 4)] * len(inputs)
     assert sorted(each[:2] for each in runs if each[2] == "eager") == sorted(firsts)
@@ -132,7 +132,7 @@ def test_what_calibrates_runs_each_unit_once_a_batch_and_what_does_not_runs_none
     runs.clear()
     known = "", None, [engines.parse("server=eager:bfloat16")]
     if not engines.missing("eager:bfloat16"):
-        coding.expected(model, payload, splits, [parse("none")], *known)
+        codec_results.expected(model, payload, splits, [parse("none")], *known)
         assert sorted(each[:2] for each in runs if each[2] == "eager") == sorted(
             [(0, 2), (0, 4)] * len(inputs)
         )
@@ -151,7 +151,7 @@ def test_what_is_built_is_in_memory_while_its_splits_are_worked_out(
             alive.append(sum(other() is not None for other in made))
             made.append(weakref.ref(self))
 
-    monkeypatch.setattr(coding, "BuiltStage", Watched)
+    monkeypatch.setattr(codec_results, "BuiltStage", Watched)
     chosen = [engines.parse(text) for text in ("edge=onnx:int8", "onnx:int8")]
     expected(model, inputs, [(4,), (2,)], [parse("none")], engines=chosen)
     assert alive == [0, 1, 0, 1], "each split's first stage, which both engines have, and then its last"
@@ -198,8 +198,8 @@ def test_nothing_is_made_without_loss_or_splits(model: PartitionedModel, inputs:
     assert references(model, inputs, [(1,)], [parse("zstd"), parse("none")]) == {}
     assert references(model, inputs, [], CODECS) == {}
     changing = [((1,), parse("int8"), EXACT), ((1,), parse("fp16"), EXACT)]
-    assert coding.lossy(model, [(1,)], CODECS) == changing
-    assert coding.lossy(model, [(len(model.points) - 1,)], CODECS) == []
+    assert codec_results.lossy(model, [(1,)], CODECS) == changing
+    assert codec_results.lossy(model, [(len(model.points) - 1,)], CODECS) == []
 
 
 def of_images(tmp_path: Path) -> PartitionedModel:
@@ -262,27 +262,33 @@ def test_quality_is_of_all_images_and_of_the_split_with_the_codec(
     assert coded.agreement == float((answers.argmax(1) == through.argmax(1)).double().mean())
     assert coded.output_error == pytest.approx(float((through - answers).norm() / answers.norm()), rel=1e-5)
     assert list(coded.wrong) == (through.argmax(1) != labels.flatten()).tolist()
-    cells = coding.accuracies(made.qualities, model, [(2,), (last,)], [parse("uint4+zstd"), parse("zstd")])
+    cells = codec_results.accuracies(
+        made.qualities, model, [(2,), (last,)], [parse("uint4+zstd"), parse("zstd")]
+    )
     assert cells == {
         ("uint4+zstd:3", "eager", (2,)): coded.top1, ("zstd:3", "eager", (2,)): whole.top1,
         ("none", "eager", (2,)): whole.top1, ("none", "eager", (last,)): whole.top1,
     }  # fmt: skip
-    assert coding.quality_name(parse("uint4+zstd"), (2,)) == "uint4@2"
-    assert coding.quality_name(parse("zstd"), (2,)) == coding.quality_name(parse("none"), (last,)) == "none"
+    assert codec_results.quality_name(parse("uint4+zstd"), (2,)) == "uint4@2"
+    assert (
+        codec_results.quality_name(parse("zstd"), (2,))
+        == codec_results.quality_name(parse("none"), (last,))
+        == "none"
+    )
 
 
 def counted_runs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int, str]]:
     """Of each stage that runs from now on, where it begins and ends, and its engine."""
     runs: list[tuple[int, int, str]] = []
-    run = coding._Stages.run
+    run = codec_results._Stages.run
 
     def counted(
-        self: coding._Stages, start: int, end: int, tensors: tuple[Tensor, ...], engine: str = "eager"
+        self: codec_results._Stages, start: int, end: int, tensors: tuple[Tensor, ...], engine: str = "eager"
     ) -> tuple[Tensor, ...]:
         runs.append((start, end, engine))
         return run(self, start, end, tensors, engine)
 
-    monkeypatch.setattr(coding._Stages, "run", counted)
+    monkeypatch.setattr(codec_results._Stages, "run", counted)
     return runs
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from pareto.datasets import Dataset, Labelled, cifar10, folder, match, open_named
-from pareto.errors import UserError
+from pareto.models.datasets import Dataset, Labelled, cifar10, folder, match, open_named
+from pareto.protocol.errors import UserError
 from tests.unit import example_images
 
 

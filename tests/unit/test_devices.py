@@ -14,13 +14,13 @@ import psutil
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from pareto import devices
-from pareto.devices import Devices
 from pareto.hosts.connection import PipeWire
 from pareto.hosts.host import EDGE, SERVER
 from pareto.hosts.session import SessionError
 from pareto.hosts.testbed import Testbed
-from pareto.trial_messages import Usage
+from pareto.protocol.trial_messages import Usage
+from pareto.trial import devices
+from pareto.trial.devices import Devices
 from tests import REPOSITORY
 from tests.unit.far_end import HOSTS, FarEnd, StandIn, bed_of
 from tests.unit.reported import facts

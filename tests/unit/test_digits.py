@@ -10,9 +10,9 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file
 
-from pareto.checked_sweep import requested_sweep
-from pareto.prepare import canonical, prepare
-from pareto.sweep import Sweep
+from pareto.models.prepare import canonical, prepare
+from pareto.sweep.checked_sweep import requested_sweep
+from pareto.sweep.sweep import Sweep
 from tests import digits
 from tests.digits import needs_digits
 from tests.program import command

@@ -11,15 +11,16 @@ import pytest
 from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
-from pareto import doctor
-from pareto.hosts import checkup, privileged, ssh_testbed
+from pareto.commands import doctor
 from pareto.hosts.connection import Outcome, Unreachable
-from pareto.hosts.finding import Finding
 from pareto.hosts.host import EDGE, SERVER, Host, TestbedError
 from pareto.hosts.inventory import HostEntry, Inventory
-from pareto.jsonlines import Refused
-from pareto.link.probe import Reading
-from partitions import scratch
+from pareto.hosts.setup import checkup, privileged
+from pareto.hosts.setup.finding import Finding
+from pareto.hosts.ssh import testbed
+from pareto.partitions import scratch
+from pareto.protocol.jsonlines import Refused
+from pareto.remote.link.probe import Reading
 from tests.unit import checkup_facts
 from tests.unit.far_end import HOSTS, FarEnd, StandIn, bed_of
 
@@ -63,7 +64,7 @@ class Lab:
         }
         self.link = [Finding("link", "round trip 0.3 ms")]
         self.links_tried = 0
-        monkeypatch.setattr(ssh_testbed, "connect", self._connect)
+        monkeypatch.setattr(testbed, "connect", self._connect)
         monkeypatch.setattr(checkup, "ask", lambda connection, member, sides: dict(self.facts[member.name]))
         monkeypatch.setattr(doctor, "_of_links", self._links)
         monkeypatch.setattr(privileged, "digest", lambda: checkup_facts.DIGEST)
@@ -191,7 +192,10 @@ def test_repairing_where_root_logs_in(real: Lab, monkeypatch: pytest.MonkeyPatch
     real.facts["pi"] = checkup_facts.pi(uid=0, executable="/root/.pareto/venv/bin/python")
     real.examine(repair=True)
     (command,) = real.connections["pi"].commands
-    assert command == "cd /root/.pareto/code-1 && /root/.pareto/venv/bin/python -B -m pareto.link --repair"
+    assert (
+        command
+        == "cd /root/.pareto/code-1 && /root/.pareto/venv/bin/python -B -m pareto.remote.link --repair"
+    )
 
 
 def test_a_repair_that_is_not_allowed(real: Lab, snapshot: SnapshotAssertion) -> None:
@@ -283,7 +287,7 @@ def links_of(monkeypatch: pytest.MonkeyPatch, deaf: tuple[str, str] | None) -> l
         role: StandIn(host, lambda module, name=host.name: prober(name))  # type: ignore[misc]
         for role, host in chain.items()
     }
-    monkeypatch.setattr(ssh_testbed, "open_ssh_testbed", lambda file, *, shaped: bed_of(stand_ins))
+    monkeypatch.setattr(testbed, "open_ssh_testbed", lambda file, *, shaped: bed_of(stand_ins))
     return doctor._of_links(Inventory(Path("lab.yaml"), ()))
 
 

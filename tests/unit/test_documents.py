@@ -18,7 +18,7 @@ import pytest
 import typer
 
 from pareto.__main__ import SWEEP
-from pareto.cli import commands
+from pareto.commands.app import commands
 from tests import REPOSITORY
 from tests.unit import example_run
 from tests.unit.analysis.test_forecast import profile

@@ -10,7 +10,7 @@ from tests import REPOSITORY
 
 MODEL = """
 from torch import nn
-from partitions import registry
+from pareto.partitions import registry
 
 @registry.register(input_shape=(3, 16, 16))
 def deep():
@@ -20,10 +20,10 @@ def deep():
 PROGRAM = """
 import json, os, sys
 from pathlib import Path
-from pareto import run
+from pareto.commands import run
 from pareto.hosts import connection, shipping
-from pareto.prepare import prepare
-from pareto.sweep import Sweep
+from pareto.models.prepare import prepare
+from pareto.sweep.sweep import Sweep
 
 def mib(key):
     lines = Path("/proc/self/status").read_text().splitlines()

@@ -9,12 +9,12 @@ import pytest
 import torch
 from PIL import Image
 
-from pareto.codecs.camera import Crop, crop_for
-from pareto.datasets import Labelled
-from pareto.errors import UserError
-from pareto.feed import AHEAD, INPUTS, THREADS, Samples, Synthetic, ahead
-from partitions.inputs import Images
-from partitions.torchvision_models import models
+from pareto.models.datasets import Labelled
+from pareto.models.feed import AHEAD, INPUTS, THREADS, Samples, Synthetic, ahead
+from pareto.partitions.inputs import Images
+from pareto.partitions.torchvision_models import models
+from pareto.protocol.errors import UserError
+from pareto.remote.codecs.camera import Crop, crop_for
 from tests.unit import example_images
 
 # Cutting to size

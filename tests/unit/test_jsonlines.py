@@ -14,13 +14,13 @@ from syrupy.assertion import SnapshotAssertion
 
 from pareto.hosts.connection import PipeWire
 from pareto.hosts.session import Session, SessionError, SessionLost
-from pareto.jsonlines import MAX_WAITING_BYTES
-from pareto.trial_messages import Progress
+from pareto.protocol.jsonlines import MAX_WAITING_BYTES
+from pareto.protocol.trial_messages import Progress
 from tests import REPOSITORY
 
 PROGRAM = """
 import os, sys, threading
-from pareto.jsonlines import Refused, send_so_far, serve
+from pareto.protocol.jsonlines import Refused, send_so_far, serve
 
 def double(request):
     print("noise on stdout")

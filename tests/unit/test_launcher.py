@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from pareto.hosts import addresses, packages
+from pareto.hosts.setup import packages
+from pareto.hosts.ssh import addresses
 from tests import REPOSITORY
 from tests.unit.example_run import trials, write
 from tests.unit.simulated.worlds import MODEL

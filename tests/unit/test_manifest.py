@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from analysis.schema import TRIALS
-from pareto.backends.registry import CIPHER
-from pareto.checked_sweep import make_sweep
-from pareto.errors import UserError
-from pareto.manifest import _testbed_hosts, check_same, new_manifest, resumed_sweep
-from pareto.networks import networks_of
-from pareto.store import Store
-from pareto.sweep import Sweep, parse_sweep
-from partitions import registry
+from pareto.analysis.schema import TRIALS
+from pareto.partitions import registry
+from pareto.protocol.errors import UserError
+from pareto.remote.backends.registry import CIPHER
+from pareto.run.manifest import _testbed_hosts, check_same, new_manifest, resumed_sweep
+from pareto.sweep.checked_sweep import make_sweep
+from pareto.sweep.networks import networks_of
+from pareto.sweep.sweep import Sweep, parse_sweep
+from pareto.trial.store import Store
 from tests.program import Ended, command, measured
 from tests.unit.own_codecs import simple, written
 from tests.unit.two_hosts import LAB, lab_sweep

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.host_messages import CollectSamples
-from pareto.jsonlines import plain
-from pareto.messages import GetFacts
-from pareto.profile_messages import TimeCodecs, TimeUnits
-from pareto.trial_messages import GetUsage, RunTrial, WrongOutput
-from pareto.validation import read
+from pareto.protocol.host_messages import CollectSamples
+from pareto.protocol.jsonlines import plain
+from pareto.protocol.messages import GetFacts
+from pareto.protocol.profile_messages import TimeCodecs, TimeUnits
+from pareto.protocol.trial_messages import GetUsage, RunTrial, WrongOutput
+from pareto.protocol.validation import read
 from tests.unit.reported import CODEC_RUNS, SERIES, TRIAL, UNIT_RUNS, USAGE, facts
 
 WRONG: dict[str, tuple[tuple[str | int, ...], Any]] = {

@@ -15,30 +15,31 @@ import numpy as np
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from analysis import model_profile
-from pareto import backend_costs, model_profiles, profiling
-from pareto.backend_costs import QUICK, THOROUGH, USUAL
-from pareto.cell import Cell
-from pareto.console import console
-from pareto.constants import GOODPUT
-from pareto.errors import UserError
+from pareto.analysis import model_profile
+from pareto.basics.console import console
+from pareto.commands import unit_times as profiling
 from pareto.hosts.host import EDGE, SERVER, TestbedError
 from pareto.hosts.session import SessionLost
 from pareto.hosts.testbed import Testbed
-from pareto.link.probe import Reading
-from pareto.link.profile import Profile
-from pareto.model_profiles import Kept, age, difference, estimate_s, folder_of, on_testbed, spares_s
-from pareto.model_timing import at_once, unit_times
-from pareto.plan import QUICK as EFFORT
-from pareto.plan import Plan, Trial
-from pareto.prepare import Prepared, recipe
-from pareto.profile_messages import Roofline, TimeUnits, UnitRuns
-from pareto.sending import Meter
+from pareto.models.prepare import Prepared, recipe
+from pareto.partitions import model as partitioned
+from pareto.partitions import registry
+from pareto.predict import backend_costs, model_profiles
+from pareto.predict.backend_costs import QUICK, THOROUGH, USUAL
+from pareto.predict.model_profiles import Kept, age, difference, estimate_s, folder_of, on_testbed, spares_s
+from pareto.predict.model_times import at_once, unit_times
+from pareto.protocol.constants import GOODPUT
+from pareto.protocol.errors import UserError
+from pareto.protocol.profile_messages import Roofline, TimeUnits, UnitRuns
+from pareto.remote.link.probe import Reading
+from pareto.remote.link.profile import Profile
 from pareto.simulated.world import load
-from pareto.sweep import Sweep
-from pareto.workers import Workers
-from partitions import model as partitioned
-from partitions import registry
+from pareto.sweep.cell import Cell
+from pareto.sweep.plan import QUICK as EFFORT
+from pareto.sweep.plan import Plan, Trial
+from pareto.sweep.sweep import Sweep
+from pareto.trial.model_upload import Meter
+from pareto.trial.workers import Workers
 from tests.unit.far_end import HOSTS, FarEnd, StandIn, bed_of
 from tests.unit.simulated.worlds import MODEL, POINTS, sweep
 from tests.unit.test_backend_costs import FakeEnds

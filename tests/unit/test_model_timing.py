@@ -9,14 +9,14 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from pareto.codecs.registry import parse_all
 from pareto.hosts.host import SERVER
-from pareto.model_timing import BATCHES, codec_times, coded_at, examples
-from pareto.prepare import Artifact, recipe
-from pareto.profile_messages import CodecRuns
-from partitions import model as partitioned
-from partitions import registry
-from partitions.model import Outline
+from pareto.models.prepare import Artifact, recipe
+from pareto.partitions import model as partitioned
+from pareto.partitions import registry
+from pareto.partitions.model import Outline
+from pareto.predict.model_times import BATCHES, codec_times, coded_at, examples
+from pareto.protocol.profile_messages import CodecRuns
+from pareto.remote.codecs.registry import parse_all
 from tests.unit.simulated.worlds import MODEL, POINTS, sweep
 
 

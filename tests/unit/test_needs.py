@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pareto import needs
+from pareto.commands import needs
 from pareto.hosts.local import rights
 from tests import REPOSITORY
 from tests.less_than_root import container
@@ -143,7 +143,7 @@ def clone(folder: Path) -> None:
     """What of a clone is needed before anything is installed."""
     for file in (
         *("pareto.sh", *(path.name for path in REPOSITORY.glob("requirements*.txt"))),
-        *("pareto/__init__.py", "pareto/launcher.py", "pareto/needs.py"),
+        *("pareto/__init__.py", "pareto/launcher.py", "pareto/commands/needs.py"),
     ):
         (folder / file).parent.mkdir(exist_ok=True)
         shutil.copy(REPOSITORY / file, folder / file)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.link.probe import GOODPUT, Probed, Reading, Sample, Tolerance
-from pareto.link.profile import Bucket, Direction, Profile
-from pareto.link.trace import Step, Trace
-from pareto.netem_check import Judgement, Observed, judge
+from pareto.commands.link_check import Judgement, Observed, judge
+from pareto.remote.link.probe import GOODPUT, Probed, Reading, Sample, Tolerance
+from pareto.remote.link.profile import Bucket, Direction, Profile
+from pareto.remote.link.trace import Step, Trace
 
 SLOW = Profile("slow", Direction(0.2, 5e6))
 AIM = Tolerance(0.01, 0.0005, 0.02)

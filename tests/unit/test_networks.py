@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.checked_sweep import make_sweep
-from pareto.errors import UserError
-from pareto.networks import links_of, networks_of, networks_to_check, profiles
+from pareto.protocol.errors import UserError
+from pareto.sweep.checked_sweep import make_sweep
+from pareto.sweep.networks import links_of, networks_of, networks_to_check, profiles
 
 
 def test_each_link_has_a_profile(snapshot: SnapshotAssertion) -> None:

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from pareto.checked_sweep import make_sweep, requested_sweep
-from pareto.cli import commands
+from pareto.commands.app import commands
 from pareto.hosts.host import TcpSettings
-from pareto.link.probe import Tolerance
-from pareto.options import FIELDS, OPTIONS, REQUIRED, command
-from pareto.sweep import Sweep
+from pareto.remote.link.probe import Tolerance
+from pareto.sweep.checked_sweep import make_sweep, requested_sweep
+from pareto.sweep.options import FIELDS, OPTIONS, REQUIRED, command
+from pareto.sweep.sweep import Sweep
 
 
 def test_every_field_of_a_sweep_is_an_option_and_the_other_way_round() -> None:

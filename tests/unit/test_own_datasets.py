@@ -11,16 +11,16 @@ from PIL import Image
 from safetensors.torch import load_file
 from torch import Tensor
 
-from pareto import dataset_names
-from pareto.checked_sweep import make_sweep
-from pareto.codecs.camera import Crop
-from pareto.datasets import open_named
-from pareto.errors import UserError
-from pareto.feed import image, own_inputs
-from pareto.prepare import canonical, prepare
-from pareto.sweep import Sweep
-from partitions import registry
-from partitions.graph import Input
+from pareto.models.datasets import open_named
+from pareto.models.feed import image, own_inputs
+from pareto.models.prepare import canonical, prepare
+from pareto.partitions import registry
+from pareto.partitions.graph import Input
+from pareto.protocol.errors import UserError
+from pareto.remote.codecs.camera import Crop
+from pareto.sweep import dataset_names
+from pareto.sweep.checked_sweep import make_sweep
+from pareto.sweep.sweep import Sweep
 from tests import REPOSITORY
 from tests.digits import needs_digits
 
@@ -212,7 +212,7 @@ def test_other_inputs_than_the_models_are_said(given: object, snapshot: object) 
 
 TOKENS = """
 import torch
-from partitions.registry import register
+from pareto.partitions.registry import register
 
 
 class Sum(torch.nn.Module):
@@ -260,7 +260,7 @@ def test_a_model_with_inputs_of_its_own_has_labelled_accuracy(tmp_path: Path) ->
 
 FEATURES = """
 import torch
-from partitions.registry import register
+from pareto.partitions.registry import register
 
 
 @register(input_shape=(8, 4, 4))

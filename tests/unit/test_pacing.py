@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pareto import pacing
+from pareto.protocol import pace
 
 
 @pytest.mark.parametrize(
@@ -12,7 +12,7 @@ from pareto import pacing
     [(2.92, 2.68, 2), (0.4, 0.168, 3), (0.23, 0.015, 20), (0.02, 0.02, 2), (10.0, 0.001, 64)],
 )
 def test_in_flight_covers_the_round_trip(latency_s: float, slowest_s: float, depth: int) -> None:
-    assert pacing.in_flight(latency_s, slowest_s) == depth
+    assert pace.in_flight(latency_s, slowest_s) == depth
     assert depth == 64 or depth * slowest_s >= latency_s
 
 
@@ -30,7 +30,7 @@ def test_in_flight_covers_the_round_trip(latency_s: float, slowest_s: float, dep
 def test_steady_state_is_whole_bursts_beside_those_that_fill_the_steps(
     length: tuple[int, float], pace_s: float, depth: int, made: tuple[int, int]
 ) -> None:
-    assert pacing.in_bursts(*length, pace_s, depth) == made
+    assert pace.in_bursts(*length, pace_s, depth) == made
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_steady_state_is_whole_bursts_beside_those_that_fill_the_steps(
 def test_one_after_another_both_requests_and_seconds_are_there_and_never_more_than_a_phase_has(
     length: tuple[int, float], latency_s: float, made: int
 ) -> None:
-    assert pacing.one_by_one(*length, latency_s) == made
+    assert pace.one_by_one(*length, latency_s) == made
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_one_after_another_both_requests_and_seconds_are_there_and_never_more_th
     ],
 )
 def test_what_a_trial_takes_for_stages_by_themselves(stages_s: tuple[float, ...], alone_s: float) -> None:
-    assert pacing.alone_s(stages_s) == pytest.approx(alone_s)
+    assert pace.alone_s(stages_s) == pytest.approx(alone_s)
 
 
 @pytest.mark.parametrize(
@@ -62,5 +62,5 @@ def test_what_a_trial_takes_for_stages_by_themselves(stages_s: tuple[float, ...]
 def test_a_first_reply_that_comes_late_makes_no_step_quicker_than_it_is(
     ips: float, best_s: float | None, shown: float
 ) -> None:
-    assert pacing.paced(ips, 1, best_s, 98.0) == shown
-    assert pacing.paced(8 * ips, 8, best_s, 98.0) == 8 * shown
+    assert pace.paced(ips, 1, best_s, 98.0) == shown
+    assert pace.paced(8 * ips, 8, best_s, 98.0) == 8 * shown

@@ -9,13 +9,13 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from rich.console import Console
 
-from analysis.figures.payload_figure import partitions_figure
-from pareto import partitioning
-from pareto.checked_sweep import make_sweep
-from pareto.errors import UserError
-from partitions import costs, proof, registry
-from partitions import model as partitioned
-from partitions.recipe import Cuts, Recipe
+from pareto.analysis.figures.payload_figure import partitions_figure
+from pareto.commands import partitions as partitioning
+from pareto.partitions import costs, proof, registry
+from pareto.partitions import model as partitioned
+from pareto.partitions.recipe import Cuts, Recipe
+from pareto.protocol.errors import UserError
+from pareto.sweep.checked_sweep import make_sweep
 
 NET = """
 import torch

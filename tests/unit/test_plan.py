@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from pareto import plan, profile_files, waits
-from pareto.cell import Cell
-from pareto.checked_sweep import make_sweep
-from pareto.errors import UserError
-from pareto.link import probe
-from pareto.link.profile import Direction, Profile
-from pareto.plan import ModelFacts, Plan
-from pareto.sweep import Sweep
+from pareto.protocol.errors import UserError
+from pareto.remote.link import probe
+from pareto.remote.link.profile import Direction, Profile
+from pareto.sweep import plan, profile_files, waits
+from pareto.sweep.cell import Cell
+from pareto.sweep.checked_sweep import make_sweep
+from pareto.sweep.plan import ModelFacts, Plan
+from pareto.sweep.sweep import Sweep
 from tests.unit.own_codecs import simple, written
 
 MODELS = {

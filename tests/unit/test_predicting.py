@@ -9,12 +9,12 @@ import pandas as pd
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from analysis.prediction.network import Network
-from pareto.link.probe import Tolerance
-from pareto.link.profile import Bucket, Direction, Profile
-from pareto.link.trace import Step, Trace
-from pareto.links import doubts, networks, slack
-from pareto.networks import profiles
+from pareto.analysis.prediction.network import Network
+from pareto.predict.links import doubts, networks, slack
+from pareto.remote.link.probe import Tolerance
+from pareto.remote.link.profile import Bucket, Direction, Profile
+from pareto.remote.link.trace import Step, Trace
+from pareto.sweep.networks import profiles
 from tests.program import command, measured
 
 BACK = Direction(delay_s=0.02)

@@ -11,13 +11,13 @@ from PIL import Image
 from safetensors.torch import load_file
 from torch import Tensor
 
-from pareto.checked_sweep import make_sweep
-from pareto.errors import UserError
-from pareto.prepare import Prepared, canonical, prepare
-from pareto.sweep import Sweep
-from partitions import registry, weights
-from partitions.torchvision_models import models
-from partitions.tracing import normalized
+from pareto.models.prepare import Prepared, canonical, prepare
+from pareto.partitions import registry, weights
+from pareto.partitions.torchvision_models import models
+from pareto.partitions.tracing import normalized
+from pareto.protocol.errors import UserError
+from pareto.sweep.checked_sweep import make_sweep
+from pareto.sweep.sweep import Sweep
 from tests.unit import example_images
 from tests.unit.own_codecs import LEARNED, simple, written
 
@@ -26,7 +26,7 @@ THEIRS = "squeezenet1_1"
 SHAPE = (3, 18, 14)
 MODULE = """
 from torch import nn
-from partitions import registry
+from pareto.partitions import registry
 
 @registry.register(input_shape=(3, 18, 14), classes=("left", "right"))
 def tiny():
@@ -35,7 +35,7 @@ def tiny():
 
 FEATURES = """
 from torch import nn
-from partitions import registry
+from pareto.partitions import registry
 
 @registry.register(input_shape=(64, 8, 8))
 def head():

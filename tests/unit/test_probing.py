@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from pareto import probing
 from pareto.hosts.host import EDGE, SERVER, Host
 from pareto.hosts.session import Session
-from pareto.hosts.shaping import LinkState, Shaper
-from pareto.jsonlines import plain
-from pareto.link.probe import Question, Reading, Tolerance
-from pareto.link.profile import Direction, Profile
-from pareto.link.trace import Step, Trace
-from pareto.profile_files import load
+from pareto.hosts.shapers import LinkState, Shaper
+from pareto.protocol.jsonlines import plain
+from pareto.remote.link.probe import Question, Reading, Tolerance
+from pareto.remote.link.profile import Direction, Profile
+from pareto.remote.link.trace import Step, Trace
+from pareto.sweep.profile_files import load
+from pareto.trial import probes
 from tests.unit.far_end import HOSTS, FarEnd, StandIn, bed_of
 
 SHAPED = Profile("200ms-5mbit", Direction(0.2, 5e6), Direction(0.0, None))
@@ -37,7 +37,7 @@ def test_a_bare_links_second_question_takes_its_time() -> None:
     second = reading(rtt_s=0.0004, rate_bps=95e6, rate_back_bps=46e6)
     answers = iter((first, second))
     edge = FarEnd({"probe": lambda request: next(answers)})
-    link = probing.bare(Session("pi", edge))
+    link = probes.bare(Session("pi", edge))
     assert edge.of("probe") == [
         plain(Question(FIRST, FIRST)),
         plain(Question(int(0.5 * 94e6 / 8), int(0.5 * 47e6 / 8), pings=20)),
@@ -50,7 +50,7 @@ def test_the_same_bytes_cross_the_idle_link_as_often_as_time_allows(each_s: floa
     """The first crossings open the congestion windows, and do not count."""
     took = iter([9 * each_s if times == 8 else each_s, *[each_s] * 7])
     edge = FarEnd({"probe": lambda request: reading(message_s=next(took))})
-    assert probing.crossing_s(Session("pi", edge), 1_200_000, 2_800_000) == each_s
+    assert probes.crossing_s(Session("pi", edge), 1_200_000, 2_800_000) == each_s
     asked = edge.of("probe")
     assert len(asked) == times
     assert {(each["message"], each["answer"]) for each in asked} == {(1_200_000, 2_800_000)}
@@ -65,7 +65,7 @@ def test_bulk_has_a_least_and_a_most(
 ) -> None:
     told = reading(rate_bps=rates[0], rate_back_bps=rates[1])
     edge = FarEnd({"probe": lambda request: told})
-    probing.bare(Session("pi", edge))
+    probes.bare(Session("pi", edge))
     last = edge.of("probe")[1]
     assert (last["bulk_out"], last["bulk_back"]) == asked
 
@@ -75,46 +75,46 @@ BOTH_WAYS = Profile("both", Direction(0.1, 20e6), Direction(0.1, 8e6))
 
 
 def test_a_link_that_can_carry_a_profile_needs_no_words() -> None:
-    assert probing.prospects(BOTH_WAYS, FAST, TOLERANCE) == []
+    assert probes.prospects(BOTH_WAYS, FAST, TOLERANCE) == []
 
 
 def test_a_round_trip_that_eats_the_tolerance(snapshot: SnapshotAssertion) -> None:
-    assert probing.prospects(BOTH_WAYS, Reading(0.002, 94e6, 94e6), TOLERANCE) == []  # just so
-    (told,) = probing.prospects(BOTH_WAYS, Reading(0.0021, 94e6, 94e6), TOLERANCE)
+    assert probes.prospects(BOTH_WAYS, Reading(0.002, 94e6, 94e6), TOLERANCE) == []  # just so
+    (told,) = probes.prospects(BOTH_WAYS, Reading(0.0021, 94e6, 94e6), TOLERANCE)
     fast = Profile("fast", Direction(0.001), Direction(0.001))
-    assert probing.prospects(fast, Reading(0.0003, None, None), TOLERANCE) == []
-    (told_of_fast,) = probing.prospects(fast, Reading(0.0004, None, None), TOLERANCE)
+    assert probes.prospects(fast, Reading(0.0003, None, None), TOLERANCE) == []
+    (told_of_fast,) = probes.prospects(fast, Reading(0.0004, None, None), TOLERANCE)
     assert [told, told_of_fast] == snapshot
 
 
 def test_a_link_too_slow_for_what_is_asked_either_way(snapshot: SnapshotAssertion) -> None:
-    out = probing.prospects(BOTH_WAYS, Reading(0.0003, 17e6, 94e6), TOLERANCE)
-    back = probing.prospects(BOTH_WAYS, Reading(0.0003, 94e6, 6.8e6), TOLERANCE)
+    out = probes.prospects(BOTH_WAYS, Reading(0.0003, 17e6, 94e6), TOLERANCE)
+    back = probes.prospects(BOTH_WAYS, Reading(0.0003, 94e6, 6.8e6), TOLERANCE)
     assert len(out) == len(back) == 1
     assert " out" in out[0]
     assert " back" in back[0]
     assert [*out, *back] == snapshot
-    assert len(probing.prospects(BOTH_WAYS, Reading(0.1, 17e6, 6.8e6), TOLERANCE)) == 3
+    assert len(probes.prospects(BOTH_WAYS, Reading(0.1, 17e6, 6.8e6), TOLERANCE)) == 3
 
 
 def test_a_link_a_little_slower_than_asked_is_within_tolerance() -> None:
     payload = 20e6 * 1448 / 1514
-    assert probing.prospects(BOTH_WAYS, Reading(0.0003, 0.985 * payload, 94e6), TOLERANCE) == []
-    assert probing.prospects(BOTH_WAYS, Reading(0.0003, 0.975 * payload, 94e6), TOLERANCE) != []
+    assert probes.prospects(BOTH_WAYS, Reading(0.0003, 0.985 * payload, 94e6), TOLERANCE) == []
+    assert probes.prospects(BOTH_WAYS, Reading(0.0003, 0.975 * payload, 94e6), TOLERANCE) != []
 
 
 def test_what_was_not_measured_or_not_asked_says_nothing() -> None:
-    assert probing.prospects(BOTH_WAYS, Reading(None, None, None), TOLERANCE) == []
-    assert probing.prospects(NONE, Reading(3.0, 1e3, 1e3), TOLERANCE) == []
+    assert probes.prospects(BOTH_WAYS, Reading(None, None, None), TOLERANCE) == []
+    assert probes.prospects(NONE, Reading(3.0, 1e3, 1e3), TOLERANCE) == []
     delayed = Profile("delayed", Direction(0.2))
-    assert probing.prospects(delayed, Reading(0.0003, 1e3, 1e3), TOLERANCE) == []
+    assert probes.prospects(delayed, Reading(0.0003, 1e3, 1e3), TOLERANCE) == []
 
 
 def test_a_trace_is_held_to_its_means(snapshot: SnapshotAssertion) -> None:
     train = Profile("train", Direction(trace=TRAIN))
-    slow = probing.prospects(train, Reading(0.0003, 17e6, None), TOLERANCE)
+    slow = probes.prospects(train, Reading(0.0003, 17e6, None), TOLERANCE)
     assert slow == snapshot
-    assert probing.prospects(train, Reading(0.0003, 18.8e6, None), TOLERANCE) == []
+    assert probes.prospects(train, Reading(0.0003, 18.8e6, None), TOLERANCE) == []
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_a_real_link_that_was_promised_nothing_cannot_be_off(
     profile: Profile, is_local: bool, off: bool, snapshot: SnapshotAssertion
 ) -> None:
     edge = FarEnd({"probe": lambda request: reading(rtt_s=0.03, rate_bps=4.78e6)})
-    found, span = probing.probed(Shaper(), Session("pi", edge), profile, TOLERANCE, is_local=is_local)
+    found, span = probes.probed(Shaper(), Session("pi", edge), profile, TOLERANCE, is_local=is_local)
     assert bool(found.fault) == off
     assert found.fault == snapshot
     assert found.reading.rtt_s == 0.03
@@ -147,8 +147,8 @@ class Playing(Shaper):
 def test_the_part_of_a_trace_that_passed_meanwhile() -> None:
     edge = Session("pi", FarEnd({"probe": lambda request: reading()}))
     changing = Profile("train", Direction(trace=TRAIN))
-    assert probing.probed(Playing(), edge, changing, TOLERANCE, is_local=True)[1] == (5.0, 6.0)
-    assert probing.probed(Playing(), edge, SHAPED, TOLERANCE, is_local=True)[1] == (
+    assert probes.probed(Playing(), edge, changing, TOLERANCE, is_local=True)[1] == (5.0, 6.0)
+    assert probes.probed(Playing(), edge, SHAPED, TOLERANCE, is_local=True)[1] == (
         0.0,
         0.0,
     )  # has none to be in
@@ -187,7 +187,7 @@ def chain() -> Iterator[Chain]:
 
 
 def test_each_link_is_probed_from_its_near_host(chain: Chain) -> None:
-    with closing(probing.Probers(chain.bed)) as probers:
+    with closing(probes.Probers(chain.bed)) as probers:
         first, second = chain.bed.links
         for link in (first, second):
             assert probers.shape(link, NONE) == {}

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.errors import UserError
-from pareto.link.profile import NETEM_TBF, Bucket, Direction, Gilbert, Profile
-from pareto.link.trace import Step, Trace
-from pareto.profile_files import PROFILES, load, names, read, read_trace
+from pareto.protocol.errors import UserError
+from pareto.remote.link.profile import NETEM_TBF, Bucket, Direction, Gilbert, Profile
+from pareto.remote.link.trace import Step, Trace
+from pareto.sweep.profile_files import PROFILES, load, names, read, read_trace
 
 
 def test_every_file_loads_under_its_name() -> None:
@@ -153,7 +153,7 @@ def test_a_link_that_lets_nothing_pass_is_no_link(tmp_path: Path, direction: str
 
 def test_hosts_need_no_yaml() -> None:
     """What the link's modules on a host import does without PyYAML."""
-    code = "import sys; sys.modules['yaml'] = None; import pareto.link.profile, pareto.link.relay, pareto.link.probe"
+    code = "import sys; sys.modules['yaml'] = None; from pareto.remote.link import probe, profile, relay"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=PROFILES.parent)
 
 

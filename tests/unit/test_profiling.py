@@ -12,10 +12,10 @@ import pytest
 from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
-from analysis import model_profile
-from analysis.backend_cost import BackendCost
-from analysis.model_profile import CodecTimes, ModelProfile
-from pareto import profiling
+from pareto.analysis import model_profile
+from pareto.analysis.backend_cost import BackendCost
+from pareto.analysis.model_profile import CodecTimes, ModelProfile
+from pareto.commands import unit_times
 from pareto.hosts.inventory import SIMULATED
 from tests.program import command
 from tests.unit.analysis.test_model_profile import profile
@@ -44,11 +44,11 @@ def shown(renderable: object) -> str:
 
 
 def test_the_table_has_each_unit_and_the_whole(snapshot: SnapshotAssertion) -> None:
-    assert shown(profiling.table(complete(), 8)) == snapshot
+    assert shown(unit_times.table(complete(), 8)) == snapshot
 
 
 def test_a_line_on_each_device_and_backend(snapshot: SnapshotAssertion) -> None:
-    assert "\n".join(profiling.lines(complete())) == snapshot
+    assert "\n".join(unit_times.lines(complete())) == snapshot
 
 
 def test_a_line_on_each_codec(snapshot: SnapshotAssertion) -> None:
@@ -61,7 +61,7 @@ def test_a_line_on_each_codec(snapshot: SnapshotAssertion) -> None:
         for role, decode_s in (("edge", np.full(3, np.nan)), ("server", 2e-4 * figures))
     )  # fmt: skip
     made = dataclasses.replace(complete(), times=(), backends=(), codecs=(edge, server))
-    assert "\n".join(profiling.lines(made)) == snapshot
+    assert "\n".join(unit_times.lines(made)) == snapshot
 
 
 def test_what_a_reader_must_know_begins_with_attention(snapshot: SnapshotAssertion) -> None:
@@ -71,24 +71,24 @@ def test_what_a_reader_must_know_begins_with_attention(snapshot: SnapshotAsserti
     for whole, says in ((1.04, 0), (0.96, 0), (1.08, 1), (0.9, 1)):
         sum_s = whole * float(times.median_s.sum())
         off = dataclasses.replace(times, whole_s=(sum_s, sum_s, sum_s, sum_s))
-        lines = list(profiling.lines(dataclasses.replace(made, times=(off,), backends=())))
+        lines = list(unit_times.lines(dataclasses.replace(made, times=(off,), backends=())))
         assert sum(line.startswith("attention: edge") for line in lines) == says
-    lines = [*lines, *profiling.lines(dataclasses.replace(made, times=(), backends=(noisy,)))]
+    lines = [*lines, *unit_times.lines(dataclasses.replace(made, times=(), backends=(noisy,)))]
     assert [line for line in lines if line.startswith("attention")] == snapshot
 
 
 def test_units_without_a_time_or_work_have_no_rates() -> None:
     made = profile()
     still = dataclasses.replace(made.times[0], median_s=np.zeros(3), whole_s=(0.0, 0.0, 0.0, 0.0))
-    text = shown(profiling.table(dataclasses.replace(made, times=(still,)), 1))
+    text = shown(unit_times.table(dataclasses.replace(made, times=(still,)), 1))
     assert "nan" not in text
     assert "inf" not in text
-    assert "nan" not in "".join(profiling.lines(dataclasses.replace(made, times=(still,))))
+    assert "nan" not in "".join(unit_times.lines(dataclasses.replace(made, times=(still,))))
 
 
 def test_a_trace_has_a_row_for_each_device_and_a_slice_for_each_unit() -> None:
     made = complete()
-    events = json.loads(profiling.trace_events([made, made]))["traceEvents"]
+    events = json.loads(unit_times.trace_events([made, made]))["traceEvents"]
     slices = [event for event in events if event["ph"] == "X"]
     assert len(slices) == 2 * len(made.times) * len(made.units)
     first = [event for event in slices if (event["pid"], event["tid"]) == (1, 1)]
@@ -140,7 +140,7 @@ def test_bad_input_is_one_line(typed: tuple[str, ...], named: str, tmp_path: Pat
 def test_a_trace_that_cannot_be_written_is_known_before_anything_is_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(profiling, "make_or_reuse", lambda *_, **__: pytest.fail("measured"))
+    monkeypatch.setattr(unit_times, "make_or_reuse", lambda *_, **__: pytest.fail("measured"))
     done = command("partitions", MODEL, "--times", "--trace", str(tmp_path / "none" / "t.json"))
     assert (done.code, len(done.err.splitlines())) == (2, 1)
     assert "t.json" in done.err

@@ -11,13 +11,13 @@ import pytest
 from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
-from pareto import plan
-from pareto.checked_sweep import make_sweep
-from pareto.host_messages import SensorSample
-from pareto.networks import profiles
-from pareto.plan import Plan, Trial
-from pareto.progress import Progress
-from pareto.trial_messages import Progress as TrialProgress
+from pareto.protocol.host_messages import SensorSample
+from pareto.protocol.trial_messages import Progress as TrialProgress
+from pareto.run.progress import Progress
+from pareto.sweep import plan
+from pareto.sweep.checked_sweep import make_sweep
+from pareto.sweep.networks import profiles
+from pareto.sweep.plan import Plan, Trial
 from tests.unit.test_screen import FACTS, NETWORKS, SWEEP, made, text
 
 FIELDS = tuple(field.name for field in fields(SensorSample))

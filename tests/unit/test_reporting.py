@@ -17,10 +17,10 @@ import pytest
 from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
-from analysis.figures import bound_figure, kinds
-from pareto.escaping import markdown
-from pareto.reporting import _joined, run_folders
-from pareto.store import StoreError
+from pareto.analysis.figures import bound_figure, kinds
+from pareto.basics.escaping import markdown
+from pareto.commands.report import _joined, run_folders
+from pareto.trial.store import StoreError
 from tests import REPOSITORY
 from tests.program import Ended, command
 from tests.unit.analysis.test_forecast import profile
@@ -121,7 +121,7 @@ def test_whoever_interrupts_the_drawing_has_the_answers_and_all_tables(
 
     run = few(tmp_path / "run")
 
-    monkeypatch.setattr("analysis.reporting.save_all", interrupted)
+    monkeypatch.setattr("pareto.analysis.reporting.save_all", interrupted)
     done = command("report", str(run))
     assert done.code == 130
     assert "mobilenetv2 at 200ms-5mbit: " in " ".join(done.out.split())

@@ -10,12 +10,13 @@ from unittest.mock import Mock
 
 import pytest
 
-from pareto import job, manifest, starting
-from pareto.checked_sweep import make_sweep
-from pareto.errors import UserError
 from pareto.hosts.host import TestbedError
 from pareto.hosts.session import SessionLost
-from pareto.sweep import Sweep
+from pareto.protocol.errors import UserError
+from pareto.run import job, manifest
+from pareto.sweep.checked_sweep import make_sweep
+from pareto.sweep.sweep import Sweep
+from pareto.trial import start
 from tests.unit.two_hosts import lab_sweep
 
 
@@ -62,7 +63,7 @@ class Opened:
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
     opened = Opened()
-    monkeypatch.setattr(starting, "testbed_of", opened.bed)
+    monkeypatch.setattr(start, "testbed_of", opened.bed)
     monkeypatch.setattr(job, "Workers", opened.workers)
     monkeypatch.setattr(job, "require_testbed", lambda *_: None)
     monkeypatch.setattr(job.Job, "_prepare", opened.prepare)
@@ -114,6 +115,6 @@ def test_without_need_nothing_is_opened_early_and_other_hosts_never_are(
 
 
 def test_the_command_line_does_not_wait_for_torch_before_the_workers_begin_to_start() -> None:
-    script = "import sys, pareto.run; print([name for name in ('torch', 'pandas') if name in sys.modules])"
+    script = "import sys, pareto.commands.run; print([name for name in ('torch', 'pandas') if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

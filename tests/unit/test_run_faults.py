@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from analysis.schema import TRIALS
-from pareto.prepare import prepare
-from pareto.sweep import Sweep
-from partitions import scratch
+from pareto.analysis.schema import TRIALS
+from pareto.models.prepare import prepare
+from pareto.partitions import scratch
+from pareto.sweep.sweep import Sweep
 from tests.program import Ended, measured, wait_until
 from tests.unit.own_command import Command, can_mount, small_disk, small_files
 from tests.unit.simulated.worlds import MODEL

@@ -6,8 +6,8 @@ from dataclasses import astuple
 
 from cryptography import x509
 
-from pareto.messages import NO_KEYS
-from pareto.run_keys import run_keys
+from pareto.protocol.messages import NO_KEYS
+from pareto.trial.run_keys import run_keys
 
 
 def test_there_are_keys_where_something_is_encrypted() -> None:

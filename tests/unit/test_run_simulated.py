@@ -10,9 +10,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from analysis import figures
-from analysis.runs import load
-from pareto.errors import UserError
+from pareto.analysis import figures
+from pareto.analysis.runs import load
+from pareto.protocol.errors import UserError
 from tests import REPOSITORY
 from tests.program import command, measured
 from tests.unit.simulated.worlds import MODEL, POINTS

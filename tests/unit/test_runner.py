@@ -13,23 +13,23 @@ import pytest
 from pyarrow import parquet
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.any_workers import AnyWorkers
-from pareto.bounds import Crossing
-from pareto.cell import Cell
-from pareto.faults import OTHER_PROGRAMS
 from pareto.hosts.connection import Unreachable
 from pareto.hosts.host import End
 from pareto.hosts.session import SessionLost
-from pareto.hosts.shaping import LinkState, Shaper
+from pareto.hosts.shapers import LinkState, Shaper
 from pareto.hosts.testbed import Link
-from pareto.link.probe import GOODPUT, STILL, Probed, Reading, Sample, Tolerance
-from pareto.link.profile import Direction, Profile
-from pareto.networks import profiles
-from pareto.plan import QUICK, ModelFacts, Plan, Trial, crossings
-from pareto.rows import link_row
-from pareto.runner import MAX_FAILURES_IN_A_ROW, MAX_REBUILDS, MOST_AGAIN, Aborted, Runner, Tally, Watcher
-from pareto.store import Row, Store
-from pareto.trial_messages import Progress, WrongOutput
+from pareto.protocol.trial_messages import Progress, WrongOutput
+from pareto.remote.link.probe import GOODPUT, STILL, Probed, Reading, Sample, Tolerance
+from pareto.remote.link.profile import Direction, Profile
+from pareto.run.runner import MAX_FAILURES_IN_A_ROW, MAX_REBUILDS, MOST_AGAIN, Aborted, Runner, Tally, Watcher
+from pareto.sweep.bounds import Crossing
+from pareto.sweep.cell import Cell
+from pareto.sweep.networks import profiles
+from pareto.sweep.plan import QUICK, ModelFacts, Plan, Trial, crossings
+from pareto.trial.any_workers import AnyWorkers
+from pareto.trial.faults import OTHER_PROGRAMS
+from pareto.trial.rows import link_row
+from pareto.trial.store import Row, Store
 from tests.unit.reported import result_of
 from tests.unit.test_trial import SENSED, USAGE, WINDOWS, report
 

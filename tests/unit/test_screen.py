@@ -13,11 +13,14 @@ from rich.console import Console
 from rich.table import Table
 from syrupy.assertion import SnapshotAssertion
 
-from pareto import cli, console, plan, profile_files, screen
-from pareto.checked_sweep import make_sweep
-from pareto.networks import profiles
-from pareto.plan import ModelFacts, Plan
-from pareto.runner import Tally
+from pareto.basics import console
+from pareto.commands import app
+from pareto.run import screen
+from pareto.run.runner import Tally
+from pareto.sweep import plan, profile_files
+from pareto.sweep.checked_sweep import make_sweep
+from pareto.sweep.networks import profiles
+from pareto.sweep.plan import ModelFacts, Plan
 
 FACTS = {
     "mobilenet_v2": ModelFacts(
@@ -268,7 +271,7 @@ def test_no_text_from_elsewhere_moves_the_terminal(capsys: pytest.CaptureFixture
     out = console.console()
     out.print(hostile, markup=False)
     out.print(table)
-    assert cli._complain(hostile) == 2
+    assert app._complain(hostile) == 2
     for shown in capsys.readouterr():
         assert "mine" in shown
         assert all(character.isprintable() for character in shown.replace("\n", ""))

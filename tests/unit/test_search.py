@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from analysis.statistics.samples import Bools, Floats
-from pareto import search, strikes
-from pareto.search import Decision, Search, gaps
-from pareto.strikes import PHYSICS, ROUNDS, Prospects, losses
+from pareto.analysis.statistics.samples import Bools, Floats
+from pareto.predict import search, strikes
+from pareto.predict.search import Decision, Search, gaps
+from pareto.predict.strikes import PHYSICS, ROUNDS, Prospects, losses
 from tests.unit import searched
 
 TRADES = np.array([[0.01, 10.0], [0.02, 20.0], [0.03, 30.0], [0.04, 40.0]])

@@ -15,21 +15,21 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import analysis
-from analysis.comparing.between_runs import compare
-from analysis.runs.load import joined
-from analysis.runs.struck import with_struck
-from pareto import plan
-from pareto.checked_sweep import make_sweep
+from pareto import analysis
+from pareto.analysis.comparing.between_runs import compare
+from pareto.analysis.runs.load import joined
+from pareto.analysis.runs.struck import with_struck
 from pareto.hosts.host import TestbedError
-from pareto.job import Job
-from pareto.link.units import minutes
-from pareto.networks import networks_of
-from pareto.plan import ModelFacts
-from pareto.search import Trials
-from pareto.searching import Searching
-from pareto.sweep import Sweep
-from partitions.engines.registry import ENGINES as ENTRIES
+from pareto.partitions.engines.registry import ENGINES as ENTRIES
+from pareto.predict.search import Trials
+from pareto.predict.search_run import Searching
+from pareto.remote.link.units import minutes
+from pareto.run.job import Job
+from pareto.sweep import plan
+from pareto.sweep.checked_sweep import make_sweep
+from pareto.sweep.networks import networks_of
+from pareto.sweep.plan import ModelFacts
+from pareto.sweep.sweep import Sweep
 from tests.program import command, measured
 from tests.unit.simulated.worlds import MODEL, POINTS
 

@@ -15,11 +15,11 @@ from syrupy.assertion import SnapshotAssertion
 
 from pareto.hosts.host import EDGE, SERVER, Host
 from pareto.hosts.testbed import Testbed
-from pareto.plan import ModelFacts
-from pareto.prepare import Artifact, Prepared
-from pareto.sending import Meter, Sender
-from partitions.recipe import Recipe
-from partitions.shards import Shard
+from pareto.models.prepare import Artifact, Prepared
+from pareto.partitions.recipe import Recipe
+from pareto.partitions.shards import Shard
+from pareto.sweep.plan import ModelFacts
+from pareto.trial.model_upload import Meter, Sender
 from tests.unit.far_end import HOSTS, StandIn, bed_of
 
 UNITS = 6

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from pareto import splits
-from pareto.errors import UserError
-from pareto.sweep import Sweep
-from partitions.points import Point, TensorSpec
+from pareto.partitions.points import Point, TensorSpec
+from pareto.protocol.errors import UserError
+from pareto.sweep import splits
+from pareto.sweep.sweep import Sweep
 
 NAMES = ("input", "stem", "body.0", "body.1", "head", "output")
 SPEC = (TensorSpec((1, 8), "float32"),)

@@ -2,9 +2,9 @@
 
 import pytest
 
-from pareto import splits
-from pareto.errors import UserError
-from partitions.recipe import Handmade
+from pareto.partitions.recipe import Handmade
+from pareto.protocol.errors import UserError
+from pareto.sweep import splits
 
 
 @pytest.fixture

@@ -13,14 +13,15 @@ import pytest
 from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
-from pareto import profile_files, starting
-from pareto.errors import UserError
 from pareto.hosts.connection import Unreachable
 from pareto.hosts.host import TestbedError
-from pareto.link.probe import Reading
-from pareto.starting import print_versions
-from pareto.sweep import Sweep
-from pareto.workers import Workers
+from pareto.protocol.errors import UserError
+from pareto.remote.link.probe import Reading
+from pareto.sweep import profile_files
+from pareto.sweep.sweep import Sweep
+from pareto.trial import start as starting
+from pareto.trial.start import print_versions
+from pareto.trial.workers import Workers
 from tests.unit.two_hosts import lab_sweep
 
 

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from analysis.statistics.stability import Certainty
-from pareto import plan, profile_files
-from pareto.cell import Cell, Condition
-from pareto.checked_sweep import make_sweep
-from pareto.constants import MOST_ROUNDS
-from pareto.plan import ModelFacts, Plan
-from pareto.runner import Tally
-from pareto.stopping import Rounds, Stopping
-from pareto.sweep import Sweep
+from pareto.analysis.statistics.stability import Certainty
+from pareto.protocol.constants import MOST_ROUNDS
+from pareto.run.runner import Tally
+from pareto.run.stop import Rounds, Stopping
+from pareto.sweep import plan, profile_files
+from pareto.sweep.cell import Cell, Condition
+from pareto.sweep.checked_sweep import make_sweep
+from pareto.sweep.plan import ModelFacts, Plan
+from pareto.sweep.sweep import Sweep
 
 NETEMS = ("none", "20ms-20mbit")
 MODELS = {

@@ -13,10 +13,10 @@ import pytest
 from pyarrow import parquet
 from syrupy.assertion import SnapshotAssertion
 
-from analysis.runs import reading
-from analysis.schema import LINKS, STAGES, TRIALS
-from pareto.cell import Cell
-from pareto.store import Store, StoreError
+from pareto.analysis.runs import reading
+from pareto.analysis.schema import LINKS, STAGES, TRIALS
+from pareto.sweep.cell import Cell
+from pareto.trial.store import Store, StoreError
 from tests import REPOSITORY
 
 CELL = Cell("mobilenet_v2", (7,), "features.6", "tcp", "none", 1)

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from analysis.statistics.samples import Floats
-from pareto import strikes
-from pareto.search import Search
-from pareto.strikes import PHYSICS, ROUNDS, Look, Prospects
+from pareto.analysis.statistics.samples import Floats
+from pareto.predict import strikes
+from pareto.predict.search import Search
+from pareto.predict.strikes import PHYSICS, ROUNDS, Look, Prospects
 
 CELLS, COUNT = 30, 5
 

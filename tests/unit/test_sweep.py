@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from pareto.checked_sweep import make_sweep
-from pareto.errors import UserError
 from pareto.hosts.host import TcpSettings
-from pareto.manifest import resumed_sweep
-from pareto.sweep import parse_sweep
+from pareto.protocol.errors import UserError
+from pareto.run.manifest import resumed_sweep
+from pareto.sweep.checked_sweep import make_sweep
+from pareto.sweep.sweep import parse_sweep
 from tests.unit.own_codecs import simple, written
 
 

@@ -12,21 +12,21 @@ from typing import Any
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from analysis.runs import reading
-from analysis.schema import TRIALS
-from pareto.bounds import Crossing
-from pareto.cell import Cell
-from pareto.codec_work import without_codecs
-from pareto.faults import PASSING, crossed_late
+from pareto.analysis.runs import reading
+from pareto.analysis.schema import TRIALS
 from pareto.hosts.host import SERVER
-from pareto.link.probe import GOODPUT, OWN, Probed, Reading, Tolerance, judge
-from pareto.link.profile import Direction, Profile
-from pareto.options import SLOWED
-from pareto.probing import own_profile
-from pareto.rows import stage_rows, trial_row
-from pareto.store import Store
-from pareto.trial import TrialResult, paced
-from pareto.trial_messages import Coded, WrongOutput
+from pareto.protocol.trial_messages import Coded, WrongOutput
+from pareto.remote.link.probe import GOODPUT, OWN, Probed, Reading, Tolerance, judge
+from pareto.remote.link.profile import Direction, Profile
+from pareto.sweep.bounds import Crossing
+from pareto.sweep.cell import Cell
+from pareto.sweep.options import SLOWED
+from pareto.trial.codec_work import without_codecs
+from pareto.trial.faults import PASSING, crossed_late
+from pareto.trial.probes import own_profile
+from pareto.trial.result import TrialResult, paced
+from pareto.trial.rows import stage_rows, trial_row
+from pareto.trial.store import Store
 from tests.unit.reported import result_of
 
 PROFILE = Profile("200ms-5mbit", Direction(0.2, 5e6), Direction(0.0, None))

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import pytest
 
-from pareto.errors import UserError
-from pareto.validation import Bounds, Text, check, read
+from pareto.protocol.errors import UserError
+from pareto.protocol.validation import Bounds, Text, check, read
 
 SHORT = Annotated[str, Text("[a-z]{1,3}", "short word")]
 

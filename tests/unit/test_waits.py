@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from pareto import profile_files, waits
-from pareto.cell import Cell
-from pareto.checked_sweep import make_sweep
-from pareto.sweep import Sweep
-from pareto.waits import Waits
-from partitions.engines.registry import ENGINES
+from pareto.partitions.engines.registry import ENGINES
+from pareto.sweep import profile_files, waits
+from pareto.sweep.cell import Cell
+from pareto.sweep.checked_sweep import make_sweep
+from pareto.sweep.sweep import Sweep
+from pareto.sweep.waits import Waits
 
 NODES = {"m": (0, 20, 30)}
 

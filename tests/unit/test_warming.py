@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from pareto.warming import bulk_bytes, gets_no_quicker
+from pareto.hosts.warm_up import bulk_bytes, gets_no_quicker
 
 
 @pytest.mark.parametrize(

@@ -16,26 +16,26 @@ import pytest
 from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.bounds import Crossing
-from pareto.cell import Cell
-from pareto.host_messages import SensorSample
 from pareto.hosts import session
 from pareto.hosts.host import EDGE, SERVER, Host, TcpSettings, TestbedError
 from pareto.hosts.session import SessionError, SessionLost
-from pareto.hosts.shaping import Shaper
+from pareto.hosts.shapers import Shaper
 from pareto.hosts.testbed import Testbed
-from pareto.jsonlines import Refused, plain
-from pareto.link.probe import Reading, Tolerance
-from pareto.link.profile import Direction, Profile
-from pareto.plan import QUICK, Effort, ModelFacts, Trial
-from pareto.prepare import Artifact, Prepared
-from pareto.profile_messages import TimeCodecs, TimeUnits
-from pareto.sending import Meter
-from pareto.trial import HostReport, TrialResult
-from pareto.workers import Workers
-from partitions.quality import Quality
-from partitions.recipe import Recipe
-from partitions.shards import Shard
+from pareto.models.prepare import Artifact, Prepared
+from pareto.partitions.quality import Quality
+from pareto.partitions.recipe import Recipe
+from pareto.partitions.shards import Shard
+from pareto.protocol.host_messages import SensorSample
+from pareto.protocol.jsonlines import Refused, plain
+from pareto.protocol.profile_messages import TimeCodecs, TimeUnits
+from pareto.remote.link.probe import Reading, Tolerance
+from pareto.remote.link.profile import Direction, Profile
+from pareto.sweep.bounds import Crossing
+from pareto.sweep.cell import Cell
+from pareto.sweep.plan import QUICK, Effort, ModelFacts, Trial
+from pareto.trial.model_upload import Meter
+from pareto.trial.result import HostReport, TrialResult
+from pareto.trial.workers import Workers
 from tests.unit.far_end import HOSTS, FarEnd, StandIn, bed_of
 from tests.unit.reported import CODEC_RUNS, SERIES, TRIAL, UNIT_RUNS, USAGE, facts
 
@@ -114,7 +114,7 @@ class Ends:
             "collect": lambda request: SERIES,
             "cost": lambda request: {"cpu_percent": 0.3, "samples": 7, "late_p99_s": None},
         }
-        end = FarEnd(of_worker if module == "pareto.worker" else of_monitor)
+        end = FarEnd(of_worker if module == "pareto.remote.worker" else of_monitor)
         self.of.setdefault((role, module), []).append(end)
         return end
 
@@ -123,10 +123,10 @@ class Ends:
         return self.report
 
     def worker(self, role: str) -> FarEnd:
-        return self.of[role, "pareto.worker"][-1]
+        return self.of[role, "pareto.remote.worker"][-1]
 
     def monitor(self, role: str) -> FarEnd:
-        return self.of[role, "pareto.worker.monitor"][-1]
+        return self.of[role, "pareto.remote.worker.monitor"][-1]
 
     @property
     def all(self) -> list[FarEnd]:
@@ -301,7 +301,7 @@ def test_without_sampling_there_is_no_monitor(bed: Testbed, ends: Ends) -> None:
         assert workers.facts()[EDGE] == vars(facts(PIDS[EDGE]))
         assert workers.samples() == {}
         assert workers.sampling() is None
-    assert set(ends.of) == {(role, "pareto.worker") for role in HOSTS}
+    assert set(ends.of) == {(role, "pareto.remote.worker") for role in HOSTS}
 
 
 def test_where_a_monitor_does_not_begin_nothing_is_left(bed: Testbed, ends: Ends) -> None:
@@ -320,7 +320,7 @@ def test_who_launches_workers_waits_for_them_when_they_start(bed: Testbed, ends:
     bed.revive = Mock(side_effect=AssertionError("it is new"))  # type: ignore[method-assign]
     with closing(workers_of(bed)) as workers:
         workers.launch()
-        assert set(ends.of) == {(role, "pareto.worker") for role in HOSTS}
+        assert set(ends.of) == {(role, "pareto.remote.worker") for role in HOSTS}
         assert not any(end.of("facts") for end in ends.all)
         workers.start()
         assert all(len(each) == 1 for each in ends.of.values()), "nothing was started twice"
@@ -461,7 +461,7 @@ def test_a_baseline_after_a_trial_is_the_one_before_the_next_of_the_same_stages(
         return baselines() - before
 
     now = Mock(return_value=100.0)
-    monkeypatch.setattr("pareto.workers.time.monotonic", now)
+    monkeypatch.setattr("pareto.trial.workers.time.monotonic", now)
     ends.report = TRIAL
     ends.baselines[SERVER] = itertools.chain([0.05, 0.02, 0.04], itertools.repeat(0.09))
     with closing(workers_of(bed)) as workers:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pareto.checked_sweep import make_sweep
-from pareto.sweep import Sweep
+from pareto.sweep.checked_sweep import make_sweep
+from pareto.sweep.sweep import Sweep
 
 LAB = """\
 hosts:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from pareto import jsonlines
-from pareto.messages import handlers
-from pareto.worker import connections, device
-from pareto.worker.worker import Worker, answers
+from pareto.protocol import jsonlines
+from pareto.protocol.messages import handlers
+from pareto.remote.worker import connections, device
+from pareto.remote.worker.worker import Worker, answers
 
 
 class WatchedWorker(Worker):

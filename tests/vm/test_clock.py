@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from pareto.link.probe import Question
-from pareto.worker.probe import ProbeClient, ProbeServer
+from pareto.remote.link.probe import Question
+from pareto.remote.worker.probe import ProbeClient, ProbeServer
 
 pytestmark = pytest.mark.vm
 TOKEN = "0" * 64

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from pareto.hosts import inventory
-from pareto.hosts.ssh_testbed import open_ssh_testbed as open_testbed
+from pareto.hosts.ssh.testbed import open_ssh_testbed as open_testbed
 from pareto.hosts.testbed import Testbed
-from pareto.jsonlines import SILENCE_LIMIT_S
-from pareto.link.profile import Direction, Profile
+from pareto.protocol.jsonlines import SILENCE_LIMIT_S
+from pareto.remote.link.profile import Direction, Profile
 from tests.lab import Lab, LabHost, open_lab
 from tests.program import wait_until
 
@@ -29,7 +29,7 @@ BOTH_WAYS = Profile("both", Direction(0.03, 5e6), Direction(0.06, 8e6))
 # next to nothing to compute, and a round trip milliseconds.
 MODEL = """
 from torch import nn
-from partitions.registry import register
+from pareto.partitions.registry import register
 
 
 @register(input_shape=(3, 32, 32))
@@ -70,7 +70,7 @@ def of_ours(lab: Lab) -> dict[str, str]:
             "tc qdisc show dev data0 | grep -v noqueue; ls -A /run/pareto-link 2>/dev/null; "
             "ls /sys/class/net | grep -vx -e data0 -e lo -e mgmt0; :"
         )
-        told += " ".join(map(str, [*helpers(host), *host.pids("pareto.worker")]))
+        told += " ".join(map(str, [*helpers(host), *host.pids("pareto.remote.worker")]))
         if told:
             found[name] = told
     return found

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from pareto.link import netem, qdisc
-from pareto.link.profile import Direction
-from pareto.link.qdisc import TrafficControl
+from pareto.remote.link import netem, qdisc
+from pareto.remote.link.profile import Direction
+from pareto.remote.link.qdisc import TrafficControl
 from tests.vm import wire
 from tests.vm.kernel import CACHE
 

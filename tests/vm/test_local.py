@@ -10,11 +10,11 @@ from contextlib import closing
 
 import pytest
 
-from pareto.hosts.local_testbed import open_local
+from pareto.hosts.local.testbed import open_local
 from pareto.hosts.testbed import Testbed
-from pareto.link.probe import Tolerance, question
-from pareto.link.profile import Direction, Profile
-from pareto.probing import Probers
+from pareto.remote.link.probe import Tolerance, question
+from pareto.remote.link.profile import Direction, Profile
+from pareto.trial.probes import Probers
 from tests.integration.own_machine import left_behind
 from tests.less_than_root import container, delegated_cgroup, share_of_a_quarter, user
 
@@ -75,8 +75,8 @@ import shlex
 import subprocess
 import sys
 from contextlib import closing
-from pareto.hosts.local_testbed import open_local
-from pareto.link.profile import Direction, Profile
+from pareto.hosts.local.testbed import open_local
+from pareto.remote.link.profile import Direction, Profile
 with closing(open_local()) as bed:
     bed.links[0].shaper.apply(Profile("near", Direction(0.1), Direction(0.2)))
     connect = {REFUSED!r}.format(bed.remotes["server"].host.data_address)

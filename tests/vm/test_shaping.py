@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from pyroute2 import IPRoute
 
-from pareto.link import netem, player, qdisc
-from pareto.link.netem import QdiscError
-from pareto.link.profile import Bucket, Direction, Gilbert
-from pareto.link.trace import Step, Trace
+from pareto.remote.link import netem, player, qdisc
+from pareto.remote.link.netem import QdiscError
+from pareto.remote.link.profile import Bucket, Direction, Gilbert
+from pareto.remote.link.trace import Step, Trace
 from tests.vm import wire
 
 pytestmark = pytest.mark.vm

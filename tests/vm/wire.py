@@ -23,7 +23,7 @@ import psutil
 import pytest
 from pyroute2 import IPRoute, netns
 
-from pareto.link import __main__ as link_program
+from pareto.remote.link import __main__ as link_program
 from tests.program import Program, ended
 
 REPO = Path(__file__).resolve().parents[2]
@@ -142,14 +142,15 @@ def _arrivals(receiver: socket.socket, sent: list[float], filling: bytes, wait_s
 
 
 class Helper(Program):
-    """The privileged helper, as `python -m pareto.link`, but for the imports, which take an emulated processor five
-    seconds: a copy of this process. `ssh`: as if by an SSH session of that client."""
+    """The privileged helper, as `python -m pareto.remote.link`, but for the imports, which take an emulated processor
+    five seconds: a copy of this process. `ssh`: as if by an SSH session of that client.
+    """
 
     ask = Program.result
 
     def __init__(self, ssh: str = "") -> None:
         self.process = subprocess.Popen(
-            ["pareto.link"],
+            ["pareto.remote.link"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             preexec_fn=lambda: _be_a_helper(ssh),
@@ -202,13 +203,13 @@ def _be_a_helper(ssh: str) -> None:
     # Not those that pytest has put in their place.
     sys.stdin, sys.stdout = open(0), open(1, "w")  # noqa: SIM115
     sys.stderr = open(2, "w", buffering=1)  # noqa: SIM115
-    sys.argv = ["pareto.link"]
+    sys.argv = ["pareto.remote.link"]
     link_program.main()
 
 
 def shown(interface: str = "data0") -> list[tuple[str, str, bytes]]:
     """Kind, handle and options of an interface's qdiscs that somebody set."""
-    from pareto.link import qdisc
+    from pareto.remote.link import qdisc
 
     with qdisc.TrafficControl() as control:
         nodes = control.qdiscs(qdisc.index_of(interface))

@@ -1,7 +1,7 @@
 """`python -m pareto.hosts.local`, the builder: builds the local testbed and keeps it until its stdin ends.
 
 It runs as root, as a child of the driver, which need not be root; or as root of a user namespace of its own, into which
-the driver has put it. It speaks `pareto.jsonlines`:
+the driver has put it. It speaks `pareto.protocol.jsonlines`:
 
 - `own` {uid}: first, where it is in a namespace of its own, which the user with that number made
 - `build` {hosts: [{name, cpu_share}] in the order of the chain, user, public_key, shaper: auto|netem|relay,
@@ -37,10 +37,10 @@ from pareto.hosts.connection import PipeWire, ending
 from pareto.hosts.host import TcpSettings
 from pareto.hosts.local import cpu, journal, network, sshd, user_namespace
 from pareto.hosts.session import Heartbeat, Session
-from pareto.jsonlines import Refused, serve
-from pareto.link import journal as link_journal
-from pareto.link import offload, qdisc
-from pareto.link.profile import Profile
+from pareto.protocol.jsonlines import Refused, serve
+from pareto.remote.link import journal as link_journal
+from pareto.remote.link import offload, qdisc
+from pareto.remote.link.profile import Profile
 
 WATCH_S = 1.0
 """How often the builder looks whether all parts are there; a process that ends is noticed at once."""
@@ -250,7 +250,7 @@ class Builder:
         argv = [
             *sshd.bound_to_parent(namespace),
             *(["taskset", "--cpu-list", ",".join(map(str, cores))] if cores else []),
-            *[sys.executable, "-B", "-m", "pareto.link.relay", "--edge", near, "--server", far],
+            *[sys.executable, "-B", "-m", "pareto.remote.link.relay", "--edge", near, "--server", far],
         ]
         wire = PipeWire(argv)
         self._parts.append(Part(f"the relay between {near} and {far}", wire.process))

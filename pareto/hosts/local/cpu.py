@@ -14,8 +14,8 @@ import psutil
 
 from pareto import COMMAND
 from pareto.hosts.local.journal import Journal
-from pareto.jsonlines import Refused
-from pareto.worker.sensors.processor import cores
+from pareto.protocol.jsonlines import Refused
+from pareto.remote.worker.sensors.processor import cores
 
 PERIOD_US = 5_000
 """Length of a quota period. With the kernel's 100 ms a stage either fits or waits 75 ms: latency gets bursty."""

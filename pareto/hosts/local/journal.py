@@ -17,7 +17,7 @@ from pathlib import Path
 from pyroute2 import IPRoute, netns
 from pyroute2.netlink.exceptions import NetlinkError
 
-from pareto.link.journal import try_lock
+from pareto.remote.link.journal import try_lock
 
 ROOT = Path("/run/pareto")
 MAX_SLOTS = 64

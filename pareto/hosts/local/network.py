@@ -26,7 +26,7 @@ from pyroute2 import IPRoute, netns
 
 from pareto.hosts.host import End, TcpSettings
 from pareto.hosts.local.journal import Journal
-from pareto.jsonlines import Refused
+from pareto.protocol.jsonlines import Refused
 
 DATA, ONWARD = "data0", "data1"
 MANAGEMENT = "mgmt0"

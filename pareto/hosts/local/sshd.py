@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pareto.hosts.local import rights
 from pareto.hosts.local.network import HostSpace
-from pareto.jsonlines import Refused
+from pareto.protocol.jsonlines import Refused
 
 PORT = 22
 

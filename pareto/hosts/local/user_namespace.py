@@ -18,7 +18,7 @@ from pyroute2.netlink.exceptions import NetlinkError
 
 from pareto.hosts.local import journal
 from pareto.hosts.local.sshd import Accounts
-from pareto.jsonlines import Refused
+from pareto.protocol.jsonlines import Refused
 
 ACCOUNT = "pareto"
 """Whom the driver logs in as: the user who runs it, under a name, a shell and a home that are the same everywhere."""

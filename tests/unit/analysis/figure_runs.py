@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.figures.drawing import Drawing
-from analysis.figures.kinds import drawings
-from analysis.findings import Findings, find
-from analysis.prediction.network import Network
-from pareto.cell import Cell
-from pareto.store import Store
+from pareto.analysis.figures.drawing import Drawing
+from pareto.analysis.figures.kinds import drawings
+from pareto.analysis.findings import Findings, find
+from pareto.analysis.prediction.network import Network
+from pareto.sweep.cell import Cell
+from pareto.trial.store import Store
 from tests.unit import example_chain, example_codecs, example_engines
 from tests.unit import simulated_network as world
 from tests.unit.analysis.test_requests import phase

@@ -9,11 +9,11 @@ import pandas as pd
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from analysis.advice.advise import advise, answers
-from analysis.engines import of_role
-from analysis.fronts.front import front
-from analysis.prediction.network import Network
-from pareto.errors import UserError
+from pareto.analysis.advice.advise import advise, answers
+from pareto.analysis.engines import of_role
+from pareto.analysis.fronts.front import front
+from pareto.analysis.prediction.network import Network
+from pareto.protocol.errors import UserError
 from tests.unit import simulated_network as world
 from tests.unit.analysis.test_advise import shown
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from analysis.prediction.network import Network
+from pareto.analysis.prediction.network import Network
 from tests.unit import simulated_network as world
 from tests.unit.analysis.test_advise import asked, shown
 

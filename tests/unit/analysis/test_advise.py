@@ -17,14 +17,14 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from analysis.advice import advise as advise_module
-from analysis.advice.advise import Advice, advise, answers, sentence
-from analysis.prediction.network import Network
-from analysis.runs.load import load, stages
-from analysis.tables.advice import advice_table
-from pareto.constants import GOODPUT
-from pareto.errors import UserError
-from pareto.link.units import duration, rate
+from pareto.analysis.advice import advise as advise_module
+from pareto.analysis.advice.advise import Advice, advise, answers, sentence
+from pareto.analysis.prediction.network import Network
+from pareto.analysis.runs.load import load, stages
+from pareto.analysis.tables.advice import advice_table
+from pareto.protocol.constants import GOODPUT
+from pareto.protocol.errors import UserError
+from pareto.remote.link.units import duration, rate
 from tests.unit import example_run
 from tests.unit import simulated_network as world
 

@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.fronts.answer import MOST_STEPS, _steps, answers, known_after, summaries
-from analysis.fronts.indicators import hypervolumes
-from analysis.runs.load import load
+from pareto.analysis.fronts.answer import MOST_STEPS, _steps, answers, known_after, summaries
+from pareto.analysis.fronts.indicators import hypervolumes
+from pareto.analysis.runs.load import load
 from tests.unit.example_run import trials, write
 
 Row = dict[str, Any]

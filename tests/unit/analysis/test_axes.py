@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from analysis.figures.axes import Scale, fit_axis, label_points
-from analysis.figures.marks import ends
-from analysis.figures.style import styled
+from pareto.analysis.figures.axes import Scale, fit_axis, label_points
+from pareto.analysis.figures.marks import ends
+from pareto.analysis.figures.style import styled
 
 
 def test_a_scale_has_strips_for_what_has_no_place_on_it() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from analysis.backend_cost import BackendCost
+from pareto.analysis.backend_cost import BackendCost
 from tests.unit.analysis.test_model_profile import SIZES, profile
 
 

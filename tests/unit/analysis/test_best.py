@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.advice.best import CLOSE, OTHER, SAME, best
-from analysis.prediction.network import Network
+from pareto.analysis.advice.best import CLOSE, OTHER, SAME, best
+from pareto.analysis.prediction.network import Network
 
 NETWORKS = {"near": Network(0.01, 100e6, 0.002), "far": Network(0.2, 5e6), "bare": Network(0.0, math.inf)}
 HALF = 20e6

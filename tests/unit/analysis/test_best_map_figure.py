@@ -14,16 +14,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from syrupy.assertion import SnapshotAssertion
 
-from analysis.advice.best import CLOSE, SAME, best
-from analysis.advice.predict import best_on_grid
-from analysis.figures.areas import FINENESS, UNDECIDED, colours_of, draw_areas, undecided
-from analysis.figures.axes import Scale
-from analysis.figures.best_map_figure import best_map_drawing, best_map_drawings, best_map_figure
-from analysis.figures.drawing import Drawing
-from analysis.findings import Findings
-from analysis.fronts.front import front
-from analysis.prediction.network import Network
-from analysis.runs.load import Run
+from pareto.analysis.advice.best import CLOSE, SAME, best
+from pareto.analysis.advice.predict import best_on_grid
+from pareto.analysis.figures.areas import FINENESS, UNDECIDED, colours_of, draw_areas, undecided
+from pareto.analysis.figures.axes import Scale
+from pareto.analysis.figures.best_map_figure import best_map_drawing, best_map_drawings, best_map_figure
+from pareto.analysis.figures.drawing import Drawing
+from pareto.analysis.findings import Findings
+from pareto.analysis.fronts.front import front
+from pareto.analysis.prediction.network import Network
+from pareto.analysis.runs.load import Run
 from tests.unit import drawn
 from tests.unit import simulated_network as simulated
 from tests.unit.analysis.test_best import HALF, NETWORKS, Foretelling, rows

@@ -11,9 +11,9 @@ import pandas as pd
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from analysis.comparing.between_runs import APART, Comparison, compare, differences, numbers
-from analysis.runs.load import load
-from pareto.errors import UserError
+from pareto.analysis.comparing.between_runs import APART, Comparison, compare, differences, numbers
+from pareto.analysis.runs.load import load
+from pareto.protocol.errors import UserError
 from tests.unit.example_run import PAYLOAD_KIB, trials, write
 
 Rows = list[dict[str, Any]]

@@ -10,10 +10,10 @@ import pandas as pd
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from analysis.comparing import bjontegaard
-from analysis.comparing.bjontegaard import COLUMNS, Curve, delta_rate, delta_rates, family, sentences
-from analysis.fronts.front import front
-from analysis.statistics.samples import Floats
+from pareto.analysis.comparing import bjontegaard
+from pareto.analysis.comparing.bjontegaard import COLUMNS, Curve, delta_rate, delta_rates, family, sentences
+from pareto.analysis.fronts.front import front
+from pareto.analysis.statistics.samples import Floats
 from tests.unit.example_codecs import trials
 
 

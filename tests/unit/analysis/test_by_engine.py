@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 from syrupy.assertion import SnapshotAssertion
 
-from analysis.comparing.by_engine import sides, start_up
+from pareto.analysis.comparing.by_engine import sides, start_up
 from tests.unit.example_engines import trials
 
 

@@ -9,11 +9,11 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from analysis.advice.by_profile import Kept, kept
-from analysis.points import CONDITION
-from analysis.prediction.compared import FOLDER
-from analysis.prediction.network import Network
-from analysis.runs.load import Joined, Run
+from pareto.analysis.advice.by_profile import Kept, kept
+from pareto.analysis.points import CONDITION
+from pareto.analysis.prediction.compared import FOLDER
+from pareto.analysis.prediction.network import Network
+from pareto.analysis.runs.load import Joined, Run
 from tests.unit.analysis.test_model_profile import profile
 
 FAR = Network(0.1, 5e6)

@@ -11,9 +11,9 @@ import pandas as pd
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from analysis.comparing.changes import changes
-from analysis.runs.load import load
-from pareto.errors import UserError
+from pareto.analysis.comparing.changes import changes
+from pareto.analysis.runs.load import load
+from pareto.protocol.errors import UserError
 from tests.unit.analysis.test_between_runs import Rows, at, compared, loaded, measured, scaled
 from tests.unit.example_run import with_energy, write
 

@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from analysis.prediction.choose import Chain, even, front, greedy, pareto
-from analysis.prediction.formula import Conditions
-from analysis.statistics.samples import Ints
-from pareto.constants import GOODPUT
+from pareto.analysis.prediction.choose import Chain, even, front, greedy, pareto
+from pareto.analysis.prediction.formula import Conditions
+from pareto.analysis.statistics.samples import Ints
+from pareto.protocol.constants import GOODPUT
 
 
 def chain(hosts: int, units: int, seed: int = 0, in_flight: int = 64, batch_size: int = 1) -> Chain:

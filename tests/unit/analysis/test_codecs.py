@@ -13,15 +13,15 @@ import pytest
 from rich.console import Console, RenderableType
 from syrupy.assertion import SnapshotAssertion
 
-from analysis.advice.advise import Advice, advise, answers, sentence
-from analysis.advice.codecs import pays, sentences
-from analysis.advice.observed import observe, workloads
-from analysis.advice.predict import Ensemble, advisable
-from analysis.prediction.network import Network
-from analysis.schema import STAGES
-from analysis.tables.advice import advice_table
-from pareto.constants import GOODPUT
-from pareto.errors import UserError
+from pareto.analysis.advice.advise import Advice, advise, answers, sentence
+from pareto.analysis.advice.codecs import pays, sentences
+from pareto.analysis.advice.observed import observe, workloads
+from pareto.analysis.advice.predict import Ensemble, advisable
+from pareto.analysis.prediction.network import Network
+from pareto.analysis.schema import STAGES
+from pareto.analysis.tables.advice import advice_table
+from pareto.protocol.constants import GOODPUT
+from pareto.protocol.errors import UserError
 from tests.unit import simulated_network as world
 from tests.unit.example_codecs import DELAY_S, EDGE_S, PAYLOAD_BYTES, SERVER_S, of_bytes, trials
 

@@ -11,8 +11,8 @@ import pytest
 from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
-from analysis.comparing.between_runs import APART, Comparison, compare
-from analysis.tables.compare import MOST_TABLES, compare_table, write
+from pareto.analysis.comparing.between_runs import APART, Comparison, compare
+from pareto.analysis.tables.compare import MOST_TABLES, compare_table, write
 from tests.unit.example_run import PAYLOAD_KIB, trials
 from tests.unit.example_run import write as write_run
 

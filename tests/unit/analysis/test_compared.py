@@ -11,9 +11,9 @@ import pandas as pd
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from analysis.figures.predicted_figure import predicted_drawing
-from analysis.prediction import forecast
-from analysis.prediction.compared import (
+from pareto.analysis.figures.predicted_figure import predicted_drawing
+from pareto.analysis.prediction import forecast
+from pareto.analysis.prediction.compared import (
     COLUMNS,
     Errors,
     compared,
@@ -24,7 +24,7 @@ from analysis.prediction.compared import (
     unfit,
     unused,
 )
-from analysis.prediction.network import Network
+from pareto.analysis.prediction.network import Network
 from tests.unit.analysis.test_forecast import FAR, UNITS, profile, unit_times
 
 WAY = {"delay_s": 0.05, "rate_bps": 5e6}

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from analysis.comparing.between_runs import Comparison, compare
-from analysis.figures.marks import FILLS
-from analysis.page import comparison as page
-from pareto.files import NoPlainFile
+from pareto.analysis.comparing.between_runs import Comparison, compare
+from pareto.analysis.figures.marks import FILLS
+from pareto.analysis.page import comparison as page
+from pareto.basics.files import NoPlainFile
 from tests.unit.example_run import trials
 from tests.unit.example_run import write as write_run
 

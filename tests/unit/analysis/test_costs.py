@@ -19,16 +19,16 @@ import pytest
 from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
-from analysis.costs import TOO_FEW, bands, fit, overhead, stage_medians, steps
-from analysis.findings import Options
-from analysis.reporting import report
-from analysis.runs.load import load, stages
-from analysis.schema import LINKS, STAGES, TEXT
-from analysis.tables.front import overhead_table
-from pareto.constants import GOODPUT
-from pareto.errors import UserError
-from pareto.link.probe import Reading, Tolerance, judge, judge_rate, judge_rtt
-from pareto.link.profile import Direction, Profile
+from pareto.analysis.costs import TOO_FEW, bands, fit, overhead, stage_medians, steps
+from pareto.analysis.findings import Options
+from pareto.analysis.reporting import report
+from pareto.analysis.runs.load import load, stages
+from pareto.analysis.schema import LINKS, STAGES, TEXT
+from pareto.analysis.tables.front import overhead_table
+from pareto.protocol.constants import GOODPUT
+from pareto.protocol.errors import UserError
+from pareto.remote.link.probe import Reading, Tolerance, judge, judge_rate, judge_rtt
+from pareto.remote.link.profile import Direction, Profile
 from tests.unit import example_chain
 from tests.unit.example_codecs import trials as codecs
 from tests.unit.example_run import PAYLOAD_KIB, trials, write

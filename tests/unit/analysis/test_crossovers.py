@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analysis.advice.crossovers import RATES_BPS, Crossover, crossovers
-from analysis.advice.observed import MEASURES, Observed, observe
-from analysis.advice.predict import predictor
-from analysis.prediction.network import Network
-from pareto.constants import GOODPUT
+from pareto.analysis.advice.crossovers import RATES_BPS, Crossover, crossovers
+from pareto.analysis.advice.observed import MEASURES, Observed, observe
+from pareto.analysis.advice.predict import predictor
+from pareto.analysis.prediction.network import Network
+from pareto.protocol.constants import GOODPUT
 from tests.unit import simulated_network as world
 
 NEAR = Network(0.006, 1e6)

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.fronts.draws import LEAST_RESAMPLES, resample_count, resampled
-from analysis.statistics.samples import Floats
+from pareto.analysis.fronts.draws import LEAST_RESAMPLES, resample_count, resampled
+from pareto.analysis.statistics.samples import Floats
 from tests.unit.simulated_rounds import trials
 
 

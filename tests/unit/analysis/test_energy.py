@@ -12,10 +12,10 @@ import pytest
 from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
-from analysis.fronts.energy import counted, note, with_middle
-from analysis.fronts.front import front
-from analysis.runs.load import load, stages
-from analysis.tables.front import front_table
+from pareto.analysis.fronts.energy import counted, note, with_middle
+from pareto.analysis.fronts.front import front
+from pareto.analysis.runs.load import load, stages
+from pareto.analysis.tables.front import front_table
 from tests.unit import example_chain
 from tests.unit.analysis.test_indicators import brute_force
 from tests.unit.example_run import PAYLOAD_KIB, trials, with_energy, write

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from analysis.engines import BUT_ENGINE, at_work, engines, of_role, setup_of, without_engine
+from pareto.analysis.engines import BUT_ENGINE, at_work, engines, of_role, setup_of, without_engine
 
 
 def rows(*each: tuple[str, str, float]) -> pd.DataFrame:

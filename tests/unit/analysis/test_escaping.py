@@ -7,8 +7,8 @@ import json
 import pandas as pd
 import pytest
 
-from analysis import as_json
-from pareto.escaping import say, short, spreadsheet, terminal
+from pareto.analysis import as_json
+from pareto.basics.escaping import say, short, spreadsheet, terminal
 from pareto.hosts.host import to_stderr
 
 OBEYED = "a\x1b[2J\x9b31m\u202eb\udcff"

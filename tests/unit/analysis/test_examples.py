@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from analysis.runs.load import load
+from pareto.analysis.runs.load import load
 from tests.unit import example_chain
 from tests.unit.example_run import trials, write
 

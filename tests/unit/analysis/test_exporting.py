@@ -11,10 +11,10 @@ import pandas as pd
 import pytest
 from pyarrow import parquet
 
-from analysis.exporting import export, tables, targets
-from analysis.findings import Findings
-from analysis.schema import TRIALS
-from pareto.errors import UserError
+from pareto.analysis.exporting import export, tables, targets
+from pareto.analysis.findings import Findings
+from pareto.analysis.schema import TRIALS
+from pareto.protocol.errors import UserError
 from tests.unit.analysis.test_latex import NASTY
 from tests.unit.example_findings import findings
 from tests.unit.example_run import trials

@@ -16,43 +16,43 @@ from matplotlib.container import BarContainer
 from matplotlib.patches import Rectangle
 from syrupy.assertion import SnapshotAssertion
 
-from analysis import figures
-from analysis.comparing.paired import ALL, paired
-from analysis.costs import stage_times, steps
-from analysis.figures.accuracy_figure import accuracy_drawing
-from analysis.figures.answer_figure import answer_drawing, lines
-from analysis.figures.attribution_figure import (
+from pareto.analysis import figures
+from pareto.analysis.comparing.paired import ALL, paired
+from pareto.analysis.costs import stage_times, steps
+from pareto.analysis.figures.accuracy_figure import accuracy_drawing
+from pareto.analysis.figures.answer_figure import answer_drawing, lines
+from pareto.analysis.figures.attribution_figure import (
     MOST_BARS,
     MOST_SPLITS,
     attribution_drawing,
     attribution_figure,
 )
-from analysis.figures.bound_figure import MEASURES, bound_drawing, bound_figure
-from analysis.figures.cuts_figure import cuts_figure
-from analysis.figures.energy_figure import energy_figure
-from analysis.figures.front_figure import front_figure
-from analysis.figures.link_figure import (
+from pareto.analysis.figures.bound_figure import MEASURES, bound_drawing, bound_figure
+from pareto.analysis.figures.cuts_figure import cuts_figure
+from pareto.analysis.figures.energy_figure import energy_figure
+from pareto.analysis.figures.front_figure import front_figure
+from pareto.analysis.figures.link_figure import (
     MOST_DOTS,
     MOST_ROWS,
     link_asked_data,
     link_asked_drawings,
     link_asked_figure,
 )
-from analysis.figures.paired_figure import INTERVAL, RANGE, SIGNIFICANT, UNSURE, paired_drawing
-from analysis.figures.payload_figure import payload_data, payload_drawing
-from analysis.figures.pipelining_figure import pipelining_drawing
-from analysis.figures.rate_quality_figure import cells, rate_quality_drawing, rate_quality_figure
-from analysis.figures.style import codec_looks
-from analysis.figures.tail_figure import ALONE, LOADED, chosen_points, tail_data, tail_drawing
-from analysis.figures.units_figure import roofline_figure, units_figure
-from analysis.figures.utilization_figure import MOST_POINTS, utilization_drawing, utilization_figure
-from analysis.findings import Options, find
-from analysis.fronts.front import front
-from analysis.points import order
-from analysis.runs.load import load
-from pareto.errors import UserError
-from pareto.link.probe import GOODPUT
-from pareto.link.profile import Direction, Profile
+from pareto.analysis.figures.paired_figure import INTERVAL, RANGE, SIGNIFICANT, UNSURE, paired_drawing
+from pareto.analysis.figures.payload_figure import payload_data, payload_drawing
+from pareto.analysis.figures.pipelining_figure import pipelining_drawing
+from pareto.analysis.figures.rate_quality_figure import cells, rate_quality_drawing, rate_quality_figure
+from pareto.analysis.figures.style import codec_looks
+from pareto.analysis.figures.tail_figure import ALONE, LOADED, chosen_points, tail_data, tail_drawing
+from pareto.analysis.figures.units_figure import roofline_figure, units_figure
+from pareto.analysis.figures.utilization_figure import MOST_POINTS, utilization_drawing, utilization_figure
+from pareto.analysis.findings import Options, find
+from pareto.analysis.fronts.front import front
+from pareto.analysis.points import order
+from pareto.analysis.runs.load import load
+from pareto.protocol.errors import UserError
+from pareto.remote.link.probe import GOODPUT
+from pareto.remote.link.profile import Direction, Profile
 from tests.unit import drawn, example_chain
 from tests.unit.analysis.figure_runs import Reported, keep_requests
 from tests.unit.analysis.test_costs import LOSSY, SLOW, WIFI, manifest, probe, probes
@@ -136,7 +136,7 @@ def test_figures_of_energy_exist_only_where_it_is_comparable(
 
 
 def figures_of(found: Any) -> list[Any]:
-    from analysis.figures.kinds import drawings
+    from pareto.analysis.figures.kinds import drawings
 
     return list(drawings(found, each=True))
 

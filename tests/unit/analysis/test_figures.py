@@ -20,14 +20,14 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from syrupy.assertion import SnapshotAssertion
 
-from analysis import figures
-from analysis.figures.drawing import Drawing, conditions, save, save_all
-from analysis.figures.kinds import drawings
-from analysis.figures.look import left_out
-from analysis.figures.shown import worth_showing
-from analysis.figures.style import blank
-from analysis.findings import Options, find
-from pareto.errors import UserError
+from pareto.analysis import figures
+from pareto.analysis.figures.drawing import Drawing, conditions, save, save_all
+from pareto.analysis.figures.kinds import drawings
+from pareto.analysis.figures.look import left_out
+from pareto.analysis.figures.shown import worth_showing
+from pareto.analysis.figures.style import blank
+from pareto.analysis.findings import Options, find
+from pareto.protocol.errors import UserError
 from tests.unit import drawn, example_chain
 from tests.unit.analysis.figure_runs import RUNS, Reported
 from tests.unit.example_run import trials, write

@@ -9,9 +9,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from pareto import files
-from pareto.errors import UserError
-from pareto.files import NoPlainFile
+from pareto.basics import files
+from pareto.basics.files import NoPlainFile
+from pareto.protocol.errors import UserError
 
 
 @pytest.fixture

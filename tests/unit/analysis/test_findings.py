@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from syrupy.assertion import SnapshotAssertion
 
-from analysis import findings as notes
-from analysis.figures.best_map_figure import best_map_drawings
-from analysis.fronts.front import front
-from analysis.page.document import html
+from pareto.analysis import findings as notes
+from pareto.analysis.figures.best_map_figure import best_map_drawings
+from pareto.analysis.fronts.front import front
+from pareto.analysis.page.document import html
 from tests.unit import example_chain
 from tests.unit.analysis.figure_runs import Reported
 from tests.unit.example_codecs import trials as codecs

@@ -8,10 +8,10 @@ from itertools import combinations_with_replacement, pairwise
 import numpy as np
 import pytest
 
-from analysis.backend_cost import BackendCost
-from analysis.model_profile import CodecTimes, ModelProfile, UnitTimes
-from analysis.prediction import choose, forecast
-from analysis.prediction.forecast import (
+from pareto.analysis.backend_cost import BackendCost
+from pareto.analysis.model_profile import CodecTimes, ModelProfile, UnitTimes
+from pareto.analysis.prediction import choose, forecast
+from pareto.analysis.prediction.forecast import (
     ADDED,
     BETWEEN_RUNS,
     CODEC_MARGIN,
@@ -27,10 +27,10 @@ from analysis.prediction.forecast import (
     Slack,
     roles,
 )
-from analysis.prediction.network import Network
-from analysis.statistics.samples import Floats
-from pareto.constants import BURST, GOODPUT
-from pareto.errors import UserError
+from pareto.analysis.prediction.network import Network
+from pareto.analysis.statistics.samples import Floats
+from pareto.protocol.constants import BURST, GOODPUT
+from pareto.protocol.errors import UserError
 
 UNITS = 6
 FAR = Network(0.05, 5e6, 0.05, 5e6)

@@ -14,13 +14,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.fronts import draws
-from analysis.fronts.front import COLUMNS, front, fronts
-from analysis.fronts.indicators import attainment, hypervolumes, nondominated
-from analysis.fronts.objectives import OBJECTIVES, chosen
-from analysis.runs.load import load
-from analysis.statistics.samples import Bools, Floats, interval
-from pareto.errors import UserError
+from pareto.analysis.fronts import draws
+from pareto.analysis.fronts.front import COLUMNS, front, fronts
+from pareto.analysis.fronts.indicators import attainment, hypervolumes, nondominated
+from pareto.analysis.fronts.objectives import OBJECTIVES, chosen
+from pareto.analysis.runs.load import load
+from pareto.analysis.statistics.samples import Bools, Floats, interval
+from pareto.protocol.errors import UserError
 from tests.unit import example_chain
 from tests.unit.analysis.test_indicators import brute_force
 from tests.unit.calibration import World, best, table, two, whole

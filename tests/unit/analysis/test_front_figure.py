@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Polygon, Rectangle
 from syrupy.assertion import SnapshotAssertion
 
-from analysis.figures.drawing import caption, conditions
-from analysis.figures.front_figure import (
+from pareto.analysis.figures.drawing import caption, conditions
+from pareto.analysis.figures.front_figure import (
     COLUMN_LABELS,
     COLUMNS,
     TIES_NAMED,
@@ -25,12 +25,12 @@ from analysis.figures.front_figure import (
     panels,
     shared,
 )
-from analysis.figures.marks import FILLS, states
-from analysis.figures.plane import MOST_CORNERS, contending
-from analysis.figures.style import COLOURS, faded
-from analysis.fronts.front import front
-from analysis.points import CONDITION
-from analysis.runs.load import load
+from pareto.analysis.figures.marks import FILLS, states
+from pareto.analysis.figures.plane import MOST_CORNERS, contending
+from pareto.analysis.figures.style import COLOURS, faded
+from pareto.analysis.fronts.front import front
+from pareto.analysis.points import CONDITION
+from pareto.analysis.runs.load import load
 from tests.unit import drawn, example_run
 from tests.unit.analysis.test_figures import example
 

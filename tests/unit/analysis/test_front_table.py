@@ -14,10 +14,10 @@ import pytest
 from rich.console import Console, RenderableType
 from syrupy.assertion import SnapshotAssertion
 
-from analysis.fronts.front import front
-from analysis.runs.load import load
-from analysis.tables.columns import sureness
-from analysis.tables.front import codecs_table, front_table
+from pareto.analysis.fronts.front import front
+from pareto.analysis.runs.load import load
+from pareto.analysis.tables.columns import sureness
+from pareto.analysis.tables.front import codecs_table, front_table
 from tests.unit import example_chain
 from tests.unit.example_codecs import trials as codecs
 from tests.unit.example_run import trials, with_energy, write

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analysis.findings import Options, find
-from analysis.runs import reading
-from analysis.runs.manifest import read_manifest
-from analysis.runs.requests import latencies_s
-from analysis.schema import KINDS, LINKS, STAGES, TEXT, TRIALS, Kind, Table
-from pareto.errors import UserError
+from pareto.analysis.findings import Options, find
+from pareto.analysis.runs import reading
+from pareto.analysis.runs.manifest import read_manifest
+from pareto.analysis.runs.requests import latencies_s
+from pareto.analysis.schema import KINDS, LINKS, STAGES, TEXT, TRIALS, Kind, Table
+from pareto.protocol.errors import UserError
 from tests.unit.analysis import hostile
 
 SEED = 15

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from matplotlib.lines import Line2D
 
-from analysis.figures.heads import figure_head, grow, head, wrapped
-from analysis.figures.look import WIDTHS_IN
-from analysis.figures.style import blank
+from pareto.analysis.figures.heads import figure_head, grow, head, wrapped
+from pareto.analysis.figures.look import WIDTHS_IN
+from pareto.analysis.figures.style import blank
 
 LONG = "efficientnet_v2_large_with_a_head_of_my_own at congested-cafe-wifi+very-slow-lte-uplink"
 

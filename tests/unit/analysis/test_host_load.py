@@ -10,10 +10,10 @@ import pandas as pd
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from analysis.runs.load import Joined, Run, joined
-from analysis.statistics import host_load
-from pareto.faults import MATTERS
-from pareto.options import SLOWED
+from pareto.analysis.runs.load import Joined, Run, joined
+from pareto.analysis.statistics import host_load
+from pareto.sweep.options import SLOWED
+from pareto.trial.faults import MATTERS
 from tests.unit import example_chain
 
 QUIET = {
@@ -205,7 +205,7 @@ def test_hosts_on_one_core_are_told_once(snapshot: SnapshotAssertion) -> None:
 
 
 def test_only_the_local_testbed_is_one_machine_with_the_harness() -> None:
-    from analysis.findings import Findings
+    from pareto.analysis.findings import Findings
 
     empty = [pd.DataFrame() for _ in range(9)]
     for testbed, one in (("local", True), ("lab.yaml", False)):

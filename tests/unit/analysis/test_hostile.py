@@ -10,17 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from analysis.figures.kinds import drawings
-from analysis.findings import Options, find
-from analysis.prediction.network import Network
-from analysis.reporting import report
-from analysis.runs import load
-from analysis.runs.load import joined
-from analysis.runs.requests import request_latencies
-from pareto import files, reporting
-from pareto.cli_reports import DEFAULT_OBJECTIVES, compare
-from pareto.console import console
-from pareto.errors import UserError
+from pareto.analysis.figures.kinds import drawings
+from pareto.analysis.findings import Options, find
+from pareto.analysis.prediction.network import Network
+from pareto.analysis.reporting import report
+from pareto.analysis.runs import load
+from pareto.analysis.runs.load import joined
+from pareto.analysis.runs.requests import request_latencies
+from pareto.basics import files
+from pareto.basics.console import console
+from pareto.commands import report as reporting
+from pareto.commands.conclusions import DEFAULT_OBJECTIVES, compare
+from pareto.protocol.errors import UserError
 from tests.conftest import CASES
 from tests.program import command
 from tests.unit import drawn

@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from analysis.fronts import draws, indicators
-from analysis.fronts.indicators import (
+from pareto.analysis.fronts import draws, indicators
+from pareto.analysis.fronts.indicators import (
     COLUMNS,
     PERCENT,
     attainment,
@@ -21,10 +21,10 @@ from analysis.fronts.indicators import (
     volume,
     volumes_of_each,
 )
-from analysis.fronts.objectives import chosen
-from analysis.points import CONDITION
-from analysis.statistics.samples import Bools, Floats
-from pareto.errors import UserError
+from pareto.analysis.fronts.objectives import chosen
+from pareto.analysis.points import CONDITION
+from pareto.analysis.statistics.samples import Bools, Floats
+from pareto.protocol.errors import UserError
 from tests.unit.simulated_rounds import tradeoffs, trials
 
 

@@ -11,10 +11,10 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from analysis.figures.front_figure import front_figure
-from analysis.figures.labels import UP_LEFT, Label, place_labels
-from analysis.fronts.front import front
-from analysis.runs.load import load
+from pareto.analysis.figures.front_figure import front_figure
+from pareto.analysis.figures.labels import UP_LEFT, Label, place_labels
+from pareto.analysis.fronts.front import front
+from pareto.analysis.runs.load import load
 from tests.unit.example_run import trials, write
 
 

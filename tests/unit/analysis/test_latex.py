@@ -13,12 +13,20 @@ import pandas as pd
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from analysis.comparing.paired import paired
-from analysis.fronts.front import front
-from analysis.methods import made
-from analysis.runs.load import load
-from analysis.tables.latex import WIDTHS_PT, Column, escaped, file_name, fitting, front_latex, paired_latex
-from pareto.errors import UserError
+from pareto.analysis.comparing.paired import paired
+from pareto.analysis.fronts.front import front
+from pareto.analysis.methods import made
+from pareto.analysis.runs.load import load
+from pareto.analysis.tables.latex import (
+    WIDTHS_PT,
+    Column,
+    escaped,
+    file_name,
+    fitting,
+    front_latex,
+    paired_latex,
+)
+from pareto.protocol.errors import UserError
 from tests.unit import example_chain, example_run
 
 NASTY = r"a_b&c%d$e#f{g}h~i^j\k<l>m|n…o"

@@ -16,12 +16,12 @@ import pandas as pd
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from analysis.comparing.between_runs import compare
-from analysis.points import TRIAL
-from analysis.runs.load import folders, joined, links, load, stages
-from analysis.runs.requests import request_latencies
-from analysis.schema import LINKS, TRIALS
-from pareto.errors import UserError
+from pareto.analysis.comparing.between_runs import compare
+from pareto.analysis.points import TRIAL
+from pareto.analysis.runs.load import folders, joined, links, load, stages
+from pareto.analysis.runs.requests import request_latencies
+from pareto.analysis.schema import LINKS, TRIALS
+from pareto.protocol.errors import UserError
 from tests.unit import example_chain
 from tests.unit.example_run import trials, write
 

@@ -10,13 +10,13 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from analysis import figures
-from analysis.figures.drawing import save_all
-from analysis.figures.heads import figure_head, head
-from analysis.figures.look import Look, drawn_as
-from analysis.figures.style import blank, check_look
-from analysis.reporting import is_ours
-from pareto.errors import UserError
+from pareto.analysis import figures
+from pareto.analysis.figures.drawing import save_all
+from pareto.analysis.figures.heads import figure_head, head
+from pareto.analysis.figures.look import Look, drawn_as
+from pareto.analysis.figures.style import blank, check_look
+from pareto.analysis.reporting import is_ours
+from pareto.protocol.errors import UserError
 from tests.unit import drawn
 from tests.unit.analysis.test_figures import drawing
 

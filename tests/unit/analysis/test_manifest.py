@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from analysis.runs.manifest import manifest, read_manifest
-from pareto.options import FIELDS, Option, command
-from pareto.sweep import Sweep
+from pareto.analysis.runs.manifest import manifest, read_manifest
+from pareto.sweep.options import FIELDS, Option, command
+from pareto.sweep.sweep import Sweep
 
 
 def written(folder: Path, value: Any) -> Path:

@@ -10,9 +10,9 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 import pareto
-from analysis.allocators import sentences
-from analysis.methods import commands, made, methods
-from analysis.runs.load import joined
+from pareto.analysis.allocators import sentences
+from pareto.analysis.methods import commands, made, methods
+from pareto.analysis.runs.load import joined
 from tests import REPOSITORY
 from tests.unit.example_run import trials, write
 

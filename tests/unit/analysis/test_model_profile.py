@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analysis.backend_cost import BackendCost
-from analysis.model_profile import FACTS, CodecTimes, ModelProfile, UnitTimes, read
-from analysis.schema import BACKENDS, CODECS, PROFILE
-from pareto.errors import UserError
+from pareto.analysis.backend_cost import BackendCost
+from pareto.analysis.model_profile import FACTS, CodecTimes, ModelProfile, UnitTimes, read
+from pareto.analysis.schema import BACKENDS, CODECS, PROFILE
+from pareto.protocol.errors import UserError
 
 SIZES = np.array([1e3, 1e4, 1e5, 1e6])
 MEDIANS = np.array([0.002, 0.0034567891234, 0.001])

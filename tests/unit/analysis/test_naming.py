@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from analysis.naming import point_label
+from pareto.analysis.naming import point_label
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from analysis.prediction.network import Network, networks
-from pareto.constants import GOODPUT
-from pareto.errors import UserError
+from pareto.analysis.prediction.network import Network, networks
+from pareto.protocol.constants import GOODPUT
+from pareto.protocol.errors import UserError
 from tests.unit import simulated_network as world
 
 ELSEWHERE = Network(0.02, 20e6)

@@ -12,10 +12,10 @@ import pandas as pd
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from analysis.comparing.paired import ALL, paired
-from analysis.fronts.front import front
-from analysis.runs.load import load
-from analysis.statistics.noise import floor_sentences, floors, levels, spread_of, spread_sentences
+from pareto.analysis.comparing.paired import ALL, paired
+from pareto.analysis.fronts.front import front
+from pareto.analysis.runs.load import load
+from pareto.analysis.statistics.noise import floor_sentences, floors, levels, spread_of, spread_sentences
 from tests.unit.example_run import trials as example
 from tests.unit.example_run import write
 from tests.unit.simulated_rounds import trials

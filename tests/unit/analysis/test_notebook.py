@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-import analysis
-from analysis.tables.html import html
-from pareto.errors import UserError
+from pareto import analysis
+from pareto.analysis.tables.html import html
+from pareto.protocol.errors import UserError
 from tests import REPOSITORY
 from tests.unit.example_findings import findings
 from tests.unit.example_run import trials, write

@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from analysis.fronts.front import COLUMNS
-from analysis.fronts.objectives import DEFAULT, OBJECTIVES, chosen
-from pareto.errors import UserError
+from pareto.analysis.fronts.front import COLUMNS
+from pareto.analysis.fronts.objectives import DEFAULT, OBJECTIVES, chosen
+from pareto.protocol.errors import UserError
 
 
 def test_every_objective_is_a_column_of_the_front() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.advice.observed import NEEDED, Observed, medians, observe, together, workloads
+from pareto.analysis.advice.observed import NEEDED, Observed, medians, observe, together, workloads
 from tests.unit import simulated_network as world
 
 

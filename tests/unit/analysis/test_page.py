@@ -19,18 +19,18 @@ import pandas as pd
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from analysis import page
-from analysis.costs import overhead
-from analysis.findings import Findings
-from analysis.fronts.front import front
-from analysis.page import document
-from analysis.page import fronts as page_fronts
-from analysis.page.document import LONG, MOST_TRIALS
-from analysis.points import TRIAL
-from analysis.runs.load import load
-from analysis.tables.columns import sureness
-from pareto.constants import GOODPUT
-from pareto.escaping import terminal
+from pareto.analysis import page
+from pareto.analysis.costs import overhead
+from pareto.analysis.findings import Findings
+from pareto.analysis.fronts.front import front
+from pareto.analysis.page import document
+from pareto.analysis.page import fronts as page_fronts
+from pareto.analysis.page.document import LONG, MOST_TRIALS
+from pareto.analysis.points import TRIAL
+from pareto.analysis.runs.load import load
+from pareto.analysis.tables.columns import sureness
+from pareto.basics.escaping import terminal
+from pareto.protocol.constants import GOODPUT
 from tests.unit.example_findings import MANIFEST, PROFILES, Run, findings, probes
 from tests.unit.example_run import trials, write
 

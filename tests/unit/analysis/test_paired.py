@@ -12,11 +12,11 @@ import pandas as pd
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from analysis.comparing.paired import ALL, COLUMNS, paired
-from analysis.comparing.sentences import verdicts
-from analysis.runs.load import load
-from analysis.statistics.noise import Floor
-from analysis.statistics.samples import interval
+from pareto.analysis.comparing.paired import ALL, COLUMNS, paired
+from pareto.analysis.comparing.sentences import verdicts
+from pareto.analysis.runs.load import load
+from pareto.analysis.statistics.noise import Floor
+from pareto.analysis.statistics.samples import interval
 from tests.unit import example_codecs, example_engines
 from tests.unit.example_run import PAYLOAD_KIB, trials, write
 
@@ -311,6 +311,6 @@ def test_engines_that_run_the_same_are_no_pair() -> None:
 
 def test_the_floor_of_two_engines_is_the_greater(monkeypatch: pytest.MonkeyPatch) -> None:
     known = {("small", "onnx"): Floor({"latency_s": 0.03}), ("small", "eager"): Floor({"latency_s": 0.01})}
-    monkeypatch.setattr("analysis.comparing.paired.floors", lambda trials: known)
+    monkeypatch.setattr("pareto.analysis.comparing.paired.floors", lambda trials: known)
     rows = paired(example_engines.trials(("eager", "onnx")), "engine")
     assert rows["latency_floor_percent"].unique() == pytest.approx(3 * math.sqrt(2))

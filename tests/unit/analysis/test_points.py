@@ -13,12 +13,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.comparing.paired import paired
-from analysis.figures.kinds import drawings
-from analysis.findings import Options
-from analysis.fronts.front import front
-from analysis.fronts.indicators import attainment, hypervolumes
-from analysis.points import (
+from pareto.analysis.comparing.paired import paired
+from pareto.analysis.figures.kinds import drawings
+from pareto.analysis.findings import Options
+from pareto.analysis.fronts.front import front
+from pareto.analysis.fronts.indicators import attainment, hypervolumes
+from pareto.analysis.points import (
     AT_WORK,
     TRIAL,
     controls,
@@ -28,12 +28,12 @@ from analysis.points import (
     short_step,
     undivided,
 )
-from analysis.reporting import report
-from analysis.runs.load import load
-from analysis.runs.setups import factors
-from analysis.statistics.stability import certainty
-from analysis.tables.columns import sureness
-from analysis.tables.latex import front_latex
+from pareto.analysis.reporting import report
+from pareto.analysis.runs.load import load
+from pareto.analysis.runs.setups import factors
+from pareto.analysis.statistics.stability import certainty
+from pareto.analysis.tables.columns import sureness
+from pareto.analysis.tables.latex import front_latex
 from tests.unit import example_chain
 from tests.unit.analysis.test_front_table import printed
 from tests.unit.example_codecs import of_bytes

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from analysis.statistics import posterior
-from analysis.statistics.posterior import SPREADS
+from pareto.analysis.statistics import posterior
+from pareto.analysis.statistics.posterior import SPREADS
 
 
 @pytest.mark.parametrize("backends", [1, 2])

@@ -12,11 +12,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.advice.observed import Observed, observe
-from analysis.advice.predict import best_on_grid, predictor, predictors, validate
-from analysis.prediction.network import Network
-from analysis.runs.load import load
-from analysis.statistics.samples import Ints, intervals
+from pareto.analysis.advice.observed import Observed, observe
+from pareto.analysis.advice.predict import best_on_grid, predictor, predictors, validate
+from pareto.analysis.prediction.network import Network
+from pareto.analysis.runs.load import load
+from pareto.analysis.statistics.samples import Ints, intervals
 from tests.unit import example_run
 from tests.unit import simulated_network as world
 

@@ -10,12 +10,12 @@ import pytest
 from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
-from analysis.figures.forecast_figure import forecast_drawing
-from analysis.fronts.where import Where
-from analysis.prediction import predicted as predicted_module
-from analysis.prediction.choose import pareto
-from analysis.prediction.network import Network
-from analysis.prediction.predicted import (
+from pareto.analysis.figures.forecast_figure import forecast_drawing
+from pareto.analysis.fronts.where import Where
+from pareto.analysis.prediction import predicted as predicted_module
+from pareto.analysis.prediction.choose import pareto
+from pareto.analysis.prediction.network import Network
+from pareto.analysis.prediction.predicted import (
     COLUMNS,
     FRONT,
     RULES,
@@ -26,9 +26,9 @@ from analysis.prediction.predicted import (
     predicted,
     splits_of,
 )
-from analysis.tables.predicted import advice, answers, predicted_table, sentences
-from analysis.wording import EDGE, SERVER, order
-from pareto.errors import UserError
+from pareto.analysis.tables.predicted import advice, answers, predicted_table, sentences
+from pareto.analysis.wording import EDGE, SERVER, order
+from pareto.protocol.errors import UserError
 from tests.unit.analysis.test_forecast import FAR, UNITS, profile
 
 NEAR = Network(0.0005, 1e9, 0.0005, 1e9)

@@ -11,10 +11,10 @@ import pytest
 from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
-from analysis.comparing.published import ABSENT, FAILS, HOLDS, SAME, UNSURE, Beside, Published, beside
-from analysis.tables.published import published_table
-from pareto.checked_sweep import requested_sweep
-from pareto.published import read
+from pareto.analysis.comparing.published import ABSENT, FAILS, HOLDS, SAME, UNSURE, Beside, Published, beside
+from pareto.analysis.tables.published import published_table
+from pareto.commands.published import read
+from pareto.sweep.checked_sweep import requested_sweep
 from tests import REPOSITORY
 from tests.program import command
 from tests.unit.example_run import trials, write

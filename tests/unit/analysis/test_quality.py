@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from analysis.fronts import quality
-from analysis.fronts.cells import cells
-from analysis.fronts.front import front, over_codecs
-from analysis.points import in_every_codec, pooled
+from pareto.analysis.fronts import quality
+from pareto.analysis.fronts.cells import cells
+from pareto.analysis.fronts.front import front, over_codecs
+from pareto.analysis.points import in_every_codec, pooled
 from tests.unit import example_engines
 from tests.unit.example_codecs import IMAGES, trials
 

@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from analysis.advice.observed import MEASURES, observe
-from analysis.advice.predict import Ensemble, predictor
-from analysis.advice.ranking import best_shares, ranking
-from analysis.prediction.network import Network
+from pareto.analysis.advice.observed import MEASURES, observe
+from pareto.analysis.advice.predict import Ensemble, predictor
+from pareto.analysis.advice.ranking import best_shares, ranking
+from pareto.analysis.prediction.network import Network
 from tests.unit import simulated_network as world
 
 

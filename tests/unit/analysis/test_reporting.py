@@ -12,20 +12,20 @@ import pytest
 from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
-from analysis import reporting
-from analysis.costs import overhead
-from analysis.figures.drawing import conditions, save
-from analysis.figures.kinds import drawings
-from analysis.figures.look import Look
-from analysis.figures.style import series
-from analysis.findings import Findings, Options, find
-from analysis.fronts.front import front
-from analysis.naming import file_stem
-from analysis.reporting import report
-from analysis.runs.load import joined, load
-from analysis.schema import LINKS, STAGES
-from analysis.tables.front import front_table
-from pareto.errors import UserError
+from pareto.analysis import reporting
+from pareto.analysis.costs import overhead
+from pareto.analysis.figures.drawing import conditions, save
+from pareto.analysis.figures.kinds import drawings
+from pareto.analysis.figures.look import Look
+from pareto.analysis.figures.style import series
+from pareto.analysis.findings import Findings, Options, find
+from pareto.analysis.fronts.front import front
+from pareto.analysis.naming import file_stem
+from pareto.analysis.reporting import report
+from pareto.analysis.runs.load import joined, load
+from pareto.analysis.schema import LINKS, STAGES
+from pareto.analysis.tables.front import front_table
+from pareto.protocol.errors import UserError
 from tests.unit import drawn, example_chain
 from tests.unit.example_run import trials, with_energy, write
 

@@ -9,12 +9,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.runs.load import load
-from analysis.runs.requests import COLUMNS, request_latencies
-from analysis.statistics.samples import needed
-from pareto.cell import Cell
-from pareto.errors import UserError
-from pareto.store import Store
+from pareto.analysis.runs.load import load
+from pareto.analysis.runs.requests import COLUMNS, request_latencies
+from pareto.analysis.statistics.samples import needed
+from pareto.protocol.errors import UserError
+from pareto.sweep.cell import Cell
+from pareto.trial.store import Store
 from tests.unit.example_run import write
 
 CELLS = [

@@ -12,16 +12,16 @@ import pandas as pd
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from analysis import as_json
-from analysis.advice.advise import advise, answers
-from analysis.advice.lacking import lacking
-from analysis.advice.rivals import FIGURES, Rival, Tried, sentence
-from analysis.figures.best_map_figure import best_map_drawings
-from analysis.findings import find
-from analysis.fronts.front import front
-from analysis.page.best_map import Maps
-from analysis.prediction.network import Network
-from analysis.runs.load import load
+from pareto.analysis import as_json
+from pareto.analysis.advice.advise import advise, answers
+from pareto.analysis.advice.lacking import lacking
+from pareto.analysis.advice.rivals import FIGURES, Rival, Tried, sentence
+from pareto.analysis.figures.best_map_figure import best_map_drawings
+from pareto.analysis.findings import find
+from pareto.analysis.fronts.front import front
+from pareto.analysis.page.best_map import Maps
+from pareto.analysis.prediction.network import Network
+from pareto.analysis.runs.load import load
 from tests.unit import simulated_network as world
 from tests.unit.example_run import trials, write
 

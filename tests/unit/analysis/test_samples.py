@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from analysis.statistics import samples
-from analysis.statistics.samples import Floats, interval, intervals, needed
-from analysis.statistics.samples import quantile as quantile_of
+from pareto.analysis.statistics import samples
+from pareto.analysis.statistics.samples import Floats, interval, intervals, needed
+from pareto.analysis.statistics.samples import quantile as quantile_of
 
 SAMPLES = 12_000
 COUNTS = (6, 7, 8, 9, 10, 13, 17, 25, 40, 60)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from analysis.schema import DEVICES, KINDS, REQUESTS, TABLES
-from analysis.schema.__main__ import README, documented
+from pareto.analysis.schema import DEVICES, KINDS, REQUESTS, TABLES
+from pareto.analysis.schema.__main__ import README, documented
 
 
 def test_the_readme_is_up_to_date() -> None:
     text = README.read_text()
-    assert documented(text) == text, "python -m analysis.schema renews it"
+    assert documented(text) == text, "python -m pareto.analysis.schema renews it"
     for table in TABLES:
         part = text.partition(f"<!-- columns: {table.file} -->")[2].partition("<!-- end -->")[0]
         assert [name for name in table.columns if f"`{name}`" not in part] == []

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from analysis.comparing.paired import ALL, paired
-from analysis.comparing.sentences import verdicts
-from analysis.runs.load import load
+from pareto.analysis.comparing.paired import ALL, paired
+from pareto.analysis.comparing.sentences import verdicts
+from pareto.analysis.runs.load import load
 from tests.unit.analysis.test_paired import AA, CROSSING, compared, measured, over_all, points_of
 from tests.unit.example_run import trials, write
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from analysis.comparing.settings import DOUBTFUL
-from analysis.comparing.settings import differences as settings_that_differ
-from analysis.runs.manifest import manifest
+from pareto.analysis.comparing.settings import DOUBTFUL
+from pareto.analysis.comparing.settings import differences as settings_that_differ
+from pareto.analysis.runs.manifest import manifest
 from tests.unit.example_run import trials, write
 
 HOST = {

@@ -11,10 +11,10 @@ import pandas as pd
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from analysis.engines import without_engine, without_factors
-from analysis.fronts.front import front
-from analysis.runs.load import joined, load
-from analysis.runs.setups import factors, setups
+from pareto.analysis.engines import without_engine, without_factors
+from pareto.analysis.fronts.front import front
+from pareto.analysis.runs.load import joined, load
+from pareto.analysis.runs.setups import factors, setups
 from tests.unit.example_run import trials, write
 
 HOST = {"cpu": "Cortex-A76", "torch": "2.13.0", "device": "cpu", "threads": 1, "hostname": "pi"}

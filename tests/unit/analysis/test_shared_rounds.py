@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from analysis.fronts import indicators
-from analysis.fronts.shared_rounds import least_excess, nondominated
+from pareto.analysis.fronts import indicators
+from pareto.analysis.fronts.shared_rounds import least_excess, nondominated
 
 NAN = np.nan
 

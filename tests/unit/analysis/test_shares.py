@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from analysis.statistics.shares import differ, interval
+from pareto.analysis.statistics.shares import differ, interval
 
 
 @pytest.mark.parametrize(

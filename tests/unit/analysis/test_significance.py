@@ -18,9 +18,9 @@ import pandas as pd
 import pytest
 from scipy.stats import rankdata
 
-from analysis.statistics import significance
-from analysis.statistics.samples import Floats, interval
-from analysis.statistics.significance import (
+from pareto.analysis.statistics import significance
+from pareto.analysis.statistics.samples import Floats, interval
+from pareto.analysis.statistics.significance import (
     MOST_ROUNDS,
     alike,
     holm,

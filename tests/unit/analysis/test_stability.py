@@ -16,10 +16,10 @@ import pytest
 from scipy.stats import theilslopes
 from syrupy.assertion import SnapshotAssertion
 
-from analysis.points import CONDITION
-from analysis.statistics import stability
-from analysis.statistics.samples import Floats
-from analysis.statistics.stability import (
+from pareto.analysis.points import CONDITION
+from pareto.analysis.statistics import stability
+from pareto.analysis.statistics.samples import Floats
+from pareto.analysis.statistics.stability import (
     COLUMNS,
     LEAST_ROUNDS,
     Certainty,

@@ -11,14 +11,14 @@ import pandas as pd
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from analysis import standing
-from analysis.comparing.paired import paired
-from analysis.findings import find
-from analysis.fronts.answer import answers
-from analysis.fronts.front import front as front_of
-from analysis.points import pooled
-from analysis.runs.load import load
-from analysis.schema import LATENCY_ONLY, THROUGHPUT_ONLY, TRIALS, status_of
+from pareto.analysis import standing
+from pareto.analysis.comparing.paired import paired
+from pareto.analysis.findings import find
+from pareto.analysis.fronts.answer import answers
+from pareto.analysis.fronts.front import front as front_of
+from pareto.analysis.points import pooled
+from pareto.analysis.runs.load import load
+from pareto.analysis.schema import LATENCY_ONLY, THROUGHPUT_ONLY, TRIALS, status_of
 from tests.unit.example_run import PAYLOAD_KIB, trials, with_energy, write
 
 LAST = len(PAYLOAD_KIB) - 1

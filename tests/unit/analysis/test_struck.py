@@ -9,19 +9,19 @@ import pandas as pd
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from analysis.advice.advise import advise, answers
-from analysis.advice.observed import WORKLOAD
-from analysis.comparing.between_runs import compare
-from analysis.comparing.sentences import verdicts
-from analysis.figures.drawing import conditions
-from analysis.findings import Findings, find
-from analysis.fronts.front import front
-from analysis.points import CELL, struck_off
-from analysis.prediction.network import Network
-from analysis.runs.load import joined, load
-from analysis.runs.struck import with_struck
-from analysis.schema import STRUCK
-from pareto.errors import UserError
+from pareto.analysis.advice.advise import advise, answers
+from pareto.analysis.advice.observed import WORKLOAD
+from pareto.analysis.comparing.between_runs import compare
+from pareto.analysis.comparing.sentences import verdicts
+from pareto.analysis.figures.drawing import conditions
+from pareto.analysis.findings import Findings, find
+from pareto.analysis.fronts.front import front
+from pareto.analysis.points import CELL, struck_off
+from pareto.analysis.prediction.network import Network
+from pareto.analysis.runs.load import joined, load
+from pareto.analysis.runs.struck import with_struck
+from pareto.analysis.schema import STRUCK
+from pareto.protocol.errors import UserError
 from tests.unit.example_run import trials, write
 from tests.unit.gating import gating
 
@@ -101,7 +101,7 @@ def test_a_run_without_a_search_is_as_it_was(run: Path) -> None:
 
 
 def test_the_page_lists_them(found: Findings, tmp_path: Path) -> None:
-    from analysis.page.document import write as write_page
+    from pareto.analysis.page.document import write as write_page
 
     page = write_page(found, tmp_path / "page.html").read_text()
     assert "What the search struck off" in page

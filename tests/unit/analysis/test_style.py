@@ -12,9 +12,9 @@ import pytest
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
 
-from analysis.figures.heads import head
-from analysis.figures.look import WIDTHS_IN
-from analysis.figures.style import (
+from pareto.analysis.figures.heads import head
+from pareto.analysis.figures.look import WIDTHS_IN
+from pareto.analysis.figures.style import (
     ALARM,
     SMALL_PT,
     blank,
@@ -26,7 +26,7 @@ from analysis.figures.style import (
     stage_look,
     styled,
 )
-from pareto.errors import UserError
+from pareto.protocol.errors import UserError
 from tests import REPOSITORY
 from tests.unit.analysis.test_figures import rows
 

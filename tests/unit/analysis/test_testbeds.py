@@ -12,18 +12,18 @@ import pandas as pd
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from analysis import as_json
-from analysis.comparing.paired import paired
-from analysis.findings import Options
-from analysis.fronts.draws import prepared
-from analysis.fronts.front import front
-from analysis.fronts.objectives import DEFAULT
-from analysis.points import round_of
-from analysis.reporting import report
-from analysis.runs.load import load
-from analysis.statistics.noise import levels
-from analysis.statistics.stability import drifts
-from analysis.statistics.testbeds import differences, sentences
+from pareto.analysis import as_json
+from pareto.analysis.comparing.paired import paired
+from pareto.analysis.findings import Options
+from pareto.analysis.fronts.draws import prepared
+from pareto.analysis.fronts.front import front
+from pareto.analysis.fronts.objectives import DEFAULT
+from pareto.analysis.points import round_of
+from pareto.analysis.reporting import report
+from pareto.analysis.runs.load import load
+from pareto.analysis.statistics.noise import levels
+from pareto.analysis.statistics.stability import drifts
+from pareto.analysis.statistics.testbeds import differences, sentences
 from tests.unit.example_run import trials, write
 
 TIMES = ("latency_s", "edge_s", "network_s", "server_s", "latency_bound_s")

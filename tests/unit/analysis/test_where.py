@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from analysis.fronts.where import Where
-from pareto.errors import UserError
+from pareto.analysis.fronts.where import Where
+from pareto.protocol.errors import UserError
 
 NAN = float("nan")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from analysis.wording import interval, more, place
-from pareto.link.units import duration, percent, rate
+from pareto.analysis.wording import interval, more, place
+from pareto.remote.link.units import duration, percent, rate
 
 
 @pytest.mark.parametrize(

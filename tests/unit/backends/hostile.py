@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from pareto.backends import wire
-from pareto.backends.base import MAX_S, Layout, Tensors
-from pareto.backends.wire import Kind
+from pareto.remote.backends import wire
+from pareto.remote.backends.base import MAX_S, Layout, Tensors
+from pareto.remote.backends.wire import Kind
 
 NAME = b"thisone."
 LAYOUTS: tuple[Layout, ...] = (
@@ -57,7 +57,8 @@ UNENDED = "ends in the middle of bytes"
 def said(data: bytes, forms: Mapping[Kind, wire.Form | None]) -> tuple[list[Said], str]:
     """The messages of a stream up to the first that is wrong, and what is; empty where none is.
 
-    Written apart from `pareto.backends.wire`, against its description. forms: of the kinds that may come; None: bytes.
+    Written apart from `pareto.remote.backends.wire`, against its description. forms: of the kinds that may come; None:
+    bytes.
     """
     found: list[Said] = []
     while data:

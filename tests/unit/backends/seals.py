@@ -10,9 +10,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import astuple
 from functools import cache
 
-from pareto.backends.tls import Tls, TlsSocket
-from pareto.messages import Keys
-from pareto.run_keys import run_keys
+from pareto.protocol.messages import Keys
+from pareto.remote.backends.tls import Tls, TlsSocket
+from pareto.trial.run_keys import run_keys
 
 HERE = "127.0.0.1"
 

@@ -15,12 +15,12 @@ from typing import cast
 import pytest
 import torch
 
-from pareto.backends import handshake, tcp, wire
-from pareto.backends.base import Tensors
-from pareto.backends.stripes import STRIPE, Stripes
-from pareto.backends.tcp import TcpClient, TcpServer, _Conversation
-from pareto.backends.wire import Kind
-from pareto.errors import BackendError
+from pareto.protocol.errors import BackendError
+from pareto.remote.backends import handshake, tcp, wire
+from pareto.remote.backends.base import Tensors
+from pareto.remote.backends.stripes import STRIPE, Stripes
+from pareto.remote.backends.tcp import TcpClient, TcpServer, _Conversation
+from pareto.remote.backends.wire import Kind
 from tests.unit.backends.hostile import (
     HEAD,
     LAYOUTS,

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from pareto.backends import handshake
-from pareto.backends.handshake import ALONE, Door, Place, Rejected
-from pareto.backends.tcp import TcpClient, TcpServer
-from pareto.worker.probe import ProbeClient, ProbeServer
+from pareto.remote.backends import handshake
+from pareto.remote.backends.handshake import ALONE, Door, Place, Rejected
+from pareto.remote.backends.tcp import TcpClient, TcpServer
+from pareto.remote.worker.probe import ProbeClient, ProbeServer
 
 HERE = "127.0.0.1"
 TOKEN = "a token"  # noqa: S105

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import torch
 
-from pareto.backends.base import Layout, Reply, Tensors
-from pareto.backends.pipeline import QUICK_S, SMALL_BYTES, Pipeline, Request
+from pareto.remote.backends.base import Layout, Reply, Tensors
+from pareto.remote.backends.pipeline import QUICK_S, SMALL_BYTES, Pipeline, Request
 from tests.program import wait_until
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from analysis import naming
-from pareto.backends import registry
-from pareto.backends.registry import MOST_CONNECTIONS, RPC_CHANNELS, BackendName
+from pareto.analysis import naming
+from pareto.remote.backends import registry
+from pareto.remote.backends.registry import MOST_CONNECTIONS, RPC_CHANNELS, BackendName
 
 GOOD = {
     "tcp": BackendName("tcp"),

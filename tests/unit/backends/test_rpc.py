@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pareto.backends import rpc
-from pareto.backends.rpc import RpcClient
+from pareto.remote.backends import rpc
+from pareto.remote.backends.rpc import RpcClient
 
 
 @pytest.mark.parametrize(

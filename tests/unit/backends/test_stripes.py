@@ -11,11 +11,11 @@ from contextlib import ExitStack, closing, suppress
 import pytest
 import torch
 
-from pareto.backends import handshake, stripes, wire
-from pareto.backends.base import Tensors, layout
-from pareto.backends.stripes import STRIPE, Stripes
-from pareto.backends.tcp import TcpServer
-from pareto.errors import BackendError
+from pareto.protocol.errors import BackendError
+from pareto.remote.backends import handshake, stripes, wire
+from pareto.remote.backends.base import Tensors, layout
+from pareto.remote.backends.stripes import STRIPE, Stripes
+from pareto.remote.backends.tcp import TcpServer
 from tests.program import wait_until
 
 LANES = 3

@@ -14,12 +14,12 @@ import torch
 from syrupy.assertion import SnapshotAssertion
 from torch import Tensor
 
-from pareto.backends import handshake, wire
-from pareto.backends.base import Layout, Tensors, fingerprint, layout
-from pareto.backends.tcp import BUFFERS, TcpClient, TcpServer
-from pareto.backends.tls import Tls
-from pareto.backends.wire import Line
-from pareto.errors import BackendError
+from pareto.protocol.errors import BackendError
+from pareto.remote.backends import handshake, wire
+from pareto.remote.backends.base import Layout, Tensors, fingerprint, layout
+from pareto.remote.backends.tcp import BUFFERS, TcpClient, TcpServer
+from pareto.remote.backends.tls import Tls
+from pareto.remote.backends.wire import Line
 from tests.program import wait_until
 from tests.unit.backends.seals import seal
 

@@ -18,14 +18,14 @@ import pytest
 import torch
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.backends import handshake, wire
-from pareto.backends.base import Layout, Tensors, layout
-from pareto.backends.registry import CIPHER
-from pareto.backends.stripes import Stripes
-from pareto.backends.tcp import TcpClient, TcpServer
-from pareto.backends.tls import AT_ONCE, Tampered, Tls, TlsSocket, pieces
-from pareto.errors import BackendError
-from pareto.run_keys import run_keys
+from pareto.protocol.errors import BackendError
+from pareto.remote.backends import handshake, wire
+from pareto.remote.backends.base import Layout, Tensors, layout
+from pareto.remote.backends.registry import CIPHER
+from pareto.remote.backends.stripes import Stripes
+from pareto.remote.backends.tcp import TcpClient, TcpServer
+from pareto.remote.backends.tls import AT_ONCE, Tampered, Tls, TlsSocket, pieces
+from pareto.trial.run_keys import run_keys
 from tests import REPOSITORY
 from tests.program import wait_until
 from tests.unit.backends.seals import HERE, Change, Proxy, connected, ends, other_seal, seal

@@ -11,11 +11,11 @@ import pytest
 import torch
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.backends import wire
-from pareto.backends.base import BYTES, MAX_S
-from pareto.backends.rpc import RpcClient
-from pareto.backends.wire import AHEAD, Line
-from pareto.errors import BackendError
+from pareto.protocol.errors import BackendError
+from pareto.remote.backends import wire
+from pareto.remote.backends.base import BYTES, MAX_S
+from pareto.remote.backends.rpc import RpcClient
+from pareto.remote.backends.wire import AHEAD, Line
 
 
 def pair() -> tuple[socket.socket, socket.socket]:

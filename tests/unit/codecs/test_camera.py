@@ -9,11 +9,11 @@ import torch
 from PIL import Image
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.backends.base import Layout, layout
-from pareto.codecs import camera, pictures
-from pareto.codecs.camera import Camera, Crop
-from pareto.codecs.registry import NONE, parse
-from pareto.errors import BackendError
+from pareto.protocol.errors import BackendError
+from pareto.remote.backends.base import Layout, layout
+from pareto.remote.codecs import camera, pictures
+from pareto.remote.codecs.camera import Camera, Crop
+from pareto.remote.codecs.registry import NONE, parse
 from tests.unit import example_images
 
 CROP = Crop((3, 20, 16), 24)

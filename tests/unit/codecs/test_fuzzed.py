@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from pareto.backends.base import Tensors, layout
-from pareto.codecs.registry import parse
-from pareto.errors import BackendError
+from pareto.protocol.errors import BackendError
+from pareto.remote.backends.base import Tensors, layout
+from pareto.remote.codecs.registry import parse
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -14,15 +14,15 @@ import torch
 from safetensors.torch import save_file
 from syrupy.assertion import SnapshotAssertion
 
-from pareto import messages
-from pareto.backends.base import BYTES, Tensors, layout
-from pareto.codecs import own
-from pareto.codecs.own import Cut, OwnStep, Received
-from pareto.codecs.registry import Codec, parse
-from pareto.errors import BackendError, UserError
-from pareto.jsonlines import plain
-from pareto.validation import read
-from partitions.weights import file_digest
+from pareto.partitions.weights import file_digest
+from pareto.protocol import messages
+from pareto.protocol.errors import BackendError, UserError
+from pareto.protocol.jsonlines import plain
+from pareto.protocol.validation import read
+from pareto.remote.backends.base import BYTES, Tensors, layout
+from pareto.remote.codecs import own
+from pareto.remote.codecs.own import Cut, OwnStep, Received
+from pareto.remote.codecs.registry import Codec, parse
 from tests import REPOSITORY
 from tests.unit.own_codecs import ENTROPY, LEARNED, simple, written
 

@@ -11,9 +11,9 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from pareto.backends.base import BYTES, layout
-from pareto.codecs.registry import parse
-from pareto.errors import BackendError
+from pareto.protocol.errors import BackendError
+from pareto.remote.backends.base import BYTES, layout
+from pareto.remote.codecs.registry import parse
 
 NAMES = ("jpeg:90", "webp:80", "png")
 

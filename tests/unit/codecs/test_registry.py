@@ -8,10 +8,10 @@ import pytest
 import torch
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.backends.base import BYTES, Tensors, layout
-from pareto.codecs import registry
-from pareto.codecs.registry import Codec, parse
-from pareto.errors import BackendError
+from pareto.protocol.errors import BackendError
+from pareto.remote.backends.base import BYTES, Tensors, layout
+from pareto.remote.codecs import registry
+from pareto.remote.codecs.registry import Codec, parse
 
 LOSSLESS = (
     "none",

@@ -8,11 +8,11 @@ import pytest
 
 pytest.importorskip("distributed")
 
-from pareto.cell import Cell
-from pareto.fleet import driver
-from pareto.fleet.driver import Task, Unfit, fitting, taken
-from pareto.plan import QUICK, Trial
-from pareto.runner import trial_id
+from pareto.run.fleet import driver
+from pareto.run.fleet.driver import Task, Unfit, fitting, taken
+from pareto.run.runner import trial_id
+from pareto.sweep.cell import Cell
+from pareto.sweep.plan import QUICK, Trial
 
 CELL = Cell("mobilenet_v2", (7,), "features.6", "tcp", "none", 1)
 OTHER = Cell("mobilenet_v2", (8,), "features.7", "tcp", "none", 1)

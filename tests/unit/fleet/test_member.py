@@ -12,11 +12,11 @@ import pytest
 
 pytest.importorskip("distributed")
 
-from pareto import plan
-from pareto.fleet.member import Member, Order, Sink
-from pareto.hosts import shipping
-from pareto.job import Job
-from pareto.manifest import new_manifest
+from pareto.hosts import parcels
+from pareto.run.fleet.member import Member, Order, Sink
+from pareto.run.job import Job
+from pareto.run.manifest import new_manifest
+from pareto.sweep import plan
 from tests.unit.simulated.worlds import sweep
 
 Messages = list[dict[str, Any]]
@@ -49,7 +49,7 @@ def order() -> Iterator[Order]:
     job = Job(wanted, 0.0, dry_run=True)
     manifest = json.loads(json.dumps(new_manifest(wanted, job.records, job.networks)))
     planned = plan.make(job.sweep, job.facts, job.networks)
-    recorded, code = wanted.model_dump(mode="json"), shipping.code()[1]
+    recorded, code = wanted.model_dump(mode="json"), parcels.code()[1]
     yield Order("k", "s", "run", "simulated-2", recorded, manifest, planned.trials, planned.rounds, 0, code)
     job.close()
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from pareto.checked_sweep import make_sweep, requested_sweep
-from pareto.errors import UserError
-from pareto.sweep import Sweep
-from pareto.testbeds import MOST_TESTBEDS, numbered, several, spelled_out
+from pareto.protocol.errors import UserError
+from pareto.sweep.checked_sweep import make_sweep, requested_sweep
+from pareto.sweep.sweep import Sweep
+from pareto.sweep.testbeds import MOST_TESTBEDS, numbered, several, spelled_out
 from tests.certificates import certificates
 from tests.unit.simulated.worlds import MODEL
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pareto.hosts import packages
+from pareto.hosts.setup import packages
 from tests.unit.example_host import ExampleHost, example_host
 
 STAND_IN = Path(__file__).with_name("stand_in_pip.py")

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.hosts import addresses
-from pareto.hosts.addresses import Address, Pair
 from pareto.hosts.connection import Outcome, ThisMachine
 from pareto.hosts.host import TestbedError
+from pareto.hosts.ssh import addresses
+from pareto.hosts.ssh.addresses import Address, Pair
 from tests.unit.example_host import ExampleHost, example_host, has
 
 WIRED, AIR, DOCKER, LOOPBACK = "192.168.7.2/24", "192.168.1.20/24", "172.17.0.1/16", "127.0.0.1/8"

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.hosts import checkup, finding
-from pareto.hosts.finding import Case, Finding
 from pareto.hosts.inventory import HostEntry, Side
+from pareto.hosts.setup import checkup, finding
+from pareto.hosts.setup.finding import Case, Finding
 from tests.unit import checkup_facts
 from tests.unit.checkup_facts import DIGEST, GPU, NOW_S, PI, interface
 

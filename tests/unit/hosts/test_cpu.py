@@ -22,7 +22,7 @@ from pareto.hosts.local.cpu import (
     quota,
     siblings,
 )
-from pareto.jsonlines import Refused
+from pareto.protocol.jsonlines import Refused
 
 
 @pytest.mark.parametrize("share", [0.05, 0.1, 0.2, 0.25, 0.5, 0.99])

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from pareto.errors import UserError
-from pareto.hosts import invitation, keys
-from pareto.hosts.invitation import Invitation
+from pareto.hosts.setup import invitation
+from pareto.hosts.setup.invitation import Invitation
+from pareto.hosts.ssh import keys
+from pareto.protocol.errors import UserError
 from tests.program import command
 
 HOST, GUEST = (Ed25519PrivateKey.from_private_bytes(bytes([number]) * 32) for number in (1, 2))

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.hosts import keys
-from pareto.hosts.keys import Keyring, NoKey
-from pareto.hosts.login import Login
+from pareto.hosts.ssh import keys
+from pareto.hosts.ssh.keys import Keyring, NoKey
+from pareto.hosts.ssh.login import Login
 
 pytestmark = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="needs ssh-keygen")
 

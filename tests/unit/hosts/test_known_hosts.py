@@ -12,9 +12,9 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.hosts import keys, known_hosts
 from pareto.hosts.connection import Unreachable
-from pareto.hosts.login import Login
+from pareto.hosts.ssh import keys, known_hosts
+from pareto.hosts.ssh.login import Login
 
 KEY, LINE = keys.new_key()
 OTHER, OTHER_LINE = keys.new_key()

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from pareto.host_messages import Holder, Lease, TakeLease
 from pareto.hosts.leases import HostLeases, hold_cores, in_words
-from pareto.worker import lease
+from pareto.protocol.host_messages import Holder, Lease, TakeLease
+from pareto.remote.worker import lease
 
 
 def test_all_drivers_take_hosts_in_one_order_so_that_no_two_wait_for_each_other() -> None:

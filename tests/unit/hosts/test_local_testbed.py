@@ -16,7 +16,7 @@ from syrupy.assertion import SnapshotAssertion
 from pareto.hosts.connection import Outcome, Unreachable
 from pareto.hosts.host import EDGE, SERVER, TestbedError
 from pareto.hosts.local import rights
-from pareto.hosts.local_testbed import LocalTestbed, require_local
+from pareto.hosts.local.testbed import LocalTestbed, require_local
 from pareto.hosts.session import SessionError
 from tests import REPOSITORY
 

@@ -9,7 +9,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from pareto.hosts.host import TestbedError
-from pareto.hosts.login import resolve, shown
+from pareto.hosts.ssh.login import resolve, shown
 
 pytestmark = pytest.mark.skipif(shutil.which("ssh") is None, reason="needs OpenSSH's client")
 

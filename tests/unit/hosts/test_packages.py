@@ -15,9 +15,10 @@ import psutil
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.hosts import checkup, finding, packages, setup
 from pareto.hosts.connection import ThisMachine
-from pareto.hosts.finding import REQUIREMENTS
+from pareto.hosts.setup import checkup, finding, packages
+from pareto.hosts.setup import hosts as setup
+from pareto.hosts.setup.finding import REQUIREMENTS
 from tests import REPOSITORY
 from tests.program import ended, wait_until
 from tests.unit import checkup_facts

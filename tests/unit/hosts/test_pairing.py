@@ -11,14 +11,16 @@ from typing import Any
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.hosts import addresses, inventory, pairing
-from pareto.hosts.addresses import Pair
+from pareto.hosts import inventory
 from pareto.hosts.connection import Connection, ThisMachine, Unreachable
 from pareto.hosts.host import TestbedError
 from pareto.hosts.inventory import HostEntry
-from pareto.hosts.keys import Keyring
-from pareto.hosts.login import Login
-from pareto.hosts.pairing import Terminal
+from pareto.hosts.setup import pair as pairing
+from pareto.hosts.setup.pair import Terminal
+from pareto.hosts.ssh import addresses
+from pareto.hosts.ssh.addresses import Pair
+from pareto.hosts.ssh.keys import Keyring
+from pareto.hosts.ssh.login import Login
 from tests.unit.example_host import ExampleHost, example_host, has
 
 SPEEDS = {"eth0": 941e6, "wlan0": 38e6}

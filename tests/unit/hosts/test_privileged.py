@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.hosts import privileged
 from pareto.hosts.host import TestbedError
+from pareto.hosts.setup import privileged
 from tests import REPOSITORY
 from tests.less_than_root import needs_networks
 
@@ -128,7 +128,7 @@ def test_what_cannot_be_installed_leaves_what_was_there(installed: Path, snapsho
     assert changed.stderr.replace(str(installed), "TMP") == snapshot
 
     script = privileged.install_script("pi", prefix=str(installed))
-    broken = install(installed, script=script.replace("pareto.link", "pareto.lonk"))
+    broken = install(installed, script=script.replace("pareto.remote.link", "pareto.lonk"))
     assert "lonk" in broken.stderr
     refused = install(installed, script=script.replace("pi ALL=", "pi =="))
     assert "visudo" in refused.stderr
@@ -172,9 +172,9 @@ def test_nothing_travels_that_the_link_does_not_need() -> None:
         f"pareto/{name}.py"
         for name in ("__init__", "constants", "errors", "jsonlines", "messages", "validation")
     }
-    assert tops == code | {"pareto/link"}
+    assert tops == code | {"pareto/remote/link"}
     assert {name.split("/")[0] for name in names} == {"pareto", "pyroute2"}
-    assert "pareto/link/__main__.py" in names
+    assert "pareto/remote/link/__main__.py" in names
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.errors import UserError
-from pareto.hosts import serve
 from pareto.hosts.local import rights
+from pareto.hosts.setup import serve
+from pareto.protocol.errors import UserError
 from tests.unit.example_host import ExampleHost, has
 
 

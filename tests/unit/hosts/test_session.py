@@ -11,8 +11,8 @@ import pytest
 from pareto.hosts import session
 from pareto.hosts.connection import PipeWire
 from pareto.hosts.session import Session, SessionError, SessionLost
-from pareto.messages import WarmUp
-from pareto.trial_messages import Progress, WrongOutput
+from pareto.protocol.messages import WarmUp
+from pareto.protocol.trial_messages import Progress, WrongOutput
 from tests.unit.reported import TRIAL_REQUEST
 
 CEILING_S = 60.0

@@ -17,22 +17,22 @@ from typing import Any
 
 import pytest
 
-from pareto import devices, probing
-from pareto.bounds import Crossing
-from pareto.cell import Cell
-from pareto.escaping import terminal
-from pareto.host_messages import CollectSamples, GetLatestSample, MeasureIdle, SensorSample
+from pareto.basics.escaping import terminal
 from pareto.hosts.session import Session, SessionError, SessionLost
-from pareto.jsonlines import plain
-from pareto.link.probe import OWN, Probed, Question, Reading, Tolerance, judge
-from pareto.link.profile import Direction, Profile
-from pareto.messages import GetFacts, LoadStage, Request, Split, WarmUp
-from pareto.progress import _sensed
-from pareto.rows import link_row, stage_rows, trial_row
-from pareto.store import Store
-from pareto.trial import HostReport, TrialResult
-from pareto.trial_messages import GetUsage, RunTrial, TrialReport, Usage
-from pareto.validation import read
+from pareto.protocol.host_messages import CollectSamples, GetLatestSample, MeasureIdle, SensorSample
+from pareto.protocol.jsonlines import plain
+from pareto.protocol.messages import GetFacts, LoadStage, Request, Split, WarmUp
+from pareto.protocol.trial_messages import GetUsage, RunTrial, TrialReport, Usage
+from pareto.protocol.validation import read
+from pareto.remote.link.probe import OWN, Probed, Question, Reading, Tolerance, judge
+from pareto.remote.link.profile import Direction, Profile
+from pareto.run.progress import _sensed
+from pareto.sweep.bounds import Crossing
+from pareto.sweep.cell import Cell
+from pareto.trial import devices, probes
+from pareto.trial.result import HostReport, TrialResult
+from pareto.trial.rows import link_row, stage_rows, trial_row
+from pareto.trial.store import Store
 from tests.unit.reported import READING, SERIES, TRIAL, TRIAL_REQUEST, USAGE, facts
 
 SEED = 15
@@ -78,7 +78,7 @@ def can_be_shown(text: str) -> bool:
 
 
 def into_rows(report: Any, usage: Usage | None = None) -> None:
-    """As `pareto.runner` and `pareto.store` do."""
+    """As `pareto.run.runner` and `pareto.trial.store` do."""
     result = report
     samples = {"edge": SERIES, "server": SERIES}
     if isinstance(report, TrialReport):
@@ -94,9 +94,9 @@ def into_rows(report: Any, usage: Usage | None = None) -> None:
 
 def into_reading(reading: Reading) -> None:
     keep({"judged": judge(PROFILE, reading, Tolerance())})
-    own = probing.own_profile("own", reading)
-    keep({"judged": judge(own, reading, OWN), "words": probing.in_words(reading)})
-    probing.prospects(PROFILE, reading, Tolerance())
+    own = probes.own_profile("own", reading)
+    keep({"judged": judge(own, reading, OWN), "words": probes.in_words(reading)})
+    probes.prospects(PROFILE, reading, Tolerance())
     keep(link_row(PROFILE, reading, (0.0, 0.0)))
 
 

@@ -11,11 +11,12 @@ from types import SimpleNamespace
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.hosts import finding, privileged, setup
 from pareto.hosts.connection import Connection, ThisMachine, Unreachable
-from pareto.hosts.finding import REQUIREMENTS
 from pareto.hosts.host import TestbedError
 from pareto.hosts.inventory import HostEntry
+from pareto.hosts.setup import finding, privileged
+from pareto.hosts.setup import hosts as setup
+from pareto.hosts.setup.finding import REQUIREMENTS
 from tests.unit.example_host import ExampleHost, example_host
 
 

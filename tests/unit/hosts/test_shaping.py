@@ -12,11 +12,11 @@ from syrupy.assertion import SnapshotAssertion
 
 from pareto.hosts.host import EDGE, SERVER, End, TestbedError
 from pareto.hosts.session import Heartbeat, Session, SessionError
-from pareto.hosts.shaping import LinkState, NetemShaper, RelayShaper, Shaper, who_shapes
-from pareto.jsonlines import SILENCE_LIMIT_S
-from pareto.link.profile import Bucket, Direction, Profile
-from pareto.link.requests import Apply, Restart, Seed, Stats, Supported
-from pareto.validation import read
+from pareto.hosts.shapers import LinkState, NetemShaper, RelayShaper, Shaper, who_shapes
+from pareto.protocol.jsonlines import SILENCE_LIMIT_S
+from pareto.protocol.validation import read
+from pareto.remote.link.profile import Bucket, Direction, Profile
+from pareto.remote.link.requests import Apply, Restart, Seed, Stats, Supported
 from tests.unit.far_end import HOSTS, FarEnd
 
 OUT, BACK = Direction(0.2, 5e6), Direction(0.03, None)

@@ -16,7 +16,7 @@ from typing import IO, Any
 
 import pytest
 
-from pareto.hosts import shipping
+from pareto.hosts import parcels as shipping
 from pareto.hosts.connection import Outcome, ThisMachine, Unreachable
 
 DATA = bytes(range(256)) * 4000
@@ -208,10 +208,10 @@ def test_the_code_goes_over_once_and_runs_there(folder: Path) -> None:
     assert [str(path) for path in folder.iterdir()] == [code]
     python = f"cd {shlex.quote(code)} && {shlex.quote(sys.executable)}"
     told = ThisMachine().run(
-        f"{python} -c 'import pareto.worker.probe as it, partitions; print(it.__file__)'"
+        f"{python} -c 'import pareto.remote.worker.probe as it, partitions; print(it.__file__)'"
     )
     assert told.out.strip() == f"{code}/pareto/worker/probe.py", told.err
-    assert ThisMachine().run(f"{python} -m pareto.worker.probe").status == 0  # it ends at end of file
+    assert ThisMachine().run(f"{python} -m pareto.remote.worker.probe").status == 0  # it ends at end of file
 
 
 def test_code_that_was_changed_goes_elsewhere(
@@ -229,11 +229,11 @@ def test_code_that_was_changed_goes_elsewhere(
     files = shipping.files
     monkeypatch.setattr(shipping, "files", lambda *of: dict(reversed(files(*of).items())))
     assert shipping.ship_code(ThisMachine(), str(folder)) == here
-    with (copy / "pareto/worker/probe.py").open("a") as file:
+    with (copy / "pareto/remote/worker/probe.py").open("a") as file:
         file.write("# changed\n")
     other = shipping.ship_code(ThisMachine(), str(folder))
     assert other != here
-    assert Path(other, "pareto/worker/probe.py").read_text().endswith("# changed\n")
+    assert Path(other, "pareto/remote/worker/probe.py").read_text().endswith("# changed\n")
 
 
 def test_only_what_workers_need_travels(folder: Path) -> None:

@@ -16,12 +16,13 @@ import paramiko
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.hosts import keys, ssh
 from pareto.hosts.connection import CommandWire, NotAdmitted, Unreachable
-from pareto.hosts.keys import Keyring
-from pareto.hosts.login import Login
 from pareto.hosts.session import Heartbeat, Session, SessionLost
-from pareto.hosts.ssh import SshConnection
+from pareto.hosts.ssh import connection as ssh
+from pareto.hosts.ssh import keys
+from pareto.hosts.ssh.connection import SshConnection
+from pareto.hosts.ssh.keys import Keyring
+from pareto.hosts.ssh.login import Login
 
 
 class Broken:

@@ -13,16 +13,18 @@ from typing import Any
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.hosts import checkup, inventory, privileged, ssh_testbed
+from pareto.hosts import inventory
 from pareto.hosts.connection import Connection, NotAdmitted, ThisMachine, Unreachable
 from pareto.hosts.host import EDGE, SERVER, End, TestbedError
 from pareto.hosts.inventory import HostEntry, Inventory, Side
-from pareto.hosts.keys import Keyring
 from pareto.hosts.session import Session
-from pareto.hosts.shaping import NetemShaper, Shaper
+from pareto.hosts.setup import checkup, privileged
+from pareto.hosts.shapers import NetemShaper, Shaper
+from pareto.hosts.ssh import testbed as ssh_testbed
+from pareto.hosts.ssh.keys import Keyring
 from pareto.hosts.testbed import Remote
-from pareto.jsonlines import plain
-from pareto.link.profile import Direction, Profile
+from pareto.protocol.jsonlines import plain
+from pareto.remote.link.profile import Direction, Profile
 from tests.unit import checkup_facts
 from tests.unit.far_end import FarEnd
 
@@ -70,7 +72,7 @@ class Bench:
         return self.facts[member.name]
 
     def start(self, remote: Remote, module: str) -> Session:
-        assert module == "pareto.worker.lease"
+        assert module == "pareto.remote.worker.lease"
         answers: dict[str, Callable[[dict[str, Any]], Any]] = dict.fromkeys(
             ("take", "lease"), lambda _: {"host": remote.host.name, "ahead": self.ahead}
         )

@@ -19,10 +19,10 @@ from pareto.hosts.access import require_testbed
 from pareto.hosts.connection import ThisMachine, Unreachable
 from pareto.hosts.host import EDGE, SERVER, Host, TestbedError
 from pareto.hosts.session import Session, SessionLost
-from pareto.hosts.shaping import Shaper
+from pareto.hosts.shapers import Shaper
 from pareto.hosts.testbed import Remote, Testbed
-from pareto.link.probe import OpenProbe
-from pareto.worker.probe import ProbeClient
+from pareto.remote.link.probe import OpenProbe
+from pareto.remote.worker.probe import ProbeClient
 from tests.unit.far_end import HOSTS, FarEnd, StandIn, bed_of
 
 
@@ -189,7 +189,7 @@ def listens(session: Session) -> int:
 
 
 def test_a_program_answers_from_the_shipped_code(remote: Remote) -> None:
-    with closing(remote.start("pareto.worker.probe")) as session:
+    with closing(remote.start("pareto.remote.worker.probe")) as session:
         ProbeClient("127.0.0.1", listens(session), WORD).close()
         process = python_of(session)
         assert Path(process.cwd()).parent == Path(remote.host.folder)
@@ -205,9 +205,14 @@ def test_a_program_answers_from_the_shipped_code(remote: Remote) -> None:
 
 def test_its_options_go_to_it(remote: Remote, tmp_path: Path) -> None:
     nothing_there = str(tmp_path / "a place")
-    with closing(remote.start("pareto.worker.monitor", "--sysfs", nothing_there)) as session:
+    with closing(remote.start("pareto.remote.worker.monitor", "--sysfs", nothing_there)) as session:
         assert session.request("latest") is None
-        assert python_of(session).cmdline()[1:] == ["-m", "pareto.worker.monitor", "--sysfs", nothing_there]
+        assert python_of(session).cmdline()[1:] == [
+            "-m",
+            "pareto.remote.worker.monitor",
+            "--sysfs",
+            nothing_there,
+        ]
 
 
 @pytest.mark.parametrize(
@@ -217,7 +222,7 @@ def test_a_program_that_is_killed(
     remote: Remote, how: signal.Signals, says: str, snapshot: SnapshotAssertion
 ) -> None:
     """It is the kernel that kills with 9 where there is no memory left; it tells nobody but its log."""
-    with closing(remote.start("pareto.worker.probe")) as session:
+    with closing(remote.start("pareto.remote.worker.probe")) as session:
         listens(session)
         python_of(session).send_signal(how)
         with pytest.raises(SessionLost, match=rf"^pi ended: .* {says}") as lost:
@@ -227,25 +232,28 @@ def test_a_program_that_is_killed(
 
 def test_a_program_that_fails_says_why(remote: Remote) -> None:
     lost = pytest.raises(SessionLost, match=r"^pi ended: .*pareto\.worker\.nothing$")
-    with closing(remote.start("pareto.worker.nothing")) as session, lost:
+    with closing(remote.start("pareto.remote.worker.nothing")) as session, lost:
         session.request("listen")
 
 
 def test_a_program_that_ends_by_itself_was_not_killed(remote: Remote) -> None:
-    with closing(remote.start("pareto.worker.probe")) as session:
+    with closing(remote.start("pareto.remote.worker.probe")) as session:
         listens(session)
-    log = Path(remote.host.folder, "pareto.worker.probe.log")
+    log = Path(remote.host.folder, "pareto.remote.worker.probe.log")
     assert log.read_text() == ""
 
 
 def test_a_host_that_comes_back_without_its_files(remote: Remote) -> None:
-    remote.start("pareto.worker.probe").close()
+    remote.start("pareto.remote.worker.probe").close()
     (code,) = Path(remote.host.folder).glob("code-*")
     shutil.rmtree(code)
-    with closing(remote.start("pareto.worker.probe")) as session, pytest.raises(SessionLost, match="code-"):
+    with (
+        closing(remote.start("pareto.remote.worker.probe")) as session,
+        pytest.raises(SessionLost, match="code-"),
+    ):
         session.request("listen")
     remote.renew()
-    with closing(remote.start("pareto.worker.probe")) as session:
+    with closing(remote.start("pareto.remote.worker.probe")) as session:
         assert listens(session) > 0
     assert code.is_dir()
 

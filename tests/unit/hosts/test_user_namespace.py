@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pareto.hosts.local import user_namespace
-from pareto.jsonlines import Refused
+from pareto.protocol.jsonlines import Refused
 
 
 def test_a_folder_that_somebody_else_has_laid_there_is_refused(tmp_path: Path) -> None:

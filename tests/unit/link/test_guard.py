@@ -30,8 +30,8 @@ PROGRAM = """
 import ctypes, os, sys, threading
 from pathlib import Path
 from typing import IO
-from pareto import jsonlines
-from pareto.link import guard
+from pareto.protocol import jsonlines
+from pareto.remote.link import guard
 
 changed, silence_s, grace_s = Path(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3])
 hangs = changed.with_name("hangs")

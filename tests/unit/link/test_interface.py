@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from pareto import jsonlines
-from pareto.link import interface, player, qdisc
-from pareto.link.__main__ import Helper
-from pareto.link.interface import Interface
-from pareto.link.netem import Netem
-from pareto.link.player import Track
-from pareto.link.requests import Apply, Restart, Restore, Seed, Stats, Supported
-from pareto.link.trace import MAX_POSITION_S
-from pareto.validation import read
+from pareto.protocol import jsonlines
+from pareto.protocol.validation import read
+from pareto.remote.link import interface, player, qdisc
+from pareto.remote.link.__main__ import Helper
+from pareto.remote.link.interface import Interface
+from pareto.remote.link.netem import Netem
+from pareto.remote.link.player import Track
+from pareto.remote.link.requests import Apply, Restart, Restore, Seed, Stats, Supported
+from pareto.remote.link.trace import MAX_POSITION_S
 
 PLAYED_S = 1.0
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from pareto.link import journal
-from pareto.link.netem import QdiscError
+from pareto.remote.link import journal
+from pareto.remote.link.netem import QdiscError
 from tests import REPOSITORY
 
 PROGRAMS, CLAIMS = 4, 600
@@ -21,7 +21,7 @@ PROGRAMS, CLAIMS = 4, 600
 PROGRAM = """
 import os, sys
 from pathlib import Path
-from pareto.link import journal
+from pareto.remote.link import journal
 
 class Nothing(journal.Journal):
     def put_back(self):

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.link import netem
-from pareto.link.netem import Netem, QdiscError, Tbf, pack, unpack
-from pareto.link.profile import Bucket, Direction, Gilbert
-from pareto.link.trace import MAX_DELAY_S, MAX_RATE_BPS, Step, Trace
+from pareto.remote.link import netem
+from pareto.remote.link.netem import Netem, QdiscError, Tbf, pack, unpack
+from pareto.remote.link.profile import Bucket, Direction, Gilbert
+from pareto.remote.link.trace import MAX_DELAY_S, MAX_RATE_BPS, Step, Trace
 
 ALL = (1 << 32) - 1
 GREATEST = round(MAX_RATE_BPS / 8)

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from pareto.link.packets import VNET_HEADER, damaged, on_wire
+from pareto.remote.link.packets import VNET_HEADER, damaged, on_wire
 
 
 def super_packet(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from pareto.link import player
-from pareto.link.netem import Netem, Tbf
-from pareto.link.player import Delays, Rates
-from pareto.link.profile import Direction, Gilbert
-from pareto.link.trace import Step, Trace
+from pareto.remote.link import player
+from pareto.remote.link.netem import Netem, Tbf
+from pareto.remote.link.player import Delays, Rates
+from pareto.remote.link.profile import Direction, Gilbert
+from pareto.remote.link.trace import Step, Trace
 
 PACKET_BITS = 1514 * 8
 

@@ -8,11 +8,11 @@ import random
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.link import probe
-from pareto.link.probe import GOODPUT, Reading, Sample, Tolerance, bulk_bytes, judge, question
-from pareto.link.profile import Bucket, Direction, Gilbert, Profile
-from pareto.link.trace import Step, Trace
-from pareto.profile_files import load
+from pareto.remote.link import probe
+from pareto.remote.link.probe import GOODPUT, Reading, Sample, Tolerance, bulk_bytes, judge, question
+from pareto.remote.link.profile import Bucket, Direction, Gilbert, Profile
+from pareto.remote.link.trace import Step, Trace
+from pareto.sweep.profile_files import load
 
 SLOW = load("200ms-5mbit")
 LOSSY = Profile("lossy", Direction(0.05, 10e6, loss=0.1), Direction(0.05))

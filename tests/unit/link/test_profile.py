@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from pareto import profile_files
-from pareto.errors import UserError
-from pareto.link.profile import Bucket, Direction, Gilbert, Profile, describe
-from pareto.link.trace import Step, Trace
+from pareto.protocol.errors import UserError
+from pareto.remote.link.profile import Bucket, Direction, Gilbert, Profile, describe
+from pareto.remote.link.trace import Step, Trace
+from pareto.sweep import profile_files
 
 TRACE = Trace("up.csv", 4.0, (Step(0.0, 0.01, 5e6), Step(1.0, 0.03, 1e6)))
 DELAYS = Trace("delays.csv", 4.0, (Step(0.0, 0.01, None),))

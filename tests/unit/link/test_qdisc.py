@@ -9,11 +9,11 @@ import pytest
 from pyroute2.netlink.exceptions import NetlinkError
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.link import netem, offload, qdisc, steering
-from pareto.link.netem import Prio, QdiscError
-from pareto.link.profile import Bucket, Direction, Gilbert
-from pareto.link.qdisc import Node, TrafficControl
-from pareto.link.trace import Step, Trace
+from pareto.remote.link import netem, offload, qdisc, steering
+from pareto.remote.link.netem import Prio, QdiscError
+from pareto.remote.link.profile import Bucket, Direction, Gilbert
+from pareto.remote.link.qdisc import Node, TrafficControl
+from pareto.remote.link.trace import Step, Trace
 
 
 def test_a_chain_hangs_from_the_root_by_its_classes() -> None:

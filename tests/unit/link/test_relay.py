@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from pareto import jsonlines
-from pareto.link import packets, relay
-from pareto.link.packets import VNET_HEADER
-from pareto.link.relay import Relay
+from pareto.protocol import jsonlines
+from pareto.remote.link import packets, relay
+from pareto.remote.link.packets import VNET_HEADER
+from pareto.remote.link.relay import Relay
 
 MS = 1_000_000
 BYTES = 1000

@@ -13,10 +13,19 @@ from typing import Any
 
 import pytest
 
-from pareto.link.packets import VNET_HEADER
-from pareto.link.profile import Bucket, Direction, Gilbert
-from pareto.link.relay_path import FULL, NEVER, Jitter, Line, Losses, RelayPath, TokenBucket, pacing_for
-from pareto.link.trace import Step, Trace
+from pareto.remote.link.packets import VNET_HEADER
+from pareto.remote.link.profile import Bucket, Direction, Gilbert
+from pareto.remote.link.relay_path import (
+    FULL,
+    NEVER,
+    Jitter,
+    Line,
+    Losses,
+    RelayPath,
+    TokenBucket,
+    pacing_for,
+)
+from pareto.remote.link.trace import Step, Trace
 
 MS = 1_000_000
 S = 1000 * MS

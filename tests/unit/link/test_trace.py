@@ -8,7 +8,7 @@ from math import inf, nan
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.link.trace import MAX_STEPS, Step, Trace
+from pareto.remote.link.trace import MAX_STEPS, Step, Trace
 from tests.unit.gating import gating
 
 # 1 s at 8 kbit/s, an outage of 1 s, 2 s at 16 kbit/s: 40 kbit in 4 s.

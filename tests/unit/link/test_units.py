@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.link import units
+from pareto.remote.link import units
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ import pytest
 FAULTS = """
 import resource, sys
 import torch
-import pareto.worker.__main__  # what else a worker has in memory decides where the holes are
-from partitions import allocator
+import pareto.remote.worker.__main__  # what else a worker has in memory decides where the holes are
+from pareto.partitions import allocator
 
 torch.set_num_threads(1)
 if "keep" in sys.argv:
@@ -35,7 +35,7 @@ print(faults() - before)
 
 LARGE = """
 import ctypes, sys
-from partitions import allocator
+from pareto.partitions import allocator
 
 class Info(ctypes.Structure):
     names = ["arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"]
@@ -83,9 +83,9 @@ def test_an_allocator_is_tuned_or_as_the_library_has_it(
 TRIALS = """
 import threading
 import torch
-import pareto.worker.__main__
-from pareto.worker import host
-from partitions import allocator
+import pareto.remote.worker.__main__
+from pareto.remote.worker import host
+from pareto.partitions import allocator
 
 allocator.keep_freed()
 over, resident = threading.Event(), []

@@ -4,11 +4,11 @@ import pytest
 from torch import nn
 from torch.nn import functional
 
-from partitions import points
-from partitions.graph import Input
-from partitions.recipe import Cuts
-from partitions.torchvision_models import models
-from partitions.tracing import trace
+from pareto.partitions import points
+from pareto.partitions.graph import Input
+from pareto.partitions.recipe import Cuts
+from pareto.partitions.torchvision_models import models
+from pareto.partitions.tracing import trace
 
 
 class Block(nn.Module):

@@ -10,8 +10,8 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from pareto.errors import UserError
-from partitions import registry, weights
+from pareto.partitions import registry, weights
+from pareto.protocol.errors import UserError
 
 TEXT = """
 from torch import nn

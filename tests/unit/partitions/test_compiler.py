@@ -9,8 +9,8 @@ from tests.unit.forked import forked
 
 TRACING = """
 import sys
-from partitions import model
-from partitions.recipe import Recipe
+from pareto.partitions import model
+from pareto.partitions.recipe import Recipe
 
 parts = "torch._dynamo.eval_frame", "torch._dynamo.utils"
 model.outline(Recipe("mobilenet_v2"))
@@ -48,7 +48,7 @@ def test_who_compiles_after_tracing_has_it() -> None:
 @pytest.mark.deep
 def test_what_is_taken_from_it_after_torchvision_asked_is_its_own() -> None:
     script = """
-import partitions.compiler, sys, torch
+import pareto.partitions.compiler, sys, torch
 partitions.compiler.put_off()
 from torch._dynamo.utils import is_compile_supported
 print("torch._dynamo.eval_frame" in sys.modules, hasattr(torch._dynamo, "__file__"))

@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-from partitions import costs, model, points
-from partitions.graph import Input
-from partitions.recipe import Cuts, Recipe
-from partitions.tracing import trace
+from pareto.partitions import costs, model, points
+from pareto.partitions.graph import Input
+from pareto.partitions.recipe import Cuts, Recipe
+from pareto.partitions.tracing import trace
 from tests.unit.gating import gating
 
 # GFLOP and million parameters, as published with the models.

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from partitions.entry import with_forward, without_memory
+from pareto.partitions.entry import with_forward, without_memory
 
 
 class RunsItself(nn.Module):

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import fx, nn
 
-from partitions.exported import export
-from partitions.graph import Input, UntraceableModel, tensors_in
-from partitions.torchvision_models import models
+from pareto.partitions.exported import export
+from pareto.partitions.graph import Input, UntraceableModel, tensors_in
+from pareto.partitions.torchvision_models import models
 from tests.unit.gating import gating
 
 SHAPE = (3, 32, 32)

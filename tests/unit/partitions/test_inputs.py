@@ -9,12 +9,12 @@ import pytest
 import torch
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.errors import UserError
-from partitions import model as partitioned
-from partitions import proof, registry, weights
-from partitions.graph import Input
-from partitions.model import PartitionedModel
-from partitions.recipe import Cuts, Recipe
+from pareto.partitions import model as partitioned
+from pareto.partitions import proof, registry, weights
+from pareto.partitions.graph import Input
+from pareto.partitions.model import PartitionedModel
+from pareto.partitions.recipe import Cuts, Recipe
+from pareto.protocol.errors import UserError
 from tests import REPOSITORY
 
 BLOCKS = Cuts()

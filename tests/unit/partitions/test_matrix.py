@@ -5,11 +5,11 @@ import dataclasses
 import pytest
 import torch
 
-from partitions import model as partitioned
-from partitions import proof
-from partitions.model import PartitionedModel
-from partitions.recipe import Cuts, Recipe
-from partitions.seeded import seeded
+from pareto.partitions import model as partitioned
+from pareto.partitions import proof
+from pareto.partitions.model import PartitionedModel
+from pareto.partitions.recipe import Cuts, Recipe
+from pareto.partitions.seeded import seeded
 from tests.unit.gating import gating
 from tests.unit.small_models import small
 

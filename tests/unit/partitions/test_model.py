@@ -6,13 +6,13 @@ from itertools import pairwise
 import pytest
 import torch
 
-from pareto.errors import UserError
-from partitions import model as partitions_model
-from partitions import proof, registry, tracing, weights
-from partitions.model import ResidentStage
-from partitions.points import hindered
-from partitions.recipe import Cuts, Handmade, Recipe
-from partitions.seeded import seeded
+from pareto.partitions import model as partitions_model
+from pareto.partitions import proof, registry, tracing, weights
+from pareto.partitions.model import ResidentStage
+from pareto.partitions.points import hindered
+from pareto.partitions.recipe import Cuts, Handmade, Recipe
+from pareto.partitions.seeded import seeded
+from pareto.protocol.errors import UserError
 from tests.unit.gating import gating
 from tests.unit.small_models import small
 

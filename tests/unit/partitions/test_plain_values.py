@@ -8,11 +8,11 @@ from syrupy.assertion import SnapshotAssertion
 from torch import fx, nn
 from torch.nn import functional
 
-from partitions import points
-from partitions.graph import Input, TracedModel, UntraceableModel
-from partitions.recipe import Cuts
-from partitions.stage import cut
-from partitions.tracing import analyse, trace
+from pareto.partitions import points
+from pareto.partitions.graph import Input, TracedModel, UntraceableModel
+from pareto.partitions.recipe import Cuts
+from pareto.partitions.stage import cut
+from pareto.partitions.tracing import analyse, trace
 from tests.unit.gating import gating
 
 

@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import nn
 
-from partitions import points, registry
-from partitions.graph import Input, TensorSpec, UntraceableModel
-from partitions.model import describe
-from partitions.recipe import Cuts, Recipe
-from partitions.tracing import trace
+from pareto.partitions import points, registry
+from pareto.partitions.graph import Input, TensorSpec, UntraceableModel
+from pareto.partitions.model import describe
+from pareto.partitions.recipe import Cuts, Recipe
+from pareto.partitions.tracing import trace
 from tests.unit.gating import gating
 
 INPUT = [588.0]

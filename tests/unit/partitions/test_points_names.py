@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from partitions.recipe import Cuts
+from pareto.partitions.recipe import Cuts
 from tests.unit.partitions.test_points import Branching, Residual, names
 
 

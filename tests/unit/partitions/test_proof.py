@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from partitions import model as partitioned
-from partitions import proof, registry, weights
-from partitions.model import PartitionedModel
-from partitions.recipe import Cuts, Recipe
+from pareto.partitions import model as partitioned
+from pareto.partitions import proof, registry, weights
+from pareto.partitions.model import PartitionedModel
+from pareto.partitions.recipe import Cuts, Recipe
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

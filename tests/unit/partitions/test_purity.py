@@ -7,12 +7,12 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from partitions import model as partitioned
-from partitions import proof, registry, weights
-from partitions.graph import Input
-from partitions.purity import UnrepeatableModel
-from partitions.recipe import Cuts, Recipe
-from partitions.tracing import trace
+from pareto.partitions import model as partitioned
+from pareto.partitions import proof, registry, weights
+from pareto.partitions.graph import Input
+from pareto.partitions.purity import UnrepeatableModel
+from pareto.partitions.recipe import Cuts, Recipe
+from pareto.partitions.tracing import trace
 
 
 class Net(nn.Module):

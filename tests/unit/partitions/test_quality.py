@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from analysis.schema import TRIALS
-from partitions import quality
-from partitions.quality import Boxes
+from pareto.analysis.schema import TRIALS
+from pareto.partitions import quality
+from pareto.partitions.quality import Boxes
 
 NAN, INF = math.nan, math.inf
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
-import partitions
-from pareto.errors import UserError
-from partitions import registry, torchvision_models
-from partitions.torchvision_models import models
+from pareto import partitions
+from pareto.partitions import registry, torchvision_models
+from pareto.partitions.torchvision_models import models
+from pareto.protocol.errors import UserError
 from tests.unit.gating import gating
 
 FrozenBatchNorm2d = models.detection.backbone_utils.misc_nn_ops.FrozenBatchNorm2d
@@ -193,7 +193,7 @@ def test_the_package_itself_does_not_import_torch():
 
 def test_the_package_needs_nothing_that_a_device_lacks():
     allowed = {"torch", "torchvision", "safetensors", *sys.stdlib_module_names}
-    travels = {"pareto.constants", "pareto.errors"}
+    travels = {"pareto.protocol.constants", "pareto.protocol.errors"}
     for path in Path(partitions.__file__).parent.glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Import):

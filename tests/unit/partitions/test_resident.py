@@ -5,11 +5,11 @@ import weakref
 import pytest
 import torch
 
-from pareto.errors import UserError
-from partitions import model as partitions_model
-from partitions import proof, weights
-from partitions.model import ResidentStage
-from partitions.recipe import Recipe
+from pareto.partitions import model as partitions_model
+from pareto.partitions import proof, weights
+from pareto.partitions.model import ResidentStage
+from pareto.partitions.recipe import Recipe
+from pareto.protocol.errors import UserError
 from tests.unit.gating import gating
 from tests.unit.small_models import small
 

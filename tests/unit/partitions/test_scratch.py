@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from partitions import scratch
+from pareto.partitions import scratch
 from tests import REPOSITORY
 
 HOLD = """
 import sys
-from partitions import scratch
+from pareto.partitions import scratch
 with scratch.folder() as folder:
     print(folder, flush=True)
     sys.stdin.read()

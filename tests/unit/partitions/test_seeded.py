@@ -5,9 +5,9 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_leaves
 
-from partitions import registry
-from partitions.inputs import Images
-from partitions.seeded import seeded
+from pareto.partitions import registry
+from pareto.partitions.inputs import Images
+from pareto.partitions.seeded import seeded
 
 
 class Trunk(nn.Module):

@@ -4,12 +4,12 @@ import pytest
 import torch
 from torch import nn
 
-from partitions import points
-from partitions.graph import Input
-from partitions.model import describe
-from partitions.points import Point, select
-from partitions.recipe import Cuts, Handmade, Recipe
-from partitions.tracing import trace
+from pareto.partitions import points
+from pareto.partitions.graph import Input
+from pareto.partitions.model import describe
+from pareto.partitions.points import Point, select
+from pareto.partitions.recipe import Cuts, Handmade, Recipe
+from pareto.partitions.tracing import trace
 
 
 @pytest.fixture(scope="module")

@@ -6,11 +6,11 @@ import pytest
 import torch
 from safetensors.torch import load, load_file, save_file
 
-from pareto.errors import UserError
-from partitions import model as partitioned
-from partitions import registry, shards, weights
-from partitions.model import ResidentStage
-from partitions.recipe import Cuts, Recipe
+from pareto.partitions import model as partitioned
+from pareto.partitions import registry, shards, weights
+from pareto.partitions.model import ResidentStage
+from pareto.partitions.recipe import Cuts, Recipe
+from pareto.protocol.errors import UserError
 from tests.unit.small_models import small
 
 SIZE = 64
@@ -70,7 +70,7 @@ def test_a_shard_of_another_model_is_refused(made, tmp_path):
 
 TIED = """
 from torch import nn
-from partitions import registry
+from pareto.partitions import registry
 
 @registry.register(input_shape=(3, 8, 8))
 class Tied(nn.Module):

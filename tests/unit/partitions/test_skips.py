@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import nn
 
-from partitions import points
-from partitions.graph import Input
-from partitions.recipe import Cuts
-from partitions.stage import cut
-from partitions.tracing import trace
+from pareto.partitions import points
+from pareto.partitions.graph import Input
+from pareto.partitions.recipe import Cuts
+from pareto.partitions.stage import cut
+from pareto.partitions.tracing import trace
 
 
 class Skips(nn.Module):

@@ -9,9 +9,9 @@ import torch
 from torch import fx, nn
 from torch.nn import functional
 
-from partitions.graph import Input
-from partitions.stage import cut, paths
-from partitions.tracing import trace
+from pareto.partitions.graph import Input
+from pareto.partitions.stage import cut, paths
+from pareto.partitions.tracing import trace
 
 
 class Net(nn.Module):

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from partitions import registry
-from partitions.quality import Answers, Comparison, boxes
-from partitions.torchvision_models import Places, models
+from pareto.partitions import registry
+from pareto.partitions.quality import Answers, Comparison, boxes
+from pareto.partitions.torchvision_models import Places, models
 
 SSDLITE = "ssdlite320_mobilenet_v3_large"
 ONE_STAGE = [SSDLITE, "retinanet_resnet50_fpn_v2", "fcos_resnet50_fpn"]

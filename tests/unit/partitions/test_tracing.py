@@ -3,16 +3,16 @@
 import pytest
 import torch
 
-from partitions import graph, proof, registry, tracing, weights
-from partitions import model as partitioned
-from partitions.graph import Input, UntraceableModel
-from partitions.recipe import Cuts, Handmade, Recipe
+from pareto.partitions import graph, proof, registry, tracing, weights
+from pareto.partitions import model as partitioned
+from pareto.partitions.graph import Input, UntraceableModel
+from pareto.partitions.recipe import Cuts, Handmade, Recipe
 
 # A gate lets easy images past the expensive block, and repeats a step until the signal is small: no static graph.
 ADAPTIVE = """
 from torch import nn
 
-from partitions.registry import register
+from pareto.partitions.registry import register
 
 class Gate(nn.Module):
     def __init__(self):

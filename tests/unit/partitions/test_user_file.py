@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from pareto.errors import UserError
-from partitions import model as partitioned
-from partitions import proof, registry, weights
-from partitions.inputs import Images
-from partitions.recipe import Cuts, Recipe
+from pareto.partitions import model as partitioned
+from pareto.partitions import proof, registry, weights
+from pareto.partitions.inputs import Images
+from pareto.partitions.recipe import Cuts, Recipe
+from pareto.protocol.errors import UserError
 
 NET = """
     import dataclasses
@@ -21,7 +21,7 @@ NET = """
     import torch
     from torch import nn
 
-    from partitions.registry import register
+    from pareto.partitions.registry import register
 
     @dataclasses.dataclass
     class Sizes:
@@ -172,7 +172,7 @@ def test_two_files_cannot_have_one_name(write, tmp_path, snapshot):
     assert str(refused.value) == snapshot
 
 
-REGISTER = "from partitions.registry import register\n"
+REGISTER = "from pareto.partitions.registry import register\n"
 
 
 @pytest.mark.parametrize(
@@ -234,7 +234,7 @@ def test_a_builder_that_fails_is_told_in_one_line(body, write, snapshot):
 TRAINED = """
     import torch
     from torch import nn
-    from partitions.registry import register
+    from pareto.partitions.registry import register
 
     def trained():
         {body}

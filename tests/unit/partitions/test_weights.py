@@ -8,10 +8,10 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from pareto.errors import UserError
-from partitions import registry, weights
-from partitions.seeded import seeded
-from partitions.torchvision_models import models
+from pareto.partitions import registry, weights
+from pareto.partitions.seeded import seeded
+from pareto.partitions.torchvision_models import models
+from pareto.protocol.errors import UserError
 from tests.unit.gating import gating
 from tests.unit.small_models import small
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
-import partitions
-from pareto.errors import UserError
-from partitions import model as partitioned
-from partitions import proof, registry, weights, yolo
-from partitions.recipe import Cuts, Recipe
-from partitions.seeded import seeded
+from pareto import partitions
+from pareto.partitions import model as partitioned
+from pareto.partitions import proof, registry, weights, yolo
+from pareto.partitions.recipe import Cuts, Recipe
+from pareto.partitions.seeded import seeded
+from pareto.protocol.errors import UserError
 from tests.unit.small_models import small
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -27,7 +27,7 @@ installed = pytest.mark.skipif(not yolo.names(), reason=f"ultralytics is not ins
 
 IMPORTING = """
 import os, sys, threading, torch
-from partitions import registry
+from pareto.partitions import registry
 
 seen = []
 sys.addaudithook(lambda event, args: seen.append(event))

@@ -7,18 +7,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pareto import plan, splits
-from pareto.cell import Cell
 from pareto.hosts.inventory import SIMULATED
-from pareto.networks import links_of, profiles
-from pareto.prepare import canonical, recipe
-from pareto.runner import Runner, Tally, Watcher
+from pareto.models.prepare import canonical, recipe
+from pareto.partitions import model as partitioned
+from pareto.partitions.registry import canonical as canonical_name
+from pareto.run.runner import Runner, Tally, Watcher
 from pareto.simulated.workers import Simulation, Workers
 from pareto.simulated.world import World
-from pareto.store import Row, Store
-from pareto.sweep import Sweep
-from partitions import model as partitioned
-from partitions.registry import canonical as canonical_name
+from pareto.sweep import plan, splits
+from pareto.sweep.cell import Cell
+from pareto.sweep.networks import links_of, profiles
+from pareto.sweep.sweep import Sweep
+from pareto.trial.store import Row, Store
 
 
 def rows(sweep: Sweep, world: World) -> list[Row]:

@@ -8,14 +8,14 @@ import statistics
 import numpy as np
 import pytest
 
-from analysis.prediction import forecast
-from pareto.checked_sweep import make_sweep
-from pareto.links import networks, slack
-from pareto.networks import profiles
-from pareto.prepare import canonical
+from pareto.analysis.prediction import forecast
+from pareto.models.prepare import canonical
+from pareto.predict.links import networks, slack
 from pareto.simulated import Simulation, World
-from pareto.simulated.profiling import model_profile
-from pareto.sweep import Sweep
+from pareto.simulated.unit_times import model_profile
+from pareto.sweep.checked_sweep import make_sweep
+from pareto.sweep.networks import profiles
+from pareto.sweep.sweep import Sweep
 from tests.unit.gating import gating
 from tests.unit.simulated.study import rows
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from pareto.hosts.host import TestbedError
-from pareto.link.probe import GOODPUT
-from pareto.runner import Aborted
+from pareto.remote.link.probe import GOODPUT
+from pareto.run.runner import Aborted
 from tests.unit.simulated.study import rows
 from tests.unit.simulated.worlds import HOSTS, POINTS, STILL, sweep, world
 

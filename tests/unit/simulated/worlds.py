@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pareto.checked_sweep import make_sweep
 from pareto.simulated import World
-from pareto.sweep import Sweep
+from pareto.sweep.checked_sweep import make_sweep
+from pareto.sweep.sweep import Sweep
 
 MODEL = f"{Path(__file__).with_name('net.py')}:small"
 POINTS = 8

@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 
-from pareto.hosts import checkup as judge
 from pareto.hosts.connection import ThisMachine, Unreachable
 from pareto.hosts.inventory import HostEntry, Side
-from pareto.worker import checkup
+from pareto.hosts.setup import checkup as judge
+from pareto.remote.worker import checkup
 from tests import REPOSITORY
 
 ASKED = {
@@ -60,7 +60,7 @@ def no_root(monkeypatch: pytest.MonkeyPatch) -> None:
 def told(*options: str) -> tuple[dict[str, Any], str]:
     """The facts of a program of its own, and its stderr."""
     done = subprocess.run(
-        [sys.executable, *options, "-m", "pareto.worker.checkup"],
+        [sys.executable, *options, "-m", "pareto.remote.worker.checkup"],
         cwd=REPOSITORY,
         input=json.dumps(ASKED),
         capture_output=True,

@@ -11,15 +11,15 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from pareto.codecs import registry
-from pareto.jsonlines import Refused, plain
-from pareto.messages import LoadModel
-from pareto.profile_messages import CodecRuns, TimeCodecs
-from pareto.validation import read
-from pareto.worker import codings, device
-from pareto.worker.worker import Worker, answers
-from partitions import weights
-from partitions.recipe import Recipe
+from pareto.partitions import weights
+from pareto.partitions.recipe import Recipe
+from pareto.protocol.jsonlines import Refused, plain
+from pareto.protocol.messages import LoadModel
+from pareto.protocol.profile_messages import CodecRuns, TimeCodecs
+from pareto.protocol.validation import read
+from pareto.remote.codecs import registry
+from pareto.remote.worker import codings, device
+from pareto.remote.worker.worker import Worker, answers
 from tests.unit.small_models import small
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from pareto.jsonlines import Refused
-from pareto.worker import connections
-from pareto.worker.connections import Connection
+from pareto.protocol.jsonlines import Refused
+from pareto.remote.worker import connections
+from pareto.remote.worker.connections import Connection
 from tests.unit import watched_worker
 from tests.unit.forked import Forked
 

@@ -19,11 +19,11 @@ from typing import Any
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.backends import handshake
-from pareto.jsonlines import plain
-from pareto.link.probe import Question, Sample
-from pareto.worker import datagrams, probe
-from pareto.worker.datagrams import (
+from pareto.protocol.jsonlines import plain
+from pareto.remote.backends import handshake
+from pareto.remote.link.probe import Question, Sample
+from pareto.remote.worker import datagrams, probe
+from pareto.remote.worker.datagrams import (
     PING,
     SAMPLE,
     TRAIN,
@@ -35,7 +35,7 @@ from pareto.worker.datagrams import (
     receive,
     stamp,
 )
-from pareto.worker.probe import ProbeClient, ProbeServer
+from pareto.remote.worker.probe import ProbeClient, ProbeServer
 from tests.program import wait_until
 
 Send = Callable[[bytes], None]

@@ -11,15 +11,15 @@ import pytest
 import torch
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.jsonlines import Refused
-from pareto.worker import __main__ as worker
-from pareto.worker import device
-from pareto.worker.device import Cuda, Device, refused_out_of_memory
-from partitions import model as partitioned
-from partitions import proof, weights
-from partitions.engines.base import Built, EngineError, Run
-from partitions.recipe import Recipe
-from partitions.stage import Stage
+from pareto.partitions import model as partitioned
+from pareto.partitions import proof, weights
+from pareto.partitions.engines.base import Built, EngineError, Run
+from pareto.partitions.recipe import Recipe
+from pareto.partitions.stage import Stage
+from pareto.protocol.jsonlines import Refused
+from pareto.remote.worker import __main__ as worker
+from pareto.remote.worker import device
+from pareto.remote.worker.device import Cuda, Device, refused_out_of_memory
 
 needs_no_cuda = pytest.mark.skipif(torch.backends.cuda.is_built(), reason="torch is built with CUDA here")
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
@@ -68,7 +68,7 @@ def test_a_gpu_that_cannot_be_used_is_said_in_one_line(
 def test_the_worker_ends_at_once_with_one_line(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["pareto.worker", "--device", name])
+    monkeypatch.setattr(sys, "argv", ["pareto.remote.worker", "--device", name])
     threads = torch.get_num_threads()
     with pytest.raises(SystemExit) as ended:
         worker.main()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pareto.worker.sensors.energy import CounterMeter, Metered, PowerMeter, rapl_meters
+from pareto.remote.worker.sensors.energy import CounterMeter, Metered, PowerMeter, rapl_meters
 
 POWERCAP = "sys/class/powercap"
 

@@ -14,16 +14,16 @@ from pathlib import Path
 
 import pytest
 
-from pareto.host_messages import GetCarrierLosses, GetLease, TakeLease
 from pareto.hosts.connection import PipeWire
 from pareto.hosts.session import Session, SessionError, SessionLost
-from pareto.worker.lease import FIRST_LOCK, carrier_losses
+from pareto.protocol.host_messages import GetCarrierLosses, GetLease, TakeLease
+from pareto.remote.worker.lease import FIRST_LOCK, carrier_losses
 from tests import REPOSITORY
 
 PROGRAM = """
 import sys
 from pathlib import Path
-from pareto.worker import lease
+from pareto.remote.worker import lease
 lease.FOLDERS = (Path(sys.argv[1]),)
 lease.main()
 """

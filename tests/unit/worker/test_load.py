@@ -15,10 +15,10 @@ import psutil
 import pytest
 
 from pareto.hosts.local import cpu
-from pareto.link.probe import Probed
-from pareto.rows import trial_row
-from pareto.worker.sensors import processor
-from pareto.worker.sensors.processor import WatchedProcess
+from pareto.remote.link.probe import Probed
+from pareto.remote.worker.sensors import processor
+from pareto.remote.worker.sensors.processor import WatchedProcess
+from pareto.trial.rows import trial_row
 from tests.unit.reported import result_of
 from tests.unit.test_trial import CELL, CROSSING, GOOD, PHASES, USAGE, report
 

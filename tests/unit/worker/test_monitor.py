@@ -17,11 +17,11 @@ import psutil
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from pareto import host_messages
-from pareto.host_messages import SensorSample
-from pareto.validation import read
-from pareto.worker import monitor as monitoring
-from pareto.worker.monitor import Sampler
+from pareto.protocol import host_messages
+from pareto.protocol.host_messages import SensorSample
+from pareto.protocol.validation import read
+from pareto.remote.worker import monitor as monitoring
+from pareto.remote.worker.monitor import Sampler
 from tests import REPOSITORY
 from tests.program import Program
 
@@ -62,7 +62,7 @@ def device(tmp_path: Path) -> Path:
 @pytest.fixture
 def monitor(device: Path) -> Iterator[Program]:
     environment = {**os.environ, "PATH": f"{device / 'bin'}:{os.environ['PATH']}"}
-    program = Program("pareto.worker.monitor", "--sysfs", str(device), environment=environment)
+    program = Program("pareto.remote.worker.monitor", "--sysfs", str(device), environment=environment)
     yield program
     assert program.close() == 0
 
@@ -71,7 +71,7 @@ def monitor(device: Path) -> Iterator[Program]:
 def bare_monitor(tmp_path: Path) -> Iterator[Program]:
     """On a device without any sensor."""
     environment = {**os.environ, "PATH": str(tmp_path)}
-    program = Program("pareto.worker.monitor", "--sysfs", str(tmp_path), environment=environment)
+    program = Program("pareto.remote.worker.monitor", "--sysfs", str(tmp_path), environment=environment)
     yield program
     assert program.close() == 0
 
@@ -317,7 +317,7 @@ def test_lateness_is_unknown_before_the_first_interval(monitor: Program) -> None
 
 
 def test_it_needs_no_torch() -> None:
-    code = "import sys; sys.modules.update(torch=None, pynvml=None); import pareto.worker.monitor"
+    code = "import sys; sys.modules.update(torch=None, pynvml=None); import pareto.remote.worker.monitor"
     assert subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY).returncode == 0
 
 
@@ -397,7 +397,7 @@ def test_sampling_that_has_failed_does_not_look_like_none() -> None:
 
 
 def test_all_that_it_reports_is_declared(monitor: Program, bare_monitor: Program) -> None:
-    """The driver takes nothing else (`pareto.messages`)."""
+    """The driver takes nothing else (`pareto.protocol.messages`)."""
     for program in (monitor, bare_monitor):
         read(host_messages.GetLatestSample.report, program.result("latest"))
         begun = program.result("begin", pid=os.getpid(), interval_s=INTERVAL_S, gpu=None)

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from pareto.worker.sensors import nvml
-from pareto.worker.sensors.energy import CounterMeter, Metered, PowerMeter
+from pareto.remote.worker.sensors import nvml
+from pareto.remote.worker.sensors.energy import CounterMeter, Metered, PowerMeter
 
 
 class NVMLError(Exception):

@@ -9,14 +9,14 @@ import pytest
 import torch
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.backends.tcp import TcpClient, TcpServer
-from pareto.errors import BackendError
-from pareto.jsonlines import Refused
-from pareto.messages import Connect, Listen
-from pareto.profile_messages import Expect, GetTaken, Timed, TimePayloads
-from pareto.worker import device
-from pareto.worker.payloads import Answering, Far, Near, payload
-from pareto.worker.worker import Worker
+from pareto.protocol.errors import BackendError
+from pareto.protocol.jsonlines import Refused
+from pareto.protocol.messages import Connect, Listen
+from pareto.protocol.profile_messages import Expect, GetTaken, Timed, TimePayloads
+from pareto.remote.backends.tcp import TcpClient, TcpServer
+from pareto.remote.worker import device
+from pareto.remote.worker.payloads import Answering, Far, Near, payload
+from pareto.remote.worker.worker import Worker
 
 Pair = tuple[Near, Far]
 LOCAL = "127.0.0.1"

@@ -12,11 +12,11 @@ import pytest
 import torch
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.backends.base import Layout, Reply, Tensors, layout
-from pareto.backends.tcp import TcpClient, TcpServer
-from pareto.errors import BackendError
-from pareto.worker import phases
-from pareto.worker.phases import Length, NoLink, Phase, Sample
+from pareto.protocol.errors import BackendError
+from pareto.remote.backends.base import Layout, Reply, Tensors, layout
+from pareto.remote.backends.tcp import TcpClient, TcpServer
+from pareto.remote.worker import phases
+from pareto.remote.worker.phases import Length, NoLink, Phase, Sample
 
 INPUTS = [(torch.full((1, 8), float(i)),) for i in range(4)]
 NAME = bytes(8)

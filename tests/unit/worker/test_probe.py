@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.backends.handshake import Rejected, connected
-from pareto.link.probe import Question, Reading, judge
-from pareto.profile_files import load
-from pareto.worker import datagrams as udp
-from pareto.worker import probe
-from pareto.worker.datagrams import Arrival
-from pareto.worker.probe import ProbeClient, ProbeServer, _rate_bps, _sink
+from pareto.remote.backends.handshake import Rejected, connected
+from pareto.remote.link.probe import Question, Reading, judge
+from pareto.remote.worker import datagrams as udp
+from pareto.remote.worker import probe
+from pareto.remote.worker.datagrams import Arrival
+from pareto.remote.worker.probe import ProbeClient, ProbeServer, _rate_bps, _sink
+from pareto.sweep.profile_files import load
 
 EDGE_NS, SERVER_NS, HELD_NS, ROUND_TRIP_NS = 10**12, 7 * 10**15, 3 * 10**11, 20_000_000
 

@@ -14,8 +14,8 @@ from unittest import mock
 import psutil
 import pytest
 
-from pareto.worker.sensors import processor
-from pareto.worker.sensors.processor import WatchedProcess, cores
+from pareto.remote.worker.sensors import processor
+from pareto.remote.worker.sensors.processor import WatchedProcess, cores
 
 STAT = """\
 cpu  30 3 33 300 9 0 6 12 0 0

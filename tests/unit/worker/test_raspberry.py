@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pareto.worker.sensors import raspberry
-from pareto.worker.sensors.raspberry import parse_rails_w, parse_throttled, throttled_words
+from pareto.remote.worker.sensors import raspberry
+from pareto.remote.worker.sensors.raspberry import parse_rails_w, parse_throttled, throttled_words
 
 # Layout, rails and channels as a Pi 5 prints them (recorded in github.com/jfikar/RPi5-power); rounder values.
 PMIC = """\

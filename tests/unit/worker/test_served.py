@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pareto import pacing
-from pareto.worker import served
+from pareto.protocol import pace
+from pareto.remote.worker import served
 
 
 class Clock:
@@ -38,10 +38,10 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 @pytest.mark.parametrize(
     ("takes_s", "waits_s", "runs"),
     [
-        (pacing.BASELINE_S / 8, 0.0, 8),  # quick: until it says something
-        (pacing.BASELINE_S, 0.0, pacing.BASELINE_RUNS),
-        (1.1 * pacing.BASELINE_MOST_S, 0.0, 1),  # slow: not often
-        (pacing.BASELINE_S / 8, pacing.BASELINE_S / 8, 4),  # another has the core for half of the time
+        (pace.BASELINE_S / 8, 0.0, 8),  # quick: until it says something
+        (pace.BASELINE_S, 0.0, pace.BASELINE_RUNS),
+        (1.1 * pace.BASELINE_MOST_S, 0.0, 1),  # slow: not often
+        (pace.BASELINE_S / 8, pace.BASELINE_S / 8, 4),  # another has the core for half of the time
     ],
 )
 def test_a_baseline_is_a_stages_time_without_its_waits(

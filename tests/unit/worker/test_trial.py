@@ -10,20 +10,20 @@ from typing import Any
 import pytest
 import torch
 
-from pareto import pacing
-from pareto.backends.base import Client, Layout, Tensors, layout
-from pareto.backends.tcp import TcpClient, TcpServer
-from pareto.codecs.registry import Codec, parse
-from pareto.jsonlines import Refused
-from pareto.messages import Split
-from pareto.trial_messages import Length, Progress, RunTrial, WrongOutput
-from pareto.worker import trial
-from pareto.worker.device import Device
-from pareto.worker.phases import Phase, Sample
-from pareto.worker.served import Coding
-from pareto.worker.trial import Data
-from partitions import proof
-from partitions.stage import Stage
+from pareto.partitions import proof
+from pareto.partitions.stage import Stage
+from pareto.protocol import pace as pacing
+from pareto.protocol.jsonlines import Refused
+from pareto.protocol.messages import Split
+from pareto.protocol.trial_messages import Length, Progress, RunTrial, WrongOutput
+from pareto.remote.backends.base import Client, Layout, Tensors, layout
+from pareto.remote.backends.tcp import TcpClient, TcpServer
+from pareto.remote.codecs.registry import Codec, parse
+from pareto.remote.worker import trial
+from pareto.remote.worker.device import Device
+from pareto.remote.worker.phases import Phase, Sample
+from pareto.remote.worker.served import Coding
+from pareto.remote.worker.trial import Data
 
 CLASSES = 5
 LOGITS = [torch.eye(CLASSES)[[0, 1]], torch.eye(CLASSES)[[2, 3]]]

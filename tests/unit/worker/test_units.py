@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 import torch
 
-from pareto.jsonlines import Refused, plain
-from pareto.messages import LoadModel, LoadStage, Split
-from pareto.profile_messages import MeasureRoofline, TimeUnits, UnitRuns
-from pareto.validation import read
-from pareto.worker import device, units
-from pareto.worker.worker import Worker, answers
-from partitions import model as partitioned
-from partitions import weights
-from partitions.recipe import Recipe
+from pareto.partitions import model as partitioned
+from pareto.partitions import weights
+from pareto.partitions.recipe import Recipe
+from pareto.protocol.jsonlines import Refused, plain
+from pareto.protocol.messages import LoadModel, LoadStage, Split
+from pareto.protocol.profile_messages import MeasureRoofline, TimeUnits, UnitRuns
+from pareto.protocol.validation import read
+from pareto.remote.worker import device, units
+from pareto.remote.worker.worker import Worker, answers
 from tests.unit.small_models import small
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -22,14 +22,17 @@ import torch
 from safetensors.torch import load_file, save_file
 from syrupy.assertion import SnapshotAssertion
 
-from pareto import coding
-from pareto.codec_work import without_codecs
-from pareto.codecs import camera, own, pictures
-from pareto.codecs.registry import parse
-from pareto.errors import BackendError, UserError
-from pareto.jsonlines import Refused, plain
-from pareto.link.probe import Question
-from pareto.messages import (
+from pareto.models import codec_results
+from pareto.partitions import allocator, proof, registry, weights
+from pareto.partitions import model as partitioned
+from pareto.partitions.engines import registry as engines
+from pareto.partitions.engines.base import Built
+from pareto.partitions.graph import TensorSpec
+from pareto.partitions.recipe import Cuts, Recipe
+from pareto.partitions.weights import file_digest
+from pareto.protocol.errors import BackendError, UserError
+from pareto.protocol.jsonlines import Refused, plain
+from pareto.protocol.messages import (
     Connect,
     GetFacts,
     Listen,
@@ -41,18 +44,15 @@ from pareto.messages import (
     StageLoaded,
     WarmUp,
 )
-from pareto.trial_messages import GetUsage, Length, RunTrial, TrialReport, WrongOutput
-from pareto.validation import read
-from pareto.worker import device, host
-from pareto.worker.__main__ import _answering
-from pareto.worker.worker import Worker, _layout, answers
-from partitions import allocator, proof, registry, weights
-from partitions import model as partitioned
-from partitions.engines import registry as engines
-from partitions.engines.base import Built
-from partitions.graph import TensorSpec
-from partitions.recipe import Cuts, Recipe
-from partitions.weights import file_digest
+from pareto.protocol.trial_messages import GetUsage, Length, RunTrial, TrialReport, WrongOutput
+from pareto.protocol.validation import read
+from pareto.remote.codecs import camera, own, pictures
+from pareto.remote.codecs.registry import parse
+from pareto.remote.link.probe import Question
+from pareto.remote.worker import device, host
+from pareto.remote.worker.__main__ import _answering
+from pareto.remote.worker.worker import Worker, _layout, answers
+from pareto.trial.codec_work import without_codecs
 from tests.unit.backends.seals import keys
 from tests.unit.codecs.test_camera import jpeg
 from tests.unit.forked import Forked, run_main
@@ -90,7 +90,7 @@ def loading(model: None, one_thread: None, tmp_path_factory: pytest.TempPathFact
     inputs = torch.randn(2, 1, *model.input_shape, generator=torch.Generator().manual_seed(1))
     references = torch.stack([proof.reference(model, batch)[0] for batch in inputs])
     tensors = {"input0": inputs, "reference0": references}
-    coded = coding.expected(model, tensors, CODED, [parse("int8"), parse("fp16")]).references
+    coded = codec_results.expected(model, tensors, CODED, [parse("int8"), parse("fp16")]).references
     save_file({**tensors, **coded}, folder / "data")
     return {
         "recipe": asdict(RECIPE),
@@ -277,7 +277,7 @@ def test_hosts_that_disagree_on_the_codec_do_not_talk(three: Chain) -> None:
 def test_a_codec_that_a_host_lacks_is_refused_in_one_line(
     three: Chain, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pareto.codecs.registry.find_spec", lambda name: None)
+    monkeypatch.setattr("pareto.remote.codecs.registry.find_spec", lambda name: None)
     with pytest.raises(Refused, match="needs the package lz4"):
         three.stage(2, 6, codec="lz4")
 
@@ -304,7 +304,9 @@ def test_a_quantised_stage_computes_what_the_driver_foresees_and_keeps_nothing_b
     engine, (data,) = "edge=onnx:int8", loading["data"]
     tensors = load_file(data)
     model = partitioned.load(RECIPE, Path(*loading["weights"]))
-    foreseen = coding.expected(model, tensors, [(LAST,)], [parse("none")], engines=[engines.parse(engine)])
+    foreseen = codec_results.expected(
+        model, tensors, [(LAST,)], [parse("none")], engines=[engines.parse(engine)]
+    )
     save_file({**tensors, **foreseen.references}, tmp_path / "data")
     worker = Worker(device.named("cpu"))
     worker.load(LoadModel(**{**loading, "data": [str(tmp_path / "data")]}))
@@ -339,7 +341,7 @@ def test_hosts_that_disagree_on_the_engine_do_not_talk(three: Chain) -> None:
 def test_an_engine_that_a_host_lacks_is_refused_in_one_line(
     three: Chain, monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
 ) -> None:
-    monkeypatch.setattr("partitions.engines.registry.find_spec", lambda name: None)
+    monkeypatch.setattr("pareto.partitions.engines.registry.find_spec", lambda name: None)
     monkeypatch.setattr("sys.executable", "/opt/venv/bin/python")
     with pytest.raises(Refused) as refused:
         three.stage(2, 6, engine="onnx")
@@ -521,7 +523,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 @pytest.fixture
 def worker() -> Iterator[Forked]:
-    with closing(Forked(run_main, "pareto.worker.__main__")) as worker:
+    with closing(Forked(run_main, "pareto.remote.worker.__main__")) as worker:
         yield worker
 
 
@@ -547,7 +549,7 @@ def test_a_small_stage_of_a_large_model_takes_little_memory(worker: Forked, larg
 def main_that_gives_back() -> None:
     """The worker's, but what is freed goes back at once, so that no hole is left in a full address space."""
     with patch.object(allocator, "keep_freed"):
-        run_main("pareto.worker.__main__")
+        run_main("pareto.remote.worker.__main__")
 
 
 @pytest.fixture
@@ -588,7 +590,7 @@ def test_facts_say_where_the_worker_computes(worker: Forked) -> None:
 
 @pytest.mark.parametrize("told", ["tuned", "default"])
 def test_a_worker_says_which_allocator_it_has(told: str) -> None:
-    with closing(Forked(run_main, "pareto.worker.__main__", "--allocator", told)) as worker:
+    with closing(Forked(run_main, "pareto.remote.worker.__main__", "--allocator", told)) as worker:
         assert worker.result("facts")["allocator"] == told
 
 
@@ -630,7 +632,7 @@ def test_a_stages_baseline_is_its_own_and_leaves_no_trace_in_the_trial(pair: Cha
 
 
 def test_all_that_it_reports_is_declared(pair: Chain, loading: dict[str, Any]) -> None:
-    """The driver takes nothing else (`pareto.messages`)."""
+    """The driver takes nothing else (`pareto.protocol.messages`)."""
 
     def check(worker: Worker, request: Any) -> Any:
         report = answers(worker)[type(request)](request)
@@ -685,7 +687,7 @@ def test_a_users_own_codec_is_another_at_each_link_of_a_chain(
     (bound,) = own.bound([parse(f"{file}:{codec}")], places, seed=5)
     ((path,), state) = loading["data"], tmp_path / "state"
     known = load_file(path)
-    coded = coding.expected(model, known, [cuts], [bound]).references
+    coded = codec_results.expected(model, known, [cuts], [bound]).references
     save_file({**known, **coded}, tmp_path / "data")
     steps: Any = bound.made
     save_file(own.state_of(steps), state)

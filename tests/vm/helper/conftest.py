@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from pyroute2 import IPRoute
 
-from pareto.link import journal, offload
+from pareto.remote.link import journal, offload
 from tests.vm import wire
 from tests.vm.wire import Helper
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from pareto.link import __main__ as link_program
-from pareto.link import journal, offload
-from pareto.link.profile import Direction
+from pareto.remote.link import __main__ as link_program
+from pareto.remote.link import journal, offload
+from pareto.remote.link.profile import Direction
 from tests.program import wait_until
 from tests.vm import wire
 from tests.vm.wire import Helper, tc
@@ -55,7 +55,7 @@ def test_a_helper_that_was_killed_is_repaired_by_hand(
     helper.kill()
     assert told_by_tc() != before
     assert journal.leftovers() == ["interface data0 is still shaped"]
-    monkeypatch.setattr(sys, "argv", ["pareto.link", "--repair"])
+    monkeypatch.setattr(sys, "argv", ["pareto.remote.link", "--repair"])
     link_program.main()
     assert capsys.readouterr().out == "data0: put back as it was\n"
     assert told_by_tc() == before
@@ -75,7 +75,7 @@ def test_a_driver_that_is_killed_leaves_nothing() -> None:
     code = (
         "import sys, time\n"
         "from subprocess import PIPE, Popen\n"
-        "helper = Popen([sys.executable, '-m', 'pareto.link'], stdin=PIPE, stdout=PIPE)\n"
+        "helper = Popen([sys.executable, '-m', 'pareto.remote.link'], stdin=PIPE, stdout=PIPE)\n"
         'helper.stdin.write(b\'{"op": "apply", "interface": "data0", "address": "10.77.0.1", \')\n'
         'helper.stdin.write(b\'"egress": {"delay_s": 0.1}}\\n\')\n'
         "helper.stdin.flush(); helper.stdout.readline()\n"

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from pareto.link import offload, qdisc, steering
-from pareto.link.profile import Direction, Gilbert
-from pareto.link.trace import Step, Trace
+from pareto.remote.link import offload, qdisc, steering
+from pareto.remote.link.profile import Direction, Gilbert
+from pareto.remote.link.trace import Step, Trace
 from tests.program import wait_until
 from tests.vm import wire
 from tests.vm.wire import Helper, delay_s, tc

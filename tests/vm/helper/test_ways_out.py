@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 import pytest
 from pyroute2 import IPRoute
 
-from pareto.link import journal, offload, qdisc, steering
-from pareto.link.profile import Direction
-from pareto.link.trace import Step, Trace
+from pareto.remote.link import journal, offload, qdisc, steering
+from pareto.remote.link.profile import Direction
+from pareto.remote.link.trace import Step, Trace
 from tests.program import ended, wait_until
 from tests.vm import wire
 from tests.vm.wire import Helper

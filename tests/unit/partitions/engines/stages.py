@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from partitions.graph import Input
-from partitions.stage import Payload, Stage, cut
-from partitions.tracing import trace
+from pareto.partitions.graph import Input
+from pareto.partitions.stage import Payload, Stage, cut
+from pareto.partitions.tracing import trace
 
 
 class Forked(nn.Module):

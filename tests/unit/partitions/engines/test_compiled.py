@@ -16,10 +16,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from partitions import proof
-from partitions.engines import compiled, registry
-from partitions.engines.compiled import Library, weights
-from partitions.stage import Stage
+from pareto.partitions import proof
+from pareto.partitions.engines import compiled, registry
+from pareto.partitions.engines.compiled import Library, weights
+from pareto.partitions.stage import Stage
 
 from .stages import images, stages
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from partitions import proof, scratch, tracing
-from partitions.engines import registry
-from partitions.engines.base import Builder, Calibrator, EngineError, Ranges, Run
-from partitions.stage import Payload, Stage
+from pareto.partitions import proof, scratch, tracing
+from pareto.partitions.engines import registry
+from pareto.partitions.engines.base import Builder, Calibrator, EngineError, Ranges, Run
+from pareto.partitions.stage import Payload, Stage
 
 from .stages import images, stages
 

@@ -7,10 +7,10 @@ import gc
 import pytest
 import torch
 
-from pareto.worker import device
-from partitions import proof
-from partitions.engines import registry
-from partitions.engines.base import Built
+from pareto.partitions import proof
+from pareto.partitions.engines import registry
+from pareto.partitions.engines.base import Built
+from pareto.remote.worker import device
 
 from .stages import images, stages
 

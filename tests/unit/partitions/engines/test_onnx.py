@@ -6,15 +6,15 @@ import pytest
 import torch
 from torch import fx, nn
 
-from partitions import proof
-from partitions.engines.base import EngineError
-from partitions.stage import Stage
+from pareto.partitions import proof
+from pareto.partitions.engines.base import EngineError
+from pareto.partitions.stage import Stage
 
 from .stages import images, stages
 
 pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
-onnx = pytest.importorskip("partitions.engines.onnx")
+onnx = pytest.importorskip("pareto.partitions.engines.onnx")
 
 
 def exported(stage: Stage, *example: torch.Tensor) -> bytes:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from partitions.engines.base import EngineError
+from pareto.partitions.engines.base import EngineError
 
 from .stages import images, stages
 
 onnx = pytest.importorskip("onnx")
-quantised = pytest.importorskip("partitions.engines.quantised")
+quantised = pytest.importorskip("pareto.partitions.engines.quantised")
 
 
 def test_ranges_are_of_this_graph_and_products_of_weights_do_not_saturate_without_vnni() -> None:

@@ -10,9 +10,9 @@ from types import SimpleNamespace
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.errors import UserError
-from partitions.engines import registry
-from partitions.engines.registry import listed, parse
+from pareto.partitions.engines import registry
+from pareto.partitions.engines.registry import listed, parse
+from pareto.protocol.errors import UserError
 from tests import REPOSITORY
 
 MIXED = "edge=onnx+server=compile"
@@ -225,7 +225,7 @@ def test_the_toolkit_is_where_its_compiler_is(tmp_path: Path, monkeypatch: pytes
 
 def test_a_name_is_checked_without_torch_or_an_engine() -> None:
     code = (
-        "import sys; from partitions.engines.registry import parse; parse('onnx');"
+        "import sys; from pareto.partitions.engines.registry import parse; parse('onnx');"
         "sys.exit(bool({'torch', 'onnxruntime', 'onnx'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
@@ -233,7 +233,7 @@ def test_a_name_is_checked_without_torch_or_an_engine() -> None:
 
 def test_onnx_runtime_keeps_and_sends_nothing_of_what_is_measured(tmp_path: Path) -> None:
     """It would keep a database in the user's home, of what it then sends to its maker."""
-    program = "import partitions.engines, onnxruntime; onnxruntime.SessionOptions()"
+    program = "import pareto.partitions.engines, onnxruntime; onnxruntime.SessionOptions()"
     environment = {name: value for name, value in os.environ.items() if name != "ORT_DISABLE_TELEMETRY"}
     subprocess.run(
         [sys.executable, "-c", program], check=True, cwd=REPOSITORY, env=environment | {"HOME": str(tmp_path)}

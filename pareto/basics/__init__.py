@@ -1,0 +1,1 @@
+"""Files that come whole, YAML with line numbers, the terminal."""

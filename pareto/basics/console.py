@@ -1,0 +1,97 @@
+"""Standard output as the user sees it: a terminal, or a log of 80 columns; files and durations in words."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.live import Live
+from rich.segment import Segment
+from rich.text import Text
+
+from pareto.basics.escaping import terminal
+
+LOGGED_S = 10.0
+"""How often a log says how far something is that takes long."""
+
+
+class _Console(Console):
+    """A terminal gets no control code from a text, whoever wrote it: a host, a results folder, the name of a file."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(terminal(segment.text), segment.style)
+
+
+_NO_PICTURES = (".csv", ".txt", ".tex")
+
+
+def console(*, aside: bool = False) -> Console:
+    """Standard output; a log gets 80 columns and no control codes, a terminal none but ours.
+
+    aside: standard error instead, as standard output gets JSON.
+    """
+    # No emoji: "tcp:b: 2 ms" has one to rich. No markup: "net[/b]" is a name.
+    out = _Console(stderr=aside, highlight=False, soft_wrap=False, emoji=False, markup=False)
+    if not out.is_terminal:
+        out.width = 80
+    return out
+
+
+class Doing:
+    """Shows what is done meanwhile: on a terminal in a line that goes away, in a log by a line now and then.
+
+    Without a thread, as a line that moves would need: a process with threads draws its figures one after the other.
+    """
+
+    def __init__(self, out: Console) -> None:
+        self._out = out
+        self._line: Live | None = None
+        self._said_s = -math.inf
+
+    def __enter__(self) -> Doing:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._line is not None:
+            self._line.stop()
+
+    def show(self, words: str) -> None:
+        if not self._out.is_terminal:
+            if time.monotonic() - self._said_s >= LOGGED_S:
+                self._said_s = time.monotonic()
+                self._out.print(words)
+        elif self._line is None:
+            self._line = Live(Text(words), console=self._out, auto_refresh=False, transient=True)
+            self._line.start(refresh=True)
+        else:
+            self._line.update(Text(words), refresh=True)
+
+
+def files(out: Console, written: Sequence[Path]) -> None:
+    """Print which files were made. Figures are counted by folder, and by their captions: each has one."""
+    suffixes: dict[Path, list[str]] = {}
+    tables: dict[Path, list[str]] = {}
+    for path in written:
+        if path.parent.name == "figures":
+            suffixes.setdefault(path.parent, []).append(path.suffix)
+        elif path.suffix == ".csv":
+            tables.setdefault(path.parent, []).append(path.name)
+        else:
+            out.print(str(path), soft_wrap=True)
+    for folder, names in tables.items():
+        out.print(f"{folder}/: {', '.join(names)}", soft_wrap=True)
+    for folder, each in suffixes.items():
+        formats = [kind[1:].upper() for kind in dict.fromkeys(each) if kind not in _NO_PICTURES]
+        out.print(
+            f"{folder}/: {each.count('.txt')} figures as {' and '.join(formats)}, with data and captions; LaTeX tables",
+            soft_wrap=True,
+        )
+
+
+def decimals(value: float) -> int:
+    """How many decimals make three digits of a number."""
+    return 0 if value >= 99.95 else 1 if value >= 9.995 else 2

@@ -1,0 +1,229 @@
+"""The frame of the command line: its groups of commands, how `--help` looks, and what a shell completes."""
+
+from __future__ import annotations
+
+import inspect
+import keyword
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from pareto import COMMAND, DATA, RESULTS
+from pareto.protocol.errors import UserError
+from pareto.sweep.options import ALL, GROUPS, OPTIONS, Option
+
+Function = TypeVar("Function", bound=Callable[..., None])
+MEASURE, CONCLUDE = "Measure", "Conclude from runs"
+FORESEE, OF_HOSTS = "Before a run", "Hosts, and this program"
+_HEADS = ("Arguments", *GROUPS, "Options", MEASURE, CONCLUDE, FORESEE, OF_HOSTS)
+"""In `--help`, in this order; those of one command follow."""
+_VALUES = {
+    "model": "mobilenetv2 resnet18 resnet50 alexnet vgg16 inceptionv3 squeezenet1_1",
+    "netem": " ".join(sorted(path.stem for path in (DATA / "netem_profiles").glob("*.yaml"))),
+    "backend": "tcp tcp:4 rpc rpc:basic",
+    "secure": "none tls",
+    "codec": "none fp16 int8 uint4 zstd lz4 blosc2 int8+lz4",
+    "engine": "eager compile onnx",
+    "allocator": "tuned default",
+    "granularity": "block op",
+    "weights": "seeded pretrained",
+    "testbed": "local simulated",
+    "shape_at": "both edge",
+}
+
+
+class Command(TyperCommand):
+    """A command whose options stand under their heads in `--help`, the usual ones or all."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """The arguments that are left. Refuses an option that stands there twice, of which one would not count."""
+        if "--help-all" in args:
+            ctx.meta[ALL], args = True, ["--help"]
+        _, _, order = self.make_parser(ctx).parse_args(args=[*args])
+        for parameter, times in Counter(order).items():
+            is_option = parameter.param_type_name == "option"
+            if times > 1 and is_option and not (parameter.multiple or parameter.is_eager):
+                option = OPTIONS.get(parameter.name.rstrip("_"))
+                commas = ", and several values with commas" if option and option.takes_several else ""
+                raise UserError(f"{parameter.opts[0]} stands there {times} times: give it once{commas}")
+        return super().parse_args(ctx, args)
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """The pieces of the usage line, without braces around what must be given."""
+        return [re.sub("[{}]", "", piece) for piece in super().collect_usage_pieces(ctx)]
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        rows, every = [], [(each, OPTIONS.get(each.name.rstrip("_"))) for each in self.get_params(ctx)]
+        left_out = [
+            each for each, option in every if option and option.level == ALL and not ctx.meta.get(ALL)
+        ]
+        for parameter, _ in every:
+            if parameter not in left_out and (record := parameter.get_help_record(ctx)):
+                name, words = record
+                head = getattr(parameter, "rich_help_panel", None) or "Options"
+                if parameter.param_type_name == "argument":
+                    head, name = "Arguments", name.partition(" <")[0]
+                rows.append((head, name, re.sub(r"\[default: \(?(.*?)\)?\]$", r"[\1]", words)))
+        if left_out:
+            rows.append(("Options", "--help-all", f"Show the other options, too: {len(left_out)} more."))
+        _write(rows, formatter)
+
+
+class Group(TyperGroup):
+    """Commands under their heads, each with its whole sentence; options without a command are those of a sweep."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        own = {name for parameter in self.get_params(ctx) for name in parameter.opts}
+        if "run" in self.commands and args and args[0].startswith("-") and args[0] not in own:
+            args = ["run", *args]
+        rest = super().parse_args(ctx, args if args or ctx.resilient_parsing else ["--help"])
+        ctx.find_root().info_name = COMMAND  # a shell completes by another name
+        return rest
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        found = super().shell_complete(ctx, incomplete)
+        if "run" in self.commands and incomplete.startswith("-"):
+            run = self.commands["run"]
+            found += run.shell_complete(run.make_context("run", [], ctx, resilient_parsing=True), incomplete)
+        return found
+
+    def format_usage(self, ctx: Any, formatter: Any) -> None:
+        ctx.find_root().info_name = COMMAND
+        super().format_usage(ctx, formatter)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        rows = []
+        for name, command in self.commands.items():
+            head = getattr(command, "rich_help_panel", None) or "Commands"
+            rows.append((head, name, " ".join((command.help or "").split())))
+        _write(rows, formatter)
+
+
+def _write(rows: Sequence[tuple[str, str, str]], formatter: Any) -> None:
+    for head in dict.fromkeys((*_HEADS, *(row[0] for row in rows))):
+        if under := [row[1:] for row in rows if row[0] == head]:
+            with formatter.section(head):
+                formatter.write_dl(under)
+
+
+def _examples(lines: Iterable[str]) -> str:
+    return "\n".join(("\b", "Examples:", *(f"  {COMMAND} {line}" for line in lines)))
+
+
+app = typer.Typer(
+    cls=Group,
+    context_settings={"help_option_names": ["--help", "-h"]},
+    options_metavar="--model MODEL [--netem NETWORK] [OPTIONS]",
+    subcommand_metavar="| COMMAND ...",
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help="Where should a DNN be split between an edge device and a server? Runs every partition point over raw "
+    "sockets and PyTorch RPC under an emulated network, and computes the latency/throughput Pareto front.",
+    epilog=_examples(
+        (
+            "--model mobilenetv2 --netem 200ms-5mbit",
+            "report results/example",
+            "advise results/example --latency 20ms --rate 30mbit",
+        )
+    ),
+)
+
+
+def group(name: str, help_: str, head: str) -> typer.Typer:
+    """A command that has commands."""
+    made = typer.Typer(cls=Group, help=help_)
+    app.add_typer(made, name=name, rich_help_panel=head, options_metavar="[OPTIONS]")
+    return made
+
+
+def command(of: str | typer.Typer, *examples: str, name: str | None = None) -> Callable[[Function], Function]:
+    """A decorator: the function is a command of a group, or stands under a head; with these examples."""
+    to, head = (app, of) if isinstance(of, str) else (of, None)
+    lines = _examples(examples)
+    return to.command(name, cls=Command, rich_help_panel=head, epilog=lines, options_metavar="[OPTIONS]")
+
+
+def argument(kind: str, words: str, default: Any = ..., complete: Any = None) -> Any:
+    """An argument. kind: what stands for it. complete: what completes it."""
+    return typer.Argument(default, metavar=kind, help=words, autocompletion=complete, show_default=False)
+
+
+def option(default: Any, words: str, *names: str, kind: str = "NAME", head: str = "", **more: Any) -> Any:
+    """An option of a command's own. words: with the default in brackets, where it is another for a reader."""
+    metavar = None if isinstance(default, bool) else kind
+    more |= {"rich_help_panel": head or None, "show_default": words[-1] != "]"}
+    return typer.Option(default, *names, help=words, metavar=metavar, **more)
+
+
+def out(words: str, default: Path | None = RESULTS, head: str = "") -> Any:
+    """The option `--out`. words: as of `option`."""
+    return option(default, words, "--out", "-o", kind="FOLDER", head=head)
+
+
+def takes(*names: str, head: str = "") -> Callable[[Function], Function]:
+    """A decorator: the command has these options of a sweep too, of which `typed` finds those that the user types."""
+
+    def declare(command: Function) -> Function:
+        own = inspect.signature(command, eval_str=True)
+        kept = [each for each in own.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
+        shared = [_parameter(OPTIONS[name], head) for name in names]
+        command.__signature__ = own.replace(parameters=[*kept, *shared])  # type: ignore[attr-defined]
+        return command
+
+    return declare
+
+
+def _parameter(option: Option, head: str) -> inspect.Parameter:
+    info = typer.Option(
+        None,
+        *option.names,
+        help=option.described,
+        metavar=option.placeholder,
+        rich_help_panel=head or option.group,
+        autocompletion=_following(option.key),
+    )
+    name = f"{option.key}_" if keyword.iskeyword(option.key) else option.key
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(name, kind, default=info, annotation=option.takes | None)
+
+
+def typed(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a sweep that were typed, by their names."""
+    return {name.rstrip("_"): value for name, value in options.items() if value is not None}
+
+
+def given(context: typer.Context) -> set[str]:
+    """The names of all options that were typed, as `--out`."""
+    return {
+        each.opts[0]
+        for each in context.command.params
+        if each.opts[0][0] == "-" and "COMMANDLINE" in str(context.get_parameter_source(each.name or ""))
+    }
+
+
+def refuse(names: set[str], why: str) -> None:
+    """Raise UserError if there are such options."""
+    if names:
+        raise UserError(f"{', '.join(sorted(names))}: {why}")
+
+
+def _following(option: str) -> Callable[[str], list[str]] | None:
+    """A function that completes an option's values, several with commas; None where these have no names."""
+
+    def following(incomplete: str) -> list[str]:
+        before, comma, begun = incomplete.rpartition(",")
+        return [f"{before}{comma}{name}" for name in _VALUES[option].split() if name.startswith(begun)]
+
+    return following if option in _VALUES else None
+
+
+def runs(incomplete: str) -> list[str]:
+    """The folders of runs whose name, or path, begins so."""
+    names = sorted(path.parent.name for path in RESULTS.glob("*/trials.csv"))
+    prefix = "results/" if incomplete.startswith("res") else ""
+    return [prefix + name for name in names if (prefix + name).startswith(incomplete)]

@@ -1,0 +1,92 @@
+"""`advise` without runs: the predicted front among all splits of a model, in a table and a figure."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from pareto import PROFILES
+from pareto.analysis.model_profile import ModelProfile, read
+from pareto.analysis.prediction.predicted import Case
+from pareto.basics.escaping import say
+from pareto.commands.unit_times import make_or_reuse
+from pareto.predict.links import doubts, networks, slack
+from pareto.protocol.errors import UserError
+from pareto.sweep.checked_sweep import make_sweep
+from pareto.sweep.networks import Networks, links_of, networks_of
+from pareto.sweep.sweep import Sweep
+from pareto.trial.store import StoreError
+
+PREDICTIONS = "predictions"
+"""The folder of the figures, beside those of runs."""
+
+
+def run(
+    console: Console, options: Mapping[str, Any], kept: Path | None, out: Path, *, json: bool = False
+) -> None:
+    """Predict each case of what options ask for, print it, and draw it into `out`/predictions. Raises UserError.
+
+    options: of a sweep, as typed. kept: the folder of a model profile; else they are made or used again in
+    `out`/profiles. json: one object on standard output instead of what is printed.
+    """
+    from pareto.analysis import as_json
+    from pareto.analysis.figures.drawing import save_all
+    from pareto.analysis.figures.forecast_figure import forecast_drawing
+    from pareto.analysis.prediction.predicted import predicted, splits_of
+    from pareto.analysis.tables.predicted import answers, predicted_table, sentences
+
+    known = [] if kept is None else [read(kept)]
+    sweep = make_sweep({**_asked(known[0]), **options} if known else options)
+    made = networks_of(sweep, links_of(sweep))
+    known = known or [each.profile for each in make_or_reuse(console, sweep, out / PROFILES.name).values()]
+    found: list[dict[str, Any]] = []
+    drawings, lossy = [], {codec.text for codec in sweep.coding if not codec.lossless}
+    for profile, case in itertools.product(known, list(cases(sweep, made))):
+        rows = predicted(profile, sweep.transports, case)
+        splits = splits_of(profile, case.hosts)
+        lines = [*sentences(rows, splits, case.hosts), *doubts(made[case.netem])]
+        if case.codec in lossy:
+            lines.append(f"What {case.codec} costs in accuracy is not predicted.")
+        drawings.append(forecast_drawing(rows, str(kept or sweep.testbed), splits))
+        if json:
+            found.append(as_json.of_forecast(rows, [*answers(rows), *lines]))
+            continue
+        for answer in answers(rows):
+            console.print(answer, style="bold")
+        for shown in (predicted_table(rows), *lines, ""):
+            console.print(shown)
+
+    to = partial(console.print, soft_wrap=True)
+    try:
+        for path in save_all(
+            drawings, out / PREDICTIONS, say=lambda line: to(f"attention: {line}; report it")
+        ):
+            if path.suffix == ".pdf" and not json:
+                to(str(path))
+    except OSError as error:
+        raise StoreError(f"cannot write to {out}: {error.strerror} (choose another --out)") from None
+    if json:
+        say(as_json.text({"cases": found}))
+
+
+def _asked(profile: ModelProfile) -> dict[str, Any]:
+    """The options that would have asked for a profile. Raises UserError."""
+    if len(profile.roles) < 2:
+        raise UserError(f"the model profile of {profile.model} is of one host: nothing can be split")
+    backends = dict.fromkeys(cost.backend for cost in profile.backends)
+    hosts, size = len(profile.roles), profile.batch_sizes[0]
+    return {"model": profile.model, "hosts": hosts, "backend": ",".join(backends), "batch_size": size}
+
+
+def cases(sweep: Sweep, named: Networks) -> Iterator[Case]:
+    """The cases that a sweep asks of one model, backends aside: each network with each batch size, codec and depth."""
+    for netem, profiles in named.items():
+        usual, at_best = networks(profiles)
+        for batch_size in sweep.batch_sizes:
+            for codec, depth in itertools.product(sweep.coding, sweep.depths):
+                yield Case(netem, usual, at_best, batch_size, depth, slack(sweep.link_tolerance), codec.text)

@@ -1,0 +1,259 @@
+"""`partitions --times`: each model's units on each device in a table, figures, and a trace for Perfetto."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich import box
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from pareto import PROFILES
+from pareto.analysis.backend_cost import BackendCost
+from pareto.analysis.model_profile import CodecTimes, ModelProfile, UnitTimes
+from pareto.basics import files
+from pareto.basics.console import decimals
+from pareto.basics.plain_files import written
+from pareto.hosts.access import require_testbed
+from pareto.hosts.connection import FAULTS
+from pareto.hosts.host import TestbedError
+from pareto.models.prepare import Prepared, canonical, recipe
+from pareto.partitions import model as partitioned
+from pareto.predict.model_profiles import Kept, folder_of, names, on_testbed, write
+from pareto.protocol.errors import UserError
+from pareto.simulated.unit_times import model_profile
+from pareto.simulated.workers import Simulation
+from pareto.simulated.world import load
+from pareto.sweep.networks import links_of
+from pareto.sweep.sweep import Sweep
+from pareto.trial.start import testbed_of
+from pareto.trial.workers import Workers
+
+OFF_LINE = 0.25
+"""A backend's round trips that are farther off their line say that there is none."""
+OFF = 0.05
+"""More than this is a difference between the sum of the units and the stage run whole that a reader must know of."""
+
+
+def run(out: Console, sweep: Sweep, folder: Path, *, fresh: bool, trace: Path | None) -> None:
+    """Print the profile of each of a sweep's models, made now or used again, and what was written.
+
+    folder: beneath which profiles are kept. trace: a file for all of them. Raises UserError, TestbedError.
+    """
+    if trace is not None and not trace.parent.is_dir():
+        raise UserError(f"--trace {trace}: there is no folder {trace.parent}")
+    kept = make_or_reuse(out, sweep, folder, fresh=fresh)
+    for each in kept.values():
+        profile = each.profile
+        for batch_size in profile.batch_sizes:
+            out.print(f"\n{profile.model}, batch size {batch_size}")
+            out.print(table(profile, batch_size))
+        for line in lines(profile):
+            out.print(line, soft_wrap=True)
+        if each.is_new:
+            draw(profile, each.folder)
+        out.print(f"{each.folder}/: profile.csv, backends.csv, profile.json, figures", soft_wrap=True)
+    if trace is not None:
+        with written(trace):
+            files.write(trace, trace_events([each.profile for each in kept.values()]))
+        out.print(f"{trace}: open it in https://ui.perfetto.dev", soft_wrap=True)
+
+
+def make_or_reuse(
+    out: Console, sweep: Sweep, folder: Path = PROFILES, *, fresh: bool = False
+) -> dict[str, Kept]:
+    """The profile of each of a sweep's models on its testbed, by full name; `on_testbed` says which are made anew.
+
+    Raises UserError, TestbedError.
+    """
+    sweep = canonical(sweep)
+    if sweep.simulated:
+        return _simulated(sweep, folder)
+    require_testbed(sweep.testbed, sweep.edge_cpu)
+    links_of(sweep)
+    for name in names(sweep):
+        partitioned.describe(recipe(name, sweep))  # bad input must not cost a testbed
+    prepared: dict[str, Prepared] = {}
+    with closing(testbed_of(sweep, [])) as bed:
+        sample_s = None if bed.is_local else sweep.sample
+        with closing(Workers(bed, prepared, sweep.transports, sample_s, sweep.tcp)) as workers:
+            try:
+                workers.start()
+            except FAULTS as fault:
+                raise TestbedError(f"the workers did not start: {bed.lost() or fault}") from fault
+            # A line on a terminal, drawn between measurements by this thread alone: the hosts may share this machine.
+            with Live(console=out, auto_refresh=False, transient=True) as live:
+                show = partial(live.update, refresh=True)
+                return on_testbed(out, sweep, bed, workers, prepared, folder, fresh=fresh, show=show)
+
+
+def _simulated(sweep: Sweep, folder: Path) -> dict[str, Kept]:
+    """It takes no time, so none is used again."""
+    simulation = Simulation(load(sweep.testbed))
+    profiles = {}
+    for name in names(sweep):
+        outline = partitioned.outline(recipe(name, sweep))
+        made = model_profile(simulation, name, sweep)
+        profiles[name] = Kept(made, folder_of(folder, sweep, outline, simulation.world.record()), is_new=True)
+        write(profiles[name])
+    return profiles
+
+
+def table(profile: ModelProfile, batch_size: int) -> Table:
+    """A row for each unit, and one for all of them: cost, and for each device time and rates."""
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), collapse_padding=True)
+    made.add_column("", justify="right", no_wrap=True)
+    made.add_column("unit", overflow="fold")
+    for header in ("MFLOP", "KiB\nmade"):
+        made.add_column(header, justify="right", no_wrap=True)
+    devices = [times for times in profile.times if times.batch_size == batch_size]
+    for times in devices:
+        for header in (f"{times.role}\nms", "\n±%", "GFLOP\n/s", "GB\n/s"):
+            made.add_column(header, justify="right", no_wrap=True)
+    flops, nbytes, moved = (
+        np.append(each, each.sum())
+        for each in (profile.flops, profile.activation_bytes, profile.moved_bytes(batch_size))
+    )
+    last = len(profile.units)
+    for unit, name in enumerate((*profile.units, "whole")):
+        cells = [str(unit + 1), name, _few(flops[unit] / 1e6), _few(nbytes[unit] / 1024)]
+        for times in devices:
+            of_units = times.median_s, times.low_s, times.high_s
+            median_s, low_s, high_s = (each[unit] for each in of_units) if unit < last else times.whole_s[:3]
+            cells += _figures(median_s, (high_s - low_s) / 2, batch_size * flops[unit], moved[unit])
+        if unit == last:
+            made.add_section()
+            cells[0] = ""
+        made.add_row(*cells)
+    return made
+
+
+def lines(profile: ModelProfile) -> Iterator[str]:
+    """Lines on each device, codec and backend; those that must be known begin with attention."""
+    for times in profile.times:
+        yield _of_device(profile, times)
+        if abs(times.difference) > OFF:
+            yield (
+                f"attention: {times.role}, batch size {times.batch_size}: the units' times do not add up to the "
+                f"stage's, by {times.difference:+.1%}: something else ran there, or units are too short for marks"
+            )
+    for coded in profile.codecs:
+        yield _of_codec(coded)
+    for cost in profile.backends:
+        yield _of_backend(cost)
+        if (residual := max(part.residual for part in cost.parts)) > OFF_LINE:
+            yield (
+                f"attention: {cost.backend} on {cost.link}: its round trips are {residual:.0%} off that line: "
+                "predictions of what it adds are no better"
+            )
+
+
+def _of_device(profile: ModelProfile, times: UnitTimes) -> str:
+    whole_s = times.whole_s[0]
+    several = "s" if times.threads > 1 else ""
+    share = f", {times.cpu:.0%} of a core" if times.cpu < 1 else ""
+    words = [
+        f"{times.role} ({times.device}, {times.threads} thread{several}{share}), batch size {times.batch_size}: "
+        f"{1e3 * whole_s:.2f} ms, the sum of the units {times.difference:+.1%}"
+    ]
+    facts = profile.hosts.get(times.role, {})
+    for key, unit, amount in (
+        ("peak_flops", "GFLOP/s", times.batch_size * profile.flops.sum()),
+        ("peak_bytes_s", "GB/s", profile.moved_bytes(times.batch_size).sum()),
+    ):
+        if facts.get(key) and whole_s:
+            words.append(f"{_few(amount / whole_s / 1e9)} of {_few(facts[key] / 1e9)} {unit}")
+    if len(times.peak_bytes):
+        words.append(f"{times.peak_bytes.max() / 2**20:.0f} MiB at most")
+    if np.isfinite(times.energy_j):
+        words.append(f"{_few(times.energy_j)} J a run")
+    return ", ".join(words)
+
+
+def _of_codec(times: CodecTimes) -> str:
+    """`int8 on the server, batch size 1: encodes in 0.17 to 0.41 ms, decodes in ..., sends 25 to 26 % of a payload`."""
+    words = []
+    for verb, seconds in (("encodes", times.encode_s), ("decodes", times.decode_s)):
+        if np.isfinite(seconds).any():
+            least_ms, most_ms = 1e3 * np.nanmin(seconds), 1e3 * np.nanmax(seconds)
+            words.append(f"{verb} in {_few(least_ms)} to {_few(most_ms)} ms")
+    shares = 100 * times.wire_bytes / times.payload_bytes
+    words.append(f"sends {_few(np.nanmin(shares))} to {_few(np.nanmax(shares))} % of a payload")
+    return f"{times.codec} on the {times.role}, batch size {times.batch_size}: {', '.join(words)}"
+
+
+def _of_backend(cost: BackendCost) -> str:
+    first, *slowed = (
+        f"{1e3 * part.fixed_s:.3f} ms a request and {1e9 * part.per_byte_s:.3f} ns a byte beyond the link, "
+        f"{part.residual:.0%} off in the mean"
+        for part in cost.parts
+    )
+    return f"{cost.backend} on {cost.link}: {first}" + "".join(
+        f"; where a link slows it {each}" for each in slowed
+    )
+
+
+def _figures(seconds: float, half_s: float, flops: float, nbytes: float) -> list[str]:
+    """The cells of a device: milliseconds, half the interval in percent, and rates."""
+    if not seconds:
+        return ["0", "", "", ""]
+    return [
+        _few(1e3 * seconds),
+        f"{100 * half_s / seconds:.0f}",
+        _few(flops / seconds / 1e9),
+        _few(nbytes / seconds / 1e9),
+    ]
+
+
+def _few(value: float) -> str:
+    """A number with three digits; whole from 100 on."""
+    return f"{value:.{decimals(value)}f}" if value else "0"
+
+
+def draw(profile: ModelProfile, folder: Path) -> list[Path]:
+    """Write the two figures as PDF and PNG; returns their paths."""
+    from pareto.analysis.figures.style import save
+    from pareto.analysis.figures.units_figure import roofline_figure, units_figure
+
+    drawn = {"units": units_figure(profile)}
+    if any(facts.get("peak_flops") for facts in profile.hosts.values()):
+        drawn["roofline"] = roofline_figure(profile)
+    return [path for name, figure in drawn.items() for path in save(figure, folder / name)]
+
+
+def trace_events(profiles: Sequence[ModelProfile]) -> str:
+    """The profiles as trace events in JSON: a process a model, a row a device, a slice a unit at its median.
+
+    https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU is the format.
+    """
+    events: list[dict[str, Any]] = []
+    for pid, profile in enumerate(profiles, start=1):
+        events.append(_named("process_name", pid, 0, profile.model))
+        for tid, times in enumerate(profile.times, start=1):
+            device = f"{times.role} ({times.device}), batch size {times.batch_size}"
+            events.append(_named("thread_name", pid, tid, device))
+            ends_us = np.cumsum(1e6 * times.median_s)
+            for unit, name in enumerate(profile.units):
+                took_us = 1e6 * float(times.median_s[unit])
+                began_us = float(ends_us[unit]) - took_us
+                about = {
+                    "flops": profile.flops[unit] * times.batch_size,
+                    "parameters": profile.parameters[unit],
+                    "activation_bytes": profile.activation_bytes[unit] * times.batch_size,
+                    "low_us": 1e6 * times.low_s[unit],
+                    "high_us": 1e6 * times.high_s[unit],
+                }
+                row = {"name": name, "ph": "X", "pid": pid, "tid": tid, "ts": began_us, "dur": took_us}
+                events.append({**row, "args": {key: float(value) for key, value in about.items()}})
+    return json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}) + "\n"
+
+
+def _named(what: str, pid: int, tid: int, name: str) -> dict[str, Any]:
+    return {"name": what, "ph": "M", "pid": pid, "tid": tid, "args": {"name": name}}

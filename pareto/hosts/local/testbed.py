@@ -1,0 +1,305 @@
+"""The testbed that is made of namespaces on this machine.
+
+Its privileged half, the builder, is a child process (`pareto.hosts.local`). Where the driver is not root, the builder
+is root of a user namespace of its own, in which the whole testbed lies; or it is started through sudo (`rights`). It
+takes everything down when the driver ends, however that ends, and where a part of the testbed is gone: a testbed lives
+as a whole or not at all. Then another is built in its place (`LocalTestbed.revive`).
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import select
+import shlex
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import psutil
+
+from pareto.hosts.connection import FAULTS, Connection, PipeWire, ThisMachine, Unreachable
+from pareto.hosts.host import (
+    CPU,
+    EDGE,
+    End,
+    Host,
+    TcpSettings,
+    TestbedError,
+    chain,
+    devices,
+    gpus_in_words,
+    to_stderr,
+)
+from pareto.hosts.leases import hold_cores
+from pareto.hosts.local import cpu, rights, tcp_pipe
+from pareto.hosts.local.rights import OWN, Forbidden, Rights
+from pareto.hosts.parcels import REPOSITORY
+from pareto.hosts.session import Heartbeat, Session, SessionError, SessionLost
+from pareto.hosts.shapers import NetemShaper, RelayShaper, who_shapes
+from pareto.hosts.ssh.connection import SshConnection
+from pareto.hosts.ssh.keys import Keyring, new_key
+from pareto.hosts.ssh.login import Login
+from pareto.hosts.testbed import Link, Remote, Testbed
+
+BUILD_TIMEOUT_S = 60.0
+CHECK_TIMEOUT_S = 3.0
+"""A builder that lives answers within this."""
+EXPLAIN_S = 1.0
+"""How long after a connection ends the builder may take to learn what else is gone."""
+_ENTER = ("nsenter", "--user", "--mount", "--net", "--pid", "--preserve-credentials")
+"""Users may enter a user namespace that they made, and are root there."""
+
+
+@dataclass
+class LocalTestbed(Testbed):
+    """build: makes another of its kind. Raises TestbedError."""
+
+    builder: Session = field(kw_only=True)
+    build: Callable[[], LocalTestbed] = field(kw_only=True)
+
+    __test__ = False
+
+    def lost(self) -> str:
+        """Words on what has happened to it; empty where all its parts are there. Takes up to some seconds."""
+        deadline, words = time.monotonic() + EXPLAIN_S, ""
+        while True:
+            try:
+                self.builder.request("check", CHECK_TIMEOUT_S)
+            except (SessionError, SessionLost, TimeoutError) as fault:
+                return str(fault)
+            if not words:
+                words = next(filter(None, (remote.connection.loss() for remote in self.remotes.values())), "")
+            if not words or time.monotonic() > deadline:
+                return words
+            time.sleep(0.05)
+
+    def _answers(self) -> bool:
+        """Whether each part answers now, which takes some milliseconds; `lost` waits for a loss that shows late."""
+        try:
+            self.builder.request("check", CHECK_TIMEOUT_S)
+            return all(
+                remote.connection.run("true", timeout_s=CHECK_TIMEOUT_S).status == 0
+                for remote in self.remotes.values()
+            )
+        except FAULTS:
+            return False
+
+    def revive(self) -> None:
+        """Make sure that all hosts answer; where one does not, build all anew. Raises Unreachable."""
+        words = "" if self._answers() else self.lost()
+        if not words:
+            try:
+                for remote in self.remotes.values():
+                    remote.renew()
+                return
+            except Unreachable as fault:
+                words = str(fault)
+        self.close()
+        try:
+            vars(self).update(vars(self.build()))
+        except TestbedError as error:
+            raise Unreachable(f"{words}; it could not be built again: {error}") from error
+
+
+def open_local(
+    *,
+    hosts: int = 2,
+    edge_cpu: float = 1.0,
+    threads: int = 1,
+    device: str = CPU,
+    shaper: str = "auto",
+    shape_at: str = "both",
+    tcp: TcpSettings | None = None,
+    alone: str = "",
+    wait_s: float = 0.0,
+    say: Callable[[str], None] = to_stderr,
+) -> LocalTestbed:
+    """Build a chain of so many hosts. `edge_cpu` is the share of a core that the edge gets. Raises TestbedError.
+
+    `device`: where they compute, as `host.devices` reads it.
+
+    `alone`: the only host that is shown, as the edge of a chain without a link; what else is built stays unused.
+
+    `shaper`: `netem`, `relay`, or `auto`: netem where the kernel has it.
+    `shape_at`: `both` shapes what each host sends on that host; `edge` both directions of a link on its edge's side,
+    with netem alone. wait_s, say: see `hold_cores`.
+    """
+    build = partial(open_local, **locals())  # with the same arguments
+    computes_on = devices(device, chain(hosts))
+    key, public = new_key()
+    keyring = Keyring(only=key)
+    with ExitStack() as undo:
+        remotes: dict[str, Remote] = {}
+        may = require_local(edge_cpu)
+        builder = start_builder(may)
+        end = os.pidfd_open(builder.pid)
+        watch = threading.Thread(target=_cut_at_end, args=(end, remotes), name="testbed", daemon=True)
+        watch.start()
+        undo.callback(watch.join)
+        undo.callback(builder.session.close)
+        heartbeat = Heartbeat()
+        undo.callback(heartbeat.stop)
+        heartbeat.add(builder.session)
+        try:
+            built = builder.session.request(
+                "build",
+                BUILD_TIMEOUT_S,
+                hosts=[
+                    {"name": role, "cpu_share": edge_cpu if role == EDGE else 1.0} for role in chain(hosts)
+                ],
+                user="" if builder.inside else getpass.getuser(),
+                public_key=public,
+                shaper=shaper,
+                tcp=asdict(tcp or TcpSettings()),
+            )
+            facts, spaces = built["facts"], built["logins"]
+            logins = {role: _login(role, space, builder.inside) for role, space in spaces.items()}
+            for role, space in spaces.items():
+                host = _host(role, space["cache"], facts["hosts"][role], computes_on[role], threads)
+                remotes[role] = Remote(host, SshConnection(logins[role], keyring))
+                undo.callback(remotes[role].close)
+
+            def root_on(role: str) -> Remote:
+                network = f"--net=/run/netns/{spaces[role]['namespace']}"
+                connection: Connection
+                if builder.inside:
+                    connection = ThisMachine([*builder.inside, "nsenter", network, "--"])
+                else:
+                    connection = SshConnection(replace(logins[role], user="root"), keyring)
+                undo.callback(connection.close)
+                return Remote(remotes[role].host, connection)
+
+            links: tuple[Link, ...] = ()
+            if not alone:
+                links = _links(facts, builder.session, root_on, heartbeat, shape_at, undo)
+        except FAULTS as error:
+            raise TestbedError(str(error)) from error
+        cores = sorted({host["core"] for host in facts["hosts"].values()})
+        undo.callback(hold_cores(cores, wait_s, say))
+        share = f"{facts['hosts'][alone]['cpu_share']:.0%} of a core" if alone else ""
+        label = f"local: the {alone} alone, {share}" if alone else _label(facts)
+        label += gpus_in_words(device, chain(hosts), alone)
+        return LocalTestbed(
+            {EDGE: remotes[alone]} if alone else remotes,
+            links,
+            heartbeat,
+            label,
+            facts | {"rights": may.kind},
+            is_local=True,
+            undo=undo.pop_all(),
+            builder=builder.session,
+            build=build,
+            watch_strangers=partial(cpu.watch_strangers, cores),
+        )
+
+
+def _cut_at_end(end: int, remotes: Mapping[str, Remote]) -> None:
+    """Wait for the builder's end, by its pidfd, and close the connections to its hosts.
+
+    Whoever waits for an answer hears of it at once, also where no last packet gets here. `remotes` may grow meanwhile.
+    """
+    select.select([end], [], [])
+    os.close(end)
+    for remote in list(remotes.values()):
+        remote.close()
+
+
+@dataclass(frozen=True)
+class Builder:
+    """The privileged half.
+
+    pid: of the child process. inside: argv prefix of what is to run in its namespaces; empty where they are the
+    driver's.
+    """
+
+    session: Session
+    pid: int
+    inside: tuple[str, ...]
+
+
+def start_builder(rights: Rights) -> Builder:
+    """Start the privileged half: `pareto.hosts.local`. Raises TestbedError."""
+    # -B: root must not leave its bytecode in the user's tree.
+    argv = [*rights.prefix, sys.executable, "-B", "-m", "pareto.hosts.local"]
+    errors = tempfile.TemporaryFile()  # noqa: SIM115  (its last line says why it ended)
+    wire = PipeWire(argv, cwd=REPOSITORY, errors=errors, preexec_fn=os.setpgrp)
+    session, pid = Session("local testbed", wire), wire.process.pid
+    if rights.kind != OWN:
+        return Builder(session, pid, ())
+    try:
+        session.request("own", BUILD_TIMEOUT_S, uid=os.getuid())
+        (first,) = psutil.Process(pid).children()
+    except (*FAULTS, psutil.Error, ValueError) as error:
+        session.close()
+        raise TestbedError(f"the local testbed did not start: {error}") from error
+    return Builder(session, pid, (*_ENTER, f"--target={first.pid}", "--"))
+
+
+def require_local(edge_cpu: float = 1.0) -> Rights:
+    """By which right the local testbed can be built. Raises TestbedError where it cannot be built.
+
+    edge_cpu: the share of a core that the edge is to get.
+    """
+    if rights.sshd() is None:
+        raise TestbedError(
+            "no sshd on this machine: install it (on Debian or Ubuntu: apt-get install openssh-server)"
+        )
+    try:
+        return rights.find(cpu.shares_refused() if edge_cpu < 1 else "")
+    except Forbidden as forbidden:
+        raise TestbedError(str(forbidden)) from None
+
+
+def _login(role: str, space: dict[str, Any], inside: Sequence[str]) -> Login:
+    there = (space["address"], space["port"])
+    pipe = [sys.executable, "-I", "-S", "-B", tcp_pipe.__file__, *map(str, there)]
+    proxy = shlex.join([*inside, *pipe]) if inside else ""
+    return Login(role, *there, space["user"], space["host_key"], proxy_command=proxy)
+
+
+def _host(role: str, folder: str, facts: dict[str, Any], device: str, threads: int) -> Host:
+    address, interface = facts["data_address"], facts["data_interface"]
+    return Host(role, address, interface, folder, sys.executable, device, threads, facts["core"])
+
+
+def _links(
+    facts: dict[str, Any],
+    builder: Session,
+    root_on: Callable[[str], Remote],
+    heartbeat: Heartbeat,
+    shape_at: str,
+    undo: ExitStack,
+) -> tuple[Link, ...]:
+    """`root_on`: a host by its role, logged in to as root."""
+    ends = [(End(**link["near"]), End(**link["far"])) for link in facts["links"]]
+    if facts["shaper"] == "relay":
+        if shape_at != "both":
+            raise TestbedError(
+                f"--shape-at {shape_at} needs sch_netem, and this kernel has none: leave it out"
+            )
+        return tuple(Link(*pair, RelayShaper(builder, number)) for number, pair in enumerate(ends))
+    shaping = [who_shapes(near.role, far.role, shape_at) for near, far in ends]
+    starts = {
+        role: partial(root_on(role).start_privileged, as_root=True)
+        for role in dict.fromkeys(role for roles in shaping for role in roles)
+    }
+    links = []
+    for (near, far), roles in zip(ends, shaping, strict=True):
+        shaper = NetemShaper(near, far, {role: starts[role] for role in roles}, heartbeat, filtered=False)
+        undo.callback(shaper.close)
+        links.append(Link(near, far, shaper))
+    return tuple(links)
+
+
+def _label(facts: dict[str, Any]) -> str:
+    count = ("two", "three", "four", "five", "six", "seven", "eight")[len(facts["hosts"]) - 2]
+    slow = facts["hosts"][EDGE]["cpu_share"]
+    edge = f", edge at {slow:.0%} of a core" if slow < 1 else ""
+    return f"local: {count} namespaces on one machine, {facts['shaper']}{edge}"

@@ -1,0 +1,1 @@
+"""Hosts made ready: added to a testbed file, given what they need, examined."""

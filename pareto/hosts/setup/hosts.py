@@ -1,0 +1,213 @@
+"""`hosts setup` and `hosts list`: what the hosts of a testbed file need, put there once; and whether they have it."""
+
+from __future__ import annotations
+
+import io
+import shlex
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from functools import partial
+from typing import TypeVar
+
+from pareto.hosts import leases, parcels
+from pareto.hosts.connection import Connection, Outcome, Unreachable
+from pareto.hosts.host import Host, TestbedError
+from pareto.hosts.inventory import HostEntry
+from pareto.hosts.setup import packages, privileged
+from pareto.hosts.setup.packages import ReachedHost, Say
+from pareto.hosts.testbed import Remote
+from pareto.protocol.errors import UserError
+
+ANSWER_S = 30.0
+"""How long `list_hosts` waits for all hosts together: a GPU's driver that nobody uses needs seconds to answer."""
+_INSTALL_S = 300.0
+"""How long a slow host may take to unpack and compile the program that shapes the link."""
+_HEADINGS = ("name", "role", "ssh", "data address", "device", "state")
+_Result = TypeVar("_Result")
+Connect = Callable[[HostEntry], Connection]
+
+
+def set_up(
+    hosts: Sequence[HostEntry],
+    connect: Connect,
+    *,
+    say: Say,
+    ask: Callable[[str], str] | None,
+    with_engines: bool = False,
+) -> bool:
+    """Set the hosts up side by side, with the host's name before each line; returns whether all of it is done.
+
+    `ask` gets the user's password for sudo there, given a prompt; None where there is no terminal. Passwords come
+    first, so that nobody has to wait for the question. with_engines: what engines need that come as packages, too.
+    """
+    saying = threading.Lock()
+
+    def say_of(host: HostEntry, words: str) -> None:
+        with saying:
+            say(f"{host.name}: {words}")
+
+    reached = side_by_side([partial(_reach_or_say, host, connect, partial(say_of, host)) for host in hosts])
+    sites = [site for site in reached if site is not None]
+    try:
+        for site in sites:
+            _contained(site, partial(_provide_helper, site, ask))
+        side_by_side(
+            [partial(_contained, site, partial(packages.provide, site, with_engines)) for site in sites]
+        )
+    finally:
+        for site in sites:
+            site.connection.close()
+    for site in sites:
+        done = "set up" if site.changed else "set up already"
+        site.say(done if site.ready else "not set up: see above")
+    return len(sites) == len(hosts) and all(site.ready for site in sites)
+
+
+def list_hosts(hosts: Sequence[HostEntry], connect: Connect, *, say: Say, within_s: float = ANSWER_S) -> bool:
+    """Say a table with a line for each host; returns whether all are reachable."""
+    states = side_by_side([partial(_state, host, connect) for host in hosts], within_s)
+    rows = [_HEADINGS]
+    for host, state in zip(hosts, states, strict=True):
+        address = _address(host.data_address, host.data_interface)
+        if host.next_address:
+            address += f", {_address(host.next_address, host.next_interface)}"
+        words = state[1] if state is not None else f"no answer in {within_s:g} s"
+        rows.append((host.name, host.role, host.ssh, address, host.device, words))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        say("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
+    return all(state is not None and state[0] for state in states)
+
+
+def _address(address: str, interface: str) -> str:
+    return f"{address} ({interface})" if interface else address
+
+
+def _state(host: HostEntry, connect: Connect) -> tuple[bool, str]:
+    """Whether the host is reachable, and what to say of it."""
+    try:
+        site = _reach(host, connect, lambda words: None)
+        with closing(site.connection):
+            has_packages = packages.are_there(site)
+            state = "set up" if has_packages and _helper_is_current(site) else "not set up"
+            # Links that stay as they are can be measured without the helper.
+            used = leases.used(Remote(_host(site), site.connection)) if has_packages else ""
+    except (Unreachable, TestbedError) as error:
+        return False, str(error)
+    return True, f"reachable, {state}; {used}" if used else f"reachable, {state}"
+
+
+def _host(site: ReachedHost) -> Host:
+    entry = site.entry
+    python = entry.python or f"{site.venv}/bin/python"
+    return Host(entry.name, entry.data_address, entry.data_interface, site.folder, python)
+
+
+def _reach(entry: HostEntry, connect: Connect, say: Say) -> ReachedHost:
+    """Log in, and see as whom. Raises Unreachable, TestbedError."""
+    connection = connect(entry)
+    try:
+        folder = parcels.absolute(connection, entry.folder)
+        number, _, user = connection.run("id -u; id -un").out.strip().partition("\n")
+    except BaseException:
+        connection.close()
+        raise
+    return ReachedHost(entry, connection, say, folder, user, is_root=number == "0")
+
+
+def _reach_or_say(entry: HostEntry, connect: Connect, say: Say) -> ReachedHost | None:
+    try:
+        return _reach(entry, connect, say)
+    except (Unreachable, TestbedError) as error:
+        say(f"not reached: {error}")
+        return None
+
+
+def side_by_side(
+    tasks: Sequence[Callable[[], _Result]], within_s: float | None = None
+) -> list[_Result | None]:
+    """The result of each task, in order; None for one that is not done in time. Raises what one of them raises.
+
+    The threads hold up neither Ctrl-C nor the program's end.
+    """
+    results: list[_Result | None] = [None] * len(tasks)
+    faults: list[BaseException] = []
+    done = threading.Semaphore(0)
+
+    def work(number: int, task: Callable[[], _Result]) -> None:
+        try:
+            results[number] = task()
+        except BaseException as error:
+            faults.append(error)
+        done.release()
+
+    for number, task in enumerate(tasks):
+        threading.Thread(target=work, args=(number, task), daemon=True).start()
+    until = None if within_s is None else time.monotonic() + within_s
+    for _ in tasks:
+        if not done.acquire(timeout=None if until is None else max(0.0, until - time.monotonic())):
+            break
+    if faults:
+        raise faults[0]
+    return list(results)  # a copy: a late task still writes into the other
+
+
+def _contained(site: ReachedHost, step: Callable[[], None]) -> None:
+    """Do a step; where it fails that is said, and the other hosts go on."""
+    try:
+        step()
+    except (UserError, Unreachable) as error:
+        site.fail(str(error))
+
+
+def _provide_helper(site: ReachedHost, ask: Callable[[str], str] | None) -> None:
+    """Install the program that shapes the link. Raises TestbedError, Unreachable."""
+    if _helper_is_current(site):
+        return
+    connection = site.connection
+    if connection.run("command -v sudo").status != 0:
+        raise TestbedError(
+            "there is no sudo, by which the link is shaped: install it there (apt-get install sudo)"
+        )
+    script = privileged.install_script(site.user)
+    name = f"pareto-link-{privileged.digest()}.tar"
+    archive = parcels.ship(connection, site.folder, privileged.archive(), name)
+    install = shlex.join(["/bin/sh", "-c", script, "sh", archive])
+    if connection.run("sudo -n true").status == 0:
+        outcome = connection.run(f"LC_ALL=C sudo -n {install}", timeout_s=_INSTALL_S)
+    elif ask is not None:
+        password = ask(f"{site.entry.name}: password of {site.user} for sudo there, once: ")
+        if not password:
+            raise TestbedError("the program that shapes the link is not installed: no password was given")
+        # -k: it reads the password from us in any case, so that nothing else can.
+        command = f"LC_ALL=C sudo -k -S -p '' {install}"
+        outcome = connection.run(command, io.BytesIO(f"{password}\n".encode()), timeout_s=_INSTALL_S)
+    else:
+        by_hand = f"install-{privileged.digest()}-{site.user}.sh"
+        path = parcels.ship(connection, site.folder, script.encode(), by_hand)
+        site.fail(
+            "the program that shapes the link must be installed by root, and sudo asks for a password: "
+            f"run there: sudo sh {shlex.quote(path)} {shlex.quote(archive)}"
+        )
+        return
+    if outcome.status != 0:
+        raise TestbedError(f"the program that shapes the link is not installed: {outcome.words}")
+    connection.run(f"rm -f {shlex.quote(archive)}")
+    if not _helper_is_current(site):
+        raise TestbedError(
+            f"{privileged.SUDOERS} has no effect ({_helper_digest(site).words}): "
+            "/etc/sudoers must end with @includedir /etc/sudoers.d, and no later line may ask for a password"
+        )
+    site.say("installed the program that shapes the link")
+    site.changed = True
+
+
+def _helper_is_current(site: ReachedHost) -> bool:
+    """Whether the program that shapes the link can be started there, in the version that is here."""
+    return site.is_root or _helper_digest(site).out.strip() == privileged.digest()
+
+
+def _helper_digest(site: ReachedHost) -> Outcome:
+    return site.connection.run(f"LC_ALL=C {privileged.COMMAND} --digest")

@@ -1,0 +1,248 @@
+"""The worker's packages on a host: a virtual environment made there, or an interpreter of the user's checked."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import re
+import shlex
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pareto.hosts.connection import Connection, Outcome
+from pareto.hosts.inventory import HostEntry
+from pareto.hosts.setup import checkup, finding
+from pareto.hosts.setup.finding import PYTHONS, Case, digest
+from pareto.protocol.errors import UserError
+
+Say = Callable[[str], None]
+_OF_ENGINES = ".requirements-onnx"
+_QUIET_S = 10.0
+"""After this long without a word the user is told what still goes on."""
+_LOST_S = 60.0
+"""`_watched` makes itself heard every second."""
+
+
+@dataclass
+class ReachedHost:
+    """A host that is logged in to. ready: nothing is missing so far; changed: something was put there."""
+
+    entry: HostEntry
+    connection: Connection
+    say: Say
+    folder: str
+    user: str
+    is_root: bool
+    ready: bool = True
+    changed: bool = False
+
+    @property
+    def venv(self) -> str:
+        return f"{self.folder}/venv"
+
+    def fail(self, words: str) -> None:
+        self.ready = False
+        self.say(words)
+
+    def run(self, command: str, stdin: io.BytesIO | None = None) -> None:
+        """Run a command that must succeed. Raises UserError, Unreachable."""
+        outcome = self.connection.run(command, stdin)
+        if outcome.status != 0:
+            raise UserError(outcome.words)
+
+
+def provide(site: ReachedHost, with_engines: bool = False) -> None:
+    """See to it that the host's interpreter has the packages; with_engines: those of engines, too.
+
+    Raises UserError, Unreachable.
+
+    The next call goes on from what was done until then.
+    """
+    entry = site.entry
+    if not entry.python and not are_there(site):
+        _install(site)
+        site.changed = True
+    case = _examined(site) if entry.python or entry.device.startswith("cuda") else None
+    if case and entry.python:
+        for one in finding.of_python(case):
+            if one.fatal:
+                raise UserError(
+                    f"{one.words}; without python: in the testbed file, hosts setup makes an environment"
+                )
+            if one.fix:
+                site.say(f"{entry.python}: {one.words}")
+    if case and entry.device.startswith("cuda") and case["torch_cuda"] is None:
+        raise UserError(
+            f"torch there is built without CUDA, and device is {entry.device}: in the testbed file, name a package "
+            "index that has CUDA builds (pip_index:) or an interpreter that has one (python:), then run hosts setup "
+            "again"
+        )
+    if with_engines:
+        _provide_engines(site)
+
+
+def _provide_engines(site: ReachedHost) -> None:
+    wanted = finding.of_engines(site.entry.device)
+    if site.entry.python:
+        lines = (line.partition(b"#")[0].strip().decode() for line in wanted.splitlines())
+        names = dict.fromkeys(re.split("[=;]", line)[0] for line in lines if line)
+        raise UserError(
+            f"{site.entry.python} is an interpreter of your own, into which nothing is installed; do it there: "
+            f"{shlex.quote(site.entry.python)} -m pip install {' '.join(names)}"
+        )
+    stamp = hashlib.sha256(wanted).hexdigest()
+    if site.connection.run(f"cat {shlex.quote(f'{site.venv}/{_OF_ENGINES}')}").out.strip() != stamp:
+        _pip(site, wanted, _OF_ENGINES)
+        site.changed = True
+
+
+def are_there(site: ReachedHost) -> bool:
+    """Whether `provide` would find nothing to do. Raises Unreachable."""
+    if site.entry.python:
+        return not any(one.fatal for one in finding.of_python(_examined(site)))
+    return _state(site).get("stamp") == digest()
+
+
+def _examined(site: ReachedHost) -> Case:
+    return Case(site.entry, (), checkup.ask(site.connection, site.entry, ()), "the testbed file")
+
+
+def _state(site: ReachedHost) -> dict[str, str]:
+    """`stamp` of a virtual environment that works; `sound` where pip can go on in it. Raises Unreachable."""
+    outcome = site.connection.run(
+        f"cd {shlex.quote(site.venv)} 2>/dev/null && [ ! -e .installing ] && bin/python -I -c 'import pip' 2>/dev/null "
+        f'&& [ "$(cat .index 2>/dev/null)" = {shlex.quote(site.entry.pip_index)} ] '
+        '&& echo "sound=yes" && echo "stamp=$(cat .requirements 2>/dev/null)"'
+    )
+    return dict(line.split("=", 1) for line in outcome.out.split())
+
+
+def _install(site: ReachedHost) -> None:
+    venv = shlex.quote(site.venv)
+    # It is noted as this program's before it is made.
+    ours = f"[ -e {venv}.made ] || [ -e {venv}/.index ] || [ ! -e {venv} ] || rmdir {venv} 2>/dev/null"
+    if site.connection.run(f"[ ! -L {venv} ] && {{ {ours}; }}").status != 0:
+        raise UserError(
+            f"{site.venv} is there, and hosts setup did not make it: name another folder: in the testbed file"
+        )
+    if not _state(site).get("sound"):
+        python = _find_python(site.connection)
+        site.say(f"making {site.venv}")
+        site.run(f"mkdir -p {shlex.quote(site.folder)} && : > {venv}.made && rm -f {venv}/.requirements")
+        outcome = _watched(site, [python, "-Im", "venv", "--clear", site.venv], _Progress(site, "making it"))
+        if outcome.status != 0:
+            raise UserError(f"no virtual environment there: {outcome.words}")
+        site.run(f"printf %s {shlex.quote(site.entry.pip_index)} > {venv}/.index")
+    _pip(site, finding.REQUIREMENTS.read_bytes(), ".requirements")
+
+
+_FIND_PYTHON = f"""
+best=none
+for each in {" ".join(PYTHONS)}; do
+    command -v $each >/dev/null || continue
+    if ! $each -c 'import sys; sys.exit(sys.version_info < (3, 10))'; then
+        [ "$best" != none ] || best="old $($each --version 2>&1)"
+    elif ! $each -I -c 'import venv, ensurepip' 2>/dev/null; then
+        best="bare $each"
+    else
+        best="good $each"; break
+    fi
+done
+echo "$best"
+"""
+
+
+def _find_python(connection: Connection) -> str:
+    verdict, _, what = connection.run(_FIND_PYTHON).out.strip().partition(" ")
+    if verdict == "good":
+        return what
+    if verdict == "bare":
+        raise UserError(f"{what} has no venv there: sudo apt-get install {what}-venv")
+    if verdict == "old":
+        raise UserError(f"{what} is too old: 3.10 or later is needed; name one in the testbed file (python:)")
+    raise UserError("no python3 there: sudo apt-get install python3 python3-venv")
+
+
+def _pip(site: ReachedHost, requirements: bytes, stamp: str) -> None:
+    """Install these. stamp: the file in the environment that then holds their digest. Raises UserError."""
+    venv, index = site.venv, site.entry.pip_index
+    there = f"cd {shlex.quote(venv)}"
+    # .installing outlives a pip that is killed: nobody knows what it leaves, and the next one begins anew.
+    # Not /tmp: where that is in memory, it may be smaller than torch.
+    begin = f"rm -f {stamp} && mkdir -p .tmp && : > .installing && cat > requirements.txt"
+    site.run(f"{there} && {begin}", io.BytesIO(requirements))
+    tries = [["--index-url", index], ["--extra-index-url", index]] if index else [[]]
+    for number, options in enumerate(tries, start=1):
+        progress = _Progress(site, "asking for packages")
+        argv = ["env", f"TMPDIR={venv}/.tmp", "LC_ALL=C.UTF-8", f"{venv}/bin/python", "-Im", "pip", "install"]
+        argv += ["--disable-pip-version-check", "--no-input", "--no-color", "--progress-bar", "off", *options]
+        outcome = _watched(site, [*argv, "-r", f"{venv}/requirements.txt"], progress)
+        if outcome.status == 0:
+            stamped = f"printf %s {hashlib.sha256(requirements).hexdigest()} > .part && mv .part {stamp}"
+            site.run(f"{there} && rm -rf .tmp .installing && {stamped}")
+            return
+        lacks = re.match(r"No matching distribution found for (\S+)", progress.error)
+        if lacks and number < len(tries) and not progress.unanswered:
+            site.say(f"{lacks[1]} is not in {index}: what is not there comes from where pip looks by itself")
+            continue
+        # pip takes back what it was about to install, but not on a disk that is full.
+        site.connection.run(f"{there} && rm -rf .tmp{'' if progress.unpacking else ' .installing'}")
+        unanswered = f"the package index cannot be reached: {progress.unanswered}"
+        reason = unanswered if progress.unanswered else progress.error or outcome.words
+        raise UserError(f"pip: {reason} (the next hosts setup goes on from here)")
+
+
+class _Progress:
+    """Passes on pip's lines about its progress, and reports now and then that it still runs.
+
+    error: pip's last error. unanswered: why the package index does not answer, where it does not.
+    """
+
+    def __init__(self, site: ReachedHost, doing: str) -> None:
+        self._say = site.say
+        self._doing = doing
+        self._warn_of_cuda = site.entry.device == "cpu"
+        self._since_s = self._spoke_s = time.monotonic()
+        self.error = self.unanswered = ""
+        self.unpacking = False
+
+    def hear(self, line: str) -> None:
+        now_s, words = time.monotonic(), ""
+        if line.startswith("ERROR: "):
+            self.error = line.removeprefix("ERROR: ")
+        elif "connection broken by" in line:
+            detail = line.partition("connection broken by ")[2]
+            cause = re.search(r"\[Errno -?\d+\] [^'\")]+|timed? ?out|certificate[^'\")]*", detail)
+            self.unanswered = cause[0] if cause else detail[:120]
+            words = "asking again: the package index does not answer"
+        elif self._warn_of_cuda and re.match(r"Collecting (nvidia-(?!ml-py)|cuda-)", line):
+            self._warn_of_cuda = False  # once is enough
+            words = _NO_USE
+        elif re.match(
+            r"Collecting |Processing |\s*Downloading (?!\S*\.metadata)|Building wheel|Installing ", line
+        ):
+            self.unpacking = self.unpacking or line.startswith("Installing ")
+            words = line.partition(" (from ")[0].strip()
+        if words:
+            self._say(words)
+            self._doing, self._since_s, self._spoke_s = words, now_s, now_s
+        elif now_s - self._spoke_s > _QUIET_S:
+            self._say(f"still {self._doing} ({now_s - self._since_s:.0f} s)")
+            self._spoke_s = now_s
+
+
+_NO_USE = (
+    "attention: this torch brings CUDA's libraries, gigabytes that device: cpu has no use for; PyTorch's index of CPU "
+    "builds as pip_index: in the testbed file has one without"
+)
+
+
+def _watched(site: ReachedHost, argv: list[str], progress: _Progress) -> Outcome:
+    """Run something that may be silent for long: an empty line a second proves that both ends live."""
+    return site.connection.run(
+        f"trap '' PIPE; ( exec {shlex.join(argv)} ) 2>&1 & job=$!; "
+        "while kill -0 $job 2>/dev/null; do sleep 1; echo 2>/dev/null || { kill $job; exit 1; }; done; wait $job",
+        timeout_s=_LOST_S,
+        on_line=progress.hear,
+    )

@@ -1,0 +1,346 @@
+"""`hosts add`: from an address and a password to a host of the testbed file that the user's keys get in to.
+
+The password is asked for by OpenSSH (`ssh-copy-id`): no part of this program sees it.
+"""
+
+from __future__ import annotations
+
+import getpass
+import socket
+import subprocess
+import sys
+import tempfile
+from base64 import b64encode
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import paramiko
+
+from pareto import COMMAND
+from pareto.hosts import inventory
+from pareto.hosts.connection import Connection, NotAdmitted, Outcome, ThisMachine, Unreachable
+from pareto.hosts.host import DEVICE, EDGE, MAX_HOSTS, MIDDLE, SERVER, TestbedError
+from pareto.hosts.inventory import NAME, PARTS, THIS_MACHINE, HostEntry, Inventory
+from pareto.hosts.setup.hosts import Connect
+from pareto.hosts.ssh import keys, login
+from pareto.hosts.ssh.addresses import Address, Pair, best, choose, list_addresses, pairs, tried
+from pareto.hosts.ssh.connection import SshConnection
+from pareto.hosts.ssh.keys import Keyring
+from pareto.hosts.ssh.login import Login, shown
+
+_NEW_KEY = "id_ed25519"
+
+
+@dataclass(frozen=True)
+class Terminal:
+    """How to talk with the user. Without a terminal to ask on, `confirm` and `ask` are None.
+
+    confirm: whether the user says yes to a question. ask: what the user types unseen after a prompt.
+    """
+
+    say: Callable[[str], None]
+    confirm: Callable[[str], bool] | None = None
+    ask: Callable[[str], str] | None = None
+
+
+def add(wanted: HostEntry, testbed: Path, terminal: Terminal, connect: Connect) -> HostEntry:
+    """Pair with a host and write it into the testbed file. Raises TestbedError with what stands in the way.
+
+    wanted: what the user says about it; the name may be empty, and addresses that are empty are chosen here. With a
+    host key it is one that serves: where the file has it from an invitation before, only what is new is changed.
+    connect: logs in to hosts that are in the file already.
+    """
+    inventory.require_one(testbed)
+    file = inventory.load(testbed) if testbed.exists() else Inventory(testbed, ())
+    before = _invited_before(wanted, file)
+    wanted = _checked(wanted, file if before is None else Inventory(testbed, ()))
+    try:
+        if before is not None:
+            return _renewed(before, wanted, testbed, terminal)
+        with closing(_connected(wanted, terminal)) as connection:
+            entry, changed = _described(connection, wanted, file, terminal, connect)
+    except Unreachable as error:
+        raise TestbedError(str(error)) from None
+    try:
+        for neighbour in changed:
+            inventory.change(testbed, neighbour)
+        inventory.add(testbed, entry)
+    except TestbedError:
+        terminal.say(f"to add it by hand, put this under hosts:\n{inventory.as_text(entry)}")
+        raise
+    terminal.say(f"written to {testbed}: {entry.name}, {entry.role}; each value can be changed there")
+    terminal.say(f"next: {COMMAND} hosts setup --testbed {testbed}")
+    return entry
+
+
+def _invited_before(wanted: HostEntry, file: Inventory) -> HostEntry | None:
+    """The host of the file whose place one that serves has, as its entry is of an invitation that is over."""
+    for host in file.hosts:
+        same = host.name == wanted.name or (host.role == wanted.role != MIDDLE and not wanted.name)
+        if same and wanted.host_key and host.host_key:
+            return host
+    return None
+
+
+def _renewed(before: HostEntry, wanted: HostEntry, testbed: Path, terminal: Terminal) -> HostEntry:
+    """A host with what a new invitation says of it; its addresses stay. Raises TestbedError, Unreachable."""
+    said = ("ssh", "port", "user", "key", "host_key", "python")
+    entry = replace(before, **{key: getattr(wanted, key) for key in said})
+    _connected(entry, terminal).close()
+    inventory.change(testbed, entry)
+    terminal.say(f"written to {testbed}: how {entry.name} is reached now")
+    return entry
+
+
+def _checked(wanted: HostEntry, file: Inventory) -> HostEntry:
+    """The same with the key's path in full, and this machine's Python.
+
+    Raises TestbedError for what is wrong in any case.
+    """
+    if wanted.role not in PARTS:
+        raise TestbedError(f"role {wanted.role!r}: use {EDGE}, {MIDDLE} or {SERVER}")
+    if len(file.hosts) == MAX_HOSTS:
+        raise TestbedError(f"{file.path} has {MAX_HOSTS} hosts, and a chain has no more")
+    for host in file.hosts:
+        if host.role == wanted.role != MIDDLE:
+            raise TestbedError(
+                f"{file.path} has {host.name} for the role {wanted.role}: take it out, or use another file"
+            )
+    _check_free(wanted.name, file)
+    if wanted.name and not NAME.fullmatch(wanted.name):
+        raise TestbedError(f"--name {wanted.name!r}: use letters, digits, dots and dashes")
+    if not DEVICE.fullmatch(wanted.device):
+        raise TestbedError(f"--device {wanted.device}: use cpu, or cuda:0 for the first GPU")
+    if wanted.is_this_machine:  # what runs this has what a worker needs
+        return replace(wanted, python=sys.executable)
+    if wanted.key is None:
+        return wanted
+    path = wanted.key.expanduser().absolute()
+    return replace(wanted, key=path.with_suffix("") if path.suffix == ".pub" else path)
+
+
+def _check_free(name: str, file: Inventory) -> None:
+    if any(host.name == name for host in file.hosts):
+        raise TestbedError(f"{file.path} has a host {name} already: give another --name")
+
+
+def _connected(wanted: HostEntry, terminal: Terminal) -> Connection:
+    """A connection by a key of the user's, which is put over where none is. Raises TestbedError, Unreachable."""
+    if wanted.is_this_machine:
+        return ThisMachine()
+    who, keyring = _resolved(wanted), Keyring(terminal.ask)
+    try:
+        connection = SshConnection(who, keyring)
+    except NotAdmitted as refused:
+        if wanted.host_key:
+            raise TestbedError(
+                f"{who} does not take the key: does the serve that printed it still run?"
+            ) from None
+        if terminal.confirm is None:
+            raise TestbedError(f"{refused}; there is no terminal to do that on") from None
+    else:
+        terminal.say(f"{who}: logged in with a key of yours")
+        return connection
+    _put_over(who, wanted.ssh, _public_key(who, keyring, terminal), terminal)
+    connection = SshConnection(_resolved(wanted), keyring)  # the key may be a new one
+    terminal.say(f"{who}: logged in with it")
+    return connection
+
+
+def _resolved(wanted: HostEntry) -> Login:
+    return login.resolve(
+        wanted.name or wanted.ssh,
+        wanted.ssh,
+        port=wanted.port,
+        user=wanted.user,
+        key=wanted.key,
+        host_key=wanted.host_key,
+    )
+
+
+def _put_over(who: Login, target: str, public: str, terminal: Terminal) -> None:
+    """Append a line to the host's authorized_keys; ssh asks for the password. Raises TestbedError."""
+    terminal.say(
+        f"{who}: ssh-copy-id asks for the password once; where it asks whether the host's key is its own, compare that "
+        "with the host's screen: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub"
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "key.pub")
+        file.write_text(f"{public}\n")
+        # "ask": that nobody is in between is the user's to say, whatever the configuration would accept by itself.
+        options = ["StrictHostKeyChecking=ask", f'UserKnownHostsFile="{who.known_hosts[0]}"']
+        argv = ["ssh-copy-id", "-f", "-i", str(file), *login.configuration_file(), "-p", str(who.port)]
+        argv += [word for option in options for word in ("-o", option)]
+        who.known_hosts[0].parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            done = subprocess.run(  # noqa: S603
+                [*argv, f"{who.user}@{target.rpartition('@')[2]}"],
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+        except FileNotFoundError:
+            raise TestbedError(
+                "no ssh-copy-id on this machine: install it (on Debian or Ubuntu: apt-get install openssh-client)"
+            ) from None
+    if done.returncode != 0:
+        words = Outcome(done.returncode, done.stdout, done.stderr).words
+        raise TestbedError(f"{who}: your key was not put over: {words}")
+    terminal.say(f"{who}: your key is in ~/.ssh/authorized_keys there")
+
+
+def _public_key(who: Login, keyring: Keyring, terminal: Terminal) -> str:
+    """The line for authorized_keys: of a key in a file, else of one in the agent, else of one made now."""
+    for path in sorted(who.identities, key=lambda path: path.name != _NEW_KEY):
+        if (half := keys.public_half(path)) is not None:
+            terminal.say(f"{who}: puts over {shown(path)}")
+            return _line(half)
+    if not who.identities:
+        with closing(keyring.offers(who)) as offers:
+            for offer in offers:
+                terminal.say(f"{who}: puts over {offer.words}")
+                return _line(offer.key.asbytes())
+    path = Path.home() / ".ssh" / _NEW_KEY
+    if path.exists():
+        raise TestbedError(
+            f"{who}: {shown(path)} is there and no key to log in with: name another with --key"
+        )
+    if terminal.confirm is None or not terminal.confirm(f"you have no key; make {shown(path)}?"):
+        raise TestbedError(f"{who}: no key to put over: make one with ssh-keygen -t ed25519, then again")
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path)]
+    made = subprocess.run(argv, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)  # noqa: S603
+    if made.returncode != 0:
+        raise TestbedError(f"{shown(path)} was not made: {made.stderr.strip() or made.stdout.strip()}")
+    terminal.say(f"made {shown(path)}, without a passphrase (ssh-keygen -p gives it one)")
+    return path.with_name(f"{path.name}.pub").read_text().strip()
+
+
+def _line(public: bytes) -> str:
+    """authorized_keys' form of a public key as it goes over the wire, whose first field is its type."""
+    kind = paramiko.Message(public).get_text()
+    return f"{kind} {b64encode(public).decode()} {getpass.getuser()}@{socket.gethostname()}"
+
+
+def _described(
+    connection: Connection, wanted: HostEntry, file: Inventory, terminal: Terminal, connect: Connect
+) -> tuple[HostEntry, list[HostEntry]]:
+    """The new host as the file will have it, and its neighbours whose address the user wants changed.
+
+    Raises TestbedError, Unreachable.
+    """
+    name = wanted.name or _name(connection, wanted)
+    _check_free(name, file)
+    before, after = _neighbours(wanted.role, file)
+    addresses = list_addresses(connection)
+    own = [each for each in addresses if wanted.data_address in ("", str(each))]
+    if not own:
+        there = ", ".join(each.words for each in addresses)
+        raise TestbedError(f"--data-address {wanted.data_address}: {name} has {there}")
+    meeting = _Meeting(name, connection, file.path, terminal, connect)
+    link = meeting.link(own, before or after, is_next=before is None)
+    terminal.say(f"{name}: data address {link.address} on {link.address.interface} ({link.why})")
+    entry = replace(wanted, name=name, data_address=str(link.address), data_interface=link.address.interface)
+    if wanted.role != MIDDLE or before is None or after is None:
+        return entry, link.changed
+    onward = meeting.link(addresses, after, is_next=True)
+    if not onward.reaches or onward.address == link.address:
+        return entry, link.changed + onward.changed
+    terminal.say(f"{name}: next address {onward.address} on {onward.address.interface} ({onward.why})")
+    entry = replace(entry, next_address=str(onward.address), next_interface=onward.address.interface)
+    return entry, link.changed + onward.changed
+
+
+class _Link(NamedTuple):
+    """A new host's address towards a neighbour, and why it. reaches: whether the two are joined there. changed: the
+    neighbour with another address, where the user wants that."""
+
+    address: Address
+    why: str
+    reaches: bool
+    changed: list[HostEntry]
+
+
+@dataclass(frozen=True)
+class _Meeting:
+    """Where a new host, `name`, meets those of the file at `path`."""
+
+    name: str
+    connection: Connection
+    path: Path
+    terminal: Terminal
+    connect: Connect
+
+    def link(self, own: list[Address], neighbour: HostEntry | None, *, is_next: bool) -> _Link:
+        """is_next: whether the neighbour comes after the new host. Raises TestbedError, Unreachable."""
+        if neighbour is None:
+            return _Link(*choose(own, "", ""), [])
+        known = neighbour.data_address if is_next else neighbour.next_address or neighbour.data_address
+        reaching = self._reaching(own, neighbour)
+        if not reaching:
+            return _Link(*choose(own, known, neighbour.name), [])
+        pair = best(reaching, known)
+        changed = []
+        if str(pair.other) != known:
+            if self._wants(neighbour, known, pair):
+                changed = [_moved(neighbour, pair.other, towards_next=not is_next)]
+            elif as_known := [each for each in reaching if str(each.other) == known]:
+                pair = best(as_known, known)
+            else:
+                return _Link(*choose(own, known, neighbour.name), [])
+        return _Link(pair.own, f"reaches {neighbour.name}, {pair.other}: {pair.result}", True, changed)
+
+    def _reaching(self, own: list[Address], neighbour: HostEntry) -> list[Pair]:
+        """The pairs of addresses by which the hosts reach each other; empty where that cannot be tried."""
+        say = self.terminal.say
+        try:
+            with closing(self.connect(neighbour)) as other:
+                results = []
+                for pair in pairs(own, list_addresses(other)):
+                    results.append(tried(pair, self.connection, other))
+                    say(f"{self.name} to {neighbour.name}: {results[-1]}")
+        except (Unreachable, TestbedError) as error:
+            say(f"not tried whether {self.name} reaches {neighbour.name}: {error}")
+            return []
+        return [pair for pair in results if not pair.fault]
+
+    def _wants(self, neighbour: HostEntry, known: str, pair: Pair) -> bool:
+        """Whether the user wants the neighbour's address changed to that of the pair."""
+        if self.terminal.confirm is None:
+            self.terminal.say(
+                f"{pair.result} that way: for it, write {pair.other.words} for {neighbour.name} and {pair.own.words} "
+                f"for {self.name} into {self.path}"
+            )
+            return False
+        change = f"{neighbour.name}'s address in {self.path} from {known} to {pair.other.words}"
+        return self.terminal.confirm(f"{pair.result} that way: change {change}?")
+
+
+def _moved(host: HostEntry, to: Address, *, towards_next: bool) -> HostEntry:
+    """The host with another address towards one of its neighbours."""
+    if towards_next and host.role == MIDDLE:
+        if str(to) == host.data_address:
+            return replace(host, next_address="", next_interface="")
+        return replace(host, next_address=str(to), next_interface=to.interface)
+    return replace(host, data_address=str(to), data_interface=to.interface)
+
+
+def _neighbours(role: str, file: Inventory) -> tuple[HostEntry | None, HostEntry | None]:
+    """Between which of the file's hosts a new one will be; a middle one is the last of the middle ones."""
+    later = PARTS[PARTS.index(role) + 1 :]
+    hosts = sorted(file.hosts, key=lambda host: PARTS.index(host.role))
+    before = [host for host in hosts if host.role not in later]
+    after = [host for host in hosts if host.role in later]
+    return before[-1] if before else None, after[0] if after else None
+
+
+def _name(connection: Connection, wanted: HostEntry) -> str:
+    """The host's name in its target, unless that is an address; else what the host calls itself."""
+    target = wanted.ssh.rpartition("@")[2].partition(".")[0]
+    for name in (target, connection.run("uname -n").out.strip().partition(".")[0]):
+        if NAME.fullmatch(name) and not name.isdigit() and name != THIS_MACHINE:
+            return name
+    return wanted.role

@@ -1,0 +1,216 @@
+"""A testbed of real hosts, as a testbed file describes it: reached by SSH, examined before anything is started."""
+
+from __future__ import annotations
+
+import functools
+import getpass
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+from pareto import COMMAND
+from pareto.hosts import parcels
+from pareto.hosts.connection import Connection, NotAdmitted, ThisMachine, Unreachable
+from pareto.hosts.host import EDGE, End, Host, TestbedError, to_stderr
+from pareto.hosts.inventory import HostEntry, Inventory, Side
+from pareto.hosts.leases import Say, held
+from pareto.hosts.session import Heartbeat, SessionError, SessionLost
+from pareto.hosts.setup import checkup
+from pareto.hosts.setup.finding import Case, Finding
+from pareto.hosts.shapers import NetemShaper, Shaper, who_shapes
+from pareto.hosts.ssh import login
+from pareto.hosts.ssh.connection import SshConnection
+from pareto.hosts.ssh.keys import Keyring
+from pareto.hosts.testbed import Link, Remote, Testbed
+from pareto.hosts.together import on_each
+
+
+@dataclass(frozen=True)
+class Examined:
+    """A host that was reached: what it reported, and what that means for a sweep."""
+
+    case: Case
+    findings: Sequence[Finding]
+    remote: Remote
+
+    def end(self, role: str, side: Side) -> End:
+        return End(role, side.address, self.case.interface(side))
+
+
+def shaping(file: Inventory, shape_at: str = "both") -> list[tuple[str, ...]]:
+    """The roles of the hosts that shape each link: in a chain of more than two hosts the one on the edge's side.
+
+    So no host shapes two links, which it may have on one interface. Raises TestbedError as `Inventory.roles` does.
+    """
+    roles = list(file.roles)
+    return [who_shapes(*pair, shape_at if len(roles) == 2 else EDGE) for pair in pairwise(roles)]
+
+
+@functools.cache
+def keyring() -> Keyring:
+    """The user's own keys; a passphrase is asked for once."""
+    return Keyring(getpass.getpass if sys.stdin.isatty() else None)
+
+
+def connect(entry: HostEntry, keys: Keyring | None = None) -> Connection:
+    """Log in to a host of a testbed file, with the user's keys by default. Raises Unreachable, TestbedError."""
+    if entry.is_this_machine:
+        return ThisMachine()
+    who = login.resolve(
+        entry.name,
+        entry.ssh,
+        port=entry.port,
+        user=entry.user,
+        key=entry.key,
+        host_key=entry.host_key,
+    )
+    connection = SshConnection(who, keys or keyring())
+    if printed := connection.run("true").out.strip():
+        connection.close()
+        raise Unreachable(
+            f"{who}: its login shell says {printed.splitlines()[0][:40]!r} by itself: have its start-up file say "
+            "nothing where there is no terminal"
+        )
+    return connection
+
+
+def open_ssh_testbed(
+    file: Inventory,
+    *,
+    shaped: bool,
+    shape_at: str = "both",
+    alone: str = "",
+    wait_s: float = 0.0,
+    say: Say = to_stderr,
+) -> Testbed:
+    """The testbed of a file. Raises TestbedError, with what the doctor would say, where no sweep would run.
+
+    `shaped`: whether any profile asks for more than the link as it is. `shape_at`: see `open_local`. alone: the role of
+    the only host that is wanted, which then is the edge of a chain without a link. wait_s, say: see `HostLeases`.
+    """
+    entries = {alone: file.one(alone)} if alone else file.roles
+    shapers = shaping(file, shape_at) if shaped else [()] * (len(entries) - 1)
+    with ExitStack() as undo:
+        heartbeat = Heartbeat()
+        undo.callback(heartbeat.stop)
+        try:
+            connections = _logged_in(entries, undo)
+            fit = partial(_fit, file=file, alone=alone != "")
+            hosts = on_each(
+                {
+                    role: partial(fit, connection, role, shapes=any(role in by for by in shapers))
+                    for role, connection in connections.items()
+                }
+            )
+            remotes = {EDGE if alone else role: host.remote for role, host in hosts.items()}
+            leases = held(remotes, heartbeat, wait_s, say, undo)
+            links = _links(hosts, shapers, heartbeat, undo)
+        except Unreachable as error:
+            raise TestbedError(str(error)) from error
+        except (SessionError, SessionLost, TimeoutError) as error:
+            raise TestbedError(f"the link cannot be shaped: {error}") from error
+        names = [
+            f"{f'the {role} alone,' if alone else role} {host.remote.host.name} ({host.remote.host.device})"
+            for role, host in hosts.items()
+        ]
+        bed = Testbed(
+            remotes,
+            links,
+            heartbeat,
+            ", ".join(names),
+            _facts(hosts, links, shaped=shaped),
+            is_local=False,
+            undo=undo.pop_all(),
+            hold=leases.take,
+        )
+        if links:
+            bed.watch_links = leases.watch_links
+        return bed
+
+
+def _logged_in(entries: Mapping[str, HostEntry], undo: ExitStack) -> dict[str, Connection]:
+    """The connections to all hosts, which `undo` closes. Raises Unreachable, TestbedError.
+
+    All hosts are logged in to at the same time, by the keys that need no passphrase; then one after the other those for
+    which the user must be asked for one.
+    """
+    unasked = Keyring()
+
+    def log_in(entry: HostEntry, keys: Keyring) -> Connection:
+        connection = connect(entry, keys)
+        undo.callback(connection.close)
+        return connection
+
+    def log_in_unasked(entry: HostEntry) -> Connection | None:
+        try:
+            return log_in(entry, unasked)
+        except NotAdmitted:
+            return None
+
+    admitted = on_each({role: partial(log_in_unasked, entry) for role, entry in entries.items()})
+    return {role: admitted[role] or log_in(entry, keyring()) for role, entry in entries.items()}
+
+
+def _fit(connection: Connection, role: str, *, file: Inventory, shapes: bool, alone: bool) -> Examined:
+    """A host that a sweep would run on. Raises TestbedError where none would, Unreachable."""
+    case, findings = checkup.examine(connection, file, role, shaped=shapes, alone=alone)
+    entry = case.entry
+    fatal = next((finding for finding in findings if finding.fatal), None)
+    if fatal is not None:
+        fix = f"; fix it with: {fatal.fix}" if fatal.fix else ""
+        raise TestbedError(
+            f"{entry.name}: {fatal.what}: {fatal.words}{fix} (more: {COMMAND} doctor --testbed {file.path})"
+        )
+    host = Host(
+        entry.name,
+        entry.data_address,
+        case.interface(case.sides[0]) if case.sides else "lo",
+        parcels.absolute(connection, entry.folder),
+        str(case["executable"]),
+        entry.device,
+        entry.threads,
+    )
+    return Examined(case, findings, Remote(host, connection))
+
+
+def _links(
+    hosts: Mapping[str, Examined], shapers: Sequence[tuple[str, ...]], heartbeat: Heartbeat, undo: ExitStack
+) -> tuple[Link, ...]:
+    links = []
+    for (near_role, far_role), roles in zip(pairwise(hosts), shapers, strict=True):
+        near = hosts[near_role].end(near_role, hosts[near_role].case.sides[-1])
+        far = hosts[far_role].end(far_role, hosts[far_role].case.sides[0])
+        shaper: Shaper = Shaper()
+        if roles:
+            starts = {
+                role: partial(hosts[role].remote.start_privileged, as_root=hosts[role].case["uid"] == 0)
+                for role in roles
+            }
+            # The interface is not ours alone; and the driver may reach one host through the other, or be one of them.
+            shaper = NetemShaper(near, far, starts, heartbeat, filtered=True)
+            undo.callback(shaper.close)
+        links.append(Link(near, far, shaper))
+    return tuple(links)
+
+
+def _facts(hosts: Mapping[str, Examined], links: Sequence[Link], *, shaped: bool) -> dict[str, Any]:
+    return {
+        "kind": "hosts",
+        "shaper": "netem" if shaped else "none",
+        "hosts": {
+            role: {
+                "name": host.case.entry.name,
+                "ssh": host.case.entry.ssh,
+                "data_address": host.case.entry.data_address,
+                "data_interface": host.remote.host.data_interface,
+                "device": host.case.entry.device,
+                "findings": [f"{finding.what}: {finding.words}" for finding in host.findings if finding.fix],
+            }
+            for role, host in hosts.items()
+        },
+        "links": [{"near": asdict(link.near), "far": asdict(link.far)} for link in links],
+    }

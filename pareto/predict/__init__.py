@@ -1,0 +1,1 @@
+"""What units take, what follows from that for every split, and what need not be measured so."""

@@ -1,0 +1,59 @@
+"""Links as the arithmetic of predictions takes them: one delay and rate each way, in the mean and at their best."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pareto.analysis.prediction.forecast import Slack
+from pareto.analysis.prediction.network import Network
+from pareto.remote.link.probe import Tolerance, delay_range_s
+from pareto.remote.link.profile import Direction, Profile
+
+NO_LIMIT = float("inf")
+
+
+def networks(profiles: Sequence[Profile]) -> tuple[tuple[Network, ...], tuple[Network, ...]]:
+    """Each link's delays and rates: in the mean, and at their best, which bounds count with."""
+    usual = tuple(_between([_mean(way) for way in profile.directions]) for profile in profiles)
+    best = tuple(
+        _between([_best(way, bucket=profile.bucket is not None) for way in profile.directions])
+        for profile in profiles
+    )
+    return usual, best
+
+
+def slack(tolerance: Tolerance) -> Slack:
+    """How far links may be off in a trial whose probes pass."""
+    return Slack(tolerance.rate_fraction, tolerance.rtt_fraction, tolerance.rtt_floor_s)
+
+
+def doubts(profiles: Sequence[Profile]) -> Iterator[str]:
+    """A line for each link of which the arithmetic does not hold."""
+    for profile in dict.fromkeys(profiles):
+        if profile.period_s is not None or profile.bucket is not None:
+            yield f"attention: {profile.name} changes its rate: the prediction counts with the mean."
+        elif not profile.tcp_fills:
+            yield (
+                f"attention: on {profile.name} packets are lost, overtaken or dropped, so that TCP may not reach its "
+                "rate: the prediction counts with that rate."
+            )
+
+
+def _between(ways: Sequence[tuple[float, float]]) -> Network:
+    (delay_s, rate_bps), (delay_back_s, rate_back_bps) = ways
+    return Network(delay_s, rate_bps, delay_back_s, rate_back_bps)
+
+
+def _mean(way: Direction) -> tuple[float, float]:
+    return way.typical.delay_s, way.typical.rate_bps or NO_LIMIT
+
+
+def _best(way: Direction, *, bucket: bool) -> tuple[float, float]:
+    """The least delay and the greatest rate at any time."""
+    if way.trace is None:
+        # What passes a bucket at once, or overtakes, does not wait for the line.
+        unlimited = bucket or way.reorder > 0
+        return delay_range_s(way)[0], NO_LIMIT if unlimited else way.rate_bps or NO_LIMIT
+    steps = way.trace.steps
+    rates_bps = [NO_LIMIT if step.rate_bps is None else step.rate_bps for step in steps]
+    return max(0.0, min(step.delay_s for step in steps) - way.jitter_s), max(rates_bps)

@@ -1,0 +1,278 @@
+"""The times of a model on a testbed: of its units on each host, of codecs, and what backends add on each link."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+from pareto.analysis.backend_cost import BackendCost
+from pareto.analysis.model_profile import CodecTimes, ModelProfile, Quartet, UnitTimes
+from pareto.analysis.statistics.samples import intervals
+from pareto.hosts.host import EDGE, TestbedError
+from pareto.hosts.testbed import Testbed
+from pareto.models.prepare import Artifact, Prepared, recipe
+from pareto.partitions import costs, scratch
+from pareto.partitions.model import Outline
+from pareto.predict.backend_costs import QUICK, THOROUGH, Care, on_links
+from pareto.protocol.profile_messages import CodecRuns, TimeCodecs, TimeUnits, UnitRuns
+from pareto.remote.backends.base import BYTES, Layout
+from pareto.remote.codecs import registry
+from pareto.remote.codecs.registry import Codec
+from pareto.sweep.sweep import Sweep
+from pareto.trial.devices import energy_per_image
+from pareto.trial.store import utc_now
+from pareto.trial.workers import Workers
+
+MOST_S = 40.0
+"""How long the units of a device are timed at most, at a batch size."""
+STEADY_S = 2.0
+"""How long the whole runs without a pause where a sensor measures energy: some ten of its readings."""
+LEAST_SHARE = 0.05
+"""The quantile of a unit's times that a bound is made of."""
+BATCHES = 4
+"""Batches whose payloads are encoded: as many as a run without images of its own has."""
+
+
+class Timing:
+    """Measures profiles on a testbed: each model's units and backends; with care, what devices reach at best, once."""
+
+    def __init__(
+        self,
+        show: Callable[[str], None],
+        sweep: Sweep,
+        bed: Testbed,
+        workers: Workers,
+        facts: Mapping[str, Mapping[str, Any]],
+        care: Care,
+    ) -> None:
+        self._show, self._sweep, self._bed, self._workers = show, sweep, bed, workers
+        self._care = care
+        self._hosts = {role: dict(of_host) for role, of_host in facts.items()}
+        for role, of_host in self._hosts.items():
+            if care is THOROUGH:
+                self._show(f"what the {role} reaches at best")
+                best = workers.roofline(role, self._cpu(role))
+                of_host |= {"peak_flops": best.flops, "peak_bytes_s": best.bytes_s}
+            if bed.is_local and len(cores := of_host.get("cores") or []) == 1:
+                of_host["core"] = cores[0]
+
+    def profile(
+        self, prepared: Prepared, outline: Outline, costs_at: tuple[list[BackendCost], str] | None
+    ) -> ModelProfile:
+        """costs_at: what backends add, and when that was measured, where it is known. Raises FAULTS, UserError."""
+        sweep = self._sweep
+        times = [each for size in sweep.batch_sizes for each in self._times(outline.name, outline.last, size)]
+        largest = max(sweep.batch_sizes) * max(point.payload_bytes for point in outline.points)
+        codecs = list(self._codecs(prepared, outline))
+        if costs_at is None:
+            names = ", ".join(link.name for link in self._bed.links)
+            self._show(f"what {' and '.join(sweep.transports)} add on {names}")
+            # A search measures the same for each model: another one can use it.
+            largest = largest if self._care is THOROUGH else 0
+            costs_at = on_links(self._bed, self._workers, sweep.transports, largest, self._care), ""
+        made = of_outline(outline, costs.of_units(outline), sweep, times, costs_at[0], self._hosts, codecs)
+        return replace(made, backends_at=costs_at[1])
+
+    def _codecs(self, prepared: Prepared, outline: Outline) -> Iterator[CodecTimes]:
+        """Times of the sweep's codecs on each host, for the tensors that cross at each point."""
+        codecs = [codec for codec in self._sweep.coding if codec.names]
+        coded = coded_at(outline, codecs, prepared.facts.unfit) if codecs else []
+        for batch_size in self._sweep.batch_sizes if coded else ():
+            payloads, is_all = examples(prepared.data[batch_size])
+            for role in self._hosts:
+                self._show(f"codecs of {outline.name} on the {role}, batch size {batch_size}")
+                request = TimeCodecs(coded, "", role != EDGE, self._cpu(role))
+                runs = self._workers.codec_runs(outline.name, role, request, payloads)
+                if len(runs.encode_s) != len(coded):
+                    raise TestbedError(
+                        f"{role} reports {len(runs.encode_s)} of {len(coded)} points with codecs"
+                    )
+                yield from codec_times(outline, role, batch_size, coded, runs, is_all=is_all)
+
+    def _times(self, name: str, units: int, batch_size: int) -> Iterator[UnitTimes]:
+        roles, care = list(self._hosts), self._care
+        for group in [roles] if at_once(self._bed, care) else [[role] for role in roles]:
+            self._show(f"{name} on the {' and the '.join(group)}, batch size {batch_size}")
+            requests = {role: self._request(role, batch_size) for role in group}
+            reports = self._workers.unit_runs(name, requests)
+            series = self._workers.samples() if any(each.window for each in reports.values()) else {}
+            for role, runs in reports.items():
+                if (count := len(runs.units_s[0])) != units:
+                    raise TestbedError(f"{role} reports {count} units of {name}, which has {units}")
+                at = runs.window
+                energy_j = at and energy_per_image(series.get(role, {}), at, runs.window_runs)
+                yield unit_times(role, self._hosts[role], batch_size, self._cpu(role), runs, energy_j)
+
+    def _request(self, role: str, batch_size: int) -> TimeUnits:
+        # Sensors of this machine cannot tell the hosts of a local testbed apart.
+        has_sensor = not self._bed.is_local and "energy_j" in (self._hosts[role].get("sensors") or {})
+        runs, seconds, steady_s = self._care.runs, self._care.seconds, STEADY_S if has_sensor else 0.0
+        return TimeUnits(batch_size, self._cpu(role), runs, seconds, MOST_S, steady_s)
+
+    def _cpu(self, role: str) -> float:
+        return self._sweep.edge_cpu if role == EDGE else 1.0
+
+
+def at_once(bed: Testbed, care: Care) -> bool:
+    """Whether all hosts are timed at the same time. Those of a local testbed share its memory, which costs a unit a few
+    percent: only a search does it there, and only where each has a core of its own.
+    """
+    return not bed.is_local or (care is QUICK and not bed.facts.get("on_one_core"))
+
+
+def of_outline(
+    outline: Outline,
+    units: Sequence[costs.Cost],
+    sweep: Sweep,
+    times: Iterable[UnitTimes],
+    backends: Iterable[BackendCost],
+    hosts: Mapping[str, Mapping[str, Any]],
+    codecs: Iterable[CodecTimes] = (),
+) -> ModelProfile:
+    """The profile, made now, of the model of an outline, with what it took and what its units cost."""
+    flops, parameters, parameter_bytes = (
+        np.array([getattr(cost, what) for cost in units], dtype=np.float64)
+        for what in ("flops", "parameters", "parameter_bytes")
+    )
+    return ModelProfile(
+        model=outline.name,
+        graph_digest=outline.graph_digest,
+        granularity=sweep.granularity,
+        input=recipe(outline.name, sweep).input,
+        points=tuple((point.name, point.payload_bytes) for point in outline.points),
+        result_bytes=sum(spec.nbytes for spec in outline.results),
+        flops=flops,
+        parameters=parameters,
+        parameter_bytes=parameter_bytes,
+        activation_bytes=np.array(costs.activation_bytes(outline), dtype=np.float64),
+        times=tuple(times),
+        backends=tuple(backends),
+        hosts=hosts,
+        made_at=utc_now(),
+        codecs=tuple(codecs),
+    )
+
+
+def unit_times(
+    role: str,
+    facts: Mapping[str, Any],
+    batch_size: int,
+    cpu: float,
+    runs: UnitRuns,
+    energy_j: float | None = None,
+) -> UnitTimes:
+    """The times of a device's units from its runs: medians with their intervals, and a low quantile.
+
+    Every run has some unit that was slow, so medians add up to less than a run takes: by 7 % on a busy machine. They
+    and their intervals are made longer by one factor, so that they add up to the median run with marks.
+    """
+    units_s, whole_s = np.array(runs.units_s).T, np.array(runs.whole_s)
+    sums_s, medians_s = units_s.sum(axis=0), np.median(units_s, axis=1)
+    factor = float(np.median(sums_s) / medians_s.sum()) if medians_s.any() else 1.0
+    low_s, high_s = intervals(units_s)
+    (whole_low,), (whole_high,) = intervals(whole_s[None, :])
+    whole: Quartet = (
+        float(np.median(whole_s)),
+        float(whole_low),
+        float(whole_high),
+        float(np.quantile(sums_s, LEAST_SHARE)),  # no wait that was taken off in one run too many is in it
+    )
+    return UnitTimes(
+        role=role,
+        device=str(facts.get("device", "")),
+        batch_size=batch_size,
+        threads=int(facts.get("threads", 1)),
+        cpu=cpu,
+        median_s=factor * medians_s,
+        low_s=factor * low_s,
+        high_s=factor * high_s,
+        least_s=np.quantile(units_s, LEAST_SHARE, axis=1),
+        whole_s=whole,
+        outside_s=float(np.median(runs.outside_s)),
+        peak_bytes=np.array(runs.peak_bytes or [], dtype=np.float64),
+        energy_j=math.nan if energy_j is None else energy_j,
+        after_pause_s=float(np.median(runs.paused_s) - np.median(whole_s)) if runs.paused_s else 0.0,
+    )
+
+
+def coded_at(
+    outline: Outline, codecs: Sequence[Codec], unfit: Mapping[str, Container[int]] | None = None
+) -> list[tuple[int, str]]:
+    """Every point where something crosses a link, with each of these codecs that takes it, and what that is there.
+
+    unfit: by a user's own codec, the points that it is not for.
+    """
+    last, unfit = outline.last, unfit or {}
+    made: dict[tuple[int, str], None] = {}
+    for point, codec in itertools.product(range(last), codecs):
+        dtypes = frozenset(spec.dtype for spec in outline.points[point].payload)
+        if codec.fits((point,), last) and point not in unfit.get(codec.text, ()):
+            made |= {(point, each.text): None for each in (codec, codec.at(dtypes)) if each.names}
+    return list(made)
+
+
+def examples(data: Artifact) -> tuple[Artifact, bool]:
+    """A file with the inputs of a run's first batches alone, and whether it has no others."""
+    with safe_open(data.path, framework="pt") as file:
+        inputs = {key: file.get_slice(key) for key in file.keys() if key.startswith("input")}  # noqa: SIM118
+        first = {key: tensor[:BATCHES].contiguous() for key, tensor in inputs.items()}
+        count = inputs["input0"].get_shape()[0]
+    with scratch.folder() as folder:
+        save_file(first, folder / "examples.part")
+        return Artifact.unlinked(folder / "examples.part"), count <= BATCHES
+
+
+def codec_times(
+    outline: Outline,
+    role: str,
+    batch_size: int,
+    coded: Sequence[tuple[int, str]],
+    runs: CodecRuns,
+    *,
+    is_all: bool,
+) -> Iterator[CodecTimes]:
+    """Each codec's times on a host, from its runs. is_all: they were of all the batches that the run has."""
+    columns = zip(runs.payload_bytes, runs.wire_bytes, strict=True)
+    sizes = {
+        place: (payload_bytes, np.median(wire_bytes), min(wire_bytes))
+        for place, (payload_bytes, wire_bytes) in zip(coded, columns, strict=True)
+    }
+    seconds = zip(runs.encode_s, runs.encode_again_s, runs.decode_s, runs.decode_again_s, strict=True)
+    figures = {
+        place: (*sizes[place], *_seconds(*encoding), *_seconds(*decoding))
+        for place, (*encoding, decode_s, decode_again_s) in zip(coded, seconds, strict=True)
+        for decoding in [(decode_s, decode_again_s)]
+    }
+    for text in dict.fromkeys(text for _, text in coded):
+        rows = np.full((len(outline.points), 7), np.nan)
+        for point, spec in enumerate(outline.points[:-1]):
+            if (point, text) not in figures:
+                continue
+            rows[point] = figures[point, text]
+            layout: Layout = tuple((each.dtype, each.at(batch_size)) for each in spec.payload)
+            if not (is_all or _is_fixed(text, layout)):
+                rows[point, 2] = np.nan
+        yield CodecTimes(role, batch_size, text, *rows.T)
+
+
+def _seconds(after_work_s: Sequence[float], again_s: Sequence[float]) -> tuple[float, float]:
+    """The median of what it takes after other work, and the least of all runs; NaN where there was none."""
+    if not after_work_s:
+        return np.nan, np.nan
+    return float(np.median(after_work_s)), float(min(*after_work_s, *again_s))
+
+
+def _is_fixed(text: str, layout: Layout) -> bool:
+    """Whether a codec makes as many bytes of whatever has this layout."""
+    try:
+        codec = registry.parse(text)
+    except ValueError:  # a user's own
+        return False
+    return BYTES not in dict(codec.encoded(layout))

@@ -1,0 +1,134 @@
+"""The driver's messages to a host's monitor, and to the keeper of its lease; `messages` has the rules."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pareto.protocol.messages import Count, Duration, Finite, Percent, Request, Seconds
+from pareto.protocol.validation import ColumnsOf
+
+# The monitor
+
+
+@dataclass
+class Sensors:
+    """by_field: where its figure comes from. least_window_s: over less time, energy by these sensors says little."""
+
+    by_field: dict[str, str]
+    least_window_s: Seconds
+
+
+@dataclass
+class BeginSampling(Request[Sensors], op="begin"):
+    """Watch a process and sample every `interval_s`, anew if it did already.
+
+    gpu: a GPU's UUID.
+    """
+
+    pid: int
+    interval_s: Duration
+    gpu: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SensorSample:
+    """One reading of every sensor.
+
+    at_s: on the host's `time.monotonic`. cpu_percent: of one core since the previous sample. energy_j: since the
+    first sample. throttled: the bits of `vcgencmd get_throttled`. All fields after gpu_clock_hz are counted by the
+    kernel, in seconds since some fixed time, as `sensors.processor.WatchedProcess` has it.
+    """
+
+    at_s: Finite
+    cpu_percent: Finite | None = None
+    rss_bytes: Count | None = None
+    temperature_c: Finite | None = None
+    frequency_hz: Finite | None = None
+    throttled: Count | None = None
+    energy_j: Finite | None = None
+    power_w: Finite | None = None
+    gpu_percent: Finite | None = None
+    gpu_memory_bytes: Count | None = None
+    gpu_clock_hz: Finite | None = None
+    busy_s: Finite | None = None
+    others_s: Finite | None = None
+    steal_s: Finite | None = None
+    waited_s: Finite | None = None
+    throttled_s: Finite | None = None
+
+
+@dataclass
+class GetLatestSample(Request[SensorSample | None], op="latest"):
+    """The newest sample; None before the first."""
+
+
+Columns = Annotated[dict[str, list[Any]], ColumnsOf(SensorSample)]
+
+
+@dataclass
+class CollectSamples(Request[Columns], op="collect"):
+    """The samples since the last such request, and the last one of that, a column for each field."""
+
+
+@dataclass
+class MeasureIdle(Request[Finite | None], op="idle"):
+    """The mean power over so many seconds, in watts; None: a source did not answer, or two samples were not taken."""
+
+    seconds: Seconds
+
+
+@dataclass
+class SamplingCost:
+    """The cost of sampling itself. late_p99_s: by how much 99 % of the samples are at most late."""
+
+    cpu_percent: Percent
+    samples: Count
+    late_p99_s: Seconds | None
+
+
+@dataclass
+class GetSamplingCost(Request[SamplingCost], op="cost"):
+    """The monitor's own cost since `BeginSampling`."""
+
+
+# The lease of a host
+
+
+@dataclass
+class Holder:
+    """Who measures on a host, or waits for it. origin: from where; run: what for, in words. By the host's clock."""
+
+    who: str
+    origin: str
+    run: str
+    since_s: Seconds
+
+
+@dataclass
+class Lease:
+    """ahead: who comes first, the one that measures at the front."""
+
+    host: str
+    ahead: list[Holder]
+
+
+@dataclass
+class TakeLease(Request[Lease], op="take"):
+    """Wait for the host, in the order of coming. key: the same for all roles of one testbed."""
+
+    key: str
+    who: str
+    run: str
+
+
+@dataclass
+class GetLease(Request[Lease], op="lease"):
+    """Who measures on the host, and who waits for it."""
+
+
+@dataclass
+class GetCarrierLosses(Request[Count | None], op="carrier"):
+    """How often a network interface has lost its carrier so far, as when a cable is pulled; None: it has none now."""
+
+    interface: str

@@ -1,0 +1,1 @@
+"""All that is sent to a host and runs there: it imports nothing that a Raspberry Pi need not have."""

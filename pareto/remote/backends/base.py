@@ -1,0 +1,192 @@
+"""The one protocol that every backend implements and every measuring loop is written against.
+
+A `Client` lives on the first device and sends payloads; a `Server` lives on the next, runs its stage on each
+and returns the result. Both outlive a cell: a connection that has been opened and warmed is kept for the run,
+and `Server.serve` changes the stage under it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import itertools
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import TYPE_CHECKING, Protocol
+
+import torch
+from torch import Tensor
+
+from pareto.protocol.errors import BackendError
+from pareto.protocol.messages import MAX_S, JoinAgents
+
+if TYPE_CHECKING:
+    from pareto.remote.backends.tls import Tls
+
+Tensors = tuple[Tensor, ...]
+Layout = tuple[tuple[str, tuple[int, ...]], ...]
+"""dtype name and shape of each tensor of a message, batch dimension included."""
+BYTES = "bytes"
+"""In place of a dtype: the message is one tensor of uint8, of any length up to its one dimension."""
+
+_view = ctypes.pythonapi.PyMemoryView_FromMemory
+_view.restype = ctypes.py_object
+_view.argtypes = (ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int)
+_WRITABLE = 0x200
+"""PyBUF_WRITE."""
+
+
+def bytes_of(tensor: Tensor) -> memoryview:
+    """A tensor's bytes, without a copy; only to be used while the tensor lives.
+
+    Raises BackendError for one that is not contiguous in host memory.
+    """
+    if not (tensor.is_contiguous() and tensor.is_cpu):
+        raise BackendError("only contiguous tensors in host memory can be sent")
+    # By its address: through numpy, which knows no bfloat16, it takes four times as long; and a ctypes array has a type
+    # of its own for each length, which stays until garbage is collected.
+    view: memoryview = _view(tensor.data_ptr(), tensor.nbytes, _WRITABLE)
+    return view
+
+
+def nbytes(tensors: Sequence[Tensor]) -> int:
+    """The bytes of all tensors together."""
+    return sum(tensor.nbytes for tensor in tensors)
+
+
+def batches(tensors: Mapping[str, Tensor], name: str) -> tuple[Tensors, ...]:
+    """The batches of a file that has the first tensor of all of them as `name0`, the second one as `name1`, ..."""
+    numbered = itertools.takewhile(tensors.__contains__, (f"{name}{number}" for number in itertools.count()))
+    return tuple(zip(*(tensors[each] for each in numbered), strict=True))
+
+
+def check_seconds(seconds: Sequence[float]) -> None:
+    """Raises BackendError for what a peer cannot have measured: NaN, negative, infinite, absurd."""
+    for each in seconds:
+        if not 0.0 <= each <= MAX_S:
+            raise BackendError(f"the peer says that something took {each:g} s")
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A result, and what the later hosts' own clocks say about it. Durations in seconds.
+
+    stages_s: how long each stage computed, in the order of the chain; empty where no other host took part.
+    serialize_s: how long threads computed to turn tensors into bytes; for rpc, whose answer is serialized after it is
+    made, those of requests only.
+    """
+
+    request_id: int
+    tensors: Tensors
+    stages_s: tuple[float, ...]
+    serialize_s: float
+
+
+def check_order(reply: Reply, number: int) -> None:
+    """Raises BackendError for another request's reply."""
+    if reply.request_id != number:
+        raise BackendError(f"the reply to request {reply.request_id} came in place of {number}")
+
+
+class Stage(Protocol):
+    """A served stage: what it is, what it takes, and the work itself."""
+
+    fingerprint: bytes
+    takes: Layout
+
+    def run(self, tensors: Tensors) -> tuple[Tensors, float]:
+        """The outputs, and how long computing them took in seconds."""
+
+
+class Client(Protocol):
+    """The sending end. One thread may `send` while another `receive`s."""
+
+    def open(self, fingerprint: bytes, takes: Layout) -> None:
+        """From now on, talk to the stage `fingerprint`, whose results have the layout `takes`."""
+
+    def send(self, request_id: int, tensors: Tensors) -> float:
+        """Send a request; returns how long this thread computed to turn tensors into bytes, without waiting.
+
+        The tensors must stay as they are until the reply is there.
+        """
+
+    def receive(self) -> Reply:
+        """The next reply, in the order of sending. Raises BackendError.
+
+        Its tensors are the caller's: no later reply overwrites them.
+        """
+
+    def warm(self, nbytes: int) -> None:
+        """Send `nbytes` that the server throws away, and wait: opens the congestion window."""
+
+    def close(self) -> None: ...
+
+
+class Server(Protocol):
+    @property
+    def port(self) -> int | None:
+        """The port that clients connect to; None where hosts meet by agents."""
+
+    def serve(self, stage: Stage, onward: Client | None = None) -> None:
+        """Answer requests with `stage` from now on. No request may be in flight.
+
+        With `onward`, what the stage makes of a request goes on to the next host, whose result is the answer.
+        """
+
+    def close(self) -> None: ...
+
+
+class Backend(Protocol):
+    """A backend's module: its two ends. seal: encrypts every connection; only where the registry says that the
+    backend can.
+    """
+
+    def serve(self, address: str, token: str, seal: Tls | None = None) -> Server:
+        """Make this host's server, which lets in whoever knows the token."""
+
+    def connect(self, address: str, port: int, token: str, variant: str, seal: Tls | None = None) -> Client:
+        """Connect a client to the server at this port. Raises BackendError."""
+
+
+class AgentBackend(Protocol):
+    """The module of a backend in which each host has an agent, and all agents meet before there are clients."""
+
+    def serve(self, address: str, token: str) -> Server: ...
+
+    def join(self, request: JoinAgents, listener: socket.socket | None) -> Client | None:
+        """Start this host's agent and return when those of all hosts are there. Raises BackendError.
+
+        They meet at a port whose `listener` the last host has; every other one gets a client of the host behind it.
+        """
+
+    def leave(self) -> None:
+        """End the agent, so that it can `join` again. Requests that have come are answered before."""
+
+
+def fingerprint(
+    model_digest: str,
+    graph_digest: str,
+    cuts: Sequence[int],
+    position: int,
+    batch_size: int,
+    codec: str = "none",
+    engine: str = "eager",
+) -> bytes:
+    """The 8 bytes that name a stage; each request carries them, so that two different models never talk.
+
+    cuts: the points at which the model is cut, one for each link. position: of the host in the chain, the edge's is 0.
+    codec, engine: of the requests.
+    """
+    named = f"{model_digest} {graph_digest} {list(cuts)} {position} {batch_size} {codec} {engine}"
+    return sha256(named.encode()).digest()[:8]
+
+
+def layout(tensors: Sequence[Tensor]) -> Layout:
+    return tuple([(_name(tensor.dtype), tuple(tensor.shape)) for tensor in tensors])
+
+
+@functools.cache
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

@@ -1,0 +1,144 @@
+"""A host's work on requests: compute, pass on to the next host, answer. For different requests these overlap.
+
+    put -> [compute] -> [leave: send on, or answer where the chain ends] -> [come back: the next host's reply, answer]
+
+Each [step] is a thread, takes requests in the order of `put` and does one at a time. But waking a thread costs a
+request more than a small piece of work, and so small work stays with the thread that has it: a small message leaves in
+the computing thread, for it only goes into the socket's buffer; and a stage that is quick computes in the thread that
+received the request, for what comes meanwhile waits in the socket's buffer too.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+
+from pareto.protocol.errors import BackendError
+from pareto.remote.backends.base import Client, Stage, Tensors, check_order, nbytes
+
+SMALL_BYTES = 64 << 10
+"""A message up to this size fits into what a socket buffers, however slow the link."""
+QUICK_S = 1e-3
+"""A stage up to this long is quick: at 1 Gbit/s 125 kB come meanwhile, about what a socket buffers from the start."""
+
+Answer = Callable[[Tensors, tuple[float, ...], float], None]
+
+
+class Request(NamedTuple):
+    """A payload that has come, for `stage`, and with `onward` for the hosts behind.
+
+    answer: given the result, the seconds that each stage computed from this one on, and those spent serialising.
+    fail: given what went wrong, in place of `answer`. left: called once, when the payload's memory is free again.
+    """
+
+    number: int
+    tensors: Tensors
+    stage: Stage
+    onward: Client | None
+    answer: Answer
+    fail: Callable[[str], None]
+    left: Callable[[], None]
+
+
+class Pipeline:
+    """The steps of one host. `answer` and `fail` of a request are called in one of its threads."""
+
+    def __init__(self, name: str) -> None:
+        self._known: Stage | None = None
+        """The stage that was done last: its outputs are `_small`, and it was `_quick`."""
+        self._small = self._quick = False
+        # With more, each thread that computes has some of its own, and they spin against each other.
+        self._stays = torch.get_num_threads() == 1
+        self._working = threading.Lock()
+        self._counting = threading.Lock()
+        self._begun = 0
+        """Requests that were put and not computed yet."""
+        self._came: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
+        self._computed: queue.SimpleQueue[tuple[Request, Tensors, float] | None] = queue.SimpleQueue()
+        self._away: queue.SimpleQueue[tuple[Request, Client, float, float] | None] = queue.SimpleQueue()
+        self._threads = [
+            threading.Thread(target=step, name=f"{name}-{step.__name__.strip('_')}", daemon=True)
+            for step in (self._compute, self._leave, self._come_back)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def put(self, request: Request) -> None:
+        """Begin with a request. The receiver decides how many may wait: nothing is held back here."""
+        with self._counting:
+            alone = not self._begun
+            self._begun += 1
+        if alone and self._stays and self._quick and request.stage is self._known:
+            self._work(request)
+        else:
+            self._came.put(request)
+
+    def close(self) -> None:
+        """Wait until everything that was put is answered or has failed."""
+        self._came.put(None)
+        for thread in self._threads:
+            thread.join()
+        with self._working:  # whoever brought a quick one may still be at it
+            pass
+
+    def _compute(self) -> None:
+        while (request := self._came.get()) is not None:
+            self._work(request)
+        self._computed.put(None)
+
+    def _work(self, request: Request) -> None:
+        with self._working:
+            self._run(request)
+        with self._counting:
+            self._begun -= 1
+
+    def _run(self, request: Request) -> None:
+        try:
+            outputs, own_s = request.stage.run(request.tensors)
+        except Exception as error:  # the stage's own fault: the edge must hear of it, or it waits for ever
+            request.fail(fault_text(error))
+            request.left()
+            return
+        if request.stage is not self._known:  # its outputs are all of one size: none passes a greater one by
+            self._known, self._small = request.stage, nbytes(outputs) <= SMALL_BYTES
+        self._quick = own_s <= QUICK_S
+        if self._small:
+            self._pass_on(request, outputs, own_s)
+        else:
+            self._computed.put((request, outputs, own_s))
+
+    def _leave(self) -> None:
+        while (item := self._computed.get()) is not None:
+            self._pass_on(*item)
+        self._away.put(None)
+
+    def _pass_on(self, request: Request, outputs: Tensors, own_s: float) -> None:
+        try:
+            if request.onward is None:
+                request.answer(outputs, (own_s,), 0.0)
+            else:
+                serialize_s = request.onward.send(request.number, outputs)
+                self._away.put((request, request.onward, own_s, serialize_s))
+        except Exception as error:
+            request.fail(fault_text(error))
+        finally:
+            request.left()  # only now: an identity stage's output is its input
+
+    def _come_back(self) -> None:
+        while (item := self._away.get()) is not None:
+            request, onward, own_s, serialize_s = item
+            try:
+                reply = onward.receive()
+                check_order(reply, request.number)
+                request.answer(reply.tensors, (own_s, *reply.stages_s), serialize_s + reply.serialize_s)
+            except Exception as error:
+                request.fail(fault_text(error))
+
+
+def fault_text(error: Exception) -> str:
+    """A fault in words, for the edge."""
+    return str(error) if isinstance(error, BackendError) else f"{type(error).__name__}: {error}"

@@ -1,0 +1,322 @@
+"""Tensors over raw sockets: persistent connections, length-checked frames, no copies beyond the kernel's.
+
+One connection (`Line`), or a tensor in stripes over several (`Stripes`), as many as the client asks for. Each of them
+may be encrypted (`tls`): what is said here is the same.
+
+Each host receives in one thread and has a `Pipeline` for the rest, receive buffers going round between them, so that
+a payload arrives while its predecessor is worked on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import queue
+import secrets
+import socket
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+from pareto.protocol.errors import BackendError
+from pareto.remote.backends import handshake, wire
+from pareto.remote.backends.base import Client, Layout, Reply, Stage, Tensors
+from pareto.remote.backends.pipeline import Pipeline, Request, fault_text
+from pareto.remote.backends.stripes import Stripes
+from pareto.remote.backends.tls import Tls, TlsSocket
+from pareto.remote.backends.wire import Line
+
+BUFFERS = 4
+"""Receive buffers of a connection: one being filled, one waiting, one being computed on, one being sent on."""
+
+
+def serve(address: str, token: str, seal: Tls | None = None) -> TcpServer:
+    """Make this host's server."""
+    return TcpServer(address, token, seal)
+
+
+def connect(address: str, port: int, token: str, variant: str, seal: Tls | None = None) -> TcpClient:
+    """Connect a client; the variant is the number of connections."""
+    return TcpClient(address, port, token, int(variant or 1), seal)
+
+
+class TcpClient:
+    """The end towards the next host. Connects at once; raises BackendError if that turns it away."""
+
+    def __init__(
+        self, address: str, port: int, token: str, connections: int = 1, seal: Tls | None = None
+    ) -> None:
+        self._peer = address
+        try:
+            socks = _connected(address, port, token, connections, seal)
+        except (OSError, EOFError, handshake.Rejected, BackendError) as error:
+            raise BackendError(f"tcp to {address}: {error}") from error
+        self._line = Line(socks[0]) if connections == 1 else Stripes(socks)
+        self._like = wire.Likeness(b"", wire.NOTHING)
+        self._result = wire.NOTHING
+
+    def open(self, fingerprint: bytes, takes: Layout) -> None:
+        self._like = wire.Likeness(fingerprint, wire.NOTHING)
+        self._result = wire.form(takes)
+
+    def send(self, request_id: int, tensors: Tensors) -> float:
+        """As in the protocol; here the tensors may change as soon as it returns."""
+        started = time.thread_time()
+        form = wire.form_of(tensors)
+        if form is not self._like.form:
+            self._like = wire.Likeness(self._like.fingerprint, form)
+        head, body = self._like.numbered(request_id), wire.views(tensors)
+        serialize_s = time.thread_time() - started
+        self._send(head, body)
+        return serialize_s
+
+    def receive(self) -> Reply:
+        tensors = wire.empty(self._result)  # of a form that is known: made while nothing is there yet
+        views = wire.views(tensors)
+        header = self._next_header()
+        if header.kind is not wire.Kind.REPLY:
+            raise BackendError(f"a {header.kind.name} came in place of a reply")
+        wire.check_size(header, self._result)
+        try:
+            self._line.body(self._result, views)
+        except OSError as error:
+            raise BackendError(f"receiving from {self._peer} failed: {error}") from error
+        return Reply(header.request_id, tensors, header.stages_s, header.serialize_s)
+
+    def warm(self, nbytes: int) -> None:
+        self._send(wire.message(wire.Kind.WARM, nbytes), [memoryview(bytes(nbytes))])
+        if self._next_header().kind is not wire.Kind.WARM:
+            raise BackendError(f"{self._peer} did not answer the warm-up")
+
+    def close(self) -> None:
+        self._line.close()
+
+    def _send(self, head: bytes, body: list[memoryview]) -> None:
+        try:
+            self._line.send(head, body)
+        except OSError as error:
+            raise BackendError(f"sending to {self._peer} failed: {error}") from error
+
+    def _next_header(self) -> wire.Header:
+        try:
+            header = wire.header(self._line.head())
+            if header.kind is wire.Kind.ERROR:
+                raise BackendError(f"{self._peer} says: {self._line.text(header)}")
+        except EOFError:
+            raise BackendError(f"{self._peer} closed the connection") from None
+        except OSError as error:
+            raise BackendError(f"receiving from {self._peer} failed: {error}") from error
+        return header
+
+
+def _connected(
+    address: str, port: int, token: str, connections: int, seal: Tls | None
+) -> list[socket.socket] | list[TlsSocket]:
+    """This many sockets that belong together, all let in, and encrypted where there is a seal; none is left open after
+    a fault.
+
+    Raises OSError, EOFError, Rejected, BackendError.
+    """
+    group = secrets.token_bytes(8)
+
+    def connect(number: int) -> Any:
+        place = handshake.Place(group, number, connections)
+        sock = handshake.connected(address, port, token, place)
+        return sock if seal is None else sealed(seal, sock, server=False)
+
+    with ThreadPoolExecutor(connections) as pool:  # at once: each takes several round trips
+        tried = [pool.submit(connect, number) for number in range(connections)]
+    if any(attempt.exception() for attempt in tried):
+        for attempt in tried:
+            if attempt.exception() is None:
+                attempt.result().close()
+    return [attempt.result() for attempt in tried]
+
+
+def sealed(seal: Tls, sock: socket.socket, *, server: bool) -> TlsSocket:
+    """This connection, encrypted; closed if that fails. Raises OSError, EOFError, BackendError."""
+    try:
+        return seal.sealed(sock, server=server)
+    except BaseException:
+        sock.close()
+        raise
+
+
+class TcpServer:
+    """The end towards the previous host: listens on the data address only, lets in who knows the token.
+
+    `onward` is a `TcpClient`, and one connection's at a time.
+    """
+
+    def __init__(self, address: str, token: str, seal: Tls | None = None) -> None:
+        self.served: tuple[Stage, Client | None] | None = None
+        self._seal = seal
+        self._gathering: dict[int, socket.socket | TlsSocket] = {}
+        self._group = b""
+        """Those that have come of the connections that belong together, by number; and whose they are."""
+        self._together = threading.Lock()
+        self._door = handshake.Door(address, token, self._converse, "tcp")
+        self.address, self.port = self._door.address
+
+    def serve(self, stage: Stage, onward: Client | None = None) -> None:
+        self.served = (stage, onward)
+
+    def close(self) -> None:
+        self._door.close()
+
+    def _converse(self, sock: socket.socket, place: handshake.Place) -> None:
+        """Begin the conversation when the last of the connections that belong together has come."""
+        connection: socket.socket | TlsSocket = sock
+        if self._seal is not None:
+            try:
+                connection = sealed(self._seal, sock, server=True)
+            except (OSError, EOFError, BackendError) as error:
+                print(f"tcp: {error}", file=sys.stderr)
+                return
+        if place.of == 1:
+            _Conversation(Line(connection), self).run()
+        elif connections := self._gathered(connection, place):
+            _Conversation(Stripes(connections), self).run()
+
+    def _gathered(
+        self, sock: socket.socket | TlsSocket, place: handshake.Place
+    ) -> list[socket.socket | TlsSocket]:
+        """All sockets that belong together, in their order, if this is the last of them; else an empty list."""
+        with self._together:
+            if place.group != self._group:
+                for left_over in self._gathering.values():  # whoever began with them did not get through
+                    left_over.close()
+                self._group, self._gathering = place.group, {}
+            if (given_up := self._gathering.get(place.number)) is not None:  # it was let in too late to know
+                given_up.close()
+            self._gathering[place.number] = sock
+            if len(self._gathering) < place.of:
+                return []
+            together, self._gathering, self._group = self._gathering, {}, b""
+        return [together[number] for number in range(place.of)]
+
+
+class _Conversation:
+    """Receives the previous host's requests and answers them, until that host ends it.
+
+    A fault is the last thing said. All that still comes is thrown away: whoever is in the middle of sending is to hear
+    of the fault, and not of a broken connection.
+    """
+
+    def __init__(self, line: Line | Stripes, server: TcpServer) -> None:
+        self._line = line
+        self._server = server
+        self._served: _Served | None = None
+        self._pipeline = Pipeline("tcp")
+        self._saying = threading.Lock()
+        self._failed = False
+
+    def run(self) -> None:
+        try:
+            while not self._failed:
+                head = self._line.head()
+                served = self._now_served()
+                number = served.like.number(head) if served is not None else None
+                if served is not None and number is not None:
+                    form = wire.cut(served.like.form, head) if served.like.form.varies else None
+                    self._pipeline.put(self._request(served, number, form))
+                else:
+                    self._take_other(wire.header(head))
+        except EOFError:
+            pass
+        except Exception as error:  # also of a quick stage, or of memory: the edge must hear of it
+            self._fail(fault_text(error))
+        with contextlib.suppress(EOFError, OSError):
+            self._line.discard()
+        self._pipeline.close()
+        self._line.close()
+
+    def _now_served(self) -> _Served | None:
+        served = self._server.served
+        if served is not None and (self._served is None or served[0] is not self._served.stage):
+            self._served = _Served(*served)
+        return self._served
+
+    def _request(self, served: _Served, number: int, cut: wire.Form | None) -> Request:
+        """cut: of a form that varies, what this request has of it."""
+        buffer = served.take()  # waits for one, which is what holds a fast sender back
+        if cut is None:
+            self._line.body(served.like.form, buffer.views)
+        else:
+            self._line.body(cut, [buffer.views[0][: cut.nbytes]])
+        return Request(
+            number,
+            buffer.tensors if cut is None else (buffer.tensors[0][: cut.nbytes],),
+            served.stage,
+            served.onward,
+            functools.partial(self._answer, number),
+            self._fail,
+            functools.partial(served.give_back, buffer),
+        )
+
+    def _take_other(self, header: wire.Header) -> None:
+        """Take a message that is no request for the served stage: a warm-up is answered, all else is a BackendError."""
+        if header.kind is wire.Kind.WARM:
+            self._line.discard(header.body_bytes)
+            self._say(wire.message(wire.Kind.WARM, 0))
+            return
+        if header.kind is not wire.Kind.REQUEST:
+            raise BackendError(f"a {header.kind.name} came in place of a request")
+        if self._served is not None and header.fingerprint == self._served.stage.fingerprint:
+            wire.check_size(header, self._served.like.form)
+        raise BackendError("the request is for another model or point than the one served here")
+
+    def _answer(self, number: int, result: Tensors, stages_s: tuple[float, ...], serialize_s: float) -> None:
+        started = time.thread_time()
+        form, body = wire.form_of(result), wire.views(result)
+        serialize_s += time.thread_time() - started
+        self._say(wire.reply(form, number, stages_s, serialize_s), body)
+
+    def _say(self, head: bytes, body: Sequence[memoryview] = ()) -> None:
+        with self._saying:
+            if not self._failed:
+                self._line.send(head, body)
+
+    def _fail(self, text: str) -> None:
+        with self._saying:
+            if self._failed:
+                return
+            self._failed = True
+            try:
+                body = text.encode()[: wire.MAX_TEXT]
+                self._line.send(wire.message(wire.Kind.ERROR, len(body)), [memoryview(body)])
+                self._line.end()
+            except OSError as error:  # nobody is there to hear it
+                print(f"tcp: {text}; the other end is gone: {error.strerror or error}", file=sys.stderr)
+
+
+class _Buffer(NamedTuple):
+    tensors: Tensors
+    views: list[memoryview]
+    """The tensors' bytes."""
+
+
+class _Served:
+    """A stage, how requests for it look, and buffers that go round between receiving and the pipeline."""
+
+    def __init__(self, stage: Stage, onward: Client | None) -> None:
+        self.stage = stage
+        self.onward = onward
+        self.like = wire.Likeness(stage.fingerprint, wire.form(stage.takes))
+        self._free: list[_Buffer] = []
+        self._count: queue.SimpleQueue[None] = queue.SimpleQueue()
+        for _ in range(BUFFERS):
+            tensors = wire.empty(self.like.form)
+            self.give_back(_Buffer(tensors, wire.views(tensors)))
+
+    def take(self) -> _Buffer:
+        """The buffer that was free last, as the processor's cache may still hold it; waits until one is."""
+        self._count.get()
+        return self._free.pop()
+
+    def give_back(self, buffer: _Buffer) -> None:
+        self._free.append(buffer)
+        self._count.put(None)

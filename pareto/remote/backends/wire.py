@@ -1,0 +1,298 @@
+"""The tcp backend's wire format, and a connection that carries it: tensors go straight out of memory and into it.
+
+    header      magic "PRT1", version u16, kind u8, tensors u8, request id u64, fingerprint 8 bytes, stages u8,
+                7 bytes of zero, seconds of each stage 7 x f64 (0.0 where there is none), serialize seconds f64,
+                body bytes u64                                                     (104 bytes, big endian)
+    descriptor  dtype code u8, rank u8, 2 bytes of zero, dims 8 x u32              (36 bytes a tensor)
+    body        the tensors' bytes one after another, in the sender's byte order (little endian everywhere
+                this runs), or UTF-8 text in an error
+
+Nothing is pickled and nothing from the network decides how much is allocated: a receiver says beforehand which
+layout it takes, and everything else is refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+import socket
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from typing import NamedTuple
+
+import torch
+
+from pareto.protocol.constants import DTYPES, MAX_RANK, MAX_TENSORS
+from pareto.protocol.errors import BackendError
+from pareto.protocol.messages import MAX_STAGES
+from pareto.remote.backends.base import BYTES, Layout, Tensors, bytes_of, check_seconds
+from pareto.remote.backends.tls import TlsSocket, beneath
+
+MAGIC = b"PRT1"
+VERSION = 2
+HEADER = struct.Struct(f"!4sHBBQ8sB7x{MAX_STAGES}ddQ")
+DESCRIPTOR = struct.Struct("!BBxx8I")
+MAX_TEXT = 4096
+CUT = "the peer closed the connection in the middle of a message"
+OTHER_FORM = "tensors of another dtype or shape came than were expected"
+AHEAD = 16 << 10
+"""Bytes read at once where a message begins. A smaller one costs one call into the kernel, header, tensors and all;
+copying so much takes less time than a second call."""
+
+_NUMBER = slice(8, 16)
+_NOBODY = bytes(8)
+_NO_STAGE = (0.0,) * MAX_STAGES
+_CODES = {dtype: code for code, dtype in enumerate(DTYPES, start=1)}
+
+
+class Kind(IntEnum):
+    REQUEST = 1
+    REPLY = 2
+    ERROR = 3
+    WARM = 4
+    """A body to throw away, answered by an empty WARM."""
+
+
+_KINDS = {int(kind): kind for kind in Kind}
+
+
+class Header(NamedTuple):
+    """The header of a message. stages_s, serialize_s: of a reply, as in `base.Reply`."""
+
+    kind: Kind
+    request_id: int
+    fingerprint: bytes
+    stages_s: tuple[float, ...]
+    serialize_s: float
+    tensors: int
+    body_bytes: int
+
+
+@dataclass(frozen=True)
+class Form:
+    """A message's tensors without their values. `nbytes`: of the body; where it `varies`, the most."""
+
+    specs: tuple[tuple[torch.dtype, tuple[int, ...]], ...]
+    descriptors: bytes
+    nbytes: int
+    varies: bool = False
+
+
+def form(layout: Layout) -> Form:
+    """The form of a layout. Raises BackendError for a dtype or rank that the format lacks."""
+    if len(layout) > MAX_TENSORS:
+        raise BackendError(f"{len(layout)} tensors in one message, at most {MAX_TENSORS}")
+    if len(layout) == 1 and layout[0][0] == BYTES:
+        return replace(_of_bytes(layout[0][1][0]), varies=True)
+    parts, specs, nbytes = [], [], 0
+    for dtype, shape in layout:
+        if dtype not in _CODES:
+            raise BackendError(f"dtype {dtype} cannot be sent")
+        if len(shape) > MAX_RANK:
+            raise BackendError(f"rank {len(shape)} cannot be sent, at most {MAX_RANK}")
+        parts.append(DESCRIPTOR.pack(_CODES[dtype], len(shape), *shape, *[0] * (MAX_RANK - len(shape))))
+        specs.append((getattr(torch, dtype), shape))
+        nbytes += math.prod(shape) * int(specs[-1][0].itemsize)
+    return Form(tuple(specs), b"".join(parts), nbytes)
+
+
+NOTHING = Form((), b"", 0)
+
+
+def _of_bytes(length: int) -> Form:
+    return form((("uint8", (length,)),))
+
+
+def cut(varying: Form, head: memoryview) -> Form:
+    """The form of the message with this header, for a form that varies. Raises BackendError for one that is longer."""
+    length = int.from_bytes(head[-8:], "big")
+    if length > varying.nbytes:
+        raise BackendError(f"{length} bytes came, at most {varying.nbytes} were expected")
+    return _of_bytes(length)
+
+
+def form_of(tensors: Tensors) -> Form:
+    """The form of these tensors; worked out once for all that are alike. Raises BackendError."""
+    return _form_of(*[(tensor.dtype, tensor.shape) for tensor in tensors])
+
+
+@functools.lru_cache(maxsize=64)
+def _form_of(*tensors: tuple[torch.dtype, torch.Size]) -> Form:
+    return form(tuple((str(dtype).removeprefix("torch."), tuple(shape)) for dtype, shape in tensors))
+
+
+def views(tensors: Tensors) -> list[memoryview]:
+    """The bytes of each tensor, as `bytes_of` has them."""
+    return [bytes_of(tensor) for tensor in tensors]
+
+
+def empty(form: Form) -> Tensors:
+    """Uninitialised tensors of a form, to receive into."""
+    return tuple([torch.empty(shape, dtype=dtype) for dtype, shape in form.specs])
+
+
+def check_size(header: Header, form: Form) -> None:
+    """Raises BackendError unless a message may have this form."""
+    if header.tensors != len(form.specs) or header.body_bytes != form.nbytes:
+        raise BackendError(
+            f"{header.tensors} tensors in {header.body_bytes} bytes came, "
+            f"{len(form.specs)} in {form.nbytes} were expected"
+        )
+
+
+def reply(form: Form, number: int, stages_s: tuple[float, ...], serialize_s: float) -> bytes:
+    """The bytes of a reply up to its body. Raises BackendError for too many stages."""
+    if len(stages_s) > MAX_STAGES:
+        raise BackendError(f"{len(stages_s)} later stages, at most {MAX_STAGES}")
+    times = (len(stages_s), *stages_s, *_NO_STAGE[len(stages_s) :], serialize_s)
+    fixed = (MAGIC, VERSION, Kind.REPLY, len(form.specs), number, _NOBODY)
+    return HEADER.pack(*fixed, *times, form.nbytes) + form.descriptors
+
+
+def message(kind: Kind, body_bytes: int) -> bytes:
+    """The header of a message whose body is bare bytes."""
+    return HEADER.pack(MAGIC, VERSION, kind, 0, 0, _NOBODY, 0, *_NO_STAGE, 0.0, body_bytes)
+
+
+class Likeness:
+    """The bytes that all requests for one stage share: everything before the body except their number."""
+
+    def __init__(self, fingerprint: bytes, form: Form) -> None:
+        """`fingerprint`: 8 bytes; if it is none, there are no such requests."""
+        fixed = (MAGIC, VERSION, Kind.REQUEST, len(form.specs), 0, fingerprint, 0)
+        head = HEADER.pack(*fixed, *_NO_STAGE, 0.0, form.nbytes)
+        self.fingerprint, self.form = fingerprint, form
+        self._before, self._after = head[: _NUMBER.start], head[_NUMBER.stop :]
+        if form.varies:
+            self._after = self._after[:-8]
+        self._until = _NUMBER.stop + len(self._after)
+        self._any = len(fingerprint) == len(_NOBODY)
+
+    def numbered(self, number: int) -> bytes:
+        """The bytes of such a request up to its body."""
+        return self._before + number.to_bytes(8, "big") + self._after + self.form.descriptors
+
+    def number(self, head: memoryview) -> int | None:
+        """The request's number, if this is the header of such a request."""
+        if (
+            self._any
+            and head[: _NUMBER.start] == self._before
+            and head[_NUMBER.stop : self._until] == self._after
+        ):
+            return int.from_bytes(head[_NUMBER], "big")
+        return None
+
+
+def send(sock: socket.socket | TlsSocket, head: bytes, body: Sequence[memoryview] = ()) -> None:
+    """One message, gathered from where its parts lie. Raises OSError."""
+    parts = [memoryview(head), *body]
+    left = sum(map(len, parts))
+    while left:
+        sent = sock.sendmsg(parts)
+        left -= sent
+        while left and sent >= len(parts[0]):
+            sent -= len(parts.pop(0))
+        if left and sent:
+            parts[0] = parts[0][sent:]
+
+
+def header(data: memoryview) -> Header:
+    """A header from its `HEADER.size` bytes, checked for form. Raises BackendError."""
+    magic, version, kind, tensors, request_id, fingerprint, stages, *seconds, size = HEADER.unpack(data)
+    if magic != MAGIC:
+        raise BackendError("the peer does not speak this protocol")
+    if version != VERSION:
+        raise BackendError(f"the peer speaks protocol version {version}, this is {VERSION}")
+    if kind not in _KINDS:
+        raise BackendError(f"unknown kind of message {kind}")
+    if stages > MAX_STAGES:
+        raise BackendError(f"a message tells of {stages} later stages, at most {MAX_STAGES}")
+    if kind == Kind.ERROR and size > MAX_TEXT:
+        raise BackendError(f"an error text of {size} bytes came")
+    check_seconds(seconds)
+    *stages_s, serialize_s = seconds
+    return Header(_KINDS[kind], request_id, fingerprint, tuple(stages_s[:stages]), serialize_s, tensors, size)
+
+
+class Line:
+    """One connection. All methods raise BackendError for nonsense, and OSError. One thread may send, one receive."""
+
+    def __init__(self, sock: socket.socket | TlsSocket) -> None:
+        self._sock = sock
+        self._ahead = memoryview(bytearray(AHEAD))
+        self._begin = self._end = 0
+        """The bounds in `_ahead` of the bytes that came and were not taken yet."""
+
+    def send(self, head: bytes, body: Sequence[memoryview] = ()) -> None:
+        """One message; its memory may be used again when this returns."""
+        send(self._sock, head, body)
+
+    def end(self) -> None:
+        """Say that nothing more is sent."""
+        self._sock.shutdown(socket.SHUT_WR)
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):  # it may be broken
+            self._sock.shutdown(socket.SHUT_RDWR)  # wakes who still waits for a message: closing does not
+        self._sock.close()
+
+    def head(self) -> memoryview:
+        """The next message's header, good until the next call. EOFError at the end of the stream."""
+        return self._take(HEADER.size, at_start=True)
+
+    def body(self, form: Form, views: list[memoryview]) -> None:
+        """The rest of a message, which must have this form: each tensor's bytes into its memory."""
+        if self._take(len(form.descriptors)) != form.descriptors:
+            raise BackendError(OTHER_FORM)
+        for view in views:
+            ahead = min(len(view), self._end - self._begin)
+            view[:ahead] = self._ahead[self._begin : self._begin + ahead]
+            self._begin += ahead
+            if ahead < len(view):
+                self._fill(view[ahead:])
+
+    def text(self, header: Header) -> str:
+        """The body of an error."""
+        return bytes(self._take(header.body_bytes)).decode(errors="replace")
+
+    def discard(self, nbytes: int | None = None) -> None:
+        """Read a body and forget it, or all that still comes. EOFError where the stream ends."""
+        left = math.inf if nbytes is None else nbytes
+        came = int(min(left, self._end - self._begin))
+        self._begin += came
+        left -= came
+        scratch = memoryview(bytearray(int(min(left, 1 << 18))))
+        # All that still comes need not be decrypted, and after a fault it cannot be.
+        sock = self._sock if nbytes is not None else beneath(self._sock)
+        while left:
+            count = sock.recv_into(scratch[: int(min(left, len(scratch)))])
+            if not count:
+                raise EOFError
+            left -= count
+
+    def _fill(self, view: memoryview) -> None:
+        while view:
+            came = self._sock.recv_into(view, 0, socket.MSG_WAITALL)
+            if not came:
+                raise BackendError(CUT)
+            view = view[came:]
+
+    def _take(self, count: int, *, at_start: bool = False) -> memoryview:
+        """The next `count` bytes, at most `AHEAD`, good until the next call."""
+        begin = self._begin
+        if begin == self._end or begin + count > AHEAD:
+            left = self._end - begin
+            self._ahead[:left] = self._ahead[begin : self._end]
+            begin, self._end = 0, left
+        while self._end < begin + count:
+            came = self._sock.recv_into(self._ahead[self._end :])
+            if not came:
+                if at_start and begin == self._end:
+                    raise EOFError
+                raise BackendError(CUT)
+            self._end += came
+        self._begin = begin + count
+        return self._ahead[begin : self._begin]

@@ -1,0 +1,351 @@
+"""The codecs: what each is called, and which module has it.
+
+A codec is written as steps joined by `+`: at most one that gives numbers fewer bits, then at most one that compresses
+bytes, as in `fp16`, `int8:channel`, `zstd:3`, `int8+zstd`; or one alone that makes pictures of images, as `jpeg:90`.
+A user's own comes before both: `path/to/file.py:Bottleneck+zstd`. One codec has one text: `zstd` is `zstd:3`, and the
+user's own has its class's name. This module needs no torch: a request is checked with it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from pareto.partitions.engines.registry import EAGER
+
+if TYPE_CHECKING:
+    from pareto.remote.backends.base import Layout, Tensors
+    from pareto.remote.codecs.base import Step
+
+NONE = "none"
+JOINS, SEPARATOR = "+", ":"
+BLOSC2_CODECS = ("blosclz", "lz4", "lz4hc", "zlib", "zstd")
+BLOSC2_FILTERS = ("shuffle", "bitshuffle", "noshuffle")
+
+
+class Entry(NamedTuple):
+    """A step. variants: the pattern that they match. default: the variant that is meant where none is written.
+
+    words: how messages describe it. needs: the package that it imports. changes: the dtypes that it changes, any if
+    empty.
+    """
+
+    module: str
+    variants: str
+    default: str
+    words: str
+    lossless: bool
+    needs: str = ""
+    changes: tuple[str, ...] = ()
+
+    def acts_on(self, dtypes: Collection[str]) -> bool:
+        """Whether it changes a tensor of any of these dtypes."""
+        return any(not self.changes or dtype in self.changes for dtype in dtypes)
+
+
+_WIDE = ("float32", "float64")
+_FLOATS = (*_WIDE, "float16", "bfloat16")
+BITS = {
+    "fp16": Entry("pareto.remote.codecs.floats", "", "", "fp16", False, changes=_WIDE),
+    "bf16": Entry("pareto.remote.codecs.floats", "", "", "bf16", False, changes=_WIDE),
+    "int8": Entry("pareto.remote.codecs.affine", "channel", "", "int8, int8:channel", False, changes=_FLOATS),
+    "uint4": Entry(
+        "pareto.remote.codecs.affine", "channel", "", "uint4, uint4:channel", False, changes=_FLOATS
+    ),
+}
+"""Steps that give numbers fewer bits. A new one is a module with `step(name, variant)` and an entry here."""
+COMPRESSORS = {
+    "zstd": Entry(
+        "pareto.remote.codecs.compressed", r"[1-9]|1\d|2[0-2]", "3", "zstd:LEVEL (1 to 22)", True, "zstandard"
+    ),
+    "lz4": Entry(
+        "pareto.remote.codecs.compressed", r"[1-9]|1[0-2]", "", "lz4, lz4:LEVEL (1 to 12)", True, "lz4"
+    ),
+    "blosc2": Entry(
+        "pareto.remote.codecs.compressed",
+        rf"({'|'.join(BLOSC2_CODECS)}):[0-9]:({'|'.join(BLOSC2_FILTERS)})",
+        "blosclz:9:shuffle",
+        "blosc2:CODEC:LEVEL:FILTER (blosc2:blosclz:9:shuffle)",
+        True,
+        "blosc2",
+    ),
+}
+"""Steps that compress bytes, by the same rule."""
+PICTURES = {
+    "jpeg": Entry(
+        "pareto.remote.codecs.pictures", r"[1-9]\d?|100", "90", "jpeg:QUALITY (1 to 100)", False, "PIL"
+    ),
+    "webp": Entry(
+        "pareto.remote.codecs.pictures", r"[1-9]\d?|100", "80", "webp:QUALITY (1 to 100)", False, "PIL"
+    ),
+    "png": Entry("pareto.remote.codecs.pictures", "", "", "png", True, "PIL"),
+}
+"""Steps that make pictures of images: alone, and where the payload is the input."""
+FILE = "file"
+"""The camera's own files in place of the images in them (`pareto.remote.codecs.camera`); `none` where no images cross.
+"""
+_ALL = BITS | COMPRESSORS | PICTURES | {FILE: Entry("", "", "", FILE, True, "PIL", changes=("uint8",))}
+_OWN = re.compile(r"(?P<file>.+?\.py):(?P<attribute>[^\W\d]\w*)(?P<rest>\+.*)?")
+_IS_OWN = Entry("", "", "", "path/to/file.py:Bottleneck", False)
+"""The entry of every user's own step."""
+
+
+class Own(NamedTuple):
+    """A user's own step. name: in rows. file, attribute: the Python file, and what in it makes the codec.
+
+    typed: the file as messages name it, where that is another: on a host it is called by its digest.
+    """
+
+    name: str
+    file: str
+    attribute: str
+    typed: str = ""
+
+
+@dataclass(frozen=True)
+class Codec:
+    """A way to code payloads. text: its canonical name. It has no state but its steps, which one thread uses.
+
+    own: the user's own step, if it begins with one. made: that step by point, or at point 0 what reads files. cut: the
+    point that is meant (`for_cut`).
+    """
+
+    text: str
+    own: Own | None = None
+    cut: int | None = None
+    made: Mapping[int, Step] | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def typed(self) -> str:
+        """The codec as a user writes it: with the file of a step of the user's own."""
+        if self.own is None:
+            return self.text
+        return f"{self.own.file}:{self.own.attribute}{self.text.removeprefix(self.own.name)}"
+
+    def bound(self, made: Mapping[int, Step]) -> Codec:
+        """The codec with its user's own step, by point."""
+        return replace(self, made=made)
+
+    def for_cut(self, cut: int) -> Codec:
+        """The codec for what crosses at this point: a user's own is another one at each."""
+        if self.own is None:
+            return self
+        if cut not in self._for_cut:
+            self._for_cut[cut] = replace(self, cut=cut)
+        return self._for_cut[cut]
+
+    @property
+    def names(self) -> tuple[tuple[str, str], ...]:
+        """Name and variant of each step; empty for `none`."""
+        if self.text == NONE:
+            return ()
+        parted = (step.partition(SEPARATOR) for step in self.text.split(JOINS))
+        return tuple((name, variant) for name, _, variant in parted)
+
+    @property
+    def lossless(self) -> bool:
+        """Whether decoded tensors are equal to the encoded ones to the last bit, by how it is made."""
+        return all(self._entry(name).lossless for name, _ in self.names)
+
+    @property
+    def lossy(self) -> Codec:
+        """The codec without its steps that lose nothing, which change no result."""
+        return self._of(step for step in self.names if not self._entry(step[0]).lossless)
+
+    def at(self, dtypes: Collection[str]) -> Codec:
+        """The codec without its steps that change no tensor of these dtypes, those of all that crosses.
+
+        `none` where nothing crosses. A step that changes one tensor of several stays, as does what is behind a user's
+        own, which makes tensors of its own dtypes.
+        """
+        if self.own is not None:
+            return self if dtypes else Codec(NONE)
+        return self._of(step for step in self.names if self._entry(step[0]).acts_on(dtypes))
+
+    def _of(self, steps: Iterable[tuple[str, str]]) -> Codec:
+        return replace(self, text=JOINS.join(SEPARATOR.join(filter(None, step)) for step in steps) or NONE)
+
+    @property
+    def file(self) -> bool:
+        """Whether it sends the camera's own files."""
+        return self.text == FILE
+
+    @property
+    def pictures(self) -> bool:
+        """Whether it makes pictures, and so takes nothing but images of bytes."""
+        return any(name in PICTURES for name, _ in self.names)
+
+    def fits(self, cuts: Sequence[int], last: int) -> bool:
+        """Whether it takes what crosses where a model is cut there: pictures are of the input, at point 0; a user's own
+        is for the points that it was made for, and before that for any.
+
+        last: the point that keeps everything on the edge.
+        """
+        if self.pictures:
+            return not any(0 < cut < last for cut in cuts)
+        return self.file or self.made is None or all(cut in self.made for cut in cuts if cut < last)
+
+    def coded_name(self, cuts: Sequence[int], engine: str = EAGER) -> str:
+        """How the results of a model that is cut there, with this codec, are called: `int8@7`, `int8@3+7`.
+
+        engine: what of its hosts' engines changes results, too (`Engine.lossy`): `none@7 edge=onnx:int8`.
+        """
+        by = "" if engine == EAGER else f" {engine}"
+        return f"{self.lossy.text}@{'+'.join(map(str, cuts))}{by}"
+
+    @property
+    def missing(self) -> str:
+        """The package that it needs and this host lacks; empty: none."""
+        return next(
+            (needs for name, _ in self.names if (needs := self._entry(name).needs) and not find_spec(needs)),
+            "",
+        )
+
+    def encoded(self, layout: Layout) -> Layout:
+        """The layout of what `encode` makes of tensors with this one."""
+        for step in self._steps:
+            layout = step.encoded(layout)
+        return layout
+
+    def encode(self, tensors: Tensors) -> Tensors:
+        """The tensors to send. They may share memory with these. Raises BackendError for what is not finite."""
+        for step in self._steps:
+            tensors = step.encode(tensors)
+        return tensors
+
+    def decode(self, tensors: Tensors, layout: Layout) -> Tensors:
+        """The tensors, of this layout, that were encoded. Raises BackendError for anything else than `encode` makes.
+
+        Whatever the tensors hold, no more is allocated than the layout needs.
+        """
+        layouts = [layout]
+        for step in self._steps:
+            layouts.append(step.encoded(layouts[-1]))
+        for step, of in zip(reversed(self._steps), reversed(layouts[:-1]), strict=True):
+            tensors = step.decode(tensors, of)
+        return tensors
+
+    def _entry(self, name: str) -> Entry:
+        return _IS_OWN if self.own is not None and name == self.own.name else _ALL[name]
+
+    @cached_property
+    def _for_cut(self) -> dict[int, Codec]:
+        return {}
+
+    @cached_property
+    def _steps(self) -> tuple[Step, ...]:
+        steps = []
+        for name, variant in self.names:
+            if self.file:
+                assert self.made is not None, self  # noqa: S101
+                steps.append(self.made[0])
+            elif self.own is not None and name == self.own.name:
+                assert self.made is not None and self.cut is not None, self  # noqa: S101
+                steps.append(self.made[self.cut])
+            else:
+                step: Callable[[str, str], Step] = import_module(_ALL[name].module).step
+                steps.append(step(name, variant))
+        return tuple(steps)
+
+
+def is_own(text: str) -> bool:
+    """Whether a codec begins with a step of the user's own, by the form of its text."""
+    return _OWN.fullmatch(text) is not None
+
+
+def parse_all(texts: Iterable[str]) -> tuple[Codec, ...]:
+    """The codecs of these texts, each once. Raises ValueError.
+
+    Own ones of one name have their files' names before it.
+    """
+    codecs = list(dict.fromkeys(map(parse, texts)))
+    owns = list(dict.fromkeys(codec.own for codec in codecs if codec.own is not None))
+    several = {name for name, count in Counter(own.name for own in owns).items() if count > 1}
+    names = {own: _with_file(own) if own.name in several else own.name for own in owns}
+    if twice := [own for own in owns if list(names.values()).count(names[own]) > 1]:
+        raise ValueError(
+            f"{twice[0].file} and {twice[1].file} both have a codec {names[twice[0]]}: rename one file"
+        )
+    return tuple(codec if codec.own is None else _named(codec, names[codec.own]) for codec in codecs)
+
+
+def _named(codec: Codec, name: str) -> Codec:
+    assert codec.own is not None  # noqa: S101
+    text = name + codec.text.removeprefix(codec.own.name)
+    return replace(codec, text=text, own=codec.own._replace(name=name))
+
+
+def _with_file(own: Own) -> str:
+    return re.sub(r"[^\w.-]", "_", f"{Path(own.file).stem}.{own.attribute}")
+
+
+def parse(text: str, own: Container[str] = ()) -> Codec:
+    """The codec of this text. Raises ValueError, which says what there is.
+
+    own: names of users' own steps that are known by them alone; otherwise such a step has its file before its name, as
+    in `path/to/file.py:Bottleneck`. The file need not be there.
+    """
+    if text in (NONE, FILE):
+        return Codec(text)
+    if match := _OWN.fullmatch(text):
+        try:
+            file = str(Path(match["file"]).expanduser().absolute())
+        except RuntimeError as error:  # ~somebody who is not known
+            raise ValueError(str(error)) from None
+        step = Own(match["attribute"], file, match["attribute"])
+        if step.name in _ALL or step.name == NONE:
+            step = step._replace(name=_with_file(step))
+        return _joined(step, match["rest"] or "", text)
+    name, joins, rest = text.partition(JOINS)
+    if name in own:
+        return _joined(Own(name, "", ""), joins + rest, text)
+    if re.fullmatch(r".+\.py:?", text):
+        raise ValueError(
+            f"{text!r} is a file: say which codec in it, as in {Path(text.rstrip(':')).name}:Bottleneck"
+        )
+    return _of_steps(text)
+
+
+def _joined(own: Own, rest: str, text: str) -> Codec:
+    """A user's own step, and what is joined to it: empty, or with the sign that joins."""
+    behind = _of_steps(rest.removeprefix(JOINS), text) if rest else Codec("")
+    if behind.pictures or behind.text == NONE:
+        raise ValueError(_there_is(text))
+    return Codec(JOINS.join(filter(None, (own.name, behind.text))), own)
+
+
+def _of_steps(text: str, whole: str = "") -> Codec:
+    """The codec of steps that are not a user's own. whole: for the message."""
+    alone = text.partition(SEPARATOR)[0] in PICTURES
+    steps, allowed = [], [PICTURES] if alone else [BITS, COMPRESSORS]
+    for part in text.split(JOINS):
+        name, _, variant = part.partition(SEPARATOR)
+        while allowed and name not in allowed[0]:
+            allowed.pop(0)
+        if (
+            not allowed
+            or (variant and not re.fullmatch(_ALL[name].variants, variant))
+            or part.endswith(SEPARATOR)
+        ):
+            raise ValueError(_there_is(whole or text))
+        allowed.pop(0)
+        steps.append(SEPARATOR.join(filter(None, (name, variant or _ALL[name].default))))
+    return Codec(JOINS.join(steps))
+
+
+def _there_is(text: str) -> str:
+    bits, compressors, pictures = (
+        ", ".join(entry.words for entry in entries.values()) for entries in (BITS, COMPRESSORS, PICTURES)
+    )
+    return (
+        f"{text!r} is no codec: there are {NONE}; {bits}; {compressors}; one of each of these groups, as in int8+zstd;"
+        f" for the images at point 0 {pictures}, and with --from jpeg {FILE}; and before any but a picture's a class of"
+        f" your own, {_IS_OWN.words}"
+    )

@@ -1,0 +1,328 @@
+"""A profile: what each direction of the link does to a packet.
+
+For driver and hosts. The driver reads profiles by `pareto.sweep.profile_files`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from dataclasses import fields as fields_of
+from functools import cached_property
+from typing import Annotated, Any
+
+from pareto.protocol.constants import QUEUE_BDP, QUEUE_LEAST_BYTES, QUEUE_LEAST_S
+from pareto.protocol.errors import UserError
+from pareto.protocol.validation import NAME, Bounds, check, read
+from pareto.remote.link import units
+from pareto.remote.link.trace import DELAY, MAX_DELAY_S, MAX_RATE_BPS, MIN_RATE_BPS, POSITION, Trace
+
+MAX_LIMIT_BYTES = 1 << 30
+FREE_RATE_BPS = 10e9
+"""The rate, in bit/s, that an unlimited link is taken to have when its queue is sized."""
+
+NETEM, NETEM_TBF = "netem", "netem+tbf"
+
+
+_RATE = Bounds(
+    MIN_RATE_BPS,
+    MAX_RATE_BPS,
+    unit="bit/s",
+    words="is out of range: 1kbit to 34gbit; leave it out for no limit",
+)
+RATE = Annotated[float, _RATE]
+SHARE = Annotated[float, Bounds(0, 1, words="is not a share of packets: 0% to 100%")]
+BYTES = Annotated[
+    int, Bounds(1514, MAX_LIMIT_BYTES, unit="bytes", words="is out of range: one packet (1514b) to 1gib")
+]
+
+
+def check_rate(rate_bps: float) -> None:
+    """Raises UserError for a rate that cannot be emulated."""
+    _RATE.check("rate", rate_bps)
+
+
+@dataclass(frozen=True)
+class Gilbert:
+    """Bursty loss by the Gilbert-Elliott model: two states, a probability of loss in each. All from 0 to 1.
+
+    E. N. Gilbert, "Capacity of a burst-noise channel", BSTJ 39 (1960); E. O. Elliott, BSTJ 42 (1963).
+    """
+
+    good_to_bad: SHARE
+    bad_to_good: SHARE
+    in_bad: SHARE = 1.0
+    in_good: SHARE = 0.0
+
+    def __post_init__(self) -> None:
+        check(self, "loss ")
+        for name in ("good_to_bad", "bad_to_good"):
+            if not getattr(self, name):
+                raise UserError(f"loss {name} must be more than 0: the model changes states")
+
+    @property
+    def mean(self) -> float:
+        """The share of packets lost in the long run."""
+        bad = self.good_to_bad / (self.good_to_bad + self.bad_to_good)
+        return bad * self.in_bad + (1 - bad) * self.in_good
+
+
+@dataclass(frozen=True)
+class Direction:
+    """One way through the link. A packet is lost, duplicated, corrupted or reordered; what is left waits for the
+    line (`rate_bps`), then travels for `delay_s`.
+
+    `delay_s` and `jitter_s` in seconds: uniform within delay +- jitter, neighbours correlated by
+    `jitter_correlation`; jitter alone never reorders. `rate_bps` in bit/s on the wire, Ethernet headers included
+    (None: not limited). Probabilities from 0 to 1; a reordered packet overtakes all that wait. `limit_bytes` may
+    wait for the line, as in a router's buffer, before packets are dropped; `queue_bytes` where that says nothing, as
+    `Profile.with_queues` sets it (None: more than TCP sends unasked). `trace` gives rate and delay over time in place
+    of `rate_bps` and `delay_s`.
+
+    Raises UserError for values that no link here can have.
+    """
+
+    delay_s: DELAY = 0.0
+    rate_bps: RATE | None = None
+    jitter_s: DELAY = 0.0
+    jitter_correlation: SHARE = 0.0
+    loss: SHARE | Gilbert = 0.0
+    duplicate: SHARE = 0.0
+    reorder: SHARE = 0.0
+    corrupt: SHARE = 0.0
+    limit_bytes: BYTES | None = None
+    trace: Trace | None = None
+    queue_bytes: BYTES | None = None
+
+    def __post_init__(self) -> None:
+        check(self)
+        if self.trace is not None and (self.delay_s or self.rate_bps is not None):
+            raise UserError("a trace gives delay and rate: leave both out beside it")
+        if self.jitter_s > self.delay_s and not self.trace:
+            raise UserError(f"jitter {self.jitter_s:g} s must be at most the delay, {self.delay_s:g} s")
+        if self.jitter_correlation and not self.jitter_s:
+            raise UserError("jitter_correlation needs jitter")
+        if self.reorder and not (self.delay_s or self.trace):
+            raise UserError("reorder needs a delay: without one no packet can be overtaken")
+        if self.limit_bytes is not None and not self.limited:
+            raise UserError("limit needs a rate: without one nothing waits")
+
+    @property
+    def is_passable(self) -> bool:
+        """Whether it lets anything pass."""
+        return max(self.mean_loss, self.corrupt) < 1
+
+    @property
+    def waiting_bytes(self) -> int | None:
+        """Bytes that may wait for the line (None: no limit)."""
+        return self.queue_bytes if self.limit_bytes is None else self.limit_bytes
+
+    @property
+    def limited(self) -> bool:
+        """Whether there is a rate at all."""
+        return self.rate_bps is not None or (self.trace is not None and self.trace.limited)
+
+    @property
+    def shaped(self) -> bool:
+        return self != Direction()
+
+    @property
+    def impaired(self) -> bool:
+        """Whether packets are lost, repeated, overtaken or damaged: TCP then no longer runs at the link's rate."""
+        return bool(self.loss or self.duplicate or self.reorder or self.corrupt)
+
+    @property
+    def by_chance(self) -> bool:
+        """Whether chance decides what becomes of a packet."""
+        return self.impaired or bool(self.jitter_s)
+
+    @property
+    def mean_loss(self) -> float:
+        return self.loss.mean if isinstance(self.loss, Gilbert) else self.loss
+
+    @property
+    def typical(self) -> Direction:
+        """This direction with its trace's mean delay and rate in place of the trace."""
+        if self.trace is None:
+            return self
+        return replace(
+            self, trace=None, delay_s=self.trace.mean_delay_s, rate_bps=self.trace.mean_rate_bps, jitter_s=0.0
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON's types, for hosts and manifests; what is not set is left out."""
+        defaults = {field.name: field.default for field in fields_of(self)}
+        return {name: value for name, value in asdict(self).items() if getattr(self, name) != defaults[name]}
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """tbf's token bucket: `burst_bytes` pass at once; its queue holds `burst_bytes` and what the rate carries in
+    `latency_s`, as tc computes it, and drops what does not fit.
+    """
+
+    burst_bytes: BYTES = 32 << 10
+    latency_s: Annotated[float, Bounds(0, MAX_DELAY_S, unit="s", above=True)] = 0.4
+
+    def __post_init__(self) -> None:
+        check(self)
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A named condition of the link, applied to each sender's egress.
+
+    `bucket` is set where the rate is enforced by tbf after netem's delay, as the commands in published experiments
+    do, and not by netem itself. `offset_s` is where traces begin.
+    """
+
+    name: NAME = ""
+    edge_to_server: Direction = Direction()
+    server_to_edge: Direction = Direction()
+    bucket: Bucket | None = None
+    offset_s: POSITION = 0.0
+
+    def __post_init__(self) -> None:
+        check(self)
+        if self.bucket is not None:
+            if not any(direction.limited for direction in self.directions):
+                raise UserError(f"shaper {NETEM_TBF} needs a rate: without one its bucket does nothing")
+            for direction in self.directions:
+                if direction.trace is not None or direction.limit_bytes is not None:
+                    raise UserError(
+                        f"shaper {NETEM_TBF} knows neither trace nor limit: its queue is what fits into latency"
+                    )
+
+    @property
+    def shaper(self) -> str:
+        return NETEM if self.bucket is None else NETEM_TBF
+
+    @property
+    def directions(self) -> tuple[Direction, Direction]:
+        """Edge to server, server to edge."""
+        return self.edge_to_server, self.server_to_edge
+
+    @property
+    def shaped(self) -> bool:
+        """Whether it asks for anything but the link as it is."""
+        return any(direction.shaped for direction in self.directions)
+
+    @property
+    def by_chance(self) -> bool:
+        """Whether chance decides what becomes of packets in either direction."""
+        return any(direction.by_chance for direction in self.directions)
+
+    @property
+    def tcp_fills(self) -> bool:
+        """Whether TCP runs at the link's rate: nothing is lost or out of order, and what waits has room."""
+        return not any(
+            direction.impaired or direction.limit_bytes is not None for direction in self.directions
+        )
+
+    @property
+    def rtt_s(self) -> float:
+        """The seconds that the two delays add to a round trip, on average."""
+        return sum(direction.typical.delay_s for direction in self.directions)
+
+    def with_queues(self) -> Profile:
+        """The profile as it is put in force: lines without a limit of their own get a queue of the usual length."""
+        if self.bucket is not None:  # its queue is what fits into its latency
+            return self
+        out, back = (
+            replace(direction, queue_bytes=self._usual_queue_bytes(direction))
+            for direction in self.directions
+        )
+        return replace(self, edge_to_server=out, server_to_edge=back)
+
+    def _usual_queue_bytes(self, direction: Direction) -> int | None:
+        rate_bps = direction.typical.rate_bps
+        if rate_bps is None or direction.limit_bytes is not None:
+            return None
+        usual = max(QUEUE_BDP * self.rtt_s * rate_bps / 8, QUEUE_LEAST_BYTES, QUEUE_LEAST_S * rate_bps / 8)
+        return min(int(usual), MAX_LIMIT_BYTES)
+
+    @property
+    def period_s(self) -> float | None:
+        """Seconds until the link has gone through its traces once (None: it does not change)."""
+        return max(
+            (direction.trace.period_s for direction in self.directions if direction.trace is not None),
+            default=None,
+        )
+
+    @cached_property
+    def typical(self) -> Profile:
+        """This profile with its traces' mean delays and rates in place of the traces."""
+        out, back = (direction.typical for direction in self.directions)
+        return replace(self, edge_to_server=out, server_to_edge=back)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON's types, the inverse of `from_dict`."""
+        return {
+            "name": self.name,
+            "edge_to_server": self.edge_to_server.to_dict(),
+            "server_to_edge": self.server_to_edge.to_dict(),
+            "bucket": asdict(self.bucket) if self.bucket else None,
+            "offset_s": self.offset_s,
+        }
+
+    def record(self) -> dict[str, Any]:
+        """As `to_dict`, for manifests: with the queues in force, a trace by name and digest, not by all its steps."""
+        fields = self.with_queues().to_dict()
+        for direction in ("edge_to_server", "server_to_edge"):
+            if (trace := fields[direction].get("trace")) is not None:
+                digest = hashlib.sha256(json.dumps(trace).encode()).hexdigest()
+                kept = {"name": trace["name"], "period_s": trace["period_s"], "steps": len(trace["steps"])}
+                fields[direction]["trace"] = kept | {"sha256": digest}
+        return fields
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Profile:
+        """Raises UserError."""
+        try:
+            profile: Profile = read(cls, fields)
+        except ValueError as error:
+            raise UserError(str(error)) from None
+        return profile
+
+
+def describe(profile: Profile) -> str:
+    """The profile in words: `edge to server 200 ms at 5 Mbit/s, 1% lost; server to edge ...`."""
+    names = ("edge to server", "server to edge")
+    words = [
+        f"{name} {_describe(direction)}"
+        for name, direction in zip(names, profile.directions, strict=True)
+        if direction.shaped
+    ]
+    by = f" (shaper {profile.shaper})" if profile.bucket else ""
+    return ("; ".join(words) or "not shaped") + by
+
+
+def _describe(direction: Direction) -> str:
+    typical = direction.typical
+    delay = units.duration(typical.delay_s) if typical.delay_s else ""
+    if direction.jitter_s:
+        delay = f"{delay} +-{units.duration(direction.jitter_s)}"
+    rate = units.rate(typical.rate_bps, 3) if typical.rate_bps is not None else ""
+    parts = [" at ".join(part for part in (delay, rate) if part)]
+    if direction.trace is not None:
+        parts.append(f"on average over the {direction.trace.period_s:.4g} s of {direction.trace.name}")
+    bursts = " in bursts" if isinstance(direction.loss, Gilbert) else ""
+    for share, what in (
+        (direction.mean_loss, f"lost{bursts}"),
+        (direction.duplicate, "repeated"),
+        (direction.reorder, "reordered"),
+        (direction.corrupt, "corrupted"),
+    ):
+        if share:
+            parts.append(f"{100 * share:.3g}% {what}")
+    if direction.limit_bytes is not None:
+        parts.append(f"a queue of {direction.limit_bytes} bytes")
+    return ", ".join(part for part in parts if part)
+
+
+def seed_of(*parts: object) -> int:
+    """A seed of 48 bits for chance on a link, made of these."""
+    text = "/".join(map(str, parts)).encode()
+    return int.from_bytes(hashlib.blake2b(text, digest_size=6).digest(), "big")

@@ -1,0 +1,227 @@
+"""Where a worker computes: host tensors in, host tensors out, on the CPU or on an NVIDIA GPU."""
+
+from __future__ import annotations
+
+import re
+import statistics
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pareto.partitions.engines.base import EngineError
+from pareto.partitions.stage import Stage
+from pareto.protocol import messages
+from pareto.protocol.jsonlines import Refused
+from pareto.remote.backends.base import Tensors
+from pareto.remote.worker import host
+
+KEPT_RUNS = 10_000
+"""GPU times kept for the median: more than a trial has requests."""
+
+
+class Device:
+    """Where stages run: on this host's processor. name: as torch knows it. warm_ups: runs until kernels are chosen and
+    memory is allocated.
+    """
+
+    name = "cpu"
+    warm_ups = 1
+
+    def __init__(self) -> None:
+        self._peak = host.PeakMemory()
+
+    def run(self, stage: Stage, tensors: Tensors) -> Tensors:
+        """The outputs of `stage`, whose weights are on this device, for a payload.
+
+        Both are in host memory; results are contiguous and in memory of their own, but for a stage without
+        units, which returns its inputs. They are there when the call returns, so that a clock around it
+        covers copies as well. Raises Refused where memory runs out.
+        """
+        with refused_out_of_memory(), torch.inference_mode():
+            outputs: Tensors = stage(tensors)
+        return outputs
+
+    def current(self) -> AbstractContextManager[object]:
+        """Within it this device is the one of what names none."""
+        return nullcontext()
+
+    def capability(self) -> str:
+        """The compute capability of a GPU, as in '9.0'; empty for a processor."""
+        return ""
+
+    def forget(self) -> None:
+        """Forget the runs that `gpu_s` is the median of."""
+
+    def gpu_s(self) -> float | None:
+        """Median seconds on the GPU a run, copies both ways included; None where no GPU worked."""
+        return None
+
+    def gpu(self) -> messages.Cuda | None:
+        """The facts about the GPU that a reader of the results needs; None if it is none."""
+        return None
+
+    def stamp(self) -> Any:
+        """This point of the work, for `between_s`: a time, or on a GPU an event behind all that was begun."""
+        return time.perf_counter()
+
+    def between_s(self, first: Any, second: Any) -> float:
+        """Seconds from one stamp to another; waits until the work before the second is done."""
+        return float(second - first)
+
+    def peak_bytes(self) -> int | None:
+        """The most memory in use since the last call: of this process, or of the GPU's allocator; None: not known."""
+        peak = self._peak.nbytes()
+        self._peak.begin()
+        return peak
+
+
+class Cuda(Device):
+    """One NVIDIA GPU. Raises Refused, in one line, where there is none to be had.
+
+    Float32 is computed as such: TensorFloat-32 keeps 10 bits of the mantissa, and a split could not be proven equal.
+    cuDNN times its algorithms in the warm-up, since a stage's shapes never change.
+    """
+
+    warm_ups = 3
+
+    def __init__(self, name: str, index: int) -> None:
+        super().__init__()
+        self.name = name
+        self._index = index
+        self._device = _usable(name, index)
+        self._gpu_s: deque[float] = deque(maxlen=KEPT_RUNS)
+        torch.backends.cudnn.benchmark = True
+        torch.backends.cudnn.allow_tf32 = False
+        torch.backends.cuda.matmul.allow_tf32 = False
+
+    def run(self, stage: Stage, tensors: Tensors) -> Tensors:
+        if not stage.has_units:
+            return tensors  # there and back for nothing
+        with refused_out_of_memory(), torch.inference_mode(), self.current():
+            began, ended = _event(), _event()
+            # Only page-locked memory is copied without the driver's staging. torch keeps freed blocks of it for
+            # the next run and hands none out while a copy from or to it is under way.
+            pinned = [tensor if tensor.is_pinned() else tensor.pin_memory() for tensor in tensors]
+            began.record()
+            outputs = stage(tuple(tensor.to(self._device, non_blocking=True) for tensor in pinned))
+            results = tuple(
+                torch.empty(output.shape, dtype=output.dtype, pin_memory=True) for output in outputs
+            )
+            for result, output in zip(results, outputs, strict=True):
+                result.copy_(output, non_blocking=True)
+            ended.record()
+            ended.synchronize()
+        self._gpu_s.append(began.elapsed_time(ended) / 1000)
+        return results
+
+    def current(self) -> AbstractContextManager[object]:
+        return torch.cuda.device(self._device)
+
+    def capability(self) -> str:
+        return "{}.{}".format(*torch.cuda.get_device_capability(self._device))
+
+    def forget(self) -> None:
+        self._gpu_s.clear()
+
+    def gpu_s(self) -> float | None:
+        return statistics.median(self._gpu_s) if self._gpu_s else None
+
+    def gpu(self) -> messages.Cuda | None:
+        properties = torch.cuda.get_device_properties(self._device)
+        return messages.Cuda(
+            index=self._index,
+            name=properties.name,
+            uuid=str(getattr(properties, "uuid", "")) or None,  # its index may be another one for NVML
+            capability=self.capability(),
+            memory_bytes=properties.total_memory,
+            driver=_driver(),
+            runtime=torch.version.cuda,
+            cudnn=torch.backends.cudnn.version(),  # type: ignore[no-untyped-call]
+            cudnn_benchmark=torch.backends.cudnn.benchmark,
+            tf32=torch.backends.cudnn.allow_tf32 or torch.backends.cuda.matmul.allow_tf32,
+        )
+
+    def stamp(self) -> torch.cuda.Event:
+        event = _event()
+        event.record(torch.cuda.current_stream(self._device))
+        return event
+
+    def between_s(self, first: torch.cuda.Event, second: torch.cuda.Event) -> float:
+        second.synchronize()
+        return float(first.elapsed_time(second)) / 1000
+
+    def peak_bytes(self) -> int | None:
+        peak = torch.cuda.max_memory_allocated(self._device)
+        torch.cuda.reset_peak_memory_stats(self._device)
+        return peak
+
+
+def named(name: str) -> Device:
+    """The device 'cpu' or 'cuda:N'. Raises Refused, in one line, for another name and for what is not there."""
+    if name == "cpu":
+        return Device()
+    if match := re.fullmatch(r"cuda:(\d+)", name):
+        return Cuda(name, int(match[1]))
+    raise Refused(f"unknown device {name!r}: it is cpu, or cuda:0, cuda:1 and so on")
+
+
+@contextmanager
+def refused_out_of_memory() -> Iterator[None]:
+    """Turns whatever says that memory ran out into one clear Refused, also where an engine met it; all else passes."""
+    try:
+        yield
+    except (MemoryError, RuntimeError, EngineError) as error:
+        cause: BaseException | None = error
+        while cause is not None and not _is_out_of_memory(cause):
+            cause = cause.__cause__
+        if cause is None:
+            raise
+        words = " ".join(str(cause).split()).rpartition("DefaultCPUAllocator: ")[2]
+        raise Refused(f"out of memory: {words or 'this host has none left'}") from error
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    """Whether memory ran out. torch has an error type for accelerators only; its CPU allocator raises RuntimeError."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    return any(sign in str(error) for sign in ("DefaultCPUAllocator: ", "std::bad_alloc"))
+
+
+def _usable(name: str, index: int) -> torch.device:
+    or_cpu = "or say device: cpu"
+    if not torch.backends.cuda.is_built():  # type: ignore[no-untyped-call]
+        raise Refused(
+            f"device {name}: this host's torch ({torch.__version__}) was built without CUDA: "
+            f"install a CUDA build, {or_cpu}"
+        )
+    count = torch.cuda.device_count()
+    if not count:
+        raise Refused(f"device {name}: no NVIDIA GPU or driver found (see nvidia-smi): install it, {or_cpu}")
+    if index >= count:
+        there = ", ".join(f"cuda:{i}" for i in range(count))
+        raise Refused(f"device {name}: this host's GPUs are {there}")
+    device = torch.device("cuda", index)
+    try:
+        torch.zeros(1, device=device)  # a driver that is too old, a GPU that is taken: it shows only now
+    except RuntimeError as error:
+        raise Refused(f"device {name}: {str(error).splitlines()[0]}") from error
+    return device
+
+
+def _event() -> torch.cuda.Event:
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+
+
+def _driver() -> str | None:
+    """The version of NVIDIA's kernel module."""
+    try:
+        words = Path("/proc/driver/nvidia/version").read_text()
+    except OSError:
+        return None
+    match = re.search(r"\b\d+\.\d+(\.\d+)?\b", words)
+    return match[0] if match else None

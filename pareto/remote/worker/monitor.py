@@ -1,0 +1,233 @@
+"""`python -m pareto.remote.worker.monitor`: samples this device while a worker runs. It needs no torch.
+
+A process of its own, so that sampling never holds the lock of the worker's interpreter. Its requests and the fields of
+a sample are declared in `pareto.protocol.host_messages`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from pareto.protocol import host_messages, messages
+from pareto.protocol.host_messages import SensorSample
+from pareto.protocol.jsonlines import Refused, serve
+from pareto.remote.worker.sensors import nvml, processor, raspberry
+from pareto.remote.worker.sensors.energy import Gauge, Meter, rapl_meters
+
+KEPT = 50_000
+"""Samples that wait to be collected, at most (some 20 MB): the oldest give way."""
+
+
+class Instruments:
+    """The device's sensors, and a process. `gpu`: a GPU's UUID. `sysfs`: the folder that holds `sys`.
+
+    Raises psutil.NoSuchProcess.
+    """
+
+    def __init__(self, pid: int, gpu: str | None, sysfs: Path) -> None:
+        self._process = processor.WatchedProcess(pid)
+        device = nvml.Gpu() if gpu is None else nvml.gpu(gpu, nvml.load())
+        gauges = (
+            processor.temperature(sysfs),
+            processor.frequency(sysfs),
+            raspberry.throttling(),
+            *device.gauges,
+        )
+        self._gauges: list[Gauge] = [gauge for gauge in gauges if gauge is not None]
+        # The slow one last: the counters are to be read at the sample's time, not after it.
+        meters = (*rapl_meters(sysfs), device.meter, raspberry.rails())
+        self._meters: list[Meter] = [meter for meter in meters if meter is not None]
+
+    @property
+    def sensors(self) -> host_messages.Sensors:
+        """This device's sensors, but for what any kernel tells of cores."""
+        energy = " + ".join(meter.name for meter in self._meters)
+        by_field = {
+            "cpu_percent": "psutil",
+            "rss_bytes": "psutil",
+            **{gauge.field: gauge.source for gauge in self._gauges},
+            **({"energy_j": energy, "power_w": energy} if energy else {}),
+        }
+        least_s = max((meter.least_window_s for meter in self._meters), default=0.0)
+        return host_messages.Sensors(by_field, least_s)
+
+    def sample(self) -> SensorSample:
+        at_s = time.monotonic()
+        of_process = self._process.sample(at_s)
+        metered = [meter.sample(at_s) for meter in self._meters]
+        values: dict[str, Any] = {gauge.field: gauge.read() for gauge in self._gauges}
+        return SensorSample(
+            at_s=at_s,
+            **of_process,
+            energy_j=_sum(each.energy_j for each in metered),
+            power_w=_sum(each.power_w for each in metered),
+            **values,
+        )
+
+
+class Sampler:
+    """Calls `take` now and every `interval_s` after until `stop`. `take` is never called by two threads at once."""
+
+    def __init__(self, take: Callable[[], SensorSample], interval_s: float, kept: int = KEPT) -> None:
+        self._begun_s, self._own_cpu_s = time.monotonic(), _own_cpu_s()
+        self._take = take
+        self._interval_s = interval_s
+        self._lock = threading.Lock()
+        self._taking = threading.Lock()
+        self._stopping = threading.Event()
+        self._fault: Exception | None = None
+        self._samples: deque[SensorSample] = deque([take()], maxlen=kept)
+        self._taken = 1
+        self._late_s: deque[float] = deque(maxlen=kept)
+        self._thread = threading.Thread(target=self._run, name="sampling", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Wait until no sample is being taken any more."""
+        self._stopping.set()
+        self._thread.join()
+
+    def latest(self) -> SensorSample:
+        return self.waiting()[-1]
+
+    def waiting(self) -> list[SensorSample]:
+        """The samples that `collect` would give. Raises RuntimeError if sampling has failed."""
+        with self._lock:
+            if self._fault is not None:
+                raise RuntimeError("sampling has ended") from self._fault
+            return list(self._samples)
+
+    def collect(self) -> list[SensorSample]:
+        """The samples since the last call and the last one of that call, so that no interval is lost between.
+
+        One is taken now: what has just ended lies between two samples as well.
+        """
+        self.waiting()  # raises
+        self._sample()
+        with self._lock:
+            collected = list(self._samples)
+            self._samples = deque(collected[-1:], maxlen=self._samples.maxlen)
+            return collected
+
+    def cost(self) -> host_messages.SamplingCost:
+        """The cost of sampling since its beginning."""
+        cpu_s, lasted_s = _own_cpu_s() - self._own_cpu_s, time.monotonic() - self._begun_s
+        with self._lock:
+            late, taken = sorted(self._late_s), self._taken
+        late_p99_s = late[math.ceil(0.99 * len(late)) - 1] if late else None
+        return host_messages.SamplingCost(cpu_s / lasted_s * 100, taken, late_p99_s)
+
+    def _sample(self) -> None:
+        with self._taking:
+            sample = self._take()
+            with self._lock:
+                self._samples.append(sample)
+                self._taken += 1
+
+    def _run(self) -> None:
+        try:
+            due_s = time.monotonic() + self._interval_s
+            while not self._stopping.wait(max(0.0, due_s - time.monotonic())):
+                late_s = time.monotonic() - due_s
+                self._sample()
+                with self._lock:
+                    self._late_s.append(late_s)
+                # Times that have passed are left out: samples in a burst would tell nothing new.
+                due_s += self._interval_s * (1 + max(0, int(late_s / self._interval_s)))
+        except Exception as fault:
+            with self._lock:
+                self._fault = fault
+            raise
+
+
+class Monitor:
+    """Each public method but `stop` answers one request."""
+
+    def __init__(self, sysfs: Path) -> None:
+        self._sysfs = sysfs
+        self._sampler: Sampler | None = None
+
+    def begin(self, request: host_messages.BeginSampling) -> host_messages.Sensors:
+        self.stop()
+        try:
+            instruments = Instruments(request.pid, request.gpu, self._sysfs)
+        except psutil.NoSuchProcess:
+            raise Refused(f"no process {request.pid} to watch") from None
+        self._sampler = Sampler(instruments.sample, request.interval_s)
+        return instruments.sensors
+
+    def latest(self, request: host_messages.GetLatestSample) -> SensorSample | None:
+        return self._sampler.latest() if self._sampler is not None else None
+
+    def collect(self, request: host_messages.CollectSamples) -> dict[str, list[Any]]:
+        samples = self._begun().collect()
+        names = [field.name for field in fields(SensorSample)]
+        return {name: [getattr(sample, name) for sample in samples] for name in names}
+
+    def idle(self, request: host_messages.MeasureIdle) -> float | None:
+        sampler = self._begun()
+        from_s = time.monotonic()
+        time.sleep(request.seconds)
+        return _mean_power_w([sample for sample in sampler.waiting() if sample.at_s >= from_s])
+
+    def cost(self, request: host_messages.GetSamplingCost) -> host_messages.SamplingCost:
+        return self._begun().cost()
+
+    def stop(self) -> None:
+        """Stop sampling, also at the end of the program, so that no `vcgencmd` outlives it."""
+        sampler, self._sampler = self._sampler, None
+        if sampler is not None:
+            sampler.stop()
+
+    def _begun(self) -> Sampler:
+        if self._sampler is None:
+            raise Refused("nothing is watched yet")
+        return self._sampler
+
+
+def _mean_power_w(samples: list[SensorSample]) -> float | None:
+    """The mean power: energy over time, which for a counter is exact whatever happens between two samples."""
+    energies = [sample.energy_j for sample in samples if sample.energy_j is not None]
+    if len(energies) < max(2, len(samples)):
+        return None
+    return (energies[-1] - energies[0]) / (samples[-1].at_s - samples[0].at_s)
+
+
+def _sum(parts: Iterable[float | None]) -> float | None:
+    """The sum; None without parts, and where one is missing: the rest would look like less energy, not like a gap."""
+    known = list(parts)
+    return sum(part for part in known if part is not None) if known and None not in known else None
+
+
+def _own_cpu_s() -> float:
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(prog="pareto.remote.worker.monitor")
+    arguments.add_argument("--sysfs", type=Path, default=Path("/"), help=argparse.SUPPRESS)
+    monitor = Monitor(arguments.parse_args().sysfs)
+    answers: messages.Answers = {
+        host_messages.BeginSampling: monitor.begin,
+        host_messages.GetLatestSample: monitor.latest,
+        host_messages.CollectSamples: monitor.collect,
+        host_messages.MeasureIdle: monitor.idle,
+        host_messages.GetSamplingCost: monitor.cost,
+    }
+    serve(messages.handlers(answers), at_end=monitor.stop)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,397 @@
+"""The two phases of a trial, written once against the backend protocol. Runs on the first device.
+
+Every time is from this host's monotonic clock; what the later hosts say are durations on their own.
+"""
+
+from __future__ import annotations
+
+import itertools
+import queue
+import threading
+import time
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+
+import torch
+
+from pareto.protocol.constants import MOST_REQUESTS
+from pareto.protocol.messages import Window
+from pareto.protocol.pace import in_bursts
+from pareto.protocol.trial_messages import Length
+from pareto.remote.backends.base import Client, Reply, Tensors, check_order, layout, nbytes
+
+Compute = Callable[[Tensors], Tensors]
+
+P95_REQUESTS = 130
+"""Samples needed before a 95th percentile may be stated at 99 % confidence."""
+OVERTIME = 4.0
+"""A throughput phase whose requests take longer than foreseen is cut at this multiple of its length."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One request. Seconds; `started_s` and `finished_s` count from the start of the phase.
+
+    `stages_s` is of the later stages, in the order of the chain: empty where no other host took part. A codec's times
+    there are within them.
+    """
+
+    started_s: float
+    finished_s: float
+    edge_s: float
+    serialize_s: float
+    stages_s: tuple[float, ...]
+    encode_s: float = 0.0
+    wire_bytes: int = 0
+    """With a codec, what the edge sent."""
+    decode_s: float = 0.0
+    """Where a request begins with files: what the edge took to make the model's input of them, before `edge_s`."""
+    waited_s: float = 0.0
+    """Where inputs are decoded ahead: how long this one then waited to be computed, before `edge_s`."""
+
+    @property
+    def busy_s(self) -> float:
+        """How long the edge's processor worked on the request before it was sent."""
+        return self.decode_s + self.edge_s + self.encode_s
+
+    @property
+    def latency_s(self) -> float:
+        return self.finished_s - self.started_s
+
+
+def _unseen(requests: int) -> None: ...
+
+
+@dataclass(frozen=True)
+class Phase:
+    origin_s: float
+    """When it began, on the clock of `time.monotonic`, which on Linux is also that of `time.perf_counter`."""
+    samples: list[Sample]
+    outputs: list[tuple[int, Tensors]]
+    """The number of the input, and its result: checked after the clock has stopped. A result is left out if it equals
+    the input's last one to the last bit.
+    """
+    depth: int = 1
+    """Requests that were in flight."""
+    prefetch: int = 0
+    """Requests that were decoded ahead, at most, beside those in flight."""
+
+
+class NoLink:
+    """The client of the last point: the edge has the whole model, nothing crosses."""
+
+    def __init__(self) -> None:
+        self._done: queue.SimpleQueue[tuple[int, Tensors]] = queue.SimpleQueue()
+
+    def open(self, fingerprint: bytes, takes: object) -> None: ...
+
+    def send(self, request_id: int, tensors: Tensors) -> float:
+        self._done.put((request_id, tensors))
+        return 0.0
+
+    def receive(self) -> Reply:
+        request_id, tensors = self._done.get()
+        return Reply(request_id, tensors, (), 0.0)
+
+    def warm(self, nbytes: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def latency(
+    client: Client,
+    compute: Compute,
+    inputs: Sequence[Tensors],
+    length: Length,
+    encode: Compute | None = None,
+    decode: Compute | None = None,
+    seen: Callable[[int], None] = _unseen,
+) -> Phase:
+    """Measure requests one after another, each from the input being ready to the result being there.
+
+    encode: what is done to a payload before it is sent. decode: what is done to an input first. seen: gets the number
+    of requests that are done, before each and not in its time.
+    """
+    samples: list[Sample] = []
+    outputs = _Outputs()
+    origin = time.perf_counter()
+    while len(samples) < MOST_REQUESTS:
+        if len(samples) >= length.requests and time.perf_counter() - origin >= length.seconds:
+            break
+        seen(len(samples))
+        number = len(samples)
+        which = number % len(inputs)
+        payload, edge = _computed(compute, encode, _taken(decode, inputs[which]))
+        serialize_s = client.send(number, payload)
+        reply = client.receive()
+        finished = time.perf_counter()
+        check_order(reply, number)
+        samples.append(_sample(origin, edge, finished, serialize_s, reply))
+        outputs.add(which, reply.tensors)
+    return Phase(origin, samples, outputs.kept)
+
+
+def throughput(
+    client: Client,
+    compute: Compute,
+    inputs: Sequence[Tensors],
+    length: Length,
+    pace_s: float,
+    depth: int,
+    encode: Compute | None = None,
+    decode: Compute | None = None,
+    prefetch: int = 0,
+    seen: Callable[[int], None] = _unseen,
+) -> Phase:
+    """Measure with `depth` requests in flight: this thread computes, one sends, one receives.
+
+    `pace_s` is the foreseen time from one completion to the next and only decides how many requests are made. `length`
+    is that of the steady state: the requests that fill the steps, and those that drain them, come on top. A payload is
+    encoded by the thread that computes, while the one before it is sent. So is an input decoded; or, with `prefetch`,
+    by a thread of its own, so many requests ahead at most: a request begins there, and is in flight once it is taken.
+    seen: gets the number of requests that are done, when one is.
+    """
+    least, wanted = in_bursts(length.requests, length.seconds, pace_s, depth, prefetch)
+    permits = threading.Semaphore(depth)
+    to_send: queue.SimpleQueue[tuple[int, Tensors] | None] = queue.SimpleQueue()
+    sent: queue.SimpleQueue[tuple[int, float] | None] = queue.SimpleQueue()
+    at_edge: list[_Edge] = []
+    samples: list[Sample] = []
+    outputs = _Outputs()
+    faults: list[Exception] = []
+    seen(0)
+    origin = time.perf_counter()
+
+    def fail(error: Exception) -> None:
+        faults.append(error)
+        permits.release()  # the computing thread may be waiting for one
+
+    def send() -> None:
+        try:
+            while (item := to_send.get()) is not None:
+                number, payload = item
+                serialize_s = client.send(number, payload)
+                sent.put((number, serialize_s))
+        except Exception as error:
+            fail(error)
+        finally:
+            sent.put(None)
+
+    def receive() -> None:
+        try:
+            while (item := sent.get()) is not None:
+                number, serialize_s = item
+                reply = client.receive()
+                finished = time.perf_counter()
+                check_order(reply, number)
+                samples.append(_sample(origin, at_edge[number], finished, serialize_s, reply))
+                permits.release()
+                seen(len(samples))
+                outputs.add(number % len(inputs), reply.tensors)
+        except Exception as error:
+            fail(error)
+
+    threads = [threading.Thread(target=send), threading.Thread(target=receive)]
+    for thread in threads:
+        thread.start()
+    try:
+        with closing(_all_taken(decode, inputs, wanted, prefetch)) as all_taken:
+            for number in range(wanted):
+                permits.acquire()
+                late = time.perf_counter() - origin > OVERTIME * length.seconds and number >= least
+                if faults or late:
+                    break
+                taken = next(all_taken)
+                waited_s = time.perf_counter() - taken.started - taken.decode_s if prefetch else 0.0
+                payload, edge = _computed(compute, encode, taken, waited_s)
+                at_edge.append(edge)
+                to_send.put((number, payload))
+    finally:
+        to_send.put(None)
+        for thread in threads:
+            thread.join()
+    if faults:
+        raise faults[0]
+    return Phase(origin, samples, outputs.kept, depth, prefetch)
+
+
+def steady(phase: Phase) -> Sequence[Sample]:
+    """The requests whose completions are counted: from the first one's to the last one's is steady state.
+
+    Those that were completed after the last one was begun drain the steps: they are not among them. And where `depth`
+    requests do not fill a long link, they come back in bursts, one burst a round trip: from a burst's beginning to
+    the end of another would be more completions than round trips. So the time is a whole number of times `depth`
+    completions, after which each burst is where it was.
+
+    From `throughput` these are at least as many as were to be measured, and one: with `depth` in flight the last
+    request only begins when all but `depth - 1`, and those decoded ahead, are there before it.
+    """
+    samples = phase.samples
+    full = [sample for sample in samples if sample.finished_s <= samples[-1].started_s]
+    return full[: 1 + (len(full) - 1) // phase.depth * phase.depth]
+
+
+def rate(phase: Phase, batch_size: int) -> float:
+    """Images per second over steady state."""
+    counted = steady(phase)
+    return (len(counted) - 1) * batch_size / (counted[-1].finished_s - counted[0].finished_s)
+
+
+def sequential_rate(samples: Sequence[Sample], batch_size: int) -> float:
+    """Images per second with one request in flight, by the time that the requests took."""
+    return len(samples) * batch_size / sum(sample.latency_s for sample in samples)
+
+
+def window(phase: Phase) -> tuple[tuple[float, float], int]:
+    """The time of `rate`, on this host's `time.monotonic`, and how many requests were completed in it."""
+    ended = [phase.origin_s + sample.finished_s for sample in steady(phase)]
+    return (ended[0], ended[-1]), len(ended) - 1
+
+
+def loaded(phase: Phase) -> Sequence[Sample]:
+    """The requests that began when `depth - 1` others were in flight: their latencies are those under load.
+
+    The first `depth` of a phase, and as many as are decoded ahead, find fewer before them, and are quicker for it.
+    """
+    return phase.samples[phase.depth + phase.prefetch :]
+
+
+def p95_s(samples: Sequence[Sample]) -> float | None:
+    """The 95th percentile of the latencies; None where they are too few to state it."""
+    latencies_s = sorted(sample.latency_s for sample in samples)
+    return latencies_s[int(0.95 * len(latencies_s))] if len(latencies_s) >= P95_REQUESTS else None
+
+
+def edge_runs(phase: Phase) -> list[list[Window]]:
+    """When each step of the edge worked on each request; seconds from the start of the phase.
+
+    It is one step, or, where inputs are decoded ahead, two: decoding, then what follows it.
+    """
+    samples = phase.samples
+    if not phase.prefetch:
+        return [[(each.started_s, each.started_s + each.busy_s) for each in samples]]
+    decoding = [(each.started_s, each.started_s + each.decode_s) for each in samples]
+    computing = [
+        (began_s := decoded_s + each.waited_s, began_s + each.edge_s + each.encode_s)
+        for each, (_, decoded_s) in zip(samples, decoding, strict=True)
+    ]
+    return [decoding, computing]
+
+
+def busy_s(phase: Phase) -> float:
+    """Seconds that the edge worked within `window`: decoded, computed, encoded. With two steps, those of the busier."""
+    counted = steady(phase)
+    first, last = counted[0].finished_s, counted[-1].finished_s
+    return max(
+        sum(max(0.0, min(ended, last) - max(began, first)) for began, ended in runs)
+        for runs in edge_runs(phase)
+    )
+
+
+class _Outputs:
+    """The results of a phase, without repetitions: all of a segmentation's would not fit into the memory."""
+
+    def __init__(self) -> None:
+        self.kept: list[tuple[int, Tensors]] = []
+        self._latest: dict[int, Tensors] = {}
+
+    def add(self, which: int, tensors: Tensors) -> None:
+        latest = self._latest.get(which, ())
+        if layout(latest) == layout(tensors) and all(map(torch.equal, latest, tensors)):
+            return
+        self._latest[which] = tensors
+        self.kept.append((which, tensors))
+
+
+@dataclass(frozen=True)
+class _Taken:
+    """The model's input for a request; when the request began, and the seconds that decoding took."""
+
+    tensors: Tensors
+    started: float
+    decode_s: float
+
+
+@dataclass(frozen=True)
+class _Edge:
+    """The edge's work for a request before it was sent: parts of a `Sample`, and when it had computed."""
+
+    started: float
+    decode_s: float
+    waited_s: float
+    computed: float
+    coded: tuple[float, int]
+
+
+def _taken(decode: Compute | None, tensors: Tensors) -> _Taken:
+    """The request that begins now."""
+    started = time.perf_counter()
+    decoded = tensors if decode is None else decode(tensors)
+    return _Taken(decoded, started, 0.0 if decode is None else time.perf_counter() - started)
+
+
+def _all_taken(
+    decode: Compute | None, inputs: Sequence[Tensors], requests: int, prefetch: int
+) -> Generator[_Taken, None, None]:
+    """So many requests with these inputs in turn, each begun when it is wanted.
+
+    With `prefetch` a thread begins with them, until it is so many ahead. Its errors are raised here, where their
+    request is wanted. It has ended when the generator is closed.
+    """
+    turns = itertools.islice(itertools.cycle(inputs), requests)
+    if not prefetch:
+        yield from (_taken(decode, tensors) for tensors in turns)
+        return
+    room, is_over = threading.Semaphore(prefetch), threading.Event()
+    begun: queue.SimpleQueue[_Taken | Exception] = queue.SimpleQueue()
+
+    def begin() -> None:
+        try:
+            for tensors in turns:
+                room.acquire()
+                if is_over.is_set():
+                    return
+                begun.put(_taken(decode, tensors))
+        except Exception as error:
+            begun.put(error)
+
+    thread = threading.Thread(target=begin)
+    thread.start()
+    try:
+        for _ in range(requests):
+            taken = begun.get()
+            if isinstance(taken, Exception):
+                raise taken
+            room.release()
+            yield taken
+    finally:
+        is_over.set()
+        room.release()  # the thread may be waiting for it
+        thread.join()
+
+
+def _computed(
+    compute: Compute, encode: Compute | None, taken: _Taken, waited_s: float = 0.0
+) -> tuple[Tensors, _Edge]:
+    """The tensors to send for a request, and the edge's work for it."""
+    payload = compute(taken.tensors)
+    computed, coded = time.perf_counter(), (0.0, 0)
+    if encode is not None:
+        payload = encode(payload)
+        coded = time.perf_counter() - computed, nbytes(payload)
+    return payload, _Edge(taken.started, taken.decode_s, waited_s, computed, coded)
+
+
+def _sample(origin: float, edge: _Edge, finished: float, serialize_s: float, reply: Reply) -> Sample:
+    return Sample(
+        started_s=edge.started - origin,
+        finished_s=finished - origin,
+        edge_s=edge.computed - edge.started - edge.decode_s - edge.waited_s,
+        serialize_s=serialize_s + reply.serialize_s,
+        stages_s=reply.stages_s,
+        encode_s=edge.coded[0],
+        wire_bytes=edge.coded[1],
+        decode_s=edge.decode_s,
+        waited_s=edge.waited_s,
+    )

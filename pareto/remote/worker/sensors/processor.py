@@ -1,0 +1,201 @@
+"""The processor: how busy the cores of a process are and with whom, the process itself, temperature and clock.
+
+Cores by Linux' /proc: https://docs.kernel.org/filesystems/proc.html,
+https://docs.kernel.org/scheduler/sched-stats.html. Temperature and clock by sysfs, of sensors known to sit in the
+processor only: others (`acpitz`, a disk's) are somewhere else. They are read here and not by psutil, which reads every
+sensor of the machine each time: a disk's takes a command to it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import psutil
+
+from pareto.remote.worker.sensors.energy import Gauge, answering, integer, text
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+_USER, _NICE, _SYSTEM, _INTERRUPT, _SOFT_INTERRUPT, _STEAL = 0, 1, 2, 5, 6, 7
+"""Places of a core's counters in /proc/stat; what guests take is in the first two."""
+
+
+_CHIPS = ("cpu_thermal", "cpu_thermal_zone", "soc_thermal", "coretemp", "k10temp", "zenpower")
+"""Names under /sys/class/hwmon."""
+
+_ZONES = ("cpu-thermal", "cpu_thermal", "soc-thermal", "soc_thermal", "CPU-therm", "x86_pkg_temp")
+"""Types under /sys/class/thermal, for kernels that show none of these under hwmon."""
+
+
+class WatchedProcess:
+    """A process, and the cores that it may run on. Raises psutil.NoSuchProcess."""
+
+    def __init__(self, pid: int) -> None:
+        self._process = psutil.Process(pid)
+        self._tasks = Path(f"/proc/{pid}/task")
+        self._quota = throttling(pid)
+        try:
+            self._cores = os.sched_getaffinity(pid)
+        except ProcessLookupError:
+            raise psutil.NoSuchProcess(pid) from None
+        self._last: tuple[float, float] | None = None
+        self._waits: dict[str, int] = {}
+        self._waited_ns = 0
+
+    def sample(self, at_s: float) -> dict[str, Any]:
+        """Fields of a SensorSample; nothing once the process is gone, which a zombie is.
+
+        cpu_percent is since the previous sample. Seconds are means over the cores, since some fixed time. busy_s: of
+        all that ran there. others_s: of programs that are not the process; interrupts, which no program has to answer
+        for, are not in it. steal_s: taken by a hypervisor for other machines. waited_s: that the process' threads were
+        ready to run and had no core, summed over the threads. throttled_s: that a CPU quota held the process back.
+        """
+        try:
+            if not self._process.is_running():  # nor is it if its number is another's now
+                return {}
+            with self._process.oneshot():
+                if self._process.status() == psutil.STATUS_ZOMBIE:
+                    return {}
+                times = self._process.cpu_times()
+                resident = int(self._process.memory_info().rss)
+            counters = cores(Path("/proc/stat").read_text(), self._cores)
+        except (psutil.Error, OSError):
+            return {}
+        used_s = times.user + times.system
+        percent = None
+        if self._last is not None and at_s > self._last[0]:
+            percent = (used_s - self._last[1]) / (at_s - self._last[0]) * 100
+        self._last = (at_s, used_s)
+        programs_s = sum(of[_USER] + of[_NICE] + of[_SYSTEM] for of in counters) / _TICKS
+        interrupts_s = sum(of[_INTERRUPT] + of[_SOFT_INTERRUPT] for of in counters) / _TICKS
+        return {
+            "cpu_percent": percent,
+            "rss_bytes": resident,
+            "busy_s": (programs_s + interrupts_s) / len(counters),
+            "others_s": (programs_s - used_s) / len(counters),
+            "steal_s": sum(of[_STEAL] for of in counters) / _TICKS / len(counters),
+            "waited_s": self._waited_s(),
+            "throttled_s": throttled_s(self._quota),
+        }
+
+    def _waited_s(self) -> float | None:
+        """The sum of what each thread waited, those included that have ended; None: the kernel does not count it.
+
+        A listing of threads may name one that has ended since, and may pass one over while others end: what a thread
+        has waited so far is therefore kept, whether the listing has it or not.
+        """
+        now: dict[str, int] = {}
+        try:
+            for task in self._tasks.iterdir():
+                try:
+                    now[task.name] = int((task / "schedstat").read_text().split()[1])
+                except (ProcessLookupError, FileNotFoundError):
+                    continue
+        except (OSError, IndexError, ValueError):
+            return None
+        if not now:
+            return None
+        for name, waited in now.items():
+            before = self._waits.get(name, 0)
+            is_new = waited < before  # another thread's number before
+            self._waited_ns += waited if is_new else waited - before
+        self._waits |= now
+        return self._waited_ns / 1e9
+
+
+def cores(stat: str, which: set[int]) -> list[list[int]]:
+    """The counters of these cores in the text of /proc/stat, in ticks."""
+    lines = (line.split() for line in stat.splitlines() if line.startswith("cpu"))
+    return [list(map(int, values)) for name, *values in lines if name[3:] and int(name[3:]) in which]
+
+
+def throttling(pid: int | str) -> Path | None:
+    """The file that counts how long a CPU quota held a process back; None: there is none."""
+    try:
+        groups = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
+        mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
+    except OSError:
+        return None
+    for _, mount, kind, options, *_ in mounts:
+        for group in groups:
+            _, controllers, path = group.split(":", 2)
+            if kind == "cgroup" and "cpu" in options.split(",") and "cpu" in controllers.split(","):
+                break
+            if kind == "cgroup2" and not controllers:
+                break
+        else:
+            continue
+        file = Path(mount + path) / "cpu.stat"
+        if throttled_s(file) is not None:
+            return file
+    return None
+
+
+def throttled_s(file: Path | None) -> float | None:
+    """The seconds so far in a `cpu.stat`; None where it does not count them."""
+    if file is None:
+        return None
+    try:
+        counted = dict(line.split() for line in file.read_text().splitlines())
+    except (OSError, ValueError):
+        return None
+    if "throttled_usec" in counted:  # cgroup v2
+        return int(counted["throttled_usec"]) / 1e6
+    return int(counted["throttled_time"]) / 1e9 if "throttled_time" in counted else None
+
+
+def temperature(sysfs: Path) -> Gauge | None:
+    """`temperature_c`: the hottest of the processor's sensors."""
+    chips = _of_processor(sysfs / "sys/class/hwmon", "hwmon*/name", _CHIPS, _chip_inputs)
+    zones = _of_processor(
+        sysfs / "sys/class/thermal", "thermal_zone*/type", _ZONES, lambda zone: [zone / "temp"]
+    )
+    for source, inputs in (*chips, *zones):
+        gauge = answering(Gauge("temperature_c", source, partial(_hottest_c, inputs)))
+        if gauge is not None:
+            return gauge
+    return None
+
+
+def frequency(sysfs: Path) -> Gauge | None:
+    """`frequency_hz`: the mean over the processors that are online.
+
+    Without cpufreq there is none: the MHz in /proc/cpuinfo are a constant in virtual machines.
+    """
+    cpus = sysfs / "sys/devices/system/cpu"
+    return answering(Gauge("frequency_hz", "cpufreq", partial(_mean_hz, cpus)))
+
+
+def _of_processor(
+    folder: Path, names: str, known: Sequence[str], inputs_of: Callable[[Path], list[Path]]
+) -> list[tuple[str, list[Path]]]:
+    """Each known name in the files `names`, and the sensors beside them, those of several sockets together."""
+    inputs: dict[str, list[Path]] = {}
+    for file in sorted(folder.glob(names)):
+        if (name := text(file) or "") in known:
+            inputs.setdefault(name, []).extend(inputs_of(file.parent))
+    return list(inputs.items())
+
+
+def _chip_inputs(chip: Path) -> list[Path]:
+    """AMD's Tctl is up to 27 K above the truth on some models; these have the truth as Tdie."""
+    labels = {
+        path: text(path.with_name(path.name.replace("_input", "_label"))) for path in chip.glob("temp*_input")
+    }
+    return sorted(path for path, label in labels.items() if label != "Tctl" or "Tdie" not in labels.values())
+
+
+def _hottest_c(inputs: list[Path]) -> float | None:
+    """The highest of these files, which give thousandths of a degree."""
+    return max((x / 1e3 for x in map(integer, inputs) if x is not None), default=None)
+
+
+def _mean_hz(cpus: Path) -> float | None:
+    """The mean of the processors' files, which give kHz."""
+    files = cpus.glob("cpu[0-9]*/cpufreq/scaling_cur_freq")
+    khz = [x for x in map(integer, files) if x is not None]
+    return fmean(khz) * 1e3 if khz else None

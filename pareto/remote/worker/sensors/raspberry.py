@@ -1,0 +1,81 @@
+"""A Raspberry Pi's firmware, asked by `vcgencmd`: is it throttled, and what its power rails take.
+
+https://www.raspberrypi.com/documentation/computers/os.html#vcgencmd. The parsers and the words are pure
+functions of the standard library: the driver uses them too.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+
+from pareto.remote.worker.sensors.energy import Gauge, PowerMeter, answering
+
+_WORDS = ("under-voltage", "frequency capped", "throttled", "soft temperature limit")
+NOW, SINCE_BOOT = 0b1111, 16
+"""Bits 0 to 3 of `get_throttled` say what is so now; bits 16 to 19 the same of all the time since boot."""
+
+_TIMEOUT_S = 2.0
+"""A firmware that hangs must not hold up the other sensors for long."""
+
+_RAIL = re.compile(r"^\s*(\w+)_([AV])\s+\w+\(\d+\)=(-?\d+(?:\.\d+)?)\2\s*$", re.MULTILINE)
+
+
+def throttled_words(bits: int) -> list[str]:
+    """The words for what holds this device back now, by the bits of `get_throttled`."""
+    return [word for bit, word in enumerate(_WORDS) if bits >> bit & 1]
+
+
+def parse_throttled(text: str) -> int | None:
+    """The bits of ``throttled=0x50005``; None if `text` is something else."""
+    match = re.fullmatch(r"throttled=(0x[0-9a-fA-F]+)", text.strip())
+    return int(match[1], 16) if match else None
+
+
+def parse_rails_w(text: str) -> float | None:
+    """Watts of all rails in the output of `pmic_read_adc` that have both a current and a voltage.
+
+    ``3V3_SYS_A current(1)=0.0468A`` and ``3V3_SYS_V volt(9)=3.2984V`` are one rail: pairs go by name, the
+    channel numbers differ. None if there is no pair. It is less than what the board takes: nothing measures
+    the current of the 5 V input, so that USB devices, a HAT and the regulators' losses are missing.
+    """
+    rails = {(name, unit): float(value) for name, unit, value in _RAIL.findall(text)}
+    powers = [
+        value * rails[name, "V"]
+        for (name, unit), value in rails.items()
+        if unit == "A" and (name, "V") in rails
+    ]
+    return sum(powers) if powers else None
+
+
+def throttling() -> Gauge | None:
+    command = "get_throttled"
+    return answering(Gauge("throttled", f"vcgencmd {command}", lambda: parse_throttled(_vcgencmd(command))))
+
+
+def rails() -> PowerMeter | None:
+    """The rails of the power controller that a Raspberry Pi 5 has."""
+    command = "pmic_read_adc"
+    meter = PowerMeter(f"vcgencmd {command}", lambda: parse_rails_w(_vcgencmd(command)))
+    return None if meter.read_power_w() is None else meter
+
+
+def _vcgencmd(command: str) -> str:
+    """The output of `vcgencmd`; empty where it is not there, not allowed (group `video`), too slow or does not know."""
+    program = shutil.which("vcgencmd")
+    if program is None:
+        return ""
+    try:
+        done = subprocess.run(  # noqa: S603
+            [program, command],
+            stdin=subprocess.DEVNULL,  # ours is the control connection
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_TIMEOUT_S,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout

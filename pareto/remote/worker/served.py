@@ -1,0 +1,190 @@
+"""A stage that a host serves to the one before: when it ran, and what it takes.
+
+A stage that has its host to itself may still wait: for a core that another program keeps busy. The kernel counts that
+wait for each thread, to the nanosecond (`schedstat`, its second figure), and it is taken off, so that a baseline holds
+also where something disturbs it. Time held back by a CPU quota is the host's own speed, and stays.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from pareto.partitions.model import ResidentStage
+from pareto.protocol.messages import MAX_REQUESTS, Window
+from pareto.protocol.pace import BASELINE_MOST_S, BASELINE_RUNS, BASELINE_S
+from pareto.protocol.trial_messages import Coded
+from pareto.remote.backends.base import Layout, Tensors, nbytes
+from pareto.remote.codecs.registry import Codec
+from pareto.remote.worker.device import Device
+from pareto.remote.worker.sensors.processor import throttled_s, throttling
+
+NO_REQUEST = b""
+"""A fingerprint that no request has: they have 8 bytes."""
+STEADY_S = 0.25
+"""Shorter stretches of steady work say little: a CPU quota is spent in bursts, and one quick run is no pace."""
+
+ATTEMPTS, WAITED_S = 20, 1e-4
+"""How often two clocks are read until they are of one time, and how long a wait between them may be."""
+
+
+class Runs:
+    """When a served stage ran, on this host's `time.monotonic`."""
+
+    def __init__(self) -> None:
+        self._began: float | None = None
+        self._runs: deque[Window] = deque(maxlen=MAX_REQUESTS)
+        self._coded: deque[tuple[float, float, int]] = deque(maxlen=MAX_REQUESTS)
+
+    def note(self, began: float, ended: float) -> None:
+        if self._began is None:
+            self._began = began
+        self._runs.append((began, ended))
+
+    def note_coded(self, decode_s: float, encode_s: float, wire_bytes: int) -> None:
+        """Note the codec's seconds and bytes for a run."""
+        self._coded.append((decode_s, encode_s, wire_bytes))
+
+    def coded(self, requests: int) -> Coded | None:
+        """The codec's seconds and bytes for the last requests; None where there were not so many with a codec."""
+        if not 0 < requests <= len(self._coded):
+            return None
+        decode_s, encode_s, wire_bytes = map(list, zip(*list(self._coded)[-requests:], strict=True))
+        return Coded(decode_s, encode_s, wire_bytes)
+
+    def trial_window(self) -> Window | None:
+        """From the first run to the last."""
+        return (self._began, self._runs[-1][1]) if self._began is not None else None
+
+    def last(self, requests: int, steady: int) -> Sequence[Window]:
+        """The first `steady` of the last `requests` runs; empty where there are fewer than two, or not so many."""
+        return list(self._runs)[-requests:][:steady] if 2 <= steady <= requests <= len(self._runs) else ()
+
+    def steady_s(self, requests: int) -> float | None:
+        return steady_s(list(self._runs), requests)
+
+
+class Coding:
+    """A host's coding of payloads around its stage: it decodes what comes, of the layout `takes`, by `codec`, and
+    encodes what it sends on by `onward`; None where it sends nothing on.
+    """
+
+    def __init__(self, codec: Codec, takes: Layout, onward: Codec | None = None) -> None:
+        self._codec = codec
+        self._takes = takes
+        self._onward = onward
+
+    def decode(self, tensors: Tensors) -> Tensors:
+        return self._codec.decode(tensors, self._takes)
+
+    def encode(self, tensors: Tensors) -> tuple[Tensors, int]:
+        """The tensors that leave, and their bytes if they go on, else 0."""
+        if self._onward is None:
+            return tensors, 0
+        encoded = self._onward.encode(tensors)
+        return encoded, nbytes(encoded)
+
+
+class ServedStage:
+    """A stage behind the edge: whatever stage is resident, under this fingerprint.
+
+    It has no weights of its own: the backends' threads hold on to it until the next request.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        resident: ResidentStage,
+        runs: Runs,
+        name: bytes,
+        takes: Layout = (),
+        coding: Coding | None = None,
+    ) -> None:
+        """takes: what comes over the link. coding: None without a codec."""
+        self.fingerprint = name
+        self.takes = takes
+        self._device = device
+        self._resident = resident
+        self._runs = runs
+        self._coding = coding
+
+    def run(self, tensors: Tensors) -> tuple[Tensors, float]:
+        """As in the protocol; with a codec the time includes its work."""
+        if self._coding is not None:
+            return self._run_coded(self._coding, tensors)
+        began = time.perf_counter()
+        outputs = self._device.run(self._resident.stage, tensors)
+        ended = time.perf_counter()
+        self._runs.note(began, ended)
+        return outputs, ended - began
+
+    def _run_coded(self, coding: Coding, tensors: Tensors) -> tuple[Tensors, float]:
+        began = time.perf_counter()
+        payload = coding.decode(tensors)
+        decoded = time.perf_counter()
+        outputs = self._device.run(self._resident.stage, payload)
+        computed = time.perf_counter()
+        encoded, wire_bytes = coding.encode(outputs)
+        ended = time.perf_counter()
+        self._runs.note(began, ended)
+        self._runs.note_coded(decoded - began, ended - computed, wire_bytes)
+        return encoded, ended - began
+
+
+def baseline_s(run: Callable[[], object]) -> float:
+    """Mean seconds of a run, without the time that it waited for a core."""
+    waits, runs = Waits(), 0
+    began, waited = waits.clock()
+    while (elapsed := time.perf_counter() - began) < BASELINE_S or runs < BASELINE_RUNS:
+        if runs and elapsed > BASELINE_MOST_S:
+            break
+        run()
+        runs += 1
+    ended, waited_since = waits.clock()
+    return (ended - began - max(0.0, waited_since - waited)) / runs
+
+
+def steady_s(runs: Sequence[Window], requests: int = 0) -> float | None:
+    """The least seconds from one run to the next over any stretch of `STEADY_S`, or of so many runs; None: there is
+    none.
+
+    runs: when each began and ended, in the order of time. No throughput over such runs is above one run in this time.
+    """
+    stretches = [(last + 1 - requests, last) for last in range(requests - 1, len(runs))] if requests else []
+    first = 0
+    for last, (_, ended) in enumerate(runs):
+        while first < last and ended - runs[first + 1][0] >= STEADY_S:
+            first += 1
+        if ended - runs[first][0] >= STEADY_S:
+            stretches.append((first, last))
+    paces_s = ((runs[last][1] - runs[first][0]) / (last - first + 1) for first, last in stretches)
+    return min(paces_s, default=None)
+
+
+class Waits:
+    """How long the calling thread has waited for a core, but for what a CPU quota held it back.
+
+    Always 0 where the kernel does not count it.
+    """
+
+    def __init__(self) -> None:
+        self._quota = throttling("self")
+
+    def clock(self) -> tuple[float, float]:
+        """`time.perf_counter` and `seconds`, read again until nothing was waited between the two readings."""
+        waited = self.seconds()
+        for _ in range(ATTEMPTS):
+            now = time.perf_counter()
+            before, waited = waited, self.seconds()
+            if waited - before < WAITED_S:
+                break
+        return now, waited
+
+    def seconds(self) -> float:
+        try:
+            waited_s = int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
+        except (OSError, IndexError, ValueError):
+            return 0.0
+        return waited_s - (throttled_s(self._quota) or 0.0)

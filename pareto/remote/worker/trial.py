@@ -1,0 +1,274 @@
+"""One trial on the first device: warm-up, latency phase, throughput phase, and the proof that it was real."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from pareto.partitions import proof
+from pareto.partitions.engines.registry import EXACT, Engine
+from pareto.partitions.stage import Stage
+from pareto.protocol import pace as pacing
+from pareto.protocol.jsonlines import Refused
+from pareto.protocol.trial_messages import (
+    Coded,
+    Length,
+    Phases,
+    Progress,
+    Requests,
+    RunTrial,
+    TrialReport,
+    WrongOutput,
+)
+from pareto.remote.backends.base import Client, Tensors, batches, nbytes
+from pareto.remote.codecs.registry import NONE, Codec
+from pareto.remote.worker import connections, host, phases
+from pareto.remote.worker.device import Device
+from pareto.remote.worker.phases import Phase, Sample
+from pareto.remote.worker.served import steady_s
+
+if TYPE_CHECKING:
+    from pareto.remote.codecs.camera import Camera  # it needs Pillow
+
+LEVELS_SHARE = 0.1
+"""The share of a codec's change in the results that may differ between two kinds of processors."""
+
+
+WATCHED_S = 2.0
+"""A trial says nothing so long: most are over by then, and none of these is disturbed."""
+PROGRESS_S = 1.0
+"""Between two reports of how far a phase is."""
+
+
+@dataclass(frozen=True)
+class Data:
+    """Inputs, each a batch of all tensors that the model takes, and what the whole model makes of them.
+
+    coded: by `Codec.coded_name`, what the model that is cut there makes of them in one process, with a codec that loses
+    something. files: what requests begin with in place of the inputs, which are the images in these files; each one
+    tensor of bytes.
+    """
+
+    inputs: Sequence[Tensors]
+    references: Sequence[Tensors]
+    coded: Mapping[str, Sequence[Tensors]] = field(default_factory=dict)
+    files: Sequence[Tensors] = ()
+
+    @classmethod
+    def of(cls, tensors: Mapping[str, Tensor]) -> Data:
+        """The data from a data file's tensors: `input0` and so on, `reference0` and so on.
+
+        References with a codec are behind its name and a dot: `int8@7.reference0`.
+        """
+        coded = dict.fromkeys(key.rpartition(".")[0] for key in tensors if "@" in key)
+        through = {name: batches(tensors, f"{name}.reference") for name in coded}
+        inputs = batches(tensors, "input")
+        files = [(tensors[f"file{number}"],) for number in range(len(inputs)) if "file0" in tensors]
+        return cls(inputs, batches(tensors, "reference"), through, files)
+
+    @property
+    def batch_size(self) -> int:
+        return len(self.inputs[0][0])
+
+    def expected(self, codec: Codec | None, cuts: Sequence[int], by: Engine = EXACT) -> Sequence[Tensors]:
+        """The results that a split's must equal. by: what of the engine changes results. Raises Refused where they were
+        not made.
+        """
+        codec = codec or Codec(NONE)
+        if codec.lossless and by == EXACT:
+            return self.references
+        name = codec.coded_name(cuts, by.text)
+        if name not in self.coded:
+            raise Refused(f"there is no reference for {name}")
+        return self.coded[name]
+
+    def tolerance(self, expected: Sequence[Tensors], by: Engine = EXACT) -> float:
+        """The largest error of a right result, as `proof.max_error` says it. On another kind of processor a value that
+        lies between two levels of a quantiser may fall on the other one: so, of what codec and engine change, a small
+        share is allowed."""
+        changed = self.changed(expected)
+        levels = max(LEVELS_SHARE, by.differs) * changed
+        return max(proof.TOLERANCE, levels) if math.isfinite(changed) else proof.TOLERANCE
+
+    def changed(self, expected: Sequence[Tensors]) -> float:
+        """The error that codec and engine make of the whole model's answers; where it is infinite, none is right."""
+        if expected is self.references:
+            return 0.0
+        return max(itertools.starmap(proof.max_error, zip(self.references, expected, strict=True)))
+
+
+def run(
+    client: Client,
+    device: Device,
+    stage: Stage,
+    data: Data,
+    request: RunTrial,
+    codec: Codec | None = None,
+    camera: Camera | None = None,
+    by: Engine = EXACT,
+    so_far: Callable[[Progress], None] | None = None,
+) -> TrialReport | WrongOutput:
+    """Run a trial's two phases; nothing is timed if the warm-up's results are not the whole model's.
+
+    camera: reads the data's files, if it has any. by: what of the hosts' engines changes results. so_far: gets how far
+    a trial is that takes long.
+    """
+    tells = functools.partial(_tells, so_far, time.perf_counter() + WATCHED_S)
+    expected = data.expected(codec, request.split.cuts, by)
+    compute = functools.partial(device.run, stage)
+    peak = host.PeakMemory()
+    peak.begin()
+    alone = isinstance(client, phases.NoLink)
+    connected = connections.to(request.peer)
+    payload = compute(data.inputs[0])
+    tolerance = data.tolerance(expected, by)
+    inputs, decode = data.inputs, None
+    encode = codec.encode if codec is not None and not alone else None
+    if data.files:
+        assert camera is not None  # noqa: S101
+        inputs, sends_files = data.files, codec is not None and codec.file
+        decode = None if sends_files else functools.partial(camera.read, images=data.batch_size)
+        encode = _as_it_is if sends_files or (encode is None and not alone) else encode
+    payload_bytes = 0 if alone else nbytes(payload)
+    if encode is not None:
+        encode(payload)
+    warm = phases.latency(
+        client, compute, inputs, Length(request.warmup_requests, 0.0), encode, decode, tells("warming up")
+    )
+    error = max(_error([warm], expected), 0.0 if math.isfinite(data.changed(expected)) else math.inf)
+    if not error <= tolerance:
+        return WrongOutput(error, tolerance)
+    device.forget()
+    before = host.counters(request.interface)
+    lone = phases.latency(client, compute, inputs, request.latency, encode, decode, tells("latency"))
+    prefetch = request.prefetch if decode is not None else 0
+    depth, pace_s = pace(lone, request.transfer_s, request.in_flight, ahead=prefetch > 0)
+    many = phases.throughput(
+        client,
+        compute,
+        inputs,
+        request.throughput,
+        pace_s,
+        depth,
+        encode,
+        decode,
+        prefetch,
+        tells("throughput"),
+    )
+    after = host.counters(request.interface)
+    # Looked at where nothing is timed: the retransmissions are those of the warm-up's few requests, too.
+    tcp = None if alone else connections.carried(connected, connections.to(request.peer))
+    return TrialReport(
+        **figures(lone, many, data.batch_size),
+        gpu_s=device.gpu_s(),
+        payload_bytes=payload_bytes,
+        result_bytes=0 if alone else nbytes(lone.outputs[0][1]),
+        max_abs_error=_error([warm, lone, many], expected),
+        tolerance=tolerance,
+        coded=_coded([*lone.samples, *many.samples]) if (encode or decode) is not None else None,
+        **after.traffic_since(before),
+        cpu_percent=100 * (after.cpu_s - before.cpu_s) / (after.clock_s - before.clock_s),
+        rss_bytes=host.resident_bytes(),
+        peak_rss_bytes=peak.nbytes(),
+        trial_window=(before.clock_s, after.clock_s),
+        measured_s=after.clock_s - before.clock_s,
+        tcp=tcp,
+    )
+
+
+def _tells(so_far: Callable[[Progress], None] | None, from_s: float, phase: str) -> Callable[[int], None]:
+    """The reporter of a phase's requests: its beginning, then once in `PROGRESS_S` at most; nothing before `from_s`."""
+    if so_far is None:
+        return lambda requests: None
+    due_s = from_s
+
+    def seen(requests: int) -> None:
+        nonlocal due_s
+        now = time.perf_counter()
+        if now >= due_s:
+            due_s = now + PROGRESS_S
+            so_far(Progress(phase, requests))
+
+    return seen
+
+
+def pace(lone: Phase, transfer_s: float, in_flight: int | None, *, ahead: bool = False) -> tuple[int, float]:
+    """How many requests to keep in flight, and the foreseen seconds from one completion to the next.
+
+    lone: the latency phase. transfer_s, in_flight: as in `RunTrial`. ahead: whether inputs are decoded ahead.
+    """
+    decodes_s = [sample.decode_s if ahead else 0.0 for sample in lone.samples]
+    rests_s = [
+        (sample.busy_s - decode_s, sample.latency_s - decode_s)
+        for sample, decode_s in zip(lone.samples, decodes_s, strict=True)
+    ]
+    busy_s, latency_s = map(statistics.median, zip(*rests_s, strict=True))
+    slowest_s = max(statistics.median(decodes_s), busy_s, *_per_stage(lone), transfer_s)
+    depth = in_flight or pacing.in_flight(latency_s, slowest_s)
+    return depth, max(slowest_s, latency_s / depth)
+
+
+def figures(lone: Phase, many: Phase, batch_size: int) -> dict[str, Any]:
+    """The latency and throughput of the two phases: the fields of a TrialReport that come from their times."""
+    edge_s, *stages_s = _per_stage(lone)
+    throughput_window, throughput_window_requests = phases.window(many)
+    runs = phases.edge_runs(many)[-1]
+    best_s = steady_s(runs, throughput_window_requests)
+    span_s = runs[throughput_window_requests][1] - runs[0][1]
+    return {
+        "latency_s": statistics.median(sample.latency_s for sample in lone.samples),
+        "latency_p95_s": phases.p95_s(lone.samples),
+        "loaded_latency_s": statistics.median(sample.latency_s for sample in phases.loaded(many)),
+        "loaded_latency_p95_s": phases.p95_s(phases.loaded(many)),
+        "edge_s": edge_s,
+        "work_s": statistics.median(sample.busy_s + sum(sample.stages_s) for sample in lone.samples),
+        "serialize_s": statistics.median(sample.serialize_s for sample in lone.samples),
+        "stages_s": tuple(stages_s),
+        "throughput_ips": pacing.paced(
+            phases.rate(many, batch_size), batch_size, best_s, throughput_window_requests / span_s
+        ),
+        "sequential_ips": phases.sequential_rate(lone.samples, batch_size),
+        "steady_s": best_s,
+        "in_flight": many.depth,
+        "prefetch": many.prefetch,
+        "throughput_window": throughput_window,
+        "throughput_window_requests": throughput_window_requests,
+        "throughput_busy_s": phases.busy_s(many),
+        "requests": Phases(_columns(lone.samples), _columns(many.samples)),
+    }
+
+
+def _per_stage(phase: Phase) -> list[float]:
+    """The median computing time of the edge and of each later stage."""
+    times = ((sample.edge_s, *sample.stages_s) for sample in phase.samples)
+    return [statistics.median(column) for column in zip(*times, strict=True)]
+
+
+def _error(measured: Sequence[Phase], expected: Sequence[Tensors]) -> float:
+    """The largest error of any result of the trial against what it must be, as `proof.max_error` says it."""
+    errors = (
+        proof.max_error(output, expected[which]) for phase in measured for which, output in phase.outputs
+    )
+    return max(errors, default=0.0)
+
+
+def _as_it_is(tensors: Tensors) -> Tensors:
+    return tensors
+
+
+def _coded(samples: Sequence[Sample]) -> Coded:
+    return Coded(**{each.name: [getattr(sample, each.name) for sample in samples] for each in fields(Coded)})
+
+
+def _columns(samples: Sequence[Sample]) -> Requests:
+    return Requests(
+        **{each.name: [getattr(sample, each.name) for sample in samples] for each in fields(Requests)}
+    )

@@ -1,0 +1,1 @@
+"""A sweep, round by round, into its folder."""

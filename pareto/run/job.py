@@ -1,0 +1,202 @@
+"""A job: a checked sweep with all that is prepared for it, and what runs its trials."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pareto import PROFILES
+from pareto.analysis.naming import file_stems
+from pareto.basics.console import Doing
+from pareto.basics.console import console as standard_output
+from pareto.hosts.access import require_testbed
+from pareto.hosts.connection import FAULTS
+from pareto.hosts.inventory import SIMULATED, THIS_MACHINE
+from pareto.hosts.testbed import Testbed
+from pareto.run.fleet import cluster
+from pareto.run.runner import Runner, Sink, Tally, Watcher
+from pareto.sweep import plan
+from pareto.sweep.model_names import may_be_model
+from pareto.sweep.networks import links_of, networks_of
+from pareto.sweep.plan import ModelFacts
+from pareto.sweep.sweep import Sweep
+from pareto.trial import start
+from pareto.trial.any_workers import AnyWorkers
+from pareto.trial.store import Store
+from pareto.trial.workers import Workers
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from pareto import simulated
+    from pareto.models.prepare import Prepared
+
+
+class Job:
+    """A sweep with its networks and models, which are prepared, and what runs it on a testbed or in a simulation."""
+
+    def __init__(
+        self,
+        sweep: Sweep,
+        began: float,
+        *,
+        dry_run: bool,
+        launch: bool = False,
+        console: Console | None = None,
+    ) -> None:
+        """launch: a local testbed is built, and its workers begin to start, before the models are prepared, as both
+        take seconds; but not for a model that there cannot be, nor where a user's own codec is to be tried first. Other
+        hosts are logged in to when the input is known to be good. Raises UserError, TestbedError.
+        """
+        self.console = console or standard_output()
+        self.tally = Tally(at_once=len(sweep.testbeds))
+        self.began = began
+        self.simulation = None
+        if sweep.simulated:
+            from pareto import simulated
+
+            first = next(iter(sweep.testbeds.values()))
+            self.simulation = simulated.Simulation(simulated.load(first), began)
+        elif not dry_run and sweep.cluster is None:
+            for testbed in dict.fromkeys(sweep.testbeds.values()):
+                require_testbed(testbed, sweep.edge_cpu, sweep.alone)
+        if sweep.cluster is not None:
+            cluster.security("--cluster", sweep.cluster, sweep.tls_files)  # what is missing is said at once
+        elif sweep.fleet and not dry_run:
+            cluster.require()
+        # A fleet's testbeds have clocks of their own.
+        is_real = self.simulation is None or sweep.fleet
+        self.now = time.monotonic if is_real or self.simulation is None else self.simulation.clock
+        self._links = links_of(sweep)
+        self.networks = networks_of(sweep, self._links)
+        self.sweep = sweep
+        self.prepared: dict[str, Prepared] = {}
+        self._opened: tuple[Testbed, Workers] | None = None
+        with ExitStack() as undo:
+            if (
+                launch
+                and not dry_run
+                and sweep.testbed == THIS_MACHINE
+                and not sweep.fleet
+                and all(map(may_be_model, sweep.models))
+                and not any(codec.own for codec in sweep.coding)
+            ):
+                self._launch(undo)
+            # It imports torch, which takes as long as the workers take for it.
+            from pareto.models.prepare import canonical
+
+            self.sweep = canonical(sweep)
+            self.facts = self._prepare()
+            """The facts that the plan needs, by model."""
+            self._undo = undo.pop_all()
+
+    def close(self) -> None:
+        """Put back what was opened early, if it is still open."""
+        self._undo.close()
+
+    def _launch(self, undo: ExitStack) -> None:
+        """Build the testbed and have the workers begin to start. Raises TestbedError."""
+        bed = self.testbed()
+        undo.callback(bed.close)
+        workers = self._of_testbed(bed)
+        undo.callback(workers.close)
+        try:
+            workers.launch()
+        except FAULTS as error:
+            raise start.not_started(bed, error) from error
+        self._opened = bed, workers
+
+    def _prepare(self) -> dict[str, ModelFacts]:
+        from pareto.models.prepare import prepare, recipe
+        from pareto.partitions import model as partitioned
+        from pareto.partitions.registry import canonical as canonical_name
+        from pareto.sweep import splits
+
+        sweep, links = self.sweep, self._links
+        names = [canonical_name(model) for model in sweep.models]
+        points = {name: partitioned.describe(recipe(name, sweep))[0] for name in names}
+        # Before anything is made of the models: bad input must not cost minutes.
+        chosen = {name: splits.find(name, of, sweep.points, links) for name, of in points.items()}
+        measured = {name: splits.to_measure(name, of, sweep, links) for name, of in points.items()}
+        with Doing(self.console) as doing:
+            for name in names:
+                if self.simulation is not None:
+                    self.simulation.prepare(name, sweep)
+                else:
+                    self.prepared[name] = prepare(name, sweep, measured[name], doing.show)
+        facts = {}
+        for name, model in self._models.items():
+            added = set(measured[name]).difference(chosen[name])
+            notes = (splits.ends_note(added), *model.facts.notes)
+            facts[name] = replace(model.facts, splits=measured[name], notes=notes)
+        plan.check_fits(sweep, facts)
+        return facts
+
+    @property
+    def _models(self) -> Mapping[str, Prepared] | Mapping[str, simulated.Model]:
+        return self.prepared if self.simulation is None else self.simulation.models
+
+    @property
+    def records(self) -> dict[str, dict[str, Any]]:
+        """By model, what the manifest records of it."""
+        return {name: model.manifest for name, model in self._models.items()}
+
+    def profiles(self, store: Store) -> dict[str, Path]:
+        """By model, the folder of its model profile in a run's own."""
+        return {name: store.folder / PROFILES.name / stem for name, stem in file_stems(*self.facts).items()}
+
+    @property
+    def name(self) -> str:
+        """The name of the run that begins now."""
+        models, networks = list(self.facts), list(self.networks)
+        model = models[0] if len(models) == 1 else f"{len(models)}-models"
+        netem = networks[0] if len(networks) == 1 else f"{len(networks)}-profiles"
+        kind = f"-{SIMULATED}" if self.simulation is not None else ""
+        return f"{model}-{netem}{kind}-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
+
+    def testbed(self) -> Testbed:
+        """Open it; where it is launched already, that one. Raises TestbedError."""
+        if self.simulation is not None:
+            return self.simulation.testbed(self._links + 1)
+        if self._opened is not None:
+            return self._opened[0]
+        profiles = [profile for network in self.networks.values() for profile in network]
+        return start.testbed_of(self.sweep, profiles, self.console.print)
+
+    def workers(self, bed: Testbed, session: int) -> AnyWorkers:
+        """Those of a testbed. session: how many the run had before."""
+        if self.simulation is None:
+            return self._opened[1] if self._opened is not None else self._of_testbed(bed)
+        from pareto import simulated
+
+        return simulated.Workers(self.simulation, bed.links, edge_cpu=self.sweep.edge_cpu, session=session)
+
+    def _of_testbed(self, bed: Testbed) -> Workers:
+        sweep = self.sweep
+        return Workers(bed, self.prepared, sweep.transports, sweep.sample, sweep.tcp, sweep.allocators[0])
+
+    def runner(
+        self, workers: AnyWorkers, store: Sink, watcher: Watcher, testbed: str, starts: int = 0
+    ) -> Runner:
+        """testbed: its name. starts: how often the run's workers have started."""
+        sweep = self.sweep
+        return Runner(
+            workers,
+            store,
+            self.networks,
+            sweep.link_tolerance,
+            watcher,
+            self.tally,
+            self.now,
+            sweep.slowdown,
+            sweep.others,
+            sweep.seed,
+            sweep.restart_rounds,
+            starts,
+            testbed,
+        )

@@ -1,0 +1,271 @@
+"""A run's manifest: the record of how the run was made, and what that means for a run that goes on.
+
+Nothing that a run's folder names is run, read, logged in to or imported before the user has named it too.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pareto import COMMAND, __version__
+from pareto.analysis.runs import comparable
+from pareto.analysis.runs.manifest import FILE as MANIFEST
+from pareto.analysis.runs.manifest import SHAPE, fitting
+from pareto.basics.escaping import short
+from pareto.hosts.connection import FAULTS
+from pareto.hosts.inventory import SIMULATED, THIS_MACHINE
+from pareto.hosts.testbed import Link, Testbed
+from pareto.protocol.errors import UserError
+from pareto.remote.backends import registry
+from pareto.remote.codecs.registry import is_own
+from pareto.sweep import dataset_names, profile_files
+from pareto.sweep.checked_sweep import check_sweep, parse_requested
+from pareto.sweep.networks import ALONG, Networks
+from pareto.sweep.options import OPTIONS
+from pareto.sweep.sweep import Sweep, coding, parse_sweep
+from pareto.sweep.testbeds import several
+from pareto.trial.store import Store, read_manifest, utc_now
+
+if TYPE_CHECKING:
+    from pareto.run.runner import Tally
+    from pareto.trial.any_workers import AnyWorkers
+
+Records = Mapping[str, dict[str, Any]]
+"""By model, what is recorded of it."""
+ENDING = ("until", "budget")
+"""Options that decide how long a run goes on, not what it measures."""
+_PACKAGES = (
+    "torch",
+    "torchvision",
+    "safetensors",
+    "paramiko",
+    "pyroute2",
+    "numpy",
+    "scipy",
+    "pandas",
+    "moocore",
+)
+
+
+def new_manifest(sweep: Sweep, models: Records, networks: Networks) -> dict[str, Any]:
+    """The manifest of a run that begins; its sessions are added while it runs."""
+    return {
+        "pareto": __version__,
+        "created_at": utc_now(),
+        "sweep": sweep.model_dump(mode="json"),
+        **_recorded(models, networks),
+        "testbed": sweep.testbed,
+        "testbed_hosts": _testbed_hosts(sweep),
+        "simulated": sweep.simulated,
+        "tls_cipher": registry.CIPHER if any(registry.parse(each).seal for each in sweep.backends) else None,
+        "sessions": [],
+    }
+
+
+def driver() -> dict[str, Any]:
+    """This machine's name, kernel and packages."""
+    return {
+        "hostname": platform.node(),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "packages": {name: version(name) for name in _PACKAGES},
+    }
+
+
+def link_facts(
+    networks: Networks, links: Sequence[Link], shaped: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
+    """For the manifest: by network and link, the profile as asked, and what the shaper read back."""
+    return {
+        name: {
+            link.name: {**profile.record(), "in_force": shaped.get(name, {}).get(link.name)}
+            for link, profile in zip(links, network, strict=True)
+        }
+        for name, network in networks.items()
+    }
+
+
+def session_end(tally: Tally, networks: Networks, workers: AnyWorkers, bed: Testbed) -> dict[str, Any]:
+    """The facts that a session's record gets when it is over, however it ended."""
+    return {
+        "ended_at": utc_now(),
+        "links": link_facts(networks, bed.links, workers.shaped),
+        "shaping": {link.name: _if_there(link.shaper.facts) for link in bed.links},
+        "sampling": _if_there(workers.sampling),
+        "sending": workers.sending(),
+        "trials": tally.trials,
+        "again": tally.again,
+        "rebuilt": tally.rebuilt,
+        "measuring_s": round(tally.measuring, 3),
+        "probing_s": round(tally.probing, 3),
+        "watching_s": round(tally.watching, 3),
+        "driver_cpu_s": round(tally.driver_cpu, 3),
+    }
+
+
+def _if_there(facts: Callable[[], dict[str, Any] | None]) -> dict[str, Any] | None:
+    try:
+        return facts()
+    except FAULTS:  # the run has ended because of it: what is known is kept
+        return None
+
+
+def check_same(store: Store, sweep: Sweep, models: Records, networks: Networks) -> None:
+    """Raises UserError where a run would go on with other models, profiles or hosts than it began with."""
+    manifest = store.manifest()
+    then, now = manifest.get("testbed_hosts"), _testbed_hosts(sweep)
+    if sweep.fleet and then and now:  # one may be left out meanwhile, and another added
+        then, now = (
+            {name: each for name, each in one.items() if name in then and name in now} for one in (then, now)
+        )
+    if then != now:
+        raise UserError(f"{store.folder} was made when {sweep.testbed} said something else: start a new run")
+    if words := difference(manifest, models, networks):
+        raise UserError(f"{store.folder} was made {words}; start a new run")
+
+
+def difference(manifest: Mapping[str, Any], models: Records, networks: Networks) -> str:
+    """The first difference of a manifest's models and profiles from these: `with other settings: net graph was g,
+    not x`; empty where there is none."""
+    both = fitting(dict(manifest), SHAPE)[0], json.loads(json.dumps(_recorded(models, networks)))
+    then, now = (comparable.made(each, models, networks, exactly=True) for each in both)
+    for fact in {**then, **now}:
+        values = [facts.get(fact, comparable.NOT_RECORDED) for facts in (then, now)]
+        if values[0] != values[1]:
+            was, is_now = comparable.shown(values)
+            return f"with other settings: {short(f'{comparable.title(fact)} was {was}, not {is_now}', 200)}"
+    return ""
+
+
+def _recorded(models: Records, networks: Networks) -> dict[str, Any]:
+    """A manifest's record of models and networks: each profile by its own name, whichever links have it."""
+    return {
+        "models": dict(models),
+        "profiles": {profile.name: profile.record() for each in networks.values() for profile in each},
+        "networks": {name: [profile.name for profile in network] for name, network in networks.items()},
+    }
+
+
+def _testbed_hosts(sweep: Sweep) -> dict[str, Any] | None:
+    """The parts of a testbed file that decide what is measured, for a fleet by name; None where there is no file."""
+    if sweep.cluster is not None:
+        return None
+    if sweep.fleet:
+        each = {name: _testbed_hosts(sweep.on(testbed)) for name, testbed in sweep.testbeds.items()}
+        return {name: hosts for name, hosts in each.items() if hosts is not None} or None
+    if sweep.simulated:
+        from pareto import simulated
+
+        return simulated.load(sweep.testbed).record()
+    if sweep.testbed == THIS_MACHINE:
+        return None
+    from pareto.hosts import inventory
+
+    links = ("data_address", "data_interface", "next_address", "next_interface")
+    kept = ("name", "ssh", *links, "device", "threads", "python")
+    file = inventory.load(Path(sweep.testbed))
+    members = {sweep.alone: file.one(sweep.alone)} if sweep.alone else file.roles
+    return {role: {key: getattr(member, key) for key in kept} for role, member in members.items()}
+
+
+def resume_command(folder: Path, sweep: Sweep) -> str:
+    """The command that goes on with a run, with the options that `resumed_sweep` wants the user to repeat."""
+    words = [word for name, value in _elsewhere(sweep).items() for word in (OPTIONS[name].typed, value)]
+    return " ".join([f"{COMMAND} --resume", *map(shlex.quote, (str(folder), *words))])
+
+
+def resumed_sweep(folder: Path, options: Mapping[str, Any]) -> Sweep:
+    """The sweep that a run was made with, with the options that may change, checked.
+
+    Raises UserError for an option that is another than the run's, and where the folder names something outside of it
+    that the options do not name too.
+    """
+    source = str(folder / MANIFEST)
+    recorded = parse_sweep(read_manifest(folder)["sweep"], source)
+    elsewhere = _elsewhere(recorded)
+    if missing := [name for name in elsewhere if name not in options]:
+        which = " and ".join(OPTIONS[name].typed for name in missing)
+        raise UserError(
+            f"{folder} names files or hosts, and what a folder names is neither run nor read: give {which} again, "
+            f"as in {resume_command(folder, recorded)}"
+        )
+    wanted = parse_requested({"model": recorded.models, **options})
+    from pareto.models.prepare import canonical
+
+    try:
+        wanted = canonical(wanted)
+    except UserError as error:
+        raise UserError(str(error) if "model" in options else f"{source}: {error}") from None
+    said = {*options, *(("backend",) if "secure" in options else ())}  # which is written out there
+    for name in (name for name in OPTIONS if name in said and name not in ENDING):
+        then, now = (_comparable(name, _value(sweep, name)) for sweep in (recorded, wanted))
+        if then != now:
+            raise UserError(
+                f"{folder} was made with other settings: {name} was {_shown(then)}, not {_shown(now)}; "
+                "leave the option out, or start a new run"
+            )
+    taken = [name for name in options if name in (*ENDING, *elsewhere)]
+    whole = recorded.model_copy(update={OPTIONS[name].field: _value(wanted, name) for name in taken})
+    try:
+        return check_sweep(whole)
+    except UserError as error:
+        raise UserError(f"{source}: {error}") from None
+
+
+def _value(sweep: Sweep, name: str) -> Any:
+    return getattr(sweep, OPTIONS[name].field)
+
+
+def _elsewhere(sweep: Sweep) -> dict[str, str]:
+    """The options whose values name files that are run or read, or hosts; and these values."""
+    values = {name: _value(sweep, name) for name in _OUTSIDE}
+    return {name: _shown(value) for name, value in values.items() if _OUTSIDE[name](value)}
+
+
+def _comparable(name: str, value: Any) -> Any:
+    """The part of an option's value that must stay the same. A file may have moved: its content is compared later."""
+    if name == "model":
+        from pareto.partitions.user_file import is_reference, name_of
+
+        return tuple(name_of(model) if is_reference(model) else model for model in value)
+    if name == "netem":
+        return tuple(ALONG.join(_profile_name(part) for part in netem.split(ALONG)) for netem in value)
+    if name == "codec":
+        return tuple(codec.text for codec in coding(value))
+    return "a file" if name in _OUTSIDE and _OUTSIDE[name](value) else value
+
+
+def _profile_name(name: str) -> str:
+    return Path(name).stem if profile_files.is_file(name) else name.casefold()
+
+
+def _models_outside(models: tuple[str, ...]) -> bool:
+    from pareto.partitions.user_file import is_reference
+
+    return any(map(is_reference, models))
+
+
+_OUTSIDE: Mapping[str, Callable[[Any], bool]] = {
+    "model": _models_outside,
+    "netem": lambda netems: any(
+        profile_files.is_file(part) for netem in netems for part in (netem, *netem.split(ALONG))
+    ),
+    "codec": lambda texts: any(map(is_own, texts)),
+    "weights": lambda source: source not in ("seeded", "pretrained"),
+    "dataset": dataset_names.runs_code,
+    "data_path": lambda path: path is not None,
+    "testbed": lambda text: any(name not in (THIS_MACHINE, SIMULATED) for name in several(text)),
+    "cluster": lambda address: address is not None,
+    **dict.fromkeys(("tls_ca_file", "tls_cert", "tls_key"), lambda path: path is not None),
+}
+"""Options whose value may name a file or hosts, and whether a value does."""
+
+
+def _shown(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)

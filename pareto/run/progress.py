@@ -1,0 +1,229 @@
+"""The display of a run while it measures: a bar on a terminal, lines in a log. Fits 80 columns."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from pareto.analysis.schema import LATENCY_ONLY, THROUGHPUT_ONLY
+from pareto.protocol.trial_messages import Progress as TrialProgress
+from pareto.remote.link.units import minutes
+from pareto.remote.worker.sensors.raspberry import throttled_words
+from pareto.run.runner import MAX_REBUILDS, Watcher
+from pareto.run.screen import named
+from pareto.sweep.plan import Plan, Trial
+from pareto.trial.store import Row
+
+REDRAW_HZ = 1.0
+Groups = tuple[tuple[object, ...], ...]
+WAITING_S = 1.0
+"""A trial that waits for so long is the first on a network, or has a stage built; to load one that was built takes
+less."""
+
+
+class Progress(Watcher):
+    """A live line on a terminal, a line for each tenth of the trials in a log.
+
+    at_once: how many testbeds measure at the same time.
+    """
+
+    def __init__(
+        self,
+        out: Console,
+        plan: Plan,
+        *,
+        shares_machine: bool = False,
+        testbeds: Callable[[], Iterable[str]] = tuple,
+    ) -> None:
+        """shares_machine: the hosts that are measured are on this machine, so no thread wakes for the drawing: it is
+        drawn when the driver is awake anyway, to look at its hosts (`sampled`). testbeds: what those of a
+        fleet do.
+        """
+        self.at_once = 1
+        self._testbeds = testbeds
+        self._out = out
+        self._plan = plan
+        self._left = {(trial.cell, trial.round): trial for trial in plan.trials}
+        self._eta_s: float | None = None
+        self._ended = 0
+        self._paces: dict[tuple[object, ...], list[float]] = {}
+        self._now: Trial | None = None
+        self._phase = ""
+        self._began = 0.0
+        self._last = self._sensors = ""
+        self._doing = "starting"
+        self.is_live = out.is_terminal
+        self._wakes = self.is_live and not shares_machine
+        self._live = Live(
+            get_renderable=self._draw,
+            console=out,
+            auto_refresh=self._wakes,
+            refresh_per_second=REDRAW_HZ,
+            transient=True,
+        )
+        self._tenths = 0
+
+    def __enter__(self) -> Progress:
+        if self._out.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._out.is_terminal:
+            self._live.stop()
+
+    def expect(self, part: Plan, left: Plan | None = None) -> None:
+        """Take in what is measured next, which may be more than was planned, and all that is left as far as is
+        foreseen; None: what was planned. In a log, an added round has no lines."""
+        if left is not None:
+            self._left = {(trial.cell, trial.round): trial for trial in (*part.trials, *left.trials)}
+            self._eta_s = None
+            return
+        added = tuple(set(part.trials).difference(self._plan.trials))
+        if added:
+            self._plan = Plan(self._plan.trials + added, self._plan.rounds)
+            self._left |= {(trial.cell, trial.round): trial for trial in added}
+            self._eta_s = None
+            self._tenths = 10
+
+    def say(self, line: str) -> None:
+        self._out.print(line, soft_wrap=True)
+
+    def shows(self, words: str) -> None:
+        """Say what is done before the first trial."""
+        self._doing = words
+        if self._out.is_terminal:
+            self._live.refresh()
+
+    def started(self, trial: Trial) -> None:
+        self._now, self._began, self._phase = trial, time.monotonic(), ""
+        self._refresh()
+
+    def doing(self, words: str) -> None:
+        self._phase = words
+        self._refresh()
+
+    def _refresh(self) -> None:
+        if self.is_live and not self._wakes:
+            self._live.refresh()
+
+    def sampled(self, latest: dict[str, dict[str, Any]], progress: TrialProgress | None) -> None:
+        self._phase = "measuring" if progress is None else f"{progress.phase}, {_counted(progress.requests)}"
+        shown = {role: _sensed(sample) for role, sample in latest.items()}
+        self._sensors = "; ".join(f"{role} {words}" for role, words in shown.items() if words)
+        self._refresh()
+
+    def finished(self, trial: Trial, row: Row) -> None:
+        # One that is measured again is counted once.
+        self._ended += self._left.pop((trial.cell, trial.round), None) is not None
+        self._eta_s = None
+        for group in _groups(trial):
+            self._paces.setdefault(group, []).append(row["wall_s"] / trial.estimate_s)
+        self._last = _figures(row)
+        if row["status"] == "failed":  # others may be measured again: what is left is told at the end
+            self._out.print(f"failed: {named(trial.cell)}, round {trial.round}: {row['reason']}")
+        self._print_progress(trial)
+
+    def rebuilds(self, reason: str, times: int) -> None:
+        self._out.print(
+            f"attention: {reason}: the testbed is built or reached again, and the trial done again ({times} of at "
+            f"most {MAX_REBUILDS} times in a row)"
+        )
+
+    def _print_progress(self, trial: Trial) -> None:
+        total = self._ended + len(self._left)
+        tenth = 10 * self._ended // total
+        if not self._out.is_terminal and tenth > self._tenths:
+            self._tenths = tenth
+            self._out.print(
+                f"{self._ended}/{total} trials, {minutes(self.eta_s)} left; {named(trial.cell)}: {self._last}"
+            )
+
+    @property
+    def eta_s(self) -> float:
+        """Seconds that are left, by what trials took so far: those of a cell, else those most like it."""
+        if self._eta_s is None:  # not for each drawing: of thousands of trials it takes a while
+            left: dict[Groups, float] = defaultdict(float)
+            for trial in list(self._left.values()):  # others may end while it is drawn
+                left[_groups(trial)] += trial.estimate_s
+            self._eta_s = sum(self._pace(groups) * estimate_s for groups, estimate_s in left.items())
+        return self._eta_s / self.at_once
+
+    def _pace(self, groups: Groups) -> float:
+        """How many times as long as foreseen trials take, by those that have ended."""
+        cell, *others = groups
+        if paces := self._paces.get(cell):
+            return statistics.fmean(paces)
+        for group in others:
+            if paces := self._paces.get(group):  # the median, and the plan's own: a first one may be far off
+                return statistics.median([1.0, *paces])
+        return 1.0
+
+    def _draw(self) -> Table:
+        total = self._ended + len(self._left)
+        head = Table.grid(padding=(0, 1, 0, 0))
+        head.add_row(
+            ProgressBar(total=total, completed=self._ended, width=24),
+            f"{self._ended}/{total}",
+            f"{minutes(self.eta_s)} left",
+            Text(named(self._now.cell) if self._now else "", overflow="ellipsis", no_wrap=True),
+        )
+        both = Table.grid()
+        if total:
+            both.add_row(head)
+        if self._now:
+            gone_s = time.monotonic() - self._began
+            whole_s = self._now.estimate_s * self._pace(_groups(self._now))
+            phase = f"; {self._phase}" if self._phase else ""
+            both.add_row(f"this trial: {gone_s:.0f} s of about {minutes(whole_s)}{phase}")
+        both.add_row(f"last: {self._last}" if self._last else self._doing)
+        for line in (*filter(None, [self._sensors]), *self._testbeds()):
+            both.add_row(Text(line, overflow="ellipsis", no_wrap=True))
+        return both
+
+
+def _counted(requests: int) -> str:
+    return f"{requests} request{'' if requests == 1 else 's'} done"
+
+
+def _groups(trial: Trial) -> Groups:
+    """A trial's groups, whose trials are off by the same share: the cell, what is like it, all. Those that wait long
+    for their hosts are apart from the others.
+    """
+    cell, waits = trial.cell, trial.waiting_s >= WAITING_S
+    like = (cell.model, cell.netem, waits)
+    return (cell.id, waits), (*like, cell.transport, cell.engine), like, (waits,), ()
+
+
+_SENSED = (
+    ("cpu_percent", "{:.0f}% CPU", 1.0),
+    ("rss_bytes", "{:.0f} MB", 1e-6),
+    ("temperature_c", "{:.0f} °C", 1.0),
+    ("frequency_hz", "{:.2f} GHz", 1e-9),
+    ("power_w", "{:.1f} W", 1.0),
+    ("gpu_percent", "{:.0f}% GPU", 1.0),
+)
+
+
+def _sensed(sample: Mapping[str, Any]) -> str:
+    """A device's last sensor readings in words; what it has no sensor for is left out."""
+    words = [
+        text.format(sample[name] * scale) for name, text, scale in _SENSED if sample.get(name) is not None
+    ]
+    return ", ".join([*words, *throttled_words(sample.get("throttled") or 0)])
+
+
+def _figures(row: Row) -> str:
+    if row.get("latency_s") is None:
+        return str(row["status"])
+    latency, throughput = f"{row['latency_s'] * 1e3:.1f} ms", f"{row['throughput_ips']:.2f} images/s"
+    return {LATENCY_ONLY: latency, THROUGHPUT_ONLY: throughput}.get(row["status"], f"{latency}, {throughput}")

@@ -1,0 +1,328 @@
+"""The user's view of a run before and after its trials: its plan, and where the time went. Fits 80 columns."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from operator import attrgetter
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from pareto.analysis.naming import count, some
+from pareto.analysis.statistics.samples import needed
+from pareto.hosts.host import TcpSettings, chain, gpus_in_words
+from pareto.partitions.allocator import TUNED
+from pareto.partitions.engines.registry import EAGER
+from pareto.protocol.constants import MOST_REQUESTS, MOST_ROUNDS
+from pareto.protocol.pace import one_by_one
+from pareto.remote.codecs.registry import NONE
+from pareto.remote.link import probe
+from pareto.remote.link.profile import describe
+from pareto.remote.link.units import minutes
+from pareto.run.runner import Tally
+from pareto.sweep import dataset_names
+from pareto.sweep.cell import Cell
+from pareto.sweep.networks import Networks
+from pareto.sweep.plan import CLEARLY, ModelFacts, Models, Plan, of_links, reach
+from pareto.sweep.sweep import AUTO, Sweep
+from pareto.sweep.waits import slowed
+from pareto.trial.rows import REACHED
+from pareto.trial.store import REDONE
+
+LISTED_FAULTS = 10
+AROUND_S = 12.0
+"""A run's seconds beside its trials: until the workers are there, and for the answer and its figures."""
+
+
+def plan(
+    out: Console,
+    sweep: Sweep,
+    models: Models,
+    networks: Networks,
+    plan: Plan,
+    expected: Plan | None = None,
+    cores: int | None = None,
+) -> None:
+    """Print the plan: what will be measured, and how long that takes.
+
+    expected: what of the plan is foreseen to be measured; None: all. cores: of the local testbed, if it is one.
+    """
+    expected = expected or plan
+    hosts = 1 + max(len(network) for network in networks.values())
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column()
+    for name, model in models.items():
+        table.add_row("model", f"{name}: {_chosen(model)}")
+        for note in filter(None, model.notes):
+            table.add_row("", note)
+    for profile in dict.fromkeys(itertools.chain(*networks.values())):
+        table.add_row("netem", f"{profile.name}: {describe(profile)}")
+    if hosts > 2:
+        for network in networks.values():
+            table.add_row("", f"on the links in order: {', '.join(profile.name for profile in network)}")
+    if sweep.alone:
+        table.add_row("host", f"the {sweep.alone} alone, without a link; tables call it edge")
+    else:
+        table.add_row("backends", ", ".join(sweep.backends))
+    if sweep.codecs != (NONE,):
+        table.add_row("codecs", ", ".join(codec.text for codec in sweep.coding))
+        for same in _same_codecs(plan, models):
+            table.add_row("", same)
+    if sweep.engines != (EAGER,):
+        table.add_row("engines", ", ".join(sweep.engines))
+    if sweep.batch_sizes != (1,):
+        table.add_row("batch sizes", ", ".join(map(str, sweep.batch_sizes)))
+    if sweep.depths != (AUTO,):
+        table.add_row("in flight", ", ".join(sweep.depths))
+    if any(sweep.prefetch):
+        table.add_row("decoded ahead", ", ".join(map(str, sweep.prefetch)))
+    if sweep.allocators != (TUNED,):
+        table.add_row("allocators", ", ".join(sweep.allocators))
+    slow = f", edge at {sweep.edge_cpu:.0%} of a core" if sweep.edge_cpu < 1 else ""
+    gpus = gpus_in_words(sweep.device, chain(max(hosts, 2)), sweep.alone)
+    names = list(sweep.testbeds)
+    where = f"{len(names)} at once: {some(names)}" if sweep.fleet else sweep.testbed
+    where = f"those that join {sweep.cluster}" if sweep.cluster is not None else where
+    table.add_row("testbed", where + (f", {hosts} hosts" if hosts > 2 else "") + slow + gpus)
+    if cores is not None and (held := _held(sweep, models, networks, plan, cores)):
+        table.add_row("cores", held)
+    for line in _known(sweep, models, networks, plan) if cores is not None and sweep.device == "cpu" else ():
+        table.add_row("physics", line)
+    if sweep.tcp != TcpSettings():
+        table.add_row("TCP", _tcp(sweep.tcp))
+    for sent in dict.fromkeys(_input(sweep, model) for model in models.values()):
+        table.add_row("input", sent)
+    table.add_row("weights", sweep.weights + (f" (seed {sweep.seed})" if sweep.weights == "seeded" else ""))
+    cells, rounds = {trial.cell for trial in plan.trials}, {trial.round for trial in plan.trials}
+    if plan.trials and (sweep.requests or sweep.phase):
+        table.add_row("phases", _phases(sweep, plan))
+    grows = sweep.until is not None or sweep.budget is not None
+    which = f"{len(rounds)} of {count(sweep.rounds, 'round')}{' to begin with' if grows else ''}"
+    if rounds and max(rounds) > sweep.rounds:
+        which = f"what is left of round{'s' if len(rounds) > 1 else ''} {', '.join(map(str, sorted(rounds)))}"
+    trials = f"about {len(expected.trials)} of {len(plan.trials)}" if sweep.focused else len(plan.trials)
+    table.add_row("trials", f"{trials}: {count(len(cells), 'cell')}, {which}")
+    if sweep.focused and not sweep.search:
+        table.add_row(
+            "rounds", "of every cell once, then of what can still be on the front (--trials: of all)"
+        )
+    if sweep.search:
+        table.add_row("search", "the likeliest cells first; what cannot be on the front is struck off")
+    if grows:
+        table.add_row("then", _ending(sweep))
+    # A budget may end after the first round.
+    whole_s = sum(trial.estimate_s for trial in expected.trials if trial.round == 1 or not grows) + AROUND_S
+    if sweep.search and not sweep.simulated:
+        from pareto.predict import (
+            backend_costs,
+            model_profiles,  # with torch, which other plans need not have
+        )
+
+        whole_s += len(models) * model_profiles.estimate_s(sweep, backend_costs.QUICK)
+    foreseen = f"{'at least' if grows else 'about'} {minutes(whole_s)} with start and report"
+    if sweep.focused and not grows:
+        foreseen += f", {minutes(plan.estimate_s + AROUND_S)} at most"
+    foreseen += _at_once(sweep, plan)
+    table.add_row("estimate", foreseen)
+    out.print(table)
+
+
+def _at_once(sweep: Sweep, plan: Plan) -> str:
+    """How long that takes on several testbeds: a task is all cells of one (model, network) in one round."""
+    tasks = len({(trial.round, trial.cell.model, trial.cell.netem) for trial in plan.trials})
+    if len(sweep.testbeds) < 2 or not tasks:
+        return ""
+    turns = -(-tasks // len(sweep.testbeds))
+    return f", {minutes(plan.estimate_s * turns / tasks)} on all testbeds ({tasks} tasks)"
+
+
+def _input(sweep: Sweep, model: ModelFacts) -> str:
+    what = "the model's own:" if model.own_inputs else f"{dataset_names.shown(sweep.dataset)} images as"
+    return f"{what} {model.input}, {model.points[0][1] / 1e3:.3g} kB each"
+
+
+def lateness(shaping: Mapping[str, Mapping[str, Any] | None]) -> Iterator[str]:
+    """How late each relay without real-time scheduling was, a line each. shaping: as recorded of each link."""
+    for link, facts in shaping.items():
+        relay = (facts or {}).get("relay")
+        if relay and not relay["real_time"] and relay["late_p99_s"] is not None:
+            yield (
+                f"the relay on the link {link} has no right to real-time scheduling: at the end, 99 % of its "
+                f"packets left at most {relay['late_p99_s'] * 1e3:.2f} ms late"
+            )
+
+
+def summary(out: Console, tally: Tally, wall_s: float, simulated_in_s: float | None = None) -> None:
+    """Print where the time went, and which trials cannot be trusted. simulated_in_s: how long a simulation took."""
+    if not tally.trials:
+        return
+    fleet = f" on {tally.at_once} testbeds" if tally.at_once > 1 else ""
+    if simulated_in_s is not None and fleet:
+        wall_s = tally.wall / tally.at_once
+    # A simulated host that is lost takes no time.
+    share, probing = (
+        spent_s / wall_s / tally.at_once if wall_s else 0.0 for spent_s in (tally.measuring, tally.probing)
+    )
+    what = f"measuring {share:.0%}, probing the link {probing:.0%}, the rest {1 - share - probing:.0%}"
+    if simulated_in_s is None:
+        driver = tally.driver_cpu / tally.watching if tally.watching else 0.0
+        out.print(
+            f"{tally.trials} trials in {minutes(wall_s)}{fleet}: {what}; "
+            f"the driver took {driver:.1%} of a core during trials"
+        )
+    else:
+        out.print(
+            f"{tally.trials} simulated trials, made in {simulated_in_s:.1f} s; real ones would take "
+            f"{minutes(wall_s)}{fleet}: {what}"
+        )
+    if tally.again:
+        blamed = Counter(each["blamed"] for each in tally.again)
+        whom = ", ".join(f"{who} ({number})" for who, number in blamed.most_common())
+        out.print(f"{count(len(tally.again), 'trial')} measured again after {whom}: report.md lists them")
+    if tally.cut:
+        out.print(f"{count(tally.cut, 'trial')} had a phase of {MOST_REQUESTS} requests: there it ends")
+    told = [row for row in tally.faulty if row["status"] != "failed"]
+    for row in told[:LISTED_FAULTS]:
+        cell = f"{row['model']} {row['point']} {row['backend']} {row['netem']}{_apart(row)}, round {row['round']}"
+        out.print(f"{row['status']}: {cell}: {row['reason']}")
+    if len(told) > LISTED_FAULTS:
+        out.print(f"and {len(told) - LISTED_FAULTS} more trials that are not ok: see trials.csv")
+
+
+def ending(rows: Sequence[Mapping[str, str]], again: str) -> str:
+    """The last line of a run with trials that are not ok: what is missing, and the command that measures it `again`."""
+    without = [row for row in rows if row["status"] in REDONE]
+    if not without:
+        faulty = sum(row["status"] != "ok" for row in rows)
+        return f"exit code 1: {faulty} of {len(rows)} trials count for one figure alone: trials.csv says why"
+    names = [" ".join(row[name] for name in ("model", "point", "backend", "netem")) for row in rows]
+    sound = {name for name, row in zip(names, rows, strict=True) if row["status"] not in REDONE}
+    never = [name for name in dict.fromkeys(names) if name not in sound]
+    points = (
+        f"; {', '.join(never[:LISTED_FAULTS])}{' and more' * (len(never) > LISTED_FAULTS)} never do"
+        if never
+        else ""
+    )
+    return f"exit code 1: {len(without)} of {len(rows)} trials do not count{points}; to measure them again: {again}"
+
+
+def _known(sweep: Sweep, models: Models, networks: Networks, plan: Plan) -> Iterator[str]:
+    """A line for each model, network and batch size in which no split can be faster than the edge alone.
+
+    The edge is this machine: on its own it takes what the model took when it was prepared.
+    """
+    least: dict[tuple[str, str, int], float] = {}
+    for cell in {trial.cell for trial in plan.trials}:
+        link_s, _ = of_links(cell, models, networks, probe.Tolerance(0.0, 0.0, 0.0))
+        if cell.cuts[0] < models[cell.model].last:
+            of = cell.model, cell.netem, cell.batch_size
+            least[of] = min(least.get(of, math.inf), link_s)
+    for (model, netem, size), link_s in sorted(least.items()):
+        edge_s = models[model].compute_s * size * slowed(sweep.edge_cpu)
+        if link_s > CLEARLY * edge_s:
+            which = f"{model} at {netem}" + (f", batch size {size}" if len(sweep.batch_sizes) > 1 else "")
+            yield (
+                f"{which}: all on the edge takes about {1e3 * edge_s:.3g} ms, and the link alone at least "
+                f"{1e3 * link_s:.3g} ms: no split can be faster"
+            )
+
+
+def _held(sweep: Sweep, models: Models, networks: Networks, plan: Plan, cores: int) -> str:
+    """The throughputs that the local testbed's own cores are foreseen to hold back, in words; empty if none."""
+    cells = {trial.cell for trial in plan.trials}
+    held = [
+        cell
+        for cell in cells
+        if reach(cell, models[cell.model], networks[cell.netem], edge_cpu=sweep.edge_cpu, cores=cores)
+        < REACHED
+    ]
+    if not held:
+        return ""
+    where = "; ".join(
+        f"{netem} at {', '.join(dict.fromkeys(cell.point for cell in sorted(of, key=attrgetter('cuts'))))}"
+        for netem in networks
+        if (of := [cell for cell in held if cell.netem == netem])
+    )
+    return (
+        f"{cores} here, on which hosts, senders and the link all run: they will hold images/s of {len(held)} of "
+        f"{len(cells)} cells below {REACHED:.0%} of the bound ({where})"
+    )
+
+
+def _same_codecs(plan: Plan, models: Models) -> Iterator[str]:
+    """Where something crosses: which codecs come to the same at which points, a line each."""
+    points: dict[tuple[str, str, tuple[str, ...]], dict[tuple[int, ...], str]] = {}
+    for cell in {trial.cell for trial in plan.trials}:
+        others = tuple(codec for codec in cell.stands_for if codec != cell.codec)
+        if others and models[cell.model].crossing(cell.cuts):
+            points.setdefault((cell.model, cell.codec, others), {})[cell.cuts] = cell.point
+    for (model, codec, others), of in sorted(points.items()):
+        named = f" of {model}" if len(models) > 1 else ""
+        at = f"point{'s' if len(of) > 1 else ''} {', '.join(of[cuts] for cuts in sorted(of))}{named}"
+        yield f"{', '.join(others)} {'does' if len(others) == 1 else 'do'} the same as {codec} at {at}: one cell"
+
+
+def _phases(sweep: Sweep, plan: Plan) -> str:
+    """How long each phase is, and which quantiles of its latency a trial of the slowest cell then tells."""
+    least = min(one_by_one(*trial.effort.latency, trial.latency_s) for trial in plan.trials)
+    takes = {f"p{100 * quantile:g}": needed(quantile) for quantile in (0.5, 0.9, 0.95, 0.99, 0.999)}
+    told = [name for name, requests in takes.items() if requests <= least][-1:] or ["no quantile"]
+    more = [f", {name} takes {requests}" for name, requests in takes.items() if requests > least][:1]
+    each = f"{least} requests each"
+    if sweep.phase:
+        each = f"{sweep.phase:g} s each, about {least} requests or more, {MOST_REQUESTS} at most"
+    return f"{each}: a trial tells {told[0]} at 99 % confidence{''.join(more)}"
+
+
+def _ending(sweep: Sweep) -> str:
+    """The words for how long rounds are added."""
+    until, budget = sweep.until, sweep.budget
+    sure = "" if until is None else f"until the points that may be on a front are within ±{100 * until:.3g} %"
+    spent = (
+        "" if budget is None else f"as long as it is foreseen to end within {minutes(budget)} of this start"
+    )
+    return f"a round more, {', '.join(filter(None, (sure, spent)))}; {MOST_ROUNDS} rounds at most"
+
+
+def _tcp(tcp: TcpSettings) -> str:
+    window = TcpSettings.initial_window
+    settings = (
+        tcp.congestion or "",
+        f"initial window {tcp.initial_window}" if tcp.initial_window != window else "",
+        "slow start after idle" if tcp.slow_start_after_idle else "",
+    )
+    return ", ".join(filter(None, settings))
+
+
+_APART = (
+    *(("codec", NONE, ""), ("engine", EAGER, ""), ("batch_size", "1", "b"), ("in_flight_asked", AUTO, "d")),
+    *(("prefetch_asked", "0", "p"), ("allocator", TUNED, "allocator ")),
+)
+
+
+def named(cell: Cell) -> str:
+    """A cell in words: `mobilenet_v2 7 (features.6) tcp wifi`."""
+    return f"{cell.model} {cell.point} ({cell.point_name}) {cell.backend} {cell.netem}{_apart(cell.columns)}"
+
+
+def _apart(columns: Mapping[str, Any]) -> str:
+    """The unusual values of a cell, of columns where a sweep may have several."""
+    told = ((words, columns[name]) for name, usual, words in _APART if str(columns[name]) != usual)
+    return "".join(f" {words}{value}" for words, value in told)
+
+
+def _chosen(model: ModelFacts) -> str:
+    if len(model.splits[0]) > 1:
+        return f"{len(model.splits)} ways to split it at {len(model.points)} points"
+    points = [cut for (cut,) in model.splits]
+    return f"{len(points)} of {len(model.points)} points, {_range(points)}"
+
+
+def _range(points: Sequence[int]) -> str:
+    whole = list(points) == list(range(points[0], points[-1] + 1))
+    return f"{points[0]} to {points[-1]}" if whole and len(points) > 2 else ", ".join(map(str, points))

@@ -1,0 +1,136 @@
+"""A session of a run: its plan measured on one testbed, and what the manifest records of that."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from contextlib import ExitStack, closing, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pareto import PROFILES
+from pareto.basics import plain_files
+from pareto.hosts.host import TestbedError
+from pareto.hosts.testbed import Testbed
+from pareto.run import screen
+from pareto.run.allocator_cost import cost
+from pareto.run.job import Job
+from pareto.run.manifest import driver, session_end
+from pareto.run.progress import Progress
+from pareto.run.runner import Aborted
+from pareto.run.stop import Stopping
+from pareto.sweep import plan
+from pareto.sweep.plan import Plan
+from pareto.trial import start as starting
+from pareto.trial.any_workers import AnyWorkers
+from pareto.trial.store import Store, utc_now
+from pareto.trial.workers import Workers
+
+if TYPE_CHECKING:
+    from pareto.analysis.model_profile import ModelProfile
+    from pareto.predict.search_run import Searching
+
+
+def measure(
+    job: Job, store: Store, planned: Plan, stopping: Stopping, search: Searching | None = None
+) -> None:
+    """Measure a plan and what is added to it on one testbed, which is put back, and record the session.
+
+    Raises Aborted, StoreError, TestbedError, UserError.
+    """
+    parts = stopping.plans()
+    # The first is taken before a testbed is built: a run that goes on may have measured enough.
+    is_first_search = search is not None and search.lacks_profiles
+    first = None if is_first_search else next(parts, None)
+    if first is None and not is_first_search:
+        return
+    expected = planned if search is None else search.expected()
+    with ExitStack() as ending, closing(job.testbed()) as bed:
+        session: dict[str, Any] = {
+            "started_at": utc_now(),
+            "driver": driver(),
+            "testbed_name": job.sweep.testbed_name,
+            "testbed": bed.facts,
+        }
+        workers = job.workers(bed, len(store.manifest()["sessions"]))
+        with closing(workers), Progress(job.console, expected, shares_machine=bed.is_local) as progress:
+            import pyarrow.parquet  # noqa: F401  (while the workers start, not in the first trial)
+
+            session |= starting.started(job.console, workers, bed, job.sweep, job.networks, progress.shows)
+            if search is not None and search.lacks_profiles:
+                session |= _profile(job, search, store, bed, workers, progress)
+                first = next(parts, None)
+            store.drop_unsound()
+            if search is not None:
+                search.is_measuring = True
+            manifest = store.manifest() | {
+                "sweep": job.sweep.model_dump(mode="json"),
+                "testbed": bed.label,
+            }
+            manifest["sessions"] = [*manifest["sessions"], session]
+            store.write_manifest(manifest)
+            runner = job.runner(workers, store, progress, job.sweep.testbed_name, store.starts())
+            try:
+                for part in itertools.chain(filter(None, [first]), parts):
+                    progress.expect(part, search.expected() if search is not None else None)
+                    runner.run(part)
+            except (Aborted, TestbedError):
+                stopping.failed()
+                raise
+            finally:
+                session |= session_end(job.tally, job.networks, workers, bed) | {
+                    "stopping": stopping.record()
+                }
+                store.write_manifest(manifest)
+            progress.shows("what the allocator changes")
+            session["allocator_cost"] = cost(workers, job.sweep, job.facts, job.networks)
+            store.write_manifest(manifest)
+            importing = threading.Thread(target=_import_report)  # nothing is measured any more
+            ending.callback(importing.join)
+            importing.start()
+        for line in screen.lateness(session["shaping"]):
+            job.console.print(f"attention: {line}")
+
+
+def _profile(
+    job: Job, search: Searching, store: Store, bed: Testbed, workers: AnyWorkers, progress: Progress
+) -> dict[str, Any]:
+    """Give the search its models' profiles of this testbed, where they can spare more than they take, and keep them
+    in the run's folder; returns their cost.
+
+    Raises UserError, TestbedError, StoreError.
+    """
+    began = job.now()
+    profiles = _model_profiles(job, store.folder.parent / PROFILES.name, bed, workers, progress)
+    folders = job.profiles(store)
+    for name, profile in profiles.items():
+        with plain_files.written(folders[name]):
+            profile.write(folders[name], under=store.folder)
+    search.learn(profiles, are_all=True)
+    return {"profiling_s": round(job.now() - began, 3)}
+
+
+def _model_profiles(
+    job: Job, folder: Path, bed: Testbed, workers: AnyWorkers, progress: Progress
+) -> dict[str, ModelProfile]:
+    """By model, what its units take on the testbed, as kept beneath a folder if that counts.
+
+    Raises UserError, TestbedError.
+    """
+    if job.simulation is not None:
+        from pareto.simulated.unit_times import model_profile
+
+        return {name: model_profile(job.simulation, name, job.sweep) for name in job.facts}
+    from pareto.predict.model_profiles import on_testbed, spares_s
+
+    assert isinstance(workers, Workers)  # noqa: S101
+    sweep, out, show = job.sweep, job.console, progress.shows
+    most_s = spares_s(plan.make(sweep, job.facts, job.networks))
+    kept = on_testbed(out, sweep, bed, workers, job.prepared, folder, spares_s=most_s, show=show)
+    return {name: each.profile for name, each in kept.items()}
+
+
+def _import_report() -> None:
+    """Import what a report needs, which takes half a second and more. Errors come again when it is used."""
+    with suppress(Exception):
+        import pareto.analysis.reporting  # noqa: F401

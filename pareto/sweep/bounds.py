@@ -1,0 +1,137 @@
+"""Bounds by physics: the least latency and the greatest throughput that links and devices can give.
+
+    latency    >= sum of the stages + over each link: delay out + delay back + payload / rate out + result / rate back
+    throughput <= batch / max(each stage, on each link: payload / rate out, result / rate back)
+
+The rate is the profile's, on the wire: a bound that no protocol overhead loosens. Where the link varies, each term
+is the least it can be: delay less jitter, less a token bucket's burst, at the best moment of the trace's part seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pareto.remote.link.probe import GOODPUT, OWN, STILL, Reading, Span, arriving_share, delay_range_s
+from pareto.remote.link.profile import Bucket, Direction, Profile
+from pareto.remote.link.trace import MAX_RATE_BPS
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """The load that a request and its result put on a link.
+
+    payload_bytes: of the tensors. wire_bytes: of what a codec makes of them; None without one. seen: the part of the
+    link's traces that passed meanwhile. own: the profile is the link as it was measured, not one that was asked for.
+    filled: TCP runs at its rate.
+    """
+
+    link: str
+    profile: Profile
+    payload_bytes: int
+    result_bytes: int
+    seen: Span = STILL
+    own: bool = False
+    filled: bool = True
+    wire_bytes: float | None = None
+
+    @property
+    def sent_bytes(self) -> float:
+        """The bytes that are sent of a request's payload."""
+        return self.payload_bytes if self.wire_bytes is None else self.wire_bytes
+
+    def as_probed(self, readings: Sequence[Reading]) -> Crossing:
+        """The same over a link as fast as its fastest reading; over the profile's where no reading says, or it changes.
+
+        A link that is not emulated may be faster and nearer in between than it was when it was probed.
+        """
+        if self.profile.bucket is not None:
+            return self
+        out, back = self.profile.directions
+        faster = 1 + OWN.rate_fraction if self.own else 1.0
+        nearer = 1 - OWN.rtt_fraction if self.own else 1.0
+        near, far = (
+            replace(_at_rate(direction, rates, faster), delay_s=nearer * direction.delay_s)
+            for direction, rates in (
+                (out, [(reading.rate_bps, reading.payload_share) for reading in readings]),
+                (back, [(reading.rate_back_bps, reading.payload_share) for reading in readings]),
+            )
+        )
+        return replace(self, profile=replace(self.profile, edge_to_server=near, server_to_edge=far))
+
+    @property
+    def least_s(self) -> float:
+        """Seconds that one request spends on this link at the least, both ways."""
+        return self.delays_s + sum(self._transfers_s(self.profile.bucket))
+
+    @property
+    def delays_s(self) -> float:
+        """Seconds of the least delays, out and back."""
+        return sum(delay_range_s(direction, self.seen)[0] for direction in self.profile.directions)
+
+    @property
+    def occupied_s(self) -> tuple[float, float]:
+        """Seconds that one of many requests keeps the line busy at the least: out, back.
+
+        A bucket's burst is spent once, and gains nothing here.
+        """
+        return self._transfers_s(None)
+
+    @property
+    def usual_ways_s(self) -> tuple[float, float]:
+        """Seconds of a request for the way out, and of its result for the way back, at TCP's goodput: to foresee, not
+        to bound."""
+        out, back = self.profile.typical.directions
+        return _usual_s(out, self.sent_bytes), _usual_s(back, self.result_bytes)
+
+    @property
+    def usual_s(self) -> float:
+        """Seconds of the slower of these: the link's share of the pace of many requests."""
+        return max(self.usual_ways_s)
+
+    def _transfers_s(self, bucket: Bucket | None) -> tuple[float, float]:
+        out, back = self.profile.directions
+        return (
+            _least_transfer_s(out, self.sent_bytes, self.seen, bucket),
+            _least_transfer_s(back, self.result_bytes, self.seen, bucket),
+        )
+
+
+def _usual_s(direction: Direction, nbytes: float) -> float:
+    return 8 * nbytes / direction.rate_bps / GOODPUT if direction.rate_bps else 0.0
+
+
+def latency_s(work_s: float, crossings: Sequence[Crossing]) -> float:
+    """Seconds, for what all stages compute for a request, and the links that are crossed."""
+    return work_s + sum(crossing.least_s for crossing in crossings)
+
+
+def throughput_ips(
+    batch_size: int, stages_s: Mapping[str, float], crossings: Sequence[Crossing]
+) -> tuple[float, str]:
+    """Images a second, and what bounds them: a stage's host, or a link and its direction ('edge-server out')."""
+    steps_s = dict(stages_s)
+    for crossing in crossings:
+        steps_s |= zip((f"{crossing.link} out", f"{crossing.link} back"), crossing.occupied_s, strict=True)
+    slowest = max(steps_s, key=steps_s.__getitem__)
+    return batch_size / steps_s[slowest], slowest
+
+
+def _at_rate(
+    direction: Direction, readings: Sequence[tuple[float | None, float]], faster: float
+) -> Direction:
+    """`readings`: payload in bit/s, and its share of the wire."""
+    probed = [rate / arriving_share(direction, share) for rate, share in readings if rate]
+    if not probed or direction.rate_bps is None:
+        return direction
+    return replace(direction, rate_bps=min(faster * max(probed), MAX_RATE_BPS))
+
+
+def _least_transfer_s(direction: Direction, nbytes: float, seen: Span, bucket: Bucket | None) -> float:
+    # A reordered packet passes by the line.
+    queued = (1 - direction.reorder) * nbytes
+    if direction.trace is not None:
+        return direction.trace.least_transfer_s(queued, *seen)
+    if direction.rate_bps is None:
+        return 0.0
+    return 8 * max(0.0, queued - (bucket.burst_bytes if bucket else 0)) / direction.rate_bps

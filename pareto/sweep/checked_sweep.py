@@ -1,0 +1,263 @@
+"""A sweep as it is requested, by options and by a file: refused, in a line, where its values do not fit together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pareto import DATA
+from pareto.basics.yaml_file import YamlFile
+from pareto.hosts.host import chain, devices
+from pareto.hosts.inventory import SIMULATED, THIS_MACHINE
+from pareto.partitions.allocator import TUNED, Allocator
+from pareto.partitions.by_role import ByRole, role
+from pareto.partitions.engines import registry as engine_registry
+from pareto.protocol.constants import MOST_IN_FLIGHT
+from pareto.protocol.errors import UserError
+from pareto.remote.backends import registry
+from pareto.remote.codecs import registry as codec_registry
+from pareto.sweep import dataset_names
+from pareto.sweep.networks import links_of, profiles
+from pareto.sweep.options import OPTIONS, PHASES, QUICK_TRIALS
+from pareto.sweep.sweep import AUTO, JPEG, MOST_IMAGES, Sweep, parse_sweep
+from pareto.sweep.testbeds import spelled_out
+
+OF_LOCAL_TESTBED = ("edge_cpu", "threads", "device", "hosts", "initial_window", "slow_start_after_idle")
+"""Options of the local testbed. A testbed file says these things of its hosts itself."""
+NOT_ALONE = (
+    "netem",
+    "points",
+    "codec",
+    "search",
+    "hosts",
+    "congestion",
+    "initial_window",
+    "slow_start_after_idle",
+)
+"""Options that say nothing of a single host."""
+_LENGTHENING = ("trials", "until", "budget", *PHASES)
+"""The keys by which a file says how long to measure."""
+
+
+def make_sweep(fields: Mapping[str, Any]) -> Sweep:
+    """A sweep on one testbed from options' names and values, whose values fit together. Raises UserError."""
+    sweep = check_sweep(parse_requested(fields))
+    if sweep.fleet:
+        raise UserError(f"--testbed {sweep.testbed}: name one testbed: only a sweep (run) takes several")
+    return sweep
+
+
+def requested_sweep(file: Path | None, options: Mapping[str, Any]) -> Sweep:
+    """The sweep of a file, if there is one, with the options that the user typed over it. Raises UserError."""
+    fields: dict[str, Any] = {}
+    if file is not None:
+        fields = read_file(file)
+        parse_sweep({"model": "any", **fields}, str(file))  # so that a fault in the file is reported as such
+    # A first look, whatever the file takes its time for; and a phase is as long as typed, however the file says it.
+    replaced = _LENGTHENING if options.get("quick") else PHASES if any(map(options.get, PHASES)) else ()
+    fields = {name: value for name, value in fields.items() if name not in replaced} | dict(options)
+    if fields.get("quick") and fields.get("until") is None:  # before as many rounds as usual nothing is sure
+        fields.setdefault("trials", QUICK_TRIALS)
+    alone = fields.get("edge_only") or fields.get("server_only")
+    if fields.get("from") == JPEG and not alone:  # on either host, where the whole model is on the server
+        fields.setdefault("codec", f"{codec_registry.NONE},{codec_registry.FILE}")
+    return check_sweep(parse_requested(fields))
+
+
+def parse_requested(fields: Mapping[str, Any]) -> Sweep:
+    """The sweep that the user asks for, with each testbed of a file that has several. Raises UserError.
+
+    The fields in a run's folder go through `parse_sweep`, which opens no file.
+    """
+    if isinstance(testbed := fields.get("testbed"), str):
+        fields = {**fields, "testbed": spelled_out(testbed)}
+    return parse_sweep(fields)
+
+
+def read_file(path: Path) -> dict[str, Any]:
+    """The options that a sweep file gives; `sweeps/...` is found from every folder. Raises UserError."""
+    shipped = DATA / path
+    there = shipped if shipped.is_file() and not path.exists() else path
+    return YamlFile(there, "sweep").fields("`model: [mobilenetv2]`")
+
+
+def check_sweep(sweep: Sweep) -> Sweep:
+    """The sweep, if its values fit together. Raises UserError."""
+    if _of_fleet(sweep):
+        for testbed in dict.fromkeys(sweep.testbeds.values()):
+            check_sweep(sweep.on(testbed))
+        return sweep
+    for backend in sweep.backends:
+        try:
+            registry.parse(backend)
+        except ValueError as error:
+            raise UserError(f"--backend: {error}") from None
+    for depth in sweep.depths:
+        if depth != AUTO and not (depth.isdecimal() and 1 <= int(depth) <= MOST_IN_FLIGHT):
+            raise UserError(f"--in-flight {depth}: {AUTO}, or a number from 1 to {MOST_IN_FLIGHT}")
+    for ahead in sweep.prefetch:
+        if not 0 <= ahead <= MOST_IN_FLIGHT:
+            raise UserError(f"--prefetch {ahead}: a number from 0 to {MOST_IN_FLIGHT}")
+    if sweep.requests and sweep.phase:
+        raise UserError("--requests and --phase both say how long a phase is: give one of them")
+    _check_codecs(sweep)
+    _check_engines(sweep)
+    _check_roles(sweep, "allocator", [Allocator.parse(text) for text in sweep.allocators])
+    if sweep.search and sweep.allocators != (TUNED,):
+        raise UserError(
+            "--search begins with model profiles, which are of tuned allocators: leave --allocator out"
+        )
+    for name in sweep.netems:
+        profiles(name)
+    if not all(1 <= size <= MOST_IMAGES for size in sweep.batch_sizes):
+        raise UserError(f"--batch-size counts images: 1 to {MOST_IMAGES}")
+    _check_dataset(sweep)
+    _check_source(sweep)
+    _check_alone(sweep)
+    _check_hosts(sweep)
+    return sweep
+
+
+def _check_hosts(sweep: Sweep) -> None:
+    """Raises UserError for what is said of hosts that say it themselves, or compute nothing."""
+    if sweep.device != OPTIONS["device"].default and sweep.testbed == THIS_MACHINE:
+        devices(sweep.device, chain(sweep.hosts or 2))
+    elif sweep.device != OPTIONS["device"].default and sweep.simulated:
+        raise UserError(f"--device {sweep.device}: a simulated testbed computes nothing: leave it out")
+    if sweep.testbed != THIS_MACHINE and not sweep.simulated:
+        for name in OF_LOCAL_TESTBED:
+            if getattr(sweep, name) != OPTIONS[name].default:
+                raise UserError(
+                    f"{OPTIONS[name].typed} is for the local testbed: leave it out, {sweep.testbed} says what there is"
+                )
+
+
+def _of_fleet(sweep: Sweep) -> bool:
+    """Whether a fleet measures the sweep. Raises UserError for testbeds that are none, or cannot be together."""
+    try:
+        testbeds = sweep.testbeds.values()
+    except ValueError as error:
+        raise UserError(f"--testbed {sweep.testbed}: {error}") from None
+    if any(sweep.tls_files) and sweep.cluster is None:
+        raise UserError("--tls-ca-file, --tls-cert and --tls-key go with --cluster: leave them out")
+    if not sweep.fleet:
+        return False
+    each = [sweep.on(testbed) for testbed in testbeds]
+    if sweep.cluster is not None and sweep.testbed not in (THIS_MACHINE, SIMULATED):
+        raise UserError(
+            f"--testbed {sweep.testbed}: a cluster has its own testbeds: leave it out, or say {SIMULATED}"
+        )
+    if sweep.search:
+        raise UserError(
+            "--search decides by the rows so far, on one testbed: leave it out, or name one testbed"
+        )
+    if len({one.simulated for one in each}) > 1:
+        raise UserError(
+            f"--testbed {sweep.testbed}: a simulated testbed measures nothing: not beside real ones"
+        )
+    if len({links_of(one) for one in each}) > 1:
+        raise UserError(f"--testbed {sweep.testbed}: they have different numbers of hosts: a run has one")
+    return True
+
+
+def _check_dataset(sweep: Sweep) -> None:
+    """Raises UserError for a data set that is not where the sweep says."""
+    needs_path = sweep.dataset in dataset_names.IN_PATH
+    if needs_path != (sweep.data_path is not None) and not dataset_names.runs_code(sweep.dataset):
+        raise UserError(
+            "--data-path says where a data set lies: give it with --dataset cifar10 or --dataset folder, or for a data "
+            "set of your own, and only then"
+        )
+    if (in_file := dataset_names.own(sweep.dataset)) and not in_file.file.is_file():
+        raise UserError(f"--dataset {sweep.dataset}: there is no file {in_file.file}")
+
+
+def _check_source(sweep: Sweep) -> None:
+    """Raises UserError for requests that cannot begin with files."""
+    file = next((codec.text for codec in sweep.coding if codec.file), None)
+    if sweep.source != JPEG:
+        if file:
+            raise UserError(f"--codec {file} sends the camera's files: give it with --from {JPEG} only")
+        if any(sweep.prefetch):
+            typed = OPTIONS["prefetch"].written(sweep.prefetch)
+            raise UserError(
+                f"--prefetch {typed}: nothing is decoded on the edge: give it with --from {JPEG} only"
+            )
+        return
+    if sweep.dataset != dataset_names.FOLDER:
+        raise UserError(f"--from {JPEG} needs files of a camera: give --dataset folder and --data-path")
+    if sweep.input == "float32":
+        raise UserError(f"--from {JPEG} decodes to bytes: leave out --input float32")
+    for where, is_used in (("--search", sweep.search), (f"--testbed {sweep.testbed}", sweep.simulated)):
+        if is_used:
+            raise UserError(
+                f"--from {JPEG} cannot be given with {where}, which does not know what decoding takes"
+            )
+    if file and links_of(sweep) > 1:
+        raise UserError(f"--codec {file} is for two hosts: with --from {JPEG} on a chain give --codec none")
+
+
+def _check_codecs(sweep: Sweep) -> None:
+    """Raises UserError for codecs that cannot be used here."""
+    if sweep.codecs == (codec_registry.NONE,):
+        return
+    for codec in sweep.coding:
+        if missing := codec.missing:
+            raise UserError(f"--codec {codec.text} needs the package {missing}: install requirements.txt")
+        if codec.own is None:
+            continue
+        if not Path(codec.own.file).is_file():
+            raise UserError(f"--codec {codec.typed}: there is no file {codec.own.file}")
+        if sweep.simulated:
+            raise UserError(
+                f"--codec {codec.typed}: a simulated testbed computes nothing, so a codec of your own cannot be known: "
+                "leave it out"
+            )
+
+
+def _check_alone(sweep: Sweep) -> None:
+    """Raises UserError for what a single host has no use for."""
+    if not sweep.alone:
+        return
+    only = f"--{sweep.alone}-only"
+    if sweep.edge_only and sweep.server_only:
+        raise UserError(
+            "--edge-only and --server-only: give one of them, and then the other in a run of its own"
+        )
+    if sweep.simulated:
+        raise UserError(f"{only} needs a host that computes by itself: --testbed local, or a file of hosts")
+    for name in NOT_ALONE:
+        if getattr(sweep, OPTIONS[name].field) != OPTIONS[name].default:
+            raise UserError(f"{only}: nothing crosses a link: leave {OPTIONS[name].typed} out")
+
+
+def _check_engines(sweep: Sweep) -> None:
+    """Raises UserError for engines that cannot be used here."""
+    if sweep.engines == OPTIONS["engine"].default:
+        return
+    if sweep.simulated:
+        for text in sweep.engines:
+            if engine_registry.parse(text).differs:
+                raise UserError(
+                    f"--engine {text}: a simulated testbed computes nothing, so what an engine changes in the results "
+                    "cannot be known: leave it out"
+                )
+    engine_registry.check_lossy(sweep.engines)
+    _check_roles(sweep, "engine", [engine_registry.parse(text) for text in sweep.engines])
+
+
+def _check_roles(sweep: Sweep, name: str, each: Sequence[ByRole]) -> None:
+    """Raises UserError where the values of an option name hosts that are not there."""
+    named = {role: one for one in each for role in one.by_role}
+    if named and sweep.alone:
+        which, one = next(iter(named.items()))
+        raise UserError(
+            f"--{name} {one.text}: --{sweep.alone}-only has one host: name its {name} alone, as in --{name} "
+            f"{one.of(which)}"
+        )
+    hosts = links_of(sweep) + 1 if named else 0
+    roles = [role(position, hosts) for position in range(hosts)]
+    for which, one in named.items():
+        if which not in roles:
+            raise UserError(f"--{name} {one.text}: the testbed has no {which}: it has {', '.join(roles)}")

@@ -1,0 +1,1 @@
+"""One trial: hosts are asked, reports are judged, rows are written."""

@@ -1,0 +1,146 @@
+"""The work of all hosts' codecs in a trial, request by request: their times, and the bytes that they sent."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from pareto.protocol.trial_messages import Coded, Requests, TrialReport, Usage
+from pareto.trial.store import Row
+
+PACKET_BYTES, MORE_SENT, MORE_A_REQUEST_BYTES, MORE_BYTES = 1600, 1.1, 4096, 64 << 10
+"""A codec's bytes on the interface: headers of packets, a backend's own messages, acknowledgements, and the monitor."""
+TIMES = ("encode_s", "decode_s")
+
+
+@dataclass(frozen=True)
+class CodecWork:
+    """The work of each host's codec for each request of both phases.
+
+    hosts: by role, of those that have a codec; none where the trial has no codec. first: how many requests are the
+    latency phase's, which come first.
+    """
+
+    hosts: Mapping[str, Coded]
+    first: int
+
+    @cached_property
+    def least_s(self) -> dict[str, float]:
+        """By role, what its codec takes for a request: the median of one phase, the lesser of both."""
+        return {
+            role: self._least_s([sum(both) for both in zip(coded.decode_s, coded.encode_s, strict=True)])
+            for role, coded in self.hosts.items()
+        }
+
+    def least_apart_s(self, role: str) -> tuple[float, float]:
+        """The same of a host that has a codec, for decoding and for encoding."""
+        coded = self.hosts[role]
+        return self._least_s(coded.decode_s), self._least_s(coded.encode_s)
+
+    def _least_s(self, each: Sequence[float]) -> float:
+        return min(statistics.median(phase) for phase in (each[: self.first], each[self.first :]))
+
+    def times_s(self, name: str) -> list[float]:
+        """Seconds of all hosts together for each request. name: `encode_s` or `decode_s`."""
+        return [
+            sum(each) for each in zip(*(getattr(coded, name) for coded in self.hosts.values()), strict=True)
+        ]
+
+    def wire_bytes(self, role: str) -> float | None:
+        """The bytes that a host sends of a request's payload: the median of the latency phase; None without a codec."""
+        return statistics.median(self.hosts[role].wire_bytes[: self.first]) if role in self.hosts else None
+
+    def each_wire_bytes(self, role: str) -> list[float]:
+        """The bytes that a host sends of each request's payload in the latency phase; empty without a codec."""
+        return [*map(float, self.hosts[role].wire_bytes[: self.first])] if role in self.hosts else []
+
+    def least_wire_bytes(self, role: str) -> float | None:
+        """The least that a host sends in both phases, for a bound; None without a codec."""
+        if role not in self.hosts:
+            return None
+        sent = self.hosts[role].wire_bytes
+        return min(statistics.median(sent[: self.first]), statistics.fmean(sent[self.first :]))
+
+    def alone(self, rests_s: Sequence[float]) -> list[float]:
+        """Seconds left of `rests_s`, some figure of each request of the latency phase, without all codecs' times."""
+        if not self.hosts:
+            return list(rests_s)
+        taken = zip(*(self.times_s(name)[: self.first] for name in TIMES), strict=True)
+        return [rest - sum(both) for rest, both in zip(rests_s, taken, strict=True)]
+
+    def trial_columns(self) -> Row:
+        """`encode_s` and `decode_s` of trials.csv."""
+        return {
+            name: statistics.median(self.times_s(name)[: self.first]) if self.hosts else None
+            for name in TIMES
+        }
+
+    def stage_columns(self, role: str, *, sends: bool) -> Row:
+        """The columns of a host in stages.csv. sends: whether it sends anything on."""
+        coded = self.hosts.get(role)
+        times = {
+            name: statistics.median(getattr(coded, name)[: self.first]) if coded is not None else None
+            for name in TIMES
+        }
+        return {**times, "wire_bytes": self.wire_bytes(role) if sends else None}
+
+    def request_columns(self, edge: str, requests: slice) -> dict[str, list[Any]]:
+        """The columns of the requests' file for some of the requests; none without a codec."""
+        if edge not in self.hosts:
+            return {}
+        times: dict[str, list[Any]] = {name: self.times_s(name)[requests] for name in TIMES}
+        return {**times, "wire_bytes": list(self.hosts[edge].wire_bytes[requests])}
+
+
+def without_codecs(report: TrialReport, later: Sequence[Usage]) -> TrialReport:
+    """The edge's report with the later hosts' codecs taken out of the times of their stages, request by request.
+
+    later: of the hosts behind the edge. The edge has the sum of both, which is all that a reply says.
+    """
+    if not any(usage.coded for usage in later):
+        return report
+    codec_s = [
+        [sum(both) for both in zip(usage.coded.decode_s, usage.coded.encode_s, strict=True)]
+        for usage in later
+        if usage.coded is not None
+    ]
+
+    def apart(phase: Requests, first: int) -> Requests:
+        return replace(
+            phase,
+            stages_s=[
+                tuple(
+                    max(0.0, whole - codec_s[place][first + number]) if place < len(codec_s) else whole
+                    for place, whole in enumerate(stages_s)
+                )
+                for number, stages_s in enumerate(phase.stages_s)
+            ],
+        )
+
+    phases = report.requests
+    lone = apart(phases.latency, 0)
+    phases = replace(phases, latency=lone, throughput=apart(phases.throughput, len(lone.started_s)))
+    stages_s = tuple(max(1e-9, statistics.median(each)) for each in zip(*lone.stages_s, strict=True))
+    return replace(report, requests=phases, stages_s=stages_s)
+
+
+def sent_bytes(usage: Usage, payload_bytes: int) -> int:
+    """The bytes that a host's requests put on its link. payload_bytes: the same without a codec."""
+    return payload_bytes if usage.coded is None else sum(usage.coded.wire_bytes)
+
+
+def too_many_bytes(role: str, usage: Usage, requests: int) -> Iterator[str]:
+    """A fault, in words: a codec that says it sends less than it does would win by a lie."""
+    if usage.coded is None or usage.sent_bytes is None:
+        return
+    sent = sum(usage.coded.wire_bytes)
+    again = PACKET_BYTES * max(0, usage.retransmits or 0)
+    most = MORE_SENT * sent + MORE_A_REQUEST_BYTES * requests + again + MORE_BYTES
+    if usage.sent_bytes > most:
+        yield (
+            f"the {role}'s data interface sent {usage.sent_bytes} bytes, {requests} requests of the codec "
+            f"need {sent}: more crossed than it says, or something else used the link"
+        )

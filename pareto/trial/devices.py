@@ -1,0 +1,254 @@
+"""The monitors of a run, one beside each worker, and what a device's samples say about a trial.
+
+A series maps each field of `host_messages.SensorSample` to its values in the order of time, None where not measured. A
+window is (from, to) on the clock of its `at_s`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from pareto.hosts.session import Programs
+from pareto.hosts.testbed import Testbed
+from pareto.protocol import host_messages
+from pareto.protocol.jsonlines import plain
+from pareto.protocol.messages import Facts, R, Request, Window
+from pareto.protocol.trial_messages import Usage
+from pareto.remote.worker.sensors.raspberry import NOW, SINCE_BOOT, throttled_words
+
+START_TIMEOUT_S = 60.0
+IDLE_S = 3.0
+"""How long idle power is measured, once a run."""
+_ENERGY = frozenset(("energy_j", "power_w"))
+"""Figures that hosts on one machine, or with one GPU, cannot tell apart."""
+_LEAST_INSIDE = 3
+"""With fewer samples inside a window, what is interpolated at its ends would be most of the result."""
+
+Series = Mapping[str, Sequence[Any]]
+
+
+class Devices:
+    """The monitors. Methods raise SessionError, SessionLost, TimeoutError or Unreachable."""
+
+    def __init__(self, testbed: Testbed, interval_s: float) -> None:
+        self._testbed = testbed
+        self._interval_s = interval_s
+        self._sessions = Programs(testbed.heartbeat)
+        self._sensors: dict[str, dict[str, str]] = {}
+        self._sharing = frozenset[str]()
+        """The roles of hosts that have one GPU."""
+        self.idle_power_w: dict[str, float | None] = {}
+        """By role, as `facts` measured it."""
+        self.least_window_s = 0.0
+        """How long a throughput phase lasts at the least, so that each host with an energy sensor has its energy."""
+
+    def start(self, workers: Mapping[str, Facts]) -> None:
+        """Watch the workers, by role, and the GPUs that they use."""
+        self._sessions = Programs(self._testbed.heartbeat)  # of a testbed that may have been built anew
+        for role, remote in self._testbed.remotes.items():
+            self._sessions[role] = remote.start("pareto.remote.worker.monitor")
+        gpus = {role: worker.cuda.uuid for role, worker in workers.items() if worker.cuda is not None}
+        count = Counter(gpus.values())
+        self._sharing = frozenset(role for role, gpu in gpus.items() if gpu is not None and count[gpu] > 1)
+        for role, worker in workers.items():
+            watch = host_messages.BeginSampling(worker.pid, self._interval_s, gpus.get(role))
+            sensors = self._sessions[role].ask(watch, START_TIMEOUT_S)
+            self._sensors[role] = {
+                field: source for field, source in sensors.by_field.items() if self._measures(role, field)
+            }
+            if not _ENERGY.isdisjoint(self._sensors[role]):
+                enough_s = (_LEAST_INSIDE + 1) * self._interval_s  # one may be late
+                self.least_window_s = max(self.least_window_s, sensors.least_window_s, enough_s)
+
+    def close(self) -> None:
+        self._sessions.close()
+
+    def facts(self) -> dict[str, dict[str, Any]]:
+        """By role, the sensor that each figure is from, and the power in watts while nothing is computed."""
+        measuring = [role for role, sensors in self._sensors.items() if not _ENERGY.isdisjoint(sensors)]
+        idle = dict.fromkeys(measuring, host_messages.MeasureIdle(IDLE_S))
+        self.idle_power_w = self._sessions.ask_all(idle, START_TIMEOUT_S)
+        return {
+            role: {"sensors": sensors, "idle_power_w": self.idle_power_w.get(role)}
+            for role, sensors in self._sensors.items()
+        }
+
+    def latest(self) -> dict[str, dict[str, Any]]:
+        """The newest sample of each host."""
+        return {
+            role: {field: value for field, value in plain(sample).items() if self._measures(role, field)}
+            for role, sample in self._ask_all(host_messages.GetLatestSample()).items()
+            if sample is not None
+        }
+
+    def collect(self) -> dict[str, Series]:
+        """By role, the samples since the last call."""
+        return {
+            role: {
+                field: values if self._measures(role, field) else [None] * len(values)
+                for field, values in columns.items()
+            }
+            for role, columns in self._ask_all(host_messages.CollectSamples()).items()
+        }
+
+    def cost(self) -> dict[str, dict[str, Any]]:
+        """By role, what sampling itself took."""
+        return {role: plain(cost) for role, cost in self._ask_all(host_messages.GetSamplingCost()).items()}
+
+    def _ask_all(self, request: Request[R]) -> dict[str, R]:
+        """By role, the monitors' reports, requested at the same time."""
+        return self._sessions.ask_all(dict.fromkeys(self._sessions, request))
+
+    def _measures(self, role: str, field: str) -> bool:
+        return not ((self._testbed.is_local or role in self._sharing) and field in _ENERGY)
+
+
+def columns(
+    series: Series | None, usage: Usage, idle_power_w: float | None, batch_size: int
+) -> dict[str, Any]:
+    """A host's columns of stages.csv, and with its role before them of trials.csv, from its samples and its usage."""
+    row: dict[str, Any] = {"peak_rss_bytes": usage.peak_rss_bytes, "gpu_s": usage.gpu_s}
+    window = usage.trial_window
+    if series is None or window is None:
+        return row
+    state = summary(series, window)
+    bits = state["throttled"]
+    row |= {
+        name: state[name] for name in ("temperature_c", "frequency_hz", "gpu_percent", "gpu_memory_bytes")
+    }
+    row["throttled"] = None if bits is None else hex(int(bits))
+    shares = {
+        "steal": share(series, "steal_s", window),
+        "others": others(series, window),
+        "wait": share(series, "waited_s", window),
+    }
+    row |= {f"{name}_percent": part and 100 * part for name, part in shares.items()}
+    steady, requests = usage.throughput_window, usage.throughput_window_requests
+    if steady is not None and requests:
+        row["core_percent"] = _core_percent(series, steady)
+        images = requests * batch_size
+        row["energy_j"] = whole_j = energy_per_image(series, steady, images)
+        if whole_j is not None and idle_power_w is not None:
+            row["active_energy_j"] = whole_j - idle_power_w * (steady[1] - steady[0]) / images
+    return row
+
+
+def others(series: Series | None, window: Window | None) -> float | None:
+    """The share of the worker's cores that other programs had in a window; None where it is not known.
+
+    It is not where a CPU quota held the host back: the kernel counts that by looking at every tick, its own programs'
+    time exactly, and a quota begins anew in step with the ticks.
+    """
+    if series is None or window is None or _held_back(series, window):
+        return None
+    return share(series, "others_s", window)
+
+
+def throttling(role: str, series: Series | None, window: Window | None) -> str:
+    """Why a host computed more slowly than it can, in its own words; empty where it reports nothing."""
+    if series is None or window is None:
+        return ""
+    reasons = throttled_words(int(summary(series, window)["throttled"] or 0))
+    return f"the {role} throttled: {', '.join(reasons)}" if reasons else ""
+
+
+def until(series: Series | None, trial: Window | None, steady: Window | None) -> Window | None:
+    """The window from a trial's beginning to the first sample in or after its throughput phase's steady part, which
+    says what came up since the sample before; None where there is no such sample.
+    """
+    if series is None or trial is None or steady is None:
+        return None
+    times = series.get("at_s", ())
+    after = bisect_left(times, steady[0])
+    return (trial[0], times[after]) if after < len(times) else None
+
+
+def within(series: Series, window: Window, margin_s: float = 1.0) -> dict[str, list[Any]]:
+    """The samples of a window and a second around it, `at_s` from its beginning."""
+    begin, end = window
+    kept = [i for i, at in enumerate(series["at_s"]) if begin - margin_s <= at <= end + margin_s]
+    cut = {field: [values[i] for i in kept] for field, values in series.items()}
+    return {**cut, "at_s": [at - begin for at in cut["at_s"]]}
+
+
+def _core_percent(series: Series, window: Window) -> float | None:
+    """The share of time in which a host's cores were busy, or held back by a CPU quota that was used up."""
+    busy = share(series, "busy_s", window)
+    if busy is None:
+        return None
+    if held_back := _held_back(series, window):
+        busy -= share(series, "others_s", window) or 0.0
+    return min(100.0, 100 * (busy + held_back))
+
+
+def _held_back(series: Series, window: Window) -> float:
+    """The share of a window in which a CPU quota held the host back."""
+    return share(series, "throttled_s", window) or 0.0
+
+
+def energy_per_image(series: Series, window: Window, images: int) -> float | None:
+    """Joules per image: the energy counter's rise between the window's ends, each interpolated linearly.
+
+    None where energy was not measured: no sensor, a reading missed, or samples that do not reach from a time
+    at or before the window to one at or after it, or fewer than three inside; and where there are no images.
+    """
+    times, energies = series.get("at_s", ()), series.get("energy_j", ())
+    first, last = bisect_right(times, window[0]) - 1, bisect_left(times, window[1])
+    inside = bisect_right(times, window[1]) - bisect_left(times, window[0])
+    if images < 1 or first < 0 or last >= len(times) or inside < _LEAST_INSIDE:
+        return None
+    around = slice(first, last + 1)
+    if not energies or None in energies[around]:
+        return None
+    begin_j, end_j = np.interp(window, times[around], energies[around])
+    return float(end_j - begin_j) / images
+
+
+def share(series: Series, field: str, window: Window) -> float | None:
+    """The rise of a counter of seconds over a window, as a share of the window: between samples it rises evenly.
+
+    None where it was not counted, or the samples do not reach from one end of the window to the other.
+    """
+    pairs = zip(series.get("at_s", ()), series.get(field, ()), strict=False)
+    known = [(at, value) for at, value in pairs if value is not None]
+    if len(known) < 2 or not known[0][0] <= window[0] < window[1] <= known[-1][0]:
+        return None
+    times, values = zip(*known, strict=True)
+    begin_s, end_s = np.interp(window, times, values)
+    return max(0.0, float(end_s - begin_s)) / (window[1] - window[0])
+
+
+def summary(series: Series, window: Window) -> dict[str, float | int | None]:
+    """The device's state in the window, over the samples inside it; None for what they did not measure.
+
+    Maxima of temperature and GPU memory; means of frequency and GPU use. `throttled`: the four bits that say what is so
+    now. Each is set if any sample has it, or if its twin, which says the same of all the time since boot, came up.
+    """
+    times = series.get("at_s", ())
+    inside = slice(bisect_left(times, window[0]), bisect_right(times, window[1]))
+
+    def measured(field: str) -> list[float]:
+        return [value for value in series.get(field, ())[inside] if value is not None]
+
+    def mean(field: str) -> float | None:
+        values = measured(field)
+        return fmean(values) if values else None
+
+    throttled: int | None = None
+    if readings := [int(bits) for bits in measured("throttled")]:
+        throttled = (readings[-1] & ~readings[0]) >> SINCE_BOOT
+        for bits in readings:
+            throttled |= bits & NOW
+    return {
+        "temperature_c": max(measured("temperature_c"), default=None),
+        "frequency_hz": mean("frequency_hz"),
+        "throttled": throttled,
+        "gpu_percent": mean("gpu_percent"),
+        "gpu_memory_bytes": max(measured("gpu_memory_bytes"), default=None),
+    }

@@ -1,0 +1,126 @@
+"""The start of a run: its testbed, and what is said and recorded of hosts and links before the first trial."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib.metadata import version
+from typing import Any
+
+from rich.console import Console
+
+from pareto.analysis.naming import listed
+from pareto.hosts.access import open_testbed
+from pareto.hosts.connection import FAULTS
+from pareto.hosts.host import TestbedError, to_stderr
+from pareto.hosts.leases import Say
+from pareto.hosts.testbed import Testbed
+from pareto.partitions.engines import registry as engines
+from pareto.protocol.errors import UserError
+from pareto.remote.link.profile import Profile
+from pareto.sweep.networks import Networks
+from pareto.sweep.sweep import Sweep
+from pareto.trial.any_workers import AnyWorkers
+from pareto.trial.model_upload import Meter
+from pareto.trial.probes import in_words, prospects
+from pareto.trial.workers import Workers
+
+
+def testbed_of(sweep: Sweep, profiles: Iterable[Profile], say: Say = to_stderr) -> Testbed:
+    """Open the testbed of a sweep, whose links get these profiles. Raises TestbedError.
+
+    say: takes lines for the user.
+    """
+    wait_s = sweep.wait or 0.0
+    return open_testbed(
+        sweep.testbed,
+        profiles,
+        hosts=sweep.hosts or 2,
+        shape_at=sweep.shape_at,
+        edge_cpu=sweep.edge_cpu,
+        threads=sweep.threads or 1,
+        device=sweep.device,
+        tcp=sweep.tcp,
+        alone=sweep.alone,
+        wait_s=wait_s,
+        say=say,
+    )
+
+
+def started(
+    console: Console,
+    workers: AnyWorkers,
+    bed: Testbed,
+    sweep: Sweep,
+    networks: Networks,
+    show: Callable[[str], None],
+) -> dict[str, Any]:
+    """Start the workers and send them what they need; returns what the session's record says of them.
+
+    show: takes on a terminal what is done now. Raises TestbedError.
+    """
+    try:
+        workers.start()
+        record: dict[str, Any] = {"hosts": workers.facts()}
+        check_engines(sweep.engines, record["hosts"])
+        print_versions(console, record["hosts"])
+        for roles in bed.facts.get("on_one_core", ()):
+            console.print(f"attention: {on_one_core(roles)}")
+        if isinstance(workers, Workers):
+            send(workers, bed, console, show)
+        if isinstance(workers, Workers) and not bed.is_local:
+            record["bare_links"] = bare_links(console, workers, sweep, networks)
+    except FAULTS as error:
+        raise not_started(bed, error) from error
+    return record
+
+
+def send(workers: Workers, bed: Testbed, console: Console, show: Callable[[str], None]) -> None:
+    """Send the hosts what they need, and say how far that is. Raises TestbedError."""
+    try:
+        workers.send(Meter(console, show))
+    except FAULTS as error:
+        raise TestbedError(f"the hosts did not get what they need: {bed.lost() or error}") from error
+    show("starting")
+
+
+def check_engines(texts: Sequence[str], hosts: Mapping[str, Mapping[str, Any]]) -> None:
+    """Raises UserError for an engine that a host cannot use. hosts: their facts, by role."""
+    for role, needed in engines.names(texts, list(hosts)).items():
+        for name in sorted(needed):
+            if lacks := hosts[role].get("without_engines", {}).get(name):
+                raise UserError(f"--engine: the {role} has no {name}: {lacks}")
+
+
+def not_started(bed: Testbed, error: Exception) -> TestbedError:
+    return TestbedError(f"the workers did not start: {bed.lost() or error}")
+
+
+def print_versions(console: Console, hosts: Mapping[str, Mapping[str, Any]]) -> None:
+    """Print which versions differ: another one may compute with other kernels, and trace another graph."""
+    for package in ("torch", "torchvision"):
+        versions = {role: facts[package] for role, facts in hosts.items()} | {"driver": version(package)}
+        if len({installed.partition("+")[0] for installed in versions.values()}) > 1:
+            each = ", ".join(f"{installed} on the {role}" for role, installed in versions.items())
+            console.print(f"versions differ: {package} {each}")
+
+
+def on_one_core(roles: Sequence[str]) -> str:
+    """The warning about hosts of the local testbed for which this machine has too few cores."""
+    names = listed(roles)
+    return f"{names} share one physical core: each is slower while the other computes, and no throughput is its own"
+
+
+def bare_links(console: Console, workers: Workers, sweep: Sweep, networks: Networks) -> dict[str, Any]:
+    """The readings of the real links before anything is emulated on them, for the session's record.
+
+    Prints them, and which profiles they cannot be made to follow.
+    """
+    links = workers.bare_links()
+    for number, (name, link) in enumerate(links.items()):
+        which = f"the link {name}" if len(links) > 1 else "the link"
+        console.print(f"{which} itself: {in_words(link)}")
+        for profile in dict.fromkeys(network[number] for network in networks.values()):
+            for line in prospects(profile, link, sweep.link_tolerance):
+                console.print(f"attention: {line}")
+    rates = ("rtt_s", "rate_bps", "rate_back_bps")
+    return {name: {rate: getattr(link, rate) for rate in rates} for name, link in links.items()}
