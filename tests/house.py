@@ -17,7 +17,7 @@ LAYERS = {
     "pareto.basics": 780,
     "pareto.partitions": 5_200,
     "pareto.remote": 11_610,
-    "pareto.hosts": 6_860,
+    "pareto.hosts": 6_870,
     "pareto.analysis.schema": 750,
     "pareto.sweep": 2_500,
     "pareto.analysis": 20_930,

@@ -34,7 +34,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     with zipfile.ZipFile(wheel) as content:
         content.extractall(folder)
     for entry in Path(sysconfig.get_paths()["purelib"]).iterdir():
-        absent = {*SWEEP, "torchgen", "pareto", "partitions", "analysis"}
+        absent = {*SWEEP, "torchgen", "pareto"}
         if entry.name.partition(".")[0] not in absent and not entry.name.endswith(".pth"):
             (folder / entry.name).symlink_to(entry)
     return folder
@@ -100,7 +100,15 @@ def test_the_wheel_has_what_a_clone_has(wheel: Path) -> None:
         str(path.relative_to(REPOSITORY)) for path in files if path.is_file() and path.suffix != ".pyc"
     }
     moved = {
-        f"pareto/data/{name}" if name.startswith(("netem_profiles", "sweeps")) else name for name in expected
+        f"pareto/data/{name}"
+        if name.startswith(("netem_profiles", "sweeps"))
+        else f"pareto/{name.removeprefix('pareto/')}"
+        for name in expected
     }
     assert moved - names == set()
     assert {f"pareto/data/requirements-{kind}.txt" for kind in ("worker", "onnx")} <= set(names)
+
+
+def test_a_wheel_has_one_name(wheel: Path) -> None:
+    tops = {name.partition("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"pareto"}

@@ -187,8 +187,8 @@ def test_repairing(real: Lab) -> None:
 
 
 def test_repairing_where_root_logs_in(real: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor.shipping, "absolute", lambda connection, folder: f"/root/{folder}")
-    monkeypatch.setattr(doctor.shipping, "ship_code", lambda connection, folder: f"{folder}/code-1")
+    monkeypatch.setattr(doctor.parcels, "absolute", lambda connection, folder: f"/root/{folder}")
+    monkeypatch.setattr(doctor.parcels, "ship_code", lambda connection, folder: f"{folder}/code-1")
     real.facts["pi"] = checkup_facts.pi(uid=0, executable="/root/.pareto/venv/bin/python")
     real.examine(repair=True)
     (command,) = real.connections["pi"].commands

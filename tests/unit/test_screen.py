@@ -15,6 +15,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from pareto.basics import console
 from pareto.commands import app
+from pareto.remote.link.units import minutes
 from pareto.run import screen
 from pareto.run.runner import Tally
 from pareto.sweep import plan, profile_files
@@ -87,13 +88,13 @@ def test_what_physics_says_beforehand(out: Console, netem: str, compute_s: float
     ("seconds", "shown"), [(0.4, "0 s"), (59.6, "1 min 00 s"), (830, "13 min 50 s"), (7500, "2 h 05 min")]
 )
 def test_durations(seconds: float, shown: str) -> None:
-    assert console.duration(seconds) == shown
+    assert minutes(seconds) == shown
 
 
 def test_the_plan_says_what_will_be_done(out: Console, snapshot: SnapshotAssertion) -> None:
     screen.plan(out, SWEEP, FACTS, NETWORKS, made())
     shown = text(out)
-    assert console.duration(made().estimate_s + screen.AROUND_S) in shown
+    assert minutes(made().estimate_s + screen.AROUND_S) in shown
     assert shown == snapshot
 
 

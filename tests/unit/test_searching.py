@@ -24,7 +24,7 @@ from pareto.partitions.engines.registry import ENGINES as ENTRIES
 from pareto.predict.search import Trials
 from pareto.predict.search_run import Searching
 from pareto.remote.link.units import minutes
-from pareto.run.job import Job
+from pareto.run import session
 from pareto.sweep import plan
 from pareto.sweep.checked_sweep import make_sweep
 from pareto.sweep.networks import networks_of
@@ -214,7 +214,7 @@ def test_a_short_budget_goes_to_the_least_clear_cells(tmp_path: Path) -> None:
 def test_a_first_search_that_ends_in_its_model_profile_keeps_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, words: str
 ) -> None:
-    monkeypatch.setattr(Job, "_model_profiles", Mock(side_effect=error))
+    monkeypatch.setattr(session, "_model_profiles", Mock(side_effect=error))
     ended = command(*JOB, "--out", str(tmp_path / "out"))
     assert ended.code == code
     assert words in (ended.out + ended.err).splitlines()
@@ -228,7 +228,7 @@ def test_a_search_that_goes_on_takes_the_model_profile_of_its_folder(
     run = only_run(tmp_path)
     lines = (run / "trials.csv").read_text().splitlines(keepends=True)
     (run / "trials.csv").write_text("".join(lines[:-1]))
-    monkeypatch.setattr(Job, "_model_profiles", Mock(side_effect=AssertionError))
+    monkeypatch.setattr(session, "_model_profiles", Mock(side_effect=AssertionError))
     assert measured("--resume", str(run), "--model", MODEL, "--figures", "none").code == 0
     assert len(read(tmp_path, "trials.csv")) == len(lines) - 1
 
@@ -238,7 +238,7 @@ def test_a_search_for_which_no_profile_is_made_ends_and_goes_on(
 ) -> None:
     """One that takes longer than it can spare."""
     made = Mock(return_value={})
-    monkeypatch.setattr(Job, "_model_profiles", made)
+    monkeypatch.setattr(session, "_model_profiles", made)
     done = measured(*JOB, "--netem", "200ms-5mbit", "--out", str(tmp_path / "out"))
     assert done.code == 0, done.err
     run, struck = only_run(tmp_path), read(tmp_path, "struck.csv")

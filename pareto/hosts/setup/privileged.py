@@ -24,7 +24,13 @@ COMMAND = f"sudo -n {LAUNCHER}"
 """How a driver starts it. As root it starts `pareto.remote.link` in the code that was shipped, and nothing is
 installed.
 """
-_OURS = ("pareto/__init__.py", "pareto/protocol", "pareto/remote/__init__.py", "pareto/remote/link")
+_OURS = (
+    *("pareto/__init__.py", "pareto/remote/__init__.py", "pareto/remote/link"),
+    *(
+        f"pareto/protocol/{name}.py"
+        for name in ("__init__", "constants", "errors", "jsonlines", "messages", "validation")
+    ),
+)
 
 # What sudoers takes for a user as it is; all capitals would be an alias there, `%` a group, `#` a number.
 _USER = re.compile(r"(?![A-Z0-9_]+$)[A-Za-z_][A-Za-z0-9_.-]*")

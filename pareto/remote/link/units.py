@@ -57,10 +57,11 @@ def size_bytes(text: str, what: str = "limit") -> int:
 
 
 def duration(seconds: float) -> str:
-    """`41 ms`, `1.23 s`: three digits."""
-    for scale, unit in ((1.0, "s"), (1e3, "ms")):
-        if seconds * scale >= 1:
-            return f"{digits_of(seconds * scale, 3)} {unit}"
+    """`1.23 s`, `41 ms`, `0.3 ms`, `25 µs`: three digits."""
+    if abs(seconds) >= 1:
+        return f"{digits_of(seconds, 3)} s"
+    if abs(seconds) >= 1e-4 or not seconds:
+        return f"{digits_of(seconds * 1e3, 3)} ms"
     return f"{digits_of(seconds * 1e6, 3)} µs"
 
 
@@ -101,8 +102,8 @@ def nbytes(count: float) -> str:
 
 def digits_of(value: float, digits: int) -> str:
     """The value with that many significant digits, without zeros at the end: 0.0412 as 0.041, 5.04 as 5."""
-    if value == 0:
-        return "0"
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
     exponent = math.floor(math.log10(abs(float(f"{value:.{digits - 1}e}"))))
     decimals = max(0, digits - 1 - exponent)
     text = f"{value:.{decimals}f}"

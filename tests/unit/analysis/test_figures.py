@@ -84,7 +84,9 @@ def test_partial_runs(tmp_path: Path) -> None:
 
 
 def test_the_package_costs_nothing_until_it_draws() -> None:
-    code = "import sys, analysis.figures; print({'matplotlib', 'pandas', 'moocore'} & set(sys.modules))"
+    code = (
+        "import sys, pareto.analysis.figures; print({'matplotlib', 'pandas', 'moocore'} & set(sys.modules))"
+    )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert told.stdout.strip() == "set()"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pareto import analysis
-from pareto.analysis.tables.html import html
+from pareto.analysis.tables.html import html, of_findings
 from pareto.protocol.errors import UserError
 from tests import REPOSITORY
 from tests.unit.example_findings import findings
@@ -20,7 +20,7 @@ EXAMPLE = REPOSITORY / "results" / "example"
 def test_findings_show_the_answer_first_and_no_markup_of_others(tmp_path: Path) -> None:
     rows = [row | {"model": "<script>x"} for row in trials(rounds=2)]
     found = findings(tmp_path, rows, answers=["cut at 7"], warnings=["too few rounds"])
-    shown = found._repr_html_()
+    shown = of_findings(found)
     assert shown.startswith("<pre")
     assert "<script" not in shown
     assert "&lt;script&gt;x" in shown

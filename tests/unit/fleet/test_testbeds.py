@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from pareto.protocol.errors import UserError
+from pareto.run.job import Job
 from pareto.sweep.checked_sweep import make_sweep, requested_sweep
 from pareto.sweep.sweep import Sweep
 from pareto.sweep.testbeds import MOST_TESTBEDS, numbered, several, spelled_out
@@ -82,7 +83,7 @@ def test_one_file_may_have_several_testbeds(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_a_fleet_is_one_line(options: dict[str, str], names: str) -> None:
     with pytest.raises(UserError, match=re.escape(names)) as refused:
-        sweep(**options)
+        Job(sweep(**options), 0.0, dry_run=True)
     assert "\n" not in str(refused.value)
 
 
@@ -94,7 +95,7 @@ def test_a_cluster_has_its_own_testbeds(tmp_path: Path) -> None:
         sweep(cluster="tls://lab", testbed="lab.yaml", **named)
     Path(named["tls_key"]).write_text("garbage")
     with pytest.raises(UserError, match="are no certificates"):
-        sweep(cluster="tls://lab", **named)
+        Job(sweep(cluster="tls://lab", **named), 0.0, dry_run=True)
 
 
 def test_a_command_that_is_no_sweep_takes_one_testbed() -> None:

@@ -281,12 +281,12 @@ def test_pip_does_not_outlive_its_driver(host: ExampleHost) -> None:
     begins = f"echo $$ >{started}.new; mv {started}.new {started}; exec cat <>{never}"
     host.program("python3", f'case "$*" in *--clear*) {begins} ;; esac')
     program = (
-        "from pathlib import Path; from pareto.hosts import finding, setup\n"
+        "from pathlib import Path; from pareto.hosts.setup import finding, hosts\n"
         "from pareto.hosts.connection import ThisMachine\n"
         "from pareto.hosts.inventory import HostEntry\n"
         "member = HostEntry('pi', 'edge', 'local', '10.0.0.2')\n"
         f"finding.REQUIREMENTS = Path({str(host.requirements)!r})\n"
-        "setup.set_up([member], lambda _: ThisMachine(), say=print, ask=None)"
+        "hosts.set_up([member], lambda _: ThisMachine(), say=print, ask=None)"
     )
     driver = subprocess.Popen(
         [sys.executable, "-uc", program],

@@ -155,10 +155,10 @@ def test_the_archive_is_the_same_for_the_same_files_and_the_digest_follows_them(
             REPOSITORY / "pareto", tmp_path / name / "pareto", ignore=shutil.ignore_patterns("__pycache__")
         )
     one, two = tmp_path / "one", tmp_path / "two"
-    os.utime(two / "pareto" / "jsonlines.py", (1, 1))
+    os.utime(two / "pareto" / "protocol" / "jsonlines.py", (1, 1))
     assert privileged.archive(one) == privileged.archive(two) == privileged.archive()
     assert privileged.digest(one) == privileged.digest()
-    (two / "pareto" / "link" / "tc.py").write_text("# changed\n")
+    (two / "pareto" / "remote" / "link" / "tc.py").write_text("# changed\n")
     assert privileged.digest(two) != privileged.digest()
 
 
@@ -167,12 +167,12 @@ def test_nothing_travels_that_the_link_does_not_need() -> None:
         names = tar.getnames()
         assert {info.mode for info in tar} == {0o644}
         assert {(info.uid, info.gid, info.mtime) for info in tar} == {(0, 0, 0)}
-    tops = {"/".join(name.split("/")[:2]) for name in names if name.startswith("pareto/")}
-    code = {
-        f"pareto/{name}.py"
-        for name in ("__init__", "constants", "errors", "jsonlines", "messages", "validation")
+    ours = {
+        name for name in names if name.startswith("pareto/") and not name.startswith("pareto/remote/link/")
     }
-    assert tops == code | {"pareto/remote/link"}
+    needed = ("__init__", "constants", "errors", "jsonlines", "messages", "validation")
+    inits = {"pareto/__init__.py", "pareto/remote/__init__.py"}
+    assert ours == inits | {f"pareto/protocol/{name}.py" for name in needed}
     assert {name.split("/")[0] for name in names} == {"pareto", "pyroute2"}
     assert "pareto/remote/link/__main__.py" in names
 

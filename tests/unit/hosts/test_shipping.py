@@ -169,7 +169,7 @@ def test_drivers_that_send_the_same_to_a_fresh_host_at_once_all_find_it_there(fo
     with ThreadPoolExecutor(4) as threads:
         ((code, data),) = set(threads.map(driver, range(4)))
     assert {str(path) for path in folder.iterdir()} == {code, data}
-    assert sorted(path.name for path in Path(code).iterdir()) == ["pareto", "partitions"]
+    assert sorted(path.name for path in Path(code).iterdir()) == ["pareto"]
     assert Path(data).read_bytes() == DATA
 
 
@@ -188,7 +188,7 @@ def test_whoever_is_second_with_the_code_takes_what_is_there(folder: Path) -> No
 
     code = shipping.ship_code(Overtaken(), str(folder))
     assert [str(path) for path in folder.iterdir()] == [code]
-    assert sorted(path.name for path in Path(code).iterdir()) == ["pareto", "partitions"]
+    assert sorted(path.name for path in Path(code).iterdir()) == ["pareto"]
 
 
 def test_what_another_driver_sends_right_now_stays(folder: Path) -> None:
@@ -208,9 +208,9 @@ def test_the_code_goes_over_once_and_runs_there(folder: Path) -> None:
     assert [str(path) for path in folder.iterdir()] == [code]
     python = f"cd {shlex.quote(code)} && {shlex.quote(sys.executable)}"
     told = ThisMachine().run(
-        f"{python} -c 'import pareto.remote.worker.probe as it, partitions; print(it.__file__)'"
+        f"{python} -c 'import pareto.remote.worker.probe as it, pareto.partitions; print(it.__file__)'"
     )
-    assert told.out.strip() == f"{code}/pareto/worker/probe.py", told.err
+    assert told.out.strip() == f"{code}/pareto/remote/worker/probe.py", told.err
     assert ThisMachine().run(f"{python} -m pareto.remote.worker.probe").status == 0  # it ends at end of file
 
 
@@ -239,23 +239,8 @@ def test_code_that_was_changed_goes_elsewhere(
 def test_only_what_workers_need_travels(folder: Path) -> None:
     code = Path(shipping.ship_code(ThisMachine(), str(folder)))
     there = {path.relative_to(code).parts for path in code.rglob("*") if path.is_file()}
-    assert {parts[0] for parts in there} == {"pareto", "partitions"}
-    assert {parts[1] for parts in there if parts[0] == "pareto"} == {
-        "__init__.py",
-        "constants.py",
-        "errors.py",
-        "jsonlines.py",
-        "host_messages.py",
-        "messages.py",
-        "pacing.py",
-        "profile_messages.py",
-        "trial_messages.py",
-        "validation.py",
-        "worker",
-        "backends",
-        "codecs",
-        "link",
-    }
+    assert {parts[0] for parts in there} == {"pareto"}
+    assert {parts[1] for parts in there} == {"__init__.py", "protocol", "remote", "partitions"}
     assert {Path(parts[-1]).suffix for parts in there} == {".py"}
 
 

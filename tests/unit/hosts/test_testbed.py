@@ -231,7 +231,7 @@ def test_a_program_that_is_killed(
 
 
 def test_a_program_that_fails_says_why(remote: Remote) -> None:
-    lost = pytest.raises(SessionLost, match=r"^pi ended: .*pareto\.worker\.nothing$")
+    lost = pytest.raises(SessionLost, match=r"^pi ended: .*pareto\.remote\.worker\.nothing$")
     with closing(remote.start("pareto.remote.worker.nothing")) as session, lost:
         session.request("listen")
 

@@ -43,7 +43,7 @@ print(*sorted({event for event in seen if event.startswith(("socket.", "subproce
 @installed
 @pytest.mark.deep
 def test_importing_it_asks_no_network_and_leaves_nothing_behind(tmp_path):
-    root = Path(partitions.__file__).parent.parent
+    root = Path(partitions.__file__).parents[2]
     environment = {
         **os.environ,
         "HOME": str(tmp_path),

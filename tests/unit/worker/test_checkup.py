@@ -115,7 +115,12 @@ def test_it_needs_no_package() -> None:
 
 
 def test_its_syntax_is_old_enough_to_say_that_a_python_is_too_old() -> None:
-    for file in ("worker/checkup.py", "worker/__init__.py", "__init__.py"):
+    for file in (
+        "remote/worker/checkup.py",
+        "remote/worker/__init__.py",
+        "remote/__init__.py",
+        "__init__.py",
+    ):
         ast.parse((REPOSITORY / "pareto" / file).read_text(), feature_version=(3, 7))
 
 
