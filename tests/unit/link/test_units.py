@@ -77,7 +77,8 @@ def test_a_size_of_too_many_digits_is_a_size() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(0.2, "200 ms"), (0.231, "231 ms"), (0.00012, "0.12 ms"), (0.000025, "25 µs"), (2.0, "2 s")]
+    ("seconds", "text"),
+    [(0.2, "200 ms"), (0.231, "231 ms"), (0.00012, "0.12 ms"), (0.000025, "25 µs"), (2.0, "2 s")],
 )
 def test_times_are_written(seconds: float, text: str) -> None:
     assert units.duration(seconds) == text
