@@ -22,7 +22,7 @@ LAYERS = {
     "pareto.sweep": 2_500,
     "pareto.analysis": 20_930,
     "pareto.models": 1_320,
-    "pareto.trial": 2_640,
+    "pareto.trial": 2_650,
     "pareto.predict": 1_800,
     "pareto.simulated": 950,
     "pareto.run": 2_640,

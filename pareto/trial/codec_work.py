@@ -132,11 +132,15 @@ def sent_bytes(usage: Usage, payload_bytes: int) -> int:
     return payload_bytes if usage.coded is None else sum(usage.coded.wire_bytes)
 
 
-def too_many_bytes(role: str, usage: Usage, requests: int) -> Iterator[str]:
-    """A fault, in words: a codec that says it sends less than it does would win by a lie."""
+def too_many_bytes(role: str, usage: Usage, requests: int, warm_ups: int = 0) -> Iterator[str]:
+    """A fault, in words: a codec that says it sends less than it does would win by a lie.
+
+    warm_ups: requests that were counted on the interface before those that are timed.
+    """
     if usage.coded is None or usage.sent_bytes is None:
         return
-    sent = sum(usage.coded.wire_bytes)
+    sent = sum(usage.coded.wire_bytes) + warm_ups * max(usage.coded.wire_bytes, default=0)
+    requests += warm_ups
     again = PACKET_BYTES * max(0, usage.retransmits or 0)
     most = MORE_SENT * sent + MORE_A_REQUEST_BYTES * requests + again + MORE_BYTES
     if usage.sent_bytes > most:

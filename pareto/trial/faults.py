@@ -246,7 +246,9 @@ def _bytes_faults(result: TrialResult, crossings: Sequence[Crossing]) -> Iterato
                 yield f"the {role}'s data interface {verb} {counted} bytes, {requests} requests need {needed}"
                 break
         else:
-            yield from too_many_bytes(role, host.usage, requests)
+            # Later hosts count from when they got their stage on, the first one after the warm-up.
+            warm_ups = 0 if host.usage is result.edge else result.warm_ups
+            yield from too_many_bytes(role, host.usage, requests, warm_ups)
 
 
 def output_fault(report: TrialReport | WrongOutput) -> str:

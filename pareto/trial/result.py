@@ -60,7 +60,7 @@ class TrialResult:
     hosts: by role in the order of the chain, the edge first. strangers_percent: what other programs took of this
     machine's cores, where the hosts are on it. quality: the columns of a row that say what the codec costs at the split
     (`partitions.quality`): its trials have results equal to those that it was worked out from. is_local: the hosts are
-    this machine, where what belongs to the run counts with the others of each.
+    this machine, where what belongs to the run counts with the others of each. warm_ups: requests before the phases.
     """
 
     edge: TrialReport
@@ -68,6 +68,7 @@ class TrialResult:
     strangers_percent: float | None = None
     quality: Mapping[str, Any] = field(default_factory=dict)
     is_local: bool = False
+    warm_ups: int = 0
 
     @cached_property
     def compute_s(self) -> dict[str, float]:

@@ -252,6 +252,7 @@ class Workers(AnyWorkers):
         strangers = watch() if watch is not None else None
         own = self._testbed.remotes[edge].host
         requests, seconds = trial.effort.throughput
+        warm_ups = trial.warmup_requests(cell in self._proven, compute_s)
         if self._devices is not None:
             seconds = max(seconds, self._devices.least_window_s)
         pending = self._sessions[edge].post(
@@ -259,7 +260,7 @@ class Workers(AnyWorkers):
                 split=split,
                 interface=self.links[0].near.interface if self.links else own.data_interface,
                 peer=self.links[0].far.address if self.links else own.data_address,
-                warmup_requests=trial.warmup_requests(cell in self._proven, compute_s),
+                warmup_requests=warm_ups,
                 latency=trial_messages.Length(*trial.effort.latency),
                 throughput=trial_messages.Length(requests, seconds),
                 transfer_s=max((crossing.usual_s for crossing in self.crossings(cell, network)), default=0.0),
@@ -310,9 +311,8 @@ class Workers(AnyWorkers):
             )
             for role, usage in {edge: report, **usages}.items()
         }
-        return TrialResult(
-            report, hosts, percent, self._prepared[cell.model].quality(cell), self._testbed.is_local
-        )
+        quality = self._prepared[cell.model].quality(cell)
+        return TrialResult(report, hosts, percent, quality, self._testbed.is_local, warm_ups)
 
     def alone(self, cell: Cell) -> dict[str, float | None]:
         """By role, seconds that a run of the cell's stage takes by itself, on hosts that are ready for it."""

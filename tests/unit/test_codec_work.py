@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pareto.protocol.trial_messages import Coded
@@ -52,3 +54,14 @@ def test_without_a_codec_nothing_is_said() -> None:
     assert NONE.wire_bytes("edge") is NONE.least_wire_bytes("edge") is None
     usage = result_of({"edge": report(), "server": USAGE}).hosts["server"].usage
     assert not list(too_many_bytes("server", usage, 12))
+
+
+def test_requests_of_the_warm_up_have_crossed_a_later_hosts_link_too() -> None:
+    """It counts from when it got its stage on: 27 requests, of which 17 are timed."""
+    wire = [12_500] * 17
+    coded = Coded([0.001] * 17, [0.001] * 17, wire)
+    server = result_of({"edge": report(), "server": USAGE}).hosts["server"].usage
+    usage = replace(server, coded=coded, sent_bytes=27 * 13_200 + 30_000, retransmits=0)
+    assert list(too_many_bytes("middle1", usage, 17))
+    assert not list(too_many_bytes("middle1", usage, 17, warm_ups=10))
+    assert list(too_many_bytes("middle1", replace(usage, sent_bytes=27 * 4 * 12_500), 17, warm_ups=10))
