@@ -51,9 +51,10 @@ def copied(folder: Path) -> Path:
         check=True,
     ).stdout
     for name in filter(None, listed.decode().split("\0")):
-        if (source := REPOSITORY / name).is_file():
+        source = REPOSITORY / name
+        if source.is_symlink() or source.is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(source, folder / name)
+            shutil.copy2(source, folder / name, follow_symlinks=False)
     return folder
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pareto.hosts import parcels as shipping
+from pareto.hosts import parcels
 from pareto.hosts.connection import ANSWER_S, Connection, Unreachable
 from pareto.hosts.host import End, Host, TestbedError, environment_of
 from pareto.hosts.session import Heartbeat, Session
@@ -37,20 +37,20 @@ class Remote:
 
     def ship(self, data: bytes | Path, name: str) -> str:
         """Put a file into the host's folder unless it is there; `name` carries its content's hash."""
-        return shipping.ship(self.connection, self.host.folder, data, name)
+        return parcels.ship(self.connection, self.host.folder, data, name)
 
     def lacking(self, names: Collection[str]) -> set[str]:
         """Those of these files that the host's folder lacks."""
-        return shipping.lacking(self.connection, self.host.folder, names)
+        return parcels.lacking(self.connection, self.host.folder, names)
 
-    def send(self, parcels: Sequence[shipping.Parcel], sent: Callable[[int], None]) -> None:
+    def send(self, each: Sequence[parcels.Parcel], sent: Callable[[int], None]) -> None:
         """Put files into the host's folder, all in one go; `sent` hears of each block's bytes."""
-        shipping.send(self.connection, self.host.folder, parcels, sent)
+        parcels.send(self.connection, self.host.folder, each, sent)
 
     def bring_code(self) -> None:
         """Put the code that travels onto the host, unless it is there."""
         if not self._code:
-            self._code = shipping.ship_code(self.connection, self.host.folder)
+            self._code = parcels.ship_code(self.connection, self.host.folder)
 
     def start(self, module: str, *arguments: str) -> Session:
         """Start `python -m module` in the shipped code; its stderr goes to a log beside it."""

@@ -21,8 +21,8 @@ from pareto.run.runner import Aborted
 from pareto.run.stop import Stopping
 from pareto.sweep import plan
 from pareto.sweep.plan import Plan
-from pareto.trial import start as starting
 from pareto.trial.any_workers import AnyWorkers
+from pareto.trial.start import started
 from pareto.trial.store import Store, utc_now
 from pareto.trial.workers import Workers
 
@@ -56,7 +56,7 @@ def measure(
         with closing(workers), Progress(job.console, expected, shares_machine=bed.is_local) as progress:
             import pyarrow.parquet  # noqa: F401  (while the workers start, not in the first trial)
 
-            session |= starting.started(job.console, workers, bed, job.sweep, job.networks, progress.shows)
+            session |= started(job.console, workers, bed, job.sweep, job.networks, progress.shows)
             if search is not None and search.lacks_profiles:
                 session |= _profile(job, search, store, bed, workers, progress)
                 first = next(parts, None)

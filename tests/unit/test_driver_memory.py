@@ -21,7 +21,8 @@ PROGRAM = """
 import json, os, sys
 from pathlib import Path
 from pareto.commands import run
-from pareto.hosts import connection, shipping
+from pareto.hosts import connection
+from pareto.hosts.parcels import Parcel, send
 from pareto.models.prepare import prepare
 from pareto.sweep.sweep import Sweep
 
@@ -32,9 +33,9 @@ def mib(key):
 bare = mib("VmHWM:")
 name, folder = sys.argv[1:]
 it = prepare(name, Sweep(model=name))
-parcels = [shipping.Parcel(shard.digest, shard.size, shard.blocks) for shard in it.shards]
-parcels += [shipping.Parcel.of(artifact.path, artifact.digest) for artifact in it.data.values()]
-shipping.send(connection.ThisMachine(), folder, parcels)
+parcels = [Parcel(shard.digest, shard.size, shard.blocks) for shard in it.shards]
+parcels += [Parcel.of(artifact.path, artifact.digest) for artifact in it.data.values()]
+send(connection.ThisMachine(), folder, parcels)
 size = os.stat(it.weights.path).st_size / 2**20
 print(json.dumps({"weights": size, "bare": bare, "peak": mib("VmHWM:") - bare, "left": mib("VmRSS:") - bare}))
 """
