@@ -18,13 +18,17 @@ from tests import REPOSITORY
 RUN = REPOSITORY / "results" / "example"
 
 
+def built(source: Path, folder: Path) -> Path:
+    """The wheel that is made of a source tree, in a new folder."""
+    argv = ["-m", "pip", "wheel", "-qq", "--no-deps", "--no-build-isolation", "-w", folder, source]
+    subprocess.run([sys.executable, *argv], check=True, capture_output=True, timeout=120)
+    (made,) = folder.iterdir()
+    return made
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    argv = ["-m", "pip", "wheel", "-qq", "--no-deps", "--no-build-isolation", "-w", folder, REPOSITORY]
-    subprocess.run([sys.executable, *argv], check=True, capture_output=True, timeout=120)
-    (built,) = folder.iterdir()
-    return built
+    return built(REPOSITORY, tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="module")
@@ -112,3 +116,13 @@ def test_the_wheel_has_what_a_clone_has(wheel: Path) -> None:
 def test_a_wheel_has_one_name(wheel: Path) -> None:
     tops = {name.partition("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"pareto"}
+
+
+def test_the_source_distribution_makes_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
+    argv = ["-m", "hatchling", "build", "-t", "sdist", "-d", tmp_path / "sdist"]
+    subprocess.run([sys.executable, *argv], cwd=REPOSITORY, check=True, capture_output=True, timeout=120)
+    (archive,) = (tmp_path / "sdist").iterdir()
+    shutil.unpack_archive(archive, tmp_path / "unpacked")
+    (source,) = (tmp_path / "unpacked").iterdir()
+    again = built(source, tmp_path / "wheel")
+    assert zipfile.ZipFile(again).namelist() == zipfile.ZipFile(wheel).namelist()
