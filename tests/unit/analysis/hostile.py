@@ -19,6 +19,25 @@ from tests import REPOSITORY
 ESC = "\x1b]0;owned\x07\x1b[2J\x9b31m"
 """What renames and clears a terminal."""
 REQUESTS = "requests/mobilenet_v2-k07-tcp-200ms-5mbit-b1-r01.parquet"
+PLACES = """
+    sweep sessions models profiles networks testbed created_at simulated
+    sweep.tolerance sweep.rtt_floor sweep.sample sweep.trials sweep.edge_cpu sweep.models sweep.points sweep.budget
+    models.mobilenet_v2 models.mobilenet_v2.points models.mobilenet_v2.dataset
+    models.mobilenet_v2.input models.mobilenet_v2.weights
+    profiles.200ms-5mbit profiles.200ms-5mbit.edge_to_server networks.200ms-5mbit
+    profiles.200ms-5mbit.edge_to_server.delay_s profiles.200ms-5mbit.edge_to_server.rate_bps
+    profiles.200ms-5mbit.edge_to_server.jitter_s profiles.200ms-5mbit.edge_to_server.loss
+    profiles.200ms-5mbit.edge_to_server.trace
+    sessions.0 sessions.0.hosts sessions.0.hosts.edge sessions.0.bare_links
+    sessions.0.hosts.edge.memory_bytes sessions.0.hosts.edge.idle_power_w sessions.0.hosts.edge.cuda
+    sessions.0.hosts.edge.torch sessions.0.hosts.edge.cores
+    sessions.0.testbed.on_one_core sessions.0.testbed.shaper
+    sessions.0.bare_links.edge-server sessions.0.bare_links.edge-server.rtt_s sessions.0.driver.packages
+"""
+"""Places in a manifest."""
+OF_TRIALS = "edge_s network_s server_s top1 in_flight edge_energy_j rtt_s wall_s"
+OF_STAGES = "host position compute_s utilization transfer_s baseline_s payload_bytes"
+OF_LINKS = "asked_rtt_s rtt_s rate_bps asked_rate_bps link verdict netem position_s"
 Attack = Callable[[Path], object]
 
 
@@ -107,16 +126,7 @@ def _trials() -> Iterator[tuple[str, Attack]]:
     for column in ("latency_s", "throughput_ips", "latency_bound_s", "throughput_bound_ips", "payload_bytes"):
         for value in ("inf", "-inf", "nan", "0", "-1", "1e308", "1e-308", "1e17"):
             yield f"{column} {value}", trials({column: value})
-    for column in (
-        "edge_s",
-        "network_s",
-        "server_s",
-        "top1",
-        "in_flight",
-        "edge_energy_j",
-        "rtt_s",
-        "wall_s",
-    ):
+    for column in OF_TRIALS.split():
         for value in ("inf", "-1", "1e300", "word"):
             yield f"{column} {value}", trials({column: value})
     for value in ("0", "-1", "99999999999999999999", "1.5", "", "1_0", "٣"):
@@ -206,29 +216,12 @@ def _tables() -> Iterator[tuple[str, Attack]]:
         ),
     )
     stages = partial(partial, cells, "stages.csv")
-    for column in (
-        "host",
-        "position",
-        "compute_s",
-        "utilization",
-        "transfer_s",
-        "baseline_s",
-        "payload_bytes",
-    ):
+    for column in OF_STAGES.split():
         for value in ("inf", "-1", "word", "0", ""):
             yield f"stages {column} {value}", stages({column: value}, every=True)
     yield "stages host middle", stages({"host": "middle999999999"}, every=True)
     link = partial(partial, cells, "link.csv")
-    for column in (
-        "asked_rtt_s",
-        "rtt_s",
-        "rate_bps",
-        "asked_rate_bps",
-        "link",
-        "verdict",
-        "netem",
-        "position_s",
-    ):
+    for column in OF_LINKS.split():
         for value in ("inf", "-1", "0", "1e15", ESC):
             yield f"link {column} {value[:5]!r}", link({column: value}, every=True)
 
@@ -259,67 +252,13 @@ def _manifests() -> Iterator[tuple[str, Attack]]:
     for what in ("fifo", "folder", "link", "loop", "device", "endless"):
         yield f"manifest a {what}", partial(instead, "manifest.json", what)
     odd: tuple[Any, ...] = ("x", -1, 0, 1e20, True, None, [], [1], [None], {}, {"a": 1}, [{}], {"a": [[]]})
-    for keys in (
-        *(
-            ("sweep",),
-            ("sessions",),
-            ("models",),
-            ("profiles",),
-            ("networks",),
-            ("testbed",),
-            ("created_at",),
-            ("simulated",),
-        ),
-        *(
-            ("sweep", key)
-            for key in (
-                "tolerance",
-                "rtt_floor",
-                "sample",
-                "trials",
-                "edge_cpu",
-                "models",
-                "points",
-                "budget",
-            )
-        ),
-        *(
-            ("models", "mobilenet_v2"),
-            ("models", "mobilenet_v2", "points"),
-            ("models", "mobilenet_v2", "dataset"),
-        ),
-        *(("models", "mobilenet_v2", "input"), ("models", "mobilenet_v2", "weights")),
-        *(
-            ("profiles", "200ms-5mbit"),
-            ("profiles", "200ms-5mbit", "edge_to_server"),
-            ("networks", "200ms-5mbit"),
-        ),
-        *(
-            ("profiles", "200ms-5mbit", "edge_to_server", key)
-            for key in ("delay_s", "rate_bps", "jitter_s", "loss", "trace")
-        ),
-        *(
-            ("sessions", "0"),
-            ("sessions", "0", "hosts"),
-            ("sessions", "0", "hosts", "edge"),
-            ("sessions", "0", "bare_links"),
-        ),
-        *(
-            ("sessions", "0", "hosts", "edge", key)
-            for key in ("memory_bytes", "idle_power_w", "cuda", "torch", "cores")
-        ),
-        *(("sessions", "0", "testbed", key) for key in ("on_one_core", "shaper")),
-        *(
-            ("sessions", "0", "bare_links", "edge-server"),
-            ("sessions", "0", "bare_links", "edge-server", "rtt_s"),
-        ),
-        ("sessions", "0", "driver", "packages"),
-    ):
+    for place in PLACES.split():
+        keys = tuple(place.split("."))
         for number, value in enumerate(odd):
             if keys[:2] == ("sessions", "0") and len(keys) == 2:
                 yield f"sessions {number}", partial(told, ("sessions",), [value])
             else:
-                yield f"{'.'.join(keys)} {number}", partial(told, keys, value)
+                yield f"{place} {number}", partial(told, keys, value)
 
 
 def _others() -> Iterator[tuple[str, Attack]]:
