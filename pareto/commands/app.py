@@ -15,7 +15,7 @@ import typer
 
 from pareto import COMMAND, PROFILES, __version__
 from pareto.basics.escaping import say, terminal
-from pareto.commands import conclusions, fleet, hosts
+from pareto.commands import advise, compare, fleet, hosts, report
 from pareto.commands import help as cli_help
 from pareto.commands.help import FORESEE, MEASURE, app, argument, command, option, takes, typed
 from pareto.protocol.errors import UserError, in_plain_words, lacks_memory
@@ -32,7 +32,7 @@ _MOVED = {
     "completion": "--install-completion",
 }
 """Commands as they are now, by what earlier versions called them."""
-_OTHERS = (fleet, hosts, conclusions)
+_OTHERS = (fleet, hosts, report, compare, advise)
 """Modules with the other commands."""
 _TIMES = "With --times"
 
@@ -63,7 +63,7 @@ def run(
         autocompletion=cli_help.runs,
     ),
     dry_run: bool = option(False, "Print only the plan.", "--dry-run", head=declared.EFFORT),
-    figures: conclusions.Which = conclusions.FIGURES,
+    figures: cli_help.Which = cli_help.FIGURES,
     **options: Any,
 ) -> None:
     """Sweep models over partition points, backends and network profiles."""
@@ -74,10 +74,9 @@ def run(
         wanted = requested_sweep(sweep, typed(options))
     else:
         from pareto.basics.console import console
-        from pareto.commands.report import run_folders
         from pareto.run.manifest import resumed_sweep
 
-        (folder,) = run_folders(console(), [resume], out)
+        (folder,) = report.run_folders(console(), [resume], out)
         if sweep is not None:
             raise UserError("--resume takes its settings from the run: leave the sweep file out")
         wanted = resumed_sweep(folder, typed(options))
@@ -108,7 +107,7 @@ def partitions(
         None, "A file for Perfetto to open: a row a device, a slice a unit.", kind="FILE", head=_TIMES
     ),
     out: Path = cli_help.out("Where figures go, and in profiles/ times.  [results]"),
-    json: bool = conclusions.JSON,
+    json: bool = cli_help.JSON,
     **options: Any,
 ) -> None:
     """Show what is inside a model: what crosses at each point, and what computes on either side of it.

@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -16,6 +16,7 @@ from typer.core import TyperCommand, TyperGroup
 from pareto import COMMAND, DATA, RESULTS
 from pareto.protocol.errors import UserError
 from pareto.sweep.options import ALL, GROUPS, OPTIONS, Option
+from pareto.sweep.options import RESULTS as OF_RESULTS
 
 Function = TypeVar("Function", bound=Callable[..., None])
 MEASURE, CONCLUDE = "Measure", "Conclude from runs"
@@ -227,3 +228,16 @@ def runs(incomplete: str) -> list[str]:
     names = sorted(path.parent.name for path in RESULTS.glob("*/trials.csv"))
     prefix = "results/" if incomplete.startswith("res") else ""
     return [prefix + name for name in names if (prefix + name).startswith(incomplete)]
+
+
+DEFAULT_OBJECTIVES = "latency,throughput"
+OBJECTIVES = option(
+    DEFAULT_OBJECTIVES,
+    "Objectives, with commas: latency, throughput, p95, energy, payload, wire, accuracy, edge-memory, edge-time.",
+    kind="NAME,...",
+)
+WHERE = option("", 'Only points that satisfy this: "latency_s < 0.5 and edge_s < 50ms".', kind="CONDITION")
+Which = Literal["auto", "all", "none"]
+WHICH = "Which figures; auto leaves out those of single conditions if there are many conditions."
+FIGURES = option("auto", WHICH, kind="auto|all|none", head=OF_RESULTS)
+JSON = option(False, "Print one JSON object instead of words and tables (docs/json.md).", "--json")

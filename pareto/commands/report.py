@@ -1,31 +1,103 @@
-"""The analysis on the screen: a run's report, and advice for a network."""
+"""`report`: the analysis of runs on the screen and in their folders."""
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.text import Text
+import typer
 
-from pareto.basics.console import Doing, files
+from pareto import RESULTS
 from pareto.basics.escaping import say
-from pareto.protocol.errors import UserError
-from pareto.trial.store import StoreError
+from pareto.basics.plain_files import StoreError
+from pareto.commands import help as cli_help
+from pareto.commands.help import (
+    CONCLUDE,
+    JSON,
+    OBJECTIVES,
+    WHERE,
+    WHICH,
+    Which,
+    argument,
+    command,
+    given,
+    option,
+    refuse,
+)
 
 if TYPE_CHECKING:
-    import pandas as pd
+    from rich.console import Console
 
     from pareto.analysis.findings import Findings, Options
-    from pareto.analysis.model_profile import ModelProfile
-    from pareto.analysis.prediction.network import Network
+    from pareto.basics.console import Doing
 
-BEST = ("latency", "throughput")
 MOST_LINES = 12
-"""The most answers, and warnings, in a terminal: nobody reads the rest there."""
+"""The most answers, and warnings, in a terminal: nobody reads more there."""
+
+
+@command(CONCLUDE, "report results/example", "report results/example --where 'latency_s < 200ms'")
+def report(
+    context: typer.Context,
+    runs: list[Path] = argument("RUN", "Folders of runs.", complete=cli_help.runs),
+    objectives: str = OBJECTIVES,
+    where: str = WHERE,
+    width: str = option("page", "Width of the figures: page, column (of a two-column paper), or both."),
+    figures: Which = option("auto", WHICH, kind="auto|all|none"),
+    uncertainty: str = option(
+        "none",
+        "What fronts show beside how sure a mark is: the points' 95 % intervals, or a band.",
+        kind="none|box|band",
+    ),
+    formats: str = option("pdf,png", "Of figures, with commas: pdf, png, svg.", "--format", kind="NAME,..."),
+    title: str = option("auto", "Whether figures have a title.", kind="auto|none"),
+    font: str = option("", "An installed font for the figures."),
+    style: Path | None = option(None, "A file of matplotlib's settings for the figures.", kind="FILE"),
+    columns: str = option(
+        "",
+        "Columns of the LaTeX tables of fronts, with commas, in their order: backend, point, latency, "
+        "latency-interval, latency-eff, images, images-interval, images-eff, energy, sure, bound-by.  [what has room]",
+        kind="NAME,...",
+    ),
+    profile: list[Path] | None = option(
+        None,
+        "A folder of a model profile: its predictions are compared with what was measured.",
+        kind="FOLDER",
+    ),
+    export: list[str] | None = option(
+        None, "Write all tables to a file, too: .sqlite, .xlsx; trials alone: .parquet.", kind="FILE"
+    ),
+    methods: bool = option(False, "Print only how the runs were made, in words for a paper.", "--methods"),
+    out: Path | None = cli_help.out("Where it is written.  [the run's folder; joined-... for several]", None),
+    json: bool = JSON,
+) -> None:
+    """Make the tables, figures and report.html of runs from their folders alone; several runs are joined."""
+    from pareto.analysis.figures.look import Look
+    from pareto.analysis.findings import Options
+    from pareto.basics.console import console
+
+    if methods:
+        refuse(given(context) - {"--methods"}, "not with --methods, which prints words and nothing else")
+    look = Look.checked(formats, title, font, style, columns)
+    if look.columns:
+        from pareto.analysis.tables.latex import check_columns
+
+        check_columns(look.columns)
+    if look.font or look.style:
+        from pareto.analysis.figures.style import check_look  # imports matplotlib, which takes a second
+
+        check_look(look)
+    options = Options.checked(objectives.split(","), where, width, figures, profile or (), uncertainty, look)
+    screen = console(aside=json)
+    folders = run_folders(screen, runs, RESULTS)
+    if methods:
+        print_methods(screen, folders)
+        return
+    from pareto.analysis.exporting import targets
+
+    show(screen, folders, options, out, exports=targets(export or []), json=json)
 
 
 def run_folders(console: Console, given: Sequence[Path], results: Path) -> list[Path]:
@@ -64,6 +136,8 @@ def show(
     later: the command that draws the figures when this is interrupted; without it, the same one. exports: where else
     the tables go (`analysis.exporting`). json: one object on standard output instead.
     """
+    from pareto.basics.console import Doing, files
+
     with Doing(console) as doing:  # pandas takes a second to import
         _only_seen(console, doing)("reading the runs")
         from pareto.analysis import as_json
@@ -107,7 +181,7 @@ def show(
         say(as_json.text(as_json.of_report(made, target)))
 
 
-def methods(console: Console, folders: Sequence[Path]) -> None:
+def print_methods(console: Console, folders: Sequence[Path]) -> None:
     """How some runs were made, as paragraphs for a paper, and their commands."""
     from pareto.analysis import methods as words
     from pareto.analysis.runs.load import joined
@@ -151,109 +225,6 @@ def _show(console: Console, findings: Findings) -> None:
 def in_short(warning: str) -> str:
     """A warning's beginning, without the case where it is worst and without its remedy."""
     return re.split(r"(?:,|;) most |\. |; ", warning, maxsplit=1)[0].rstrip(".")
-
-
-def advise(
-    console: Console,
-    folders: Sequence[Path],
-    network: Network,
-    best: str,
-    where: str = "",
-    model: str = "",
-    profile: Path | None = None,
-    batch_size: int | None = None,
-    *,
-    json: bool = False,
-) -> None:
-    """Print advice for a network, from what was measured in others; or by a model profile, which runs test.
-
-    The runs' own profile counts, where their trials leave out points that may be best (`analysis.advice.by_profile`).
-    where: a constraint on what is measured or predicted. json: as of `show`. Raises UserError.
-    """
-    from pareto.analysis import as_json
-    from pareto.analysis.advice.advise import advise as by_runs
-    from pareto.analysis.advice.advise import sentence
-    from pareto.analysis.advice.by_profile import kept
-    from pareto.analysis.prediction.compared import in_run
-    from pareto.analysis.runs.load import joined
-    from pareto.analysis.tables.advice import advice_table
-    from pareto.analysis.tables.predicted import advice, predicted_table
-
-    if best not in BEST:
-        raise UserError(f"--for {best}: latency or throughput")
-    depth, notes, runs = "auto", list[str](), None
-    if profile is None:
-        runs = joined(folders)
-        if chosen := kept(runs, network, model, where):
-            profile, batch_size, depth = chosen.folder, chosen.batch_size, chosen.in_flight
-            if chosen.unmeasured:
-                notes.append(
-                    f"By the model profile that the run keeps: a search struck off {chosen.unmeasured} cells without "
-                    "a trial, for the networks that were measured; in this one they may be better."
-                )
-    if profile is not None:
-        rows, said = _by_profile(profile, folders, network, batch_size, where, depth)
-        said += [*notes, *(runs.notes if runs else ())]
-        made = as_json.of_forecast(rows, [advice(rows, best), *said])
-        shown = [Text(advice(rows, best), style="bold"), predicted_table(rows), *said]
-    elif runs is not None:
-        manifests = [run.manifest for run in runs.runs]
-        asked = {"objective": best, "where": where, "model": model, "struck_off": runs.struck}
-        advised = by_runs(runs.trials, runs.stages, manifests, network, **asked)
-        unmeasured = int(runs.struck["how"].eq("physics").sum())
-        if unmeasured and not advised.ranking.profile:
-            profiles = [folder for run in runs.runs for folder in in_run(run.folder)]
-            by = f"--profile {profiles[0]}" if profiles else "--profile, after partitions --times,"
-            notes.append(
-                f"attention: a search struck off {unmeasured} cells of these runs without a trial, for the networks "
-                "that they are of; in this one they may be better, and they are not among these points: advise "
-                f"{by} chooses among all"
-            )
-        notes += runs.notes
-        made = as_json.of_advice(advised, sentence(advised), notes)
-        shown = [advice_table(advised), *notes]
-    if json:
-        say(as_json.text(made))
-        return
-    for each in shown:
-        console.print(each)
-
-
-def _by_profile(
-    profile: Path, folders: Sequence[Path], network: Network, size: int | None, where: str, in_flight: str
-) -> tuple[pd.DataFrame, list[str]]:
-    """The predicted front in a network, which is that of each link, and lines about it. Raises UserError."""
-    from pareto.analysis import model_profile
-    from pareto.analysis.advice.advise import in_words
-    from pareto.analysis.fronts.where import Where
-    from pareto.analysis.prediction.predicted import Case, predicted, splits_of
-    from pareto.analysis.tables.predicted import sentences
-
-    known = model_profile.read(profile)
-    number = len(known.roles)
-    if number < 2:
-        raise UserError(f"the model profile {profile} is of one host: nothing can be split")
-    links = (network,) * (number - 1)
-    case = Case(in_words(network), links, links, known.batch_sizes[0] if size is None else size, in_flight)
-    backends = list(dict.fromkeys(cost.backend for cost in known.backends))
-    rows = predicted(known, backends, case, Where.parse(where))
-    return rows, [*sentences(rows, splits_of(known, number), number), *_worth(folders, known)]
-
-
-def _worth(folders: Sequence[Path], known: ModelProfile) -> Iterator[str]:
-    """How far the forecasts of a model profile are off, by runs of its model."""
-    from pareto.analysis.fronts.front import fronts
-    from pareto.analysis.prediction import compared
-    from pareto.analysis.runs.load import joined
-
-    if not folders:
-        yield "How far these predictions are off is not known: name runs of the model to test them."
-        return
-    runs = joined(folders)
-    manifests = [run.manifest for run in runs.runs]
-    front = compared.of_eager(fronts(runs.trials).front, runs.trials)
-    frame = compared.compared(front, [known], manifests)
-    yield from (*compared.sentences(frame), *compared.faults(frame), *compared.unused([known], manifests))
 
 
 def _joined(folders: Sequence[Path]) -> Path:

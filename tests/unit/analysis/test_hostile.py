@@ -19,8 +19,9 @@ from pareto.analysis.runs.load import joined
 from pareto.analysis.runs.requests import request_latencies
 from pareto.basics import files
 from pareto.basics.console import console
-from pareto.commands import report as reporting
-from pareto.commands.conclusions import DEFAULT_OBJECTIVES, compare
+from pareto.commands.advise import show
+from pareto.commands.compare import compare
+from pareto.commands.help import DEFAULT_OBJECTIVES
 from pareto.protocol.errors import UserError
 from tests.conftest import CASES
 from tests.program import command
@@ -97,7 +98,7 @@ def test_some_are_compared_and_advised_on_or_refused_in_a_line(
         for ask in (
             partial(compare, base, run, DEFAULT_OBJECTIVES, "", run.parent, json=False),
             partial(compare, run, base, DEFAULT_OBJECTIVES, "", run.parent, json=False),
-            partial(reporting.advise, console(), [run], network, "latency", "", ""),
+            partial(show, console(), [run], network, "latency", "", ""),
         ):
             try:
                 ask()
@@ -120,7 +121,7 @@ def test_advice_where_nothing_crosses_says_that_nothing_could_be_tested(
 ) -> None:
     hostile.ATTACKS["nothing crosses"](run)
     network = Network(0.02, 20e6, 0.0, math.inf)
-    reporting.advise(console(), [run], network, "latency", "", "")
+    show(console(), [run], network, "latency", "", "")
     assert "could not be tested" in " ".join(capsys.readouterr().out.split())
 
 

@@ -1,0 +1,207 @@
+"""`advise`: the point to use in a network, by runs or by times of a model's units."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from pareto import RESULTS
+from pareto.basics.escaping import say
+from pareto.commands import help as cli_help
+from pareto.commands.help import CONCLUDE, JSON, WHERE, argument, command, given, option, refuse, takes
+from pareto.commands.report import run_folders
+from pareto.protocol.errors import UserError
+from pareto.sweep import options as declared
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from rich.console import Console
+
+    from pareto.analysis.model_profile import ModelProfile
+    from pareto.analysis.prediction.network import Network
+
+BEST = ("latency", "throughput")
+_FORESEEN = ("netem", "in_flight", *declared.OF_POINTS, *declared.OF_DEVICES)
+_WITHOUT = "Without runs"
+
+
+@command(
+    CONCLUDE,
+    "advise results/example --latency 20ms --rate 30mbit",
+    "advise --model mobilenetv2 --netem lte --hosts 3",
+)
+@takes(*_FORESEEN, head=_WITHOUT)
+def advise(
+    context: typer.Context,
+    runs: list[Path] | None = argument("RUN", "Folders of runs.", None, cli_help.runs),
+    *,
+    latency: str = option("", "Your network's one-way delay, as 80ms.", "--latency", "--delay", kind="TIME"),
+    rate: str = option("", "Its rate from edge to server, as 20mbit.", kind="RATE"),
+    latency_back: str = option("0ms", "The delay from server to edge.", kind="TIME"),
+    rate_back: str = option("", "The rate from server to edge.  [not limited]", kind="RATE"),
+    best: str = option("latency", "What counts as best: latency or throughput.", "--for"),
+    where: str = WHERE,
+    model: str = option("", "Which model, of several; without runs, any.", "--model", "-m", kind="MODEL"),
+    profile: Path | None = option(None, "Choose among all splits by a model profile.", kind="FOLDER"),
+    batch_size: str = option("", "Of predictions: images per request.  [1; a profile's least]", kind="N"),
+    out: Path = cli_help.out("Where figures go, and in profiles/ times.  [results]", head=_WITHOUT),
+    json: bool = JSON,
+    **options: Any,
+) -> None:
+    """Name the point to use in your network, the next best, how sure that is, and where another is better.
+
+    Without runs: predict the front among all splits in the networks of --netem, from times of a model's units, which
+    --profile has or which are taken first. No trial is run.
+    """
+    from pareto.basics.console import console
+
+    names, screen = given(context), console(aside=json)
+    if not runs and ("--netem" in names or (model and profile is None)):
+        of_network = {"--latency", "--latency-back", "--rate", "--rate-back", "--for", "--where"}
+        refuse(names & of_network, "not without runs, where a network has a name, as in --netem 20ms-30mbit")
+        if profile is not None:
+            free = {"--profile", "--netem", "--batch-size", "--in-flight", "--out", "--json"}
+            refuse(names - free, "not with --profile, which says this itself")
+        typed = {"model": model or None, "batch_size": batch_size or None, **options}
+        from pareto.commands import prediction as predicting
+
+        predicting.run(screen, cli_help.typed(typed), profile, out, json=json)
+        return
+    of_units = {"--out", *(declared.OPTIONS[name].typed for name in _FORESEEN)}
+    refuse(names & of_units, "only without runs, for networks by name (--netem)")
+    if not runs and profile is None:
+        raise UserError(
+            "give the folders of runs, such as results/<run>, or a model profile (--profile), or a model (--model)"
+        )
+    if not latency or not rate:
+        raise UserError("give --latency and --rate of your network, as in --latency 80ms --rate 20mbit")
+    if batch_size and (profile is None or not batch_size.isdecimal()):
+        raise UserError(
+            "--batch-size goes with --profile; of runs choose one by --where, as in batch_size == 8"
+        )
+    from pareto.analysis.prediction.network import Network
+    from pareto.remote.link.units import delay_s, rate_bps
+
+    try:
+        network = Network(
+            delay_s(latency, "--latency"),
+            rate_bps(rate, "--rate"),
+            delay_s(latency_back, "--latency-back"),
+            rate_bps(rate_back, "--rate-back") if rate_back else math.inf,
+        )
+    except ValueError as error:
+        raise UserError(str(error)) from None
+    if profile is not None and model:
+        raise UserError("--model is for runs: a model profile is of one model")
+    folders = run_folders(screen, runs, RESULTS) if runs else []
+    size = int(batch_size) if batch_size else None
+    show(screen, folders, network, best, where, model, profile, size, json=json)
+
+
+def show(
+    console: Console,
+    folders: Sequence[Path],
+    network: Network,
+    best: str,
+    where: str = "",
+    model: str = "",
+    profile: Path | None = None,
+    batch_size: int | None = None,
+    *,
+    json: bool = False,
+) -> None:
+    """Print advice for a network, from what was measured in others; or by a model profile, which runs test.
+
+    The runs' own profile counts, where their trials leave out points that may be best (`analysis.advice.by_profile`).
+    where: a constraint on what is measured or predicted. json: as of `show`. Raises UserError.
+    """
+    from rich.text import Text
+
+    from pareto.analysis import as_json
+    from pareto.analysis.advice.advise import advise as by_runs
+    from pareto.analysis.advice.advise import sentence
+    from pareto.analysis.advice.by_profile import kept
+    from pareto.analysis.prediction.compared import in_run
+    from pareto.analysis.runs.load import joined
+    from pareto.analysis.tables.advice import advice_table
+    from pareto.analysis.tables.predicted import advice, predicted_table
+
+    if best not in BEST:
+        raise UserError(f"--for {best}: latency or throughput")
+    depth, notes, runs = "auto", list[str](), None
+    if profile is None:
+        runs = joined(folders)
+        if chosen := kept(runs, network, model, where):
+            profile, batch_size, depth = chosen.folder, chosen.batch_size, chosen.in_flight
+            if chosen.unmeasured:
+                notes.append(
+                    f"By the model profile that the run keeps: a search struck off {chosen.unmeasured} cells without "
+                    "a trial, for the networks that were measured; in this one they may be better."
+                )
+    if profile is not None:
+        rows, said = _by_profile(profile, folders, network, batch_size, where, depth)
+        said += [*notes, *(runs.notes if runs else ())]
+        made = as_json.of_forecast(rows, [advice(rows, best), *said])
+        shown = [Text(advice(rows, best), style="bold"), predicted_table(rows), *said]
+    elif runs is not None:
+        manifests = [run.manifest for run in runs.runs]
+        asked = {"objective": best, "where": where, "model": model, "struck_off": runs.struck}
+        advised = by_runs(runs.trials, runs.stages, manifests, network, **asked)
+        unmeasured = int(runs.struck["how"].eq("physics").sum())
+        if unmeasured and not advised.ranking.profile:
+            profiles = [folder for run in runs.runs for folder in in_run(run.folder)]
+            by = f"--profile {profiles[0]}" if profiles else "--profile, after partitions --times,"
+            notes.append(
+                f"attention: a search struck off {unmeasured} cells of these runs without a trial, for the networks "
+                "that they are of; in this one they may be better, and they are not among these points: advise "
+                f"{by} chooses among all"
+            )
+        notes += runs.notes
+        made = as_json.of_advice(advised, sentence(advised), notes)
+        shown = [advice_table(advised), *notes]
+    if json:
+        say(as_json.text(made))
+        return
+    for each in shown:
+        console.print(each)
+
+
+def _by_profile(
+    profile: Path, folders: Sequence[Path], network: Network, size: int | None, where: str, in_flight: str
+) -> tuple[pd.DataFrame, list[str]]:
+    """The predicted front in a network, which is that of each link, and lines about it. Raises UserError."""
+    from pareto.analysis import model_profile
+    from pareto.analysis.advice.advise import in_words
+    from pareto.analysis.fronts.where import Where
+    from pareto.analysis.prediction.predicted import Case, predicted, splits_of
+    from pareto.analysis.tables.predicted import sentences
+
+    known = model_profile.read(profile)
+    number = len(known.roles)
+    if number < 2:
+        raise UserError(f"the model profile {profile} is of one host: nothing can be split")
+    links = (network,) * (number - 1)
+    case = Case(in_words(network), links, links, known.batch_sizes[0] if size is None else size, in_flight)
+    backends = list(dict.fromkeys(cost.backend for cost in known.backends))
+    rows = predicted(known, backends, case, Where.parse(where))
+    return rows, [*sentences(rows, splits_of(known, number), number), *_worth(folders, known)]
+
+
+def _worth(folders: Sequence[Path], known: ModelProfile) -> Iterator[str]:
+    """How far the forecasts of a model profile are off, by runs of its model."""
+    from pareto.analysis.fronts.front import fronts
+    from pareto.analysis.prediction import compared
+    from pareto.analysis.runs.load import joined
+
+    if not folders:
+        yield "How far these predictions are off is not known: name runs of the model to test them."
+        return
+    runs = joined(folders)
+    manifests = [run.manifest for run in runs.runs]
+    front = compared.of_eager(fronts(runs.trials).front, runs.trials)
+    frame = compared.compared(front, [known], manifests)
+    yield from (*compared.sentences(frame), *compared.faults(frame), *compared.unused([known], manifests))
