@@ -32,13 +32,13 @@ def place(file: Path, error: BaseException, shown: str = "") -> str:
 
 def said(error: BaseException) -> str:
     """The kind of an error, and what it says."""
-    text = error.msg if isinstance(error, SyntaxError) else str(error)
-    hint = (
-        ": the file travels alone: what it imports is a package that each host has, or becomes part of it"
-        if isinstance(error, ModuleNotFoundError)
-        else ""
-    )
-    return f"{type(error).__name__}: {' '.join(text.split())}{hint}" if text else type(error).__name__
+    text, kind = error.msg if isinstance(error, SyntaxError) else str(error), type(error).__name__
+    words = f"{kind}: {' '.join(text.split())}" if text else kind
+    if text and isinstance(error, ModuleNotFoundError):
+        words += (
+            ": the file travels alone: what it imports is a package that each host has, or becomes part of it"
+        )
+    return words
 
 
 @contextmanager

@@ -21,10 +21,7 @@ class Sensors:
 
 @dataclass
 class BeginSampling(Request[Sensors], op="begin"):
-    """Watch a process and sample every `interval_s`, anew if it did already.
-
-    gpu: a GPU's UUID.
-    """
+    """Watch a process and sample every `interval_s`, anew if it did already. gpu: a GPU's UUID."""
 
     pid: int
     interval_s: Duration

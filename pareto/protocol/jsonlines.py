@@ -55,7 +55,8 @@ def serve(
     """
     requests: queue.SimpleQueue[tuple[dict[str, Any], int]] = queue.SimpleQueue()
     global _replies
-    replies = _replies = _private_stdout()
+    replies = _replies = os.dup(1)
+    os.dup2(2, 1)  # whatever a library prints goes to stderr
     ending = threading.Lock()
     taken_bytes = answered_bytes = 0
 
@@ -124,16 +125,15 @@ def answer(handlers: Mapping[str, Handler], request: dict[str, Any]) -> bytes:
         number = None
     handler = handlers.get(op) if isinstance(op, str) else None
     reply: dict[str, Any]
-    if handler is None:
-        reply = {"ok": False, "error": f"unknown request {reprlib.repr(op)}"}
-    else:
-        try:
-            reply = {"ok": True, "result": handler(request)}
-        except Refused as refusal:
-            reply = {"ok": False, "error": str(refusal)}
-        except Exception as error:
-            traceback.print_exc()
-            reply = {"ok": False, "error": f"{type(error).__name__}: {error}"}
+    try:
+        if handler is None:
+            raise Refused(f"unknown request {reprlib.repr(op)}")
+        reply = {"ok": True, "result": handler(request)}
+    except Refused as refusal:
+        reply = {"ok": False, "error": str(refusal)}
+    except Exception as error:
+        traceback.print_exc()
+        reply = {"ok": False, "error": f"{type(error).__name__}: {error}"}
     return json.dumps({"id": number, **reply}, default=plain).encode() + b"\n"
 
 
@@ -161,13 +161,6 @@ def _lines(fd: int, silence_limit_s: float) -> Iterator[bytes]:
         if waiting_bytes > MAX_WAITING_BYTES:
             raise ProtocolError(f"a line of more than {MAX_WAITING_BYTES} bytes on stdin")
     print(f"nothing heard from the driver for {silence_limit_s:g} s", file=sys.stderr)
-
-
-def _private_stdout() -> int:
-    """Keep stdout for replies; whatever a library prints goes to stderr."""
-    replies = os.dup(1)
-    os.dup2(2, 1)
-    return replies
 
 
 _replies: int | None = None

@@ -1,7 +1,7 @@
 """Messages between the driver and the workers, declared once: names, types and bounds.
 
-`pareto.protocol.trial_messages` has what they say of a trial, `pareto.protocol.profile_messages` for a model profile,
-and `pareto.protocol.host_messages` what a host's monitor and what keeps its lease say.
+`trial_messages` has what they say of a trial, `profile_messages` for a model profile, and `host_messages` what a host's
+monitor and what keeps its lease say.
 
 A request is a dataclass; its class names the operation and the type of its report. The driver asks by
 `hosts.session.Session.ask`, a program answers through `handlers`. Each end reads what the other sends by
@@ -30,7 +30,6 @@ MAX_STAGES = 7
 MAX_REQUESTS = 3 * MOST_REQUESTS
 """Requests of a trial: both phases, and those that fill the steps."""
 MOST_FILE_BYTES = 64 << 20
-
 
 Finite = Annotated[float, Bounds(-1e15, 1e15)]
 Seconds = Annotated[float, Bounds(0, MAX_S)]
@@ -64,6 +63,14 @@ class Request(Generic[R]):
     def __init_subclass__(cls, op: str) -> None:
         cls.op = op
         (cls.report,) = get_args(cls.__orig_bases__[0])  # type: ignore[attr-defined]
+
+
+class Columns:
+    """Fields that are columns, all of one length."""
+
+    def __post_init__(self) -> None:
+        if len({len(column) for column in vars(self).values()}) > 1:
+            raise ValueError("its columns have different lengths")
 
 
 @dataclass
@@ -131,10 +138,8 @@ Form = list[tuple[str, tuple[Count, ...]]]
 
 @dataclass
 class OwnCut:
-    """A point that a user's own codec is for. payload: of one image. encoded: by batch size, what it makes of what.
-
-    name: the point's.
-    """
+    """A point of this name that a user's own codec is for. payload: of one image. encoded: by batch size, what it makes
+    of what."""
 
     point: Count
     name: str

@@ -1,8 +1,5 @@
 """How many requests a phase makes, how many are in flight, and how often a stage runs by itself: what is measured so,
-planned so, and simulated so.
-
-Travels to the hosts.
-"""
+planned so, and simulated so. Travels to the hosts."""
 
 from __future__ import annotations
 

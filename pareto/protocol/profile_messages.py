@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Annotated
 
 from pareto.protocol.messages import (
+    Columns,
     Count,
     Difference,
     Duration,
@@ -86,7 +87,7 @@ class MeasureRoofline(Request[Roofline], op="roofline"):
 
 
 @dataclass
-class CodecRuns:
+class CodecRuns(Columns):
     """Codecs' work on the payloads of some batches: for each point and codec of a request, in order, a figure a run.
 
     payload_bytes: of one batch, at each. encode_s, decode_s: seconds of runs after other work, as in a trial;
@@ -100,10 +101,6 @@ class CodecRuns:
     decode_s: list[Annotated[list[Seconds], Bounds(0, MAX_UNIT_RUNS)]]
     decode_again_s: list[Annotated[list[Seconds], Bounds(0, MAX_UNIT_RUNS)]]
     wire_bytes: list[Annotated[list[Count], Bounds(1, MAX_UNIT_RUNS)]]
-
-    def __post_init__(self) -> None:
-        if len({len(column) for column in vars(self).values()}) > 1:
-            raise ValueError("its columns have different lengths")
 
 
 @dataclass
@@ -135,10 +132,7 @@ class Expect(Request[None], op="expect"):
 
 @dataclass(frozen=True)
 class Taken:
-    """The payloads that came since `Expect`.
-
-    cpu_s: processor time. same: whether the last payload is as sent; None: not kept.
-    """
+    """The payloads that came since `Expect`. same: whether the last one is as sent; None: not kept."""
 
     cpu_s: Seconds
     count: Count
@@ -152,9 +146,8 @@ class GetTaken(Request[Taken], op="taken"):
 
 @dataclass(frozen=True)
 class Timed:
-    """The seconds of each round trip, or of the whole stream; and meanwhile the near end's processor time, and the
-    bytes that its interface sent.
-    """
+    """The seconds of each round trip, or of the whole stream; meanwhile the near end's processor time, and the bytes
+    that its interface sent."""
 
     seconds: Annotated[list[Duration], Bounds(1, MOST_TRIPS)]
     cpu_s: Seconds

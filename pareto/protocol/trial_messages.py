@@ -8,6 +8,7 @@ from typing import Annotated
 from pareto.protocol.messages import (
     MAX_REQUESTS,
     MAX_STAGES,
+    Columns,
     Count,
     Difference,
     Duration,
@@ -37,7 +38,7 @@ class Length:
 
 
 @dataclass
-class Requests:
+class Requests(Columns):
     """Every request of a phase, a column each. stages_s: of the hosts behind the edge, in the order of the chain."""
 
     started_s: Annotated[list[Seconds], Bounds(1, MAX_REQUESTS)]
@@ -47,8 +48,7 @@ class Requests:
     stages_s: list[StageTimes]
 
     def __post_init__(self) -> None:
-        if len({len(column) for column in vars(self).values()}) > 1:
-            raise ValueError("its columns have different lengths")
+        super().__post_init__()
         if len({len(stages) for stages in self.stages_s}) > 1:
             raise ValueError("its requests went through different numbers of stages")
 
@@ -76,7 +76,7 @@ class TcpConnection:
 
 
 @dataclass
-class Coded:
+class Coded(Columns):
     """The work of a host's codec for each request of both phases, in order: the latency phase's come first.
 
     decode_s: on what came, or on the file that a request begins with; encode_s: on what it sent. wire_bytes: of the
@@ -86,10 +86,6 @@ class Coded:
     decode_s: Annotated[list[Seconds], Bounds(1, MAX_REQUESTS)]
     encode_s: list[Seconds]
     wire_bytes: list[Count]
-
-    def __post_init__(self) -> None:
-        if len({len(column) for column in vars(self).values()}) > 1:
-            raise ValueError("its columns have different lengths")
 
 
 @dataclass(kw_only=True)
