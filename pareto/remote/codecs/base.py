@@ -10,8 +10,6 @@ import torch
 from pareto.protocol.errors import BackendError
 from pareto.remote.backends.base import BYTES, Layout, Tensors, layout
 
-FLOATS = ("float32", "float16", "bfloat16", "float64")
-
 
 class Step(Protocol):
     """One thread uses a step at a time."""

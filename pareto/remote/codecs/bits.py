@@ -1,4 +1,7 @@
-"""Affine quantisation: `int8` and `uint4`, with one scale for a tensor or one for each channel.
+"""Fewer bits for a number: floats of half the bits, and affine quantisation.
+
+`fp16` has 11 bits of mantissa, up to 65504; `bf16` 8 bits, and float32's range. `int8` and `uint4` have one scale for a
+tensor, or one for each channel:
 
     q = round(x / scale) + zero        x' = (q - zero) x scale        scale = (max - min) / levels
 
@@ -15,14 +18,35 @@ import torch
 from torch import Tensor
 
 from pareto.protocol.errors import BackendError
-from pareto.remote.backends.base import Layout, Tensors
-from pareto.remote.codecs.base import FLOATS, check
+from pareto.remote.backends.base import Layout, Tensors, layout
+from pareto.remote.codecs.base import Step, check
+from pareto.remote.codecs.registry import FLOATS, WIDE
 
 _HALF = 0.4999
 """Added before the fraction is cut off. With a whole half, a largest value could round up past the highest level."""
 _LEAST_SCALE = 2.0**-126
 """The least normal float32: what is smaller has no reciprocal. Such values become 0."""
-_BITS = {"int8": 8, "uint4": 4}
+
+
+class Narrowed:
+    """Floats as this dtype; what is no float, or is as narrow already, is left as it is."""
+
+    def __init__(self, dtype: str) -> None:
+        self._name = dtype
+
+    def encoded(self, layout: Layout) -> Layout:
+        return tuple((self._name if dtype in WIDE else dtype, shape) for dtype, shape in layout)
+
+    def encode(self, tensors: Tensors) -> Tensors:
+        return _cast(tensors, self.encoded(layout(tensors)))
+
+    def decode(self, tensors: Tensors, layout: Layout) -> Tensors:
+        check(tensors, self.encoded(layout))
+        return _cast(tensors, layout)
+
+
+def _cast(tensors: Tensors, to: Layout) -> Tensors:
+    return tuple(tensor.to(getattr(torch, dtype)) for tensor, (dtype, _) in zip(tensors, to, strict=True))
 
 
 class Affine:
@@ -34,7 +58,9 @@ class Affine:
         self._by_channel = by_channel
 
     def encoded(self, layout: Layout) -> Layout:
-        coded = [self._coded(shape) if dtype in FLOATS else (dtype, shape) for dtype, shape in layout]
+        coded = [
+            ("uint8", self._coded(shape)) if dtype in FLOATS else (dtype, shape) for dtype, shape in layout
+        ]
         scales = sum(self._scales(shape) for dtype, shape in layout if dtype in FLOATS)
         return (*coded, ("float32", (scales, 2))) if scales else tuple(coded)
 
@@ -47,28 +73,24 @@ class Affine:
                 parameters.append(scales)
             else:
                 coded.append(tensor)
-        if not parameters:
-            return tuple(coded)
-        return (*coded, torch.cat(parameters))
+        return (*coded, torch.cat(parameters)) if parameters else tuple(coded)
 
     def decode(self, tensors: Tensors, layout: Layout) -> Tensors:
         check(tensors, self.encoded(layout))
         decoded, at = [], 0
-        for number, (dtype, shape) in enumerate(layout):
-            tensor = tensors[number]
+        for tensor, (dtype, shape) in zip(tensors, layout, strict=False):  # scales are behind them
+            restored = tensor
             if dtype in FLOATS:
                 count = self._scales(shape)
                 scales = tensors[-1][at : at + count]
                 at += count
                 numbers = tensor if self._bits == 8 else _unpacked(tensor, shape)
-                tensor = _restored(numbers, scales).to(getattr(torch, dtype))
-            decoded.append(tensor)
+                restored = _restored(numbers, scales).to(getattr(torch, dtype))
+            decoded.append(restored)
         return tuple(decoded)
 
-    def _coded(self, shape: tuple[int, ...]) -> tuple[str, tuple[int, ...]]:
-        if self._bits == 8:
-            return "uint8", shape
-        return "uint8", ((math.prod(shape) + 1) // 2,)
+    def _coded(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        return shape if self._bits == 8 else ((math.prod(shape) + 1) // 2,)
 
     def _scales(self, shape: tuple[int, ...]) -> int:
         """How many scales a tensor has: one a channel where it has channels, the second dimension."""
@@ -77,8 +99,7 @@ class Affine:
     def _quantised(self, tensor: Tensor) -> tuple[Tensor, Tensor]:
         """The numbers, uint8 of the tensor's shape; and scale and zero of each channel, or of all: (scales, 2)."""
         if not tensor.numel():
-            empty = torch.ones(self._scales(tuple(tensor.shape)), 2)
-            return tensor.to(torch.uint8), empty
+            return tensor.to(torch.uint8), torch.ones(self._scales(tuple(tensor.shape)), 2)
         values = tensor if tensor.dtype == torch.float32 else tensor.to(torch.float32)
         if self._by_channel and tensor.dim() > 1:
             return self._by_channels(values)
@@ -111,12 +132,11 @@ def _check_finite(is_finite: bool) -> None:
 
 def _restored(numbers: Tensor, scales: Tensor) -> Tensor:
     """The values of these numbers, by scale and zero of each channel, or of all: (scales, 2)."""
-    values = numbers.to(torch.float32)
     if len(scales) == 1:
         scale, zero = scales[0].tolist()
-        return values.sub_(zero).mul_(scale)
-    scale, zero = (_beside(each, numbers) for each in scales.unbind(1))
-    return values.sub_(zero).mul_(scale)
+    else:
+        scale, zero = (_beside(each, numbers) for each in scales.unbind(1))
+    return numbers.to(torch.float32).sub_(zero).mul_(scale)
 
 
 def _beside(values: Tensor, tensor: Tensor) -> Tensor:
@@ -137,5 +157,8 @@ def _unpacked(packed: Tensor, shape: tuple[int, ...]) -> Tensor:
     return numbers[: math.prod(shape)].reshape(shape)
 
 
-def step(name: str, variant: str) -> Affine:
-    return Affine(_BITS[name], by_channel=variant == "channel")
+def step(name: str, variant: str) -> Step:
+    narrowed = {"fp16": "float16", "bf16": "bfloat16"}
+    if name in narrowed:
+        return Narrowed(narrowed[name])
+    return Affine({"int8": 8, "uint4": 4}[name], by_channel=variant == "channel")

@@ -43,9 +43,8 @@ class Crop:
     def __call__(self, image: Image.Image) -> Tensor:
         """The pixels as uint8, of this shape."""
         channels, height, width = self.shape
-        scaled = _transforms.resize(
-            image.convert(pictures.MODES[channels]), [self.resize], self.interpolation
-        )
+        coloured = image.convert(pictures.MODES[channels])
+        scaled = _transforms.resize(coloured, [self.resize], self.interpolation)
         cut: Tensor = _transforms.pil_to_tensor(_transforms.center_crop(scaled, [height, width]))
         return cut
 
@@ -57,9 +56,8 @@ def crop_for(name: str, shape: tuple[int, int, int]) -> Crop:
     """
     if shape[0] not in pictures.MODES:
         raise UserError(f"{name} takes {shape[0]} channels, and images have 3: leave out --dataset")
-    preset: Any = (
-        models.get_model_weights(name).DEFAULT.transforms() if name in models.list_models() else None
-    )
+    known = name in models.list_models()
+    preset: Any = models.get_model_weights(name).DEFAULT.transforms() if known else None
     if not hasattr(preset, "resize_size"):  # its detectors take images as they are
         return Crop(shape, max(shape[1:]))
     return Crop(shape, preset.resize_size[0], preset.interpolation)

@@ -187,17 +187,10 @@ def _blosc2(variant: str) -> Library:
     codec, level, shuffle = variant.split(":")
     which = getattr(blosc2.Codec, codec.upper())
     filters = [getattr(blosc2.Filter, "NOFILTER" if shuffle == "noshuffle" else shuffle.upper())]
+    form = {"codec": which, "clevel": int(level), "filters": filters, "filters_meta": [0], "nthreads": 1}
 
     def made_of(data: memoryview, itemsize: int) -> bytes:
-        made: bytes = blosc2.compress2(
-            data,
-            codec=which,
-            clevel=int(level),
-            filters=filters,
-            filters_meta=[0],
-            typesize=itemsize,
-            nthreads=1,
-        )
+        made: bytes = blosc2.compress2(data, typesize=itemsize, **form)
         return made
 
     own = made_of(memoryview(bytes(range(256)) * 16), 4)

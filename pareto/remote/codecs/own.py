@@ -52,11 +52,7 @@ class OwnStep:
     """A user's codec at one cut."""
 
     def __init__(
-        self,
-        own: Own,
-        cut: Cut,
-        codec: Any,
-        encoded: Mapping[Layout, Layout] | None = None,
+        self, own: Own, cut: Cut, codec: Any, encoded: Mapping[Layout, Layout] | None = None
     ) -> None:
         """encoded: by the layout of a payload, that of what `encode` makes of it.
 
@@ -116,7 +112,7 @@ class OwnStep:
         if not self.varies:
             try:
                 wire.form(layout(made))
-            except BackendError as fault:  # it cannot be sent
+            except BackendError as fault:
                 raise self._fault("encode", f"makes what cannot be sent: {fault}") from None
             return layout(made)
         most = self._codec.most_bytes
@@ -180,10 +176,7 @@ def _kind(value: object) -> str:
 
 
 def _guarded(
-    own: Own,
-    what: str,
-    kind: type[Exception] = BackendError,
-    passing: tuple[type[Exception], ...] = (),
+    own: Own, what: str, kind: type[Exception] = BackendError, passing: tuple[type[Exception], ...] = ()
 ) -> AbstractContextManager[None]:
     """A context in which everything that a user's code raises is one line of this kind, with the place in the file."""
     return blaming(Path(own.file), f"{own.attribute}{what} fails", passing, kind=kind, shown=own.typed)

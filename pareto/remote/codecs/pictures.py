@@ -14,7 +14,7 @@ from __future__ import annotations
 import io
 import itertools
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -58,8 +58,7 @@ class Pictures:
 
     def encode(self, tensors: Tensors) -> Tensors:
         (images,) = tensors
-        parts = [self._written(image) for image in images]
-        return (joined(parts),)
+        return (joined([self._written(image) for image in images]),)
 
     def decode(self, tensors: Tensors, layout: Layout) -> Tensors:
         check(tensors, self.encoded(layout))
@@ -124,31 +123,24 @@ def parted(frame: Tensor, count: int, name: str = "pictures") -> list[bytes]:
 
 def _jpeg_size(data: bytes) -> tuple[int, int]:
     """Width and height of a baseline JPEG. Raises ValueError, struct.error."""
-    size = None
-    for kind, body in _jpeg_parts(data):
+    if not data.startswith(_JPEG_BEGINS):
+        raise ValueError("it does not begin as one")
+    at, kind, size = 2, 0, None
+    while kind != _JPEG_SCAN:
+        prefix, kind, length = struct.unpack_from(">BBH", data, at)
+        if prefix != 0xFF or kind not in _JPEG_PARTS or length < 2:
+            raise ValueError(f"it has a part that no encoder here writes (marker {kind:#x})")
         if kind == _JPEG_FRAME:
             if size is not None:
                 raise ValueError("it has two frames")
-            height, width = struct.unpack_from(">HH", body, 1)
+            height, width = struct.unpack_from(">HH", data[at + 4 : at + 2 + length], 1)
             size = width, height
+        at += 2 + length
     if size is None:
         raise ValueError("it has no frame")
     if not data.endswith(_JPEG_ENDS):
         raise ValueError("it has no end")
     return size
-
-
-def _jpeg_parts(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Marker and content of each part up to the scan."""
-    if not data.startswith(_JPEG_BEGINS):
-        raise ValueError("it does not begin as one")
-    at, kind = 2, 0
-    while kind != _JPEG_SCAN:
-        prefix, kind, length = struct.unpack_from(">BBH", data, at)
-        if prefix != 0xFF or kind not in _JPEG_PARTS or length < 2:
-            raise ValueError(f"it has a part that no encoder here writes (marker {kind:#x})")
-        yield kind, data[at + 4 : at + 2 + length]
-        at += 2 + length
 
 
 def _png_size(data: bytes) -> tuple[int, int]:

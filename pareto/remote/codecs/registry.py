@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import import_module
@@ -31,10 +31,9 @@ BLOSC2_FILTERS = ("shuffle", "bitshuffle", "noshuffle")
 
 
 class Entry(NamedTuple):
-    """A step. variants: the pattern that they match. default: the variant that is meant where none is written.
+    """A step. module: of this package. variants: the pattern that they match. default: the one where none is written.
 
-    words: how messages describe it. needs: the package that it imports. changes: the dtypes that it changes, any if
-    empty.
+    words: for messages. needs: the package that it imports. changes: the dtypes that it changes, any if empty.
     """
 
     module: str
@@ -50,26 +49,20 @@ class Entry(NamedTuple):
         return any(not self.changes or dtype in self.changes for dtype in dtypes)
 
 
-_WIDE = ("float32", "float64")
-_FLOATS = (*_WIDE, "float16", "bfloat16")
+WIDE = ("float32", "float64")
+FLOATS = (*WIDE, "float16", "bfloat16")
 BITS = {
-    "fp16": Entry("pareto.remote.codecs.floats", "", "", "fp16", False, changes=_WIDE),
-    "bf16": Entry("pareto.remote.codecs.floats", "", "", "bf16", False, changes=_WIDE),
-    "int8": Entry("pareto.remote.codecs.affine", "channel", "", "int8, int8:channel", False, changes=_FLOATS),
-    "uint4": Entry(
-        "pareto.remote.codecs.affine", "channel", "", "uint4, uint4:channel", False, changes=_FLOATS
-    ),
+    "fp16": Entry("bits", "", "", "fp16", False, changes=WIDE),
+    "bf16": Entry("bits", "", "", "bf16", False, changes=WIDE),
+    "int8": Entry("bits", "channel", "", "int8, int8:channel", False, changes=FLOATS),
+    "uint4": Entry("bits", "channel", "", "uint4, uint4:channel", False, changes=FLOATS),
 }
 """Steps that give numbers fewer bits. A new one is a module with `step(name, variant)` and an entry here."""
 COMPRESSORS = {
-    "zstd": Entry(
-        "pareto.remote.codecs.compressed", r"[1-9]|1\d|2[0-2]", "3", "zstd:LEVEL (1 to 22)", True, "zstandard"
-    ),
-    "lz4": Entry(
-        "pareto.remote.codecs.compressed", r"[1-9]|1[0-2]", "", "lz4, lz4:LEVEL (1 to 12)", True, "lz4"
-    ),
+    "zstd": Entry("compressed", r"[1-9]|1\d|2[0-2]", "3", "zstd:LEVEL (1 to 22)", True, "zstandard"),
+    "lz4": Entry("compressed", r"[1-9]|1[0-2]", "", "lz4, lz4:LEVEL (1 to 12)", True, "lz4"),
     "blosc2": Entry(
-        "pareto.remote.codecs.compressed",
+        "compressed",
         rf"({'|'.join(BLOSC2_CODECS)}):[0-9]:({'|'.join(BLOSC2_FILTERS)})",
         "blosclz:9:shuffle",
         "blosc2:CODEC:LEVEL:FILTER (blosc2:blosclz:9:shuffle)",
@@ -79,18 +72,13 @@ COMPRESSORS = {
 }
 """Steps that compress bytes, by the same rule."""
 PICTURES = {
-    "jpeg": Entry(
-        "pareto.remote.codecs.pictures", r"[1-9]\d?|100", "90", "jpeg:QUALITY (1 to 100)", False, "PIL"
-    ),
-    "webp": Entry(
-        "pareto.remote.codecs.pictures", r"[1-9]\d?|100", "80", "webp:QUALITY (1 to 100)", False, "PIL"
-    ),
-    "png": Entry("pareto.remote.codecs.pictures", "", "", "png", True, "PIL"),
+    "jpeg": Entry("pictures", r"[1-9]\d?|100", "90", "jpeg:QUALITY (1 to 100)", False, "PIL"),
+    "webp": Entry("pictures", r"[1-9]\d?|100", "80", "webp:QUALITY (1 to 100)", False, "PIL"),
+    "png": Entry("pictures", "", "", "png", True, "PIL"),
 }
 """Steps that make pictures of images: alone, and where the payload is the input."""
 FILE = "file"
-"""The camera's own files in place of the images in them (`pareto.remote.codecs.camera`); `none` where no images cross.
-"""
+"""The camera's own files in place of the images in them (`codecs.camera`); `none` where no images cross."""
 _ALL = BITS | COMPRESSORS | PICTURES | {FILE: Entry("", "", "", FILE, True, "PIL", changes=("uint8",))}
 _OWN = re.compile(r"(?P<file>.+?\.py):(?P<attribute>[^\W\d]\w*)(?P<rest>\+.*)?")
 _IS_OWN = Entry("", "", "", "path/to/file.py:Bottleneck", False)
@@ -203,10 +191,8 @@ class Codec:
     @property
     def missing(self) -> str:
         """The package that it needs and this host lacks; empty: none."""
-        return next(
-            (needs for name, _ in self.names if (needs := self._entry(name).needs) and not find_spec(needs)),
-            "",
-        )
+        needed = (self._entry(name).needs for name, _ in self.names)
+        return next((package for package in needed if package and not find_spec(package)), "")
 
     def encoded(self, layout: Layout) -> Layout:
         """The layout of what `encode` makes of tensors with this one."""
@@ -241,18 +227,15 @@ class Codec:
 
     @cached_property
     def _steps(self) -> tuple[Step, ...]:
-        steps = []
-        for name, variant in self.names:
-            if self.file:
-                assert self.made is not None, self  # noqa: S101
-                steps.append(self.made[0])
-            elif self.own is not None and name == self.own.name:
-                assert self.made is not None and self.cut is not None, self  # noqa: S101
-                steps.append(self.made[self.cut])
-            else:
-                step: Callable[[str, str], Step] = import_module(_ALL[name].module).step
-                steps.append(step(name, variant))
-        return tuple(steps)
+        return tuple(self._step(name, variant) for name, variant in self.names)
+
+    def _step(self, name: str, variant: str) -> Step:
+        if entry := self._entry(name).module:
+            step: Step = import_module(f"{__package__}.{entry}").step(name, variant)
+            return step
+        cut = 0 if self.file else self.cut
+        assert self.made is not None and cut is not None, self  # noqa: S101
+        return self.made[cut]
 
 
 def is_own(text: str) -> bool:
@@ -329,11 +312,8 @@ def _of_steps(text: str, whole: str = "") -> Codec:
         name, _, variant = part.partition(SEPARATOR)
         while allowed and name not in allowed[0]:
             allowed.pop(0)
-        if (
-            not allowed
-            or (variant and not re.fullmatch(_ALL[name].variants, variant))
-            or part.endswith(SEPARATOR)
-        ):
+        is_strange = bool(variant and allowed) and not re.fullmatch(_ALL[name].variants, variant)
+        if not allowed or is_strange or part.endswith(SEPARATOR):
             raise ValueError(_there_is(whole or text))
         allowed.pop(0)
         steps.append(SEPARATOR.join(filter(None, (name, variant or _ALL[name].default))))
@@ -341,9 +321,8 @@ def _of_steps(text: str, whole: str = "") -> Codec:
 
 
 def _there_is(text: str) -> str:
-    bits, compressors, pictures = (
-        ", ".join(entry.words for entry in entries.values()) for entries in (BITS, COMPRESSORS, PICTURES)
-    )
+    groups = BITS, COMPRESSORS, PICTURES
+    bits, compressors, pictures = (", ".join(each.words for each in group.values()) for group in groups)
     return (
         f"{text!r} is no codec: there are {NONE}; {bits}; {compressors}; one of each of these groups, as in int8+zstd;"
         f" for the images at point 0 {pictures}, and with --from jpeg {FILE}; and before any but a picture's a class of"
