@@ -292,15 +292,12 @@ def _disk_free(folder: str) -> int:
     path = Path(folder)
     while not path.exists():
         path = path.parent
-    usage = os.statvfs(str(path))
-    return usage.f_bavail * usage.f_frsize
+    return shutil.disk_usage(str(path)).free
 
 
 def _memory(what: str) -> int:
-    match = re.search(rf"^{what}:\s*(\d+) kB", _read("/proc/meminfo"), re.MULTILINE)
-    if match is None:
-        raise LookupError(what)
-    return int(match.group(1)) * 1024
+    kilobytes = dict(line.split()[:2] for line in _read("/proc/meminfo").splitlines())
+    return int(kilobytes[what + ":"]) * 1024
 
 
 def _governors() -> list[str]:
@@ -348,8 +345,7 @@ def _cuda() -> dict[str, Any]:
 
 
 def main() -> None:
-    request = json.loads(sys.stdin.read())
-    print(json.dumps(facts(request)))
+    print(json.dumps(facts(json.loads(sys.stdin.read()))))
 
 
 if __name__ == "__main__":

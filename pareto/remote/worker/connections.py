@@ -19,6 +19,7 @@ from pathlib import Path
 
 from pareto.protocol.jsonlines import Refused
 from pareto.protocol.trial_messages import TcpConnection
+from pareto.remote.worker.sensors.energy import text
 
 _INFO_BYTES = 512
 _ESTABLISHED = 1
@@ -72,7 +73,8 @@ def to(peer: str) -> dict[int, Connection]:
         with contextlib.suppress(OSError):  # not connected, or closed just now
             if _plain(sock.getpeername()[0]) == wanted:
                 info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES)
-                connection = Connection.of(info, _congestion(sock))
+                named = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).partition(b"\0")[0]
+                connection = Connection.of(info, named.decode())
                 if connection.established:
                     established[inode] = connection
     return established
@@ -157,15 +159,8 @@ def _sockets() -> Iterator[tuple[int, socket.socket]]:
                 yield os.fstat(fd).st_ino, sock
 
 
-def _congestion(sock: socket.socket) -> str:
-    return sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).partition(b"\0")[0].decode()
-
-
 def _sysctl(name: str) -> str:
-    try:
-        return (Path("/proc/sys/net/ipv4") / name).read_text().strip()
-    except OSError:
-        return "its default"
+    return text(Path("/proc/sys/net/ipv4", name)) or "its default"
 
 
 def _plain(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:

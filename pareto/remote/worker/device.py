@@ -1,24 +1,32 @@
-"""Where a worker computes: host tensors in, host tensors out, on the CPU or on an NVIDIA GPU."""
+"""Where a worker computes: host tensors in, host tensors out, on the CPU or on an NVIDIA GPU; and the facts of that."""
 
 from __future__ import annotations
 
+import gc
+import os
+import platform
 import re
 import statistics
 import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 
+from pareto.partitions import allocator
+from pareto.partitions.engines import registry as engines
 from pareto.partitions.engines.base import EngineError
 from pareto.partitions.stage import Stage
 from pareto.protocol import messages
 from pareto.protocol.jsonlines import Refused
 from pareto.remote.backends.base import Tensors
 from pareto.remote.worker import host
+from pareto.remote.worker.sensors.energy import text
 
 KEPT_RUNS = 10_000
 """GPU times kept for the median: more than a trial has requests."""
@@ -170,6 +178,40 @@ def named(name: str) -> Device:
     raise Refused(f"unknown device {name!r}: it is cpu, or cuda:0, cuda:1 and so on")
 
 
+def facts(device: Device, congestion: str | None = None) -> messages.Facts:
+    """This host and where it computes; `congestion`: the congestion control that its connections are made to use."""
+    lacking = engines.missing_here(device.name, device.capability())
+    return messages.Facts(
+        hostname=platform.node(),
+        pid=os.getpid(),
+        machine=platform.machine(),
+        cpu=_cpu_model(),
+        cores=sorted(os.sched_getaffinity(0)),
+        governor=text(Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")),
+        memory_bytes=psutil.virtual_memory().total,
+        swap_bytes=psutil.swap_memory().total,
+        kernel=platform.release(),
+        python=platform.python_version(),
+        torch=torch.__version__,
+        torchvision=version("torchvision"),
+        threads=torch.get_num_threads(),
+        collects_garbage=gc.isenabled(),
+        congestion_control=congestion or text(Path("/proc/sys/net/ipv4/tcp_congestion_control")),
+        slow_start_after_idle=text(Path("/proc/sys/net/ipv4/tcp_slow_start_after_idle")),
+        device=device.name,
+        cuda=device.gpu(),
+        engines={name: engines.version(name) for name, lacks in lacking.items() if not lacks},
+        without_engines={name: lacks for name, lacks in lacking.items() if lacks},
+        cores_of_machine=os.cpu_count(),
+        allocator=allocator.in_force,
+    )
+
+
+def _cpu_model() -> str:
+    match = re.search(r"^(model name|Model)\s*:(.*)", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    return match[2].strip() if match else platform.processor()
+
+
 @contextmanager
 def refused_out_of_memory() -> Iterator[None]:
     """Turns whatever says that memory ran out into one clear Refused, also where an engine met it; all else passes."""
@@ -219,9 +261,5 @@ def _event() -> torch.cuda.Event:
 
 def _driver() -> str | None:
     """The version of NVIDIA's kernel module."""
-    try:
-        words = Path("/proc/driver/nvidia/version").read_text()
-    except OSError:
-        return None
-    match = re.search(r"\b\d+\.\d+(\.\d+)?\b", words)
+    match = re.search(r"\b\d+\.\d+(\.\d+)?\b", text(Path("/proc/driver/nvidia/version")) or "")
     return match[0] if match else None

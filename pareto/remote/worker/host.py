@@ -6,13 +6,9 @@ import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psutil
-
-if TYPE_CHECKING:
-    pass
-
 
 TRAFFIC = ("sent_bytes", "received_bytes", "retransmits")
 
@@ -36,8 +32,10 @@ class Counters:
 def counters(interface: str) -> Counters:
     times = os.times()
     received, sent = interface_bytes(interface)
-    cpu_s = times.user + times.system
-    return Counters(interface, time.perf_counter(), cpu_s, sent, received, _retransmits())
+    # TCP segments sent again by this host since boot: covers both backends' connections.
+    lines = [x.split() for x in Path("/proc/self/net/snmp").read_text().splitlines() if x.startswith("Tcp:")]
+    retransmits = int(dict(zip(*lines, strict=True))["RetransSegs"])
+    return Counters(interface, time.perf_counter(), times.user + times.system, sent, received, retransmits)
 
 
 def resident_bytes() -> int:
@@ -79,9 +77,3 @@ def interface_bytes(interface: str) -> tuple[int, int]:
             fields = values.split()
             return int(fields[0]), int(fields[8])
     raise OSError(f"no interface {interface}")
-
-
-def _retransmits() -> int:
-    """TCP segments sent again by this host since boot: covers both backends' connections."""
-    lines = [x.split() for x in Path("/proc/self/net/snmp").read_text().splitlines() if x.startswith("Tcp:")]
-    return int(dict(zip(*lines, strict=True))["RetransSegs"])

@@ -84,9 +84,12 @@ class Queue:
                 number = 1 + max(tickets, default=0)
                 fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, FIRST_LOCK + number)
                 self._mine = number
+                origin = os.environ.get("SSH_CONNECTION", "").partition(" ")[0] or "this machine"
                 who, run = who[:_LONGEST], run[:_LONGEST]
-                tickets[number] = _Ticket(_mark(key, number), who, run, _origin(), time.time())
-                self._write(tickets)
+                tickets[number] = _Ticket(_mark(key, number), who, run, origin, time.time())
+                content = json.dumps({at: asdict(each) for at, each in tickets.items()}).encode()
+                os.ftruncate(self._fd, 0)
+                os.pwrite(self._fd, content, 0)
             return [
                 each.holder
                 for number, each in tickets.items()
@@ -147,17 +150,11 @@ class Queue:
                 raise OSError("no ticket is left")
         return sorted(found)
 
-    def _write(self, tickets: dict[int, _Ticket]) -> None:
-        content = json.dumps({number: asdict(each) for number, each in tickets.items()}).encode()
-        os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, content, 0)
-
 
 def _opened(name: str) -> tuple[int, Path]:
     """A file that all users of this machine may lock, opened, and its path. Raises Refused."""
-    folder = next(
-        (each for each in FOLDERS if each.is_dir() and each.stat().st_mode & stat.S_IWOTH), FOLDERS[-1]
-    )
+    open_to_all = (each for each in FOLDERS if each.is_dir() and each.stat().st_mode & stat.S_IWOTH)
+    folder = next(open_to_all, FOLDERS[-1])
     path, flags = folder / name, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         try:
@@ -182,11 +179,6 @@ def carrier_losses(interface: str, sysfs: Path = Path("/sys")) -> int | None:
         return int((folder / "carrier_down_count").read_text()) if has_carrier else None
     except (OSError, ValueError):
         return 0
-
-
-def _origin() -> str:
-    """From where the taker has logged in."""
-    return os.environ.get("SSH_CONNECTION", "").partition(" ")[0] or "this machine"
 
 
 def main() -> None:

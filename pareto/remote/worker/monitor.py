@@ -38,12 +38,8 @@ class Instruments:
     def __init__(self, pid: int, gpu: str | None, sysfs: Path) -> None:
         self._process = processor.WatchedProcess(pid)
         device = nvml.Gpu() if gpu is None else nvml.gpu(gpu, nvml.load())
-        gauges = (
-            processor.temperature(sysfs),
-            processor.frequency(sysfs),
-            raspberry.throttling(),
-            *device.gauges,
-        )
+        of_board = processor.temperature(sysfs), processor.frequency(sysfs), raspberry.throttling()
+        gauges = (*of_board, *device.gauges)
         self._gauges: list[Gauge] = [gauge for gauge in gauges if gauge is not None]
         # The slow one last: the counters are to be read at the sample's time, not after it.
         meters = (*rapl_meters(sysfs), device.meter, raspberry.rails())
@@ -67,13 +63,8 @@ class Instruments:
         of_process = self._process.sample(at_s)
         metered = [meter.sample(at_s) for meter in self._meters]
         values: dict[str, Any] = {gauge.field: gauge.read() for gauge in self._gauges}
-        return SensorSample(
-            at_s=at_s,
-            **of_process,
-            energy_j=_sum(each.energy_j for each in metered),
-            power_w=_sum(each.power_w for each in metered),
-            **values,
-        )
+        energy_j, power_w = (_sum(getattr(each, of) for each in metered) for of in ("energy_j", "power_w"))
+        return SensorSample(at_s, **of_process, energy_j=energy_j, power_w=power_w, **values)
 
 
 class Sampler:
@@ -211,8 +202,7 @@ def _sum(parts: Iterable[float | None]) -> float | None:
 
 
 def _own_cpu_s() -> float:
-    times = os.times()
-    return times.user + times.system + times.children_user + times.children_system
+    return sum(os.times()[:4])  # its children's too
 
 
 def main() -> None:

@@ -40,15 +40,11 @@ TCP_PING_BYTES = 66 + _ASK.size
 """On the wire: Ethernet, IPv4, TCP with timestamps, payload."""
 
 
-class ProbeServer:
+class ProbeServer(handshake.Door):
     """The answering end: a thread for each connection that knows the token, which sleeps between probes."""
 
     def __init__(self, address: str, token: str) -> None:
-        self._door = handshake.Door(address, token, self._converse, "probe")
-        self.port = self._door.port
-
-    def close(self) -> None:
-        self._door.close()
+        super().__init__(address, token, self._converse, "probe")
 
     def _converse(self, sock: socket.socket, _: handshake.Place) -> None:
         with sock:

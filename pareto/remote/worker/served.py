@@ -25,7 +25,6 @@ NO_REQUEST = b""
 """A fingerprint that no request has: they have 8 bytes."""
 STEADY_S = 0.25
 """Shorter stretches of steady work say little: a CPU quota is spent in bursts, and one quick run is no pace."""
-
 ATTEMPTS, WAITED_S = 20, 1e-4
 """How often two clocks are read until they are of one time, and how long a wait between them may be."""
 
@@ -68,13 +67,10 @@ class Runs:
 
 class Coding:
     """A host's coding of payloads around its stage: it decodes what comes, of the layout `takes`, by `codec`, and
-    encodes what it sends on by `onward`; None where it sends nothing on.
-    """
+    encodes what it sends on by `onward`; None where it sends nothing on."""
 
     def __init__(self, codec: Codec, takes: Layout, onward: Codec | None = None) -> None:
-        self._codec = codec
-        self._takes = takes
-        self._onward = onward
+        self._codec, self._takes, self._onward = codec, takes, onward
 
     def decode(self, tensors: Tensors) -> Tensors:
         return self._codec.decode(tensors, self._takes)
@@ -112,24 +108,16 @@ class ServedStage:
 
     def run(self, tensors: Tensors) -> tuple[Tensors, float]:
         """As in the protocol; with a codec the time includes its work."""
-        if self._coding is not None:
-            return self._run_coded(self._coding, tensors)
-        began = time.perf_counter()
-        outputs = self._device.run(self._resident.stage, tensors)
-        ended = time.perf_counter()
-        self._runs.note(began, ended)
-        return outputs, ended - began
-
-    def _run_coded(self, coding: Coding, tensors: Tensors) -> tuple[Tensors, float]:
-        began = time.perf_counter()
-        payload = coding.decode(tensors)
+        coding, began = self._coding, time.perf_counter()
+        payload = tensors if coding is None else coding.decode(tensors)
         decoded = time.perf_counter()
         outputs = self._device.run(self._resident.stage, payload)
         computed = time.perf_counter()
-        encoded, wire_bytes = coding.encode(outputs)
+        encoded, wire_bytes = (outputs, 0) if coding is None else coding.encode(outputs)
         ended = time.perf_counter()
         self._runs.note(began, ended)
-        self._runs.note_coded(decoded - began, ended - computed, wire_bytes)
+        if coding is not None:
+            self._runs.note_coded(decoded - began, ended - computed, wire_bytes)
         return encoded, ended - began
 
 

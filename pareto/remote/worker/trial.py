@@ -9,7 +9,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from torch import Tensor
 
@@ -38,10 +38,9 @@ from pareto.remote.worker.served import steady_s
 if TYPE_CHECKING:
     from pareto.remote.codecs.camera import Camera  # it needs Pillow
 
+_Columns = TypeVar("_Columns", Coded, Requests)
 LEVELS_SHARE = 0.1
 """The share of a codec's change in the results that may differ between two kinds of processors."""
-
-
 WATCHED_S = 2.0
 """A trial says nothing so long: most are over by then, and none of these is disturbed."""
 PROGRESS_S = 1.0
@@ -79,9 +78,7 @@ class Data:
         return len(self.inputs[0][0])
 
     def expected(self, codec: Codec | None, cuts: Sequence[int], by: Engine = EXACT) -> Sequence[Tensors]:
-        """The results that a split's must equal. by: what of the engine changes results. Raises Refused where they were
-        not made.
-        """
+        """The results that a split's must equal. by: what of the engine changes results. Raises Refused without."""
         codec = codec or Codec(NONE)
         if codec.lossless and by == EXACT:
             return self.references
@@ -140,28 +137,18 @@ def run(
     payload_bytes = 0 if alone else nbytes(payload)
     if encode is not None:
         encode(payload)
-    warm = phases.latency(
-        client, compute, inputs, Length(request.warmup_requests, 0.0), encode, decode, tells("warming up")
-    )
+    work, few = (client, compute, inputs), Length(request.warmup_requests, 0.0)
+    warm = phases.latency(*work, few, encode, decode, tells("warming up"))
     error = max(_error([warm], expected), 0.0 if math.isfinite(data.changed(expected)) else math.inf)
     if not error <= tolerance:
         return WrongOutput(error, tolerance)
     device.forget()
     before = host.counters(request.interface)
-    lone = phases.latency(client, compute, inputs, request.latency, encode, decode, tells("latency"))
+    lone = phases.latency(*work, request.latency, encode, decode, tells("latency"))
     prefetch = request.prefetch if decode is not None else 0
     depth, pace_s = pace(lone, request.transfer_s, request.in_flight, ahead=prefetch > 0)
     many = phases.throughput(
-        client,
-        compute,
-        inputs,
-        request.throughput,
-        pace_s,
-        depth,
-        encode,
-        decode,
-        prefetch,
-        tells("throughput"),
+        *work, request.throughput, pace_s, depth, encode, decode, prefetch, tells("throughput")
     )
     after = host.counters(request.interface)
     # Looked at where nothing is timed: the retransmissions are those of the warm-up's few requests, too.
@@ -173,7 +160,7 @@ def run(
         result_bytes=0 if alone else nbytes(lone.outputs[0][1]),
         max_abs_error=_error([warm, lone, many], expected),
         tolerance=tolerance,
-        coded=_coded([*lone.samples, *many.samples]) if (encode or decode) is not None else None,
+        coded=_columns(Coded, [*lone.samples, *many.samples]) if (encode or decode) is not None else None,
         **after.traffic_since(before),
         cpu_percent=100 * (after.cpu_s - before.cpu_s) / (after.clock_s - before.clock_s),
         rss_bytes=host.resident_bytes(),
@@ -242,7 +229,7 @@ def figures(lone: Phase, many: Phase, batch_size: int) -> dict[str, Any]:
         "throughput_window": throughput_window,
         "throughput_window_requests": throughput_window_requests,
         "throughput_busy_s": phases.busy_s(many),
-        "requests": Phases(_columns(lone.samples), _columns(many.samples)),
+        "requests": Phases(_columns(Requests, lone.samples), _columns(Requests, many.samples)),
     }
 
 
@@ -264,11 +251,7 @@ def _as_it_is(tensors: Tensors) -> Tensors:
     return tensors
 
 
-def _coded(samples: Sequence[Sample]) -> Coded:
-    return Coded(**{each.name: [getattr(sample, each.name) for sample in samples] for each in fields(Coded)})
-
-
-def _columns(samples: Sequence[Sample]) -> Requests:
-    return Requests(
-        **{each.name: [getattr(sample, each.name) for sample in samples] for each in fields(Requests)}
-    )
+def _columns(kind: type[_Columns], samples: Sequence[Sample]) -> _Columns:
+    """The samples as columns of this kind: what it has fields for."""
+    names = [each.name for each in fields(kind)]
+    return kind(**{name: [getattr(sample, name) for sample in samples] for name in names})

@@ -21,6 +21,7 @@ import torch
 
 from pareto.partitions.model import ResidentStage
 from pareto.partitions.stage import Stage
+from pareto.protocol.messages import Window
 from pareto.protocol.profile_messages import MAX_UNIT_RUNS, Roofline, TimeUnits, UnitRuns
 from pareto.remote.backends.base import Layout, Tensors
 from pareto.remote.worker.device import Device, refused_out_of_memory
@@ -93,15 +94,7 @@ def timed(device: Device, resident: ResidentStage, tensors: Tensors, request: Ti
             ends = _Ends(device, request.cpu)
             paused_s.append(_whole_s(device, marks.of_run(bare, ends.stamp))[1])
     window, runs = _steady(device, resident.stage, tensors, request.steady_s)
-    return UnitRuns(
-        units_s,
-        whole_s,
-        outside_s,
-        None if None in peaks else peaks,
-        window=window,
-        window_runs=runs,
-        paused_s=paused_s,
-    )
+    return UnitRuns(units_s, whole_s, outside_s, None if None in peaks else peaks, window, runs, paused_s)
 
 
 def example(takes: Layout) -> Tensors:
@@ -120,23 +113,14 @@ def roofline(device: Device, cpu: float = 1.0) -> Roofline:
     on_gpu = device.name != "cpu"
     size, nbytes = (GPU_MATRIX, GPU_COPIED_BYTES) if on_gpu else (MATRIX, COPIED_BYTES)
     with refused_out_of_memory(), torch.inference_mode():
-        multiply, copy = _product(device.name, size), _copy(device.name, nbytes)
-        return Roofline(_rate(device, cpu, multiply, 2 * size**3), _rate(device, cpu, copy, 2 * nbytes))
-
-
-def _product(device: str, size: int) -> Callable[[], object]:
-    left, right, product = (torch.rand(size, size, device=device) for _ in range(3))
-    return lambda: torch.mm(left, right, out=product)
-
-
-def _copy(device: str, nbytes: int) -> Callable[[], object]:
-    source, target = (torch.zeros(nbytes, dtype=torch.uint8, device=device) for _ in range(2))
-    return lambda: target.copy_(source)
+        left, right, product = (torch.rand(size, size, device=device.name) for _ in range(3))
+        source, target = (torch.zeros(nbytes, dtype=torch.uint8, device=device.name) for _ in range(2))
+        flops = _rate(device, cpu, lambda: torch.mm(left, right, out=product), 2 * size**3)
+        return Roofline(flops, _rate(device, cpu, lambda: target.copy_(source), 2 * nbytes))
 
 
 class _Ends:
-    """The stamps of a run with two marks, with how long this thread had waited for a core: they lie within the readings
-    of that.
+    """The stamps of a run with two marks, within readings of how long this thread had waited for a core.
 
     A GPU does not wait for one. Under a quota a wait costs nothing as long as it is shorter than the pause that would
     have come: so none is taken off. reading_s: what the readings took.
@@ -184,9 +168,7 @@ def _more(request: TimeUnits, runs: int, elapsed_s: float) -> bool:
     return not enough and runs < MAX_UNIT_RUNS and elapsed_s < request.most_s
 
 
-def _steady(
-    device: Device, stage: Stage, tensors: Tensors, seconds: float
-) -> tuple[tuple[float, float] | None, int]:
+def _steady(device: Device, stage: Stage, tensors: Tensors, seconds: float) -> tuple[Window | None, int]:
     """When the whole stage ran again and again without a pause, for the energy of it, and how often."""
     if not seconds:
         return None, 0

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors.torch import load_file
+from torch import Tensor
 
 from pareto.partitions import model as partitioned
 from pareto.partitions import weights
@@ -32,8 +33,8 @@ from pareto.remote.codecs import own
 from pareto.remote.codecs import registry as codecs
 from pareto.remote.link.probe import Question, Reading
 from pareto.remote.worker import codings, connections, host, payloads, trial, units
+from pareto.remote.worker import device as devices
 from pareto.remote.worker.device import Device, refused_out_of_memory
-from pareto.remote.worker.facts import facts as facts_of
 from pareto.remote.worker.phases import NoLink
 from pareto.remote.worker.probe import ProbeClient, ProbeServer
 from pareto.remote.worker.served import NO_REQUEST, Coding, Runs, ServedStage, baseline_s
@@ -75,7 +76,7 @@ class Worker:
         self._before: host.Counters | None = None
 
     def facts(self, request: messages.GetFacts) -> messages.Facts:
-        return facts_of(self._device, self._congestion)
+        return devices.facts(self._device, self._congestion)
 
     def load(self, request: messages.LoadModel) -> messages.Loaded:
         files = [Path(file) for file in request.weights]
@@ -97,8 +98,7 @@ class Worker:
         self._own = {each.name: own.Received(each, recipe.name) for each in request.codecs}
         self._file_bytes = request.file_bytes
         for data_path in request.data:
-            # copied out of the file's mapping, in which they lie at odd addresses
-            data = trial.Data.of({key: tensor.clone() for key, tensor in load_file(data_path).items()})
+            data = trial.Data.of(_copied(data_path))
             self._data[data.batch_size] = data
         gc.collect()
         gc.freeze()  # what the model consists of stays: it need not be looked through before each trial
@@ -208,9 +208,7 @@ class Worker:
         known = {text: self._codec(text) for text in dict.fromkeys(text for _, text in request.coded)}
         self._hold(resident, 0, 0)
         gc.collect()
-        # copied out of the file's mapping, in which they lie at odd addresses
-        tensors = {key: tensor.clone() for key, tensor in load_file(request.data).items()}
-        inputs = batches(tensors, "input")
+        inputs = batches(_copied(request.data), "input")
         try:
             return codings.timed(self._device, resident, inputs, request, known)
         finally:
@@ -360,6 +358,11 @@ class Worker:
         if codec.own is not None:
             codec = codec.bound(self._own[codec.own.name])
         return codec if codec.names else None
+
+
+def _copied(path: str) -> dict[str, Tensor]:
+    """The tensors of a file, copied out of its mapping, in which they lie at odd addresses."""
+    return {key: tensor.clone() for key, tensor in load_file(path).items()}
 
 
 def _layout(specs: Sequence[TensorSpec], batch_size: int) -> Layout:

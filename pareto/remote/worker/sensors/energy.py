@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 
 @dataclass(frozen=True)
@@ -28,8 +29,7 @@ def answering(gauge: Gauge) -> Gauge | None:
     return None if gauge.read() is None else gauge
 
 
-@dataclass(frozen=True)
-class Metered:
+class Metered(NamedTuple):
     """A meter's reading. None: the source did not answer, or there is no earlier reading to derive the power from."""
 
     energy_j: float | None

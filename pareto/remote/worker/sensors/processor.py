@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -22,11 +23,8 @@ from pareto.remote.worker.sensors.energy import Gauge, answering, integer, text
 _TICKS = os.sysconf("SC_CLK_TCK")
 _USER, _NICE, _SYSTEM, _INTERRUPT, _SOFT_INTERRUPT, _STEAL = 0, 1, 2, 5, 6, 7
 """Places of a core's counters in /proc/stat; what guests take is in the first two."""
-
-
 _CHIPS = ("cpu_thermal", "cpu_thermal_zone", "soc_thermal", "coretemp", "k10temp", "zenpower")
 """Names under /sys/class/hwmon."""
-
 _ZONES = ("cpu-thermal", "cpu_thermal", "soc-thermal", "soc_thermal", "CPU-therm", "x86_pkg_temp")
 """Types under /sys/class/thermal, for kernels that show none of these under hwmon."""
 
@@ -91,10 +89,8 @@ class WatchedProcess:
         now: dict[str, int] = {}
         try:
             for task in self._tasks.iterdir():
-                try:
+                with suppress(ProcessLookupError, FileNotFoundError):
                     now[task.name] = int((task / "schedstat").read_text().split()[1])
-                except (ProcessLookupError, FileNotFoundError):
-                    continue
         except (OSError, IndexError, ValueError):
             return None
         if not now:
@@ -123,15 +119,10 @@ def throttling(pid: int | str) -> Path | None:
     for _, mount, kind, options, *_ in mounts:
         for group in groups:
             _, controllers, path = group.split(":", 2)
-            if kind == "cgroup" and "cpu" in options.split(",") and "cpu" in controllers.split(","):
-                break
-            if kind == "cgroup2" and not controllers:
-                break
-        else:
-            continue
-        file = Path(mount + path) / "cpu.stat"
-        if throttled_s(file) is not None:
-            return file
+            first = kind == "cgroup" and "cpu" in options.split(",") and "cpu" in controllers.split(",")
+            file = Path(mount + path) / "cpu.stat"
+            if (first or (kind == "cgroup2" and not controllers)) and throttled_s(file) is not None:
+                return file
     return None
 
 
@@ -151,14 +142,10 @@ def throttled_s(file: Path | None) -> float | None:
 def temperature(sysfs: Path) -> Gauge | None:
     """`temperature_c`: the hottest of the processor's sensors."""
     chips = _of_processor(sysfs / "sys/class/hwmon", "hwmon*/name", _CHIPS, _chip_inputs)
-    zones = _of_processor(
-        sysfs / "sys/class/thermal", "thermal_zone*/type", _ZONES, lambda zone: [zone / "temp"]
-    )
-    for source, inputs in (*chips, *zones):
-        gauge = answering(Gauge("temperature_c", source, partial(_hottest_c, inputs)))
-        if gauge is not None:
-            return gauge
-    return None
+    thermal = sysfs / "sys/class/thermal"
+    zones = _of_processor(thermal, "thermal_zone*/type", _ZONES, lambda zone: [zone / "temp"])
+    gauges = (Gauge("temperature_c", of, partial(_hottest_c, inputs)) for of, inputs in (*chips, *zones))
+    return next(filter(answering, gauges), None)
 
 
 def frequency(sysfs: Path) -> Gauge | None:
