@@ -72,15 +72,13 @@ def accuracies(
 ) -> dict[tuple[str, str, Split], float]:
     """The accuracy at each split with what each codec comes to there, and with none, by each engine, as far as it is
     known."""
-    last = model.last
-    at_work = {(split, _at_work(model, split, codec)) for split in splits for codec in (Codec(NONE), *codecs)}
-    known = {
-        (codec.text, engine.text, split): qualities[name].accuracy
-        for split, codec in at_work
-        for engine in engines
-        if (name := quality_name(codec, split, engine.lossy(split, last))) in qualities
-    }
-    return {cell: accuracy for cell, accuracy in known.items() if accuracy is not None}
+    known = {}
+    for split, codec, engine in itertools.product(splits, (Codec(NONE), *codecs), engines):
+        there = _at_work(model, split, codec)
+        quality = qualities.get(quality_name(there, split, engine.lossy(split, model.last)))
+        if quality is not None and quality.accuracy is not None:
+            known[there.text, engine.text, split] = quality.accuracy
+    return known
 
 
 def lossy(
@@ -90,19 +88,12 @@ def lossy(
     engines: Sequence[Engine] = (EXACT,),
 ) -> list[Coded]:
     """Each split with each codec and engine that change its results, without what loses nothing."""
-    last = model.last
-    through = (
-        (split, _at_work(model, split, codec), engine.lossy(split, last))
-        for engine in engines
-        for split in splits
-        for codec in codecs
-        if codec.fits(split, last)
-    )
-    return list(
-        dict.fromkeys(
-            (split, codec.lossy, by) for split, codec, by in through if not codec.lossless or by != EXACT
-        )
-    )
+    through: dict[Coded, None] = {}
+    for engine, split, codec in itertools.product(engines, splits, codecs):
+        there, by = _at_work(model, split, codec), engine.lossy(split, model.last)
+        if codec.fits(split, model.last) and (not there.lossless or by != EXACT):
+            through[split, there.lossy, by] = None
+    return list(through)
 
 
 def expected(
@@ -127,10 +118,8 @@ def expected(
     is_coded = bool(eager) or any(codec.names for codec in codecs)
     cuts = sorted({cut for split in splits for cut in split if cut < last}) if is_coded else []
     references: dict[str, Tensor] = {}
-    compared = {
-        name: Comparison(task)
-        for name in (NONE, *(codec.coded_name(split, by.text) for split, codec, by in through))
-    }
+    names = NONE, *(codec.coded_name(split, by.text) for split, codec, by in through)
+    compared = {name: Comparison(task) for name in names}
     sizes = _Sizes(model, splits, codecs, cuts)
     whole = [Answers.of(tensors, task, places) for tensors in batches(data, "reference")]
     labels: Sequence[Tensor | None] = list(data["labels"]) if "labels" in data else [None] * len(inputs)
@@ -252,9 +241,8 @@ class _Stages:
         with torch.inference_mode():
             key = engine, start, end
             if key not in self._made:
-                self._made[key] = (
-                    self._model.stage(start, end) if engine == EAGER else self._built(*key, tensors)
-                )
+                is_eager = engine == EAGER
+                self._made[key] = self._model.stage(start, end) if is_eager else self._built(*key, tensors)
             outputs: Tensors = self._made[key](tensors)
         return outputs
 
@@ -308,8 +296,6 @@ def _at_work(model: PartitionedModel, split: Split, codec: Codec) -> Codec:
 
 def _payloads(stages: _Stages, batch: Tensors, cuts: Sequence[int]) -> Iterator[tuple[int, Tensors]]:
     """Each of these points with the tensors that cross there without a codec."""
-    tensors = batch
     for start, end in itertools.pairwise((0, *cuts)):
-        if start < end:
-            tensors = stages.run(start, end, tensors)
-        yield end, tensors
+        batch = stages.run(start, end, batch)
+        yield end, batch

@@ -65,10 +65,8 @@ class Dataset:
     at_once: bool = True
 
     def spread(self, seed: int) -> tuple[Labelled, ...]:
-        """All samples in an order of which each beginning is spread as evenly over the classes as it can be.
-
-        The order depends on nothing but the seed and the set's content.
-        """
+        """All samples in an order of which each beginning is spread as evenly over the classes as it can be. The order
+        depends on nothing but the seed and the set's content."""
         # Not cryptography: a choice that anybody can make again from the manifest.
         shuffled = random.Random(f"{seed}/images")  # noqa: S311
         by_class: dict[int | None, list[Labelled]] = {}
@@ -100,17 +98,14 @@ class Dataset:
 
 
 def folder(path: Path) -> Dataset:
-    """The images in `path`, sorted by name: one folder a class, as for torchvision's ImageFolder, or without labels.
-
-    No image is read yet. Raises UserError.
-    """
+    """The images in `path`, sorted by name: one folder a class, as for torchvision's ImageFolder, or without labels. No
+    image is read yet. Raises UserError."""
     if not path.is_dir():
         raise UserError(f"no folder {path}: --data-path is the one with the images, or with a folder a class")
     try:
-        folders = sorted(
-            child for child in path.iterdir() if child.is_dir() and not child.name.startswith(".")
-        )
-        loose = _images(path.iterdir())
+        children = sorted(path.iterdir())
+        folders = [child for child in children if child.is_dir() and not child.name.startswith(".")]
+        loose = _images(children)
         inside = [_images(folder.rglob("*")) for folder in folders]
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from error
@@ -151,10 +146,8 @@ def _read(file: Path) -> Image.Image:
 
 
 def cifar10(path: Path) -> Dataset:
-    """CIFAR-10's test images in `path`, which holds the folder cifar-10-batches-py or is it; never downloaded.
-
-    The files' digests are checked before anything is unpickled. Raises UserError.
-    """
+    """CIFAR-10's test images in `path`, which holds the folder cifar-10-batches-py or is it; never downloaded. The
+    files' digests are checked before anything is unpickled. Raises UserError."""
     published = importlib.import_module("torchvision.datasets").CIFAR10
     root = path.parent if path.name == published.base_folder else path
     try:
@@ -197,7 +190,7 @@ class _Own:
         in_file = dataset_names.own(name)
         self._file = in_file.file if in_file else None
         self._shown = f"{in_file.file}:{in_file.attribute}" if in_file else f"data set {name}"
-        made = self._calling(lambda: self._maker(name)(path), f"({str(path)!r})" if path else "(None)")
+        made = self._calling(lambda: _maker(name)(path), f"({str(path)!r})" if path else "(None)")
         if not (hasattr(made, "__len__") and hasattr(made, "__getitem__")):
             raise UserError(f"{self._shown} makes no data set but {_kind(made)}: it needs len() and [i]")
         self._set = made
@@ -225,13 +218,6 @@ class _Own:
             for number, label in enumerate(labels)
         )
         return Dataset(self._shown, samples, names, numbered=not names, pictures=False, at_once=False)
-
-    def _maker(self, name: str) -> Callable[[Path | None], Any]:
-        in_file = dataset_names.own(name)
-        if in_file is None:
-            made: Callable[[Path | None], Any] = dataset_names.offered()[name].load()
-            return made
-        return user_file.maker(in_file.file, in_file.attribute, "data set")
 
     def _pair(self, number: int) -> tuple[Any, Any]:
         pair = self._calling(lambda: self._set[number], f"[{number}]")
@@ -269,27 +255,28 @@ class _Own:
             return call()
 
 
+def _maker(name: str) -> Callable[[Path | None], Any]:
+    if in_file := dataset_names.own(name):
+        return user_file.maker(in_file.file, in_file.attribute, "data set")
+    return dataset_names.offered()[name].load()  # type: ignore[no-any-return]
+
+
 def _kind(value: Any) -> str:
     return type(value).__name__
 
 
 @dataclass(frozen=True)
 class Labels:
-    """indices: for each class of a data set, the model's output that stands for it; empty where there is none.
-
-    how: by what they are matched, or why they cannot be.
-    """
+    """indices: for each class of a data set, the model's output that stands for it; empty where there is none. how: by
+    what they are matched, or why they cannot be."""
 
     indices: tuple[int, ...]
     how: str
 
 
 def match(classes: Sequence[str], outputs: int | None, categories: Sequence[str]) -> Labels:
-    """The model's outputs for the `classes` of a data set, by names, numbers or order.
-
-    outputs: how many classes the model tells apart, None where it is no classifier. categories: their names, where
-    the model's author gives them.
-    """
+    """The model's outputs for the `classes` of a data set, by names, numbers or order. outputs: how many classes the
+    model tells apart, None where it is no classifier. categories: their names, where the model's author gives them."""
     if not classes:
         return Labels((), "the images are in no class folders")
     if outputs is None:

@@ -23,7 +23,7 @@ from pareto.partitions.inputs import BYTES, Images, Taken
 from pareto.partitions.recipe import Recipe
 from pareto.partitions.tracing import normalized
 from pareto.protocol.errors import UserError
-from pareto.remote.backends.base import Tensors
+from pareto.remote.backends.base import Tensors, layout
 from pareto.remote.codecs import camera, pictures
 from pareto.remote.codecs.base import in_words
 from pareto.remote.codecs.camera import Crop, crop_for
@@ -47,10 +47,8 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Synthetic:
-    """Noise as images, or what the model's author makes; the same each time.
-
-    dtypes: a recipe's. images: how many; None for `INPUTS` batches.
-    """
+    """Noise as images, or what the model's author makes; the same each time. dtypes: a recipe's. images: how many; None
+    for `INPUTS` batches."""
 
     takes: Taken
     dtypes: str
@@ -107,9 +105,8 @@ class Samples:
         if not self.classes:
             return None
         labels = [sample.label for sample in self._taken(batch_size)]
-        return torch.tensor([self.classes[label] for label in labels if label is not None]).reshape(
-            -1, batch_size
-        )
+        known = [self.classes[label] for label in labels if label is not None]
+        return torch.tensor(known).reshape(-1, batch_size)
 
     def files(self, batch_size: int) -> Iterator[Tensor]:
         """The files of each batch, as one tensor of bytes; nothing where samples are none. Raises UserError."""
@@ -135,10 +132,8 @@ Feed = Synthetic | Samples
 
 
 def ahead(jobs: Iterable[Callable[[], _T]], threads: int = THREADS) -> Iterator[_T]:
-    """The results of the jobs in their order, while threads work ahead; no more than `AHEAD` results lie ready.
-
-    Raises what a job raises, when its turn comes; the jobs after it are dropped.
-    """
+    """The results of the jobs in their order, while threads work ahead; no more than `AHEAD` results lie ready. Raises
+    what a job raises, when its turn comes; the jobs after it are dropped."""
     waiting: deque[Future[_T]] = deque()
     pool = ThreadPoolExecutor(threads, thread_name_prefix="decode")
     try:
@@ -201,10 +196,7 @@ def own_inputs(what: Any, inputs: Sequence[Input]) -> Tensors:
             )
         what = tuple(what[name] for name in names)
     tensors = tuple(what) if isinstance(what, tuple | list) else (what,)
-    came = tuple(
-        (_dtype(one.dtype), tuple(one.shape)) if isinstance(one, Tensor) else (type(one).__name__, ())
-        for one in tensors
-    )
+    came = tuple(layout([one])[0] if isinstance(one, Tensor) else (type(one).__name__, ()) for one in tensors)
     wanted = tuple((_dtype(one.dtype), one.shape) for one in inputs)
     if came != wanted:
         raise ValueError(f"it is {in_words(came)}: the model takes {in_words(wanted)}, without the batch")
@@ -221,10 +213,7 @@ def _sizes(shape: Sequence[int]) -> str:
 
 @dataclass(frozen=True)
 class Feeding:
-    """A feed for a model.
-
-    facts: for the manifest. notes: for the user.
-    """
+    """A feed for a model. facts: for the manifest. notes: for the user."""
 
     feed: Feed
     facts: dict[str, Any]
@@ -242,12 +231,7 @@ def open_dataset(sweep: Sweep) -> Dataset | None:
     return dataset
 
 
-def feed_for(
-    sweep: Sweep,
-    dataset: Dataset | None,
-    recipe: Recipe,
-    results: Sequence[TensorSpec],
-) -> Feeding:
+def feed_for(sweep: Sweep, dataset: Dataset | None, recipe: Recipe, results: Sequence[TensorSpec]) -> Feeding:
     """The feed for a model. results: what the model yields at batch 1. Raises UserError."""
     entry = registry.entry(recipe.name)
     takes = entry.takes

@@ -128,9 +128,7 @@ def canonical(sweep: Sweep) -> Sweep:
 
 def full_names(sweep: Sweep) -> list[str]:
     """The full name of each model, with the number of its classes where that is asked for or the weights have it.
-
-    Raises UserError.
-    """
+    Raises UserError."""
     names = [registry.canonical(name) for name in sweep.models]
     others = [sweep.classes or weights.classes(name, sweep.weights) for name in names]
     return [
@@ -147,10 +145,8 @@ def recipe(name: str, sweep: Sweep) -> Recipe:
 
 
 def _input(name: str, sweep: Sweep) -> str:
-    """The dtype of the edge's input: a camera's bytes, unless the model takes something other than images.
-
-    Raises UserError.
-    """
+    """The dtype of the edge's input: a camera's bytes, unless the model takes something other than images. Raises
+    UserError."""
     takes = registry.entry(name).takes
     if sweep.input != AUTO and not isinstance(takes, Images):
         raise UserError(f"--input {sweep.input}: {name} makes its own inputs: leave it out")
@@ -190,14 +186,16 @@ def _prepare(
     fed = feed.feed_for(sweep, dataset, recipe, model.results)
     input_bytes, result_bytes = model.points[0].payload_bytes, sum(spec.nbytes for spec in model.results)
     for batch_size in sweep.batch_sizes:
-        _check_size(model.name, batch_size, fed.feed.count(batch_size), input_bytes + result_bytes)
+        images = fed.feed.count(batch_size) * batch_size
+        what = f"{images} images for {model.name} at batch size {batch_size} are, with its answers,"
+        _check_room(images * (input_bytes + result_bytes), what, "fewer --images, or a smaller --batch-size")
     data, inputs, compute_s, qualities = {}, {}, float("inf"), {}
     computed = [codec for codec in sweep.coding if codec.names and not codec.file]
     codecs = own.bound(computed, _cuts(model, splits), sweep.seed)
     shares: Mapping[str, tuple[float, ...]] = {}
     codec_s: Mapping[str, tuple[tuple[float, float], ...]] = {}
     accuracy: dict[tuple[int, str, str, Split], float] = {}
-    file_bytes = 0
+    file_bytes, entry = 0, registry.entry(recipe.name)
     dtypes = f"{JPEG}-decoded {recipe.input}" if sweep.source == JPEG else recipe.input
     built_by = [engines.parse(text) for text in sweep.engines]
     calibration: dict[int, Mapping[codec_results.Built, Ranges]] = {}
@@ -208,11 +206,10 @@ def _prepare(
         compute_s = min(compute_s, batch_s / batch_size)
         images = fed.feed.count(batch_size) * batch_size
         inputs[str(batch_size)] = {"images": images, "digest": _digest(batches(tensors, "input"))}
-        _check_references(
-            model.name, images * result_bytes * len(codec_results.lossy(model, splits, through, built_by))
-        )
+        coded_bytes = images * result_bytes * len(codec_results.lossy(model, splits, through, built_by))
+        what = f"the results of {model.name} with each codec at each point are"
+        _check_room(coded_bytes, what, "fewer --images, --points or codecs")
         try:
-            entry = registry.entry(model.name)
             known = entry.task, entry.places, built_by, show
             expected = codec_results.expected(model, tensors, splits, through, *known)
         except BackendError as error:
@@ -290,16 +287,9 @@ def _prepare(
 
 def _cuts(model: PartitionedModel, splits: Sequence[Split]) -> list[own.Cut]:
     """Where something crosses a link, in order."""
-    points = sorted({cut for split in splits for cut in split if cut < model.last})
-    return [
-        own.Cut.of(
-            model.name,
-            point,
-            model.points[point].name,
-            tuple((spec.dtype, spec.shape) for spec in model.points[point].payload),
-        )
-        for point in points
-    ]
+    cuts = sorted({cut for split in splits for cut in split if cut < model.last})
+    layouts = {cut: tuple((spec.dtype, spec.shape) for spec in model.points[cut].payload) for cut in cuts}
+    return [own.Cut.of(model.name, cut, model.points[cut].name, layouts[cut]) for cut in cuts]
 
 
 def _own_codecs(codecs: Sequence[Codec], seed: int, folder: Path) -> tuple[OwnCodec, ...]:
@@ -315,14 +305,10 @@ def _own_codecs(codecs: Sequence[Codec], seed: int, folder: Path) -> tuple[OwnCo
     return tuple(sent.values())
 
 
-def _check_size(name: str, batch_size: int, batches: int, image_bytes: int) -> None:
-    nbytes = batches * batch_size * image_bytes
+def _check_room(nbytes: int, what: str, give: str) -> None:
     if nbytes > MAX_DATA_BYTES:
-        raise UserError(
-            f"{batches * batch_size} images for {name} at batch size {batch_size} are, with its answers, "
-            f"{nbytes / 2**30:.1f} GiB, more than the {MAX_DATA_BYTES >> 30} GiB that a host is to hold: "
-            "give fewer --images, or a smaller --batch-size"
-        )
+        most = f"more than the {MAX_DATA_BYTES >> 30} GiB that a host is to hold"
+        raise UserError(f"{what} {nbytes / 2**30:.1f} GiB, {most}: give {give}")
 
 
 def _check_pictures(recipe: Recipe, sweep: Sweep) -> None:
@@ -346,14 +332,6 @@ def _check_files(name: str, most: int, images: int) -> None:
         raise UserError(
             f"the files of {images} images for {name} have up to {most / 2**20:.0f} MiB each: give smaller ones, or "
             "fewer --images"
-        )
-
-
-def _check_references(name: str, nbytes: int) -> None:
-    if nbytes > MAX_DATA_BYTES:
-        raise UserError(
-            f"the results of {name} with each codec at each point are {nbytes / 2**30:.1f} GiB, more than the "
-            f"{MAX_DATA_BYTES >> 30} GiB that a host is to hold: give fewer --images, --points or codecs"
         )
 
 

@@ -150,9 +150,7 @@ class OwnCut:
 @dataclass
 class OwnCodec:
     """A user's own codec. file, attribute: what makes it, with this seed. typed: the file as the user names it.
-
-    weights: a file with that digest. Its keys are those of the codec at each cut, behind the cut's point and a dot.
-    """
+    weights: a file with that digest. Its keys are those of the codec at each cut, behind the cut's point and a dot."""
 
     name: str
     file: str
@@ -194,10 +192,8 @@ NO_KEYS = Keys()
 
 @dataclass
 class Listen(Request[dict[str, Port]], op="listen"):
-    """Every host but the edge: the ports on which it waits for the host before, by backend, and `probe`.
-
-    keys: where the run encrypts, which has a port of its own.
-    """
+    """Every host but the edge: the ports on which it waits for the host before, by backend, and `probe`. keys: where
+    the run encrypts, which has a port of its own."""
 
     address: str
     token: str
@@ -207,9 +203,7 @@ class Listen(Request[dict[str, Port]], op="listen"):
 @dataclass
 class Connect(Request[None], op="connect"):
     """Every host but the last: open new connections to the host behind, one for each of these backends and the probe.
-
-    ports: as that host's `Listen` reports them.
-    """
+    ports: as that host's `Listen` reports them."""
 
     address: str
     token: str

@@ -15,10 +15,8 @@ BASELINE_MOST_S = 0.5
 
 
 def in_flight(latency_s: float, slowest_s: float) -> int:
-    """Requests to keep in flight so that the slowest step never waits (Little's law, with a quarter to spare).
-
-    A latency is computing, transfers and the link's delay: so this covers bandwidth x delay too.
-    """
+    """Requests to keep in flight so that the slowest step never waits (Little's law, with a quarter to spare). A
+    latency is computing, transfers and the link's delay: so this covers bandwidth x delay too."""
     return max(2, min(MOST_IN_FLIGHT, math.ceil(1.25 * latency_s / slowest_s)))
 
 
@@ -42,8 +40,7 @@ def in_bursts(requests: int, seconds: float, pace_s: float, depth: int, prefetch
 
 def alone_s(stages_s: Sequence[float]) -> float:
     """How long a trial runs stages by themselves: each host's once when it gets it, all at the same time, the edge's
-    for a first payload, and each in turn for its baseline, before the phases and after. stages_s: what a run takes.
-    """
+    for a first payload, and each in turn for its baseline, before the phases and after. stages_s: what a run takes."""
     baselines_s = [
         stage_s if stage_s > BASELINE_MOST_S else max(BASELINE_S, BASELINE_RUNS * stage_s)
         for stage_s in stages_s

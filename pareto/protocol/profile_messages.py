@@ -119,10 +119,8 @@ class TimeCodecs(Request[CodecRuns], op="codecs"):
 
 @dataclass(frozen=True)
 class Expect(Request[None], op="expect"):
-    """A link's far end: get ready for `count` payloads of `nbytes`, and count processor time from here.
-
-    kept: whether the last payload is kept for a check. The stage that was served is not served any more.
-    """
+    """A link's far end: get ready for `count` payloads of `nbytes`, and count processor time from here. kept: whether
+    the last payload is kept for a check. The stage that was served is not served any more."""
 
     backend: str
     nbytes: PayloadBytes

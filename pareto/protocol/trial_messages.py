@@ -61,10 +61,8 @@ class Phases:
 
 @dataclass
 class TcpConnection:
-    """The kernel's figures of the connections on which a trial's requests went.
-
-    Segments are of all of them together; times and the rate are of the one on which most was acknowledged.
-    """
+    """The kernel's figures of the connections on which a trial's requests went. Segments are of all of them together;
+    times and the rate are of the one on which most was acknowledged."""
 
     congestion: str
     tcp_connections: Count
@@ -120,10 +118,8 @@ class Usage:
 
 @dataclass
 class GetUsage(Request[Usage], op="usage"):
-    """Every host but the edge: what it used since `LoadStage`; CPU time since the last such request.
-
-    Its throughput window spans the first `steady` of the last `requests` runs; `coded` is of the last `coded` runs.
-    """
+    """Every host but the edge: what it used since `LoadStage`; CPU time since the last such request. Its throughput
+    window spans the first `steady` of the last `requests` runs; `coded` is of the last `coded` runs."""
 
     requests: int = 0
     steady: int = 0

@@ -21,10 +21,8 @@ from pareto.protocol.errors import UserError
 
 @dataclass(frozen=True)
 class Bounds:
-    """The least and the greatest value of a number, or length of a list. infinite: whether the number may be.
-
-    above: whether it must be more than the least. `words` say what is wrong in place of the numbers.
-    """
+    """The least and the greatest value of a number, or length of a list. infinite: whether the number may be. above:
+    whether it must be more than the least. `words` say what is wrong in place of the numbers."""
 
     least: float
     most: float

@@ -31,10 +31,8 @@ MOST_PIXELS = 100_000_000
 
 @dataclass(frozen=True)
 class Crop:
-    """Scales an image so that its shorter side has `resize` pixels, and cuts `shape` from its middle.
-
-    shape: channels (1: grey, or 3), height, width.
-    """
+    """Scales an image so that its shorter side has `resize` pixels, and cuts `shape` from its middle. shape: channels
+    (1: grey, or 3), height, width."""
 
     shape: tuple[int, int, int]
     resize: int
@@ -51,9 +49,7 @@ class Crop:
 
 def crop_for(name: str, shape: tuple[int, int, int]) -> Crop:
     """The crop by which torchvision evaluates the model; for other models as much of an image as there is room for.
-
-    Raises UserError for a model that does not take images.
-    """
+    Raises UserError for a model that does not take images."""
     if shape[0] not in pictures.MODES:
         raise UserError(f"{name} takes {shape[0]} channels, and images have 3: leave out --dataset")
     known = name in models.list_models()

@@ -33,9 +33,7 @@ MOST_BYTES = 1 << 31
 
 class Cut(NamedTuple):
     """The cut that a codec is made for. model, point: where the model is cut; name: the point's, as rows have it.
-
-    payload: what crosses there for one image, on the meta device: shapes and dtypes without values.
-    """
+    payload: what crosses there for one image, on the meta device: shapes and dtypes without values."""
 
     model: str
     point: int
@@ -294,10 +292,8 @@ def cuts_of(steps: Mapping[int, OwnStep]) -> list[messages.OwnCut]:
 
 
 class Received(Mapping[int, OwnStep]):
-    """By point, a codec that the driver sent, made when it is used: then it raises BackendError if that fails.
-
-    The last two are kept: a host in the middle of a chain uses two.
-    """
+    """By point, a codec that the driver sent, made when it is used: then it raises BackendError if that fails. The last
+    two are kept: a host in the middle of a chain uses two."""
 
     def __init__(self, message: messages.OwnCodec, model: str) -> None:
         """Raises UserError for a damaged file of weights, and where the codec's file cannot be imported."""

@@ -32,9 +32,7 @@ BLOSC2_FILTERS = ("shuffle", "bitshuffle", "noshuffle")
 
 class Entry(NamedTuple):
     """A step. module: of this package. variants: the pattern that they match. default: the one where none is written.
-
-    words: for messages. needs: the package that it imports. changes: the dtypes that it changes, any if empty.
-    """
+    words: for messages. needs: the package that it imports. changes: the dtypes that it changes, any if empty."""
 
     module: str
     variants: str
@@ -86,10 +84,8 @@ _IS_OWN = Entry("", "", "", "path/to/file.py:Bottleneck", False)
 
 
 class Own(NamedTuple):
-    """A user's own step. name: in rows. file, attribute: the Python file, and what in it makes the codec.
-
-    typed: the file as messages name it, where that is another: on a host it is called by its digest.
-    """
+    """A user's own step. name: in rows. file, attribute: the Python file, and what in it makes the codec. typed: the
+    file as messages name it, where that is another: on a host it is called by its digest."""
 
     name: str
     file: str
@@ -181,10 +177,8 @@ class Codec:
         return self.file or self.made is None or all(cut in self.made for cut in cuts if cut < last)
 
     def coded_name(self, cuts: Sequence[int], engine: str = EAGER) -> str:
-        """How the results of a model that is cut there, with this codec, are called: `int8@7`, `int8@3+7`.
-
-        engine: what of its hosts' engines changes results, too (`Engine.lossy`): `none@7 edge=onnx:int8`.
-        """
+        """How the results of a model that is cut there, with this codec, are called: `int8@7`, `int8@3+7`. engine: what
+        of its hosts' engines changes results, too (`Engine.lossy`): `none@7 edge=onnx:int8`."""
         by = "" if engine == EAGER else f" {engine}"
         return f"{self.lossy.text}@{'+'.join(map(str, cuts))}{by}"
 
@@ -208,9 +202,7 @@ class Codec:
 
     def decode(self, tensors: Tensors, layout: Layout) -> Tensors:
         """The tensors, of this layout, that were encoded. Raises BackendError for anything else than `encode` makes.
-
-        Whatever the tensors hold, no more is allocated than the layout needs.
-        """
+        Whatever the tensors hold, no more is allocated than the layout needs."""
         layouts = [layout]
         for step in self._steps:
             layouts.append(step.encoded(layouts[-1]))
@@ -244,10 +236,7 @@ def is_own(text: str) -> bool:
 
 
 def parse_all(texts: Iterable[str]) -> tuple[Codec, ...]:
-    """The codecs of these texts, each once. Raises ValueError.
-
-    Own ones of one name have their files' names before it.
-    """
+    """The codecs of these texts, each once. Raises ValueError. Own ones of one name have their files' before it."""
     codecs = list(dict.fromkeys(map(parse, texts)))
     owns = list(dict.fromkeys(codec.own for codec in codecs if codec.own is not None))
     several = {name for name, count in Counter(own.name for own in owns).items() if count > 1}

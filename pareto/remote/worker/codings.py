@@ -36,10 +36,8 @@ def timed(
     request: TimeCodecs,
     codecs: Mapping[str, Codec | None],
 ) -> CodecRuns:
-    """Runs of the request's codecs, by their names, on these batches at its points. Raises BackendError, Refused.
-
-    The model is computed piece by piece, each once for a batch.
-    """
+    """Runs of the request's codecs, by their names, on these batches at its points. Raises BackendError, Refused. The
+    model is computed piece by piece, each once for a batch."""
     clock = time.process_time if request.cpu < 1 or torch.get_num_threads() == 1 else time.perf_counter
     made: dict[int, tuple[Any, ...]] = {}
     payloads = list(batches)

@@ -34,8 +34,7 @@ KEPT_RUNS = 10_000
 
 class Device:
     """Where stages run: on this host's processor. name: as torch knows it. warm_ups: runs until kernels are chosen and
-    memory is allocated.
-    """
+    memory is allocated."""
 
     name = "cpu"
     warm_ups = 1

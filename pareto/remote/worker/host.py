@@ -67,10 +67,8 @@ class PeakMemory:
 
 
 def interface_bytes(interface: str) -> tuple[int, int]:
-    """The bytes that an interface received and sent. Raises OSError if the interface is not there.
-
-    /proc/net follows the reader's namespace; /sys/class/net would show the one that mounted it.
-    """
+    """The bytes that an interface received and sent. Raises OSError if the interface is not there. /proc/net follows
+    the reader's namespace; /sys/class/net would show the one that mounted it."""
     for line in Path("/proc/self/net/dev").read_text().splitlines()[2:]:
         name, _, values = line.partition(":")
         if name.strip() == interface:

@@ -68,10 +68,8 @@ def _mark(key: str, number: int) -> str:
 
 
 class Queue:
-    """Those who want one thing, in the order of coming. It and its methods raise Refused where the file is unusable.
-
-    A process has one for each name: closing another would let go of the ticket.
-    """
+    """Those who want one thing, in the order of coming. It and its methods raise Refused where the file is unusable. A
+    process has one for each name: closing another would let go of the ticket."""
 
     def __init__(self, name: str = HOST) -> None:
         self._fd, self._file = _opened(name)

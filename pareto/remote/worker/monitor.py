@@ -30,10 +30,8 @@ KEPT = 50_000
 
 
 class Instruments:
-    """The device's sensors, and a process. `gpu`: a GPU's UUID. `sysfs`: the folder that holds `sys`.
-
-    Raises psutil.NoSuchProcess.
-    """
+    """The device's sensors, and a process. `gpu`: a GPU's UUID. `sysfs`: the folder that holds `sys`. Raises
+    psutil.NoSuchProcess."""
 
     def __init__(self, pid: int, gpu: str | None, sysfs: Path) -> None:
         self._process = processor.WatchedProcess(pid)
@@ -100,10 +98,8 @@ class Sampler:
             return list(self._samples)
 
     def collect(self) -> list[SensorSample]:
-        """The samples since the last call and the last one of that call, so that no interval is lost between.
-
-        One is taken now: what has just ended lies between two samples as well.
-        """
+        """The samples since the last call and the last one of that call, so that no interval is lost between. One is
+        taken now: what has just ended lies between two samples as well."""
         self.waiting()  # raises
         self._sample()
         with self._lock:

@@ -31,11 +31,8 @@ OVERTIME = 4.0
 
 @dataclass(frozen=True)
 class Sample:
-    """One request. Seconds; `started_s` and `finished_s` count from the start of the phase.
-
-    `stages_s` is of the later stages, in the order of the chain: empty where no other host took part. A codec's times
-    there are within them.
-    """
+    """One request. Seconds; `started_s` and `finished_s` count from the start of the phase. `stages_s` is of the later
+    stages, in the order of the chain: empty where no other host took part. A codec's times there are within them."""
 
     started_s: float
     finished_s: float
@@ -250,10 +247,8 @@ def window(phase: Phase) -> tuple[tuple[float, float], int]:
 
 
 def loaded(phase: Phase) -> Sequence[Sample]:
-    """The requests that began when `depth - 1` others were in flight: their latencies are those under load.
-
-    The first `depth` of a phase, and as many as are decoded ahead, find fewer before them, and are quicker for it.
-    """
+    """The requests that began when `depth - 1` others were in flight: their latencies are those under load. The first
+    `depth` of a phase, and as many as are decoded ahead, find fewer before them, and are quicker for it."""
     return phase.samples[phase.depth + phase.prefetch :]
 
 
@@ -264,10 +259,8 @@ def p95_s(samples: Sequence[Sample]) -> float | None:
 
 
 def edge_runs(phase: Phase) -> list[list[Window]]:
-    """When each step of the edge worked on each request; seconds from the start of the phase.
-
-    It is one step, or, where inputs are decoded ahead, two: decoding, then what follows it.
-    """
+    """When each step of the edge worked on each request; seconds from the start of the phase. It is one step, or, where
+    inputs are decoded ahead, two: decoding, then what follows it."""
     samples = phase.samples
     if not phase.prefetch:
         return [[(each.started_s, each.started_s + each.busy_s) for each in samples]]

@@ -84,10 +84,8 @@ class Coding:
 
 
 class ServedStage:
-    """A stage behind the edge: whatever stage is resident, under this fingerprint.
-
-    It has no weights of its own: the backends' threads hold on to it until the next request.
-    """
+    """A stage behind the edge: whatever stage is resident, under this fingerprint. It has no weights of its own: the
+    backends' threads hold on to it until the next request."""
 
     def __init__(
         self,
@@ -152,10 +150,8 @@ def steady_s(runs: Sequence[Window], requests: int = 0) -> float | None:
 
 
 class Waits:
-    """How long the calling thread has waited for a core, but for what a CPU quota held it back.
-
-    Always 0 where the kernel does not count it.
-    """
+    """How long the calling thread has waited for a core, but for what a CPU quota held it back. Always 0 where the
+    kernel does not count it."""
 
     def __init__(self) -> None:
         self._quota = throttling("self")

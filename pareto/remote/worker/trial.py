@@ -63,10 +63,8 @@ class Data:
 
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor]) -> Data:
-        """The data from a data file's tensors: `input0` and so on, `reference0` and so on.
-
-        References with a codec are behind its name and a dot: `int8@7.reference0`.
-        """
+        """The data from a data file's tensors: `input0` and so on, `reference0` and so on. References with a codec are
+        behind its name and a dot: `int8@7.reference0`."""
         coded = dict.fromkeys(key.rpartition(".")[0] for key in tensors if "@" in key)
         through = {name: batches(tensors, f"{name}.reference") for name in coded}
         inputs = batches(tensors, "input")
@@ -188,10 +186,8 @@ def _tells(so_far: Callable[[Progress], None] | None, from_s: float, phase: str)
 
 
 def pace(lone: Phase, transfer_s: float, in_flight: int | None, *, ahead: bool = False) -> tuple[int, float]:
-    """How many requests to keep in flight, and the foreseen seconds from one completion to the next.
-
-    lone: the latency phase. transfer_s, in_flight: as in `RunTrial`. ahead: whether inputs are decoded ahead.
-    """
+    """How many requests to keep in flight, and the foreseen seconds from one completion to the next. lone: the latency
+    phase. transfer_s, in_flight: as in `RunTrial`. ahead: whether inputs are decoded ahead."""
     decodes_s = [sample.decode_s if ahead else 0.0 for sample in lone.samples]
     rests_s = [
         (sample.busy_s - decode_s, sample.latency_s - decode_s)

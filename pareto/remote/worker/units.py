@@ -106,10 +106,8 @@ def example(takes: Layout) -> Tensors:
 
 
 def roofline(device: Device, cpu: float = 1.0) -> Roofline:
-    """The device's best rates a second: operations in a product of matrices, bytes read and written in a copy.
-
-    cpu: the share of a core that it has.
-    """
+    """The device's best rates a second: operations in a product of matrices, bytes read and written in a copy. cpu: the
+    share of a core that it has."""
     on_gpu = device.name != "cpu"
     size, nbytes = (GPU_MATRIX, GPU_COPIED_BYTES) if on_gpu else (MATRIX, COPIED_BYTES)
     with refused_out_of_memory(), torch.inference_mode():

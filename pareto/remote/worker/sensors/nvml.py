@@ -40,10 +40,8 @@ def load() -> Any:
 
 
 def gpu(uuid: str, nvml: Any) -> Gpu:
-    """The sensors of the GPU of that UUID, without those that this device or driver does not support.
-
-    CUDA numbers GPUs in another order than NVML, and fewer where some are hidden from it. `nvml` is what `load` gave.
-    """
+    """The sensors of the GPU of that UUID, without those that this device or driver does not support. CUDA numbers GPUs
+    in another order than NVML, and fewer where some are hidden from it. `nvml` is what `load` gave."""
 
     def reader(call: Callable[[], float]) -> Callable[[], float | None]:
         def read() -> float | None:

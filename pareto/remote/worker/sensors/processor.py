@@ -149,10 +149,8 @@ def temperature(sysfs: Path) -> Gauge | None:
 
 
 def frequency(sysfs: Path) -> Gauge | None:
-    """`frequency_hz`: the mean over the processors that are online.
-
-    Without cpufreq there is none: the MHz in /proc/cpuinfo are a constant in virtual machines.
-    """
+    """`frequency_hz`: the mean over the processors that are online. Without cpufreq there is none: the MHz in
+    /proc/cpuinfo are a constant in virtual machines."""
     cpus = sysfs / "sys/devices/system/cpu"
     return answering(Gauge("frequency_hz", "cpufreq", partial(_mean_hz, cpus)))
 
