@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Any, ClassVar, Generic, TypeVar, get_args
 
 from pareto.protocol.constants import MOST_IN_FLIGHT, MOST_REQUESTS
@@ -303,15 +304,12 @@ Answers = Mapping[type[Request[Any]], Callable[[Any], object]]
 
 def handlers(answers: Answers) -> dict[str, Handler]:
     """For `jsonlines.serve`, by operation: a request is read as what it is declared to be, and answered."""
+    return {kind.op: partial(_answered, kind, answer) for kind, answer in answers.items()}
 
-    def handler(kind: type[Request[Any]], answer: Callable[[Any], object]) -> Handler:
-        def handle(request: dict[str, Any]) -> object:
-            try:
-                checked = read(kind, request)
-            except ValueError as error:
-                raise Refused(f"the request {kind.op} cannot be: {error}") from None
-            return answer(checked)
 
-        return handle
-
-    return {kind.op: handler(kind, answer) for kind, answer in answers.items()}
+def _answered(kind: type[Request[Any]], answer: Callable[[Any], object], request: dict[str, Any]) -> object:
+    try:
+        checked = read(kind, request)
+    except ValueError as error:
+        raise Refused(f"the request {kind.op} cannot be: {error}") from None
+    return answer(checked)

@@ -123,8 +123,8 @@ def test_a_busy_loop_on_a_hosts_core(
         (
             "inside",
             "pareto/remote/worker/served.py",
-            "_resident.stage, tensors)\n",
-            f"_resident.stage, tensors)\n        time.sleep({SLOW_S})\n",
+            "resident.stage, payload)\n",
+            f"resident.stage, payload)\n        time.sleep({SLOW_S})\n",
         ),
         (
             "outside",

@@ -72,15 +72,15 @@ def pixels(file: bytes, crop: Crop) -> Tensor:
         raise ValueError(f"it is no JPEG that can be read{words}") from error
 
 
+@dataclass(frozen=True)
 class Camera:
     """Decodes the files of a request. most_bytes: of an image's file, with its part of the frame."""
 
-    def __init__(self, crop: Crop, most_bytes: int) -> None:
-        self._crop = crop
-        self._most_bytes = most_bytes
+    crop: Crop
+    most_bytes: int
 
     def encoded(self, layout: Layout) -> Layout:
-        return ((BYTES, (layout[0][1][0] * self._most_bytes,)),)
+        return ((BYTES, (layout[0][1][0] * self.most_bytes,)),)
 
     def encode(self, tensors: Tensors) -> Tensors:
         """Raises BackendError: what the camera wrote is not made again."""
@@ -94,6 +94,6 @@ class Camera:
     def read(self, tensors: Tensors, images: int) -> Tensors:
         """The same of a frame that has so many images."""
         try:
-            return (torch.stack([pixels(file, self._crop) for file in pictures.parted(tensors[0], images)]),)
+            return (torch.stack([pixels(file, self.crop) for file in pictures.parted(tensors[0], images)]),)
         except ValueError as error:
             raise BackendError(f"a file came that is no picture: {error}") from error

@@ -77,8 +77,7 @@ class Compressed:
             length = self._library.compress(bytes_of(whole), view[at:], tensor.itemsize)
             lengths.append(length)
             at += length
-        for number, length in enumerate(lengths[:-1]):
-            _LENGTH.pack_into(view, number * _LENGTH.size, length)
+        struct.pack_into(f"<{len(lengths) - 1}I", view, 0, *lengths[:-1])
         return (frame[:at],)
 
     def decode(self, tensors: Tensors, layout: Layout) -> Tensors:

@@ -13,7 +13,6 @@ from dataclasses import fields
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from pareto.partitions.model import ResidentStage
 from pareto.protocol.profile_messages import CodecRuns, TimeCodecs
@@ -40,54 +39,41 @@ def timed(
     model is computed piece by piece, each once for a batch."""
     clock = time.process_time if request.cpu < 1 or torch.get_num_threads() == 1 else time.perf_counter
     made: dict[int, tuple[Any, ...]] = {}
-    payloads = list(batches)
+    payloads, at = list(batches), 0
     spare = torch.zeros(2, COOLING_BYTES, dtype=torch.uint8)
-    at = 0
+
+    def run(took_s: list[float], work: Callable[..., Tensors], *given: Any) -> Tensors:
+        began = clock()
+        tensors = work(*given)
+        took_s.append((clock() - began) / request.cpu)
+        return tensors
+
+    def runs(
+        first_s: list[float], again_s: list[float], work: Callable[..., Tensors], *given: Any
+    ) -> Tensors:
+        """The tensors that `work` makes; the seconds after other work, and right after that, go into these lists."""
+        spare[1].copy_(spare[0])
+        tensors = run(first_s, work, *given)
+        for _ in range(AGAIN):
+            run(again_s, work, *given)
+        return tensors
+
     for number in sorted(range(len(request.coded)), key=lambda number: request.coded[number][0]):
         point, text = request.coded[number]
         if point > at:
             resident.change(at, point)
             payloads = [device.run(resident.stage, payload) for payload in payloads]
             at = point
-        codec = codecs[text] or Codec(NONE)
-        runs = _Runs(codec.for_cut(point), clock, request.cpu, spare)
-        runs.of(payloads, decodes=request.decodes)
-        made[number] = nbytes(payloads[0]), *runs.encode_s, *runs.decode_s, runs.wire_bytes
+        codec, takes = (codecs[text] or Codec(NONE)).for_cut(point), layout(payloads[0])
+        encode_s: tuple[list[float], list[float]] = ([], [])
+        decode_s: tuple[list[float], list[float]] = ([], [])
+        wire_bytes: list[int] = []
+        codec.encode(payloads[0])  # a codec's first run imports its library
+        for payload in payloads:
+            encoded = runs(*encode_s, codec.encode, payload)
+            wire_bytes.append(nbytes(encoded))
+            if request.decodes:
+                runs(*decode_s, codec.decode, encoded, takes)
+        made[number] = nbytes(payloads[0]), *encode_s, *decode_s, wire_bytes
     columns = zip(*(made[number] for number in range(len(made))), strict=True)
     return CodecRuns(*(map(list, columns) if made else ([] for _ in fields(CodecRuns))))
-
-
-class _Runs:
-    """The seconds of a codec's runs on this clock, over the share of a core, and the bytes that it makes."""
-
-    def __init__(self, codec: Codec, clock: Callable[[], float], cpu: float, spare: Tensor) -> None:
-        """spare: two rows of memory, one to copy to the other."""
-        self._codec, self._clock, self._cpu, self._spare = codec, clock, cpu, spare
-        self.encode_s: tuple[list[float], list[float]] = ([], [])
-        self.decode_s: tuple[list[float], list[float]] = ([], [])
-        self.wire_bytes: list[int] = []
-
-    def of(self, payloads: Sequence[Tensors], *, decodes: bool) -> None:
-        takes = layout(payloads[0])
-        self._codec.encode(payloads[0])  # a codec's first run imports its library
-        for payload in payloads:
-            encoded = self._timed(self.encode_s, self._codec.encode, payload)
-            self.wire_bytes.append(nbytes(encoded))
-            if decodes:
-                self._timed(self.decode_s, self._codec.decode, encoded, takes)
-
-    def _timed(
-        self, into: tuple[list[float], list[float]], work: Callable[..., Tensors], *given: Any
-    ) -> Tensors:
-        """The tensors that `work` makes; the seconds after other work, and right after that, go into these lists."""
-        after_work_s, again_s = into
-        self._spare[1].copy_(self._spare[0])
-        made, took_s = self._run(work, *given)
-        after_work_s.append(took_s)
-        again_s += [self._run(work, *given)[1] for _ in range(AGAIN)]
-        return made
-
-    def _run(self, work: Callable[..., Tensors], *given: Any) -> tuple[Tensors, float]:
-        began = self._clock()
-        made = work(*given)
-        return made, (self._clock() - began) / self._cpu

@@ -69,9 +69,7 @@ class PeakMemory:
 def interface_bytes(interface: str) -> tuple[int, int]:
     """The bytes that an interface received and sent. Raises OSError if the interface is not there. /proc/net follows
     the reader's namespace; /sys/class/net would show the one that mounted it."""
-    for line in Path("/proc/self/net/dev").read_text().splitlines()[2:]:
-        name, _, values = line.partition(":")
-        if name.strip() == interface:
-            fields = values.split()
-            return int(fields[0]), int(fields[8])
-    raise OSError(f"no interface {interface}")
+    counted = psutil.net_io_counters(pernic=True, nowrap=False).get(interface)
+    if counted is None:
+        raise OSError(f"no interface {interface}")
+    return counted.bytes_recv, counted.bytes_sent

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from pareto.partitions.model import ResidentStage
@@ -65,57 +66,50 @@ class Runs:
         return steady_s(list(self._runs), requests)
 
 
+@dataclass(frozen=True)
 class Coding:
     """A host's coding of payloads around its stage: it decodes what comes, of the layout `takes`, by `codec`, and
     encodes what it sends on by `onward`; None where it sends nothing on."""
 
-    def __init__(self, codec: Codec, takes: Layout, onward: Codec | None = None) -> None:
-        self._codec, self._takes, self._onward = codec, takes, onward
+    codec: Codec
+    takes: Layout
+    onward: Codec | None = None
 
     def decode(self, tensors: Tensors) -> Tensors:
-        return self._codec.decode(tensors, self._takes)
+        return self.codec.decode(tensors, self.takes)
 
     def encode(self, tensors: Tensors) -> tuple[Tensors, int]:
         """The tensors that leave, and their bytes if they go on, else 0."""
-        if self._onward is None:
+        if self.onward is None:
             return tensors, 0
-        encoded = self._onward.encode(tensors)
+        encoded = self.onward.encode(tensors)
         return encoded, nbytes(encoded)
 
 
+@dataclass(eq=False)
 class ServedStage:
     """A stage behind the edge: whatever stage is resident, under this fingerprint. It has no weights of its own: the
-    backends' threads hold on to it until the next request."""
+    backends' threads hold on to it until the next request. takes: what comes over the link."""
 
-    def __init__(
-        self,
-        device: Device,
-        resident: ResidentStage,
-        runs: Runs,
-        name: bytes,
-        takes: Layout = (),
-        coding: Coding | None = None,
-    ) -> None:
-        """takes: what comes over the link. coding: None without a codec."""
-        self.fingerprint = name
-        self.takes = takes
-        self._device = device
-        self._resident = resident
-        self._runs = runs
-        self._coding = coding
+    device: Device
+    resident: ResidentStage
+    runs: Runs
+    fingerprint: bytes
+    takes: Layout = ()
+    coding: Coding | None = None
 
     def run(self, tensors: Tensors) -> tuple[Tensors, float]:
         """As in the protocol; with a codec the time includes its work."""
-        coding, began = self._coding, time.perf_counter()
+        coding, began = self.coding, time.perf_counter()
         payload = tensors if coding is None else coding.decode(tensors)
         decoded = time.perf_counter()
-        outputs = self._device.run(self._resident.stage, payload)
+        outputs = self.device.run(self.resident.stage, payload)
         computed = time.perf_counter()
         encoded, wire_bytes = (outputs, 0) if coding is None else coding.encode(outputs)
         ended = time.perf_counter()
-        self._runs.note(began, ended)
+        self.runs.note(began, ended)
         if coding is not None:
-            self._runs.note_coded(decoded - began, ended - computed, wire_bytes)
+            self.runs.note_coded(decoded - began, ended - computed, wire_bytes)
         return encoded, ended - began
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -36,6 +36,7 @@ class Metered(NamedTuple):
     power_w: float | None
 
 
+@dataclass(eq=False)
 class CounterMeter:
     """A source that counts its energy itself: taken as it is, from its first reading on.
 
@@ -44,38 +45,31 @@ class CounterMeter:
     than that.
     """
 
-    least_window_s = 0.0
-
-    def __init__(
-        self,
-        name: str,
-        read_energy_j: Callable[[], float | None],
-        read_power_w: Callable[[], float | None] | None = None,
-        range_j: float = 0.0,
-    ) -> None:
-        self.name = name
-        self._read_energy_j = read_energy_j
-        self._read_power_w = read_power_w
-        self._range_j = range_j
-        self._energy_j = 0.0
-        self._last: tuple[float, float] | None = None
+    name: str
+    read_energy_j: Callable[[], float | None]
+    read_power_w: Callable[[], float | None] | None = None
+    range_j: float = 0.0
+    least_window_s: float = 0.0
+    _energy_j: float = field(default=0.0, init=False)
+    _last: tuple[float, float] | None = field(default=None, init=False)
 
     def sample(self, at_s: float) -> Metered:
         """The reading at a time; the times of one meter rise."""
-        counted_j = self._read_energy_j()
-        power_w = self._read_power_w() if self._read_power_w else None
+        counted_j = self.read_energy_j()
+        power_w = self.read_power_w() if self.read_power_w else None
         if counted_j is None:
             return Metered(None, power_w)
         if self._last is not None:
             last_at_s, last_j = self._last
-            step_j = counted_j - last_j + (self._range_j if counted_j < last_j else 0.0)
+            step_j = counted_j - last_j + (self.range_j if counted_j < last_j else 0.0)
             self._energy_j += step_j
-            if self._read_power_w is None and at_s > last_at_s:
+            if self.read_power_w is None and at_s > last_at_s:
                 power_w = step_j / (at_s - last_at_s)
         self._last = (at_s, counted_j)
         return Metered(self._energy_j, power_w)
 
 
+@dataclass(eq=False)
 class PowerMeter:
     """A source that only reports present power: integrated by the trapezoid rule over the samples' times.
 
@@ -83,13 +77,11 @@ class PowerMeter:
     has no energy, so that a reader sees that what lies around it was not measured all the time.
     """
 
-    least_window_s = 0.0
-
-    def __init__(self, name: str, read_power_w: Callable[[], float | None]) -> None:
-        self.name = name
-        self.read_power_w = read_power_w
-        self._energy_j = 0.0
-        self._last: tuple[float, float] | None = None
+    name: str
+    read_power_w: Callable[[], float | None]
+    least_window_s: float = 0.0
+    _energy_j: float = field(default=0.0, init=False)
+    _last: tuple[float, float] | None = field(default=None, init=False)
 
     def sample(self, at_s: float) -> Metered:
         power_w = self.read_power_w()

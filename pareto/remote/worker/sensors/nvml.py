@@ -70,9 +70,7 @@ def gpu(uuid: str, nvml: Any) -> Gpu:
     power = read_power_w if read_power_w() is not None else None
     meter: Meter | None = None
     if read_energy_j() is not None:  # since Volta; on newer GPUs the power is a mean over the last second
-        meter = CounterMeter(name, read_energy_j, power)
+        meter = CounterMeter(name, read_energy_j, power, least_window_s=LEAST_WINDOW_S)
     elif power is not None:
-        meter = PowerMeter(name, power)
-    if meter is not None:
-        meter.least_window_s = LEAST_WINDOW_S
+        meter = PowerMeter(name, power, LEAST_WINDOW_S)
     return Gpu(tuple(gauge for gauge in gauges if answering(gauge)), meter)
