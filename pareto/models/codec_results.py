@@ -1,9 +1,8 @@
 """A model's results and payloads through codecs and engines, worked out by the driver before a run.
 
-A codec that loses something changes the results, and so does an engine that computes with fewer digits. A split
-through it must be equal to the same split through the same codec and engines in one process: so a wrong split is still
-found. Its cost in quality belongs to the split, the codec and the engines, not to a trial, so that is worked out here
-too, over all images of the run.
+A codec that loses something changes the results, as does an engine that computes with fewer digits. A split through it
+must equal the same split in one process: so a wrong split is still found. The cost in quality belongs to split, codec
+and engines, not to a trial, so that is worked out here too, over all images of the run.
 """
 
 from __future__ import annotations

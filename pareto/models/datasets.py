@@ -1,8 +1,5 @@
-"""A user's data to feed a model with, and what its classes are to the model.
-
-Folders of images, CIFAR-10, or a data set that the user's own code makes. Nothing but names is read before samples are
-chosen.
-"""
+"""A user's data to feed a model with, and what its classes are to the model: folders of images, CIFAR-10, or a data set
+that the user's own code makes. Nothing but names is read before samples are chosen."""
 
 from __future__ import annotations
 
@@ -29,11 +26,8 @@ SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".
 
 @dataclass(frozen=True)
 class Labelled:
-    """One sample. label: index into its data set's classes; None where it has none, or where `look` reads it.
-
-    read: what it is: an image of PIL, or tensors. name: for messages. file: that has it. Both `read` and `look` raise
-    UserError.
-    """
+    """One sample. label: index into its data set's classes; None where it has none, or where `look` reads it. read:
+    gives an image of PIL, or tensors. name: for messages. file: that has it. `read` and `look` raise UserError."""
 
     label: int | None
     read: Callable[[], Any]
@@ -179,11 +173,9 @@ def open_named(name: str, path: Path | None) -> Dataset:
 
 
 class _Own:
-    """A data set that somebody's code makes: something with a length, of which [i] is (image or inputs, label).
-
-    It may have `classes`, their names, and as torchvision's have `targets`, all labels. Its code runs on the driver
-    only, and in one thread at a time, because nothing says that it may be called by several.
-    """
+    """A data set that somebody's code makes: something with a length, of which [i] is (image or inputs, label). It may
+    have `classes`, their names, and as torchvision's `targets`, all labels. It runs on the driver, in one thread at a
+    time."""
 
     def __init__(self, name: str, path: Path | None) -> None:
         """Raises UserError."""

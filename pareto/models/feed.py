@@ -211,15 +211,6 @@ def _sizes(shape: Sequence[int]) -> str:
     return "x".join(map(str, shape))
 
 
-@dataclass(frozen=True)
-class Feeding:
-    """A feed for a model. facts: for the manifest. notes: for the user."""
-
-    feed: Feed
-    facts: dict[str, Any]
-    notes: tuple[str, ...] = ()
-
-
 def open_dataset(sweep: Sweep) -> Dataset | None:
     """The sweep's data set, no image of it read yet; None for a synthetic one. Raises UserError."""
     if sweep.dataset == dataset_names.SYNTHETIC:
@@ -231,13 +222,16 @@ def open_dataset(sweep: Sweep) -> Dataset | None:
     return dataset
 
 
-def feed_for(sweep: Sweep, dataset: Dataset | None, recipe: Recipe, results: Sequence[TensorSpec]) -> Feeding:
-    """The feed for a model. results: what the model yields at batch 1. Raises UserError."""
+def feed_for(
+    sweep: Sweep, dataset: Dataset | None, recipe: Recipe, results: Sequence[TensorSpec]
+) -> tuple[Feed, dict[str, Any], tuple[str, ...]]:
+    """The feed for a model, facts for the manifest, and notes for the user. results: what the model yields at batch 1.
+    Raises UserError."""
     entry = registry.entry(recipe.name)
     takes = entry.takes
     if dataset is None:
         name = sweep.dataset if isinstance(takes, Images) else OWN
-        return Feeding(Synthetic(takes, recipe.input, sweep.images, sweep.seed), {"name": name})
+        return Synthetic(takes, recipe.input, sweep.images, sweep.seed), {"name": name}, ()
     if dataset.pictures and not isinstance(takes, Images):
         raise UserError(
             f"{recipe.name} makes its own inputs: leave out --dataset and --data-path, or give a data set of such "
@@ -262,7 +256,7 @@ def feed_for(sweep: Sweep, dataset: Dataset | None, recipe: Recipe, results: Seq
         "classes": dict(zip(chosen.classes, labels.indices, strict=False)),
     }
     notes = () if labels.indices else (f"no accuracy for {recipe.name}: {labels.how}",)
-    return Feeding(feed, facts, notes)
+    return feed, facts, notes
 
 
 def _of_file(file: bytes, crop: Crop) -> Tensors:

@@ -183,10 +183,10 @@ def _prepare(
     made = weights.make(recipe.name, sweep.weights, sweep.seed, folder)
     dataset = feed.open_dataset(sweep)
     model = partitioned.load(recipe, made.path)
-    fed = feed.feed_for(sweep, dataset, recipe, model.results)
+    fed, facts, notes = feed.feed_for(sweep, dataset, recipe, model.results)
     input_bytes, result_bytes = model.points[0].payload_bytes, sum(spec.nbytes for spec in model.results)
     for batch_size in sweep.batch_sizes:
-        images = fed.feed.count(batch_size) * batch_size
+        images = fed.count(batch_size) * batch_size
         what = f"{images} images for {model.name} at batch size {batch_size} are, with its answers,"
         _check_room(images * (input_bytes + result_bytes), what, "fewer --images, or a smaller --batch-size")
     data, inputs, compute_s, qualities = {}, {}, float("inf"), {}
@@ -202,9 +202,9 @@ def _prepare(
     changing = any(engine.differs for engine in built_by)
     through = [*codecs, *(codec for codec in sweep.coding if changing and not codec.names)]
     for batch_size in sweep.batch_sizes:
-        tensors, batch_s = _answered(model, fed.feed, batch_size)
+        tensors, batch_s = _answered(model, fed, batch_size)
         compute_s = min(compute_s, batch_s / batch_size)
-        images = fed.feed.count(batch_size) * batch_size
+        images = fed.count(batch_size) * batch_size
         inputs[str(batch_size)] = {"images": images, "digest": _digest(batches(tensors, "input"))}
         coded_bytes = images * result_bytes * len(codec_results.lossy(model, splits, through, built_by))
         what = f"the results of {model.name} with each codec at each point are"
@@ -221,7 +221,7 @@ def _prepare(
         of_size = codec_results.accuracies(expected.qualities, model, splits, codecs, built_by)
         accuracy |= {(batch_size, *cell): share for cell, share in of_size.items()}
         tensors.pop("labels", None)
-        files = {f"file{number}": file for number, file in enumerate(fed.feed.files(batch_size))}
+        files = {f"file{number}": file for number, file in enumerate(fed.files(batch_size))}
         file_bytes = max([file_bytes, *(-(-len(file) // batch_size) for file in files.values())])
         _check_files(model.name, file_bytes, images)
         tensors |= files
@@ -246,7 +246,7 @@ def _prepare(
             result_bytes,
             input=dtypes,
             own_inputs=not isinstance(model.takes, Images),
-            notes=tuple(filter(None, (fold_note(model.points, model.cuts), *fed.notes))),
+            notes=tuple(filter(None, (fold_note(model.points, model.cuts), *notes))),
             wire_shares=shares,
             codec_s=codec_s,
             accuracy=accuracy,
@@ -262,7 +262,7 @@ def _prepare(
             "weights": sweep.weights,
             "weights_digest": made.digest,
             "source_digest": code.digest if code else None,
-            "dataset": {**fed.facts, "inputs": inputs},
+            "dataset": {**facts, "inputs": inputs},
             "graph_digest": model.graph_digest,
             "traced_by": model.traced_by,
             "granularity": recipe.cuts.granularity,

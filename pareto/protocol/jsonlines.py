@@ -1,12 +1,9 @@
 """The control protocol's far end: one JSON object a line on stdin and stdout. The program ends with its stdin.
 
-A request is ``{"id": 7, "op": "apply", ...}``; its reply is ``{"id": 7, "ok": true, "result": ...}`` or
-``{"id": 7, "ok": false, "error": "..."}``. Before the reply there may be lines ``{"so_far": ...}``, of the request that
-is being answered (`send_so_far`). ``{"op": "ping"}`` keeps the program alive and gets no reply. Any
-other line ends the program, as end of file does.
-
-Every program the driver starts on a host speaks this: worker, link helper, relay, testbed. It travels to the
-hosts with them and needs the standard library only.
+A request is ``{"id": 7, "op": "apply", ...}``; its reply is ``{"id": 7, "ok": true, "result": ...}`` or ``{"id": 7,
+"ok": false, "error": "..."}``. Before the reply there may be lines ``{"so_far": ...}`` of the same request
+(`send_so_far`). ``{"op": "ping"}`` keeps the program alive and gets no reply. Any other line ends the program, as end
+of file does. Every program that the driver starts on a host speaks this. It needs the standard library only.
 """
 
 from __future__ import annotations
@@ -49,9 +46,8 @@ def serve(
 ) -> None:
     """Answer requests on stdin until it ends, SIGTERM or SIGHUP comes, or the driver falls silent; never returns.
 
-    `handlers` run in the main thread, one at a time, in order. `at_end` runs once, in whichever thread sees
-    the end first, possibly beside a handler: it must guard what it shares. It runs on every way out, whatever is
-    raised; only a program that is killed does not get there.
+    `handlers` run in the main thread, one at a time, in order. `at_end` runs once, on every way out but a kill, in
+    whichever thread sees the end first, possibly beside a handler: it must guard what it shares.
     """
     requests: queue.SimpleQueue[tuple[dict[str, Any], int]] = queue.SimpleQueue()
     global _replies

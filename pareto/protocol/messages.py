@@ -1,16 +1,13 @@
 """Messages between the driver and the workers, declared once: names, types and bounds.
 
 `trial_messages` has what they say of a trial, `profile_messages` for a model profile, and `host_messages` what a host's
-monitor and what keeps its lease say.
+monitor and what keeps its lease say. A request is a dataclass; its class names the operation and the type of its
+report. The driver asks by `hosts.session.Session.ask`, a program answers through `handlers`. Each end reads what the
+other sends by `validation.read`, so everything is finite, within its bounds and of the declared shape. A host may be
+broken, or somebody else's: whether its figures are true is for the verdict on a trial to say.
 
-A request is a dataclass; its class names the operation and the type of its report. The driver asks by
-`hosts.session.Session.ask`, a program answers through `handlers`. Each end reads what the other sends by
-`validation.read`, so everything is finite, within its bounds and of the declared shape. A host may be broken, or
-somebody else's: whether its figures are true is for the verdict on a trial to say.
-
-A figure that could not be measured is None. Windows are (from, to) on the `time.monotonic` of the host that reports
-them. This module travels to the hosts and needs the standard library only. Its dataclasses are not frozen: each would
-take three times as long to make, whenever a worker starts.
+A figure that could not be measured is None. Windows are (from, to) on the reporting host's `time.monotonic`. This needs
+the standard library only. Its dataclasses are not frozen: a worker's start would take three times as long to make them.
 """
 
 from __future__ import annotations
@@ -92,11 +89,9 @@ class Cuda:
 
 @dataclass
 class Facts:
-    """The facts about a host that a reader of the results needs.
-
-    engines: those that it has besides eager, with their versions. without_engines: of the others, what it lacks.
-    cores: those that this host may use, by their numbers, of `cores_of_machine`.
-    """
+    """The facts about a host that a reader of the results needs. engines: beside eager, with their versions.
+    without_engines: what it lacks for the others. cores: the numbers of those that this host may use, of
+    `cores_of_machine`."""
 
     hostname: str
     pid: Positive
@@ -278,11 +273,9 @@ class StageLoaded:
 
 @dataclass
 class LoadStage(Request[StageLoaded], op="stage"):
-    """Hold this host's stage of a split and no other, and serve it from now on.
-
-    position: counts hosts from the edge, which is 0. interface: leads to the host behind; None on the last host.
-    ranges: of the stage's tensors, the least and the greatest value, for an engine that quantises it.
-    """
+    """Hold this host's stage of a split and no other, and serve it from now on. position: counts hosts from the edge,
+    0. interface: leads to the host behind; None on the last. ranges: least and greatest value of tensors, to quantise
+    by."""
 
     split: Split
     position: Count

@@ -26,11 +26,9 @@ def one_by_one(requests: int, seconds: float, latency_s: float) -> int:
 
 
 def in_bursts(requests: int, seconds: float, pace_s: float, depth: int, prefetch: int = 0) -> tuple[int, int]:
-    """The least number of requests in a throughput phase, and how many are made if their pace is as foreseen.
-
-    requests, seconds: how long steady state is at the least. pace_s: from one completion to the next. The requests come
-    in whole bursts of `depth` (`worker.phases.steady` says why); those that fill the steps come on top.
-    """
+    """The least number of requests in a throughput phase, and how many are made if their pace is as foreseen. requests,
+    seconds: how long steady state is at the least. pace_s: from one completion to the next. They come in whole bursts
+    of `depth` (`worker.phases.steady` says why); those that fill the steps come on top."""
     least, wanted = (
         depth * math.ceil(number / depth) + 1 + depth + prefetch
         for number in (requests, one_by_one(requests, seconds, pace_s))
@@ -51,9 +49,6 @@ def alone_s(stages_s: Sequence[float]) -> float:
 
 def paced(ips: float, batch_size: int, best_s: float | None, own_hz: float) -> float:
     """Images per second, by the completions of a phase; but where these are more than a step can do, by how often it
-    ended a run of the same requests: the first reply came later after its run than the last, and the time of all is so
-    much too short.
-
-    best_s: the least time from one run of the step to the next.
-    """
+    ended a run of the same requests: the first reply came later after its run than the last. best_s: the least time
+    from one run of the step to the next."""
     return own_hz * batch_size if best_s and ips > batch_size / best_s else ips

@@ -91,8 +91,7 @@ class CodecRuns(Columns):
     """Codecs' work on the payloads of some batches: for each point and codec of a request, in order, a figure a run.
 
     payload_bytes: of one batch, at each. encode_s, decode_s: seconds of runs after other work, as in a trial;
-    encode_again_s, decode_again_s: right after such a run. Decoding is empty where it was not wanted. wire_bytes: of
-    what was encoded.
+    encode_again_s, decode_again_s: right after such a run. Decoding is empty where not wanted. wire_bytes: encoded.
     """
 
     payload_bytes: Annotated[list[Count], Bounds(0, MAX_CODED)]
@@ -105,11 +104,9 @@ class CodecRuns(Columns):
 
 @dataclass
 class TimeCodecs(Request[CodecRuns], op="codecs"):
-    """Encode, and decode if wanted, what crosses a link at points of the model; the stage that was held is gone.
-
-    coded: points, each with a codec. data: a file with the `inputs` of some batches. decodes: whether a host before
-    this one sends to it. cpu: as in `TimeUnits`.
-    """
+    """Encode, and decode if wanted, what crosses a link at points of the model; the stage that was held is gone. coded:
+    points, each with a codec. data: a file of `inputs`. decodes: whether a host sends to this one. cpu: as in
+    `TimeUnits`."""
 
     coded: list[tuple[Count, str]]
     data: str

@@ -75,11 +75,8 @@ class TcpConnection:
 
 @dataclass
 class Coded(Columns):
-    """The work of a host's codec for each request of both phases, in order: the latency phase's come first.
-
-    decode_s: on what came, or on the file that a request begins with; encode_s: on what it sent. wire_bytes: of the
-    encoded payload that it sent.
-    """
+    """The work of a host's codec for each request of both phases, in order: the latency phase's come first. decode_s:
+    on what came, or on a request's file; encode_s: on what it sent, of `wire_bytes`."""
 
     decode_s: Annotated[list[Seconds], Bounds(1, MAX_REQUESTS)]
     encode_s: list[Seconds]

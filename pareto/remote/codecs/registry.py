@@ -95,11 +95,9 @@ class Own(NamedTuple):
 
 @dataclass(frozen=True)
 class Codec:
-    """A way to code payloads. text: its canonical name. It has no state but its steps, which one thread uses.
-
-    own: the user's own step, if it begins with one. made: that step by point, or at point 0 what reads files. cut: the
-    point that is meant (`for_cut`).
-    """
+    """A way to code payloads. text: its canonical name. It has no state but its steps, which one thread uses. own: the
+    user's own step. made: that step by point, or at point 0 what reads files. cut: the point that is meant
+    (`for_cut`)."""
 
     text: str
     own: Own | None = None
@@ -144,11 +142,9 @@ class Codec:
         return self._of(step for step in self.names if not self._entry(step[0]).lossless)
 
     def at(self, dtypes: Collection[str]) -> Codec:
-        """The codec without its steps that change no tensor of these dtypes, those of all that crosses.
-
-        `none` where nothing crosses. A step that changes one tensor of several stays, as does what is behind a user's
-        own, which makes tensors of its own dtypes.
-        """
+        """The codec without its steps that change no tensor of these dtypes, those of all that crosses; `none` where
+        nothing does. A step stays that changes one of several, as does what is behind a user's own, which makes its own
+        dtypes."""
         if self.own is not None:
             return self if dtypes else Codec(NONE)
         return self._of(step for step in self.names if self._entry(step[0]).acts_on(dtypes))
@@ -167,11 +163,8 @@ class Codec:
         return any(name in PICTURES for name, _ in self.names)
 
     def fits(self, cuts: Sequence[int], last: int) -> bool:
-        """Whether it takes what crosses where a model is cut there: pictures are of the input, at point 0; a user's own
-        is for the points that it was made for, and before that for any.
-
-        last: the point that keeps everything on the edge.
-        """
+        """Whether it takes what crosses at these cuts: pictures are of the input, at point 0; a user's own is for the
+        points that it was made for, and before that for any. last: the point that keeps everything on the edge."""
         if self.pictures:
             return not any(0 < cut < last for cut in cuts)
         return self.file or self.made is None or all(cut in self.made for cut in cuts if cut < last)
@@ -259,11 +252,9 @@ def _with_file(own: Own) -> str:
 
 
 def parse(text: str, own: Container[str] = ()) -> Codec:
-    """The codec of this text. Raises ValueError, which says what there is.
-
-    own: names of users' own steps that are known by them alone; otherwise such a step has its file before its name, as
-    in `path/to/file.py:Bottleneck`. The file need not be there.
-    """
+    """The codec of this text. Raises ValueError, which says what there is. own: names of users' own steps that are
+    known by them alone; else one has its file before its name, as in `path/to/file.py:Bottleneck`, which need not be
+    there."""
     if text in (NONE, FILE):
         return Codec(text)
     if match := _OWN.fullmatch(text):

@@ -1,10 +1,9 @@
 """`python3 -m pareto.remote.worker.checkup`: what this host has for a sweep, and what it lacks, as facts.
 
-It reads one JSON object on stdin and prints one on stdout. It needs the standard library alone, and no syntax newer
-than Python 3.7, so that a host which is not set up can tell what it lacks. A fact that cannot be had is null.
-
-The request has `data_address`, `peers` (its neighbours' addresses), `device`, `folder` and `launcher` (the path of the
-privileged program). Sizes are in bytes, `clock_s` is the wall clock, speeds are in Mbit/s.
+It reads one JSON object on stdin (`data_address`, `peers`: its neighbours' addresses, `device`, `folder`, `launcher`:
+the path of the privileged program) and prints one on stdout. A fact that cannot be had is null. Sizes are in bytes,
+`clock_s` is the wall clock, speeds are in Mbit/s. It needs the standard library alone, and no syntax newer than Python
+3.7: a host which is not set up can tell what it lacks.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ def facts(request: dict[str, Any]) -> dict[str, Any]:
     looks: dict[str, Callable[[], object]] = {
         "python": platform.python_version,
         "executable": lambda: sys.executable,
-        "packages": lambda: {name: _version(name) for name in PACKAGES},
+        "packages": lambda: {name: _had(partial(_version, name)) for name in PACKAGES},
         "torch_cuda": _torch_cuda,
         "requirements": lambda: Path(request["folder"], "venv", ".requirements").read_text(),
         "user": getpass.getuser,
@@ -115,13 +114,10 @@ def _words(done: subprocess.CompletedProcess[str]) -> str:
 # What is installed
 
 
-def _version(package: str) -> str | None:
-    try:
-        from importlib.metadata import version
-    except ImportError:  # Python 3.7
-        return None
-    installed: str | None = _had(partial(version, package))
-    return installed
+def _version(package: str) -> str:
+    from importlib.metadata import version  # Python 3.7 has none
+
+    return version(package)
 
 
 def _torch_cuda() -> str | None:

@@ -1,8 +1,7 @@
 """The times of codecs on this device, for what crosses a link where a model is cut.
 
 Payloads are the model's own, of a run's images: how long a compressor takes depends on what it is given. The clock is
-that of the units (`pareto.remote.worker.units`): processor time where one thread computes, for a codec works in one as
-well.
+that of the units (`worker.units`): processor time where one thread computes, for a codec works in one as well.
 """
 
 from __future__ import annotations

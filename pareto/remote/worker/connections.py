@@ -1,9 +1,8 @@
 """This process' own TCP connections, whichever library opened them, and what the kernel says of each.
 
-They are found in /proc/self/fd, so TensorPipe's are among them. Each is looked at through a duplicate of its
-descriptor: closing that closes nothing else, and no flag of the socket is touched.
-
-For TCP_INFO see `struct tcp_info` in linux/tcp.h. Fields were only ever added at its end: an older kernel's is shorter.
+They are found in /proc/self/fd, so TensorPipe's are among them, and looked at through duplicates of their descriptors:
+closing these closes nothing else, and no flag of a socket is touched. For TCP_INFO see `struct tcp_info` in
+linux/tcp.h. Fields were only ever added at its end: an older kernel's is shorter.
 """
 
 from __future__ import annotations
@@ -29,11 +28,9 @@ _STATE, _U32, _U64 = "=B", "=I", "=Q"
 
 @dataclass(frozen=True)
 class Connection:
-    """A connection at one moment. None: not measured, or not reported by this kernel.
-
-    acked_bytes, retransmits (segments): since it was opened. cwnd_packets: its congestion window. rtt_s: smoothed.
-    min_rtt_s: the least of the last minutes. delivery_rate_bps: the latest, in bits of payload.
-    """
+    """A connection at one moment. None: not measured, or not reported by this kernel. acked_bytes, retransmits
+    (segments): since it was opened. rtt_s: smoothed. min_rtt_s: the least of the last minutes. delivery_rate_bps: the
+    latest, of payload."""
 
     congestion: str
     established: bool
@@ -83,8 +80,7 @@ def to(peer: str) -> dict[int, Connection]:
 def carried(before: Mapping[int, Connection], after: Mapping[int, Connection]) -> TcpConnection | None:
     """The kernel's figures for the connections on which a peer acknowledged something between two looks.
 
-    The latest rates of several are of different moments, and their sum may be above the link's: times and rate are of
-    the connection on which most was acknowledged.
+    Latest rates are of different moments, and their sum may be above the link's: times and rate are the busiest one's.
     """
 
     def since(inode: int, field: str) -> int | None:

@@ -145,11 +145,9 @@ class Arrivals:
         return Sample(self.expected, len(self.at), self.duplicates, reordered)
 
     def rate_bps(self) -> float | None:
-        """The rate of a train's payload in bit/s, beyond the datagrams that do not count.
-
-        Duplicates count: they took their time on the line. Lost ones do not: they are lost before the line.
-        None if fewer than two came; infinite for what came all at once.
-        """
+        """The rate of a train's payload in bit/s, beyond the datagrams that do not count. None if fewer than two came;
+        infinite for what came all at once. Duplicates count, which took their time on the line, and what was lost
+        before it does not."""
         if len(self.times) - self.skip < 2:
             return None
         came = [(at_ns / 1e9, TRAIN_BYTES * count) for count, at_ns in enumerate(self.times, 1)]

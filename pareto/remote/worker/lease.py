@@ -1,10 +1,9 @@
 """`python -m pareto.remote.worker.lease`: holds this host for one driver, so that no other measures on it meanwhile.
 
 Who wants a host takes a ticket of its queue, a file that all users may write. Ticket n is held by a lock on the file's
-byte n, which the kernel removes with the process, however that ends; the lease is that of the lowest ticket. So whoever
-waits is served in the order of coming. The kernel says which tickets are held; what the file says of one is its taker's
-word, and only shown. A driver may reach one machine in two roles: tickets of the same key stand in nobody's way. For
-the key the file has a mark, which nobody else can make for another ticket.
+byte n, which the kernel removes with the process, however that ends; the lease is that of the lowest ticket. The kernel
+says which tickets are held; what the file says of one is its taker's word, and only shown. A driver may reach one
+machine in two roles: tickets of the same key, which a mark proves, stand in nobody's way.
 
 It also says whether the host was cut off from its data link: it has nothing else to do while the host is measured on.
 """

@@ -1,8 +1,5 @@
-"""`python -m pareto.remote.worker.monitor`: samples this device while a worker runs. It needs no torch.
-
-A process of its own, so that sampling never holds the lock of the worker's interpreter. Its requests and the fields of
-a sample are declared in `pareto.protocol.host_messages`.
-"""
+"""`python -m pareto.remote.worker.monitor`: samples this device while a worker runs. It needs no torch. A process of
+its own, so that sampling never holds the lock of the worker's interpreter."""
 
 from __future__ import annotations
 

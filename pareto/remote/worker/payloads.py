@@ -1,8 +1,6 @@
-"""The two ends of a backend between two workers, by which the driver finds what it adds to a request.
-
-The near end has the payload, sends it and measures. The far end takes each payload and answers it with four bytes.
-Processor time is that of the whole process, the kernel's work for it included, in seconds.
-"""
+"""The two ends of a backend between two workers, by which the driver finds what it adds to a request. The near end
+sends a payload and measures; the far end answers with four bytes. Processor seconds are the whole process', with the
+kernel's work."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""The two phases of a trial, written once against the backend protocol. Runs on the first device.
-
-Every time is from this host's monotonic clock; what the later hosts say are durations on their own.
-"""
+"""The two phases of a trial, written once against the backend protocol, for the first device. Every time is from this
+host's monotonic clock; what the later hosts say are durations on their own."""
 
 from __future__ import annotations
 
@@ -105,11 +103,9 @@ def latency(
     decode: Compute | None = None,
     seen: Callable[[int], None] = _unseen,
 ) -> Phase:
-    """Measure requests one after another, each from the input being ready to the result being there.
-
-    encode: what is done to a payload before it is sent. decode: what is done to an input first. seen: gets the number
-    of requests that are done, before each and not in its time.
-    """
+    """Measure requests one after another, each from the input being ready to the result being there. encode, decode:
+    what is done to a payload before it is sent, and to an input first. seen: gets the number of requests done, outside
+    their time."""
     samples: list[Sample] = []
     outputs = _Outputs()
     origin = time.perf_counter()
@@ -216,10 +212,9 @@ def throughput(
 def steady(phase: Phase) -> Sequence[Sample]:
     """The requests whose completions are counted: from the first one's to the last one's is steady state.
 
-    Those that were completed after the last one was begun drain the steps: they are not among them. And where `depth`
-    requests do not fill a long link, they come back in bursts, one burst a round trip: from a burst's beginning to
-    the end of another would be more completions than round trips. So the time is a whole number of times `depth`
-    completions, after which each burst is where it was.
+    Those completed after the last one was begun drain the steps: they are not among them. And where `depth` requests do
+    not fill a long link, they come back in bursts, one a round trip: from a burst's beginning to the end of another
+    would be more completions than round trips. So the time is a whole number of times `depth` completions.
 
     From `throughput` these are at least as many as were to be measured, and one: with `depth` in flight the last
     request only begins when all but `depth - 1`, and those decoded ahead, are there before it.
@@ -327,11 +322,8 @@ def _taken(decode: Compute | None, tensors: Tensors) -> _Taken:
 def _all_taken(
     decode: Compute | None, inputs: Sequence[Tensors], requests: int, prefetch: int
 ) -> Generator[_Taken, None, None]:
-    """So many requests with these inputs in turn, each begun when it is wanted.
-
-    With `prefetch` a thread begins with them, until it is so many ahead. Its errors are raised here, where their
-    request is wanted. It has ended when the generator is closed.
-    """
+    """So many requests with these inputs in turn, each begun when it is wanted; with `prefetch` by a thread, so many
+    ahead. Its errors are raised where their request is wanted. It has ended when the generator is closed."""
     turns = itertools.islice(itertools.cycle(inputs), requests)
     if not prefetch:
         yield from (_taken(decode, tensors) for tensors in turns)

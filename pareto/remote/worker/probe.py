@@ -1,10 +1,9 @@
 """Measuring the link as it is: round trip time by small messages, rate by a bulk transfer, one connection.
 
-The edge asks, the server echoes and sinks. All durations are taken on one clock: round trips on the edge's, less what
-the server says that it kept an echo waiting, by its own clock; the rate in each direction where the bytes arrive. Where
-TCP cannot tell, `datagrams` measures, asked over this connection.
-
-``python -m pareto.remote.worker.probe`` is the probe by itself, for the doctor. It needs no torch.
+The edge asks, the server echoes and sinks. All durations are of one clock: round trips on the edge's, less what the
+server says that it kept an echo waiting; the rate where the bytes arrive. Where TCP cannot tell, `datagrams` measures,
+asked over this connection. ``python -m pareto.remote.worker.probe`` is the probe by itself, for the doctor. It needs no
+torch.
 """
 
 from __future__ import annotations

@@ -128,10 +128,7 @@ def baseline_s(run: Callable[[], object]) -> float:
 
 def steady_s(runs: Sequence[Window], requests: int = 0) -> float | None:
     """The least seconds from one run to the next over any stretch of `STEADY_S`, or of so many runs; None: there is
-    none.
-
-    runs: when each began and ended, in the order of time. No throughput over such runs is above one run in this time.
-    """
+    none. runs: when each began and ended, in order. No throughput over such runs is above one run in this time."""
     stretches = [(last + 1 - requests, last) for last in range(requests - 1, len(runs))] if requests else []
     first = 0
     for last, (_, ended) in enumerate(runs):

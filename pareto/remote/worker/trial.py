@@ -111,11 +111,8 @@ def run(
     by: Engine = EXACT,
     so_far: Callable[[Progress], None] | None = None,
 ) -> TrialReport | WrongOutput:
-    """Run a trial's two phases; nothing is timed if the warm-up's results are not the whole model's.
-
-    camera: reads the data's files, if it has any. by: what of the hosts' engines changes results. so_far: gets how far
-    a trial is that takes long.
-    """
+    """Run a trial's two phases; nothing is timed if the warm-up's results are not the whole model's. camera: reads the
+    data's files. by: what of the engines changes results. so_far: gets how far a trial is that takes long."""
     tells = functools.partial(_tells, so_far, time.perf_counter() + WATCHED_S)
     expected = data.expected(codec, request.split.cuts, by)
     compute = functools.partial(device.run, stage)
@@ -205,7 +202,7 @@ def figures(lone: Phase, many: Phase, batch_size: int) -> dict[str, Any]:
     throughput_window, throughput_window_requests = phases.window(many)
     runs = phases.edge_runs(many)[-1]
     best_s = steady_s(runs, throughput_window_requests)
-    span_s = runs[throughput_window_requests][1] - runs[0][1]
+    span_s, rate_ips = runs[throughput_window_requests][1] - runs[0][1], phases.rate(many, batch_size)
     return {
         "latency_s": statistics.median(sample.latency_s for sample in lone.samples),
         "latency_p95_s": phases.p95_s(lone.samples),
@@ -215,9 +212,7 @@ def figures(lone: Phase, many: Phase, batch_size: int) -> dict[str, Any]:
         "work_s": statistics.median(sample.busy_s + sum(sample.stages_s) for sample in lone.samples),
         "serialize_s": statistics.median(sample.serialize_s for sample in lone.samples),
         "stages_s": tuple(stages_s),
-        "throughput_ips": pacing.paced(
-            phases.rate(many, batch_size), batch_size, best_s, throughput_window_requests / span_s
-        ),
+        "throughput_ips": pacing.paced(rate_ips, batch_size, best_s, throughput_window_requests / span_s),
         "sequential_ips": phases.sequential_rate(lone.samples, batch_size),
         "steady_s": best_s,
         "in_flight": many.depth,

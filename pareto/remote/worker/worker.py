@@ -22,10 +22,11 @@ from pareto.partitions.graph import TensorSpec
 from pareto.partitions.model import ResidentStage
 from pareto.partitions.recipe import Recipe
 from pareto.partitions.stage import Stage
-from pareto.protocol import messages, profile_messages, trial_messages
+from pareto.protocol import messages, profile_messages
 from pareto.protocol.errors import BackendError
 from pareto.protocol.jsonlines import Refused, send_so_far
 from pareto.protocol.messages import Split
+from pareto.protocol.trial_messages import GetUsage, RunTrial, TrialReport, Usage, WrongOutput
 from pareto.protocol.validation import read
 from pareto.remote.backends import ends, registry, wire
 from pareto.remote.backends.base import Client, Layout, Server, Tensors, batches, fingerprint
@@ -33,8 +34,7 @@ from pareto.remote.codecs import own
 from pareto.remote.codecs import registry as codecs
 from pareto.remote.link.probe import Question, Reading
 from pareto.remote.worker import codings, connections, host, payloads, trial, units
-from pareto.remote.worker import device as devices
-from pareto.remote.worker.device import Device, refused_out_of_memory
+from pareto.remote.worker.device import Device, facts, refused_out_of_memory
 from pareto.remote.worker.phases import NoLink
 from pareto.remote.worker.probe import ProbeClient, ProbeServer
 from pareto.remote.worker.served import NO_REQUEST, Coding, Runs, ServedStage, baseline_s
@@ -76,7 +76,7 @@ class Worker:
         self._before: host.Counters | None = None
 
     def facts(self, request: messages.GetFacts) -> messages.Facts:
-        return devices.facts(self._device, self._congestion)
+        return facts(self._device, self._congestion)
 
     def load(self, request: messages.LoadModel) -> messages.Loaded:
         files = [Path(file) for file in request.weights]
@@ -171,9 +171,8 @@ class Worker:
                 with suppress(BackendError):  # a user's own may not like zeros
                     # Its library is imported.
                     coding.decode(comes_by.encode(self._example(takes, split.batch_size)))
-            served = ServedStage(
-                self._device, resident, self._runs, self._fingerprint(split, position), comes, coding
-            )
+            name = self._fingerprint(split, position)
+            served = ServedStage(self._device, resident, self._runs, name, comes, coding)
             self._servers[registry.parse(split.backend).server].serve(served, self._onward(split, position))
         self._staged = split
         self._device.forget()
@@ -219,36 +218,32 @@ class Worker:
     def roofline(self, request: profile_messages.MeasureRoofline) -> profile_messages.Roofline:
         return units.roofline(self._device, request.cpu)
 
-    def trial(
-        self, request: trial_messages.RunTrial
-    ) -> trial_messages.TrialReport | trial_messages.WrongOutput:
+    def trial(self, request: RunTrial) -> TrialReport | WrongOutput:
         split = request.split
         model, resident = self._loaded()
         if self._staged != split:
             raise Refused(f"{split} is not what was staged")
-        onward = self._onward(split, 0)
+        client = self._onward(split, 0) or NoLink()
         data, codec = self._data[split.batch_size], self._codec(split.codec)
         here = codec and codec.for_cut(split.cuts[0])
         eye = self._camera() if data.files else None
         by = engines.parse(split.engine).lossy(split.cuts, model.last)
         so_far = send_so_far if request.is_watched else None
-        return trial.run(
-            onward or NoLink(), self._device, resident.stage, data, request, here, eye, by, so_far
-        )
+        return trial.run(client, self._device, resident.stage, data, request, here, eye, by, so_far)
 
     def probe(self, question: Question) -> Reading:
         if self._probe is None:
             raise Refused("not connected")
         return self._probe.measure(question)
 
-    def usage(self, request: trial_messages.GetUsage) -> trial_messages.Usage:
+    def usage(self, request: GetUsage) -> Usage:
         clock, cpu = self._since
         self._since = (time.perf_counter(), time.process_time())
         last = self._runs.last(request.requests, request.steady)
         traffic: dict[str, Any] = dict.fromkeys(host.TRAFFIC)
         if self._before is not None:  # on the interface to the host behind, since `stage`
             traffic = host.counters(self._before.interface).traffic_since(self._before)
-        return trial_messages.Usage(
+        return Usage(
             cpu_percent=100 * (self._since[1] - cpu) / (self._since[0] - clock),
             rss_bytes=host.resident_bytes(),
             peak_rss_bytes=self._peak.nbytes(),
@@ -349,10 +344,8 @@ class Worker:
             codec = codecs.parse(text, self._own)
         except ValueError as error:
             raise Refused(str(error)) from None
-        if codec.missing:
-            raise Refused(
-                f"codec {codec.text} needs the package {codec.missing}, which this host lacks: install it"
-            )
+        if lacks := codec.missing:
+            raise Refused(f"codec {codec.text} needs the package {lacks}, which this host lacks: install it")
         if codec.file:
             codec = codec.bound({0: self._camera()})
         if codec.own is not None:
@@ -398,7 +391,7 @@ def answers(worker: Worker) -> messages.Answers:
         profile_messages.Expect: worker.payloads.expect,
         profile_messages.GetTaken: worker.payloads.taken,
         profile_messages.TimePayloads: worker.payloads.time,
-        trial_messages.RunTrial: worker.trial,
-        trial_messages.GetUsage: worker.usage,
+        RunTrial: worker.trial,
+        GetUsage: worker.usage,
         Question: worker.probe,
     }

@@ -1,8 +1,7 @@
 """Gauges of one present value, and meters of energy since the first sample. Joules, watts, seconds.
 
-RAPL are the energy counters of x86 processors, by Linux' powercap tree:
-https://docs.kernel.org/power/powercap/powercap.html. Only root may read them since CVE-2020-8694, unless a machine's
-owner decided otherwise.
+RAPL, x86 processors' energy counters: https://docs.kernel.org/power/powercap/powercap.html. Only root may read them
+since CVE-2020-8694, unless a machine's owner decided otherwise.
 """
 
 from __future__ import annotations
@@ -41,8 +40,7 @@ class CounterMeter:
     """A source that counts its energy itself: taken as it is, from its first reading on.
 
     Power is what `read_power_w` says, or else the difference quotient of the last two readings. range_j: where the
-    counter starts again from 0. At 65 kJ, a usual range, and 300 W that is every 3 minutes: samples must be closer
-    than that.
+    counter starts anew. At 65 kJ, a usual range, and 300 W that is every 3 minutes: samples must be closer than that.
     """
 
     name: str
@@ -71,11 +69,8 @@ class CounterMeter:
 
 @dataclass(eq=False)
 class PowerMeter:
-    """A source that only reports present power: integrated by the trapezoid rule over the samples' times.
-
-    Across a reading that is missing the rule goes on from the last one that was there. The sample without it
-    has no energy, so that a reader sees that what lies around it was not measured all the time.
-    """
+    """A source that only reports present power: integrated by the trapezoid rule over the samples' times. Across a
+    missing reading the rule goes on from the last one; that sample has no energy, so that a reader sees the gap."""
 
     name: str
     read_power_w: Callable[[], float | None]

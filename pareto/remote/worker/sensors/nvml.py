@@ -1,7 +1,5 @@
-"""NVIDIA GPUs, by NVML through the optional package nvidia-ml-py.
-
-https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html
-"""
+"""NVIDIA GPUs, by NVML through the optional package nvidia-ml-py:
+https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html"""
 
 from __future__ import annotations
 

@@ -81,11 +81,8 @@ class WatchedProcess:
         }
 
     def _waited_s(self) -> float | None:
-        """The sum of what each thread waited, those included that have ended; None: the kernel does not count it.
-
-        A listing of threads may name one that has ended since, and may pass one over while others end: what a thread
-        has waited so far is therefore kept, whether the listing has it or not.
-        """
+        """The sum of what each thread waited, those included that have ended; None: the kernel does not count it. A
+        listing may name a thread that has ended, or pass one over: what each has waited so far is therefore kept."""
         now: dict[str, int] = {}
         try:
             for task in self._tasks.iterdir():
@@ -168,9 +165,8 @@ def _of_processor(
 
 def _chip_inputs(chip: Path) -> list[Path]:
     """AMD's Tctl is up to 27 K above the truth on some models; these have the truth as Tdie."""
-    labels = {
-        path: text(path.with_name(path.name.replace("_input", "_label"))) for path in chip.glob("temp*_input")
-    }
+    files = chip.glob("temp*_input")
+    labels = {file: text(file.with_name(file.name.replace("_input", "_label"))) for file in files}
     return sorted(path for path, label in labels.items() if label != "Tctl" or "Tdie" not in labels.values())
 
 

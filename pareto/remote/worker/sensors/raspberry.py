@@ -1,8 +1,5 @@
-"""A Raspberry Pi's firmware, asked by `vcgencmd`: is it throttled, and what its power rails take.
-
-https://www.raspberrypi.com/documentation/computers/os.html#vcgencmd. The parsers and the words are pure
-functions of the standard library: the driver uses them too.
-"""
+"""A Raspberry Pi's firmware, asked by `vcgencmd`: is it throttled, and what its power rails take. The driver uses
+parsers and words too. https://www.raspberrypi.com/documentation/computers/os.html#vcgencmd"""
 
 from __future__ import annotations
 
