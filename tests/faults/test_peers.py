@@ -131,7 +131,7 @@ class Pair(StandIn):
         proxied = {**answers(worker), LoadModel: load, Connect: connect}
 
         def end() -> None:
-            for one in (*worker._servers.values(), *worker._clients.values(), worker._probe):
+            for one in (*worker._servers.values(), *worker._clients.values(), worker.prober._client):
                 if one is not None:
                     with contextlib.suppress(OSError):
                         one.close()

@@ -8,6 +8,7 @@ A decompressor is given the size that must come out, and refuses any other.
 from __future__ import annotations
 
 import ctypes
+import functools
 import struct
 from collections.abc import Callable
 from importlib import import_module
@@ -59,12 +60,9 @@ class Compressed:
     def __init__(self, name: str, library: Library) -> None:
         self._name = name
         self._library = library
-        self._encoded: dict[Layout, Layout] = {}
 
     def encoded(self, layout: Layout) -> Layout:
-        if layout not in self._encoded:
-            self._encoded[layout] = self._frame(layout)
-        return self._encoded[layout]
+        return _framed(layout, self._name)
 
     def encode(self, tensors: Tensors) -> Tensors:
         if not tensors:
@@ -101,14 +99,6 @@ class Compressed:
             at += length
         return tuple(decoded)
 
-    def _frame(self, layout: Layout) -> Layout:
-        if not layout:
-            return layout
-        sizes = [nbytes(dtype, shape) for dtype, shape in layout]
-        if max(sizes) > MOST_BYTES:
-            raise BackendError(f"a tensor of {max(sizes)} bytes is too large for {self._name}")
-        return ((BYTES, (sum(size + size // SLACK + SLACK_BYTES for size in sizes),)),)
-
     def _decompress(self, data: memoryview, into: memoryview) -> None:
         try:
             made = self._library.decompress(data, into)
@@ -117,6 +107,17 @@ class Compressed:
             raise BackendError(f"{len(data)} bytes that are no whole {self._name} came: {words}") from error
         if made != len(into):
             raise BackendError(f"{made} bytes of {self._name} came out, {len(into)} were expected")
+
+
+@functools.cache
+def _framed(layout: Layout, name: str) -> Layout:
+    """The layout of a frame with room for what the codec of this name makes of tensors. Raises BackendError."""
+    if not layout:
+        return layout
+    sizes = [nbytes(dtype, shape) for dtype, shape in layout]
+    if max(sizes) > MOST_BYTES:
+        raise BackendError(f"a tensor of {max(sizes)} bytes is too large for {name}")
+    return ((BYTES, (sum(size + size // SLACK + SLACK_BYTES for size in sizes),)),)
 
 
 def _zstd(variant: str) -> Library:

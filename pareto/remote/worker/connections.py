@@ -78,10 +78,8 @@ def to(peer: str) -> dict[int, Connection]:
 
 
 def carried(before: Mapping[int, Connection], after: Mapping[int, Connection]) -> TcpConnection | None:
-    """The kernel's figures for the connections on which a peer acknowledged something between two looks.
-
-    Latest rates are of different moments, and their sum may be above the link's: times and rate are the busiest one's.
-    """
+    """The kernel's figures for the connections on which a peer acknowledged something between two looks. Latest rates
+    are of different moments, and their sum may be above the link's: times and rate are the busiest one's."""
 
     def since(inode: int, field: str) -> int | None:
         end = getattr(after[inode], field)

@@ -191,7 +191,7 @@ def _rate_bps(came: list[Arrival], skip: int, *, constant: bool) -> float:
 
 
 class Prober:
-    """Answers the requests to a probe that runs by itself."""
+    """Answers the requests to a probe."""
 
     def __init__(self) -> None:
         self._client: ProbeClient | None = None

@@ -32,11 +32,11 @@ from pareto.remote.backends import ends, registry, wire
 from pareto.remote.backends.base import Client, Layout, Server, Tensors, batches, fingerprint
 from pareto.remote.codecs import own
 from pareto.remote.codecs import registry as codecs
-from pareto.remote.link.probe import Question, Reading
+from pareto.remote.link.probe import ConnectProbe, OpenProbe, Question
 from pareto.remote.worker import codings, connections, host, payloads, trial, units
 from pareto.remote.worker.device import Device, facts, refused_out_of_memory
 from pareto.remote.worker.phases import NoLink
-from pareto.remote.worker.probe import ProbeClient, ProbeServer
+from pareto.remote.worker.probe import Prober
 from pareto.remote.worker.served import NO_REQUEST, Coding, Runs, ServedStage, baseline_s
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Worker:
             lambda backend: payloads.Near(self._clients[backend]),
             lambda backend: payloads.Far(self._servers[registry.parse(backend).server]),
         )
-        self._probe: ProbeClient | None = None
+        self.prober = Prober()
         self._rendezvous: socket.socket | None = None
         self._joined = ""
         """The backend whose agent this host has joined to the others'."""
@@ -105,15 +105,13 @@ class Worker:
         return messages.Loaded(model.graph_digest, host.resident_bytes())
 
     def listen(self, request: messages.Listen) -> dict[str, int]:
-        probe = ProbeServer(request.address, request.token)
+        probe = self.prober.listen(OpenProbe(request.address, request.token))
         self._servers = ends.servers(request.address, request.token, request.keys)
         self._set_congestion()
         ports = {name: server.port for name, server in self._servers.items() if server.port is not None}
-        return {**ports, "probe": probe.port}
+        return {**ports, "probe": probe}
 
     def connect(self, request: messages.Connect) -> None:
-        if self._probe is not None:
-            self._probe.close()
         for client in self._clients.values():
             client.close()
         self._clients = {}
@@ -124,7 +122,7 @@ class Worker:
                 to = request.address, request.ports[name.server], request.token
                 by = seal if name.seal else None
                 self._clients[text] = ends.backend(name.name).connect(*to, name.variant, by)
-        self._probe = ProbeClient(request.address, request.ports["probe"], request.token)
+        self.prober.connect(ConnectProbe(request.address, request.ports["probe"], request.token))
         self._set_congestion()
 
     def rendezvous(self, request: messages.OpenRendezvous) -> int:
@@ -230,11 +228,6 @@ class Worker:
         by = engines.parse(split.engine).lossy(split.cuts, model.last)
         so_far = send_so_far if request.is_watched else None
         return trial.run(client, self._device, resident.stage, data, request, here, eye, by, so_far)
-
-    def probe(self, question: Question) -> Reading:
-        if self._probe is None:
-            raise Refused("not connected")
-        return self._probe.measure(question)
 
     def usage(self, request: GetUsage) -> Usage:
         clock, cpu = self._since
@@ -393,5 +386,5 @@ def answers(worker: Worker) -> messages.Answers:
         profile_messages.TimePayloads: worker.payloads.time,
         RunTrial: worker.trial,
         GetUsage: worker.usage,
-        Question: worker.probe,
+        Question: worker.prober.probe,
     }

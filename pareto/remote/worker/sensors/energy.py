@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -125,11 +126,9 @@ def _counted_j(zone: Path) -> float | None:
 
 def integer(path: Path) -> int | None:
     """The number in a file of sysfs; None where there is none."""
-    content = text(path)
-    try:
-        return None if content is None else int(content)
-    except ValueError:
-        return None
+    with suppress(OSError, ValueError):
+        return int(path.read_text())
+    return None
 
 
 def text(path: Path) -> str | None:

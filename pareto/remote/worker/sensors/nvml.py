@@ -28,10 +28,10 @@ def load() -> Any:
     """The module pynvml, initialised; None without it or without a driver."""
     try:
         import pynvml
+
+        pynvml.nvmlInit()
     except ImportError:
         return None
-    try:
-        pynvml.nvmlInit()
     except pynvml.NVMLError:
         return None
     return pynvml
