@@ -13,15 +13,15 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 LAYERS = {
-    "pareto.protocol": 1_480,
+    "pareto.protocol": 1_410,
     "pareto.basics": 780,
     "pareto.partitions": 5_200,
-    "pareto.remote": 11_610,
+    "pareto.remote": 11_260,
     "pareto.hosts": 6_870,
     "pareto.analysis.schema": 750,
     "pareto.sweep": 2_500,
     "pareto.analysis": 20_930,
-    "pareto.models": 1_320,
+    "pareto.models": 1_230,
     "pareto.trial": 2_650,
     "pareto.predict": 1_800,
     "pareto.simulated": 950,

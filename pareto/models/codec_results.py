@@ -69,8 +69,7 @@ def accuracies(
     codecs: Sequence[Codec],
     engines: Sequence[Engine] = (EXACT,),
 ) -> dict[tuple[str, str, Split], float]:
-    """The accuracy at each split with what each codec comes to there, and with none, by each engine, as far as it is
-    known."""
+    """The accuracy at each split with what each codec comes to there, and with none, by each engine, if it is known."""
     known = {}
     for split, codec, engine in itertools.product(splits, (Codec(NONE), *codecs), engines):
         there = _at_work(model, split, codec)

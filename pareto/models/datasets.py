@@ -174,8 +174,7 @@ def open_named(name: str, path: Path | None) -> Dataset:
 
 class _Own:
     """A data set that somebody's code makes: something with a length, of which [i] is (image or inputs, label). It may
-    have `classes`, their names, and as torchvision's `targets`, all labels. It runs on the driver, in one thread at a
-    time."""
+    have `classes`, their names, and as torchvision's `targets`, all labels. It runs here, in one thread at a time."""
 
     def __init__(self, name: str, path: Path | None) -> None:
         """Raises UserError."""

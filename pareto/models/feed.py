@@ -225,8 +225,7 @@ def open_dataset(sweep: Sweep) -> Dataset | None:
 def feed_for(
     sweep: Sweep, dataset: Dataset | None, recipe: Recipe, results: Sequence[TensorSpec]
 ) -> tuple[Feed, dict[str, Any], tuple[str, ...]]:
-    """The feed for a model, facts for the manifest, and notes for the user. results: what the model yields at batch 1.
-    Raises UserError."""
+    """The feed for a model, facts for the manifest, notes for the user. results: at batch 1. Raises UserError."""
     entry = registry.entry(recipe.name)
     takes = entry.takes
     if dataset is None:

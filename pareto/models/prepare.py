@@ -145,8 +145,7 @@ def recipe(name: str, sweep: Sweep) -> Recipe:
 
 
 def _input(name: str, sweep: Sweep) -> str:
-    """The dtype of the edge's input: a camera's bytes, unless the model takes something other than images. Raises
-    UserError."""
+    """The dtype of the edge's input: a camera's bytes, unless the model takes no images. Raises UserError."""
     takes = registry.entry(name).takes
     if sweep.input != AUTO and not isinstance(takes, Images):
         raise UserError(f"--input {sweep.input}: {name} makes its own inputs: leave it out")

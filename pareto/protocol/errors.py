@@ -51,8 +51,7 @@ def blaming(
     shown: str = "",
 ) -> Iterator[None]:
     """A context for a user's own code, which raises what it likes: that becomes one line of this kind with its place.
-    file: the code is in; None: a package's. what: the code is. passing: what is raised as it comes. shown: as for
-    `place`."""
+    file: of the code; None: a package. what: the code is. passing: what is raised as it comes. shown: see `place`."""
     try:
         yield
     except passing:

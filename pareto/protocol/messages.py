@@ -89,9 +89,8 @@ class Cuda:
 
 @dataclass
 class Facts:
-    """The facts about a host that a reader of the results needs. engines: beside eager, with their versions.
-    without_engines: what it lacks for the others. cores: the numbers of those that this host may use, of
-    `cores_of_machine`."""
+    """The facts about a host that a reader needs. engines: beside eager, with their versions; without_engines: what it
+    lacks for the others. cores: the numbers of those that this host may use, of `cores_of_machine`."""
 
     hostname: str
     pid: Positive
@@ -273,9 +272,8 @@ class StageLoaded:
 
 @dataclass
 class LoadStage(Request[StageLoaded], op="stage"):
-    """Hold this host's stage of a split and no other, and serve it from now on. position: counts hosts from the edge,
-    0. interface: leads to the host behind; None on the last. ranges: least and greatest value of tensors, to quantise
-    by."""
+    """Hold this host's stage of a split and no other, and serve it from now on. position: counts from the edge, 0.
+    interface: leads to the host behind; None on the last. ranges: of tensors, for an engine that quantises."""
 
     split: Split
     position: Count

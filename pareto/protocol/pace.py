@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from pareto.protocol.constants import MOST_IN_FLIGHT, MOST_REQUESTS
 
 BASELINE_RUNS, BASELINE_S = 2, 0.03
-"""A baseline has as many runs and lasts as long, but for a stage so slow that it would take longer than
-`BASELINE_MOST_S`."""
+"""A baseline has as many runs and lasts as long, but for a stage so slow that it would exceed `BASELINE_MOST_S`."""
 BASELINE_MOST_S = 0.5
 
 

@@ -58,9 +58,8 @@ class UnitRuns:
 class TimeUnits(Request[UnitRuns], op="units"):
     """Hold the whole model, and time its units, in a batch of noise; the stage that was held is gone.
 
-    cpu: the share of a core that this host gets: units' times are processor time over it, where it is less than 1.
-    runs, seconds: at least so many, and so long; not over `most_s`. steady_s: for how long to run without a pause
-    afterwards, for the sensors.
+    cpu: this host's share of a core: below 1, units' times are processor time over it. runs, seconds: at least so many,
+    and so long; not over `most_s`. steady_s: how long to run without a pause afterwards, for the sensors.
     """
 
     batch_size: Positive
@@ -105,8 +104,7 @@ class CodecRuns(Columns):
 @dataclass
 class TimeCodecs(Request[CodecRuns], op="codecs"):
     """Encode, and decode if wanted, what crosses a link at points of the model; the stage that was held is gone. coded:
-    points, each with a codec. data: a file of `inputs`. decodes: whether a host sends to this one. cpu: as in
-    `TimeUnits`."""
+    points, each with a codec. data: a file of `inputs`. decodes: if a host sends to this one. cpu: see `TimeUnits`."""
 
     coded: list[tuple[Count, str]]
     data: str

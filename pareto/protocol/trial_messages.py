@@ -136,10 +136,9 @@ class TrialReport(Usage):
     """The edge's figures of a trial. Times and rates of the two phases are medians unless the name says otherwise.
 
     work_s: what all hosts compute for a request (the median of the sums). stages_s: of each host behind the edge that
-    took part. sequential_ips: images per second with one request in flight. measured_s: how long both phases took.
-    With a codec work_s has its times too, and so have stages_s, where the edge cannot tell them from computing.
-    prefetch: how many requests the edge decoded ahead. Then throughput_busy_s is of the busier of decoding and of what
-    follows it, and steady_s of what follows it.
+    took part; both have a codec's times, where the edge cannot tell them from computing. sequential_ips: images per
+    second with one request in flight. measured_s: how long both phases took. prefetch: how many requests the edge
+    decoded ahead. Then throughput_busy_s is of the busier of decoding and what follows it, and steady_s of that.
     """
 
     trial_window: Window

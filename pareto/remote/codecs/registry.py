@@ -96,8 +96,7 @@ class Own(NamedTuple):
 @dataclass(frozen=True)
 class Codec:
     """A way to code payloads. text: its canonical name. It has no state but its steps, which one thread uses. own: the
-    user's own step. made: that step by point, or at point 0 what reads files. cut: the point that is meant
-    (`for_cut`)."""
+    user's own step. made: that step by point, or at point 0 what reads files. cut: see `for_cut`."""
 
     text: str
     own: Own | None = None
@@ -117,11 +116,7 @@ class Codec:
 
     def for_cut(self, cut: int) -> Codec:
         """The codec for what crosses at this point: a user's own is another one at each."""
-        if self.own is None:
-            return self
-        if cut not in self._for_cut:
-            self._for_cut[cut] = replace(self, cut=cut)
-        return self._for_cut[cut]
+        return self if self.own is None else self._for_cut.setdefault(cut, replace(self, cut=cut))
 
     @property
     def names(self) -> tuple[tuple[str, str], ...]:

@@ -1,6 +1,4 @@
-"""`python -m pareto.remote.worker`: one device of a testbed, unprivileged. It answers the requests of
-`pareto.protocol.messages`.
-"""
+"""`python -m pareto.remote.worker`: one device, unprivileged. It answers the requests of `pareto.protocol.messages`."""
 
 from __future__ import annotations
 

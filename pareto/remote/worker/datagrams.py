@@ -1,13 +1,12 @@
 """Measuring a link by UDP: round trips, the rate, and what share of a sample is lost, repeated or reordered.
 
-For links on which TCP cannot tell: it neither echoes in time, since what is lost holds up what follows, nor runs
-at the link's rate. The TCP connection of the probe, which has proved to know the run's token, carries the question,
-when all is sent, and what came; without the cookie that it gives out, a datagram is neither counted nor answered.
+For links on which TCP cannot tell: it neither echoes in time, since what is lost holds up what follows, nor runs at the
+link's rate. The probe's TCP connection, which knows the run's token, carries the question, when all is sent, and what
+came; without the cookie that it gives out, a datagram is neither counted nor answered.
 
-All times are taken on one clock, as in `probe`: an echo carries how long it was kept waiting, by the clock of its host.
-A time is the kernel's own stamp, taken when a packet reaches the host, however long the process then waits for a core.
-The kernel stamps by CLOCK_REALTIME; the stamp's age is taken from CLOCK_MONOTONIC when the packet is read, so that
-nothing moves when somebody sets the clock.
+All times are taken on one clock, as in `probe`: an echo carries how long it was kept waiting, by its host's clock. A
+time is the kernel's own stamp, taken when a packet comes, however long the process then waits for a core. The stamp is
+of CLOCK_REALTIME; its age when it is read is taken from CLOCK_MONOTONIC, so that nobody who sets the clock moves it.
 """
 
 from __future__ import annotations
@@ -82,12 +81,11 @@ def receive(sock: socket.socket, buffer: memoryview | bytearray) -> tuple[int, i
 
 
 def rate_bps(arrivals: Sequence[Arrival], skip: int = 0, *, constant: bool = True) -> float | None:
-    """The line's rate in bit/s, by what arrived beyond the first `skip` bytes: None if nothing did, infinite for one
+    """The line's rate in bit/s, by what arrived beyond the first `skip` bytes; None: nothing; infinite: all in one
     piece.
 
     For a line of `constant` rate it is the median slope over all pairs of arrivals, Theil and Sen's regression (P. K.
-    Sen, JASA 63, 1968): up to 29 % of them may be late, by a machine's hiccup, without moving it. Else it is the mean
-    from the first arrival to the last.
+    Sen, JASA 63, 1968): up to 29 % may be late, by a hiccup, without moving it. Else it is the mean from first to last.
     """
     counted = [(at_s, nbytes) for at_s, nbytes in arrivals if nbytes > skip]
     if not counted:
@@ -145,9 +143,8 @@ class Arrivals:
         return Sample(self.expected, len(self.at), self.duplicates, reordered)
 
     def rate_bps(self) -> float | None:
-        """The rate of a train's payload in bit/s, beyond the datagrams that do not count. None if fewer than two came;
-        infinite for what came all at once. Duplicates count, which took their time on the line, and what was lost
-        before it does not."""
+        """The rate of a train's payload in bit/s, beyond the datagrams that do not count; None: fewer than two came;
+        infinite: all at once. Duplicates count, which took their time on the line; what was lost before it does not."""
         if len(self.times) - self.skip < 2:
             return None
         came = [(at_ns / 1e9, TRAIN_BYTES * count) for count, at_ns in enumerate(self.times, 1)]

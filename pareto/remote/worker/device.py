@@ -33,8 +33,7 @@ KEPT_RUNS = 10_000
 
 
 class Device:
-    """Where stages run: on this host's processor. name: as torch knows it. warm_ups: runs until kernels are chosen and
-    memory is allocated."""
+    """A processor, where stages run. name: as torch knows it. warm_ups: runs until kernels and memory are fixed."""
 
     name = "cpu"
     warm_ups = 1

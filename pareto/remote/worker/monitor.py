@@ -27,8 +27,7 @@ KEPT = 50_000
 
 
 class Instruments:
-    """The device's sensors, and a process. `gpu`: a GPU's UUID. `sysfs`: the folder that holds `sys`. Raises
-    psutil.NoSuchProcess."""
+    """The device's sensors, and a process. gpu: a UUID. sysfs: the folder with `sys`. Raises psutil.NoSuchProcess."""
 
     def __init__(self, pid: int, gpu: str | None, sysfs: Path) -> None:
         self._process = processor.WatchedProcess(pid)

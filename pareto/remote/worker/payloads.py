@@ -1,6 +1,5 @@
 """The two ends of a backend between two workers, by which the driver finds what it adds to a request. The near end
-sends a payload and measures; the far end answers with four bytes. Processor seconds are the whole process', with the
-kernel's work."""
+sends a payload and measures; the far end answers with four bytes. Processor seconds are of process and kernel."""
 
 from __future__ import annotations
 

@@ -64,9 +64,8 @@ class Phase:
     """When it began, on the clock of `time.monotonic`, which on Linux is also that of `time.perf_counter`."""
     samples: list[Sample]
     outputs: list[tuple[int, Tensors]]
-    """The number of the input, and its result: checked after the clock has stopped. A result is left out if it equals
-    the input's last one to the last bit.
-    """
+    """The number of the input, and its result, unless it equals the input's last one to the last bit: checked
+    afterwards."""
     depth: int = 1
     """Requests that were in flight."""
     prefetch: int = 0

@@ -51,9 +51,8 @@ PROGRESS_S = 1.0
 class Data:
     """Inputs, each a batch of all tensors that the model takes, and what the whole model makes of them.
 
-    coded: by `Codec.coded_name`, what the model that is cut there makes of them in one process, with a codec that loses
-    something. files: what requests begin with in place of the inputs, which are the images in these files; each one
-    tensor of bytes.
+    coded: by `Codec.coded_name`, what the model makes of them in one process, cut there, with a codec that loses
+    something. files: what requests begin with in their place, files of these images; each one tensor of bytes.
     """
 
     inputs: Sequence[Tensors]
