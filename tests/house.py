@@ -16,7 +16,7 @@ LAYERS = {
     "pareto.protocol": 1_410,
     "pareto.basics": 780,
     "pareto.partitions": 5_200,
-    "pareto.remote": 11_260,
+    "pareto.remote": 11_240,
     "pareto.hosts": 6_870,
     "pareto.analysis.schema": 750,
     "pareto.sweep": 2_500,

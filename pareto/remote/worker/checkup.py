@@ -93,7 +93,7 @@ def _read(path: str) -> str:
     return Path(path).read_text(errors="replace").strip()
 
 
-def _run(argv: Sequence[str], timeout_s: float = 10.0) -> subprocess.CompletedProcess[str]:
+def run(argv: Sequence[str], timeout_s: float = 10.0) -> subprocess.CompletedProcess[str]:
     """Run a program without input, with English output. Raises OSError where it is not there."""
     return subprocess.run(  # noqa: S603
         list(argv),
@@ -162,8 +162,8 @@ def _privileged(launcher: str) -> dict[str, Any]:
     has_sudo, installed = shutil.which("sudo") is not None, Path(launcher).exists()
     facts = {"sudo": has_sudo, "installed": installed, "allowed": None, "digest": None, "words": ""}
     if has_sudo and installed and os.geteuid() != 0:
-        facts["allowed"] = _run(["sudo", "-n", "-l", launcher]).returncode == 0
-        done = _run(["sudo", "-n", launcher, "--digest"])
+        facts["allowed"] = run(["sudo", "-n", "-l", launcher]).returncode == 0
+        done = run(["sudo", "-n", launcher, "--digest"])
         if done.returncode == 0:
             facts["digest"] = done.stdout.strip()
         else:
@@ -304,14 +304,14 @@ def _governors() -> list[str]:
 def _vcgencmd() -> str:
     """Whether vcgencmd works: readable, denied (as to a user who may not open the firmware's mailbox) or absent."""
     try:
-        return "readable" if "throttled=" in _run(["vcgencmd", "get_throttled"]).stdout else "denied"
+        return "readable" if "throttled=" in run(["vcgencmd", "get_throttled"]).stdout else "denied"
     except OSError:
         return "absent"
 
 
 def _throttled() -> int:
     """The firmware's bits: see get_throttled in Raspberry Pi's documentation."""
-    output = _run(["vcgencmd", "get_throttled"]).stdout
+    output = run(["vcgencmd", "get_throttled"]).stdout
     return int(output.strip().partition("=")[2], 16)
 
 
@@ -328,14 +328,14 @@ def _rapl() -> str:
 
 def _gpus() -> list[dict[str, str]]:
     """The GPUs; None where there is no nvidia-smi, empty where it finds none or does not work."""
-    done = _run(["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"], 30.0)
+    done = run(["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"], 30.0)
     rows = [[cell.strip() for cell in line.split(",")] for line in done.stdout.splitlines()]
     return [dict(zip(("name", "driver", "memory"), row)) for row in rows if len(row) == 3]  # noqa: B905
 
 
 def _cuda() -> dict[str, Any]:
     """The devices and the CUDA version that the driver reports, asked in a process that may hang or crash."""
-    done = _run([sys.executable, "-c", _ASK_CUDA], 30.0)
+    done = run([sys.executable, "-c", _ASK_CUDA], 30.0)
     devices, major, minor = (int(word) for word in done.stdout.split())
     return {"devices": devices, "version": f"{major}.{minor}"}
 

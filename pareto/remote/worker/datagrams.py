@@ -107,19 +107,16 @@ def rate_bps(arrivals: Sequence[Arrival], skip: int = 0, *, constant: bool = Tru
 
 @dataclass
 class Arrivals:
-    """Datagrams of one kind as they come, numbered from 0."""
+    """Datagrams of one kind as they come, numbered from 0. skip: how many of the first the rate leaves out. constant:
+    whether the line's rate is. at: when each number came first, in the order of coming; times: when all did, copies
+    included; held: how long each echo was kept waiting; all in nanoseconds."""
 
     expected: int
     skip: int = 0
-    """how many of the first the rate leaves out"""
     constant: bool = True
-    """whether the line's rate is"""
     at: dict[int, int] = field(default_factory=dict)
-    """when each number came first, in nanoseconds, in the order of coming"""
     times: list[int] = field(default_factory=list)
-    """of all, copies included"""
     held: dict[int, int] = field(default_factory=dict)
-    """how many nanoseconds each echo was kept waiting"""
     duplicates: int = 0
 
     def add(self, number: int, now_ns: int, held_ns: int = 0) -> None:
@@ -128,8 +125,8 @@ class Arrivals:
         self.times.append(now_ns)
         if number in self.at:
             self.duplicates += 1
-            return
-        self.at[number], self.held[number] = now_ns, held_ns
+        else:
+            self.at[number], self.held[number] = now_ns, held_ns
 
     @property
     def complete(self) -> bool:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,25 +47,20 @@ def resident_bytes() -> int:
 class PeakMemory:
     """The most memory that this process had resident at once since `begin`."""
 
-    def __init__(self) -> None:
-        self._begun = False
+    _begun = False
 
     def begin(self) -> None:
         """Have the kernel count from what is resident now; see proc(5) on clear_refs."""
-        try:
+        self._begun = False
+        with suppress(OSError):
             Path("/proc/self/clear_refs").write_text("5")
             self._begun = True
-        except OSError:
-            self._begun = False
 
     def nbytes(self) -> int | None:
         """The peak in bytes; None where the kernel's figure still counts from the process' start."""
-        if not self._begun:
-            return None
-        for line in Path("/proc/self/status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024
-        return None
+        status = Path("/proc/self/status").read_text() if self._begun else ""
+        match = re.search(r"^VmHWM:\s*(\d+)", status, re.MULTILINE)
+        return int(match[1]) * 1024 if match else None
 
 
 def interface_bytes(interface: str) -> tuple[int, int]:

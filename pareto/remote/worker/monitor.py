@@ -83,9 +83,6 @@ class Sampler:
         self._stopping.set()
         self._thread.join()
 
-    def latest(self) -> SensorSample:
-        return self.waiting()[-1]
-
     def waiting(self) -> list[SensorSample]:
         """The samples that `collect` would give. Raises RuntimeError if sampling has failed."""
         with self._lock:
@@ -151,7 +148,7 @@ class Monitor:
         return instruments.sensors
 
     def latest(self, request: host_messages.GetLatestSample) -> SensorSample | None:
-        return self._sampler.latest() if self._sampler is not None else None
+        return self._sampler.waiting()[-1] if self._sampler is not None else None
 
     def collect(self, request: host_messages.CollectSamples) -> dict[str, list[Any]]:
         samples = self._begun().collect()

@@ -141,7 +141,7 @@ def test_whatever_a_host_lacks_the_rest_is_told(monkeypatch: pytest.MonkeyPatch)
     def fail(*_: object) -> None:
         raise RuntimeError("strange")
 
-    for name in ("_run", "_read", "_addresses", "_route"):
+    for name in ("run", "_read", "_addresses", "_route"):
         monkeypatch.setattr(checkup, name, fail)
     facts = checkup.facts({})
     assert facts["python"] == platform.python_version()

@@ -390,7 +390,7 @@ def test_sampling_that_has_failed_does_not_look_like_none() -> None:
 
     sampler = Sampler(Takes({3: fail}), 0.001)
     sampler._thread.join()
-    for ask in (sampler.latest, sampler.collect, sampler.waiting):
+    for ask in (sampler.collect, sampler.waiting):
         with pytest.raises(RuntimeError) as failed:
             ask()
         assert isinstance(failed.value.__cause__, OSError)

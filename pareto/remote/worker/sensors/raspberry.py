@@ -4,9 +4,9 @@ parsers and words too. https://www.raspberrypi.com/documentation/computers/os.ht
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 
+from pareto.remote.worker.checkup import run
 from pareto.remote.worker.sensors.energy import Gauge, PowerMeter, answering
 
 _WORDS = ("under-voltage", "frequency capped", "throttled", "soft temperature limit")
@@ -60,19 +60,8 @@ def rails() -> PowerMeter | None:
 
 def _vcgencmd(command: str) -> str:
     """The output of `vcgencmd`; empty where it is not there, not allowed (group `video`), too slow or does not know."""
-    program = shutil.which("vcgencmd")
-    if program is None:
-        return ""
     try:
-        done = subprocess.run(  # noqa: S603
-            [program, command],
-            stdin=subprocess.DEVNULL,  # ours is the control connection
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_TIMEOUT_S,
-            check=True,
-        )
+        done = run(["vcgencmd", command], _TIMEOUT_S)
     except (OSError, subprocess.SubprocessError):
         return ""
-    return done.stdout
+    return "" if done.returncode else done.stdout
