@@ -80,14 +80,12 @@ class Dataset:
             for sample in self.spread(seed)[:most]
         )
         labels = [sample.label for sample in samples]
-        if None in labels:
-            if any(label is not None for label in labels):
-                raise UserError(
-                    f"{self.where}: {samples[labels.index(None)].name} has no label, and others have"
-                )
+        known = [label for label in labels if label is not None]
+        if not known:
             return replace(self, samples=samples, classes=())
-        greatest = max(label for label in labels if label is not None)
-        classes = tuple(map(str, range(greatest + 1))) if self.numbered else self.classes
+        if len(known) < len(labels):
+            raise UserError(f"{self.where}: {samples[labels.index(None)].name} has no label, and others have")
+        classes = tuple(map(str, range(max(known) + 1))) if self.numbered else self.classes
         return replace(self, samples=samples, classes=classes)
 
 

@@ -108,11 +108,10 @@ def latency(
     samples: list[Sample] = []
     outputs = _Outputs()
     origin = time.perf_counter()
-    while len(samples) < MOST_REQUESTS:
-        if len(samples) >= length.requests and time.perf_counter() - origin >= length.seconds:
+    while (number := len(samples)) < MOST_REQUESTS:
+        if number >= length.requests and time.perf_counter() - origin >= length.seconds:
             break
-        seen(len(samples))
-        number = len(samples)
+        seen(number)
         which = number % len(inputs)
         payload, edge = _computed(compute, encode, _taken(decode, inputs[which]))
         serialize_s = client.send(number, payload)

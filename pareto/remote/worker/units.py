@@ -74,8 +74,7 @@ def timed(device: Device, resident: ResidentStage, tensors: Tensors, request: Ti
         while _more(request, len(units_s), time.perf_counter() - began):
             for stage in (bare, marked) if len(units_s) % 2 else (marked, bare):
                 if stage is marked:
-                    stamps = marks.of_run(marked, stamp)
-                    pairs = itertools.pairwise(stamps)
+                    pairs = itertools.pairwise(marks.of_run(marked, stamp))
                     if by_processor:
                         units_s.append([(after - before) / request.cpu for before, after in pairs])
                     else:
