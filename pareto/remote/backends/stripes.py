@@ -19,7 +19,7 @@ from collections.abc import Sequence
 
 from pareto.protocol.errors import BackendError
 from pareto.remote.backends import wire
-from pareto.remote.backends.tls import TlsSocket, beneath
+from pareto.remote.backends.tls import AnySocket, TlsSocket, beneath, within
 from pareto.remote.backends.wire import Line
 
 STRIPE = 16 << 10
@@ -32,7 +32,7 @@ _HEADER = struct.Struct("!QQI")
 class _Connection:
     """One of the connections, as its receiver sees it: `left` bytes of a stripe are to come, for `at` in `message`."""
 
-    def __init__(self, sock: socket.socket | TlsSocket) -> None:
+    def __init__(self, sock: AnySocket) -> None:
         self.sock = sock
         self.message = self.at = self.left = 0
         self._head = memoryview(bytearray(_HEADER.size))
@@ -88,7 +88,7 @@ class _Connection:
 class Stripes:
     """Like a `Line`, over several connections whose sockets nobody else uses."""
 
-    def __init__(self, socks: Sequence[socket.socket | TlsSocket]) -> None:
+    def __init__(self, socks: Sequence[AnySocket]) -> None:
         self._connections = {sock.fileno(): _Connection(sock) for sock in socks}
         self._out, self._in = select.poll(), select.poll()
         for fd, connection in self._connections.items():
@@ -121,7 +121,7 @@ class Stripes:
         self._sent += 1
         for begin in range(0, total, STRIPE):
             end = min(begin + STRIPE, total)
-            self._send([memoryview(_HEADER.pack(number, begin, end - begin)), *_within(parts, begin, end)])
+            self._send([memoryview(_HEADER.pack(number, begin, end - begin)), *within(parts, begin, end)])
 
     def _send(self, parts: list[memoryview]) -> None:
         while not self._free:
@@ -135,7 +135,7 @@ class Stripes:
                 alone.register(connection.sock, select.POLLOUT)
                 alone.poll()
                 continue
-            parts = _within(parts, sent, left)
+            parts = within(parts, sent, left)
             left -= sent
 
     def head(self) -> memoryview:
@@ -175,9 +175,7 @@ class Stripes:
             came = connection.take([scratch[:wanted]])
             nbytes -= came
             if came == wanted:
-                self._ready.append(
-                    connection
-                )  # there may be more, also what is decrypted and the kernel knows not of
+                self._ready.append(connection)  # there may be more, decrypted, and the kernel knows not of it
 
     def end(self) -> None:
         for connection in self._connections.values():
@@ -206,7 +204,7 @@ class Stripes:
             if begin < 0 or (start and begin + connection.left > total):
                 raise BackendError("a stripe came that lies outside of its message")
             wanted = min(connection.left, total - begin)
-            came = connection.take(_within(parts, begin, begin + wanted))
+            came = connection.take(within(parts, begin, begin + wanted))
             left -= came
             if came == wanted:
                 self._ready.append(connection)  # there may be more
@@ -258,13 +256,3 @@ class Stripes:
             self._watched.add(fd)
             self._ready.append(self._connections[fd])
         self._parked.clear()
-
-
-def _within(parts: Sequence[memoryview], begin: int, end: int) -> list[memoryview]:
-    """The views of what lies from `begin` to `end` in these parts, laid one after another."""
-    views = []
-    for part in parts:
-        if begin < len(part) and end > 0:
-            views.append(part[max(begin, 0) : end])
-        begin, end = begin - len(part), end - len(part)
-    return views

@@ -19,14 +19,14 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pareto.protocol.errors import BackendError
 from pareto.remote.backends import handshake, wire
 from pareto.remote.backends.base import Client, Layout, Reply, Stage, Tensors
 from pareto.remote.backends.pipeline import Pipeline, Request, fault_text
 from pareto.remote.backends.stripes import Stripes
-from pareto.remote.backends.tls import Tls, TlsSocket
+from pareto.remote.backends.tls import AnySocket, Tls
 from pareto.remote.backends.wire import Line
 
 BUFFERS = 4
@@ -112,9 +112,7 @@ class TcpClient:
         return header
 
 
-def _connected(
-    address: str, port: int, token: str, connections: int, seal: Tls | None
-) -> list[socket.socket] | list[TlsSocket]:
+def _connected(address: str, port: int, token: str, connections: int, seal: Tls | None) -> list[AnySocket]:
     """This many sockets that belong together, all let in, and encrypted where there is a seal; none is left open after
     a fault.
 
@@ -122,10 +120,9 @@ def _connected(
     """
     group = secrets.token_bytes(8)
 
-    def connect(number: int) -> Any:
-        place = handshake.Place(group, number, connections)
-        sock = handshake.connected(address, port, token, place)
-        return sock if seal is None else sealed(seal, sock, server=False)
+    def connect(number: int) -> AnySocket:
+        sock = handshake.connected(address, port, token, handshake.Place(group, number, connections))
+        return sock if seal is None else seal.sealed(sock, server=False)
 
     with ThreadPoolExecutor(connections) as pool:  # at once: each takes several round trips
         tried = [pool.submit(connect, number) for number in range(connections)]
@@ -134,15 +131,6 @@ def _connected(
             if attempt.exception() is None:
                 attempt.result().close()
     return [attempt.result() for attempt in tried]
-
-
-def sealed(seal: Tls, sock: socket.socket, *, server: bool) -> TlsSocket:
-    """This connection, encrypted; closed if that fails. Raises OSError, EOFError, BackendError."""
-    try:
-        return seal.sealed(sock, server=server)
-    except BaseException:
-        sock.close()
-        raise
 
 
 class TcpServer:
@@ -154,7 +142,7 @@ class TcpServer:
     def __init__(self, address: str, token: str, seal: Tls | None = None) -> None:
         self.served: tuple[Stage, Client | None] | None = None
         self._seal = seal
-        self._gathering: dict[int, socket.socket | TlsSocket] = {}
+        self._gathering: dict[int, AnySocket] = {}
         self._group = b""
         """Those that have come of the connections that belong together, by number; and whose they are."""
         self._together = threading.Lock()
@@ -169,21 +157,17 @@ class TcpServer:
 
     def _converse(self, sock: socket.socket, place: handshake.Place) -> None:
         """Begin the conversation when the last of the connections that belong together has come."""
-        connection: socket.socket | TlsSocket = sock
-        if self._seal is not None:
-            try:
-                connection = sealed(self._seal, sock, server=True)
-            except (OSError, EOFError, BackendError) as error:
-                print(f"tcp: {error}", file=sys.stderr)
-                return
+        try:
+            connection = sock if self._seal is None else self._seal.sealed(sock, server=True)
+        except (OSError, BackendError) as error:
+            print(f"tcp: {error}", file=sys.stderr)
+            return
         if place.of == 1:
             _Conversation(Line(connection), self).run()
         elif connections := self._gathered(connection, place):
             _Conversation(Stripes(connections), self).run()
 
-    def _gathered(
-        self, sock: socket.socket | TlsSocket, place: handshake.Place
-    ) -> list[socket.socket | TlsSocket]:
+    def _gathered(self, sock: AnySocket, place: handshake.Place) -> list[AnySocket]:
         """All sockets that belong together, in their order, if this is the last of them; else an empty list."""
         with self._together:
             if place.group != self._group:
@@ -221,8 +205,7 @@ class _Conversation:
                 served = self._now_served()
                 number = served.like.number(head) if served is not None else None
                 if served is not None and number is not None:
-                    form = wire.cut(served.like.form, head) if served.like.form.varies else None
-                    self._pipeline.put(self._request(served, number, form))
+                    self._pipeline.put(self._request(served, number, head))
                 else:
                     self._take_other(wire.header(head))
         except EOFError:
@@ -240,16 +223,16 @@ class _Conversation:
             self._served = _Served(*served)
         return self._served
 
-    def _request(self, served: _Served, number: int, cut: wire.Form | None) -> Request:
-        """cut: of a form that varies, what this request has of it."""
-        buffer = served.take()  # waits for one, which is what holds a fast sender back
-        if cut is None:
-            self._line.body(served.like.form, buffer.views)
-        else:
-            self._line.body(cut, [buffer.views[0][: cut.nbytes]])
+    def _request(self, served: _Served, number: int, head: memoryview) -> Request:
+        form = served.like.form
+        came = wire.cut(form, head) if form.varies else form
+        tensors, views = buffer = served.take()  # waits for one, which is what holds a fast sender back
+        if form.varies:
+            tensors, views = (tensors[0][: came.nbytes],), [views[0][: came.nbytes]]
+        self._line.body(came, views)
         return Request(
             number,
-            buffer.tensors if cut is None else (buffer.tensors[0][: cut.nbytes],),
+            tensors,
             served.stage,
             served.onward,
             functools.partial(self._answer, number),

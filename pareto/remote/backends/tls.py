@@ -23,7 +23,6 @@ import os
 import socket
 import ssl
 import threading
-import time
 from collections.abc import Iterator, Sequence
 
 from pareto.protocol.errors import BackendError
@@ -54,12 +53,16 @@ class Tls:
     def sealed(self, sock: socket.socket, *, server: bool) -> TlsSocket:
         """This connection, encrypted from here on, once both ends have proven that they know the run's key.
 
-        Raises BackendError, OSError.
+        Closed if that fails. Raises BackendError, OSError.
         """
-        with in_time(sock):
+        try:
+            sock.settimeout(TIMEOUT_S)
             made = TlsSocket(sock, self._contexts[server], server=server)
             made.shake_hands(self._pinned)
-            made._confirm()
+            sock.settimeout(None)
+        except BaseException:
+            sock.close()
+            raise
         return made
 
 
@@ -87,6 +90,8 @@ class TlsSocket:
 
     def __init__(self, sock: socket.socket, context: ssl.SSLContext, *, server: bool) -> None:
         self.beneath = sock
+        self.fileno, self.shutdown, self.close = sock.fileno, sock.shutdown, sock.close
+        self.setblocking, self.setsockopt = sock.setblocking, sock.setsockopt
         self._taken = 0
         self._unsent = memoryview(b"")
         """Encrypted bytes that did not leave yet: the rest of `_taken` bytes in the clear."""
@@ -94,11 +99,10 @@ class TlsSocket:
         self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._in, self._out, server_side=server)
         self._guard = threading.Lock()
-        self._gathered = memoryview(bytearray(RECORD))
         self._incoming = memoryview(bytearray(AT_ONCE))
 
     def shake_hands(self, pinned: bytes) -> None:
-        """Raises BackendError unless the other end has this certificate and its key; OSError."""
+        """Raises BackendError unless the other end has this certificate and its key, and says so; OSError."""
         try:
             while True:
                 try:
@@ -121,6 +125,14 @@ class TlsSocket:
         cipher = (self._tls.cipher() or ("none",))[0]
         if cipher != CIPHER:
             raise BackendError(f"TLS chose {cipher} instead of {CIPHER}: OpenSSL is configured to prefer it")
+        self.sendmsg([memoryview(READY)])
+        answer = memoryview(bytearray(len(READY)))
+        if self.recv_into(answer, 0, socket.MSG_WAITALL) < len(READY):
+            raise BackendError(
+                "the other end closed the connection before it was encrypted: it has other keys"
+            )
+        if answer != READY:
+            raise BackendError("the other end does not speak this protocol")
 
     def sendmsg(self, parts: Sequence[memoryview]) -> int:
         """Send from the start of these parts; the number of bytes.
@@ -140,7 +152,7 @@ class TlsSocket:
         """
         view, count = view[: nbytes or None], 0
         while count < len(view):
-            if opened := self._opened(view[count:]):
+            if opened := self._open(view[count:]):
                 count += opened
                 continue
             if count and not flags & socket.MSG_WAITALL:
@@ -172,59 +184,28 @@ class TlsSocket:
                 break
         return count, [], 0, None
 
-    def fileno(self) -> int:
-        return self.beneath.fileno()
-
-    def setblocking(self, flag: bool) -> None:
-        self.beneath.setblocking(flag)
-
-    def setsockopt(self, level: int, option: int, value: int) -> None:
-        self.beneath.setsockopt(level, option, value)
-
-    def shutdown(self, how: int) -> None:
-        self.beneath.shutdown(how)
-
-    def close(self) -> None:
-        self.beneath.close()
-
-    def _opened(self, view: memoryview) -> int:
-        if self._fault is not None:
-            raise self._fault
-        try:
-            return self._open(view)
-        except Tampered as fault:
-            self._fault = fault
-            raise
-
-    def _confirm(self) -> None:
-        """Wait until both ends know that the other one has the keys."""
-        self.sendmsg([memoryview(READY)])
-        answer = memoryview(bytearray(len(READY)))
-        if self.recv_into(answer, 0, socket.MSG_WAITALL) < len(READY):
-            raise BackendError(
-                "the other end closed the connection before it was encrypted: it has other keys"
-            )
-        if answer != READY:
-            raise BackendError("the other end does not speak this protocol")
-
     def _seal(self, parts: Sequence[memoryview]) -> tuple[int, memoryview]:
-        """Encrypt up to `AT_ONCE` bytes from the start of these parts: how many, and what is to be sent of them."""
-        taken = 0
-        with self._guard:
-            for piece in pieces(parts, self._gathered):
-                self._write(piece)
-                taken += len(piece)
-            return taken, memoryview(self._out.read())
+        """Encrypt up to `AT_ONCE` bytes from the start of these parts: how many, and what is to be sent of them.
 
-    def _write(self, piece: memoryview) -> None:
-        """Raises BrokenPipeError where TLS has ended, by its peer or by a fault, in words instead of OpenSSL's."""
+        Raises BrokenPipeError where TLS has ended, by its peer or by a fault, in words instead of OpenSSL's.
+        """
+        taken = 0
         try:
-            self._tls.write(piece)
+            with self._guard:
+                for piece in pieces(parts):
+                    self._tls.write(piece)
+                    taken += len(piece)
+                return taken, memoryview(self._out.read())
         except ssl.SSLError:
             raise BrokenPipeError(errno.EPIPE, "its TLS has ended") from None
 
     def _open(self, view: memoryview) -> int:
-        """Decrypt into `view` of what came; the number of bytes, 0 if no record is there whole. Raises Tampered."""
+        """Decrypt into `view` of what came; the number of bytes, 0 if no record is there whole.
+
+        Raises Tampered, then and ever after.
+        """
+        if self._fault is not None:
+            raise self._fault
         try:
             with self._guard:
                 return int(self._tls.read(len(view), view))
@@ -232,7 +213,8 @@ class TlsSocket:
             return 0
         except ssl.SSLError as error:
             self._alert()
-            raise Tampered(f"encrypted data was changed on its way: {_reason(error)}") from None
+            self._fault = Tampered(f"encrypted data was changed on its way: {_reason(error)}")
+            raise self._fault from None
 
     def _alert(self) -> None:
         """Send what OpenSSL has to say of a fault, if the kernel takes it now, and nothing after it."""
@@ -241,43 +223,28 @@ class TlsSocket:
             self.beneath.shutdown(socket.SHUT_WR)
 
 
-@contextlib.contextmanager
-def in_time(sock: socket.socket) -> Iterator[float]:
-    """The time of `time.monotonic` by which the connection must be encrypted; then the socket blocks again."""
-    sock.settimeout(TIMEOUT_S)
-    yield time.monotonic() + TIMEOUT_S
-    sock.settimeout(None)
+AnySocket = socket.socket | TlsSocket
 
 
-def pieces(parts: Sequence[memoryview], scratch: memoryview) -> Iterator[memoryview]:
-    """Cut what lies in these parts, up to `AT_ONCE` bytes, into pieces as long as `scratch`; the last may be shorter.
-
-    A piece that lies in several parts is gathered in `scratch`, and good until the next one.
-    """
-    left = min(AT_ONCE, sum(map(len, parts)))
-    number = begin = 0
-    while left:
-        most, part = min(left, len(scratch)), parts[number]
-        if len(part) - begin >= most:
-            piece = part[begin : begin + most]
-            begin += most
-        else:
-            filled = 0
-            while filled < most:
-                some = parts[number][begin : begin + most - filled]
-                scratch[filled : filled + len(some)] = some
-                filled += len(some)
-                begin += len(some)
-                if begin == len(parts[number]):
-                    number, begin = number + 1, 0
-            piece = scratch[:most]
-        yield piece
-        left -= most
-        while number < len(parts) and begin == len(parts[number]):
-            number, begin = number + 1, 0
+def pieces(parts: Sequence[memoryview]) -> Iterator[memoryview]:
+    """Cut what lies in these parts, up to `AT_ONCE` bytes, into pieces as long as a record; the last may be shorter."""
+    total = min(AT_ONCE, sum(map(len, parts)))
+    for begin in range(0, total, RECORD):
+        views = within(parts, begin, min(begin + RECORD, total))
+        yield views[0] if len(views) == 1 else memoryview(b"".join(views))
 
 
-def beneath(sock: socket.socket | TlsSocket) -> socket.socket:
+def within(parts: Sequence[memoryview], begin: int, end: int) -> list[memoryview]:
+    """The views of what lies from `begin` to `end` in these parts, laid one after another."""
+    views = []
+    for part in parts:
+        if begin < len(part) and end > 0:
+            views.append(part[max(begin, 0) : end])
+        begin, end = begin - len(part), end - len(part)
+    return views
+
+
+def beneath(sock: AnySocket) -> socket.socket:
     """The socket that carries the bytes."""
     return sock.beneath if isinstance(sock, TlsSocket) else sock
 

@@ -29,7 +29,7 @@ from pareto.protocol.constants import DTYPES, MAX_RANK, MAX_TENSORS
 from pareto.protocol.errors import BackendError
 from pareto.protocol.messages import MAX_STAGES
 from pareto.remote.backends.base import BYTES, Layout, Tensors, bytes_of, check_seconds
-from pareto.remote.backends.tls import TlsSocket, beneath
+from pareto.remote.backends.tls import AnySocket, beneath, within
 
 MAGIC = b"PRT1"
 VERSION = 2
@@ -186,19 +186,6 @@ class Likeness:
         return None
 
 
-def send(sock: socket.socket | TlsSocket, head: bytes, body: Sequence[memoryview] = ()) -> None:
-    """One message, gathered from where its parts lie. Raises OSError."""
-    parts = [memoryview(head), *body]
-    left = sum(map(len, parts))
-    while left:
-        sent = sock.sendmsg(parts)
-        left -= sent
-        while left and sent >= len(parts[0]):
-            sent -= len(parts.pop(0))
-        if left and sent:
-            parts[0] = parts[0][sent:]
-
-
 def header(data: memoryview) -> Header:
     """A header from its `HEADER.size` bytes, checked for form. Raises BackendError."""
     magic, version, kind, tensors, request_id, fingerprint, stages, *seconds, size = HEADER.unpack(data)
@@ -220,15 +207,20 @@ def header(data: memoryview) -> Header:
 class Line:
     """One connection. All methods raise BackendError for nonsense, and OSError. One thread may send, one receive."""
 
-    def __init__(self, sock: socket.socket | TlsSocket) -> None:
+    def __init__(self, sock: AnySocket) -> None:
         self._sock = sock
         self._ahead = memoryview(bytearray(AHEAD))
         self._begin = self._end = 0
         """The bounds in `_ahead` of the bytes that came and were not taken yet."""
 
     def send(self, head: bytes, body: Sequence[memoryview] = ()) -> None:
-        """One message; its memory may be used again when this returns."""
-        send(self._sock, head, body)
+        """One message, gathered from where its parts lie; their memory may be used again when this returns."""
+        parts = [memoryview(head), *body]
+        left = sum(map(len, parts))
+        while left:
+            sent = self._sock.sendmsg(parts)
+            parts = within(parts, sent, left)
+            left -= sent
 
     def end(self) -> None:
         """Say that nothing more is sent."""

@@ -47,9 +47,6 @@ def ends(near: Tls, far: Tls) -> Iterator[tuple[TlsSocket, TlsSocket]]:
         shaking = pool.submit(far.sealed, server, server=True)
         try:
             made = near.sealed(client, server=False)
-        except BaseException:
-            client.close()
-            raise
         finally:
             shaking.exception()
         yield made, shaking.result()

@@ -244,7 +244,7 @@ class Frozen:
 
     def answer(self, number: int, result: Tensor) -> None:
         head = wire.reply(wire.form_of((result,)), number, (0.5, 0.25), 9)
-        wire.send(self._sock, head, wire.views((result,)))
+        self._line.send(head, wire.views((result,)))
 
     def say(self, data: bytes) -> None:
         self._sock.sendall(data)

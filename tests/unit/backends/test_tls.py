@@ -39,7 +39,7 @@ HELLO = 4096
 
 
 def send(end: TlsSocket, data: bytes) -> None:
-    wire.send(end, data[:100], [memoryview(data)[100:]])
+    wire.Line(end).send(data[:100], [memoryview(data)[100:]])
 
 
 def take(end: TlsSocket, count: int) -> bytes:
@@ -52,7 +52,7 @@ def take(end: TlsSocket, count: int) -> bytes:
 def test_pieces_are_all_bytes_in_order(sizes: tuple[int, ...]) -> None:
     chance = random.Random(1)  # noqa: S311
     parts = [memoryview(chance.randbytes(size)) for size in sizes]
-    made = [bytes(piece) for piece in pieces(parts, memoryview(bytearray(16_384)))]
+    made = [bytes(piece) for piece in pieces(parts)]
     assert b"".join(made) == b"".join(parts)[:AT_ONCE]
     assert all(len(piece) == 16_384 for piece in made[:-1])
 

@@ -62,7 +62,7 @@ def test_a_reply_tells_of_every_later_stage(stages_s: tuple[float, ...]) -> None
     ours, theirs = pair()
     with ours, theirs:
         form = wire.form_of((torch.ones(4),))
-        wire.send(theirs, wire.reply(form, 1 << 40, stages_s, 0.25))
+        Line(theirs).send(wire.reply(form, 1 << 40, stages_s, 0.25))
         got = wire.header(Line(ours).head())
         assert got == wire.Header(
             wire.Kind.REPLY, 1 << 40, bytes(8), stages_s, 0.25, tensors=1, body_bytes=16
