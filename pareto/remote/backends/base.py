@@ -139,8 +139,8 @@ class Server(Protocol):
 
 
 class Backend(Protocol):
-    """A backend's module: its two ends. seal: encrypts every connection; only where the registry says that the
-    backend can.
+    """A backend's module. In place of `connect` it has `join` and `leave` where each host has an agent, and all agents
+    meet before there are clients. seal: encrypts every connection; only where the registry says that the backend can.
     """
 
     def serve(self, address: str, token: str, seal: Tls | None = None) -> Server:
@@ -148,12 +148,6 @@ class Backend(Protocol):
 
     def connect(self, address: str, port: int, token: str, variant: str, seal: Tls | None = None) -> Client:
         """Connect a client to the server at this port. Raises BackendError."""
-
-
-class AgentBackend(Protocol):
-    """The module of a backend in which each host has an agent, and all agents meet before there are clients."""
-
-    def serve(self, address: str, token: str) -> Server: ...
 
     def join(self, request: JoinAgents, listener: socket.socket | None) -> Client | None:
         """Start this host's agent and return when those of all hosts are there. Raises BackendError.

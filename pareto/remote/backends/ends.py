@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import cast
 
 from pareto.protocol.messages import Keys
-from pareto.remote.backends.base import AgentBackend, Backend, Server
+from pareto.remote.backends.base import Backend, Server
 from pareto.remote.backends.registry import BACKENDS, TLS, BackendName
 from pareto.remote.backends.tls import Tls
 
@@ -14,11 +14,6 @@ from pareto.remote.backends.tls import Tls
 def backend(name: str) -> Backend:
     """Import a backend's module."""
     return cast(Backend, import_module(BACKENDS[name].module))
-
-
-def agents(name: str) -> AgentBackend:
-    """Import the module of a backend that has agents."""
-    return cast(AgentBackend, import_module(BACKENDS[name].module))
 
 
 def seal(keys: Keys) -> Tls | None:

@@ -131,9 +131,9 @@ class Worker:
 
     def join(self, request: messages.JoinAgents) -> None:
         if self._joined:
-            ends.agents(self._joined).leave()
+            ends.backend(self._joined).leave()
         name = registry.parse(request.backend).name
-        client = ends.agents(name).join(request, self._rendezvous)
+        client = ends.backend(name).join(request, self._rendezvous)
         self._joined = name
         self._set_congestion()
         if client is not None:
