@@ -145,7 +145,7 @@ def killed(interface: str = "data0") -> Iterator[None]:
     """A program claimed the interface, switched its offloads off, and was killed."""
     code = (
         "import os; from pareto.remote.link import journal, offload\n"
-        f"journal.claim({interface!r}); offload.switch_off({interface!r}); os.kill(os.getpid(), 9)"
+        f"journal.claim({interface!r}); offload.write({interface!r}, offload.OFF); os.kill(os.getpid(), 9)"
     )
     found = offload.read(interface)
     subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY)
@@ -162,7 +162,7 @@ def test_a_claim_is_on_file_before_anything_is_changed(namespace: str) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(journal.FOLDER.stat().st_mode) == 0o755
     assert json.loads(path.read_text())["offloads"] == offload.read("data0")
-    offload.switch_off("data0")
+    offload.write("data0", offload.OFF)
     assert claim.undo() == []
     assert offload.read("data0") == claim.offloads
     assert not files()
@@ -218,7 +218,7 @@ def test_another_interface_of_the_same_name_is_left_alone(
             ip.link("del", index=qdisc.index_of("data0"))
             ip.link("add", ifname="other0", kind="veth", peer="other1")
             ip.link("add", ifname="data0", kind="veth", peer="peer0")
-        offload.switch_off("data0")
+        offload.write("data0", offload.OFF)
         assert journal.repair() == snapshot
         assert offload.read("data0") == ALL_OFF
 
@@ -227,7 +227,7 @@ def test_what_cannot_be_put_back_keeps_nothing_else_from_it(
     namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = journal.look("data0")
-    offload.switch_off("data0")
+    offload.write("data0", offload.OFF)
 
     def refuse(*_: object) -> str:
         raise QdiscError("the kernel refused")

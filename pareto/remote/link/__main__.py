@@ -95,7 +95,8 @@ class Helper:
         """Refuses without a traceback what the user can act on, and all requests until a trace's fault is reported."""
 
         def guarded(wanted: Request[Any]) -> object:
-            fault = self.faults()
+            with self._lock:  # why traces stopped by themselves is told once
+                fault = "; ".join(filter(None, (each.take_fault() for each in self._interfaces.values())))
             try:
                 report = answer(wanted) if not fault or kind is Restore else None
             except NetlinkError as error:
@@ -107,11 +108,6 @@ class Helper:
             return report
 
         return guarded
-
-    def faults(self) -> str:
-        """Why traces stopped by themselves, reported once."""
-        with self._lock:
-            return "; ".join(filter(None, (each.take_fault() for each in self._interfaces.values())))
 
     def end(self) -> None:
         """Put everything back for good: the lock is kept, so that no handler changes anything afterwards."""

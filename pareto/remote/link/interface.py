@@ -33,7 +33,9 @@ class Interface:
         """Shape it; returns what is in force, as read back from the kernel."""
         _refuse_unless_it_carries(self.name, wanted.address)
         if not wanted.shaped:
-            return self._unshape()
+            self.restore()
+            journal.claim(self.name).undo()  # what a program that was killed left on it
+            return self._report("none", [])
         scope = steering.scope(self.name, wanted.peer, wanted.filtered)
         self._stop()
         if self._journal is None:
@@ -105,11 +107,6 @@ class Interface:
         self._tracks = None, None
         return left
 
-    def _unshape(self) -> dict[str, Any]:
-        self.restore()
-        journal.claim(self.name).undo()  # what a program that was killed left on it
-        return self._report("none", [])
-
     def _report(self, shaper: str, without_effect: list[str]) -> dict[str, Any]:
         """The settings in force: each direction's chain was compared with what the kernel reports."""
         egress, ingress = (netem.reading(track.chain) if track else None for track in self._tracks)
@@ -131,7 +128,7 @@ class Interface:
         self._tracks = egress, ingress
         offloads = dict(before.offloads)
         if offload.too_coarse(wanted.egress):
-            offloads = dict.fromkeys(offloads, False)
+            offloads = dict(offload.OFF)
         if offload.too_coarse(wanted.ingress):
             offloads["gro"] = False
         offload.write(self.name, offloads)
@@ -178,7 +175,7 @@ class Interface:
             )
         ifb = steering.make_ifb(self.name)
         if offload.too_coarse(wanted.ingress):
-            offload.switch_off(ifb)
+            offload.write(ifb, offload.OFF)
         track = Track(qdisc.index_of(ifb), wanted.ingress, chain(wanted.ingress, wanted))
         qdisc.apply(control, ifb, track.chain)
         if there is None:

@@ -15,6 +15,7 @@ import fcntl
 import json
 import os
 import socket
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -112,39 +113,38 @@ def claim(interface: str) -> Journal:
 
 def leftovers() -> list[str]:
     """A line for each interface that a program which was killed left shaped."""
-    lines = []
-    for path in _files():
-        lock = try_lock(path)
-        if lock is not None:
-            if left := _left(path):
-                lines.append(f"interface {left[1].interface} is still shaped")
-            os.close(lock)
-    return lines
+    return [
+        f"interface {left[1].interface} is still shaped" for path in _abandoned() if (left := _left(path))
+    ]
 
 
-def repair(begin: str = "") -> list[str]:
+def repair(namespace: str = "[0-9]*") -> list[str]:
     """Put back what programs that were killed left on their interfaces, each in its own network namespace.
 
-    Returns a line on each. Those of programs that are alive stay as they are. begin: the start of the names of the
-    files that are looked at.
+    Returns a line on each. Those of programs that are alive stay as they are. namespace: a pattern of inodes.
     """
     lines = []
-    for path in _files():
-        lock = try_lock(path) if path.name.startswith(begin) else None
-        if lock is None:
-            continue
+    for path in _abandoned(namespace):
         try:
             lines += _repair(path)
         except Exception as error:  # the others still want repairing, and this one its next try
             lines.append(f"{path.name}: could not be put back: {error}")
-        finally:
-            os.close(lock)
     return lines
 
 
 def repair_here() -> list[str]:
     """As `repair`, for the interfaces of this network namespace alone: also where others cannot be seen from here."""
-    return repair(f"{_namespace_here()}-")
+    return repair(str(_namespace_here()))
+
+
+def _abandoned(namespace: str = "[0-9]*") -> Iterator[Path]:
+    """The files of programs that are dead, each locked until the next."""
+    for path in sorted(FOLDER.glob(f"{namespace}-*.json")):
+        if (lock := try_lock(path)) is not None:
+            try:
+                yield path
+            finally:
+                os.close(lock)
 
 
 def _repair(path: Path) -> list[str]:
@@ -222,10 +222,6 @@ def _remove(path: Path) -> None:
     path.unlink(missing_ok=True)
     with contextlib.suppress(OSError):  # others are in it
         FOLDER.rmdir()
-
-
-def _files() -> list[Path]:
-    return sorted(FOLDER.glob("[0-9]*.json"))
 
 
 def _path(interface: str) -> Path:

@@ -21,7 +21,7 @@ Offloads = dict[str, bool]
 
 _SIOCETHTOOL = 0x8946
 _COMMANDS = {"tso": (0x1E, 0x1F), "gso": (0x23, 0x24), "gro": (0x2B, 0x2C)}  # ETHTOOL_G..., ETHTOOL_S...
-_OFF: Offloads = dict.fromkeys(_COMMANDS, False)
+OFF: Offloads = dict.fromkeys(_COMMANDS, False)
 
 
 def read(interface: str) -> Offloads:
@@ -36,11 +36,6 @@ def write(interface: str, wanted: Offloads) -> Offloads:
         if on != before[name]:
             _ethtool(interface, _COMMANDS[name][1], int(on))
     return before
-
-
-def switch_off(interface: str) -> Offloads:
-    """Switch all of them off; returns the state before."""
-    return write(interface, _OFF)
 
 
 def too_coarse(direction: Direction) -> bool:

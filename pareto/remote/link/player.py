@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 
 from pyroute2.netlink.exceptions import NetlinkError
@@ -35,19 +36,14 @@ _PACKET_BITS = 8 * PACKET_BYTES
 _LIMIT_BYTES = 30_000_000  # more than TCP sends unasked
 
 
-class Delays:
-    """Computes the netem qdisc of a direction's trace over time."""
-
-    def __init__(self, direction: Direction) -> None:
-        self._direction, self._trace = direction, _trace(direction)
-
-    def at(self, position_s: float) -> tuple[Netem, float]:
-        """The netem that is due at a position, and until which position it holds."""
-        until_s = _until_s(self._trace, position_s)
-        parts = pairwise(self._trace.edges(position_s, until_s))
-        delay_s = sum(self._trace.step(begin).delay_s * (end - begin) for begin, end in parts)
-        changing = Netem.of(self._direction, delay_s / (until_s - position_s))
-        return replace(changing, gilbert=None), until_s  # see `netem.before_trace`
+def delay_at(direction: Direction, position_s: float) -> tuple[Netem, float]:
+    """The netem that is due at a position of a direction's trace, and until which position it holds."""
+    trace = _trace(direction)
+    until_s = _until_s(trace, position_s)
+    parts = pairwise(trace.edges(position_s, until_s))
+    delay_s = sum(trace.step(begin).delay_s * (end - begin) for begin, end in parts)
+    changing = Netem.of(direction, delay_s / (until_s - position_s))
+    return replace(changing, gilbert=None), until_s  # see `netem.before_trace`
 
 
 class Rates:
@@ -80,8 +76,8 @@ def chain(direction: Direction, position_s: float) -> list[Layer]:
 
 def _changing(direction: Direction) -> list[Callable[[float], tuple[Layer, float]]]:
     """For each qdisc that the trace changes, the last ones of the chain, the `at` that computes it."""
-    rates: list[Callable[[float], tuple[Layer, float]]] = [Rates(direction).at]
-    return [Delays(direction).at, *(rates if _trace(direction).limited else ())]
+    rates = [Rates(direction).at] if _trace(direction).limited else []
+    return [partial(delay_at, direction), *rates]
 
 
 def _trace(direction: Direction) -> Trace:

@@ -104,10 +104,9 @@ class Question(Request[Reading], op="probe"):
     constant: bool = True
 
     def __post_init__(self) -> None:
-        if (self.bulk_out and self.skip_out >= self.bulk_out) or (
-            self.bulk_back and self.skip_back >= self.bulk_back
-        ):
-            raise ValueError("nothing of the bulk is left to count")
+        for bulk, skip in ((self.bulk_out, self.skip_out), (self.bulk_back, self.skip_back)):
+            if bulk and skip >= bulk:
+                raise ValueError("nothing of the bulk is left to count")
 
 
 @dataclass(frozen=True)

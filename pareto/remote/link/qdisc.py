@@ -296,24 +296,22 @@ def explained(interface: str, kind: str) -> Iterator[None]:
     try:
         yield
     except NetlinkError as error:
-        raise QdiscError(_explain(error, interface, kind)) from None
+        if error.code in (errno.EPERM, errno.EACCES):
+            words = f"shaping {interface} needs root (or CAP_NET_ADMIN)"
+        elif error.code == errno.ENOENT and kind == Netem.KIND:
+            words = NO_NETEM
+        elif error.code in (errno.ENOENT, errno.EOPNOTSUPP):
+            module = _MODULES.get(kind, f"sch_{kind}")
+            words = (
+                f"this kernel has no {module}, which shaping {interface} needs here: load it (modprobe {module}), or "
+                "install it (Debian and Ubuntu ship it with their kernels; Fedora in kernel-modules-extra)"
+            )
+        else:
+            words = f"the kernel refused {kind} on {interface}: {in_words(error)}"
+        raise QdiscError(words) from None
 
 
 def in_words(error: NetlinkError) -> str:
     """The error's name, and the kernel's own words for it where it has any."""
     words = f" ({error.args[1]})" if len(error.args) > 1 and error.args[1] else ""
     return os.strerror(error.code) + words
-
-
-def _explain(error: NetlinkError, interface: str, kind: str) -> str:
-    if error.code in (errno.EPERM, errno.EACCES):
-        return f"shaping {interface} needs root (or CAP_NET_ADMIN)"
-    if error.code == errno.ENOENT and kind == Netem.KIND:
-        return NO_NETEM
-    if error.code in (errno.ENOENT, errno.EOPNOTSUPP):
-        module = _MODULES.get(kind, f"sch_{kind}")
-        return (
-            f"this kernel has no {module}, which shaping {interface} needs here: load it (modprobe {module}), or "
-            "install it (Debian and Ubuntu ship it with their kernels; Fedora in kernel-modules-extra)"
-        )
-    return f"the kernel refused {kind} on {interface}: {in_words(error)}"

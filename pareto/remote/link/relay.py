@@ -158,14 +158,13 @@ class Relay:
         except (UserError, TypeError, ValueError) as error:
             raise jsonlines.Refused(str(error)) from None
         self._begin_ns = time.monotonic_ns() - round(profile.offset_s * 1e9)
-        paths = self._paths
-        paths["edge_to_server"].shape(profile.edge_to_server, profile.bucket, self._begin_ns)
-        paths["server_to_edge"].shape(profile.server_to_edge, profile.bucket, self._begin_ns)
+        for path, direction in zip(self._paths.values(), profile.directions, strict=True):
+            path.shape(direction, profile.bucket, self._begin_ns)
         self._applied_ns, self._cpu_s_before = time.monotonic_ns(), time.process_time()
         return {
             "shaper": "relay",
             "scheduling": self._scheduling,
-            **{name: _in_force(path) for name, path in paths.items()},
+            **{name: _in_force(path) for name, path in self._paths.items()},
             "bucket": asdict(profile.bucket) if profile.bucket else None,
         }
 

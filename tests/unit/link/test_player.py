@@ -6,7 +6,7 @@ import pytest
 
 from pareto.remote.link import player
 from pareto.remote.link.netem import Netem, Tbf
-from pareto.remote.link.player import Delays, Rates
+from pareto.remote.link.player import Rates, delay_at
 from pareto.remote.link.profile import Direction, Gilbert
 from pareto.remote.link.trace import Step, Trace
 
@@ -25,17 +25,17 @@ def passes(tbf: Tbf, seconds: float) -> float:
 
 
 def test_a_steps_delay_holds_until_the_next() -> None:
-    delays = Delays(way((0, 0.02, None), (0.5, 0.03, None)))
-    netem, until_s = delays.at(0.1)
+    changing = way((0, 0.02, None), (0.5, 0.03, None))
+    netem, until_s = delay_at(changing, 0.1)
     assert (netem.direction.delay_s, until_s) == (pytest.approx(0.02), pytest.approx(0.5))
     assert netem.rate_bytes == 0
-    netem, until_s = delays.at(0.5)
+    netem, until_s = delay_at(changing, 0.5)
     assert (netem.direction.delay_s, until_s) == (pytest.approx(0.03), pytest.approx(4.0))
-    assert delays.at(4.2)[0].direction.delay_s == pytest.approx(0.02)
+    assert delay_at(changing, 4.2)[0].direction.delay_s == pytest.approx(0.02)
 
 
 def test_short_delays_are_merged_into_their_mean() -> None:
-    netem, until_s = Delays(way((0, 0.02, None), (0.005, 0.04, None), (0.3, 0.1, None))).at(0.0)
+    netem, until_s = delay_at(way((0, 0.02, None), (0.005, 0.04, None), (0.3, 0.1, None)), 0.0)
     assert until_s == pytest.approx(0.02)
     assert netem.direction.delay_s == pytest.approx((0.02 * 5 + 0.04 * 15) / 20)
 
@@ -77,7 +77,7 @@ def test_what_passed_too_much_is_taken_off_later() -> None:
 def test_the_buffer_is_tbfs() -> None:
     assert Rates(way((0, 0.02, 2e6), limit_bytes=30_000)).at(0.0)[0].limit_bytes == 30_000
     assert Rates(way((0, 0.02, 2e6))).at(0.0)[0].limit_bytes >= 10_000_000
-    assert Delays(way((0, 0.02, 2e6), limit_bytes=30_000)).at(0.0)[0].limit_packets > 10_000
+    assert delay_at(way((0, 0.02, 2e6), limit_bytes=30_000), 0.0)[0].limit_packets > 10_000
 
 
 def test_chains() -> None:

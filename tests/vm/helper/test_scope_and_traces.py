@@ -123,7 +123,7 @@ def test_ssh_on_the_same_interface_is_spared() -> None:
 
 def test_what_arrives_is_shaped_here(helper: Helper) -> None:
     with wire.in_peer():
-        found = offload.switch_off("data1")
+        found = offload.write("data1", offload.OFF)
     as_it_was = offload.write("data0", {"gro": True})
     told = helper.apply(ingress={"delay_s": 0.1, "rate_bps": 8e6}, peer=wire.PEER)
     assert not any(offload.read(steering.ifb_name(qdisc.index_of("data0"))).values())
