@@ -189,7 +189,8 @@ class RpcServer:
             if not answered.done():
                 answered.set_result(text)
 
-        self._pipeline.put(Request(number, tensors, *served, answer, fail, left=_nothing))
+        # Its memory is not used again: nothing to do when it left.
+        self._pipeline.put(Request(number, tensors, *served, answer, fail, left=lambda: None))
 
 
 _Answer = tuple[Tensors, tuple[float, ...], float] | str
@@ -215,10 +216,6 @@ def _alone(tensors: Tensors) -> Tensors:
             for tensor in tensors
         ]
     )
-
-
-def _nothing() -> None:
-    """The payload's memory is not used again."""
 
 
 def _swallow(data: torch.Tensor) -> int:

@@ -38,12 +38,12 @@ class _Connection:
         self._head = memoryview(bytearray(_HEADER.size))
         self._came = 0
 
-    def read(self, parts: Sequence[memoryview]) -> int | None:
-        """Bytes that came into these parts; None if none are there now. Raises EOFError at the end, OSError."""
+    def read(self, parts: Sequence[memoryview]) -> int:
+        """Bytes that came into these parts; 0 if none are there now. Raises EOFError at the end, OSError."""
         try:
             came = self.sock.recvmsg_into(parts)[0]
         except BlockingIOError:
-            return None
+            return 0
         if not came:
             raise EOFError
         return came
@@ -63,7 +63,7 @@ class _Connection:
     def take(self, parts: Sequence[memoryview]) -> int:
         """Read into these parts what has come of the stripe that has begun; returns the number of bytes."""
         try:
-            came = self.read(parts) or 0
+            came = self.read(parts)
         except EOFError:
             raise BackendError(wire.CUT) from None
         self.at += came
@@ -72,8 +72,7 @@ class _Connection:
 
     def begin(self) -> bool:
         """Read the next stripe's header. Returns whether all of it has come."""
-        came = self.read([self._head[self._came :]])
-        self._came += came or 0
+        self._came += self.read([self._head[self._came :]])
         if self._came < _HEADER.size:
             return False
         self._came = 0

@@ -243,8 +243,12 @@ class Line:
             ahead = min(len(view), self._end - self._begin)
             view[:ahead] = self._ahead[self._begin : self._begin + ahead]
             self._begin += ahead
-            if ahead < len(view):
-                self._fill(view[ahead:])
+            left = view[ahead:]
+            while left:
+                came = self._sock.recv_into(left, 0, socket.MSG_WAITALL)
+                if not came:
+                    raise BackendError(CUT)
+                left = left[came:]
 
     def text(self, header: Header) -> str:
         """The body of an error."""
@@ -264,13 +268,6 @@ class Line:
             if not count:
                 raise EOFError
             left -= count
-
-    def _fill(self, view: memoryview) -> None:
-        while view:
-            came = self._sock.recv_into(view, 0, socket.MSG_WAITALL)
-            if not came:
-                raise BackendError(CUT)
-            view = view[came:]
 
     def _take(self, count: int, *, at_start: bool = False) -> memoryview:
         """The next `count` bytes, at most `AHEAD`, good until the next call."""

@@ -167,7 +167,7 @@ class Interface:
             ours = False
         if not wanted.ingress.shaped:
             return None
-        there = steering.ingress_qdisc(control, index)
+        there = control.at(index, qdisc.INGRESS)
         if there is not None and not ours:
             raise QdiscError(
                 f"{self.name} already has a {there.kind} qdisc, set by somebody else: it is left alone. Remove it "

@@ -69,7 +69,7 @@ class Journal:
 
     def _remove_root(self, control: TrafficControl) -> str:
         qdisc.remove(control, self.index)
-        kind = qdisc.foreign(control.root(self.index))
+        kind = qdisc.foreign(control.at(self.index, qdisc.ROOT))
         return kind and f"its root qdisc is now a {kind}, set by somebody else: it is left alone"
 
 
@@ -87,13 +87,11 @@ def claim(interface: str) -> Journal:
     """
     path = _path(interface)
     lock = _lock_new(path, interface)
-    try:
+    with ExitStack() as undo:
+        undo.callback(os.close, lock)
         if left := _left(path):
             left[1].put_back()
-    except BaseException:
-        os.close(lock)
-        raise
-    try:
+        undo.callback(_remove, path)
         before = look(interface)
         record = {
             "namespace": _namespace_here(),
@@ -104,10 +102,7 @@ def claim(interface: str) -> Journal:
         os.truncate(lock, 0)
         os.pwrite(lock, json.dumps(record).encode(), 0)
         os.fsync(lock)
-    except BaseException:
-        _remove(path)
-        os.close(lock)
-        raise
+        undo.pop_all()
     return replace(before, lock=lock)
 
 
@@ -198,14 +193,12 @@ def try_lock(path: Path) -> int | None:
 def _locked(path: Path, flags: int) -> int | None:
     """The file, open and locked; None where it is no longer the one of that name. Raises OSError."""
     file = os.open(path, flags | os.O_NOFOLLOW, 0o600)
-    try:
+    with ExitStack() as undo:
+        undo.callback(os.close, file)
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if path.stat().st_ino == os.fstat(file).st_ino:
+            undo.pop_all()
             return file
-    except OSError:
-        os.close(file)
-        raise
-    os.close(file)
     return None
 
 

@@ -18,14 +18,15 @@ _SOL_PACKET = 263
 _ADD_MEMBERSHIP, _STATISTICS, _VNET_HDR, _QDISC_BYPASS, _IGNORE_OUTGOING = 1, 6, 15, 20, 23
 _MR_PROMISC = 1
 _SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
+_BUFFERS = (
+    (_SO_RCVBUFFORCE, socket.SO_RCVBUF, 64 << 20),  # a burst waits in the kernel while the relay is busy
+    (_SO_SNDBUFFORCE, socket.SO_SNDBUF, 8 << 20),
+)
 _ETH_P_ALL, _ETH_P_IPV6 = 0x0003, 0x86DD
 
 _NEEDS_CSUM = 1
 _GSO_NONE, _GSO_UDP_L4 = 0, 5
 _ETHERNET_BYTES = 14
-
-_RECEIVE_BUFFER_BYTES = 64 << 20
-_SEND_BUFFER_BYTES = 8 << 20
 
 
 def open_interface(name: str) -> socket.socket:
@@ -37,9 +38,11 @@ def open_interface(name: str) -> socket.socket:
     try:
         for option in (_VNET_HDR, _QDISC_BYPASS, _IGNORE_OUTGOING):
             raw.setsockopt(_SOL_PACKET, option, 1)
-        # A burst waits in the kernel while the relay is busy.
-        _set_buffer(raw, _SO_RCVBUFFORCE, socket.SO_RCVBUF, _RECEIVE_BUFFER_BYTES)
-        _set_buffer(raw, _SO_SNDBUFFORCE, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
+        for force, ask, size in _BUFFERS:
+            try:
+                raw.setsockopt(socket.SOL_SOCKET, force, size)
+            except PermissionError:  # a user namespace's root may not exceed the system's limit
+                raw.setsockopt(socket.SOL_SOCKET, ask, size)
         # Frames are addressed to the far end, not to this interface.
         promiscuous = struct.pack("iHH8x", socket.if_nametoindex(name), _MR_PROMISC, 0)
         raw.setsockopt(_SOL_PACKET, _ADD_MEMBERSHIP, promiscuous)
@@ -49,14 +52,6 @@ def open_interface(name: str) -> socket.socket:
         raw.close()
         raise
     return raw
-
-
-def _set_buffer(raw: socket.socket, force: int, ask: int, size: int) -> None:
-    """Set a buffer's size: the machine's root may exceed the system's limit, a user namespace's root may not."""
-    try:
-        raw.setsockopt(socket.SOL_SOCKET, force, size)
-    except PermissionError:
-        raw.setsockopt(socket.SOL_SOCKET, ask, size)
 
 
 def lost(raw: socket.socket) -> int:

@@ -231,7 +231,11 @@ def judge(profile: Profile, reading: Reading, tolerance: Tolerance | None = None
     )
     for name, direction, rate, sample in ways:
         faults.append(judge_rate(name, direction, rate, reading.payload_share, tolerance, span))
-        faults.append(_loss_fault(name, direction, sample))
+        if sample is not None:
+            least, most = interval(sample.lost, sample.sent, burstiness(direction))
+            asked = missing_share(direction)
+            if not least <= asked <= most:
+                faults.append(f"lost {name} {sample.lost} of {sample.sent} datagrams, asked {asked:.2%}")
     return "; ".join(fault for fault in faults if fault)
 
 
@@ -349,16 +353,6 @@ def arriving_share(direction: Direction, payload_share: float) -> float:
     Damaged packets take the line's time and are refused; those that overtake take none.
     """
     return payload_share * (1 - direction.corrupt) / max(1 - direction.reorder, 1e-9)
-
-
-def _loss_fault(name: str, direction: Direction, sample: Sample | None) -> str:
-    if sample is None:
-        return ""
-    least, most = interval(sample.lost, sample.sent, burstiness(direction))
-    asked = missing_share(direction)
-    if least <= asked <= most:
-        return ""
-    return f"lost {name} {sample.lost} of {sample.sent} datagrams, asked {asked:.2%}"
 
 
 def _unsettled_bytes(profile: Profile, direction: Direction) -> int:

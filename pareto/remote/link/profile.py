@@ -25,7 +25,6 @@ FREE_RATE_BPS = 10e9
 
 NETEM, NETEM_TBF = "netem", "netem+tbf"
 
-
 _RATE = Bounds(
     MIN_RATE_BPS,
     MAX_RATE_BPS,
@@ -196,10 +195,6 @@ class Profile:
                     )
 
     @property
-    def shaper(self) -> str:
-        return NETEM if self.bucket is None else NETEM_TBF
-
-    @property
     def directions(self) -> tuple[Direction, Direction]:
         """Edge to server, server to edge."""
         return self.edge_to_server, self.server_to_edge
@@ -295,7 +290,7 @@ def describe(profile: Profile) -> str:
         for name, direction in zip(names, profile.directions, strict=True)
         if direction.shaped
     ]
-    by = f" (shaper {profile.shaper})" if profile.bucket else ""
+    by = f" (shaper {NETEM_TBF})" if profile.bucket else ""
     return ("; ".join(words) or "not shaped") + by
 
 

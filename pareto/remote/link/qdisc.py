@@ -103,8 +103,9 @@ class TrafficControl:
         """The interface's qdiscs, without those that the kernel puts below a class by itself."""
         return list(self._dump(RTM_GETQDISC, index))
 
-    def root(self, index: int) -> Node | None:
-        return next((qdisc for qdisc in self.qdiscs(index) if qdisc.parent == ROOT), None)
+    def at(self, index: int, parent: int) -> Node | None:
+        """The interface's qdisc at ROOT or INGRESS."""
+        return next((qdisc for qdisc in self.qdiscs(index) if qdisc.parent == parent), None)
 
     def filters(self, index: int, parent: int) -> list[Node]:
         return list(self._dump(RTM_GETTFILTER, index, parent))
@@ -218,7 +219,7 @@ def is_ours(root: Node | None) -> bool:
 
 def remove(control: TrafficControl, index: int) -> None:
     """Take our chain off, if it is on; the kernel puts its default there. Any other root is left alone."""
-    root = control.root(index)
+    root = control.at(index, ROOT)
     if root is not None and is_ours(root):
         control.delete_qdisc(index, root)
 
@@ -230,7 +231,7 @@ def foreign(root: Node | None) -> str:
 
 def refuse_foreign(control: TrafficControl, interface: str) -> None:
     """Raises QdiscError where the interface has a root qdisc that is neither the kernel's own nor ours."""
-    if kind := foreign(control.root(index_of(interface))):
+    if kind := foreign(control.at(index_of(interface), ROOT)):
         raise QdiscError(
             f"{interface} already has a root qdisc {kind}, set by somebody else: it is left alone. "
             f"Remove it (tc qdisc del dev {interface} root) or choose another data interface"

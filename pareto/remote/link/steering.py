@@ -170,7 +170,7 @@ def steer_ingress(control: TrafficControl, interface: str, scope: Scope) -> None
 
 def stop_ingress(control: TrafficControl, index: int) -> str:
     """Take our redirection and ifb away, if they are there; says what is left because somebody else uses it."""
-    ingress = ingress_qdisc(control, index)
+    ingress = control.at(index, INGRESS)
     ours = (
         {node.info for node in control.filters(index, ingress.handle) if _is_ours(node)} if ingress else set()
     )
@@ -192,10 +192,6 @@ def delete_ifb(index: int) -> None:
     with IPRoute() as ip:
         for link in ip.link_lookup(ifname=ifb_name(index)):
             ip.link("del", index=link)
-
-
-def ingress_qdisc(control: TrafficControl, index: int) -> Node | None:
-    return next((node for node in control.qdiscs(index) if node.parent == INGRESS), None)
 
 
 def _is_ours(node: Node) -> bool:

@@ -47,7 +47,7 @@ def test_refusals_are_one_line(code: int, kind: str, named: str, snapshot: Snaps
 
 
 class Rooted:
-    def root(self, _: int) -> Node:
+    def at(self, *_: int) -> Node:
         return Node("fq", 0x80010000, qdisc.ROOT)
 
 
