@@ -118,19 +118,17 @@ def _connected(address: str, port: int, token: str, connections: int, seal: Tls 
 
     Raises OSError, EOFError, Rejected, BackendError.
     """
-    group = secrets.token_bytes(8)
+    group, undo = secrets.token_bytes(8), contextlib.ExitStack()
 
     def connect(number: int) -> AnySocket:
         sock = handshake.connected(address, port, token, handshake.Place(group, number, connections))
+        undo.callback(sock.close)
         return sock if seal is None else seal.sealed(sock, server=False)
 
-    with ThreadPoolExecutor(connections) as pool:  # at once: each takes several round trips
-        tried = [pool.submit(connect, number) for number in range(connections)]
-    if any(attempt.exception() for attempt in tried):
-        for attempt in tried:
-            if attempt.exception() is None:
-                attempt.result().close()
-    return [attempt.result() for attempt in tried]
+    with undo, ThreadPoolExecutor(connections) as pool:  # at once: each takes several round trips
+        socks = list(pool.map(connect, range(connections)))
+        undo.pop_all()
+    return socks
 
 
 class TcpServer:

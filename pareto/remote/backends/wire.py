@@ -177,13 +177,8 @@ class Likeness:
 
     def number(self, head: memoryview) -> int | None:
         """The request's number, if this is the header of such a request."""
-        if (
-            self._any
-            and head[: _NUMBER.start] == self._before
-            and head[_NUMBER.stop : self._until] == self._after
-        ):
-            return int.from_bytes(head[_NUMBER], "big")
-        return None
+        alike = head[: _NUMBER.start] == self._before and head[_NUMBER.stop : self._until] == self._after
+        return int.from_bytes(head[_NUMBER], "big") if alike and self._any else None
 
 
 def header(data: memoryview) -> Header:

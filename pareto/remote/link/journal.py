@@ -25,7 +25,6 @@ from pareto.remote.link.netem import QdiscError
 from pareto.remote.link.qdisc import TrafficControl
 
 FOLDER = Path("/run/pareto-link")
-
 _TRIES = 1000
 
 

@@ -241,10 +241,8 @@ class Profile:
     @property
     def period_s(self) -> float | None:
         """Seconds until the link has gone through its traces once (None: it does not change)."""
-        return max(
-            (direction.trace.period_s for direction in self.directions if direction.trace is not None),
-            default=None,
-        )
+        traces = [direction.trace for direction in self.directions if direction.trace is not None]
+        return max((trace.period_s for trace in traces), default=None)
 
     @cached_property
     def typical(self) -> Profile:

@@ -153,9 +153,6 @@ class TrafficControl:
         self._socket.nlm_request(message, kind, NLM_F_REQUEST | NLM_F_ACK | flags)
 
 
-# Our chain on a device
-
-
 def nodes(chain: Sequence[Layer]) -> list[Node]:
     """The chain as the kernel takes it, from the root down."""
     made, parent = [], ROOT
@@ -209,12 +206,8 @@ def ours(control: TrafficControl, index: int) -> list[Node]:
 
 
 def is_ours(root: Node | None) -> bool:
-    return (
-        root is not None
-        and root.handle == FIRST_HANDLE << 16
-        and root.parent == ROOT
-        and root.kind in (Netem.KIND, Prio.KIND)
-    )
+    place = FIRST_HANDLE << 16, ROOT
+    return root is not None and (root.handle, root.parent) == place and root.kind in (Netem.KIND, Prio.KIND)
 
 
 def remove(control: TrafficControl, index: int) -> None:

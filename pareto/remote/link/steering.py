@@ -73,9 +73,8 @@ def scope(interface: str, peer: str | None, filtered: bool) -> Scope:
         try:
             peer = str(ipaddress.IPv4Address(peer))
         except ValueError:
-            why = (
-                why if filtered else f"of what comes to {interface} only the other host's packets are shaped"
-            )
+            if not filtered:
+                why = f"of what comes to {interface} only the other host's packets are shaped"
             raise QdiscError(f"{why}: that needs its IPv4 address, and {peer!r} is none") from None
     elif filtered:
         raise QdiscError(f"{why}: say which host that is, or use another data interface")
