@@ -18,9 +18,7 @@ def backend(name: str) -> Backend:
 
 def seal(keys: Keys) -> Tls | None:
     """The encryption by these keys; None where there are none."""
-    if not keys.certificate:
-        return None
-    return Tls(keys.certificate, keys.private_key)
+    return Tls(keys.certificate, keys.private_key) if keys.certificate else None
 
 
 def servers(address: str, token: str, keys: Keys) -> dict[str, Server]:

@@ -148,14 +148,11 @@ class Player:
             with TrafficControl() as control:
                 while not self._end.wait(min(part.due_s for part in self._parts) - self.position_s):
                     self._play(control, self.position_s)
-        except NetlinkError as error:
-            self._fail(qdisc.in_words(error))
         except Exception as error:  # whatever it was: a trace that stands still is no trace
-            self._fail(f"{type(error).__name__}: {error}")
-
-    def _fail(self, why: str) -> None:
-        self.fault = f"the trace stopped at {self.position_s:.1f} s: {why}"
-        print(self.fault, file=sys.stderr)
+            refused = isinstance(error, NetlinkError)
+            why = qdisc.in_words(error) if refused else f"{type(error).__name__}: {error}"
+            self.fault = f"the trace stopped at {self.position_s:.1f} s: {why}"
+            print(self.fault, file=sys.stderr)
 
     def _play(self, control: TrafficControl, position_s: float) -> None:
         for part in self._parts:
