@@ -96,20 +96,6 @@ def prove(sock: socket.socket, token: str, place: Place, until: float) -> None:
     sock.settimeout(None)
 
 
-def challenge(sock: socket.socket, token: str, until: float) -> Place:
-    """Have the connecting end prove that it knows the token, by `until` of `time.monotonic`; returns its place.
-
-    Raises Rejected, EOFError, OSError.
-    """
-    tune(sock)
-    nonce = secrets.token_bytes(NONCE_BYTES)
-    sock.sendall(nonce)  # an empty buffer has room for it
-    place = checked(token, nonce, exactly(sock, ANSWER_BYTES, until))
-    sock.settimeout(None)
-    sock.sendall(WELCOME)
-    return place
-
-
 def answer(token: str, nonce: bytes, place: Place) -> bytes:
     """The connecting end's answer to a nonce."""
     stated = _PLACE.pack(*place)
@@ -214,9 +200,15 @@ class Door:
             self._leave(sock)
 
     def _admit(self, sock: socket.socket) -> None:
+        """Have the connecting end prove that it knows the token, and let it in, or turn it away."""
         until = time.monotonic() + min(ADMIT_S + ROUND_TRIPS * _rtt_s(sock), TIMEOUT_S)
         try:
-            place = challenge(sock, self._token, until)
+            tune(sock)
+            nonce = secrets.token_bytes(NONCE_BYTES)
+            sock.sendall(nonce)  # an empty buffer has room for it
+            place = checked(self._token, nonce, exactly(sock, ANSWER_BYTES, until))
+            sock.settimeout(None)
+            sock.sendall(WELCOME)
         except Rejected as error:
             with contextlib.suppress(OSError):
                 sock.sendall(REFUSAL)
