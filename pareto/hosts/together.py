@@ -4,29 +4,28 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import TypeVar
 
+K = TypeVar("K")
 T = TypeVar("T")
 
 
-def on_each(calls: Mapping[str, Callable[[], T]]) -> dict[str, T]:
-    """The result of each call, by role, in their order; all are made at the same time, in threads.
+def on_each(calls: Mapping[K, Callable[[], T]], within_s: float | None = None) -> dict[K, T]:
+    """The result of each call, in their order; all are made at the same time, in threads.
 
-    When all have ended, raises the error of the first of them that failed. An interruption does not wait for them: no
-    thread keeps the process from ending.
+    When all have ended, or that time is up, raises the error of the first of them that failed; what is not done then is
+    left out. An interruption does not wait for them: no thread keeps the process from ending.
     """
-    futures: dict[str, Future[T]] = {role: Future() for role in calls}
+    futures: dict[K, Future[T]] = {key: Future() for key in calls}
 
-    def make(role: str) -> None:
+    def make(key: K) -> None:
         try:
-            futures[role].set_result(calls[role]())
+            futures[key].set_result(calls[key]())
         except BaseException as error:
-            futures[role].set_exception(error)
+            futures[key].set_exception(error)
 
-    threads = [threading.Thread(target=make, args=(role,), name=f"on {role}", daemon=True) for role in calls]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return {role: future.result() for role, future in futures.items()}
+    for key in calls:
+        threading.Thread(target=make, args=(key,), name="on each", daemon=True).start()
+    wait(futures.values(), within_s)
+    return {key: future.result() for key, future in futures.items() if future.done()}

@@ -5,11 +5,9 @@ from __future__ import annotations
 import io
 import shlex
 import threading
-import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import partial
-from typing import TypeVar
 
 from pareto.hosts import leases, parcels
 from pareto.hosts.connection import Connection, Outcome, Unreachable
@@ -18,6 +16,7 @@ from pareto.hosts.inventory import HostEntry
 from pareto.hosts.setup import packages, privileged
 from pareto.hosts.setup.packages import ReachedHost, Say
 from pareto.hosts.testbed import Remote
+from pareto.hosts.together import on_each
 from pareto.protocol.errors import UserError
 
 ANSWER_S = 30.0
@@ -25,7 +24,6 @@ ANSWER_S = 30.0
 _INSTALL_S = 300.0
 """How long a slow host may take to unpack and compile the program that shapes the link."""
 _HEADINGS = ("name", "role", "ssh", "data address", "device", "state")
-_Result = TypeVar("_Result")
 Connect = Callable[[HostEntry], Connection]
 
 
@@ -48,14 +46,13 @@ def set_up(
         with saying:
             say(f"{host.name}: {words}")
 
-    reached = side_by_side([partial(_reach_or_say, host, connect, partial(say_of, host)) for host in hosts])
-    sites = [site for site in reached if site is not None]
+    reached = on_each({host: partial(_reach_or_say, host, connect, partial(say_of, host)) for host in hosts})
+    sites = [site for site in reached.values() if site is not None]
     try:
         for site in sites:
             _contained(site, partial(_provide_helper, site, ask))
-        side_by_side(
-            [partial(_contained, site, partial(packages.provide, site, with_engines)) for site in sites]
-        )
+        provide = {site.entry: partial(packages.provide, site, with_engines) for site in sites}
+        on_each({site.entry: partial(_contained, site, provide[site.entry]) for site in sites})
     finally:
         for site in sites:
             site.connection.close()
@@ -67,18 +64,18 @@ def set_up(
 
 def list_hosts(hosts: Sequence[HostEntry], connect: Connect, *, say: Say, within_s: float = ANSWER_S) -> bool:
     """Say a table with a line for each host; returns whether all are reachable."""
-    states = side_by_side([partial(_state, host, connect) for host in hosts], within_s)
+    states = dict.fromkeys(hosts, (False, f"no answer in {within_s:g} s"))
+    states |= on_each({host: partial(_state, host, connect) for host in hosts}, within_s)
     rows = [_HEADINGS]
-    for host, state in zip(hosts, states, strict=True):
+    for host, (_, words) in states.items():
         address = _address(host.data_address, host.data_interface)
         if host.next_address:
             address += f", {_address(host.next_address, host.next_interface)}"
-        words = state[1] if state is not None else f"no answer in {within_s:g} s"
         rows.append((host.name, host.role, host.ssh, address, host.device, words))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         say("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
-    return all(state is not None and state[0] for state in states)
+    return all(reachable for reachable, _ in states.values())
 
 
 def _address(address: str, interface: str) -> str:
@@ -123,35 +120,6 @@ def _reach_or_say(entry: HostEntry, connect: Connect, say: Say) -> ReachedHost |
     except (Unreachable, TestbedError) as error:
         say(f"not reached: {error}")
         return None
-
-
-def side_by_side(
-    tasks: Sequence[Callable[[], _Result]], within_s: float | None = None
-) -> list[_Result | None]:
-    """The result of each task, in order; None for one that is not done in time. Raises what one of them raises.
-
-    The threads hold up neither Ctrl-C nor the program's end.
-    """
-    results: list[_Result | None] = [None] * len(tasks)
-    faults: list[BaseException] = []
-    done = threading.Semaphore(0)
-
-    def work(number: int, task: Callable[[], _Result]) -> None:
-        try:
-            results[number] = task()
-        except BaseException as error:
-            faults.append(error)
-        done.release()
-
-    for number, task in enumerate(tasks):
-        threading.Thread(target=work, args=(number, task), daemon=True).start()
-    until = None if within_s is None else time.monotonic() + within_s
-    for _ in tasks:
-        if not done.acquire(timeout=None if until is None else max(0.0, until - time.monotonic())):
-            break
-    if faults:
-        raise faults[0]
-    return list(results)  # a copy: a late task still writes into the other
 
 
 def _contained(site: ReachedHost, step: Callable[[], None]) -> None:

@@ -131,7 +131,8 @@ def _connected(wanted: HostEntry, terminal: Terminal) -> Connection:
     """A connection by a key of the user's, which is put over where none is. Raises TestbedError, Unreachable."""
     if wanted.is_this_machine:
         return ThisMachine()
-    who, keyring = _resolved(wanted), Keyring(terminal.ask)
+    named = replace(wanted, name=wanted.name or wanted.ssh)
+    who, keyring = login.of_entry(named), Keyring(terminal.ask)
     try:
         connection = SshConnection(who, keyring)
     except NotAdmitted as refused:
@@ -145,20 +146,9 @@ def _connected(wanted: HostEntry, terminal: Terminal) -> Connection:
         terminal.say(f"{who}: logged in with a key of yours")
         return connection
     _put_over(who, wanted.ssh, _public_key(who, keyring, terminal), terminal)
-    connection = SshConnection(_resolved(wanted), keyring)  # the key may be a new one
+    connection = SshConnection(login.of_entry(named), keyring)  # the key may be a new one
     terminal.say(f"{who}: logged in with it")
     return connection
-
-
-def _resolved(wanted: HostEntry) -> Login:
-    return login.resolve(
-        wanted.name or wanted.ssh,
-        wanted.ssh,
-        port=wanted.port,
-        user=wanted.user,
-        key=wanted.key,
-        host_key=wanted.host_key,
-    )
 
 
 def _put_over(who: Login, target: str, public: str, terminal: Terminal) -> None:

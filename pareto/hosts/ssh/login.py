@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pareto.hosts.host import TestbedError
+from pareto.hosts.inventory import HostEntry
 
 SSH_PORT = 22
 _JUMPS = 8  # a longer way than this is a ProxyJump that leads back to itself
@@ -70,6 +71,11 @@ def resolve(
             raise TestbedError(f"{name}: the key {key} is not there")
         options += ["-o", "IdentitiesOnly=yes", "-i", str(key)]
     return replace(_resolve(name, target, options, _JUMPS), host_key=host_key)
+
+
+def of_entry(host: HostEntry) -> Login:
+    """The login of a host of a testbed file. Raises TestbedError."""
+    return resolve(host.name, host.ssh, port=host.port, user=host.user, key=host.key, host_key=host.host_key)
 
 
 def shown(path: Path) -> str:

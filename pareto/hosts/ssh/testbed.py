@@ -60,14 +60,7 @@ def connect(entry: HostEntry, keys: Keyring | None = None) -> Connection:
     """Log in to a host of a testbed file, with the user's keys by default. Raises Unreachable, TestbedError."""
     if entry.is_this_machine:
         return ThisMachine()
-    who = login.resolve(
-        entry.name,
-        entry.ssh,
-        port=entry.port,
-        user=entry.user,
-        key=entry.key,
-        host_key=entry.host_key,
-    )
+    who = login.of_entry(entry)
     connection = SshConnection(who, keys or keyring())
     if printed := connection.run("true").out.strip():
         connection.close()

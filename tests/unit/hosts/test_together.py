@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 
 import pytest
 
+from pareto.hosts import together
 from pareto.hosts.together import on_each
 
 
@@ -37,6 +39,19 @@ def test_the_first_ones_error_is_raised_when_all_have_ended() -> None:
     with pytest.raises(ValueError, match="first"):
         on_each({"a": first, "b": second, "c": lambda: ended.append("c")})
     assert ended == ["c"]
+
+
+def test_those_that_take_too_long_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time is up when one of the two has ended."""
+
+    def waits(futures: Collection[Future[object]], within_s: float) -> None:
+        assert within_s == 60.0
+        wait(futures, return_when=FIRST_COMPLETED)
+
+    monkeypatch.setattr(together, "wait", waits)
+    forever = threading.Event()
+    assert on_each({"slow": forever.wait, "quick": lambda: True}, 60.0) == {"quick": True}
+    forever.set()
 
 
 def test_nothing_is_done_on_no_host() -> None:
