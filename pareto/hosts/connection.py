@@ -13,10 +13,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 from pareto.basics.escaping import short
-from pareto.hosts.session import SessionError, SessionLost
+from pareto.hosts.session import BLOCK_BYTES, Command, SessionError, SessionLost, Wire
 
 RUN_TIMEOUT_S = 30.0
 GRACE_S = 10.0
@@ -25,7 +25,6 @@ ENDING_S = 0.5
 """How long a process that has closed its output may take to end."""
 ANSWER_S = 5.0
 """A host that lives answers a command like `true` within this."""
-_BLOCK_BYTES = 1 << 18
 _TICK_S = 0.2
 
 
@@ -56,30 +55,6 @@ class Outcome:
         return short(lines[-1]) if lines else f"exit status {self.status}"
 
 
-class Command(Protocol):
-    """A running command, whose streams block."""
-
-    def write(self, block: bytes) -> int:
-        """Give the command input; returns how many bytes it took, 0 where it takes no more."""
-
-    def end_input(self) -> None: ...
-
-    def read(self, timeout_s: float | None = None) -> bytes:
-        """Some bytes of stdout; empty at its end. Raises TimeoutError."""
-
-    def read_errors(self) -> bytes:
-        """Some bytes of stderr; empty at its end."""
-
-    def wait(self, timeout_s: float) -> int | None:
-        """The exit status; None where the command still runs after `timeout_s`. Raises Unreachable."""
-
-    def close(self) -> None:
-        """Let the command end by the end of its input; on this machine it is waited for."""
-
-    def kill(self) -> None:
-        """End the command where it still runs, so that no other method blocks any more."""
-
-
 def complete(
     command: Command,
     stdin: IO[bytes] | None,
@@ -96,7 +71,7 @@ def complete(
 
     def feed() -> None:
         nonlocal moved_s
-        while stdin is not None and (block := stdin.read(_BLOCK_BYTES)):
+        while stdin is not None and (block := stdin.read(BLOCK_BYTES)):
             while block:
                 count = command.write(block)
                 if count == 0:  # its exit status says why it does not want the rest
@@ -186,9 +161,9 @@ class Connection:
         """Start a command; `timeout_s` is how long its start may take. Raises Unreachable."""
         raise NotImplementedError
 
-    def open(self, command: str, log: str) -> CommandWire:
+    def open(self, command: str, log: str) -> Wire:
         """Start a program that talks on stdin and stdout; its stderr goes to `log` there. Raises Unreachable."""
-        return CommandWire(self.start(command, RUN_TIMEOUT_S), lambda: self._last_words(log))
+        return Wire(self.start(command, RUN_TIMEOUT_S), lambda: self._last_words(log))
 
     def loss(self) -> str:
         """Why the connection to the host is lost; empty while it lives."""
@@ -207,35 +182,11 @@ class Connection:
             return str(error)
 
 
-class CommandWire:
-    """A program that talks: a `session.Wire`."""
-
-    def __init__(self, command: Command, last_words: Callable[[], str]) -> None:
-        self.command = command
-        self.last_words = last_words
-
-    def send(self, data: bytes) -> None:
-        view = memoryview(data)
-        while view:
-            count = self.command.write(bytes(view[:_BLOCK_BYTES]))
-            if count == 0:
-                raise BrokenPipeError("the connection is lost")
-            view = view[count:]
-
-    def receive(self, timeout_s: float) -> bytes:
-        return self.command.read(timeout_s)
-
-    def close(self) -> None:
-        self.command.close()
-
-
 class ThisMachine(Connection):
     """The driver's own machine as a host of a testbed: no SSH to itself.
 
     prefix: the beginning of each command's argv, which may enter namespaces on this machine.
     """
-
-    _prefix: Sequence[str] = ()
 
     def __init__(self, prefix: Sequence[str] = ()) -> None:
         self._prefix = prefix
@@ -244,13 +195,10 @@ class ThisMachine(Connection):
         return "this machine"
 
     def start(self, command: str, timeout_s: float) -> Command:
+        argv = [*self._prefix, "/bin/sh", "-c", command]
+        home = Path.home() if Path.home().is_dir() else "/"  # not everybody in a container has one
         # In a session of its own: Ctrl-C is for the driver, which then ends it.
-        return ChildProcess(
-            [*self._prefix, "/bin/sh", "-c", command],
-            cwd=_home(),
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
+        return ChildProcess(argv, cwd=home, stderr=subprocess.PIPE, start_new_session=True)
 
 
 class ChildProcess:
@@ -275,10 +223,10 @@ class ChildProcess:
     def read(self, timeout_s: float | None = None) -> bytes:
         if not select.select([self._stdout], [], [], timeout_s)[0]:
             raise TimeoutError
-        return self._stdout.read(_BLOCK_BYTES)
+        return self._stdout.read(BLOCK_BYTES)
 
     def read_errors(self) -> bytes:
-        return self.process.stderr.read(_BLOCK_BYTES) if self.process.stderr else b""
+        return self.process.stderr.read(BLOCK_BYTES) if self.process.stderr else b""
 
     def wait(self, timeout_s: float) -> int | None:
         try:
@@ -303,7 +251,7 @@ class ChildProcess:
             self.process.wait()
 
 
-class PipeWire(CommandWire):
+class PipeWire(Wire):
     """A program that is a child process. errors: a file for its stderr; without it, that is this process's own."""
 
     def __init__(self, argv: Sequence[str], *, errors: IO[bytes] | None = None, **popen: Any) -> None:
@@ -327,9 +275,3 @@ def ending(status: int) -> str:
     if status >= 0:
         return f"exit status {status}"
     return f"killed by signal {-status}" + (": out of memory?" if -status == signal.SIGKILL else "")
-
-
-def _home() -> Path:
-    """The user's home, or the root folder: not everybody in a container has a home."""
-    home = Path.home()
-    return home if home.is_dir() else Path("/")

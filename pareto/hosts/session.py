@@ -1,7 +1,7 @@
 """The driver's end of the control protocol: requests to one program on one host, and its replies.
 
 The program's end is `pareto.protocol.jsonlines`. A session lives on an SSH channel or on the pipes of a child process
-(`connection.CommandWire`); closing it ends the program. Whatever the program sends: what a session returns is JSON of
+(`Wire`); closing it ends the program. Whatever the program sends: what a session returns is JSON of
 bounded size that was requested, its texts can be shown, and a program that sends anything else is as good as lost.
 """
 
@@ -23,6 +23,7 @@ from pareto.protocol.messages import Request
 from pareto.protocol.trial_messages import Progress
 from pareto.protocol.validation import read
 
+BLOCK_BYTES = 1 << 18
 HEARTBEAT_S = 5.0
 MEANWHILE_S = 1.0
 MOST_LINE_BYTES = 16 << 20
@@ -51,18 +52,51 @@ class Pending(Generic[R]):
     number: int
 
 
-class Wire(Protocol):
-    """A byte stream to a program's stdin and from its stdout."""
+class Command(Protocol):
+    """A running command, whose streams block."""
 
-    def send(self, data: bytes) -> None: ...
+    def write(self, block: bytes) -> int:
+        """Give the command input; returns how many bytes it took, 0 where it takes no more."""
+
+    def end_input(self) -> None: ...
+
+    def read(self, timeout_s: float | None = None) -> bytes:
+        """Some bytes of stdout; empty at its end. Raises TimeoutError."""
+
+    def read_errors(self) -> bytes:
+        """Some bytes of stderr; empty at its end."""
+
+    def wait(self, timeout_s: float) -> int | None:
+        """The exit status; None where the command still runs after `timeout_s`. Raises Unreachable."""
+
+    def close(self) -> None:
+        """Let the command end by the end of its input; on this machine it is waited for."""
+
+    def kill(self) -> None:
+        """End the command where it still runs, so that no other method blocks any more."""
+
+
+class Wire:
+    """Bytes to a command's stdin and from its stdout. last_words: those on its stderr, if they can be had."""
+
+    def __init__(self, command: Command, last_words: Callable[[], str]) -> None:
+        self.command = command
+        self.last_words = last_words
+
+    def send(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            count = self.command.write(bytes(view[:BLOCK_BYTES]))
+            if count == 0:
+                raise BrokenPipeError("the connection is lost")
+            view = view[count:]
 
     def receive(self, timeout_s: float) -> bytes:
         """Some bytes; b'' at the end. Raises TimeoutError."""
+        return self.command.read(timeout_s)
 
-    def close(self) -> None: ...
-
-    def last_words(self) -> str:
-        """The program's words on stderr before it ended, if they can be had."""
+    def close(self) -> None:
+        self.command.close()
 
 
 class Session:

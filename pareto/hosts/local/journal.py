@@ -56,8 +56,7 @@ def acquire() -> Journal:
     for slot in range(MAX_SLOTS):
         folder = ROOT / str(slot)
         folder.mkdir(mode=0o755, parents=True, exist_ok=True)
-        lock = try_lock(folder)
-        if lock is None:
+        if (lock := try_lock(folder)) is None:
             continue
         if not any(folder.iterdir()):
             return Journal(slot, lock)
@@ -69,7 +68,8 @@ def sweep() -> list[str]:
     """Remove what testbeds that are no longer alive left behind; returns their slots."""
     swept = []
     for folder in _left():
-        _undo(folder)
+        journal = folder / "journal.json"
+        _remove(folder, json.loads(journal.read_text()) if journal.exists() else [])
         swept.append(folder.name)
     return swept
 
@@ -82,17 +82,11 @@ def leftovers() -> list[str]:
 def _left() -> Iterator[Path]:
     """The folders of testbeds that are no longer alive; each is locked until the next one."""
     for folder in sorted(ROOT.iterdir()) if ROOT.is_dir() else []:
-        lock = try_lock(folder)
-        if lock is not None:
+        if (lock := try_lock(folder)) is not None:
             try:
                 yield folder
             finally:
                 os.close(lock)
-
-
-def _undo(folder: Path) -> None:
-    journal = folder / "journal.json"
-    _remove(folder, json.loads(journal.read_text()) if journal.exists() else [])
 
 
 def _remove(folder: Path, entries: Sequence[Sequence[str]]) -> None:
@@ -121,12 +115,9 @@ def _remove_interface(name: str) -> None:
 def _remove_cgroup(name: str) -> None:
     """A cgroup can go once the last of its processes, killed just now, has been reaped."""
     deadline = time.monotonic() + 5.0
-    while True:
+    while Path(name).exists():
         try:
             Path(name).rmdir()
-            return
-        except FileNotFoundError:
-            return
         except OSError:
             if time.monotonic() > deadline:
                 raise

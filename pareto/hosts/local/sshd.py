@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,25 +14,22 @@ from pareto.protocol.jsonlines import Refused
 PORT = 22
 
 _CONFIG = """\
-Port {port}
-ListenAddress {address}
-HostKey {folder}/host_key
-AuthorizedKeysFile {folder}/authorized_keys
+ListenAddress {address}:{port}
+HostKey "{folder}/host_key"
+AuthorizedKeysFile "{folder}/authorized_keys"
 AuthenticationMethods publickey
-PermitRootLogin prohibit-password
 AllowUsers {users}
-# PAM costs 50 ms a connection, but without it OpenSSH turns locked accounts away, key or not.
+PermitRootLogin prohibit-password
+# Only root can have PAM, and it costs 50 ms a connection; without it OpenSSH turns locked accounts away, key or not.
 UsePAM {pam}
 StrictModes {strict}
 UseDNS no
 PidFile none
 # Debian's bash reads ~/.bashrc when it thinks sshd started it: 90 ms for each command.
 SetEnv SHLVL=1
-Subsystem sftp internal-sftp
 MaxSessions 32
 ClientAliveInterval 5
 ClientAliveCountMax 3
-LogLevel ERROR
 """
 
 
@@ -75,18 +73,11 @@ def start(
     # Its standard streams are the builder's own, which are the driver's.
     subprocess.run(make_key, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=True)  # noqa: S603
     (folder / "authorized_keys").write_text(client_key + "\n")
+    # In the user's own namespace / is nobody's; the folder of keys is known to be the user's alone.
+    by_root = not accounts.run_as
+    place, more = (host.management_address, accounts.port), "Subsystem sftp internal-sftp\nLogLevel ERROR\n"
     config = folder / "sshd_config"
-    config.write_text(
-        _CONFIG.format(
-            port=accounts.port,
-            address=host.management_address,
-            folder=folder,
-            users=" ".join(dict.fromkeys(accounts.names)),
-            pam="no" if accounts.run_as else "yes" if any(map(is_locked, accounts.names)) else "no",
-            # In the user's own namespace / is nobody's; the folder of keys is known to be the user's alone.
-            strict="no" if accounts.run_as else "yes",
-        )
-    )
+    config.write_text(configuration(folder, *place, accounts.names, by_root=by_root, strict=by_root) + more)
     # A PID namespace of its own: killing its first process takes every descendant along, those in sessions
     # of their own too, and no channel that reads another process's memory can cross between hosts.
     isolate = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "--uts", "--ipc"]
@@ -102,6 +93,20 @@ def start(
     with log.open("wb") as output:
         process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output)  # noqa: S603
     return Server(process, key.with_suffix(".pub").read_text().strip(), log)
+
+
+def configuration(
+    folder: Path, address: str, port: int, users: Sequence[str], *, by_root: bool, strict: bool
+) -> str:
+    """The text of sshd_config. by_root: root starts it. strict: whatever the folder of keys lies in is checked, too."""
+    return _CONFIG.format(
+        address=address,
+        port=port,
+        folder=folder,
+        users=" ".join(dict.fromkeys(users)),
+        pam="yes" if by_root and any(map(is_locked, users)) else "no",
+        strict="yes" if strict else "no",
+    )
 
 
 def bound_to_parent(namespace: str) -> list[str]:

@@ -32,8 +32,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pareto import COMMAND
 from pareto.hosts.connection import GRACE_S, ThisMachine
 from pareto.hosts.host import to_stderr
-from pareto.hosts.local import rights
-from pareto.hosts.local.sshd import is_locked
+from pareto.hosts.local import rights, sshd
 from pareto.hosts.setup.invitation import Invitation, public_line, write_key
 from pareto.hosts.ssh.addresses import list_addresses
 from pareto.protocol.errors import UserError
@@ -42,27 +41,10 @@ READY_S = 10.0
 _TICK_S = 0.05
 _PLACE = re.compile(r"([^:]*)(?::([0-9]{1,5}))?")
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
-_CONFIG = """\
-ListenAddress {address}:{port}
-HostKey "{folder}/host_key"
-AuthorizedKeysFile "{folder}/authorized_keys"
-AuthenticationMethods publickey
-AllowUsers {user}
-PermitRootLogin prohibit-password
-# Only root can have PAM; without it OpenSSH turns locked accounts away, key or not.
-UsePAM {pam}
-# The folder is the user's alone; what it lies in may be anybody's, as /tmp is.
-StrictModes no
+_MORE = """\
 DisableForwarding yes
 PermitTTY no
 PermitUserRC no
-UseDNS no
-PidFile none
-# Debian's bash reads ~/.bashrc when it thinks sshd started it: 90 ms for each command.
-SetEnv SHLVL=1
-MaxSessions 32
-ClientAliveInterval 5
-ClientAliveCountMax 3
 LogLevel FATAL
 """
 
@@ -151,8 +133,9 @@ def _written(folder: Path, address: str, port: int, user: str) -> Invitation:
 
 def configuration(folder: Path, address: str, port: int, user: str) -> str:
     """The text of sshd_config."""
-    pam = "yes" if os.geteuid() == 0 and is_locked(user) else "no"
-    return _CONFIG.format(address=address, port=port, folder=folder, user=user, pam=pam)
+    # The folder is the user's alone; what it lies in may be anybody's, as /tmp is.
+    by_root = os.geteuid() == 0
+    return sshd.configuration(folder, address, port, [user], by_root=by_root, strict=False) + _MORE
 
 
 def _guarded(argv: list[str], folder: Path, log: IO[bytes]) -> tuple[int, int]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.hosts.local import rights
+from pareto.hosts.local import rights, sshd
 from pareto.hosts.setup import serve
 from pareto.protocol.errors import UserError
 from tests.unit.example_host import ExampleHost, has
@@ -21,7 +21,7 @@ def test_the_server_lets_in_one_user_by_one_key_and_forwards_nothing(
     monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion, uid: int, locked: bool
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: uid)
-    monkeypatch.setattr(serve, "is_locked", lambda user: locked)
+    monkeypatch.setattr(sshd, "is_locked", lambda user: locked)
     text = serve.configuration(Path("/run/user/1000/its folder"), "192.0.2.1", 7410, "ann")
     assert f"UsePAM {'yes' if uid == 0 and locked else 'no'}\n" in text
     assert text.replace("UsePAM yes", "UsePAM no") == snapshot

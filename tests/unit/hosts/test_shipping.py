@@ -25,8 +25,7 @@ DATA = bytes(range(256)) * 4000
 class Watched(ThisMachine):
     """Counts the bytes that go over."""
 
-    def __init__(self) -> None:
-        self.sent = 0
+    sent = 0
 
     def run(
         self,

@@ -16,8 +16,8 @@ import paramiko
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.hosts.connection import CommandWire, NotAdmitted, Unreachable
-from pareto.hosts.session import Heartbeat, Session, SessionLost
+from pareto.hosts.connection import NotAdmitted, Unreachable
+from pareto.hosts.session import Heartbeat, Session, SessionLost, Wire
 from pareto.hosts.ssh import connection as ssh
 from pareto.hosts.ssh import keys
 from pareto.hosts.ssh.connection import SshConnection
@@ -40,7 +40,7 @@ class Broken:
 
 def session_on(channel: Broken) -> Session:
     command = ssh._RemoteCommand(cast(paramiko.Channel, channel), Unreachable)
-    return Session("pi", CommandWire(command, lambda: "the connection is lost"))
+    return Session("pi", Wire(command, lambda: "the connection is lost"))
 
 
 @pytest.mark.parametrize("error", [EOFError(), OSError("Socket is closed"), paramiko.SSHException("rekey")])

@@ -41,8 +41,7 @@ ASKED_ROOT = {"uid": 1000, "privileged": {**SHAPES, "allowed": False, "digest": 
 class Hosts(ThisMachine):
     """This machine in place of a host; notes that it was logged out of."""
 
-    def __init__(self) -> None:
-        self.closed = False
+    closed = False
 
     def close(self) -> None:
         self.closed = True
