@@ -15,8 +15,7 @@ from pareto.remote.link.profile import Profile
 def require_testbed(name: str, edge_cpu: float = 1.0, alone: str = "") -> None:
     """Find out before anything else whether the testbed can be had. Raises UserError.
 
-    edge_cpu: the share of a core that a local edge is to get. alone: the role of the only host that
-    is wanted.
+    edge_cpu: the share of a core that a local edge is to get. alone: the role of the only host that is wanted.
     """
     if name == THIS_MACHINE:
         from pareto.hosts.local.testbed import require_local

@@ -56,10 +56,7 @@ class Outcome:
 
 
 def complete(
-    command: Command,
-    stdin: IO[bytes] | None,
-    timeout_s: float,
-    on_line: Callable[[str], None] | None,
+    command: Command, stdin: IO[bytes] | None, timeout_s: float, on_line: Callable[[str], None] | None
 ) -> Outcome:
     """Run a command to its end; input and both outputs move at the same time, so that none blocks another.
 

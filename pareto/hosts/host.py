@@ -91,17 +91,6 @@ class Host:
     core: int | None = None
 
 
-def environment_of(folder: str, interface: str, threads: int) -> dict[str, str]:
-    """The environment variables of programs on a host. interface: has the host's data address."""
-    return {
-        "OMP_NUM_THREADS": str(threads),
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor",
-        "TP_SOCKET_IFNAME": interface,
-        "GLOO_SOCKET_IFNAME": interface,
-    }
-
-
 @dataclass(frozen=True)
 class TcpSettings:
     """For every connection, so for both backends alike. The defaults cost what is measured least.

@@ -41,21 +41,14 @@ _SEVERAL = "testbeds"
 """The key of a file of several testbeds."""
 
 
-def _is_ipv4(text: str) -> bool:
-    try:
-        ipaddress.IPv4Address(text)
-    except ValueError:
-        return False
-    return True
-
-
 def _rule(holds: Callable[[str], object], wanted: str) -> AfterValidator:
-    """A validator of a field's text. holds: whether a text is right. wanted: what it must be, in words."""
+    """A validator of a field's text. holds: is true of a right one, or else raises ValueError. wanted: in words."""
 
     def check(text: str, info: ValidationInfo) -> str:
-        if not holds(text):
-            raise ValueError(f"{info.field_name} {text!r}: {wanted}")
-        return text
+        with contextlib.suppress(ValueError):
+            if holds(text):
+                return text
+        raise ValueError(f"{info.field_name} {text!r}: {wanted}")
 
     return AfterValidator(check)
 
@@ -79,7 +72,9 @@ class HostEntry:
         _rule(_OPTION.fullmatch, "a name or address, as in pi@192.168.7.2, or local"),
         _rule(lambda text: not PORT.search(text), "a port is a key of its own, as in port: 2222"),
     ]
-    data_address: Annotated[str, _rule(_is_ipv4, "an IPv4 address on the link between the hosts")]
+    data_address: Annotated[
+        str, _rule(ipaddress.IPv4Address, "an IPv4 address on the link between the hosts")
+    ]
     data_interface: str = ""
     port: Annotated[int, Field(ge=1, le=65535)] | None = None
     user: Annotated[str, _rule(_OPTION.fullmatch, "a user's name")] = ""
@@ -92,7 +87,9 @@ class HostEntry:
     python: str = ""
     folder: str = ".pareto"
     pip_index: str = ""
-    next_address: Annotated[str, _rule(_is_ipv4, "an IPv4 address on the link to the next host")] = ""
+    next_address: Annotated[
+        str, _rule(ipaddress.IPv4Address, "an IPv4 address on the link to the next host")
+    ] = ""
     next_interface: str = ""
 
     @property
@@ -150,8 +147,7 @@ class _Testbeds(Keys):
 
 @dataclass(frozen=True)
 class Side:
-    """A host's side of a link: its own address there, its interface (empty: the one that has the address), and the
-    other host's address."""
+    """A host's side of a link. interface: empty for the one that has the address. peer: the other host's address."""
 
     address: str
     interface: str

@@ -31,8 +31,7 @@ _MOST_WORDS = 80
 _WAIT = "--wait 30min"
 Say = Callable[[str], None]
 Ahead = Callable[[str, str, str], Sequence[Holder]]
-"""A function that takes a ticket for a thing to be held and returns who is ahead (`pareto.remote.worker.lease.Queue`).
-"""
+"""A function: who is ahead of a ticket for a thing to be held (`pareto.remote.worker.lease.Queue`)."""
 
 
 class HostLeases:
@@ -74,10 +73,9 @@ class HostLeases:
         """By role, of the hosts that answer in time."""
         losses: dict[str, int | None] = {}
         for role, session in self._held.items():
+            request = GetCarrierLosses(self._remotes[role].host.data_interface)
             with suppress(TimeoutError):
-                losses[role] = session.ask(
-                    GetCarrierLosses(self._remotes[role].host.data_interface), ANSWER_S
-                )
+                losses[role] = session.ask(request, ANSWER_S)
         return losses
 
     def close(self) -> None:

@@ -221,9 +221,7 @@ class Session:
 
 
 def _parsed(line: bytes) -> tuple[int | None, dict[str, Any]]:
-    """A reply and the number of its request; without a number, a report before the reply. Raises ValueError, in one
-    line.
-    """
+    """A reply and its request's number; without one, a report before the reply. Raises ValueError, in one line."""
     if len(line) > MOST_LINE_BYTES:
         raise ValueError(f"a line of {len(line)} bytes, at most {MOST_LINE_BYTES >> 20} MB are one")
     try:
@@ -277,8 +275,7 @@ class Heartbeat:
         self._sessions.append(session)
 
     def remove(self, session: Session) -> None:
-        if session in self._sessions:
-            self._sessions.remove(session)
+        self._sessions.remove(session)
 
     def stop(self) -> None:
         self._stopped.set()

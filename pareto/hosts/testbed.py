@@ -15,7 +15,7 @@ from typing import Any
 
 from pareto.hosts import parcels
 from pareto.hosts.connection import ANSWER_S, Connection, Unreachable
-from pareto.hosts.host import End, Host, TestbedError, environment_of
+from pareto.hosts.host import End, Host, TestbedError
 from pareto.hosts.session import Heartbeat, Session
 from pareto.hosts.setup import privileged
 from pareto.hosts.shapers import Shaper
@@ -55,18 +55,20 @@ class Remote:
     def start(self, module: str, *arguments: str) -> Session:
         """Start `python -m module` in the shipped code; its stderr goes to a log beside it."""
         self.bring_code()
-        settings = environment_of(self.host.folder, self.host.data_interface, self.host.threads)
-        environment = [f"{key}={value}" for key, value in settings.items()]
+        environment = [
+            f"OMP_NUM_THREADS={self.host.threads}",
+            "PYTHONDONTWRITEBYTECODE=1",
+            f"TORCHINDUCTOR_CACHE_DIR={self.host.folder}/inductor",
+            f"TP_SOCKET_IFNAME={self.host.data_interface}",
+            f"GLOO_SOCKET_IFNAME={self.host.data_interface}",
+        ]
         argv = shlex.join(["env", *environment, self.host.python, "-m", module, *arguments])
         return self._open(f"cd {shlex.quote(self._code)} && {argv}", module)
 
     def start_privileged(self, *, as_root: bool) -> Session:
         """Start the program that shapes the link; `as_root` where the connection is root's own."""
-        return (
-            self.start("pareto.remote.link")
-            if as_root
-            else self._open(privileged.COMMAND, "pareto.remote.link")
-        )
+        module = "pareto.remote.link"
+        return self.start(module) if as_root else self._open(privileged.COMMAND, module)
 
     def renew(self) -> None:
         """Make sure that the host answers, logging in again where it does not."""

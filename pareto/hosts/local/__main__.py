@@ -124,21 +124,15 @@ class Builder:
         for host, entry, core in zip(spaces, wanted, cores.hosts, strict=True):
             share = entry["cpu_share"]
             group = cpu.limit(self._journal, host.name, share) if share < 1 else None
-            server = sshd.start(
-                host,
-                self._journal.folder / host.name,
-                accounts,
-                request["public_key"],
-                core,
-                group,
-            )
-            self._parts.append(Part(f"the sshd of {host.name}", server.process, server.log))
+            folder = self._journal.folder / host.name
+            server, key, log = sshd.start(host, folder, accounts, request["public_key"], core, group)
+            self._parts.append(Part(f"the sshd of {host.name}", server, log))
             logins[host.name] = {
                 "address": host.management_address,
                 "port": accounts.port,
                 "user": user.pw_name,
                 "namespace": host.namespace,
-                "host_key": server.host_key,
+                "host_key": key,
                 "cache": str(self._cache(host.name, user)),
             }
             hosts[host.name] = {

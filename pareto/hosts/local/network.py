@@ -62,8 +62,7 @@ class HostSpace:
 
 @dataclass(frozen=True)
 class LinkSpace:
-    """A link between two neighbours. relay_namespace: where the relay is; its interface towards a host has the host's
-    name."""
+    """A link between two neighbours. relay_namespace: the relay's, whose interfaces have the names of the hosts."""
 
     near: End
     far: End
@@ -109,8 +108,7 @@ def sysctls(tcp: TcpSettings) -> dict[str, str]:
 
 
 def congestion_control(wanted: str | None) -> str:
-    """The one that is wanted, or else cubic, or else this kernel's own. Raises Refused for a wanted one that the
-    kernel lacks."""
+    """The one that is wanted, else cubic, else this kernel's own. Raises Refused where it lacks what is wanted."""
     name = wanted or CONGESTION_CONTROL
     with socket.socket() as sock:
         try:  # for root the kernel loads its module

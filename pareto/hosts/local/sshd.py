@@ -7,8 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
 from pareto.hosts.local import rights
 from pareto.hosts.local.network import HostSpace
+from pareto.hosts.setup.invitation import public_line, write_key
 from pareto.protocol.jsonlines import Refused
 
 PORT = 22
@@ -45,33 +48,20 @@ class Accounts:
     run_as: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Server:
-    """A running sshd; killing `process` ends it and everything started through it."""
-
-    process: subprocess.Popen[bytes]
-    host_key: str
-    log: Path
-
-
 def start(
-    host: HostSpace,
-    folder: Path,
-    accounts: Accounts,
-    client_key: str,
-    core: int,
-    cgroup_procs: Path | None,
-) -> Server:
-    """Start sshd in the host's namespace, on `core`, in the cgroup that `cgroup_procs` feeds. Raises Refused."""
+    host: HostSpace, folder: Path, accounts: Accounts, client_key: str, core: int, cgroup_procs: Path | None
+) -> tuple[subprocess.Popen[bytes], str, Path]:
+    """A running sshd, its host key and its log. Killing it ends everything started through it. Raises Refused.
+
+    It is in the host's namespace, on `core`, in the cgroup that `cgroup_procs` feeds.
+    """
     program = rights.sshd()
     if program is None:
         raise Refused("no sshd on this machine")
     Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # Debian makes it only when its own service starts
     folder.mkdir(mode=0o755)
-    key = folder / "host_key"
-    make_key = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(key)]
-    # Its standard streams are the builder's own, which are the driver's.
-    subprocess.run(make_key, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=True)  # noqa: S603
+    host_key = Ed25519PrivateKey.generate()
+    write_key(folder / "host_key", host_key)
     (folder / "authorized_keys").write_text(client_key + "\n")
     # In the user's own namespace / is nobody's; the folder of keys is known to be the user's alone.
     by_root = not accounts.run_as
@@ -92,7 +82,7 @@ def start(
     log = folder / "sshd.log"
     with log.open("wb") as output:
         process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output)  # noqa: S603
-    return Server(process, key.with_suffix(".pub").read_text().strip(), log)
+    return process, public_line(host_key.public_key()), log
 
 
 def configuration(

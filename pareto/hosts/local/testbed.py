@@ -121,15 +121,12 @@ def open_local(
     wait_s: float = 0.0,
     say: Callable[[str], None] = to_stderr,
 ) -> LocalTestbed:
-    """Build a chain of so many hosts. `edge_cpu` is the share of a core that the edge gets. Raises TestbedError.
+    """Build a chain of so many hosts. Raises TestbedError.
 
-    `device`: where they compute, as `host.devices` reads it.
-
-    `alone`: the only host that is shown, as the edge of a chain without a link; what else is built stays unused.
-
-    `shaper`: `netem`, `relay`, or `auto`: netem where the kernel has it.
-    `shape_at`: `both` shapes what each host sends on that host; `edge` both directions of a link on its edge's side,
-    with netem alone. wait_s, say: see `hold_cores`.
+    edge_cpu: the share of a core that the edge gets. device: where they compute, as `host.devices` reads it. alone: the
+    only host that is shown, as the edge of a chain without a link; what else is built stays unused. shaper: `netem`,
+    `relay`, or `auto`: netem where the kernel has it. shape_at: `both` shapes what each host sends on that host; `edge`
+    both directions of a link on its edge's side, with netem alone. wait_s, say: see `hold_cores`.
     """
     build = partial(open_local, **locals())  # with the same arguments
     computes_on = devices(device, chain(hosts))
@@ -162,7 +159,9 @@ def open_local(
             facts, spaces = built["facts"], built["logins"]
             logins = {role: _login(role, space, builder.inside) for role, space in spaces.items()}
             for role, space in spaces.items():
-                host = _host(role, space["cache"], facts["hosts"][role], computes_on[role], threads)
+                near, folder = facts["hosts"][role], space["cache"]
+                place = near["data_address"], near["data_interface"], folder, sys.executable
+                host = Host(role, *place, computes_on[role], threads, near["core"])
                 remotes[role] = Remote(host, SshConnection(logins[role], keyring))
                 undo.callback(remotes[role].close)
 
@@ -213,11 +212,7 @@ def _cut_at_end(end: int, remotes: Mapping[str, Remote]) -> None:
 
 @dataclass(frozen=True)
 class Builder:
-    """The privileged half.
-
-    pid: of the child process. inside: argv prefix of what is to run in its namespaces; empty where they are the
-    driver's.
-    """
+    """The privileged half. pid: the child process's. inside: argv prefix of what is to run in namespaces of its own."""
 
     session: Session
     pid: int
@@ -262,11 +257,6 @@ def _login(role: str, space: dict[str, Any], inside: Sequence[str]) -> Login:
     pipe = [sys.executable, "-I", "-S", "-B", tcp_pipe.__file__, *map(str, there)]
     proxy = shlex.join([*inside, *pipe]) if inside else ""
     return Login(role, *there, space["user"], space["host_key"], proxy_command=proxy)
-
-
-def _host(role: str, folder: str, facts: dict[str, Any], device: str, threads: int) -> Host:
-    address, interface = facts["data_address"], facts["data_interface"]
-    return Host(role, address, interface, folder, sys.executable, device, threads, facts["core"])
 
 
 def _links(

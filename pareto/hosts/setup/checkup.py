@@ -217,11 +217,9 @@ def _interface(case: Case, side: Side) -> tuple[str, list[Finding]]:
     fault = fix = name = ""
     if not owners:
         interfaces = [each for each in case["interfaces"] or () if each["name"] != "lo"]
-        has = (
-            ", ".join(f"{own} on {each['name']}" for each in interfaces for own in each["addresses"])
-            or "none"
-        )
-        fault = f"the {key} address {address} is not on this host, which has {has}; correct that or {testbed}"
+        there = ", ".join(f"{own} on {each['name']}" for each in interfaces for own in each["addresses"])
+        has = f"which has {there or 'none'}"
+        fault = f"the {key} address {address} is not on this host, {has}; correct that or {testbed}"
         # What is meant may be a wired card, best one that has no address yet.
         cards = [each for each in interfaces if not is_virtual(each["name"])]
         cards.sort(key=lambda each: (each["wireless"], bool(each["addresses"])))

@@ -25,8 +25,7 @@ OLDEST_CUDA = 12
 TESTED = ("torch", "torchvision")
 """Packages of which another version computes something else, or nothing."""
 NOT_EVERYWHERE = ("pyroute2", "nvidia-ml-py", "blosc2", "lz4", "zstandard")
-"""Packages that shaping as root needs, that read a GPU's power, and that codecs need: an interpreter
-of the user's own may lack them."""
+"""Packages for shaping as root, for a GPU's power, and for codecs: an interpreter of the user's own may lack them."""
 RED_HATS = ("fedora", "rhel", "centos", "rocky", "almalinux")
 
 
@@ -213,9 +212,8 @@ def differences(facts: Mapping[str, Mapping[str, Any]], testbed: str) -> Iterato
         said = {
             name: each if what == "python" else each.get("packages") or {} for name, each in facts.items()
         }
-        versions = {
-            name: each[what] for name, each in said.items() if each.get(what)
-        }  # `_packages` names the others
+        # `_packages` names the others.
+        versions = {name: each[what] for name, each in said.items() if each.get(what)}
         words = f"{what} " + ", ".join(f"{version} on {name}" for name, version in versions.items())
         if what == "python":
             if len({_numbers(version) for version in versions.values()}) > 1:

@@ -164,14 +164,10 @@ def _put_over(who: Login, target: str, public: str, terminal: Terminal) -> None:
         options = ["StrictHostKeyChecking=ask", f'UserKnownHostsFile="{who.known_hosts[0]}"']
         argv = ["ssh-copy-id", "-f", "-i", str(file), *login.configuration_file(), "-p", str(who.port)]
         argv += [word for option in options for word in ("-o", option)]
+        argv.append(f"{who.user}@{target.rpartition('@')[2]}")
         who.known_hosts[0].parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
-            done = subprocess.run(  # noqa: S603
-                [*argv, f"{who.user}@{target.rpartition('@')[2]}"],
-                capture_output=True,
-                text=True,
-                check=False,
-            )
+            done = subprocess.run(argv, capture_output=True, text=True, check=False)  # noqa: S603
         except FileNotFoundError:
             raise TestbedError(
                 "no ssh-copy-id on this machine: install it (on Debian or Ubuntu: apt-get install openssh-client)"

@@ -21,9 +21,7 @@ LAUNCHER = "/usr/local/sbin/pareto-link"
 LIBRARY = "/usr/local/lib/pareto-link"
 SUDOERS = "/etc/sudoers.d/pareto"
 COMMAND = f"sudo -n {LAUNCHER}"
-"""How a driver starts it. As root it starts `pareto.remote.link` in the code that was shipped, and nothing is
-installed.
-"""
+"""How a driver starts it. As root it starts `pareto.remote.link` in the shipped code, and nothing is installed."""
 _OURS = (
     *("pareto/__init__.py", "pareto/remote/__init__.py", "pareto/remote/link"),
     *(

@@ -89,10 +89,7 @@ def serve(listen: str, say: Callable[[str], None]) -> int:
 
 
 def place(text: str) -> tuple[str, int]:
-    """The address and port of ADDRESS[:PORT]: this machine's only address without one, any free port without one.
-
-    Raises UserError.
-    """
+    """The address and port of ADDRESS[:PORT]; else this machine's only address, any free port. Raises UserError."""
     match = _PLACE.fullmatch(text)
     address, port = match.groups() if match else ("none", "")
     if not address:

@@ -78,8 +78,7 @@ connection.close()
 
 @dataclass(frozen=True)
 class Address:
-    """An IPv4 address of a host. mbps: the network card's speed; -1 where the card does not tell it. has_ssh: SSH
-    arrives at its interface."""
+    """An IPv4 address of a host. mbps: the card's speed; -1 where it does not tell it. has_ssh: SSH arrives at its interface."""
 
     interface: str
     network: ipaddress.IPv4Interface

@@ -36,8 +36,7 @@ STARTING_S = 10.0
 """The same where the server is one that this program has just started."""
 KEEPALIVE_S = 5
 SILENCE_S = 20.0
-"""A peer that acknowledges nothing for so long is gone: its power was cut, or a cable pulled. Behind a
-jump host or a ProxyCommand, twice as long."""
+"""A peer that acknowledges nothing for so long is gone, as after a power cut. Behind a jump host or a ProxyCommand, twice that."""
 FROM_STDIN = """exec sh -c 'IFS= read -r script; eval "$script"'"""
 """The command for the user's own shell, be it csh or fish, which may not understand what is written for `sh`."""
 _BLOCK_BYTES = 1 << 18

@@ -55,8 +55,7 @@ class Offer:
 class Keyring:
     """The keys of one driver process: the user's. A passphrase is asked for once, and only when no other key was taken.
 
-    ask: gets a passphrase for a prompt, as getpass does; None where there is no terminal. only: one key for every host,
-    in place of the user's.
+    ask: gets a passphrase for a prompt, as getpass does; None where there is no terminal. only: one key for all hosts.
     """
 
     def __init__(self, ask: Callable[[str], str] | None = None, *, only: paramiko.PKey | None = None) -> None:
@@ -145,12 +144,11 @@ def load(path: Path, passphrase: str | None = None) -> paramiko.PKey:
 
 def is_locked(path: Path) -> bool:
     """Whether a private key's file needs a passphrase."""
-    try:
-        _parsed(path, None)
-    except TypeError:
-        return True
-    except (OSError, ValueError, UnsupportedAlgorithm):
-        return False
+    with suppress(OSError, ValueError, UnsupportedAlgorithm):
+        try:
+            _parsed(path, None)
+        except TypeError:
+            return True
     return False
 
 

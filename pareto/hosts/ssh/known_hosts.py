@@ -38,7 +38,9 @@ def known(login: Login) -> list[Entry]:
 
 def kinds(entries: list[Entry], supported: list[str]) -> list[str]:
     """The key types to ask a host for, those of known keys first: it shows only one of its keys."""
-    usable = {kind for entry in entries if not entry.revoked for kind in _signatures(entry.kind)}
+    usable = {entry.kind for entry in entries if not entry.revoked}
+    if "ssh-rsa" in usable:  # an RSA key signs in ways that have names of their own
+        usable = usable - {"ssh-rsa"} | {"rsa-sha2-512", "rsa-sha2-256"}
     return sorted(supported, key=lambda kind: kind not in usable)
 
 
@@ -92,11 +94,6 @@ def _read(login: Login, path: Path) -> Iterator[Entry]:
         # A key names its own type; a line that names another is about no key.
         if key[4 : 4 + len(kind)] == kind.encode():
             yield Entry(kind, key, marker == _REVOKED)
-
-
-def _signatures(kind: str) -> tuple[str, ...]:
-    """An RSA key signs in ways that have names of their own."""
-    return ("rsa-sha2-512", "rsa-sha2-256") if kind == "ssh-rsa" else (kind,)
 
 
 def _adding(login: Login, key: paramiko.PKey) -> str:

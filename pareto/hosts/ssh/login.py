@@ -183,11 +183,8 @@ def _paths(text: str) -> list[str]:
 def _at_home(path: Path) -> Path:
     """A path for which ssh has put the passwd entry's home already, where $HOME is another."""
     home, other = Path.home(), _passwd_home()
-    return (
-        home / path.relative_to(other)
-        if path.is_relative_to(other) and not path.is_relative_to(home)
-        else path
-    )
+    moves = path.is_relative_to(other) and not path.is_relative_to(home)
+    return home / path.relative_to(other) if moves else path
 
 
 def _passwd_home() -> Path:
