@@ -10,7 +10,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -56,7 +56,7 @@ class Outcome:
 
 
 def complete(
-    command: Command, stdin: IO[bytes] | None, timeout_s: float, on_line: Callable[[str], None] | None
+    command: Command, stdin: Iterable[bytes], timeout_s: float, on_line: Callable[[str], None] | None = None
 ) -> Outcome:
     """Run a command to its end; input and both outputs move at the same time, so that none blocks another.
 
@@ -68,13 +68,14 @@ def complete(
 
     def feed() -> None:
         nonlocal moved_s
-        while stdin is not None and (block := stdin.read(BLOCK_BYTES)):
-            while block:
-                count = command.write(block)
+        for block in stdin:
+            view = memoryview(block)
+            while view:
+                count = command.write(bytes(view[:BLOCK_BYTES]))
                 if count == 0:  # its exit status says why it does not want the rest
                     return
                 moved_s = time.monotonic()
-                block = block[count:]
+                view = view[count:]
         command.end_input()
 
     def collect_out() -> None:
@@ -140,7 +141,7 @@ class Connection:
     def run(
         self,
         command: str,
-        stdin: IO[bytes] | None = None,
+        stdin: Iterable[bytes] = (),
         *,
         timeout_s: float = RUN_TIMEOUT_S,
         on_line: Callable[[str], None] | None = None,
@@ -180,10 +181,7 @@ class Connection:
 
 
 class ThisMachine(Connection):
-    """The driver's own machine as a host of a testbed: no SSH to itself.
-
-    prefix: the beginning of each command's argv, which may enter namespaces on this machine.
-    """
+    """The driver's own machine as a host: no SSH to itself. prefix: begins each command's argv, to enter namespaces."""
 
     def __init__(self, prefix: Sequence[str] = ()) -> None:
         self._prefix = prefix

@@ -55,6 +55,12 @@ class TestbedError(UserError):
     __test__ = False  # not a test, whatever pytest makes of the name
 
 
+def not_installed(program: str, package: str) -> TestbedError:
+    return TestbedError(
+        f"no {program} on this machine: install it (on Debian or Ubuntu: apt-get install {package})"
+    )
+
+
 def is_virtual(interface: str) -> bool:
     """Whether an interface joins containers or virtual machines, which leads to no other host."""
     return interface == "lo" or interface.startswith(_VIRTUAL)

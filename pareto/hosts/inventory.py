@@ -6,7 +6,6 @@ One file may have several testbeds: `labs.yaml#lab1` names one of them.
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import math
 import os
 import re
@@ -14,6 +13,7 @@ import shutil
 import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
+from ipaddress import IPv4Address
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -72,9 +72,7 @@ class HostEntry:
         _rule(_OPTION.fullmatch, "a name or address, as in pi@192.168.7.2, or local"),
         _rule(lambda text: not PORT.search(text), "a port is a key of its own, as in port: 2222"),
     ]
-    data_address: Annotated[
-        str, _rule(ipaddress.IPv4Address, "an IPv4 address on the link between the hosts")
-    ]
+    data_address: Annotated[str, _rule(IPv4Address, "an IPv4 address on the link between the hosts")]
     data_interface: str = ""
     port: Annotated[int, Field(ge=1, le=65535)] | None = None
     user: Annotated[str, _rule(_OPTION.fullmatch, "a user's name")] = ""
@@ -87,9 +85,7 @@ class HostEntry:
     python: str = ""
     folder: str = ".pareto"
     pip_index: str = ""
-    next_address: Annotated[
-        str, _rule(ipaddress.IPv4Address, "an IPv4 address on the link to the next host")
-    ] = ""
+    next_address: Annotated[str, _rule(IPv4Address, "an IPv4 address on the link to the next host")] = ""
     next_interface: str = ""
 
     @property
@@ -325,8 +321,7 @@ def _replace(path: Path, edit: Callable[[str], str], hosts: tuple[HostEntry, ...
                 shutil.copymode(target, draft)
             draft.replace(target)
         finally:
-            with contextlib.suppress(FileNotFoundError):
-                draft.unlink()
+            draft.unlink(missing_ok=True)
     except (OSError, TestbedError) as error:
         raise TestbedError(f"{path} is left as it was: {error}") from None
 

@@ -53,8 +53,7 @@ class HostLeases:
             self._waited(role, deadline)
 
     def watch_links(self) -> Callable[[], str]:
-        """A function: which host has lost its data link since now, if only for a moment, or has none;
-        empty where all have theirs.
+        """A function: which host has lost its data link since now, if only for a moment, or has none; else empty.
 
         Both raise FAULTS but for a host that is slow to answer: whether that is lost, its connection says.
         """

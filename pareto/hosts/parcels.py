@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
 
 from pareto.hosts.connection import Connection, Unreachable
 
@@ -59,7 +58,7 @@ def lacking(connection: Connection, folder: str, names: Collection[str]) -> set[
     asked = "".join(f"{name}\n" for name in names).encode()
     # A folder that is not there has no file.
     command = f'while read -r name; do [ -e {shlex.quote(folder)}/"$name" ] || echo "$name"; done'
-    return set(_checked(connection, command, io.BytesIO(asked)).split()).intersection(names)
+    return set(_checked(connection, command, [asked]).split()).intersection(names)
 
 
 def send(
@@ -70,8 +69,7 @@ def send(
 ) -> None:
     """Put all of these files into `folder`, or none of them, in one go. Raises Unreachable.
 
-    sent: is called with the bytes of each block of content that was taken, so that somebody can watch. Taken bytes
-    may still be on their way: some megabytes at most, in the buffers of both ends.
+    sent: gets the bytes of each block that was taken. Some megabytes may still be on their way, in both ends' buffers.
     """
     at = shlex.quote(folder)
     # A connection that is lost looks like the end of the input over there, and tar takes an archive that ends between
@@ -88,10 +86,8 @@ def send(
     keep = f"sync && mv -f {_PART}/* {at} && rmdir {_PART}"
     # tar's first line is why, its last that it failed.
     failed = f'{{ [ -z "$words" ] || echo "$words" | head -n 1 >&2; rm -rf {_PART}; exit 1; }}'
-    with io.BufferedReader(_Archive(parcels, sent), _BLOCK_BYTES) as archive:
-        _checked(
-            connection, f"{unpack} && {whole} && {keep} || {failed}", archive, nbytes / SLOWEST_DISK_BYTES_S
-        )
+    command = f"{unpack} && {whole} && {keep} || {failed}"
+    _checked(connection, command, _archive(parcels, sent), nbytes / SLOWEST_DISK_BYTES_S)
 
 
 _PART = '"$part"'
@@ -100,8 +96,7 @@ _PART = '"$part"'
 def _new_part(at: str) -> str:
     """A shell's command that makes a folder of its own for what comes, `_PART`, and removes those that others left.
 
-    Several drivers may send the same at once, and hosts may share a disk: a folder is named for its host and its shell,
-    and is left over where that has ended.
+    Several drivers may send at once, and hosts may share a disk: a folder is named for its host and its running shell.
     """
     left = (
         f'for part in {at}/"$(uname -n)".*.part; do pid=${{part%.part}}; kill -0 "${{pid##*.}}" 2>/dev/null'
@@ -109,41 +104,21 @@ def _new_part(at: str) -> str:
     return f'{{ {left} || rm -rf "$part"; done; part={at}/"$(uname -n)".$$.part; rm -rf "$part" && mkdir "$part"; }}'
 
 
-class _Archive(io.RawIOBase):
-    """A tar of parcels that is made while it is read, so that none of it has to be in memory, or in a file."""
-
-    def __init__(self, parcels: Sequence[Parcel], sent: Callable[[int], None]) -> None:
-        self._rest = memoryview(b"")
-        self._blocks = self._made(parcels, sent)
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        while not self._rest:
-            block = next(self._blocks, None)
-            if block is None:
-                return 0
-            self._rest = memoryview(block)
-        count = min(len(buffer), len(self._rest))
-        buffer[:count], self._rest = self._rest[:count], self._rest[count:]
-        return count
-
-    @staticmethod
-    def _made(parcels: Sequence[Parcel], sent: Callable[[int], None]) -> Iterator[bytes]:
-        for parcel in (*parcels, Parcel(_LAST, 0, list)):
-            info = tarfile.TarInfo(parcel.name)
-            info.size, info.mode = parcel.size, 0o644
-            yield info.tobuf(tarfile.GNU_FORMAT)
-            left = parcel.size
-            for block in parcel.blocks():
-                yield block
-                sent(len(block))
-                left -= len(block)
-            if left:
-                raise OSError(f"{parcel.name} has {parcel.size - left} bytes, not {parcel.size}")
-            yield bytes(-parcel.size % tarfile.BLOCKSIZE)
-        yield bytes(2 * tarfile.BLOCKSIZE)
+def _archive(parcels: Sequence[Parcel], sent: Callable[[int], None]) -> Iterator[bytes]:
+    """The blocks of a tar of parcels, made while it is read, so that none of it has to be in memory, or in a file."""
+    for parcel in (*parcels, Parcel(_LAST, 0, list)):
+        info = tarfile.TarInfo(parcel.name)
+        info.size, info.mode = parcel.size, 0o644
+        yield info.tobuf(tarfile.GNU_FORMAT)
+        left = parcel.size
+        for block in parcel.blocks():
+            yield block
+            sent(len(block))
+            left -= len(block)
+        if left:
+            raise OSError(f"{parcel.name} has {parcel.size - left} bytes, not {parcel.size}")
+        yield bytes(-parcel.size % tarfile.BLOCKSIZE)
+    yield bytes(2 * tarfile.BLOCKSIZE)
 
 
 def _blocks(path: Path) -> Iterator[bytes]:
@@ -175,9 +150,7 @@ def ship_code(connection: Connection, folder: str) -> str:
     return place
 
 
-def _checked(
-    connection: Connection, command: str, stdin: IO[bytes] | None = None, more_s: float = 0.0
-) -> str:
+def _checked(connection: Connection, command: str, stdin: Iterable[bytes] = (), more_s: float = 0.0) -> str:
     outcome = connection.run(command, stdin, timeout_s=TRANSFER_TIMEOUT_S + more_s)
     if outcome.status != 0:
         raise Unreachable(f"{connection}: {outcome.words}")

@@ -1,8 +1,8 @@
 """The driver's end of the control protocol: requests to one program on one host, and its replies.
 
-The program's end is `pareto.protocol.jsonlines`. A session lives on an SSH channel or on the pipes of a child process
-(`Wire`); closing it ends the program. Whatever the program sends: what a session returns is JSON of
-bounded size that was requested, its texts can be shown, and a program that sends anything else is as good as lost.
+The program's end is `pareto.protocol.jsonlines`. A session lives on an SSH channel or on the pipes of a child process;
+closing it ends the program. Whatever the program sends: what a session returns is JSON of bounded size that was
+requested, its texts can be shown, and a program that sends anything else is as good as lost.
 """
 
 from __future__ import annotations

@@ -64,10 +64,7 @@ class Shaper:
 
 
 class RelayShaper(Shaper):
-    """The local testbed's process in the middle of a link, reached through the testbed's builder.
-
-    link: the link's number, counted from the edge.
-    """
+    """The local testbed's process in the middle of a link, reached by its builder. link: counted from the edge."""
 
     def __init__(self, builder: Session, link: int) -> None:
         self._builder = builder

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -40,7 +41,7 @@ class FakeConnection:
         self.commands: list[str] = []
         self.closed = False
 
-    def run(self, command: str, stdin: IO[bytes] | None = None, **_: Any) -> Outcome:
+    def run(self, command: str, stdin: Iterable[bytes] = (), **_: Any) -> Outcome:
         self.commands.append(command)
         if self.outcome.status == 0:
             self.facts["left_shaped"] = []

@@ -48,10 +48,7 @@ WATCH_S = 1.0
 
 @dataclass
 class Part:
-    """A process that the testbed is made of. errors: a file whose last line may say why it ended.
-
-    pauses: at how many looks in a row it was stopped.
-    """
+    """A process of the testbed. errors: its last line may say why it ended. pauses: looks in a row at a stopped one."""
 
     name: str
     process: subprocess.Popen[bytes]

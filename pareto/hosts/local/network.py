@@ -116,10 +116,8 @@ def congestion_control(wanted: str | None) -> str:
             return name
         except OSError:
             if wanted is not None:
-                available = _sysctl("tcp_available_congestion_control").split()
-                raise Refused(
-                    f"--congestion {wanted}: this kernel has only {' and '.join(available)}"
-                ) from None
+                has = _sysctl("tcp_available_congestion_control").split()
+                raise Refused(f"--congestion {wanted}: this kernel has only {' and '.join(has)}") from None
     return _sysctl("tcp_congestion_control")
 
 
@@ -134,10 +132,7 @@ def watches(hosts: Iterable[HostSpace], links: Iterable[LinkSpace]) -> list[Watc
 def build(
     journal: Journal, names: Sequence[str], tcp: TcpSettings, *, relay: bool
 ) -> tuple[tuple[HostSpace, ...], tuple[LinkSpace, ...]]:
-    """A chain of hosts, and the links between neighbours; everything is up when this returns.
-
-    tcp: with a congestion control that this kernel has.
-    """
+    """A chain of hosts, all up, and the links between neighbours. tcp: with a congestion control of this kernel's."""
     slot = journal.slot
     links = tuple(_link(slot, number, names, relay=relay) for number in range(len(names) - 1))
     hosts = tuple(

@@ -38,10 +38,7 @@ ClientAliveCountMax 3
 
 @dataclass(frozen=True)
 class Accounts:
-    """names: of the users who may log in, by `port`.
-
-    run_as: argv prefix of an sshd that is one of them, where it cannot be root.
-    """
+    """names: who may log in, by `port`. run_as: argv prefix of an sshd that is one of them, where it cannot be root."""
 
     names: tuple[str, ...]
     port: int = PORT

@@ -24,20 +24,10 @@ from typing import Any
 
 import psutil
 
+from pareto.hosts import host
 from pareto.hosts.connection import FAULTS, Connection, PipeWire, ThisMachine, Unreachable
-from pareto.hosts.host import (
-    CPU,
-    EDGE,
-    End,
-    Host,
-    TcpSettings,
-    TestbedError,
-    chain,
-    devices,
-    gpus_in_words,
-    to_stderr,
-)
-from pareto.hosts.leases import hold_cores
+from pareto.hosts.host import EDGE, End, Host, TcpSettings, TestbedError, chain
+from pareto.hosts.leases import Say, hold_cores
 from pareto.hosts.local import cpu, rights, tcp_pipe
 from pareto.hosts.local.rights import OWN, Forbidden, Rights
 from pareto.hosts.parcels import REPOSITORY
@@ -113,13 +103,13 @@ def open_local(
     hosts: int = 2,
     edge_cpu: float = 1.0,
     threads: int = 1,
-    device: str = CPU,
+    device: str = host.CPU,
     shaper: str = "auto",
     shape_at: str = "both",
     tcp: TcpSettings | None = None,
     alone: str = "",
     wait_s: float = 0.0,
-    say: Callable[[str], None] = to_stderr,
+    say: Say = host.to_stderr,
 ) -> LocalTestbed:
     """Build a chain of so many hosts. Raises TestbedError.
 
@@ -129,7 +119,8 @@ def open_local(
     both directions of a link on its edge's side, with netem alone. wait_s, say: see `hold_cores`.
     """
     build = partial(open_local, **locals())  # with the same arguments
-    computes_on = devices(device, chain(hosts))
+    roles = chain(hosts)
+    computes_on = host.devices(device, roles)
     key, public = new_key()
     keyring = Keyring(only=key)
     with ExitStack() as undo:
@@ -148,9 +139,7 @@ def open_local(
             built = builder.session.request(
                 "build",
                 BUILD_TIMEOUT_S,
-                hosts=[
-                    {"name": role, "cpu_share": edge_cpu if role == EDGE else 1.0} for role in chain(hosts)
-                ],
+                hosts=[{"name": role, "cpu_share": edge_cpu if role == EDGE else 1.0} for role in roles],
                 user="" if builder.inside else getpass.getuser(),
                 public_key=public,
                 shaper=shaper,
@@ -159,10 +148,10 @@ def open_local(
             facts, spaces = built["facts"], built["logins"]
             logins = {role: _login(role, space, builder.inside) for role, space in spaces.items()}
             for role, space in spaces.items():
-                near, folder = facts["hosts"][role], space["cache"]
-                place = near["data_address"], near["data_interface"], folder, sys.executable
-                host = Host(role, *place, computes_on[role], threads, near["core"])
-                remotes[role] = Remote(host, SshConnection(logins[role], keyring))
+                here = facts["hosts"][role]
+                place = here["data_address"], here["data_interface"], space["cache"], sys.executable
+                member = Host(role, *place, computes_on[role], threads, here["core"])
+                remotes[role] = Remote(member, SshConnection(logins[role], keyring))
                 undo.callback(remotes[role].close)
 
             def root_on(role: str) -> Remote:
@@ -180,11 +169,11 @@ def open_local(
                 links = _links(facts, builder.session, root_on, heartbeat, shape_at, undo)
         except FAULTS as error:
             raise TestbedError(str(error)) from error
-        cores = sorted({host["core"] for host in facts["hosts"].values()})
+        cores = sorted({each["core"] for each in facts["hosts"].values()})
         undo.callback(hold_cores(cores, wait_s, say))
         share = f"{facts['hosts'][alone]['cpu_share']:.0%} of a core" if alone else ""
         label = f"local: the {alone} alone, {share}" if alone else _label(facts)
-        label += gpus_in_words(device, chain(hosts), alone)
+        label += host.gpus_in_words(device, roles, alone)
         return LocalTestbed(
             {EDGE: remotes[alone]} if alone else remotes,
             links,
@@ -238,14 +227,9 @@ def start_builder(rights: Rights) -> Builder:
 
 
 def require_local(edge_cpu: float = 1.0) -> Rights:
-    """By which right the local testbed can be built. Raises TestbedError where it cannot be built.
-
-    edge_cpu: the share of a core that the edge is to get.
-    """
+    """By which right the local testbed can be built. edge_cpu: the edge's share of a core. Raises TestbedError."""
     if rights.sshd() is None:
-        raise TestbedError(
-            "no sshd on this machine: install it (on Debian or Ubuntu: apt-get install openssh-server)"
-        )
+        raise host.not_installed("sshd", "openssh-server")
     try:
         return rights.find(cpu.shares_refused() if edge_cpu < 1 else "")
     except Forbidden as forbidden:

@@ -44,9 +44,8 @@ class UserNamespace:
             if temporary.is_relative_to("/run"):
                 _bind(covered, temporary)
             _bind(self._lock, journal.ROOT)
-            _PASSWD.write_text(
-                f"{ACCOUNT}:*:{self._uid}:{self._uid}::/:/bin/sh\n" + Path("/etc/passwd").read_text()
-            )
+            others = Path("/etc/passwd").read_text()
+            _PASSWD.write_text(f"{ACCOUNT}:*:{self._uid}:{self._uid}::/:/bin/sh\n{others}")
             _mount(str(_PASSWD), Path("/etc/passwd"), flags=_MS_BIND)
             with IPRoute() as ip:
                 ip.link("set", index=1, state="up")

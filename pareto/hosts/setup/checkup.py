@@ -5,7 +5,6 @@ The doctor prints the findings, and a sweep starts only where none is fatal: bot
 
 from __future__ import annotations
 
-import io
 import json
 import shlex
 import time
@@ -52,8 +51,7 @@ cd @CODE@ && PYTHONDONTWRITEBYTECODE=1 exec "$chosen" -m pareto.remote.worker.ch
 
 
 def ask(connection: Connection, entry: HostEntry, sides: Sequence[Side]) -> dict[str, Any]:
-    """The host's facts, with its routes to its neighbours, as `pareto.remote.worker.checkup` reports. Raises
-    Unreachable.
+    """The host's facts, with its routes to its neighbours, by `pareto.remote.worker.checkup`. Raises Unreachable.
 
     A host without Python has `python` None; one whose Python does not work has `fault` too, its last words. A Python
     that is older than the checkup itself takes has `python`, its version, and nothing else.
@@ -69,7 +67,7 @@ def ask(connection: Connection, entry: HostEntry, sides: Sequence[Side]) -> dict
         "launcher": privileged.LAUNCHER,
     }
     script = _ASK.replace("@PYTHONS@", shlex.join(pythons)).replace("@CODE@", shlex.quote(code))
-    outcome = connection.run(script, io.BytesIO(json.dumps(request).encode()), timeout_s=ASK_TIMEOUT_S)
+    outcome = connection.run(script, [json.dumps(request).encode()], timeout_s=ASK_TIMEOUT_S)
     if outcome.status == 127:
         return {"python": None, "fault": ""}
     try:
@@ -83,10 +81,7 @@ def ask(connection: Connection, entry: HostEntry, sides: Sequence[Side]) -> dict
 def examine(
     connection: Connection, file: Inventory, role: str, *, shaped: bool, alone: bool = False
 ) -> tuple[Case, list[Finding]]:
-    """The host of a file in that role, and what its facts mean; see `findings`. Raises Unreachable.
-
-    alone: it needs no link, and the file no other host.
-    """
+    """The host in a role, and what its facts mean. alone: without a link and other hosts. Raises Unreachable."""
     entry, sides = (file.one(role), ()) if alone else (file.roles[role], file.sides[role])
     facts = ask(connection, entry, sides)
     now_s = time.time()  # the host told its own time a moment ago
@@ -97,8 +92,7 @@ def examine(
 def findings(case: Case, *, shaped: bool, helper_digest: str, now_s: float) -> list[Finding]:
     """The findings for a sweep that follow from the facts; what is fine is included.
 
-    shaped: the host will have to shape a link. helper_digest: of the privileged program as it is here. now_s: this
-    machine's wall clock when the facts came.
+    shaped: the host has to shape a link. helper_digest: the privileged program's here. now_s: when the facts came.
     """
     python = [*finding.of_python(case)]
     if "kernel" not in case.facts:  # no Python that the checkup runs on

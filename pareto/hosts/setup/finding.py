@@ -41,10 +41,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Case:
-    """A host under examination: its entry in the file `testbed`, its side of each link, and the facts that it reported.
-
-    A fact that cannot be had is None.
-    """
+    """A host under examination: its entry in `testbed`, its sides of links, its facts; None: not to be had."""
 
     entry: HostEntry
     sides: tuple[Side, ...]
@@ -57,9 +54,7 @@ class Case:
     def owners(self, address: str) -> list[str]:
         """The interfaces that have an address."""
         there = self["interfaces"] or ()
-        return [
-            one["name"] for one in there if address in (own.partition("/")[0] for own in one["addresses"])
-        ]
+        return [one["name"] for one in there if address in (ip.partition("/")[0] for ip in one["addresses"])]
 
     def interface(self, side: Side) -> str:
         """The interface that the file names, else the one that has the address; empty where none has."""
@@ -209,11 +204,9 @@ def _driver(case: Case) -> str:
 def differences(facts: Mapping[str, Mapping[str, Any]], testbed: str) -> Iterator[Finding]:
     """Findings on versions that are not the same on all hosts. facts: by the hosts' names."""
     for what in ("python", *TESTED):
-        said = {
-            name: each if what == "python" else each.get("packages") or {} for name, each in facts.items()
-        }
+        has = {name: each if what == "python" else each.get("packages") or {} for name, each in facts.items()}
         # `_packages` names the others.
-        versions = {name: each[what] for name, each in said.items() if each.get(what)}
+        versions = {name: each[what] for name, each in has.items() if each.get(what)}
         words = f"{what} " + ", ".join(f"{version} on {name}" for name, version in versions.items())
         if what == "python":
             if len({_numbers(version) for version in versions.values()}) > 1:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import shlex
 import threading
 from collections.abc import Callable, Sequence
@@ -90,16 +89,12 @@ def _state(host: HostEntry, connect: Connect) -> tuple[bool, str]:
             has_packages = packages.are_there(site)
             state = "set up" if has_packages and _helper_is_current(site) else "not set up"
             # Links that stay as they are can be measured without the helper.
-            used = leases.used(Remote(_host(site), site.connection)) if has_packages else ""
+            python = host.python or f"{site.venv}/bin/python"
+            there = Host(host.name, host.data_address, host.data_interface, site.folder, python)
+            used = leases.used(Remote(there, site.connection)) if has_packages else ""
     except (Unreachable, TestbedError) as error:
         return False, str(error)
     return True, f"reachable, {state}; {used}" if used else f"reachable, {state}"
-
-
-def _host(site: ReachedHost) -> Host:
-    entry = site.entry
-    python = entry.python or f"{site.venv}/bin/python"
-    return Host(entry.name, entry.data_address, entry.data_interface, site.folder, python)
 
 
 def _reach(entry: HostEntry, connect: Connect, say: Say) -> ReachedHost:
@@ -151,7 +146,7 @@ def _provide_helper(site: ReachedHost, ask: Callable[[str], str] | None) -> None
             raise TestbedError("the program that shapes the link is not installed: no password was given")
         # -k: it reads the password from us in any case, so that nothing else can.
         command = f"LC_ALL=C sudo -k -S -p '' {install}"
-        outcome = connection.run(command, io.BytesIO(f"{password}\n".encode()), timeout_s=_INSTALL_S)
+        outcome = connection.run(command, [f"{password}\n".encode()], timeout_s=_INSTALL_S)
     else:
         by_hand = f"install-{privileged.digest()}-{site.user}.sh"
         path = parcels.ship(connection, site.folder, script.encode(), by_hand)

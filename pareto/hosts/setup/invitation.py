@@ -36,9 +36,8 @@ class Invitation:
     @property
     def text(self) -> str:
         """One word, which a shell takes as it is."""
-        content = (
-            self.host_key.public_bytes_raw() + self.guest_key.private_bytes_raw() + os.fsencode(self.python)
-        )
+        keys = self.host_key.public_bytes_raw() + self.guest_key.private_bytes_raw()
+        content = keys + os.fsencode(self.python)
         return urlsafe_b64encode(_check(content) + content).decode()
 
     @property

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import re
 import shlex
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from pareto.hosts.connection import Connection, Outcome
@@ -45,7 +44,7 @@ class ReachedHost:
         self.ready = False
         self.say(words)
 
-    def run(self, command: str, stdin: io.BytesIO | None = None) -> None:
+    def run(self, command: str, stdin: Iterable[bytes] = ()) -> None:
         """Run a command that must succeed. Raises UserError, Unreachable."""
         outcome = self.connection.run(command, stdin)
         if outcome.status != 0:
@@ -55,9 +54,7 @@ class ReachedHost:
 def provide(site: ReachedHost, with_engines: bool = False) -> None:
     """See to it that the host's interpreter has the packages; with_engines: those of engines, too.
 
-    Raises UserError, Unreachable.
-
-    The next call goes on from what was done until then.
+    The next call goes on from what was done until then. Raises UserError, Unreachable.
     """
     entry = site.entry
     if not entry.python and not are_there(site):
@@ -171,7 +168,7 @@ def _pip(site: ReachedHost, requirements: bytes, stamp: str) -> None:
     # .installing outlives a pip that is killed: nobody knows what it leaves, and the next one begins anew.
     # Not /tmp: where that is in memory, it may be smaller than torch.
     begin = f"rm -f {stamp} && mkdir -p .tmp && : > .installing && cat > requirements.txt"
-    site.run(f"{there} && {begin}", io.BytesIO(requirements))
+    site.run(f"{there} && {begin}", [requirements])
     tries = [["--index-url", index], ["--extra-index-url", index]] if index else [[]]
     for number, options in enumerate(tries, start=1):
         progress = _Progress(site, "asking for packages")
@@ -194,10 +191,7 @@ def _pip(site: ReachedHost, requirements: bytes, stamp: str) -> None:
 
 
 class _Progress:
-    """Passes on pip's lines about its progress, and reports now and then that it still runs.
-
-    error: pip's last error. unanswered: why the package index does not answer, where it does not.
-    """
+    """Passes on pip's progress, or that it still runs. error: pip's last. unanswered: why the index does not answer."""
 
     def __init__(self, site: ReachedHost, doing: str) -> None:
         self._say = site.say

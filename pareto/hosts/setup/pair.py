@@ -22,7 +22,7 @@ import paramiko
 from pareto import COMMAND
 from pareto.hosts import inventory
 from pareto.hosts.connection import Connection, NotAdmitted, Outcome, ThisMachine, Unreachable
-from pareto.hosts.host import DEVICE, EDGE, MAX_HOSTS, MIDDLE, SERVER, TestbedError
+from pareto.hosts.host import DEVICE, EDGE, MAX_HOSTS, MIDDLE, SERVER, TestbedError, not_installed
 from pareto.hosts.inventory import NAME, PARTS, THIS_MACHINE, HostEntry, Inventory
 from pareto.hosts.setup.hosts import Connect
 from pareto.hosts.ssh import keys, login
@@ -96,10 +96,7 @@ def _renewed(before: HostEntry, wanted: HostEntry, testbed: Path, terminal: Term
 
 
 def _checked(wanted: HostEntry, file: Inventory) -> HostEntry:
-    """The same with the key's path in full, and this machine's Python.
-
-    Raises TestbedError for what is wrong in any case.
-    """
+    """The same with the key's path in full, and this machine's Python. Raises TestbedError for what is always wrong."""
     if wanted.role not in PARTS:
         raise TestbedError(f"role {wanted.role!r}: use {EDGE}, {MIDDLE} or {SERVER}")
     if len(file.hosts) == MAX_HOSTS:
@@ -169,9 +166,7 @@ def _put_over(who: Login, target: str, public: str, terminal: Terminal) -> None:
         try:
             done = subprocess.run(argv, capture_output=True, text=True, check=False)  # noqa: S603
         except FileNotFoundError:
-            raise TestbedError(
-                "no ssh-copy-id on this machine: install it (on Debian or Ubuntu: apt-get install openssh-client)"
-            ) from None
+            raise not_installed("ssh-copy-id", "openssh-client") from None
     if done.returncode != 0:
         words = Outcome(done.returncode, done.stdout, done.stderr).words
         raise TestbedError(f"{who}: your key was not put over: {words}")
@@ -214,10 +209,7 @@ def _line(public: bytes) -> str:
 def _described(
     connection: Connection, wanted: HostEntry, file: Inventory, terminal: Terminal, connect: Connect
 ) -> tuple[HostEntry, list[HostEntry]]:
-    """The new host as the file will have it, and its neighbours whose address the user wants changed.
-
-    Raises TestbedError, Unreachable.
-    """
+    """The new host for the file, and its neighbours whose address is to change. Raises TestbedError, Unreachable."""
     name = wanted.name or _name(connection, wanted)
     _check_free(name, file)
     before, after = _neighbours(wanted.role, file)

@@ -31,7 +31,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from pareto import COMMAND
 from pareto.hosts.connection import GRACE_S, ThisMachine
-from pareto.hosts.host import to_stderr
+from pareto.hosts.host import not_installed, to_stderr
 from pareto.hosts.local import rights, sshd
 from pareto.hosts.setup.invitation import Invitation, public_line, write_key
 from pareto.hosts.ssh.addresses import list_addresses
@@ -54,10 +54,7 @@ def serve(listen: str, say: Callable[[str], None]) -> int:
     address, port = place(listen)
     program = rights.sshd()
     if program is None:
-        raise UserError(
-            "no sshd on this machine: install it (on Debian or Ubuntu: apt-get install openssh-server); its service "
-            "need not run"
-        )
+        raise UserError(f"{not_installed('sshd', 'openssh-server')}; its service need not run")
     user = _user()
     _own_orphans()
     folder = Path(tempfile.mkdtemp(prefix="pareto-serve-"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import ipaddress
 import json
 import secrets
@@ -78,7 +77,7 @@ connection.close()
 
 @dataclass(frozen=True)
 class Address:
-    """An IPv4 address of a host. mbps: the card's speed; -1 where it does not tell it. has_ssh: SSH arrives at its interface."""
+    """An IPv4 address of a host. mbps: the card's speed, -1: not told. has_ssh: SSH arrives at its interface."""
 
     interface: str
     network: ipaddress.IPv4Interface
@@ -112,10 +111,7 @@ class Pair:
 
 
 def list_addresses(connection: Connection) -> list[Address]:
-    """A host's addresses but those of its loopback and its containers, wired and fast ones first.
-
-    Raises TestbedError where there is none, Unreachable.
-    """
+    """A host's addresses but loopback's and containers', wired, fast ones first. Raises TestbedError, Unreachable."""
     outcome = connection.run(_LIST)
     if outcome.status != 0:
         raise TestbedError(f"its addresses cannot be listed: {outcome.words} (sudo apt-get install iproute2)")
@@ -181,13 +177,13 @@ def tried(pair: Pair, own: Connection, other: Connection) -> Pair:
         while not line.endswith(b"\n"):
             part = receiver.read(_WAIT_S)
             if not part:
-                return replace(pair, fault=complete(receiver, None, _WAIT_S, None).words)
+                return replace(pair, fault=complete(receiver, (), _WAIT_S).words)
             line += part
         request = f"{pair.own} {pair.other} {int(line)} {token}\n"
-        sent = own.run(_python(_SEND), io.BytesIO(request.encode()), timeout_s=_WAIT_S)
+        sent = own.run(_python(_SEND), [request.encode()], timeout_s=_WAIT_S)
         if sent.status != 0:
             return replace(pair, fault=sent.words)
-        outcome = complete(receiver, None, _WAIT_S, None)
+        outcome = complete(receiver, (), _WAIT_S)
     except (TimeoutError, ValueError):
         return replace(pair, fault="the other host does not listen there")
     finally:

@@ -36,7 +36,8 @@ STARTING_S = 10.0
 """The same where the server is one that this program has just started."""
 KEEPALIVE_S = 5
 SILENCE_S = 20.0
-"""A peer that acknowledges nothing for so long is gone, as after a power cut. Behind a jump host or a ProxyCommand, twice that."""
+"""A peer that acknowledges nothing for so long is gone: its power was cut, or a cable pulled. Behind a
+jump host or a ProxyCommand, twice as long."""
 FROM_STDIN = """exec sh -c 'IFS= read -r script; eval "$script"'"""
 """The command for the user's own shell, be it csh or fish, which may not understand what is written for `sh`."""
 _BLOCK_BYTES = 1 << 18
@@ -250,9 +251,8 @@ class _Transport:
         if isinstance(error, IncompatiblePeer):
             return f"speaks another SSH than we do: {error}"
         if isinstance(error, OSError) and error.errno in (errno.EHOSTUNREACH, errno.ENETUNREACH):
-            return (
-                f"there is no way to it ({os.strerror(error.errno)}): is it switched on, and in this network?"
-            )
+            reason = os.strerror(error.errno)
+            return f"there is no way to it ({reason}): is it switched on, and in this network?"
         if "banner" in str(error).lower() or "protocol version" in str(error):
             return f"what answers on port {login.port} is no SSH server, or is too busy to say so"
         return str(error) or "the connection was closed"
@@ -290,9 +290,8 @@ def _is_taken(transport: paramiko.Transport, login: Login, offer: Offer, count: 
             f"(key: in the testbed file, or IdentityFile with IdentitiesOnly yes in ~/.ssh/config)"
         ) from error
     if more:
-        raise Unreachable(
-            f"{login}: wants {' or '.join(more)} besides a key, which is not for unattended runs"
-        )
+        wanted = " or ".join(more)
+        raise Unreachable(f"{login}: wants {wanted} besides a key, which is not for unattended runs")
     return True
 
 

@@ -80,20 +80,15 @@ class Keyring:
             for key in [*named, *others]:
                 held.add(key.blob)
                 yield Offer(f"{key.comment or key.get_name()} in the agent", key)
-        locked = []
-        for path, half in halves.items():
-            if half in held or not path.is_file():
-                continue
-            if path in self._opened or not is_locked(path):
-                if (opened := self._open(path)) is not None:
-                    yield Offer(shown(path), opened)
-            else:
-                locked.append(path)
-        if locked and self._ask is None:
-            names = " ".join(shown(path) for path in locked)
-            which = f"the key {names} has a passphrase" if len(locked) == 1 else f"{names} have passphrases"
-            raise NoKey(f"{which}: add {'it' if len(locked) == 1 else 'them'} to the agent (ssh-add {names})")
-        for path in locked:
+        there = [path for path, half in halves.items() if half not in held and path.is_file()]
+        locked = [path for path in there if path not in self._opened and is_locked(path)]
+        for path in sorted(there, key=locked.__contains__):
+            if path in locked and self._ask is None:
+                names = " ".join(map(shown, locked))
+                which, what = f"the key {names} has a passphrase", "it"
+                if len(locked) > 1:
+                    which, what = f"{names} have passphrases", "them"
+                raise NoKey(f"{which}: add {what} to the agent (ssh-add {names})")
             if (opened := self._open(path)) is not None:
                 yield Offer(shown(path), opened)
 
@@ -155,17 +150,12 @@ def is_locked(path: Path) -> bool:
 def public_half(path: Path) -> bytes | None:
     """The public key of a key file, without its passphrase; None where only the passphrase would tell."""
     for candidate in (path.with_name(f"{path.name}.pub"), path):
-        try:
+        with suppress(OSError, ValueError, IndexError):
             text = files.text(candidate, "key")
-        except (OSError, ValueError):
-            continue
-        try:
             if text.startswith("-----BEGIN OPENSSH PRIVATE KEY-----"):
                 return _unlocked_half(b64decode("".join(text.strip().splitlines()[1:-1])))
             if not text.startswith("-"):
                 return b64decode(text.split()[1])
-        except (ValueError, IndexError):
-            continue
     return None
 
 

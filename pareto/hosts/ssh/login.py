@@ -11,7 +11,7 @@ import subprocess
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pareto.hosts.host import TestbedError
+from pareto.hosts.host import TestbedError, not_installed
 from pareto.hosts.inventory import HostEntry
 
 SSH_PORT = 22
@@ -144,9 +144,7 @@ def _configuration(name: str, target: str, options: list[str]) -> dict[str, list
             argv, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=_TIMEOUT_S, check=False
         )
     except FileNotFoundError:
-        raise TestbedError(
-            "no ssh on this machine: install it (on Debian or Ubuntu: apt-get install openssh-client)"
-        ) from None
+        raise not_installed("ssh", "openssh-client") from None
     except subprocess.TimeoutExpired:
         raise TestbedError(f"{name}: ssh -G {target} took longer than {_TIMEOUT_S:g} s") from None
     if done.returncode != 0:

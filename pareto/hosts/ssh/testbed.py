@@ -106,20 +106,12 @@ def open_ssh_testbed(
             raise TestbedError(str(error)) from error
         except (SessionError, SessionLost, TimeoutError) as error:
             raise TestbedError(f"the link cannot be shaped: {error}") from error
-        names = [
+        label = ", ".join(
             f"{f'the {role} alone,' if alone else role} {host.remote.host.name} ({host.remote.host.device})"
             for role, host in hosts.items()
-        ]
-        bed = Testbed(
-            remotes,
-            links,
-            heartbeat,
-            ", ".join(names),
-            _facts(hosts, links, shaped=shaped),
-            is_local=False,
-            undo=undo.pop_all(),
-            hold=leases.take,
         )
+        facts, rest = _facts(hosts, links, shaped=shaped), undo.pop_all()
+        bed = Testbed(remotes, links, heartbeat, label, facts, is_local=False, undo=rest, hold=leases.take)
         if links:
             bed.watch_links = leases.watch_links
         return bed
@@ -128,8 +120,7 @@ def open_ssh_testbed(
 def _logged_in(entries: Mapping[str, HostEntry], undo: ExitStack) -> dict[str, Connection]:
     """The connections to all hosts, which `undo` closes. Raises Unreachable, TestbedError.
 
-    All hosts are logged in to at the same time, by the keys that need no passphrase; then one after the other those for
-    which the user must be asked for one.
+    All are logged in to at the same time, by keys that need no passphrase; then those for which the user must be asked.
     """
     unasked = Keyring()
 
@@ -158,15 +149,9 @@ def _fit(connection: Connection, role: str, *, file: Inventory, shapes: bool, al
         raise TestbedError(
             f"{entry.name}: {fatal.what}: {fatal.words}{fix} (more: {COMMAND} doctor --testbed {file.path})"
         )
-    host = Host(
-        entry.name,
-        entry.data_address,
-        case.interface(case.sides[0]) if case.sides else "lo",
-        parcels.absolute(connection, entry.folder),
-        str(case["executable"]),
-        entry.device,
-        entry.threads,
-    )
+    interface = case.interface(case.sides[0]) if case.sides else "lo"
+    folder, python = parcels.absolute(connection, entry.folder), str(case["executable"])
+    host = Host(entry.name, entry.data_address, interface, folder, python, entry.device, entry.threads)
     return Examined(case, findings, Remote(host, connection))
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import os
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -39,7 +39,7 @@ def test_it_begins_at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_all_of_the_input_goes_in() -> None:
-    assert ThisMachine().run("wc -c", io.BytesIO(bytes(FIVE_MB))).out.split() == [str(FIVE_MB)]
+    assert ThisMachine().run("wc -c", [bytes(FIVE_MB)]).out.split() == [str(FIVE_MB)]
 
 
 def test_without_input_there_is_its_end() -> None:
@@ -48,12 +48,12 @@ def test_without_input_there_is_its_end() -> None:
 
 def test_much_output_while_much_goes_in() -> None:
     data = b"0123456789abcde\n" * (FIVE_MB // 16)
-    outcome = ThisMachine().run("tee /dev/stderr", io.BytesIO(data))
+    outcome = ThisMachine().run("tee /dev/stderr", [data])
     assert (len(outcome.out), len(outcome.err)) == (FIVE_MB, FIVE_MB)
 
 
 def test_input_that_is_not_wanted() -> None:
-    outcome = ThisMachine().run("echo 'no room' >&2; exec 0<&-; exit 3", io.BytesIO(bytes(FIVE_MB)))
+    outcome = ThisMachine().run("echo 'no room' >&2; exec 0<&-; exit 3", [bytes(FIVE_MB)])
     assert (outcome.status, outcome.words) == (3, "no room")
 
 
@@ -92,19 +92,17 @@ def test_what_a_command_started_ends_with_it(stdin: bytes | None) -> None:
     """Also where it takes nothing of what it is given."""
     mark = f"1000.{uuid.uuid4().int}"
     with pytest.raises(Unreachable):
-        ThisMachine().run(f"sleep {mark}; true", io.BytesIO(stdin) if stdin else None, timeout_s=0.3)
+        ThisMachine().run(f"sleep {mark}; true", [stdin] if stdin else (), timeout_s=0.3)
     assert wait_until(lambda: with_argument(mark) == [])  # what is killed has yet to get a core for it
 
 
 def test_a_source_that_fails_is_not_the_end_of_the_input() -> None:
-    class Torn(io.BytesIO):
-        def read(self, size: int | None = -1) -> bytes:
-            if self.tell():
-                raise OSError("Input/output error")
-            return super().read(size)
+    def torn() -> Iterator[bytes]:
+        yield bytes(FIVE_MB)
+        raise OSError("Input/output error")
 
     with pytest.raises(OSError, match="Input/output error"):
-        ThisMachine().run("cat", Torn(bytes(FIVE_MB)))
+        ThisMachine().run("cat", torn())
 
 
 def test_output_that_is_no_text() -> None:

@@ -9,10 +9,10 @@ import shutil
 import sys
 import tarfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import pytest
 
@@ -30,14 +30,14 @@ class Watched(ThisMachine):
     def run(
         self,
         command: str,
-        stdin: IO[bytes] | None = None,
+        stdin: Iterable[bytes] = (),
         *,
         timeout_s: float = 30.0,
         on_line: Callable[[str], None] | None = None,
     ) -> Outcome:
-        if stdin is not None and "tar" in command:
-            self.sent += len(data := self.over(stdin.read()))
-            stdin = io.BytesIO(data)
+        if stdin and "tar" in command:
+            self.sent += len(data := self.over(b"".join(stdin)))
+            stdin = [data]
         return super().run(self.command(command), stdin, timeout_s=timeout_s, on_line=on_line)
 
     def over(self, data: bytes) -> bytes:
