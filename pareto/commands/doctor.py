@@ -71,10 +71,8 @@ def _print(out: Console, findings: Iterable[Finding]) -> None:
             break_long_words=False,
             break_on_hyphens=False,
         )
-        for line in lines:
-            _line(out, line)
-        if one.fix:
-            _line(out, " " * _MARK + one.fix)
+        lines += [" " * _MARK + one.fix] if one.fix else []
+        _line(out, "\n".join(lines))
 
 
 def _line(out: Console, text: str) -> None:

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -78,24 +79,18 @@ def complete(
                 view = view[count:]
         command.end_input()
 
-    def collect_out() -> None:
+    def collect(read: Callable[[], bytes], into: bytearray, on_line: Callable[[str], None] | None) -> None:
         nonlocal moved_s
         rest = b""
-        while part := command.read():
+        while part := read():
             moved_s = time.monotonic()
-            out.extend(part)
+            into.extend(part)
             if on_line is not None:
                 *lines, rest = (rest + part).split(b"\n")
                 for line in lines:
                     on_line(_text(line).rstrip())
         if on_line is not None and rest:
             on_line(_text(rest).rstrip())
-
-    def collect_err() -> None:
-        nonlocal moved_s
-        while part := command.read_errors():
-            moved_s = time.monotonic()
-            err.extend(part)
 
     def guarded(work: Callable[[], None]) -> None:
         try:
@@ -109,10 +104,12 @@ def complete(
         if time.monotonic() - moved_s > timeout_s:
             raise TimeoutError
 
-    threads = [
-        threading.Thread(target=guarded, args=(work,), name="command", daemon=True)
-        for work in (collect_out, collect_err, feed)
-    ]
+    works = (
+        partial(collect, command.read, out, on_line),
+        partial(collect, command.read_errors, err, None),
+        feed,
+    )
+    threads = [threading.Thread(target=guarded, args=(work,), name="command", daemon=True) for work in works]
     for thread in threads:
         thread.start()
     try:

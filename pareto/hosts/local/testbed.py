@@ -2,8 +2,8 @@
 
 Its privileged half, the builder, is a child process (`pareto.hosts.local`). Where the driver is not root, the builder
 is root of a user namespace of its own, in which the whole testbed lies; or it is started through sudo (`rights`). It
-takes everything down when the driver ends, however that ends, and where a part of the testbed is gone: a testbed lives
-as a whole or not at all. Then another is built in its place (`LocalTestbed.revive`).
+takes everything down when the driver ends, however that ends, and where a part of the testbed is gone: then another is
+built in its place (`LocalTestbed.revive`).
 """
 
 from __future__ import annotations
