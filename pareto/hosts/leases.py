@@ -102,19 +102,6 @@ class HostLeases:
             raise TestbedError(f"{words}; wait {'longer' if self._wait_s else 'for it'} with {_WAIT}")
 
 
-def held(
-    remotes: Mapping[str, Remote], heartbeat: Heartbeat, wait_s: float, say: Say, undo: ExitStack
-) -> HostLeases:
-    """The leases of all these hosts, which `undo` gives back. Raises TestbedError."""
-    leases = HostLeases(remotes, heartbeat, wait_s, say)
-    undo.callback(leases.close)
-    try:
-        leases.take()
-    except FAULTS as error:
-        raise TestbedError(f"the hosts cannot be held for this run: {error}") from error
-    return leases
-
-
 def used(remote: Remote) -> str:
     """Who measures on a host that is set up; empty where nobody does. Raises Unreachable."""
     session = remote.start("pareto.remote.worker.lease")

@@ -16,7 +16,7 @@ from base64 import b64decode
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +25,12 @@ from pyarrow import parquet
 from syrupy.assertion import SnapshotAssertion
 
 from pareto.commands import doctor as examination
-from pareto.hosts import inventory, leases
+from pareto.hosts import inventory
 from pareto.hosts.access import open_testbed
 from pareto.hosts.connection import Connection
-from pareto.hosts.host import TestbedError
+from pareto.hosts.host import Host, TestbedError
 from pareto.hosts.inventory import HostEntry
+from pareto.hosts.leases import HostLeases
 from pareto.hosts.session import Heartbeat, Session, SessionError
 from pareto.hosts.setup import checkup, finding, privileged
 from pareto.hosts.setup import hosts as setup
@@ -46,7 +47,7 @@ from tests.lab import Lab, LabHost, give_up_soon, open_lab
 from tests.lab.wiring import MANAGEMENT
 from tests.less_than_root import needs_networks
 from tests.program import LENIENT, command, measured, wait_until
-from tests.unit.example_host import ExampleHost
+from tests.unit.example_host import ExampleHost, resolve
 
 pytestmark = [
     pytest.mark.integration,
@@ -91,8 +92,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 
 def opened(member: HostEntry) -> Connection:
-    who = login.resolve(member.name, member.ssh, port=member.port, user=member.user, key=member.key)
-    return ssh.SshConnection(who, Keyring())
+    return ssh.SshConnection(login.resolve(replace(member, host_key="")), Keyring())
 
 
 # Adding
@@ -222,7 +222,7 @@ def test_a_host_is_added_by_its_password_once(lab: Lab, pair: Pair) -> None:
     assert PASSWORD not in "\n".join(first.lines)
     (key,) = host.run("cat .ssh/authorized_keys", host.user).splitlines()
     assert key.split()[:2] == lab.key.with_suffix(".pub").read_text().split()[:2]
-    assert {entry.key for entry in known_hosts.known(login.resolve("pi", "pi"))} == {
+    assert {entry.key for entry in known_hosts.known(resolve("pi", "pi"))} == {
         b64decode(host.host_key.split()[1])
     }
     with closing(opened(first.entry)) as connection:
@@ -468,8 +468,11 @@ def test_hosts_are_listed(lab: Lab, ready: SetUp) -> None:
     with closing(site.connection), ExitStack() as undo:
         heartbeat = Heartbeat()
         undo.callback(heartbeat.stop)
-        remote = Remote(setup._host(site), site.connection)
-        leases.held({"server": remote}, heartbeat, 0.0, lines.append, undo)
+        python = site.entry.python or f"{site.venv}/bin/python"
+        host = Host("gpu", site.entry.data_address, site.entry.data_interface, site.folder, python)
+        leases = HostLeases({"server": Remote(host, site.connection)}, heartbeat, 0.0, lines.append)
+        undo.callback(leases.close)
+        leases.take()
         assert listed()
     assert re.search(r"reachable, (not )?set up; .*measures there", lines[2])
 

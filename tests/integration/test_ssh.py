@@ -21,10 +21,11 @@ from pareto.hosts.connection import Outcome, Unreachable
 from pareto.hosts.session import Session, SessionLost
 from pareto.hosts.ssh import connection as ssh
 from pareto.hosts.ssh.keys import Keyring, load
-from pareto.hosts.ssh.login import Login, resolve
+from pareto.hosts.ssh.login import Login
 from tests.lab import Lab, give_up_soon, open_lab
 from tests.less_than_root import needs_networks
 from tests.program import wait_until
+from tests.unit.example_host import resolve
 
 pytestmark = [
     pytest.mark.integration,

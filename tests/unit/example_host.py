@@ -11,11 +11,13 @@ import zipfile
 from base64 import urlsafe_b64encode
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pareto.hosts.inventory import HostEntry
 from pareto.hosts.setup import finding
+from pareto.hosts.ssh import login
 
 
 @dataclass
@@ -118,3 +120,8 @@ def has(host: ExampleHost, **of: str) -> None:
 
 def _hash(text: str) -> str:
     return urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).decode().rstrip("=")
+
+
+def resolve(name: str, ssh: str, **fields: Any) -> login.Login:
+    """The login of a host with that `ssh` in a testbed file."""
+    return login.resolve(HostEntry(name, "edge", ssh, "192.0.2.1", **fields))

@@ -129,7 +129,7 @@ def _connected(wanted: HostEntry, terminal: Terminal) -> Connection:
     if wanted.is_this_machine:
         return ThisMachine()
     named = replace(wanted, name=wanted.name or wanted.ssh)
-    who, keyring = login.of_entry(named), Keyring(terminal.ask)
+    who, keyring = login.resolve(named), Keyring(terminal.ask)
     try:
         connection = SshConnection(who, keyring)
     except NotAdmitted as refused:
@@ -143,7 +143,7 @@ def _connected(wanted: HostEntry, terminal: Terminal) -> Connection:
         terminal.say(f"{who}: logged in with a key of yours")
         return connection
     _put_over(who, wanted.ssh, _public_key(who, keyring, terminal), terminal)
-    connection = SshConnection(login.of_entry(named), keyring)  # the key may be a new one
+    connection = SshConnection(login.resolve(named), keyring)  # the key may be a new one
     terminal.say(f"{who}: logged in with it")
     return connection
 

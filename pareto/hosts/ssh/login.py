@@ -50,32 +50,18 @@ class Login:
         return f"{self.name} ({self.user}@{self.address})"
 
 
-def resolve(
-    name: str,
-    target: str,
-    *,
-    port: int | None = None,
-    user: str = "",
-    key: Path | None = None,
-    host_key: str = "",
-) -> Login:
-    """The login of `ssh TARGET`: `target` is a name that its configuration knows or an address, perhaps with `user@`.
+def resolve(host: HostEntry) -> Login:
+    """The login of `ssh TARGET`, where `host.ssh` is a name that its configuration knows, or an address.
 
-    port, user and the keys go before the configuration; with `key`, no other is tried. Raises TestbedError.
+    The host's port, user and keys go before the configuration; with a key, no other is tried. Raises TestbedError.
     """
-    options = [] if port is None else ["-p", str(port)]
-    if user:
-        target = f"{user}@{target.rpartition('@')[2]}"
-    if key is not None:
-        if not key.is_file():
-            raise TestbedError(f"{name}: the key {key} is not there")
-        options += ["-o", "IdentitiesOnly=yes", "-i", str(key)]
-    return replace(_resolve(name, target, options, _JUMPS), host_key=host_key)
-
-
-def of_entry(host: HostEntry) -> Login:
-    """The login of a host of a testbed file. Raises TestbedError."""
-    return resolve(host.name, host.ssh, port=host.port, user=host.user, key=host.key, host_key=host.host_key)
+    options = [] if host.port is None else ["-p", str(host.port)]
+    target = f"{host.user}@{host.ssh.rpartition('@')[2]}" if host.user else host.ssh
+    if host.key is not None:
+        if not host.key.is_file():
+            raise TestbedError(f"{host.name}: the key {host.key} is not there")
+        options += ["-o", "IdentitiesOnly=yes", "-i", str(host.key)]
+    return replace(_resolve(host.name, target, options, _JUMPS), host_key=host.host_key)
 
 
 def shown(path: Path) -> str:

@@ -14,10 +14,10 @@ from typing import Any
 
 from pareto import COMMAND
 from pareto.hosts import parcels
-from pareto.hosts.connection import Connection, NotAdmitted, ThisMachine, Unreachable
+from pareto.hosts.connection import FAULTS, Connection, NotAdmitted, ThisMachine, Unreachable
 from pareto.hosts.host import EDGE, End, Host, TestbedError, to_stderr
 from pareto.hosts.inventory import HostEntry, Inventory, Side
-from pareto.hosts.leases import Say, held
+from pareto.hosts.leases import HostLeases, Say
 from pareto.hosts.session import Heartbeat, SessionError, SessionLost
 from pareto.hosts.setup import checkup
 from pareto.hosts.setup.finding import Case, Finding
@@ -60,7 +60,7 @@ def connect(entry: HostEntry, keys: Keyring | None = None) -> Connection:
     """Log in to a host of a testbed file, with the user's keys by default. Raises Unreachable, TestbedError."""
     if entry.is_this_machine:
         return ThisMachine()
-    who = login.of_entry(entry)
+    who = login.resolve(entry)
     connection = SshConnection(who, keys or keyring())
     if printed := connection.run("true").out.strip():
         connection.close()
@@ -100,7 +100,12 @@ def open_ssh_testbed(
                 }
             )
             remotes = {EDGE if alone else role: host.remote for role, host in hosts.items()}
-            leases = held(remotes, heartbeat, wait_s, say, undo)
+            leases = HostLeases(remotes, heartbeat, wait_s, say)
+            undo.callback(leases.close)
+            try:
+                leases.take()
+            except FAULTS as error:
+                raise TestbedError(f"the hosts cannot be held for this run: {error}") from error
             links = _links(hosts, shapers, heartbeat, undo)
         except Unreachable as error:
             raise TestbedError(str(error)) from error

@@ -9,7 +9,8 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from pareto.hosts.host import TestbedError
-from pareto.hosts.ssh.login import resolve, shown
+from pareto.hosts.ssh.login import shown
+from tests.unit.example_host import resolve
 
 pytestmark = pytest.mark.skipif(shutil.which("ssh") is None, reason="needs OpenSSH's client")
 
