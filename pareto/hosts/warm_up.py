@@ -37,11 +37,9 @@ def warm(near: Session, backend: str, rate_bps: float, rtt_s: float, *, settles:
     nbytes, fills = bulk_bytes(rate_bps, rtt_s)
     needed_s = rtt_s + 8 * nbytes / rate_bps
     took_s: list[float] = []
-    while len(took_s) < MOST_BULKS:
+    for _ in range(MOST_BULKS):
         took_s.append(near.ask(messages.WarmUp(backend, nbytes), TIMEOUT_S))
-        if not settles:
-            break
-        if gets_no_quicker(took_s) if fills else took_s[-1] <= WARM * needed_s:
+        if not settles or (gets_no_quicker(took_s) if fills else took_s[-1] <= WARM * needed_s):
             break
 
 

@@ -19,6 +19,7 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -134,7 +135,14 @@ def build(
 ) -> tuple[tuple[HostSpace, ...], tuple[LinkSpace, ...]]:
     """A chain of hosts, all up, and the links between neighbours. tcp: with a congestion control of this kernel's."""
     slot = journal.slot
-    links = tuple(_link(slot, number, names, relay=relay) for number in range(len(names) - 1))
+    links = tuple(
+        LinkSpace(
+            End(near, f"198.19.{slot}.{4 * number + 1}", ONWARD if number else DATA),
+            End(far, f"198.19.{slot}.{4 * number + 2}", DATA),
+            f"pareto{slot}-link{number}" if relay else None,
+        )
+        for number, (near, far) in enumerate(pairwise(names))
+    )
     hosts = tuple(
         HostSpace(
             name,
@@ -171,15 +179,6 @@ def inside(namespace: str) -> Iterator[None]:
         yield
     finally:
         netns.popns()
-
-
-def _link(slot: int, number: int, names: Sequence[str], *, relay: bool) -> LinkSpace:
-    near, far = names[number : number + 2]
-    return LinkSpace(
-        End(near, f"198.19.{slot}.{4 * number + 1}", ONWARD if number else DATA),
-        End(far, f"198.19.{slot}.{4 * number + 2}", DATA),
-        f"pareto{slot}-link{number}" if relay else None,
-    )
 
 
 def _namespace(journal: Journal, name: str, sysctls: dict[str, str]) -> None:

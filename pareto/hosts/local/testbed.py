@@ -64,8 +64,8 @@ class LocalTestbed(Testbed):
                 self.builder.request("check", CHECK_TIMEOUT_S)
             except (SessionError, SessionLost, TimeoutError) as fault:
                 return str(fault)
-            if not words:
-                words = next(filter(None, (remote.connection.loss() for remote in self.remotes.values())), "")
+            losses = (remote.connection.loss() for remote in self.remotes.values())
+            words = words or next(filter(None, losses), "")
             if not words or time.monotonic() > deadline:
                 return words
             time.sleep(0.05)

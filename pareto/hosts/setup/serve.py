@@ -55,7 +55,10 @@ def serve(listen: str, say: Callable[[str], None]) -> int:
     program = rights.sshd()
     if program is None:
         raise UserError(f"{not_installed('sshd', 'openssh-server')}; its service need not run")
-    user = _user()
+    try:
+        user = pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        raise UserError(f"the user {os.geteuid()} has no account here, and SSH needs one") from None
     _own_orphans()
     folder = Path(tempfile.mkdtemp(prefix="pareto-serve-"))
     alive = guard = -1
@@ -106,14 +109,6 @@ def place(text: str) -> tuple[str, int]:
         ) from None
     except OSError as error:
         raise UserError(f"--listen {text or address}: {os.strerror(error.errno or 0)}") from None
-
-
-def _user() -> str:
-    """Whom sshd lets in: who runs this. Raises UserError."""
-    try:
-        return pwd.getpwuid(os.geteuid()).pw_name
-    except KeyError:
-        raise UserError(f"the user {os.geteuid()} has no account here, and SSH needs one") from None
 
 
 def _written(folder: Path, address: str, port: int, user: str) -> Invitation:

@@ -104,7 +104,7 @@ def first_line(command: str) -> bytes:
 
 
 class _RemoteCommand:
-    """A command on a channel: a `connection.Command`."""
+    """A command on a channel: a `session.Command`."""
 
     def __init__(self, channel: paramiko.Channel, killed: Callable[[], Unreachable]) -> None:
         """`killed` makes what is raised where no exit status came."""
