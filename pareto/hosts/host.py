@@ -25,10 +25,7 @@ def chain(hosts: int) -> tuple[str, ...]:
 
 
 def devices(text: str, roles: Sequence[str]) -> dict[str, str]:
-    """By role, where the host computes: `cuda:0` is for all, `server=cuda:0` for one, and with commas for several.
-
-    Hosts that are not named compute on their processors. Raises UserError.
-    """
+    """By role, where it computes: `cuda:0` for all, `server=cuda:0,...` for some, else on the CPU. Raises UserError."""
     named: dict[str, str] = {}
     for part in text.split(","):
         role, joined, device = part.strip().rpartition("=")

@@ -21,10 +21,7 @@ ANSWER_TIMEOUT_S = 10.0
 
 @dataclass(frozen=True)
 class LinkState:
-    """The link now: packets dropped since it was shaped, and where its traces are, in seconds.
-
-    Full queues drop them; netem counts the wanted losses among them. None: nobody counts.
-    """
+    """dropped: packets since it was shaped, netem's wanted losses too; None: not counted. position_s: in traces."""
 
     dropped: int | None
     position_s: float | None

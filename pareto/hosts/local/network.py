@@ -219,10 +219,7 @@ def _data_link(link: LinkSpace, spaces: dict[str, str]) -> None:
 def _join(
     spaces: dict[str, str], own: End, other: End, beyond: Sequence[HostSpace], metrics: dict[str, Any]
 ) -> None:
-    """Address, neighbour, and routes to every address of the hosts that are reached through the other end.
-
-    Static neighbours: an ARP exchange would cost the first packet a round trip.
-    """
+    """Address, routes to all beyond the other end, static neighbours: ARP would cost the first packet a round trip."""
     with IPRoute(netns=spaces[other.role]) as ip:
         mac = ip.get_links(_index(ip, other.interface))[0].get_attr("IFLA_ADDRESS")
     with IPRoute(netns=spaces[own.role]) as ip:

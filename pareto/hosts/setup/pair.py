@@ -36,10 +36,7 @@ _NEW_KEY = "id_ed25519"
 
 @dataclass(frozen=True)
 class Terminal:
-    """How to talk with the user. Without a terminal to ask on, `confirm` and `ask` are None.
-
-    confirm: whether the user says yes to a question. ask: what the user types unseen after a prompt.
-    """
+    """How to talk with the user. confirm: asks for a yes; ask: for what is typed unseen; None without a terminal."""
 
     say: Callable[[str], None]
     confirm: Callable[[str], bool] | None = None
