@@ -266,7 +266,7 @@ _INDENT = "  "
 
 
 def add(path: Path, host: HostEntry) -> None:
-    """Append a host to a file, or to a new one; comments and order stay. Raises TestbedError, which leaves it as it was."""
+    """Append a host to a file, or a new one; comments and order stay. Raises TestbedError, and changes nothing then."""
     before = load(path).hosts if path.exists() else ()
 
     def longer(text: str) -> str:
@@ -278,7 +278,7 @@ def add(path: Path, host: HostEntry) -> None:
 
 
 def change(path: Path, host: HostEntry) -> None:
-    """Write a host's other values into its file; comments and order stay. Raises TestbedError, which leaves it as it was."""
+    """Write a host's other values into a file; comments, order stay. Raises TestbedError, and changes nothing then."""
     before = load(path).hosts
     (old,) = (each for each in before if each.name == host.name)
     values = {key: str(getattr(host, key)) for key in _KEYS if getattr(host, key) != getattr(old, key)}
