@@ -70,8 +70,7 @@ class Job:
         elif sweep.fleet and not dry_run:
             cluster.require()
         # A fleet's testbeds have clocks of their own.
-        is_real = self.simulation is None or sweep.fleet
-        self.now = time.monotonic if is_real or self.simulation is None else self.simulation.clock
+        self.now = self.simulation.clock if self.simulation and not sweep.fleet else time.monotonic
         self._links = links_of(sweep)
         self.networks = networks_of(sweep, self._links)
         self.sweep = sweep

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import platform
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from pareto.analysis.runs.manifest import SHAPE, fitting
 from pareto.basics.escaping import short
 from pareto.hosts.connection import FAULTS
 from pareto.hosts.inventory import SIMULATED, THIS_MACHINE
-from pareto.hosts.testbed import Link, Testbed
+from pareto.hosts.testbed import Testbed
 from pareto.protocol.errors import UserError
 from pareto.remote.backends import registry
 from pareto.remote.codecs.registry import is_own
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 Records = Mapping[str, dict[str, Any]]
 """By model, what is recorded of it."""
+SPENT = ("measuring", "probing", "watching", "driver_cpu")
+"""The seconds of a `Tally` that a session's record has."""
 ENDING = ("until", "budget")
 """Options that decide how long a run goes on, not what it measures."""
 _PACKAGES = (
@@ -78,34 +80,25 @@ def driver() -> dict[str, Any]:
     }
 
 
-def link_facts(
-    networks: Networks, links: Sequence[Link], shaped: Mapping[str, Mapping[str, Any]]
-) -> dict[str, Any]:
-    """For the manifest: by network and link, the profile as asked, and what the shaper read back."""
-    return {
+def session_end(tally: Tally, networks: Networks, workers: AnyWorkers, bed: Testbed) -> dict[str, Any]:
+    """The facts that a session's record gets when it is over, however it ended."""
+    links = {
         name: {
-            link.name: {**profile.record(), "in_force": shaped.get(name, {}).get(link.name)}
-            for link, profile in zip(links, network, strict=True)
+            link.name: {**profile.record(), "in_force": workers.shaped.get(name, {}).get(link.name)}
+            for link, profile in zip(bed.links, network, strict=True)
         }
         for name, network in networks.items()
     }
-
-
-def session_end(tally: Tally, networks: Networks, workers: AnyWorkers, bed: Testbed) -> dict[str, Any]:
-    """The facts that a session's record gets when it is over, however it ended."""
     return {
         "ended_at": utc_now(),
-        "links": link_facts(networks, bed.links, workers.shaped),
+        "links": links,
         "shaping": {link.name: _if_there(link.shaper.facts) for link in bed.links},
         "sampling": _if_there(workers.sampling),
         "sending": workers.sending(),
         "trials": tally.trials,
         "again": tally.again,
         "rebuilt": tally.rebuilt,
-        "measuring_s": round(tally.measuring, 3),
-        "probing_s": round(tally.probing, 3),
-        "watching_s": round(tally.watching, 3),
-        "driver_cpu_s": round(tally.driver_cpu, 3),
+        **{f"{name}_s": round(getattr(tally, name), 3) for name in SPENT},
     }
 
 

@@ -14,12 +14,14 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from pareto.analysis.naming import count
 from pareto.analysis.schema import LATENCY_ONLY, THROUGHPUT_ONLY
 from pareto.protocol.trial_messages import Progress as TrialProgress
 from pareto.remote.link.units import minutes
 from pareto.remote.worker.sensors.raspberry import throttled_words
 from pareto.run.runner import MAX_REBUILDS, Watcher
 from pareto.run.screen import named
+from pareto.sweep.cell import Cell
 from pareto.sweep.plan import Plan, Trial
 from pareto.trial.store import Row
 
@@ -51,8 +53,8 @@ class Progress(Watcher):
         self.at_once = 1
         self._testbeds = testbeds
         self._out = out
-        self._plan = plan
-        self._left = {(trial.cell, trial.round): trial for trial in plan.trials}
+        self._expected = set(plan.trials)
+        self._left = _by_place(plan.trials)
         self._eta_s: float | None = None
         self._ended = 0
         self._paces: dict[tuple[object, ...], list[float]] = {}
@@ -73,26 +75,23 @@ class Progress(Watcher):
         self._tenths = 0
 
     def __enter__(self) -> Progress:
-        if self._out.is_terminal:
+        if self.is_live:
             self._live.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._out.is_terminal:
+        if self.is_live:
             self._live.stop()
 
     def expect(self, part: Plan, left: Plan | None = None) -> None:
         """Take in what is measured next, which may be more than was planned, and all that is left as far as is
         foreseen; None: what was planned. In a log, an added round has no lines."""
+        self._eta_s = None
         if left is not None:
-            self._left = {(trial.cell, trial.round): trial for trial in (*part.trials, *left.trials)}
-            self._eta_s = None
-            return
-        added = tuple(set(part.trials).difference(self._plan.trials))
-        if added:
-            self._plan = Plan(self._plan.trials + added, self._plan.rounds)
-            self._left |= {(trial.cell, trial.round): trial for trial in added}
-            self._eta_s = None
+            self._left = _by_place([*part.trials, *left.trials])
+        elif added := set(part.trials) - self._expected:
+            self._expected |= added
+            self._left |= _by_place(added)
             self._tenths = 10
 
     def say(self, line: str) -> None:
@@ -101,7 +100,7 @@ class Progress(Watcher):
     def shows(self, words: str) -> None:
         """Say what is done before the first trial."""
         self._doing = words
-        if self._out.is_terminal:
+        if self.is_live:
             self._live.refresh()
 
     def started(self, trial: Trial) -> None:
@@ -117,7 +116,8 @@ class Progress(Watcher):
             self._live.refresh()
 
     def sampled(self, latest: dict[str, dict[str, Any]], progress: TrialProgress | None) -> None:
-        self._phase = "measuring" if progress is None else f"{progress.phase}, {_counted(progress.requests)}"
+        done = None if progress is None else f"{progress.phase}, {count(progress.requests, 'request')} done"
+        self._phase = done or "measuring"
         shown = {role: _sensed(sample) for role, sample in latest.items()}
         self._sensors = "; ".join(f"{role} {words}" for role, words in shown.items() if words)
         self._refresh()
@@ -131,22 +131,19 @@ class Progress(Watcher):
         self._last = _figures(row)
         if row["status"] == "failed":  # others may be measured again: what is left is told at the end
             self._out.print(f"failed: {named(trial.cell)}, round {trial.round}: {row['reason']}")
-        self._print_progress(trial)
+        total = self._ended + len(self._left)
+        tenth = 10 * self._ended // total
+        if not self.is_live and tenth > self._tenths:
+            self._tenths = tenth
+            self._out.print(
+                f"{self._ended}/{total} trials, {minutes(self.eta_s)} left; {named(trial.cell)}: {self._last}"
+            )
 
     def rebuilds(self, reason: str, times: int) -> None:
         self._out.print(
             f"attention: {reason}: the testbed is built or reached again, and the trial done again ({times} of at "
             f"most {MAX_REBUILDS} times in a row)"
         )
-
-    def _print_progress(self, trial: Trial) -> None:
-        total = self._ended + len(self._left)
-        tenth = 10 * self._ended // total
-        if not self._out.is_terminal and tenth > self._tenths:
-            self._tenths = tenth
-            self._out.print(
-                f"{self._ended}/{total} trials, {minutes(self.eta_s)} left; {named(trial.cell)}: {self._last}"
-            )
 
     @property
     def eta_s(self) -> float:
@@ -191,8 +188,8 @@ class Progress(Watcher):
         return both
 
 
-def _counted(requests: int) -> str:
-    return f"{requests} request{'' if requests == 1 else 's'} done"
+def _by_place(trials: Iterable[Trial]) -> dict[tuple[Cell, int], Trial]:
+    return {(trial.cell, trial.round): trial for trial in trials}
 
 
 def _groups(trial: Trial) -> Groups:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from typing import Any, Protocol
 
-from pareto.analysis.schema import BETWEEN, trial_name
+from pareto.analysis.schema import BETWEEN, DEVICES, REQUESTS, Table, trial_name
 from pareto.hosts.connection import FAULTS
 from pareto.hosts.inventory import THIS_MACHINE
 from pareto.hosts.testbed import Link
@@ -28,7 +28,7 @@ from pareto.trial.any_workers import RECENT_S, AnyWorkers
 from pareto.trial.faults import PASSING, Samples, crossed_late
 from pareto.trial.result import TrialResult
 from pareto.trial.rows import link_row, stage_rows, trial_row
-from pareto.trial.store import Row
+from pareto.trial.store import Parts, Row
 
 MAX_FAILURES_IN_A_ROW = 5
 MAX_REBUILDS = 3
@@ -59,13 +59,7 @@ class Sink(Protocol):
 
     def append_link(self, row: Row) -> None: ...
 
-    def write_requests(
-        self, cell: Cell, number: int, phases: Mapping[str, Mapping[str, list[Any]]]
-    ) -> None: ...
-
-    def write_devices(
-        self, cell: Cell, number: int, series: Mapping[str, Mapping[str, list[Any]]]
-    ) -> None: ...
+    def write_parts(self, table: Table, cell: Cell, number: int, parts: Parts) -> None: ...
 
 
 class Aborted(Exception):
@@ -323,17 +317,15 @@ class Runner:
         self, trial: Trial, crossings: Sequence[Crossing], result: TrialResult, samples: Samples
     ) -> None:
         """Write all but the trial's own row: without that, these do not count."""
-        self.store.write_requests(trial.cell, trial.round, result.request_columns())
-        windows = {role: result.hosts[role].usage.trial_window for role in samples}
+        self.store.write_parts(REQUESTS, trial.cell, trial.round, result.request_columns())
         series = {
-            role: devices.within(samples[role], window)
-            for role, window in windows.items()
-            if window is not None
+            role: devices.within(of_role, window)
+            for role, of_role in samples.items()
+            if (window := result.hosts[role].usage.trial_window) is not None
         }
-        self.store.write_devices(trial.cell, trial.round, series)
-        named = self._named(trial)
+        self.store.write_parts(DEVICES, trial.cell, trial.round, series)
         rows = stage_rows(trial.cell, crossings, result, samples)
-        self.store.append_stages({**named, **row} for row in rows)
+        self.store.append_stages(self._named(trial) | row for row in rows)
 
     def _probe(self, trial: Trial, link: Link, profile: Profile, when: str) -> probe.Probed:
         """A reading of the link. One that is off is taken again: a machine's hiccup passes, a fault stays."""

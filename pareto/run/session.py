@@ -5,30 +5,36 @@ from __future__ import annotations
 import itertools
 import threading
 from contextlib import ExitStack, closing, suppress
-from pathlib import Path
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pareto import PROFILES
 from pareto.basics import plain_files
+from pareto.hosts.connection import FAULTS
 from pareto.hosts.host import TestbedError
 from pareto.hosts.testbed import Testbed
+from pareto.partitions.allocator import DEFAULT, TUNED
 from pareto.run import screen
-from pareto.run.allocator_cost import cost
 from pareto.run.job import Job
 from pareto.run.manifest import driver, session_end
 from pareto.run.progress import Progress
 from pareto.run.runner import Aborted
 from pareto.run.stop import Stopping
 from pareto.sweep import plan
-from pareto.sweep.plan import Plan
+from pareto.sweep.cell import Cell
+from pareto.sweep.networks import Networks
+from pareto.sweep.plan import Models, Plan
+from pareto.sweep.sweep import Sweep
 from pareto.trial.any_workers import AnyWorkers
 from pareto.trial.start import started
 from pareto.trial.store import Store, utc_now
 from pareto.trial.workers import Workers
 
 if TYPE_CHECKING:
-    from pareto.analysis.model_profile import ModelProfile
     from pareto.predict.search_run import Searching
+
+ALONE_RUNS = 3
+"""Baselines of each host with each allocator, of which the shortest counts: what disturbs a host makes it slower."""
 
 
 def measure(
@@ -83,13 +89,51 @@ def measure(
                 }
                 store.write_manifest(manifest)
             progress.shows("what the allocator changes")
-            session["allocator_cost"] = cost(workers, job.sweep, job.facts, job.networks)
+            session["allocator_cost"] = allocator_cost(workers, job.sweep, job.facts, job.networks)
             store.write_manifest(manifest)
             importing = threading.Thread(target=_import_report)  # nothing is measured any more
             ending.callback(importing.join)
             importing.start()
         for line in screen.lateness(session["shaping"]):
             job.console.print(f"attention: {line}")
+
+
+def allocator_cost(
+    workers: AnyWorkers, sweep: Sweep, models: Models, networks: Networks
+) -> list[dict[str, Any]]:
+    """The cost to hosts of leaving freed memory to the C library, as other programs do: for each model and batch size
+    the point where it is cut most evenly, and by role how many times as long as tuned a run of that host's part took.
+    Empty where that is not measured: nothing is tuned, or a first look is wanted that does not ask for it, or hosts are
+    lost. Leaves the workers with either allocator.
+    """
+    is_due = TUNED in sweep.allocators and (not sweep.quick or len(sweep.allocators) > 1)
+    if not is_due or not isinstance(workers, Workers):
+        return []
+    chosen: dict[tuple[str, int], Cell] = {}
+
+    def fewest(cell: Cell) -> int:
+        """The units of the host that runs the fewest."""
+        return min(end - start for start, end in itertools.pairwise((0, *cell.cuts, models[cell.model].last)))
+
+    for cell in sorted(plan.cells(sweep, models, networks), key=fewest):
+        chosen[cell.model, cell.batch_size] = cell
+    took: dict[Cell, dict[str, dict[str, float]]] = {cell: {} for cell in chosen.values()}
+    try:
+        # The one that they have comes first: each start takes seconds.
+        for allocator in sorted((TUNED, DEFAULT), key=lambda one: one != workers.allocator):
+            for cell, by in took.items():
+                workers.loaded(replace(cell, allocator=allocator))
+                runs = [workers.alone(cell) for _ in range(ALONE_RUNS)]
+                by[allocator] = {role: min(run[role] or 0.0 for run in runs) for role in runs[0]}
+    except FAULTS:  # the trials count without it
+        return []
+    return [
+        {
+            **{"model": cell.model, "batch_size": cell.batch_size, "point": cell.point},
+            "times": {role: round(by[DEFAULT][role] / s, 3) for role, s in by[TUNED].items() if s},
+        }
+        for cell, by in took.items()
+    ]
 
 
 def _profile(
@@ -100,34 +144,25 @@ def _profile(
 
     Raises UserError, TestbedError, StoreError.
     """
-    began = job.now()
-    profiles = _model_profiles(job, store.folder.parent / PROFILES.name, bed, workers, progress)
+    began, sweep = job.now(), job.sweep
+    if job.simulation is not None:
+        from pareto.simulated.unit_times import model_profile
+
+        profiles = {name: model_profile(job.simulation, name, sweep) for name in job.facts}
+    else:
+        from pareto.predict.model_profiles import on_testbed, spares_s
+
+        assert isinstance(workers, Workers)  # noqa: S101
+        out, show, folder = job.console, progress.shows, store.folder.parent / PROFILES.name
+        most_s = spares_s(plan.make(sweep, job.facts, job.networks))
+        kept = on_testbed(out, sweep, bed, workers, job.prepared, folder, spares_s=most_s, show=show)
+        profiles = {name: each.profile for name, each in kept.items()}
     folders = job.profiles(store)
     for name, profile in profiles.items():
         with plain_files.written(folders[name]):
             profile.write(folders[name], under=store.folder)
     search.learn(profiles, are_all=True)
     return {"profiling_s": round(job.now() - began, 3)}
-
-
-def _model_profiles(
-    job: Job, folder: Path, bed: Testbed, workers: AnyWorkers, progress: Progress
-) -> dict[str, ModelProfile]:
-    """By model, what its units take on the testbed, as kept beneath a folder if that counts.
-
-    Raises UserError, TestbedError.
-    """
-    if job.simulation is not None:
-        from pareto.simulated.unit_times import model_profile
-
-        return {name: model_profile(job.simulation, name, job.sweep) for name in job.facts}
-    from pareto.predict.model_profiles import on_testbed, spares_s
-
-    assert isinstance(workers, Workers)  # noqa: S101
-    sweep, out, show = job.sweep, job.console, progress.shows
-    most_s = spares_s(plan.make(sweep, job.facts, job.networks))
-    kept = on_testbed(out, sweep, bed, workers, job.prepared, folder, spares_s=most_s, show=show)
-    return {name: each.profile for name, each in kept.items()}
 
 
 def _import_report() -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pareto.analysis.naming import some
+from pareto.analysis.naming import count, some
 from pareto.protocol.constants import MOST_ROUNDS
 from pareto.remote.link.units import minutes
 from pareto.run.runner import Tally
@@ -52,8 +52,8 @@ class Rounds:
 
     def part(self) -> Plan | None:
         """The next part of what is planned; None after it."""
-        count = len(self._rounds) if self._together is None else self._together()
-        now, self._rounds = self._rounds[:count], self._rounds[count:]
+        next_ones = len(self._rounds) if self._together is None else self._together()
+        now, self._rounds = self._rounds[:next_ones], self._rounds[next_ones:]
         return Plan(tuple(itertools.chain(*now)), self._planned) if now else None
 
     def last(self, condition: Condition) -> int:
@@ -122,7 +122,9 @@ class Stopping:
     def _shortened(self, part: Plan) -> Plan | None:
         """The part, or what of it fits into the budget; None where that is too little. A session's first part is always
         measured."""
-        foreseen_s, left_s = part.estimate_s * self.tally.pace, self._left_s
+        foreseen_s, left_s = part.estimate_s * self.tally.pace, math.inf
+        if self.sweep.budget is not None:
+            left_s = self.sweep.budget - (self.now() - self.began)
         if not self.tally.trials or foreseen_s <= left_s:
             return part
         shorter = self.source.hardest(part, left_s, self.tally.pace)
@@ -134,12 +136,6 @@ class Stopping:
             cells = len(shorter.trials)
             self.say(f"of round {part.trials[0].round}, {cells} cells fit: the least clear ones")
         return shorter
-
-    @property
-    def _left_s(self) -> float:
-        """Seconds of the budget that are left."""
-        budget_s = self.sweep.budget
-        return math.inf if budget_s is None else budget_s - (self.now() - self.began)
 
     def failed(self) -> None:
         """Note that the session ends because trials keep failing, or the testbed broke."""
@@ -201,20 +197,16 @@ def _rounds(first: int, last: int) -> str:
 def _unsure(known: Certainty) -> str:
     """`3 points unsure, widest rpc 14 latency ±8.1 %`."""
     widest = f", widest {known.widest}" if known.widest else ", with too few valid trials to say how much"
-    return f"{_points(known.unsure)} unsure{widest}{_lost(known)}"
+    return f"{count(known.unsure, 'point')} unsure{widest}{_lost(known)}"
 
 
 def _sure(known: Certainty, within: float) -> str:
     if not known.points:
         return f"nothing can become sure{_lost(known)}"
-    which = f"{_points(known.points)} that may be on a front"
+    which = f"{count(known.points, 'point')} that may be on a front"
     return f"sure after {known.rounds} rounds: {which} within ±{100 * within:.3g} %{_lost(known)}"
 
 
 def _lost(known: Certainty) -> str:
     none = f"; never a latency and a throughput of {some(known.lost, NAMED)}" if known.lost else ""
     return none + (f"; mostly invalid: {some(known.mostly_invalid, NAMED)}" if known.mostly_invalid else "")
-
-
-def _points(count: int) -> str:
-    return f"{count} point{'s' if count != 1 else ''}"

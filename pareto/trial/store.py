@@ -24,19 +24,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pareto import PROFILES
 from pareto.analysis.runs.manifest import FILE as MANIFEST
 from pareto.analysis.runs.manifest import read_json
-from pareto.analysis.schema import (
-    CELL,
-    DEVICES,
-    LINKS,
-    REQUESTS,
-    STAGES,
-    STRUCK,
-    TRIALS,
-    Kind,
-    Table,
-    rules,
-    trial_name,
-)
+from pareto.analysis.schema import CELL, LINKS, STAGES, STRUCK, TRIALS, Kind, Table, rules, trial_name
 from pareto.basics import files, plain_files
 from pareto.basics.escaping import no_formula
 from pareto.basics.plain_files import StoreError as StoreError
@@ -51,6 +39,8 @@ MOST_LETTERS = 2000
 """The most letters of a reason: a host may have said a page."""
 _TABLES = {table.file: table for table in (TRIALS, STAGES, LINKS)}
 Row = dict[str, Any]
+Parts = Mapping[str, Mapping[str, list[Any]]]
+"""Columns of a table, by what is in its first column."""
 
 
 class _Manifest(BaseModel):
@@ -252,20 +242,16 @@ class Store:
         lines = [STRUCK.columns, *(_line(row, STRUCK) for row in rows)]
         plain_files.replace(self.folder, STRUCK.file, _csv(lines))
 
-    def write_requests(self, cell: Cell, number: int, phases: Mapping[str, Mapping[str, list[Any]]]) -> None:
-        """Write every request of a trial, in order: requests/<cell>-r<round>.parquet."""
-        self.write_content(REQUESTS, cell, number, parquet_of(REQUESTS, phases))
+    def write_parts(self, table: Table, cell: Cell, number: int, parts: Parts) -> None:
+        """Write a trial's requests by phase, or its sensor readings by host, in order; nothing if there are none.
 
-    def write_devices(self, cell: Cell, number: int, series: Mapping[str, Mapping[str, list[Any]]]) -> None:
-        """Write each host's sensor readings during a trial, host by host, in order: devices/<cell>-r<round>.parquet.
-
-        A column that a host has no sensor for may be left out. Nothing is written if no host has any.
+        A column that a host has no sensor for may be left out.
         """
-        if series:
-            self.write_content(DEVICES, cell, number, parquet_of(DEVICES, series))
+        if parts:
+            self.write_content(table, cell, number, parquet_of(table, parts))
 
     def write_content(self, table: Table, cell: Cell, number: int, content: bytes) -> None:
-        """Write a trial's file of requests or devices, whose content is there already (`parquet_of`)."""
+        """Write a trial's file, whose content is there already: requests/<cell>-r<round>.parquet, or devices/..."""
         name = f"{table.file}/{trial_name(cell.id, number)}.parquet"
         plain_files.replace(self.folder, name, content, durable=False)
 
@@ -307,11 +293,8 @@ class Store:
             plain_files.replace(self.folder, name, _csv(lines))
 
 
-def parquet_of(table: Table, parts: Mapping[str, Mapping[str, list[Any]]]) -> bytes:
-    """The content of a trial's file of requests or devices.
-
-    parts: columns by what is in the table's first column; its second column is in each of them.
-    """
+def parquet_of(table: Table, parts: Parts) -> bytes:
+    """The content of a trial's file of requests or devices. The table's second column is in each of the parts."""
     import pyarrow as pa
     from pyarrow import parquet
 

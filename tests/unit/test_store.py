@@ -14,7 +14,7 @@ from pyarrow import parquet
 from syrupy.assertion import SnapshotAssertion
 
 from pareto.analysis.runs import reading
-from pareto.analysis.schema import LINKS, STAGES, TRIALS
+from pareto.analysis.schema import DEVICES, LINKS, REQUESTS, STAGES, TRIALS
 from pareto.sweep.cell import Cell
 from pareto.trial.store import Store, StoreError
 from tests import REPOSITORY
@@ -200,7 +200,7 @@ def test_a_trial_that_is_measured_again_leaves_neither_row_nor_stages(store: Sto
 def test_requests_are_kept_in_order(store: Store) -> None:
     columns = {name: [3.0, 1.0] for name in ("started_s", "finished_s", "edge_s", "serialize_s")}
     phase = {**columns, "middle_s": [[], [0.25]], "server_s": [None, 0.5]}
-    store.write_requests(CELL, 2, {"latency": phase, "throughput": phase})
+    store.write_parts(REQUESTS, CELL, 2, {"latency": phase, "throughput": phase})
     (file,) = (store.folder / "requests").iterdir()
     table = parquet.read_table(file)
     assert file.name == "mobilenet_v2-k07-tcp-none-b1-r02.parquet"
@@ -281,7 +281,7 @@ def test_a_backend_under_two_names_has_rows_and_files_of_its_own(store: Store) -
     columns = {name: [1.0] for name in ("started_s", "finished_s", "edge_s", "serialize_s", "server_s")}
     for cell in (first, second):
         store.append_trial(trial(1, backend=cell.backend))
-        store.write_requests(cell, 1, {"latency": {**columns, "middle_s": [[]]}})
+        store.write_parts(REQUESTS, cell, 1, {"latency": {**columns, "middle_s": [[]]}})
     assert store.done() == {(first, 1), (second, 1)}
     assert sorted(file.name for file in (store.folder / "requests").iterdir()) == [
         f"mobilenet_v2-k07-tcp.{label}-none-b1-r01.parquet" for label in "ab"
@@ -291,7 +291,7 @@ def test_a_backend_under_two_names_has_rows_and_files_of_its_own(store: Store) -
 def test_sensors_are_kept_host_by_host(store: Store) -> None:
     edge = {"at_s": [5.0, 5.5], "rss_bytes": [100, None], "throttled": [0, 4], "energy_j": [1.5, 2.0]}
     server = {"at_s": [99.0], "gpu_clock_hz": [1.4e9]}
-    store.write_devices(CELL, 2, {"edge": edge, "server": server})
+    store.write_parts(DEVICES, CELL, 2, {"edge": edge, "server": server})
     (file,) = (store.folder / "devices").iterdir()
     assert file.name == "mobilenet_v2-k07-tcp-none-b1-r02.parquet"
     read = parquet.read_table(file)
@@ -305,18 +305,18 @@ def test_sensors_are_kept_host_by_host(store: Store) -> None:
     assert table["throttled"] == [0, 4, None]
     assert table["gpu_clock_hz"] == [None, None, 1.4e9]
     assert table["power_w"] == [None] * 3
-    store.write_devices(CELL, 3, {"edge": edge})
+    store.write_parts(DEVICES, CELL, 3, {"edge": edge})
     assert len(list((store.folder / "devices").iterdir())) == 2
 
 
 def test_without_sensors_there_is_no_file(store: Store) -> None:
-    store.write_devices(CELL, 1, {})
+    store.write_parts(DEVICES, CELL, 1, {})
     assert not (store.folder / "devices").exists()
 
 
 def test_an_unknown_sensor_is_a_mistake(store: Store) -> None:
     with pytest.raises(KeyError, match="power_mw"):
-        store.write_devices(CELL, 1, {"edge": {"at_s": [1.0], "power_mw": [2.0]}})
+        store.write_parts(DEVICES, CELL, 1, {"edge": {"at_s": [1.0], "power_mw": [2.0]}})
 
 
 def test_two_runs_of_one_second_get_two_folders(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from pareto.remote.link.units import minutes
 from pareto.run.fleet import cluster
 from pareto.run.fleet.cluster import LOOK_S
 from pareto.run.fleet.member import Order
+from pareto.run.manifest import SPENT
 from pareto.run.progress import Progress
 from pareto.run.runner import Aborted, trial_id
 from pareto.sweep.cell import Cell
@@ -328,7 +329,7 @@ class Driver:
             manifest["testbed"] = f"{'; '.join(labels)}; {len({name for name, _ in self._records})} testbeds"
         manifest["sessions"] = [*self._then["sessions"], *records]
         self._store.write_manifest(manifest)
-        for name in ("measuring", "probing", "watching", "driver_cpu"):
+        for name in SPENT:
             setattr(self._tally, name, sum(record.get(f"{name}_s", 0.0) for record in records))
 
     def _say(self, line: str, words: str = "") -> None:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import IO, TYPE_CHECKING, Any, cast
 
-from pareto.analysis.schema import DEVICES, REQUESTS
+from pareto.analysis.schema import Table
 from pareto.hosts.connection import FAULTS
 from pareto.hosts.host import TestbedError
 from pareto.hosts.inventory import THIS_MACHINE
@@ -32,7 +32,7 @@ from pareto.run.runner import Aborted, Watcher
 from pareto.sweep.cell import Cell
 from pareto.sweep.plan import Plan, Trial
 from pareto.sweep.sweep import Sweep
-from pareto.trial.store import Row, parquet_of
+from pareto.trial.store import Parts, Row, parquet_of
 
 if TYPE_CHECKING:
     from distributed import Security, Worker
@@ -84,11 +84,8 @@ class Sink:
     def append_stages(self, rows: Iterable[Row]) -> None:
         self._parts["stages"] = [plain(row) for row in rows]
 
-    def write_requests(self, cell: Cell, number: int, phases: Mapping[str, Mapping[str, list[Any]]]) -> None:
-        self._parts["requests"] = parquet_of(REQUESTS, phases)
-
-    def write_devices(self, cell: Cell, number: int, series: Mapping[str, Mapping[str, list[Any]]]) -> None:
-        self._parts["devices"] = parquet_of(DEVICES, series) if series else b""
+    def write_parts(self, table: Table, cell: Cell, number: int, parts: Parts) -> None:
+        self._parts[table.file.rstrip("/")] = parquet_of(table, parts) if parts else b""
 
     def take_back(self, cell: Cell, number: int) -> bool:
         """False: a trial that is sent stands."""

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from pareto.analysis import schema
 from pareto.analysis.figures.drawing import Drawing
 from pareto.analysis.figures.kinds import drawings
 from pareto.analysis.findings import Findings, find
@@ -57,7 +58,7 @@ def keep_requests(folder: Path, row: Row, latencies_s: np.ndarray) -> None:
     cell = Cell(row["model"], (row["point"],), row["point_name"], row["backend"], row["netem"], 1)
     under_load = np.concatenate([np.full(DEPTH, 1e-4), 10 * latencies_s])
     phases = {"latency": phase(latencies_s), "throughput": phase(under_load)}
-    Store(folder).write_requests(cell, row["round"], phases)
+    Store(folder).write_parts(schema.REQUESTS, cell, row["round"], phases)
 
 
 def _backends(folder: Path) -> list[Path]:

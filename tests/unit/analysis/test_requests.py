@@ -11,6 +11,7 @@ import pytest
 
 from pareto.analysis.runs.load import load
 from pareto.analysis.runs.requests import COLUMNS, request_latencies
+from pareto.analysis.schema import REQUESTS
 from pareto.analysis.statistics.samples import needed
 from pareto.protocol.errors import UserError
 from pareto.sweep.cell import Cell
@@ -49,8 +50,8 @@ def phase(latencies_s: np.ndarray) -> dict[str, list[Any]]:
 def keep(folder: Path, cell: Cell, number: int, latencies_s: np.ndarray) -> None:
     """As the harness does. Its throughput phase has other times, which are none of the latency."""
     (folder / "requests").mkdir(parents=True, exist_ok=True)
-    Store(folder).write_requests(
-        cell, number, {"latency": phase(latencies_s), "throughput": phase(1000 * latencies_s)}
+    Store(folder).write_parts(
+        REQUESTS, cell, number, {"latency": phase(latencies_s), "throughput": phase(1000 * latencies_s)}
     )
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from pareto.analysis.schema import DEVICES, REQUESTS
 from pareto.basics.escaping import terminal
 from pareto.hosts.session import Session, SessionError, SessionLost
 from pareto.protocol.host_messages import CollectSamples, GetLatestSample, MeasureIdle, SensorSample
@@ -84,7 +85,7 @@ def into_rows(report: Any, usage: Usage | None = None) -> None:
     if isinstance(report, TrialReport):
         server = HostReport(usage or read(Usage, USAGE), 0.003, 1, 2.0)
         result = TrialResult(report, {"edge": HostReport(report, 0.0015, 1), "server": server})
-        KEPT[0].write_requests(CELL, 1, result.request_columns())
+        KEPT[0].write_parts(REQUESTS, CELL, 1, result.request_columns())
         keep(*stage_rows(CELL, [CROSSING], result, samples))
     row = trial_row(CELL, [CROSSING], result, PROBES, samples)
     assert row["status"] in ("ok", "invalid")
@@ -107,7 +108,7 @@ def into_columns(series: Any) -> None:
     if (before := devices.until(series, usage.trial_window, usage.throughput_window)) is not None:
         devices.throttling("edge", series, before)
     within = devices.within(series, usage.trial_window)
-    KEPT[0].write_devices(CELL, 1, {"edge": within, "server": series})
+    KEPT[0].write_parts(DEVICES, CELL, 1, {"edge": within, "server": series})
 
 
 KEPT: list[Store] = []

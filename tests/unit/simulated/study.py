@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
+from pareto.analysis.schema import Table
 from pareto.hosts.inventory import SIMULATED
 from pareto.models.prepare import canonical, recipe
 from pareto.partitions import model as partitioned
@@ -18,7 +18,7 @@ from pareto.sweep import plan, splits
 from pareto.sweep.cell import Cell
 from pareto.sweep.networks import links_of, profiles
 from pareto.sweep.sweep import Sweep
-from pareto.trial.store import Row, Store
+from pareto.trial.store import Parts, Row, Store
 
 
 def rows(sweep: Sweep, world: World) -> list[Row]:
@@ -70,6 +70,4 @@ class _Memory(Store):
 
     def append_link(self, row: Row) -> None: ...
 
-    def write_requests(
-        self, cell: Cell, number: int, phases: Mapping[str, Mapping[str, list[Any]]]
-    ) -> None: ...
+    def write_parts(self, table: Table, cell: Cell, number: int, parts: Parts) -> None: ...

@@ -8,7 +8,7 @@ import pytest
 
 from pareto.hosts.session import SessionLost
 from pareto.remote.link.profile import Profile
-from pareto.run import allocator_cost
+from pareto.run.session import allocator_cost
 from pareto.sweep.cell import Cell
 from pareto.sweep.checked_sweep import make_sweep
 from pareto.sweep.plan import ModelFacts
@@ -49,7 +49,7 @@ class StandIn(Workers):
 
 def cost(workers: object, **options: object) -> object:
     sweep = make_sweep({"model": "a,b", "backend": "tcp", **options})
-    return allocator_cost.cost(cast(AnyWorkers, workers), sweep, MODELS, NETWORKS)
+    return allocator_cost(cast(AnyWorkers, workers), sweep, MODELS, NETWORKS)
 
 
 @pytest.mark.parametrize("begins", ["tuned", "default"])
