@@ -6,6 +6,7 @@ import itertools
 import threading
 from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pareto import PROFILES
@@ -31,6 +32,7 @@ from pareto.trial.store import Store, utc_now
 from pareto.trial.workers import Workers
 
 if TYPE_CHECKING:
+    from pareto.analysis.model_profile import ModelProfile
     from pareto.predict.search_run import Searching
 
 ALONE_RUNS = 3
@@ -144,25 +146,34 @@ def _profile(
 
     Raises UserError, TestbedError, StoreError.
     """
-    began, sweep = job.now(), job.sweep
-    if job.simulation is not None:
-        from pareto.simulated.unit_times import model_profile
-
-        profiles = {name: model_profile(job.simulation, name, sweep) for name in job.facts}
-    else:
-        from pareto.predict.model_profiles import on_testbed, spares_s
-
-        assert isinstance(workers, Workers)  # noqa: S101
-        out, show, folder = job.console, progress.shows, store.folder.parent / PROFILES.name
-        most_s = spares_s(plan.make(sweep, job.facts, job.networks))
-        kept = on_testbed(out, sweep, bed, workers, job.prepared, folder, spares_s=most_s, show=show)
-        profiles = {name: each.profile for name, each in kept.items()}
+    began = job.now()
+    profiles = _model_profiles(job, store.folder.parent / PROFILES.name, bed, workers, progress)
     folders = job.profiles(store)
     for name, profile in profiles.items():
         with plain_files.written(folders[name]):
             profile.write(folders[name], under=store.folder)
     search.learn(profiles, are_all=True)
     return {"profiling_s": round(job.now() - began, 3)}
+
+
+def _model_profiles(
+    job: Job, folder: Path, bed: Testbed, workers: AnyWorkers, progress: Progress
+) -> dict[str, ModelProfile]:
+    """By model, what its units take on the testbed, as kept beneath a folder if that counts.
+
+    Raises UserError, TestbedError.
+    """
+    if job.simulation is not None:
+        from pareto.simulated.unit_times import model_profile
+
+        return {name: model_profile(job.simulation, name, job.sweep) for name in job.facts}
+    from pareto.predict.model_profiles import on_testbed, spares_s
+
+    assert isinstance(workers, Workers)  # noqa: S101
+    sweep, out, show = job.sweep, job.console, progress.shows
+    most_s = spares_s(plan.make(sweep, job.facts, job.networks))
+    kept = on_testbed(out, sweep, bed, workers, job.prepared, folder, spares_s=most_s, show=show)
+    return {name: each.profile for name, each in kept.items()}
 
 
 def _import_report() -> None:
