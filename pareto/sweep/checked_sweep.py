@@ -200,8 +200,6 @@ def _check_source(sweep: Sweep) -> None:
 
 def _check_codecs(sweep: Sweep) -> None:
     """Raises UserError for codecs that cannot be used here."""
-    if sweep.codecs == (codec_registry.NONE,):
-        return
     for codec in sweep.coding:
         if missing := codec.missing:
             raise UserError(f"--codec {codec.text} needs the package {missing}: install requirements.txt")
@@ -234,17 +232,15 @@ def _check_alone(sweep: Sweep) -> None:
 
 def _check_engines(sweep: Sweep) -> None:
     """Raises UserError for engines that cannot be used here."""
-    if sweep.engines == OPTIONS["engine"].default:
-        return
-    if sweep.simulated:
-        for text in sweep.engines:
-            if engine_registry.parse(text).differs:
-                raise UserError(
-                    f"--engine {text}: a simulated testbed computes nothing, so what an engine changes in the results "
-                    "cannot be known: leave it out"
-                )
+    engines = [engine_registry.parse(text) for text in sweep.engines]
+    for engine in engines if sweep.simulated else ():
+        if engine.differs:
+            raise UserError(
+                f"--engine {engine.text}: a simulated testbed computes nothing, so what an engine changes in the "
+                "results cannot be known: leave it out"
+            )
     engine_registry.check_lossy(sweep.engines)
-    _check_roles(sweep, "engine", [engine_registry.parse(text) for text in sweep.engines])
+    _check_roles(sweep, "engine", engines)
 
 
 def _check_roles(sweep: Sweep, name: str, each: Sequence[ByRole]) -> None:

@@ -208,15 +208,13 @@ def check_fits(sweep: Sweep, models: Models) -> None:
             )
 
 
-_ALL_FIT: frozenset[int] = frozenset()
-
-
 def _codecs(sweep: Sweep, model: ModelFacts, cuts: Sequence[int]) -> dict[str, tuple[str, ...]]:
     """By codec that is at work at a split, the codecs of the sweep that come to it there."""
     dtypes = model.crossing(cuts)
     meant: dict[str, tuple[str, ...]] = {}
     for codec in sweep.coding:
-        if codec.fits(cuts, model.last) and model.unfit.get(codec.text, _ALL_FIT).isdisjoint(cuts):
+        unfit: frozenset[int] = model.unfit.get(codec.text, frozenset())
+        if codec.fits(cuts, model.last) and unfit.isdisjoint(cuts):
             at_work = codec.at(dtypes).text
             meant[at_work] = (*meant.get(at_work, ()), codec.text)
     return meant
@@ -226,15 +224,16 @@ def crossings(
     cell: Cell,
     model: ModelFacts,
     network: Sequence[Profile],
-    links: Sequence[str],
+    links: Sequence[str] | None = None,
     seen: Sequence[probe.Span] | None = None,
 ) -> list[bounds.Crossing]:
     """The load of a request of the cell on each link that it crosses, in order: these are the first of the links.
 
-    links: the names of all links. seen: of each link, the part of its traces that passed meanwhile.
+    links: the names of all links, where they matter. seen: of each link, the part of its traces that passed meanwhile.
     """
-    if not links:
+    if not network:
         return []
+    links = links or [""] * len(network)
     result_bytes = model.result_bytes * cell.batch_size
     return [
         bounds.Crossing(
@@ -265,7 +264,7 @@ def of_links(
     whole = [(0.0, each.period_s or 0.0) for each in network]
     crossed = [
         each if cell.codec == NONE else replace(each, wire_bytes=0.0)
-        for each in crossings(cell, models[cell.model], network, [""] * len(network), whole)
+        for each in crossings(cell, models[cell.model], network, seen=whole)
     ]
     delays_s = sum(max(0.0, each.delays_s - tolerance.rtt_s(each.profile.rtt_s)) for each in crossed)
     carried_s = sum(each.least_s - each.delays_s for each in crossed) / (1 + tolerance.rate_fraction)
@@ -281,7 +280,7 @@ def reach(
 
     Each host has one core, which also sends and receives, and the relay works on the same `cores`.
     """
-    crossed = _crossed(cell, model, network)
+    crossed = crossings(cell, model, network)
     stages_s = _hosts_s(cell, model)[: len(crossed) + 1]
     used_s = [
         stage_s + SENDING_S * ((place > 0) + (place < len(crossed))) for place, stage_s in enumerate(stages_s)
@@ -426,14 +425,9 @@ def _by_agent(group: Sequence[Cell], shuffled: random.Random) -> Iterator[Cell]:
 
 def foreseen(cell: Cell, sweep: Sweep, models: Models, networks: Networks) -> tuple[float, float]:
     """Seconds of a request, and images/s: roughly, as units count alike and this machine stands for each host."""
-    crossed = _crossed(cell, models[cell.model], networks[cell.netem])
+    crossed = crossings(cell, models[cell.model], networks[cell.netem])
     _, latency_s, pace_s, _ = _foreseen(cell, models[cell.model], crossed, sweep)
     return latency_s, cell.batch_size / pace_s
-
-
-def _crossed(cell: Cell, model: ModelFacts, network: Sequence[Profile]) -> list[bounds.Crossing]:
-    """The crossings of a request, of links without names."""
-    return crossings(cell, model, network, [""] * len(network))
 
 
 def _foreseen(
@@ -452,7 +446,7 @@ def _trial(
     cell: Cell, number: int, sweep: Sweep, models: Models, networks: Networks, *, short: bool = False
 ) -> Trial:
     model, network = models[cell.model], networks[cell.netem]
-    crossed = _crossed(cell, model, network)
+    crossed = crossings(cell, model, network)
     hosts_s, latency_s, pace_s, depth = _foreseen(cell, model, crossed, sweep)
     effort = Effort.of(sweep, short=short)
     lone = one_by_one(*effort.latency, latency_s)

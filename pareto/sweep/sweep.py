@@ -108,7 +108,8 @@ def _codecs(values: tuple[str, ...]) -> tuple[str, ...]:
 _SHOWN = reprlib.Repr()
 _SHOWN.maxstring = _SHOWN.maxother = 200
 _SOME = Field(min_length=1, max_length=MOST_LISTED)
-Names = Annotated[tuple[str, ...], BeforeValidator(_listed), AfterValidator(_each_once), _SOME]
+_Texts = Annotated[tuple[str, ...], BeforeValidator(_listed), _SOME]
+Names = Annotated[_Texts, AfterValidator(_each_once)]
 Numbers = Annotated[tuple[int, ...], BeforeValidator(_listed), AfterValidator(_each_once), _SOME]
 
 
@@ -126,7 +127,7 @@ class Sweep(BaseModel):
     netems: Names = _option("netem")
     backends: Names = _option("backend")
     secure: Names = _option("secure")
-    points: Annotated[tuple[str, ...], BeforeValidator(_selectors), _SOME] = _option("points")
+    points: Annotated[_Texts, BeforeValidator(_selectors)] = _option("points")
     only: bool = _option("only")
     granularity: Literal["block", "op"] = _option("granularity")
     classes: int = _option("classes", ge=0, le=999_999)
@@ -146,18 +147,10 @@ class Sweep(BaseModel):
     requests: int | None = _option("requests", ge=2, le=MOST_REQUESTS)
     phase: Annotated[float | None, quantity(units.duration_s)] = _option("phase", ge=0.1, le=600)
     batch_sizes: Numbers = _option("batch_size")
-    codecs: Annotated[tuple[str, ...], BeforeValidator(_listed), AfterValidator(_codecs), _SOME] = _option(
-        "codec"
-    )
-    engines: Annotated[
-        tuple[str, ...], BeforeValidator(_listed), AfterValidator(engine_registry.listed), _SOME
-    ] = _option("engine")
-    allocators: Annotated[
-        tuple[str, ...], BeforeValidator(_listed), AfterValidator(Allocator.listed), _SOME
-    ] = _option("allocator")
-    depths: Annotated[tuple[str, ...], BeforeValidator(_depths), AfterValidator(_each_once), _SOME] = _option(
-        "in_flight"
-    )
+    codecs: Annotated[_Texts, AfterValidator(_codecs)] = _option("codec")
+    engines: Annotated[_Texts, AfterValidator(engine_registry.listed)] = _option("engine")
+    allocators: Annotated[_Texts, AfterValidator(Allocator.listed)] = _option("allocator")
+    depths: Annotated[Names, BeforeValidator(_depths)] = _option("in_flight")
     congestion: Literal["cubic", "bbr", "reno"] | None = _option("congestion")
     initial_window: int | None = _option("initial_window", ge=1, le=1000)
     slow_start_after_idle: bool = _option("slow_start_after_idle")

@@ -36,7 +36,8 @@ Series = Mapping[str, Sequence[Any]]
 class Devices:
     """The monitors. Methods raise SessionError, SessionLost, TimeoutError or Unreachable."""
 
-    def __init__(self, testbed: Testbed, interval_s: float) -> None:
+    def __init__(self, testbed: Testbed, interval_s: float | None) -> None:
+        """interval_s: how often they read their sensors; None: there are none, and nothing is reported."""
         self._testbed = testbed
         self._interval_s = interval_s
         self._sessions = Programs(testbed.heartbeat)
@@ -50,6 +51,8 @@ class Devices:
 
     def start(self, workers: Mapping[str, Facts]) -> None:
         """Watch the workers, by role, and the GPUs that they use."""
+        if self._interval_s is None:
+            return
         self._sessions = Programs(self._testbed.heartbeat)  # of a testbed that may have been built anew
         for role, remote in self._testbed.remotes.items():
             self._sessions[role] = remote.start("pareto.remote.worker.monitor")

@@ -93,17 +93,18 @@ def of_trial(
     report = result.edge
     for words in _link_faults(cell, crossings, report, probes, tolerance):
         yield Fault(words, passing=THE_LINK)
-    shared = (
-        output_fault(report),
-        *_bytes_faults(result, crossings),
-        _latency_fault(report.latency_s, bound_s),
-        _parts_fault(result.networks_s),
-    )
-    yield from (Fault(words) for words in shared if words)
+    if words := output_fault(report):
+        yield Fault(words)
+    yield from map(Fault, _bytes_faults(result, crossings))
+    if report.latency_s < (1 - ROUNDING) * bound_s:
+        yield Fault(f"latency {report.latency_s:.4g} s is under its physical bound {bound_s:.4g} s")
+    if words := _parts_fault(result.networks_s):
+        yield Fault(words)
     if words := _load_fault(cell, probed, result, tolerance, idle_s):
         yield Fault(words, passing=THE_LINK)
-    if words := _throughput_fault(report, bound_ips):
-        yield Fault(words, spares_latency=True)
+    if report.throughput_ips > (1 + ROUNDING) * bound_ips:
+        over = f"throughput {report.throughput_ips:.4g} images/s is over its bound {bound_ips:.4g}"
+        yield Fault(f"{over}: not a steady state", spares_latency=True)
     yield from _slow_stages(result, slowed)
     yield from _throttling(result, samples)
     yield from _foreign_load(result, samples, others)
@@ -257,18 +258,6 @@ def output_fault(report: TrialReport | WrongOutput) -> str:
     if error <= allowed:
         return ""
     return f"output differs from the whole model's by {error:.3g}, allowed {allowed:.3g}"
-
-
-def _latency_fault(latency_s: float, bound_s: float) -> str:
-    if latency_s >= (1 - ROUNDING) * bound_s:
-        return ""
-    return f"latency {latency_s:.4g} s is under its physical bound {bound_s:.4g} s"
-
-
-def _throughput_fault(report: TrialReport, bound_ips: float) -> str:
-    if report.throughput_ips <= (1 + ROUNDING) * bound_ips:
-        return ""
-    return f"throughput {report.throughput_ips:.4g} images/s is over its bound {bound_ips:.4g}: not a steady state"
 
 
 def _parts_fault(networks_s: Sequence[float]) -> str:

@@ -185,11 +185,11 @@ class Meter:
     @property
     def words(self) -> str:
         """`sending 212 of 528 MB to edge, 3.1 of 9.4 MB to server`; hosts that have all are left out."""
-        each = [
+        each = (
             f"{_mb(self._sent[role])} of {_mb(size)} MB to {role}"
             for role, size in self._sizes.items()
             if size
-        ]
+        )
         return f"sending {', '.join(each)}"
 
 

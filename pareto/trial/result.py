@@ -159,17 +159,16 @@ class TrialResult:
 
         A host's as it measured it; a link's, in each direction, from what a request needs at the profile's rate.
         """
-        hosts = {role: self.hosts[role].utilization[0] for role in self.compute_s}
-        known = {role: share for role, share in hosts.items() if share is not None}
-        if len(known) < len(hosts):
-            return {}
+        shares = dict[str, float]()
+        for role in self.compute_s:
+            if (share := self.hosts[role].utilization[0]) is None:
+                return {}
+            shares[role] = share
         requests_per_s = self.edge.throughput_ips / cell.batch_size
-        links = {
-            f"{crossing.link} {direction}": occupied_s * requests_per_s
-            for crossing in crossings
-            for direction, occupied_s in zip(("out", "back"), crossing.occupied_s, strict=True)
-        }
-        return known | links
+        for crossing in crossings:
+            for direction, occupied_s in zip(("out", "back"), crossing.occupied_s, strict=True):
+                shares[f"{crossing.link} {direction}"] = occupied_s * requests_per_s
+        return shares
 
     def filled(self, batch_size: int, bound_s: float, bound_ips: float) -> TrialResult:
         """The same, with a throughput by the whole phase but the first request's least time, where completions are more

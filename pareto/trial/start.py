@@ -30,7 +30,6 @@ def testbed_of(sweep: Sweep, profiles: Iterable[Profile], say: Say = to_stderr) 
 
     say: takes lines for the user.
     """
-    wait_s = sweep.wait or 0.0
     return open_testbed(
         sweep.testbed,
         profiles,
@@ -41,7 +40,7 @@ def testbed_of(sweep: Sweep, profiles: Iterable[Profile], say: Say = to_stderr) 
         device=sweep.device,
         tcp=sweep.tcp,
         alone=sweep.alone,
-        wait_s=wait_s,
+        wait_s=sweep.wait or 0.0,
         say=say,
     )
 
@@ -67,8 +66,8 @@ def started(
             console.print(f"attention: {on_one_core(roles)}")
         if isinstance(workers, Workers):
             send(workers, bed, console, show)
-        if isinstance(workers, Workers) and not bed.is_local:
-            record["bare_links"] = bare_links(console, workers, sweep, networks)
+            if not bed.is_local:
+                record["bare_links"] = bare_links(console, workers, sweep, networks)
     except FAULTS as error:
         raise not_started(bed, error) from error
     return record

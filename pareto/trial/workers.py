@@ -90,8 +90,6 @@ class Workers(AnyWorkers):
         self._agents = [backend for backend in backends if registry.parse(backend).agent]
         self._agent = ""
         """The one of these rpc agents that the hosts have joined."""
-        self._opened: list[str] = []
-        """The backends that are connected."""
         self._ports: dict[str, dict[str, int]] = {}
         self._facts: dict[str, messages.Facts] = {}
         self._bare: dict[str, probe.Reading] = {}
@@ -99,7 +97,7 @@ class Workers(AnyWorkers):
         self._is_used = False
         self._alone: tuple[float, tuple[object, ...], dict[str, float | None]] | None = None
         """The baselines after the last trial: when they were taken, and of what."""
-        self._devices = Devices(testbed, sample_s) if sample_s else None
+        self._devices = Devices(testbed, sample_s)
         self.links = testbed.links
         self.shaped: dict[str, dict[str, Any]] = {}
 
@@ -143,8 +141,7 @@ class Workers(AnyWorkers):
                     raise TestbedError(
                         f"--allocator {asked}: the {role} has {facts.allocator}: does its C library have mallopt?"
                     )
-            if self._devices is not None:
-                self._devices.start(self._facts)
+            self._devices.start(self._facts)
             listening = {
                 link.far.role: messages.Listen(link.far.address, self._token, self._keys)
                 for link in self.links
@@ -159,17 +156,15 @@ class Workers(AnyWorkers):
         self._sender.send([self._prepared[name] for name in models or self._prepared], meter, whole=whole)
 
     def sending(self) -> dict[str, Any] | None:
-        """For the session's record: the bytes that were sent so far, by role, and how long that took."""
         return {"bytes": self._sender.sent_bytes, "seconds": round(self._sender.took_s, 3)}
 
     def close(self) -> None:
-        if self._devices is not None:
-            self._devices.close()
+        self._devices.close()
         self._sessions.close()
 
     def facts(self) -> dict[str, Any]:
         """By role, the host's facts and its sensors. The hosts must be idle: their idle power is measured."""
-        devices = self._devices.facts() if self._devices is not None else {}
+        devices = self._devices.facts()
         return {
             name: {**plain(facts), "cuda": facts.cuda and plain(facts.cuda), **devices.get(name, {})}
             for name, facts in self._facts.items()
@@ -253,8 +248,6 @@ class Workers(AnyWorkers):
         own = self._testbed.remotes[edge].host
         requests, seconds = trial.effort.throughput
         warm_ups = trial.warmup_requests(cell in self._proven, compute_s)
-        if self._devices is not None:
-            seconds = max(seconds, self._devices.least_window_s)
         pending = self._sessions[edge].post(
             trial_messages.RunTrial(
                 split=split,
@@ -262,7 +255,7 @@ class Workers(AnyWorkers):
                 peer=self.links[0].far.address if self.links else own.data_address,
                 warmup_requests=warm_ups,
                 latency=trial_messages.Length(*trial.effort.latency),
-                throughput=trial_messages.Length(requests, seconds),
+                throughput=trial_messages.Length(requests, max(seconds, self._devices.least_window_s)),
                 transfer_s=max((crossing.usual_s for crossing in self.crossings(cell, network)), default=0.0),
                 in_flight=None if cell.in_flight == AUTO else int(cell.in_flight),
                 prefetch=cell.prefetch,
@@ -275,8 +268,7 @@ class Workers(AnyWorkers):
                 self._sessions[role].check()
             self._testbed.check()
             if sampled is not None:
-                latest = self._devices.latest() if self._devices is not None else {}
-                sampled(latest, self._sessions[edge].progress)
+                sampled(self._devices.latest(), self._sessions[edge].progress)
 
         timeout_s = 60.0 + 10.0 * trial.estimate_s + (MOST_REQUESTS + 4 * requests) * compute_s
         try:
@@ -300,13 +292,12 @@ class Workers(AnyWorkers):
         percent = strangers() if strangers is not None else None
         again = self._baselines(split)
         self._alone = time.monotonic(), _stages(cell), again
-        idle_power_w = self._devices.idle_power_w if self._devices is not None else {}
         hosts = {
             role: HostReport(
                 usage,
                 min((each for each in (alone[role], again[role]) if each is not None), default=None),
                 staged[role].weights_bytes,
-                idle_power_w.get(role),
+                self._devices.idle_power_w.get(role),
                 staged[role].engine_s,
             )
             for role, usage in {edge: report, **usages}.items()
@@ -350,12 +341,10 @@ class Workers(AnyWorkers):
         return self._sessions[role].ask(profile_messages.MeasureRoofline(cpu), LOAD_TIMEOUT_S)
 
     def samples(self) -> dict[str, Series]:
-        """By role, the sensors' samples since the last call."""
-        return self._devices.collect() if self._devices is not None else {}
+        return self._devices.collect()
 
     def sampling(self) -> dict[str, Any] | None:
-        """By role, what sampling itself took."""
-        return self._devices.cost() if self._devices is not None else None
+        return self._devices.cost() or None
 
     def _stage(self, cell: Cell) -> tuple[Split, dict[str, messages.StageLoaded]]:
         """Have each host load its stage of a cell."""
@@ -397,22 +386,20 @@ class Workers(AnyWorkers):
         pairs = list(zip(self.links, network, strict=True))
         if is_new:
             self.shaped[cell.netem] = {link.name: link.shaper.apply(profile) for link, profile in pairs}
-        self._open(cell)
+        # Of the rpc agents, which exclude each other, the cell's.
+        self._agent = cell.agent or next(iter(self._agents), "")
+        opened = [
+            backend for backend in self._backends if backend == self._agent or backend not in self._agents
+        ]
+        self._connect(opened)
         for link, profile in pairs:
-            near = self._sessions[link.near.role]
+            near, (rate_bps, rtt_s) = self._sessions[link.near.role], self._carries(link, profile)
             promised = self._promised(link, profile)
             if is_new:
                 settle(link.shaper, near, promised, self._question(promised), is_local=self._testbed.is_local)
-            self._warm(link, profile)
+            for backend in opened:
+                warm(near, backend, rate_bps, rtt_s, settles=profile.tcp_fills)
         self._network = network
-
-    def _open(self, cell: Cell) -> None:
-        """Open every backend's connections; of the rpc agents, which exclude each other, the cell's."""
-        self._agent = cell.agent or next(iter(self._agents), "")
-        self._opened = [
-            backend for backend in self._backends if backend == self._agent or backend not in self._agents
-        ]
-        self._connect(self._opened)
 
     def _connect(self, backends: Sequence[str]) -> None:
         """Open these backends' connections and the probe's anew, and no others.
@@ -435,11 +422,6 @@ class Workers(AnyWorkers):
                 for role, remote in self._testbed.remotes.items()
             }
             self._sessions.ask_all(ends, START_TIMEOUT_S)
-
-    def _warm(self, link: Link, profile: Profile) -> None:
-        near, (rate_bps, rtt_s) = self._sessions[link.near.role], self._carries(link, profile)
-        for backend in self._opened:
-            warm(near, backend, rate_bps, rtt_s, settles=profile.tcp_fills)
 
     def _promised(self, link: Link, profile: Profile) -> Profile:
         """The profile that the link is held to: its own, or where nothing is emulated, that measured before the run."""
