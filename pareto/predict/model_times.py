@@ -239,16 +239,17 @@ def codec_times(
     is_all: bool,
 ) -> Iterator[CodecTimes]:
     """Each codec's times on a host, from its runs. is_all: they were of all the batches that the run has."""
-    columns = zip(runs.payload_bytes, runs.wire_bytes, strict=True)
-    sizes = {
-        place: (payload_bytes, np.median(wire_bytes), min(wire_bytes))
-        for place, (payload_bytes, wire_bytes) in zip(coded, columns, strict=True)
-    }
+    sizes = zip(coded, runs.payload_bytes, runs.wire_bytes, strict=True)
     seconds = zip(runs.encode_s, runs.encode_again_s, runs.decode_s, runs.decode_again_s, strict=True)
     figures = {
-        place: (*sizes[place], *_seconds(*encoding), *_seconds(*decoding))
-        for place, (*encoding, decode_s, decode_again_s) in zip(coded, seconds, strict=True)
-        for decoding in [(decode_s, decode_again_s)]
+        place: (
+            nbytes,
+            np.median(sent),
+            min(sent),
+            *_seconds(encode_s, again_s),
+            *_seconds(decode_s, later_s),
+        )
+        for (place, nbytes, sent), (encode_s, again_s, decode_s, later_s) in zip(sizes, seconds, strict=True)
     }
     for text in dict.fromkeys(text for _, text in coded):
         rows = np.full((len(outline.points), 7), np.nan)

@@ -22,11 +22,6 @@ class OwnName(NamedTuple):
     file: Path
     attribute: str
 
-    @property
-    def shown(self) -> str:
-        """As results have it: without the file's folder."""
-        return f"{self.file.stem}.{self.attribute}"
-
 
 def own(name: str) -> OwnName | None:
     """The file and what in it makes the data set; None for other names."""
@@ -35,9 +30,9 @@ def own(name: str) -> OwnName | None:
 
 
 def shown(name: str) -> str:
-    """A data set's name as results have it."""
+    """A data set's name as results have it: without a file's folder."""
     in_file = own(name)
-    return in_file.shown if in_file else name
+    return f"{in_file.file.stem}.{in_file.attribute}" if in_file else name
 
 
 def runs_code(name: str) -> bool:

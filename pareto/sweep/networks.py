@@ -73,8 +73,6 @@ def networks_to_check(sweep: Sweep) -> list[tuple[Profile, ...]]:
 
     Raises UserError, TestbedError.
     """
-    if sweep.testbed == THIS_MACHINE and sweep.hosts is None:
-        links = max(len(profiles(name)) for name in sweep.netems)
-    else:
-        links = links_of(sweep)
+    is_free = sweep.testbed == THIS_MACHINE and sweep.hosts is None
+    links = max(len(profiles(name)) for name in sweep.netems) if is_free else links_of(sweep)
     return [profiles(name, links) for name in sweep.netems]

@@ -127,7 +127,10 @@ class Probers:
             undo.callback(self.close)
             for role, remote in testbed.remotes.items():
                 self._sessions[role] = remote.start("pareto.remote.worker.probe")
-            self._ports = {role: self._listen(role) for role in list(testbed.remotes)[1:]}
+            self._ports = {
+                role: self._sessions[role].ask(OpenProbe(remote.host.data_address, self._token))
+                for role, remote in list(testbed.remotes.items())[1:]
+            }
             undo.pop_all()
 
     def shape(self, link: Link, profile: Profile) -> dict[str, Any]:
@@ -160,10 +163,6 @@ class Probers:
 
     def _near(self, link: Link) -> Session:
         return self._sessions[link.near.role]
-
-    def _listen(self, role: str) -> int:
-        address = self._testbed.remotes[role].host.data_address
-        return self._sessions[role].ask(OpenProbe(address, self._token))
 
 
 def _position_s(shaper: Shaper, profile: Profile) -> float:
