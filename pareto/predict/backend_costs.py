@@ -69,9 +69,7 @@ def on_links(
     bed: Testbed, workers: Workers, backends: Sequence[str], largest_bytes: int, care: Care
 ) -> list[BackendCost]:
     """The costs of each backend on each link: a local one without a profile and with `USUAL`; it is left without one.
-
-    largest_bytes: of the payloads that requests may have. Raises FAULTS, TestbedError.
-    """
+    largest_bytes: of the payloads that requests may have. Raises FAULTS, TestbedError."""
 
     def crossed(readings: Mapping[str, Reading]) -> list[BackendCost]:
         costs = list[BackendCost]()
@@ -107,10 +105,8 @@ def _groups(backends: Sequence[str]) -> list[list[str]]:
 def added(
     ends: Ends, link: Link, reading: Reading | None, backends: Sequence[str], largest_bytes: int, care: Care
 ) -> Iterator[BackendCost]:
-    """The costs of each backend for a few payloads over a link.
-
-    reading: of the link; None: nothing shapes it, or slows. Raises FAULTS, TestbedError.
-    """
+    """The costs of each backend for a few payloads over a link. reading: of the link; None: nothing shapes or slows it.
+    Raises FAULTS, TestbedError."""
     most = min(max(largest_bytes, USUAL_BYTES), MOST_BYTES)
     sizes = [round(size) for size in np.geomspace(LEAST_BYTES, most, care.payloads)]
     sizes = [size for size in sizes if link_s(reading, size) <= MOST_LINK_S] or sizes[:1]

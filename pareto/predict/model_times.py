@@ -122,8 +122,7 @@ class Timing:
 
 def at_once(bed: Testbed, care: Care) -> bool:
     """Whether all hosts are timed at the same time. Those of a local testbed share its memory, which costs a unit a few
-    percent: only a search does it there, and only where each has a core of its own.
-    """
+    percent: only a search does it there, and only where each has a core of its own."""
     return not bed.is_local or (care is QUICK and not bed.facts.get("on_one_core"))
 
 
@@ -206,9 +205,7 @@ def coded_at(
     outline: Outline, codecs: Sequence[Codec], unfit: Mapping[str, Container[int]] | None = None
 ) -> list[tuple[int, str]]:
     """Every point where something crosses a link, with each of these codecs that takes it, and what that is there.
-
-    unfit: by a user's own codec, the points that it is not for.
-    """
+    unfit: by a user's own codec, the points that it is not for."""
     last, unfit = outline.last, unfit or {}
     made: dict[tuple[int, str], None] = {}
     for point, codec in itertools.product(range(last), codecs):

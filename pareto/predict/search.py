@@ -59,9 +59,7 @@ class _State:
 
 
 class Search:
-    """The decisions of one condition's search. Each is a function of the rows; looks at rows that did not change since
-    are kept.
-    """
+    """The decisions of one condition's search. Looks at rows that did not change since are kept."""
 
     def __init__(self, prospects: Prospects, rounds: int, *, grows: bool = False) -> None:
         """rounds: how many each cell gets that is not struck off. grows: whether more rounds may be added."""
@@ -174,10 +172,8 @@ def gaps(measured: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class Trials:
-    """The trials so far of what is searched together: `measured` and `tried` as a `Search` takes them.
-
-    took_s: what they took, rounds x cells, NaN without a trial.
-    """
+    """The trials so far of what is searched together: `measured` and `tried` as a `Search` takes them. took_s: rounds x
+    cells, NaN without a trial."""
 
     measured: Floats
     tried: Bools

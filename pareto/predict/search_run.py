@@ -141,10 +141,8 @@ class Searching:
         return plan.some(self._sweep, models, networks, number, due, **how)
 
     def _ruled_out(self, group: Group) -> set[Cell]:
-        """The cells that the links keep clearly behind what others of their fronts were measured at.
-
-        This decides how long their trials are, and strikes nothing off.
-        """
+        """The cells that the links keep clearly behind what others of their fronts were measured at: they have short
+        trials, and are not struck off."""
         behind = self._behind(
             group, self._prospects[group].bound, medians(self._tables[group].measured), plan.CLEARLY
         )
@@ -382,10 +380,8 @@ def _numbered(values: Sequence[Hashable]) -> list[int]:
 
 
 def _fronts(cells: Sequence[Cell], alone: Set[Cell] | None) -> Bools | None:
-    """On which fronts each cell may be: cells x fronts; None where there is one. Each codec has one.
-
-    alone: cells where nothing crosses, where each backend is to have a front of its own, which they are on as well.
-    """
+    """On which fronts each cell may be: cells x fronts; None where there is one. Each codec has one. alone: cells where
+    nothing crosses, where each backend is to have a front of its own, which they are on as well."""
     of_cells = [{condition[3] for condition in cell.conditions} for cell in cells]
     codecs = list(dict.fromkeys(codec for of_cell in of_cells for codec in sorted(of_cell)))
     on = np.array([[codec in of_cell for codec in codecs] for of_cell in of_cells])

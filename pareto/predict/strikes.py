@@ -131,8 +131,7 @@ def losses(latency_s: Floats, throughput_ips: Floats) -> Floats:
 @dataclass(frozen=True)
 class Strikes:
     """The strike of each cell: how it is struck off (empty text if it is not), by which cell (-1: none), and the
-    probability that this is chance; and whether it was measured below its bound, which then bounds nothing.
-    """
+    probability that this is chance; and whether it was measured below its bound, which then bounds nothing."""
 
     how: npt.NDArray[np.object_]
     by: Ints
@@ -247,11 +246,8 @@ class Look:
         return np.broadcast_to((off**2).sum(axis=0) / freedom, (len(self.cells), 2)), float(freedom)
 
     def strikes(self, standing: Bools, share: float) -> Strikes:
-        """The strikes of cells by what is known now.
-
-        standing: those that are struck off already. share: of the probability of a wrong strike, how much this look
-        may use.
-        """
+        """The strikes of cells by what is known now. standing: those that are struck off already. share: of the
+        probability of a wrong strike, how much this look may use."""
         cells = len(self.prospects.expected)
         result, noise = Strikes.none(cells), self._noise()
         if noise is None:
@@ -271,8 +267,7 @@ class Look:
 
     def front(self, among: Bools) -> Bools:
         """Those of these measured cells that none other of them dominates, by the rounds that each two share: on some
-        front, in both objectives and accuracy.
-        """
+        front, in both objectives and accuracy."""
         result = np.zeros(len(among), dtype=bool)
         accuracy = self.prospects.accuracy
         for those in self.prospects.members:
@@ -295,11 +290,8 @@ class Look:
 
     def _by_rounds(self, variance: Floats, freedom: float, standing: Bools) -> tuple[Ints, Floats]:
         """The surest strike of each measured cell: by which one, and the probability that it is not worse than that
-        one, over all pairs of this look.
-
-        Only pairs count whose second cell may still be on the front: the fewer are left, the surer is a strike
-        (Holm 1979).
-        """
+        one, over all pairs of this look whose second cell may still be on the front: the fewer are left, the surer is a
+        strike (Holm 1979)."""
         left = ~standing[self.cells]
         by, least = np.zeros(len(left), dtype=np.int64), np.zeros(len(left))
         for those in self._members:
@@ -316,8 +308,7 @@ class Look:
 
     def _surest(self, cells: Ints, others: Ints, variance: Floats, freedom: float) -> tuple[Ints, Floats]:
         """The surest strike of each of these measured cells: by which of the others, and the probability that it is not
-        worse than that one over the striking one's weight.
-        """
+        worse than that one over the striking one's weight."""
         apart = self._apart(cells)[:, others]
         no_better, behind = np.full(apart.shape, np.inf), np.full(apart.shape, -np.inf)
         for objective in (0, 1):
@@ -344,8 +335,7 @@ class Look:
 
     def _by_physics(self, cells: Ints, error: Floats, freedom: float) -> tuple[Ints, Floats]:
         """The same of these cells' bounds against each measured cell. A bound does not vary: so only how many cells
-        were measured counts.
-        """
+        were measured counts."""
         by, least = np.zeros(len(cells), dtype=np.int64), np.zeros(len(cells))
         for front, those in zip(self.prospects.members, self._members, strict=True):
             part = np.flatnonzero(np.isin(cells, front))
@@ -370,10 +360,7 @@ class Look:
 
 def _between_twins(figures: Floats, twins: Ints) -> tuple[Floats, int]:
     """The distance of each figure from the mean of its twins, beyond what its backend usually has; and the degrees of
-    freedom.
-
-    By the additive model of two factors; where a twin lacks, its usual distance errs, and so the noise is no less.
-    """
+    freedom. Where a twin lacks, its usual distance errs, and so the noise is no less."""
     _, split, twice = np.unique(twins[:, 0], return_inverse=True, return_counts=True)
     has_twin = twice[split] > 1
     _, backend = np.unique(twins[has_twin, 1], return_inverse=True)

@@ -50,8 +50,8 @@ class Job:
         console: Console | None = None,
     ) -> None:
         """launch: a local testbed is built, and its workers begin to start, before the models are prepared, as both
-        take seconds; but not for a model that there cannot be, nor where a user's own codec is to be tried first. Other
-        hosts are logged in to when the input is known to be good. Raises UserError, TestbedError.
+        take seconds; but not for a model that cannot be, nor before a user's own codec is tried. Other hosts are logged
+        in to when the input is known to be good. Raises UserError, TestbedError.
         """
         self.console = console or standard_output()
         self.tally = Tally(at_once=len(sweep.testbeds))

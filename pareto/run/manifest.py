@@ -174,11 +174,8 @@ def resume_command(folder: Path, sweep: Sweep) -> str:
 
 
 def resumed_sweep(folder: Path, options: Mapping[str, Any]) -> Sweep:
-    """The sweep that a run was made with, with the options that may change, checked.
-
-    Raises UserError for an option that is another than the run's, and where the folder names something outside of it
-    that the options do not name too.
-    """
+    """The sweep that a run was made with, with the options that may change, checked. Raises UserError also for an
+    option that is another than the run's, and for something outside of the folder that the folder alone names."""
     source = str(folder / MANIFEST)
     recorded = parse_sweep(read_manifest(folder)["sweep"], source)
     elsewhere = _elsewhere(recorded)

@@ -28,15 +28,11 @@ from pareto.trial.store import Row
 REDRAW_HZ = 1.0
 Groups = tuple[tuple[object, ...], ...]
 WAITING_S = 1.0
-"""A trial that waits for so long is the first on a network, or has a stage built; to load one that was built takes
-less."""
+"""A trial that waits so long is the first on a network, or has a stage built; loading one that was built is faster."""
 
 
 class Progress(Watcher):
-    """A live line on a terminal, a line for each tenth of the trials in a log.
-
-    at_once: how many testbeds measure at the same time.
-    """
+    """A live line on a terminal, a line for each tenth of the trials in a log."""
 
     def __init__(
         self,
@@ -47,10 +43,10 @@ class Progress(Watcher):
         testbeds: Callable[[], Iterable[str]] = tuple,
     ) -> None:
         """shares_machine: the hosts that are measured are on this machine, so no thread wakes for the drawing: it is
-        drawn when the driver is awake anyway, to look at its hosts (`sampled`). testbeds: what those of a
-        fleet do.
+        drawn when the driver is awake anyway (`sampled`). testbeds: what those of a fleet do.
         """
         self.at_once = 1
+        """How many testbeds measure at the same time."""
         self._testbeds = testbeds
         self._out = out
         self._expected = set(plan.trials)
@@ -193,9 +189,7 @@ def _by_place(trials: Iterable[Trial]) -> dict[tuple[Cell, int], Trial]:
 
 
 def _groups(trial: Trial) -> Groups:
-    """A trial's groups, whose trials are off by the same share: the cell, what is like it, all. Those that wait long
-    for their hosts are apart from the others.
-    """
+    """A trial's groups, whose trials are off by the same share: the cell, what is like it, all; long waits apart."""
     cell, waits = trial.cell, trial.waiting_s >= WAITING_S
     like = (cell.model, cell.netem, waits)
     return (cell.id, waits), (*like, cell.transport, cell.engine), like, (waits,), ()

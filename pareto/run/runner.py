@@ -135,10 +135,9 @@ class Tally:
 class Runner:
     """Runs plans, one after the other. `tally` and the store hold the results, also after an interruption.
 
-    testbed: its name. networks: by name, the profile of each link. now: seconds on a clock that only goes forward.
-    slowed: how many times as long as alone a stage may take in a valid trial. others: the share of the cores that other
-    programs may take there. seed: of the chance on the links. restart_rounds: after how many rounds the workers
-    restart; None: never. starts: how often they have started.
+    testbed: its name. now: seconds on a clock that only goes forward. slowed, others: as of the options. seed: of the
+    chance on the links. restart_rounds: after how many rounds the workers restart; None: never. starts: how often they
+    have started.
     """
 
     workers: AnyWorkers
@@ -237,7 +236,6 @@ class Runner:
             self._restart()
 
     def _row(self, trial: Trial, plan: Plan) -> Row:
-        """The trial's row, which says so if the trial fails."""
         began = self.now()
         row = {
             **self._named(trial),

@@ -141,11 +141,8 @@ def allocator_cost(
 def _profile(
     job: Job, search: Searching, store: Store, bed: Testbed, workers: AnyWorkers, progress: Progress
 ) -> dict[str, Any]:
-    """Give the search its models' profiles of this testbed, where they can spare more than they take, and keep them
-    in the run's folder; returns their cost.
-
-    Raises UserError, TestbedError, StoreError.
-    """
+    """Give the search its models' profiles of this testbed, where they can spare more than they take, and keep them in
+    the run's folder; returns their cost. Raises UserError, TestbedError, StoreError."""
     began = job.now()
     profiles = _model_profiles(job, store.folder.parent / PROFILES.name, bed, workers, progress)
     folders = job.profiles(store)
@@ -159,10 +156,7 @@ def _profile(
 def _model_profiles(
     job: Job, folder: Path, bed: Testbed, workers: AnyWorkers, progress: Progress
 ) -> dict[str, ModelProfile]:
-    """By model, what its units take on the testbed, as kept beneath a folder if that counts.
-
-    Raises UserError, TestbedError.
-    """
+    """By model, what its units take on the testbed, or as kept in a folder. Raises UserError, TestbedError."""
     if job.simulation is not None:
         from pareto.simulated.unit_times import model_profile
 

@@ -30,8 +30,7 @@ class Rounds:
     """Every cell in each round: what decides which trials come next where nothing is searched.
 
     last: each condition's last planned round. more: the plan of one more round of these conditions, by number.
-    together: how many rounds are measured at the same time, so that each testbed of a fleet has something to do; None:
-    all of the plan.
+    together: how many rounds are measured at once, so that no testbed of a fleet is idle; None: all of the plan.
     """
 
     def __init__(
@@ -78,8 +77,7 @@ class Rounds:
 class Stopping:
     """The part of a source to measure until a sweep's `until` or `budget` is reached; without either, what is planned.
 
-    look: what is known so far of the front, and which points are not known within that share. began: `now` when the
-    budget began. say: prints a line for the user.
+    look: what is known of the front so far, within that share. began: `now` when the budget began.
     """
 
     sweep: Sweep
@@ -120,8 +118,7 @@ class Stopping:
             yield fits
 
     def _shortened(self, part: Plan) -> Plan | None:
-        """The part, or what of it fits into the budget; None where that is too little. A session's first part is always
-        measured."""
+        """The part, or what of it fits into the budget; None for too little. A session's first part always fits."""
         foreseen_s, left_s = part.estimate_s * self.tally.pace, math.inf
         if self.sweep.budget is not None:
             left_s = self.sweep.budget - (self.now() - self.began)

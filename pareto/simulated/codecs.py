@@ -22,10 +22,8 @@ REFERENCE_GFLOPS = 100.0
 
 
 def wire_shares(world: World, outline: Outline, codecs: Sequence[Codec]) -> dict[str, tuple[float, ...]]:
-    """By codec, the share of each point's payload that it sends; 1 where it is not used.
-
-    Codecs that others come to somewhere are among them.
-    """
+    """By codec, also those that others come to somewhere, the share of each point's payload that it sends; 1 where it
+    is not used."""
     coded = coded_at(outline, codecs)
     return {
         text: tuple(

@@ -29,17 +29,10 @@ class OneWay:
 
     @classmethod
     def of(cls, direction: Direction, nbytes: float, truth: LinkTruth, seen: Span) -> OneWay:
-        """The times of a message of `nbytes`: by TCP's goodput of the rate, and the delay with its jitter.
-
-        A trace counts in the part seen. Losses cost nothing.
-        """
-        if direction.trace is not None:
-            line_s = fmean(
-                (
-                    direction.trace.least_transfer_s(nbytes, *seen),
-                    direction.trace.most_transfer_s(nbytes, *seen),
-                )
-            )
+        """The times of a message of `nbytes`: by TCP's goodput of the rate, and the delay with its jitter. A trace
+        counts in the part seen. Losses cost nothing."""
+        if (trace := direction.trace) is not None:
+            line_s = fmean((trace.least_transfer_s(nbytes, *seen), trace.most_transfer_s(nbytes, *seen)))
         else:
             line_s = 8 * nbytes / direction.rate_bps if direction.rate_bps else 0.0
         delay_s = delay_range_s(direction, seen)[0] + truth.delay
@@ -140,25 +133,16 @@ class Path:
             decode_s += (factor * host.decode_s).tolist()
             encode_s += (factor * host.encode_s).tolist()
         edge, sent = self.hosts[0], self.wire_bytes[0] if self.wire_bytes else 0
+        columns = zip(began, finished, factors[0].tolist(), map(tuple, worked[1:].T.tolist()), strict=True)
         return [
             Sample(
-                started,
-                ended,
-                factor * edge.compute_s,
-                self.overhead_s,
-                tuple(later),
-                factor * edge.encode_s,
-                sent,
+                started, ended, factor * edge.compute_s, self.overhead_s, later, factor * edge.encode_s, sent
             )
-            for started, ended, factor, later in zip(
-                began, finished, factors[0].tolist(), worked[1:].T.tolist(), strict=True
-            )
+            for started, ended, factor, later in columns
         ]
 
     def _drawn(self, count: int) -> tuple[Floats, Floats, Floats]:
-        """For so many requests: how many times as long as usual each host takes, its seconds, and the delay on each way
-        out and back.
-        """
+        """For so many requests: how many times as long as usual each host takes, its seconds, and each way's delay."""
         factors = self.noise.factors(self.draws, self.noise.request, (len(self.hosts), count))
         ways = [*self.out, *reversed(self.back)]
         least, most = np.array([way.delay_s for way in ways]).reshape(-1, 2).T[:, :, np.newaxis]

@@ -270,10 +270,7 @@ class Workers(AnyWorkers):
         began: float,
         alone_s: Sequence[float],
     ) -> TrialResult:
-        """The hosts' reports on these phases of a trial that began at `began`.
-
-        alone_s: seconds that each stage takes by itself.
-        """
+        """The hosts' reports on these phases of a trial that began at `began`. alone_s: of each stage by itself."""
         requests, counted = len(lone.samples) + len(many.samples), phases.steady(many)[1:]
         traffic: list[dict[str, Any]] = [
             {

@@ -101,10 +101,9 @@ class CodecStep(Keys):
 
 
 class World(Keys):
-    """A simulated testbed. loads: by role. codecs: by step. engines: the share of its time in
-    eager that a stage takes by each. requests: the most of a phase; fewer make studies quick.
-
-    real_time: the share of its time that a simulation really takes, as for trying out a fleet."""
+    """A simulated testbed. loads: by role. codecs: by step. engines: the share of its time in eager that a stage takes
+    by each. requests: the most of a phase; fewer make studies quick. real_time: the share of its time that a
+    simulation really takes, as for trying out a fleet."""
 
     WHAT: ClassVar[str] = "a simulated testbed"
     hosts: dict[str, Speed] = Field(default_factory=dict)

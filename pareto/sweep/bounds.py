@@ -21,9 +21,8 @@ from pareto.remote.link.trace import MAX_RATE_BPS
 class Crossing:
     """The load that a request and its result put on a link.
 
-    payload_bytes: of the tensors. wire_bytes: of what a codec makes of them; None without one. seen: the part of the
-    link's traces that passed meanwhile. own: the profile is the link as it was measured, not one that was asked for.
-    filled: TCP runs at its rate.
+    wire_bytes: of what a codec makes of the payload; None without one. seen: the part of the link's traces that passed
+    meanwhile. own: the profile is the link as it was measured, not one that was asked for. filled: TCP has its rate.
     """
 
     link: str
@@ -71,10 +70,8 @@ class Crossing:
 
     @property
     def occupied_s(self) -> tuple[float, float]:
-        """Seconds that one of many requests keeps the line busy at the least: out, back.
-
-        A bucket's burst is spent once, and gains nothing here.
-        """
+        """Seconds that one of many requests keeps the line busy at the least: out, back. A bucket's burst is spent
+        once, and gains nothing here."""
         return self._transfers_s(None)
 
     @property

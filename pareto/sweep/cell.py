@@ -18,11 +18,8 @@ those decoded ahead, and the hosts' allocators."""
 
 @dataclass(frozen=True)
 class Cell:
-    """One combination to measure. cuts: for each link, how many units run before it.
-
-    codec: what is at work there. prefetch: requests that the edge is to decode ahead. allocator: of each host.
-    stands_for: the codecs of the sweep that come to the same there (`Codec.at`).
-    """
+    """One combination to measure. cuts: for each link, how many units run before it. codec: at work there. prefetch:
+    requests to decode ahead. stands_for: the codecs of the sweep that come to the same there (`Codec.at`)."""
 
     model: str
     cuts: tuple[int, ...]

@@ -66,10 +66,8 @@ def requested_sweep(file: Path | None, options: Mapping[str, Any]) -> Sweep:
 
 
 def parse_requested(fields: Mapping[str, Any]) -> Sweep:
-    """The sweep that the user asks for, with each testbed of a file that has several. Raises UserError.
-
-    The fields in a run's folder go through `parse_sweep`, which opens no file.
-    """
+    """The sweep that the user asks for, with each testbed of a file that has several. Raises UserError. The fields in a
+    run's folder go through `parse_sweep`, which opens no file."""
     if isinstance(testbed := fields.get("testbed"), str):
         fields = {**fields, "testbed": spelled_out(testbed)}
     return parse_sweep(fields)

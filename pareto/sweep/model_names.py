@@ -13,10 +13,7 @@ _BUILDER = re.compile(r"^def (\w+)\(", re.MULTILINE)
 
 
 def may_be_model(name: str) -> bool:
-    """Whether a model may have this name; what is False here, `partitions.registry` is about to refuse.
-
-    A name is compared without its case and separators. A user's file need only be there.
-    """
+    """Whether a model may have this name; what is False here, `partitions.registry` is about to refuse."""
     file, is_file, _ = name.partition(".py")
     if is_file:
         return Path(f"{file}.py").is_file()

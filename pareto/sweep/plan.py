@@ -21,8 +21,8 @@ from pareto.sweep.sweep import AUTO, Sweep
 from pareto.sweep.waits import Waits, slowed, starts_anew
 
 OVERHEAD_S = 0.08
-"""Control messages, changing stages, checking results, writing rows: what of a trial is neither phase nor probe nor a
-stage that runs by itself. Most of it is the edge's work: with a quarter of a core it took 0.4 s."""
+"""The rest of a trial: control messages, changing stages, checking results, writing rows. Most of it is the edge's
+work: with a quarter of a core it took 0.4 s."""
 SENDING_S = 0.0017
 """A request's seconds of a host's core beyond its stage, for each link: threads, queues, sockets. At most points
 of the example it was 1.7 to 1.9 ms of the edge's processor time."""
@@ -142,10 +142,8 @@ class Trial:
         return replace(self, estimate_s=self.estimate_s + waiting_s, waiting_s=waiting_s)
 
     def warmup_requests(self, proven: bool, compute_s: float = 0.0) -> int:
-        """Requests before the clock starts: one to prove a cell's output, and what warms up.
-
-        Stages are warmed by themselves on each host, where a request took `compute_s`.
-        """
+        """Requests before the clock starts: one to prove a cell's output, and what warms up. Stages are warmed by
+        themselves on each host, where a request took `compute_s`."""
         return max(0 if proven else 1, _warming(max(self.latency_s, compute_s)))
 
 
@@ -276,10 +274,8 @@ def of_links(
 def reach(
     cell: Cell, model: ModelFacts, network: Sequence[Profile], *, edge_cpu: float = 1.0, cores: int
 ) -> float:
-    """The share of a cell's throughput bound that the cores of a local testbed are foreseen to reach.
-
-    Each host has one core, which also sends and receives, and the relay works on the same `cores`.
-    """
+    """The share of a cell's throughput bound that the cores of a local testbed are foreseen to reach. Each host has
+    one, which also sends and receives, and the relay works on the same `cores`."""
     crossed = crossings(cell, model, network)
     stages_s = _hosts_s(cell, model)[: len(crossed) + 1]
     used_s = [
@@ -294,10 +290,7 @@ def reach(
 def make(
     sweep: Sweep, models: Models, networks: Networks, done: frozenset[tuple[Cell, int]] = frozenset()
 ) -> Plan:
-    """`sweep.rounds` rounds of every cell, and the added rounds that were begun, without the trials that are `done`.
-
-    networks: by name, the profile of each link.
-    """
+    """`sweep.rounds` rounds of every cell, and the added rounds that were begun, without the trials that are `done`."""
     last = last_rounds(sweep, models, networks, done)
     numbers = range(1, max(last.values(), default=0) + 1)
 
@@ -334,10 +327,7 @@ def some(
     short: Container[Cell] = (),
     fresh: bool = False,
 ) -> Plan:
-    """These cells in a round of this number, in that round's order.
-
-    short: those that have a short trial. done, fresh: as of `Waits`.
-    """
+    """These cells in a round of this number, in its order. short: with a short trial. done, fresh: see `Waits`."""
     return _rounds(
         sweep, models, networks, [number], lambda cell, _: cell in wanted, fresh=fresh, done=done, short=short
     )
@@ -350,10 +340,8 @@ def further(
     numbers: Mapping[Condition, int],
     done: Container[tuple[Cell, int]] = frozenset(),
 ) -> Plan:
-    """One more whole round of each of these conditions, without the trials that are `done`.
-
-    numbers: the round's number by condition. A cell of several conditions may have its trial from another one's round.
-    """
+    """One more whole round of each of these conditions, with its number, without the trials that are `done`: a cell of
+    several conditions may have its trial from another one's round."""
 
     def is_due(cell: Cell, number: int) -> bool:
         wanted = any(numbers.get(condition) == number for condition in cell.conditions)
@@ -408,10 +396,8 @@ def _order(sweep: Sweep, models: Models, netems: Iterable[str], number: int) -> 
 
 
 def _by_agent(group: Sequence[Cell], shuffled: random.Random) -> Iterator[Cell]:
-    """The group with the cells of each rpc agent together; cells that need none are spread among them at random.
-
-    A process has one agent with one set of channels: for another one, all hosts' agents must meet anew.
-    """
+    """The group with the cells of each rpc agent together; cells that need none are spread among them at random. A
+    process has one agent with one set of channels: for another one, all hosts' agents must meet anew."""
     agents = list(dict.fromkeys(cell.agent for cell in group if cell.agent))
     if len(agents) < 2:
         yield from group

@@ -42,11 +42,8 @@ def names(directory: Path = PROFILES) -> list[str]:
 
 
 def load(name_or_path: str, directory: Path = PROFILES) -> Profile:
-    """The profile of that name in `directory`, else of that YAML file, else as the name itself says.
-
-    ``80ms-20mbit`` shapes edge to server and leaves the way back alone, as the files of that form do.
-    Raises UserError.
-    """
+    """The profile of that name in `directory`, else of that YAML file, else as the name itself says: ``80ms-20mbit``
+    shapes edge to server and leaves the way back alone. Raises UserError."""
     text = name_or_path.strip()
     if (name := text.casefold()) in names(directory):
         return read(directory / f"{name}.yaml")
@@ -96,10 +93,8 @@ def _instead(name: str, directory: Path) -> str:
 
 
 def read(path: Path) -> Profile:
-    """The profile in a file like ``edge_to_server: {delay: 200ms, rate: 5mbit}``.
-
-    A direction that is left out is unshaped. Raises UserError with the file and the line.
-    """
+    """The profile in a file like ``edge_to_server: {delay: 200ms, rate: 5mbit}``; a direction that is left out is
+    unshaped. Raises UserError with the file and the line."""
     file = YamlFile(path, "netem profile")
     keys = file.read(_Profile, "'edge_to_server: {delay: 200ms, rate: 5mbit}'")
     out = _direction(file, "edge_to_server", keys.edge_to_server)

@@ -62,10 +62,8 @@ def find(
 
 
 def to_measure(model: str, points: Sequence[Point], sweep: Sweep, links: int) -> tuple[Split, ...]:
-    """The splits of a model that a sweep measures, sorted. Raises UserError.
-
-    Unless the sweep has `only`, they include what a cut has to beat: the splits that leave the whole model to one host.
-    """
+    """The splits of a model that a sweep measures, sorted: unless it has `only`, also what a cut has to beat, the whole
+    model on one host. Raises UserError."""
     most = MOST_SEARCHED if sweep.search else MOST_SPLITS
     splits = find(model, points, sweep.points, links, most)
     if sweep.only or not links:
@@ -131,10 +129,8 @@ class _Points(Keys):
 
 
 def chosen_points(name: str, file: str) -> Handmade | None:
-    """The points that somebody chose in <name>.yaml, which lies in `partitions/`, or beside `file`, a user's own model.
-
-    None where there is no such file. Raises UserError: one line with the file and the line in it.
-    """
+    """The points that somebody chose in <name>.yaml, which lies in `partitions/`, or beside `file`, a user's own model;
+    None where there is no such file. Raises UserError with the file and the line."""
     path = (Path(file).parent if file else FOLDER) / f"{name}.yaml"
     if not path.exists():
         return None

@@ -260,11 +260,8 @@ class Sweep(BaseModel):
 
 
 def parse_sweep(fields: Mapping[str, Any], source: str = "") -> Sweep:
-    """A sweep from options' names and values, each of which is one that the option takes.
-
-    `secure` is written out: the backends are those that encrypt so. source: of the values, for messages; empty for the
-    command line. Raises UserError.
-    """
+    """A sweep from options' names and values, each of which is one that the option takes; `secure` is written out in
+    the backends. source: of the values, for messages; empty for the command line. Raises UserError."""
     where = f"{source}: " if source else ""
     try:
         sweep = Sweep.model_validate(fields)

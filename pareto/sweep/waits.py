@@ -39,9 +39,7 @@ def starts_anew(every: int | None, number: int) -> bool:
 
 
 def open_s(sweep: Sweep, network: Sequence[Profile]) -> float:
-    """How long it takes until the connections of each backend are open and warm, and the links were probed twice: until
-    that settles, and before the trial.
-    """
+    """Seconds until each backend's connections are open and warm, and the links were probed, to settle and to judge."""
     agents = [bool(registry.parse(name).agent) for name in sweep.transports]
     trips = CONNECT_TRIPS + JOIN_TRIPS * any(agents)
     return sum(

@@ -18,10 +18,9 @@ TIMES = ("encode_s", "decode_s")
 
 @dataclass(frozen=True)
 class CodecWork:
-    """The work of each host's codec for each request of both phases.
+    """The work of each host's codec, by role, for each request of both phases; no hosts where the trial has no codec.
 
-    hosts: by role, of those that have a codec; none where the trial has no codec. first: how many requests are the
-    latency phase's, which come first.
+    first: how many requests are the latency phase's, which come first.
     """
 
     hosts: Mapping[str, Coded]
@@ -133,10 +132,8 @@ def sent_bytes(usage: Usage, payload_bytes: int) -> int:
 
 
 def too_many_bytes(role: str, usage: Usage, requests: int, warm_ups: int = 0) -> Iterator[str]:
-    """A fault, in words: a codec that says it sends less than it does would win by a lie.
-
-    warm_ups: requests that were counted on the interface before those that are timed.
-    """
+    """A fault, in words: a codec that says it sends less than it does would win by a lie. warm_ups: requests before
+    those that are timed, which the interface counted too."""
     if usage.coded is None or usage.sent_bytes is None:
         return
     sent = sum(usage.coded.wire_bytes) + warm_ups * max(usage.coded.wire_bytes, default=0)

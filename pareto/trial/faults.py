@@ -83,12 +83,11 @@ def of_trial(
 ) -> Iterator[Fault]:
     """Every fault of a trial that measured something.
 
-    crossings, samples, slowed, others, tolerance: as in `pareto.trial.rows.trial_row`, with what a codec sends. probed:
-    the crossings at the links' rates as probed. bound_s, bound_ips: the bounds, by the links' rates as asked for or as
-    probed, whichever allow more. idle_s: where `crossed_late`, the seconds in which the same bytes cross the idle link.
+    crossings: with what a codec sends. probed: the same at the links' rates as probed. bound_s, bound_ips: the bounds,
+    by the links' rates as asked for or as probed, whichever allow more. idle_s: where `crossed_late`, the seconds in
+    which the same bytes cross the idle link.
 
-    A link that is off, bytes that did not cross, a wrong output and a clock that is off spoil both figures. So does a
-    latency below its bound: the link was not what it was asked to be.
+    A latency below its bound spoils both figures: the link was not what it was asked to be.
     """
     report = result.edge
     for words in _link_faults(cell, crossings, report, probes, tolerance):
@@ -149,10 +148,7 @@ def loaded_rate_bps(crossings: Sequence[Crossing], result: TrialResult) -> float
 def _link_faults(
     cell: Cell, crossings: Sequence[Crossing], report: TrialReport, probes: Probes, tolerance: Tolerance
 ) -> Iterator[str]:
-    """With the link's name where there are several.
-
-    The rate of a link on which nothing is emulated is nobody's promise: it may vary as long as the figures hardly do.
-    """
+    """Links that are off. A rate where nothing is emulated is nobody's promise: it may vary if figures hardly do."""
     crossed = {crossing.link: crossing for crossing in crossings}
     allowed_s = MATTERS * min(report.latency_s, cell.batch_size / report.throughput_ips)
     for name, before_after in probes.items():
@@ -301,10 +297,8 @@ def _throttling(result: TrialResult, samples: Samples) -> Iterator[Fault]:
 
 
 def _foreign_load(result: TrialResult, samples: Samples, allowed: float) -> Iterator[Fault]:
-    """Hosts that computed while other programs took more of their cores than this share.
-
-    On a host of its own a figure stands if they took no more in its own phase.
-    """
+    """Hosts that computed while other programs took more of their cores than this share; on a host of its own a figure
+    stands if they took no more in its own phase."""
     if result.is_local:
         share = None if result.strangers_percent is None else result.strangers_percent / 100
         if share is not None and share > allowed:

@@ -34,10 +34,7 @@ class Loading:
 
 
 class Sender:
-    """Brings models to the hosts of a testbed.
-
-    sent_bytes: by role, what went over so far, the program itself not counted. took_s: how long that took.
-    """
+    """Brings models to the hosts of a testbed. sent_bytes: by role, what went over so far, but for the program."""
 
     def __init__(self, testbed: Testbed) -> None:
         self.sent_bytes: dict[str, int] = {}
@@ -57,10 +54,8 @@ class Sender:
         return self._there[prepared.name]
 
     def send(self, models: Iterable[Prepared], meter: Meter | None = None, *, whole: bool = False) -> None:
-        """Send each host what it lacks to run its units at the models' splits; all hosts at the same time.
-
-        whole: to run any units. Raises Unreachable.
-        """
+        """Send each host what it lacks to run its units at the models' splits, or if `whole` any units; all hosts at
+        the same time. Raises Unreachable."""
         began, hosts = time.monotonic(), self._testbed.remotes
         needs: dict[str, dict[str, Parcel]] = {role: {} for role in hosts}
         there = {}

@@ -20,10 +20,7 @@ from pareto.trial.codec_work import CodecWork
 
 @dataclass(frozen=True)
 class HostReport:
-    """One host's work in a trial. baseline_s: what a run of its stage takes when the host has nothing else to do.
-
-    engine_s: what its engine took to build the stage.
-    """
+    """One host's work in a trial. baseline_s: of a run of its stage by itself. engine_s: until its stage was built."""
 
     usage: Usage
     baseline_s: float | None = None
@@ -77,9 +74,8 @@ class TrialResult:
 
     @cached_property
     def compute_together_s(self) -> dict[str, float]:
-        """By role, of the hosts that computed: the stage's mean seconds in the throughput phase. Loss of the
-        core holds up a few runs of a short stage, which a median does not see.
-        """
+        """By role, of the hosts that computed: the stage's mean seconds in the throughput phase. Loss of the core holds
+        up a few runs of a short stage, which a median does not see."""
         phase = self.edge.requests.throughput
         columns = (phase.edge_s, *zip(*phase.stages_s, strict=True))
         return {role: statistics.fmean(each) for role, each in zip(self.hosts, columns, strict=False) if each}

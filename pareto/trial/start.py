@@ -26,10 +26,7 @@ from pareto.trial.workers import Workers
 
 
 def testbed_of(sweep: Sweep, profiles: Iterable[Profile], say: Say = to_stderr) -> Testbed:
-    """Open the testbed of a sweep, whose links get these profiles. Raises TestbedError.
-
-    say: takes lines for the user.
-    """
+    """Open the testbed of a sweep, whose links get these profiles. say: takes lines. Raises TestbedError."""
     return open_testbed(
         sweep.testbed,
         profiles,
@@ -110,10 +107,8 @@ def on_one_core(roles: Sequence[str]) -> str:
 
 
 def bare_links(console: Console, workers: Workers, sweep: Sweep, networks: Networks) -> dict[str, Any]:
-    """The readings of the real links before anything is emulated on them, for the session's record.
-
-    Prints them, and which profiles they cannot be made to follow.
-    """
+    """The readings of the real links before anything is emulated on them, for the session's record. Prints them, and
+    which profiles they cannot be made to follow."""
     links = workers.bare_links()
     for number, (name, link) in enumerate(links.items()):
         which = f"the link {name}" if len(links) > 1 else "the link"

@@ -340,10 +340,8 @@ def utc_now() -> str:
 
 
 def checked(row: Row, table: Table) -> tuple[list[str], list[str]]:
-    """A row as it is written, without the cells that no report would read, and what was wrong with these.
-
-    Raises StoreError where such a cell must say something.
-    """
+    """A row as it is written, without the cells that no report would read, and what was wrong with these. Raises
+    StoreError where such a cell must say something."""
     if unknown := set(row).difference(table.columns):
         raise KeyError(f"not a column: {', '.join(sorted(unknown))}")
     line, faults = [_text(row.get(column)) for column in table.columns], []

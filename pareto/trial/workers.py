@@ -72,9 +72,7 @@ class Workers(AnyWorkers):
         tcp: TcpSettings | None = None,
         allocator: str = TUNED,
     ) -> None:
-        """`backends`: the cells' transports. `sample_s`: how often the devices' sensors are read; None: never.
-        `allocator`: what they start with, until a cell says otherwise.
-        """
+        """backends: the cells' transports. sample_s: as of `Devices`. allocator: until a cell says otherwise."""
         self._testbed = testbed
         self._prepared = prepared
         self._backends = backends
@@ -233,9 +231,7 @@ class Workers(AnyWorkers):
         network: Sequence[Profile],
         sampled: Callable[[dict[str, Any], Progress | None], None] | None = None,
     ) -> TrialResult | trial_messages.WrongOutput:
-        """Run one trial. `sampled` gets the devices' latest samples meanwhile, about once a second, and how far the
-        trial is, where it takes long.
-        """
+        """Run one trial. sampled: gets the devices' latest samples, about once a second, and how far it is."""
         cell = trial.cell
         split, staged = self._stage(cell)
         compute_s = sum(stage.run_s for stage in staged.values())  # there; the plan's is the driver's own
@@ -319,8 +315,7 @@ class Workers(AnyWorkers):
 
     def opened(self, backends: Sequence[str]) -> dict[str, tuple[Session, Session]]:
         """By link, the workers at its two ends, with connections of these backends and no others, opened anew; of the
-        rpc agents, which exclude each other, one at most.
-        """
+        rpc agents, which exclude each other, one at most."""
         self._network = None
         self._connect(backends)
         sessions = self._sessions
@@ -362,10 +357,8 @@ class Workers(AnyWorkers):
         )
 
     def _recent(self, cell: Cell) -> dict[str, float | None] | None:
-        """The baselines after the last trial, where they are recent and of the stages that a cell has.
-
-        They are used once: no fault, and no other trial, lies between them and the trial that begins.
-        """
+        """The baselines after the last trial, where they are recent and of the stages that a cell has. They are used
+        once: no fault, and no other trial, lies between them and the trial that begins."""
         (taken_s, of, baselines), self._alone = self._alone or (-math.inf, (), None), None
         is_recent = time.monotonic() - taken_s < RECENT_S * max(1, len(self.links))
         return baselines if is_recent and of == _stages(cell) else None

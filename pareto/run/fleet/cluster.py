@@ -69,10 +69,7 @@ def require() -> None:
 
 
 def security(option: str, address: str, files: Files) -> Security:
-    """Who a scheduler at this address is spoken to as: by these files, else by dask's own settings.
-
-    Raises UserError, also for an address that is not TLS.
-    """
+    """A driver's or a member's certificates: by these files, else by dask's own settings. Raises UserError."""
     if not address.startswith("tls://"):
         raise UserError(f"{option} {address}: write it as tls://HOST:PORT: others let anybody run code")
     require()

@@ -119,7 +119,7 @@ class Lines(io.TextIOBase, Watcher):
 
 
 class Member(Executor):
-    """Holds a testbed. For dask's worker it is what runs tasks: the main thread does them, in `work`."""
+    """Holds a testbed. dask's worker submits tasks to it; the main thread does them, in `work`."""
 
     worker: Worker
 
