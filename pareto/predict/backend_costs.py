@@ -172,9 +172,7 @@ class Ends:
         self, backend: str, nbytes: int, count: int, in_flight: int | None, *, kept: bool = False
     ) -> tuple[Timed, Taken]:
         """The reports of both ends on `count` payloads, at most `in_flight` of them unanswered; None: round trips.
-
-        Raises TestbedError unless every payload came, over the interface.
-        """
+        Raises TestbedError unless every payload came, over the interface."""
         self._far.ask(Expect(backend, nbytes, count, kept))
         near = self._near.ask(TimePayloads(backend, nbytes, count, self._interface, in_flight), TIMEOUT_S)
         taken, sent_bytes = self._far.ask(GetTaken()), near.sent_bytes

@@ -127,11 +127,9 @@ def estimate_s(sweep: Sweep, care: Care, *, of_links: bool = True) -> float:
 
 
 def spares_s(whole: Plan) -> float:
-    """The most seconds of a search's trials that model profiles can spare, by the plan of all its cells.
-
-    Without profiles `ROUNDS_UNTIL_KNOWN` rounds tell what can be on a front, and have all cells; with them they need no
-    more than the cells that are always measured.
-    """
+    """The most seconds of a search's trials that model profiles can spare, by the plan of all its cells: without them
+    `ROUNDS_UNTIL_KNOWN` rounds tell what can be on a front, and have all cells; with them only those that are always
+    measured."""
     taken_s: dict[tuple[Any, ...], list[float]] = {}
     for trial in whole.trials:
         model, netem, batch_size, _, *settings = trial.cell.condition

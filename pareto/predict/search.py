@@ -80,12 +80,7 @@ class Search:
         again.
         """
         cells, rounds = len(self.prospects.expected), self.rounds
-        state = _State(
-            b"",
-            np.zeros(cells, dtype=np.int64),
-            Strikes.none(cells),
-            np.ones(cells, bool),
-        )
+        state = _State(b"", np.zeros(cells, dtype=np.int64), Strikes.none(cells), np.ones(cells, bool))
         step = 0
         for number in range(1, max(len(tried), 2 * rounds) + 1):
             done = _first(tried, number)

@@ -69,19 +69,14 @@ class Searching:
 
     def learn(self, profiles: Mapping[str, ModelProfile], *, are_all: bool = False) -> None:
         """Take these models' profiles, from now on; decisions follow from them. are_all: where there is none for some
-        of the models, physics knows the links alone, as by default.
-        """
+        of the models, physics knows the links alone, as by default."""
         self._awaits = self._sweep.search and not are_all
         self.lacks_profiles = self._awaits and not self._models.keys() <= profiles.keys()
         self._is_by_profile = bool(profiles)
-        self._prospects = {
-            group: self._foreseen(group, cells, profiles.get(group[0]))
-            for group, cells in self._cells.items()
-        }
-        self._searches = {
-            group: Search(known, self._sweep.rounds, grows=self._grows)
-            for group, known in self._prospects.items()
-        }
+        self._searches: dict[Group, Search] = {}
+        for group, cells in self._cells.items():
+            prospects = self._foreseen(group, cells, profiles.get(group[0]))
+            self._searches[group] = Search(prospects, self._sweep.rounds, grows=self._grows)
 
     def update(self) -> None:
         """Decide by the rows on disk, and write what is struck off."""
@@ -98,18 +93,15 @@ class Searching:
         self._decisions = {group: self._decide(group) for group in self._cells}
 
     def part(self) -> Plan | None:
-        """The next trials of rounds that are the sweep's own, or were added and begun; None when these are whole.
-
-        Every (model, network) has its first round, before the first of them has all its others.
-        """
+        """The next trials of rounds that are the sweep's own, or were added and begun; None when these are whole. Every
+        (model, network) has its first round, before the first of them has all its others."""
         rounds: dict[Block, int] = {}
         for group, decision in self._decisions.items():
             if decision.round:
                 rounds[group[:2]] = min(decision.round, rounds.get(group[:2], decision.round))
         if not rounds:
-            grown = {
-                each: self.last(each) for each in self.conditions if self.last(each) > self._sweep.rounds
-            }
+            last = {each: self.last(each) for each in self.conditions}
+            grown = {each: number for each, number in last.items() if number > self._sweep.rounds}
             missing = self.further(grown if self._grows else {})
             return missing if missing.trials else None
         # To change the network takes as long as many trials do. Within a budget all get as many rounds.
@@ -134,24 +126,26 @@ class Searching:
             due = {cell for cell in due if cell.cuts[0] == 0 or not self._crossed(cell)} or due
             short.update(*map(self._ruled_out, groups))
         fresh, self._block = self._block not in (None, block), block
-        return self._some(block, number, due, done=done, short=short, fresh=fresh)
+        return self._some(number, due, block, done=done, short=short, fresh=fresh)
 
-    def _some(self, block: Block, number: int, due: Set[Cell], **how: Any) -> Plan:
-        models, networks = {block[0]: self._models[block[0]]}, {block[1]: self._networks[block[1]]}
-        return plan.some(self._sweep, models, networks, number, due, **how)
+    def _some(self, number: int, due: Set[Cell], block: Block | None = None, **how: Any) -> Plan:
+        """These cells in a round of this number, in the order of the round, or of its part that the block is."""
+        models, networks = self._models, self._networks
+        if block is not None:
+            models, networks = {block[0]: models[block[0]]}, {block[1]: networks[block[1]]}
+        return plan.in_rounds(self._sweep, models, networks, [number], lambda cell, _: cell in due, **how)
 
     def _ruled_out(self, group: Group) -> set[Cell]:
         """The cells that the links keep clearly behind what others of their fronts were measured at: they have short
         trials, and are not struck off."""
-        behind = self._behind(
-            group, self._prospects[group].bound, medians(self._tables[group].measured), plan.CLEARLY
-        )
+        bound, seen = self._searches[group].prospects.bound, medians(self._tables[group].measured)
+        behind = self._behind(group, bound, seen, plan.CLEARLY)
         return {self._cells[group][place] for place in np.flatnonzero(behind)}
 
     def _behind(self, group: Group, figures: Floats, others: Floats, times: float) -> Bools:
         """Whether, on each of its fronts, something is `times` as good in both objectives: cells x 2, `losses`."""
         result, clearly = np.ones(len(figures), dtype=bool), math.log(times)
-        for those in self._prospects[group].members:
+        for those in self._searches[group].prospects.members:
             rivals = np.nan_to_num(others[those], nan=np.inf)
             rivals = rivals[np.argsort(rivals[:, 0])]
             best = np.concatenate([[np.inf], np.minimum.accumulate(rivals[:, 1])])
@@ -166,26 +160,25 @@ class Searching:
         short: set[Cell] = set()
         for group, cells in self._cells.items():
             tried, when = self._tables[group].tried, self._decisions[group].when
-            known = self._prospects[group].expected
+            known = self._searches[group].prospects.expected
             if np.isnan(known).any():
                 rough = [plan.foreseen(cell, self._sweep, self._models, self._networks) for cell in cells]
                 known = losses(*np.array(rough).T)
             seen = medians(self._tables[group].measured)
             known = np.where(np.isnan(seen), known, seen) if len(tried) else known
-            most = np.where(
-                self._behind(group, known, known, FORESEEN), not self._sweep.search, self._sweep.rounds
-            )
+            is_behind = self._behind(group, known, known, FORESEEN)
+            most = np.where(is_behind, not self._sweep.search, self._sweep.rounds)
             for place, cell in enumerate(cells):
                 for number in range(1, 1 + int(most[place] * (when[place] == 0))):
                     if number > len(tried) or not tried[number - 1, place]:
                         parts.setdefault((number, group[:2]), set()).add(cell)
-            behind = self._behind(group, self._prospects[group].bound, known, plan.CLEARLY)
+            behind = self._behind(group, self._searches[group].prospects.bound, known, plan.CLEARLY)
             short.update(cells[place] for place in np.flatnonzero(behind))
         trials: list[plan.Trial] = []
         for number, block in sorted(parts, key=lambda part: (part[0] > 1, part[1], part[0])):
             fresh = not trials or trials[-1].cell.condition[:2] != block
             due = parts[number, block]
-            part = self._some(block, number, due, fresh=fresh, short=short if number == 1 else ())
+            part = self._some(number, due, block, fresh=fresh, short=short if number == 1 else ())
             trials.extend(part.trials)
         return Plan(tuple(trials), self._sweep.rounds)
 
@@ -201,10 +194,7 @@ class Searching:
             before, tried = self._decide(group, number - 1), self._tables[group].tried[number - 1 : number]
             missing = (before.when == 0) & ~tried.any(axis=0) & (before.round == 0)
             due.setdefault(number, set()).update(self._cells[group][each] for each in np.flatnonzero(missing))
-        parts = [
-            plan.some(self._sweep, self._models, self._networks, number, cells)
-            for number, cells in sorted(due.items())
-        ]
+        parts = (self._some(number, cells) for number, cells in sorted(due.items()))
         return Plan(tuple(trial for part in parts for trial in part.trials), self._sweep.rounds)
 
     def _decide(self, group: Group, rounds: int | None = None) -> Decision:
@@ -221,7 +211,7 @@ class Searching:
         clear: dict[Cell, float] = {}
         for group, cells in self._cells.items():
             least = np.full(len(cells), np.inf)
-            for those in self._prospects[group].members:
+            for those in self._searches[group].prospects.members:
                 least[those] = np.minimum(least[those], gaps(self._tables[group].measured[:, those]))
             clear |= zip(cells, least, strict=True)
         kept: set[Cell] = set()
@@ -239,9 +229,8 @@ class Searching:
         rows, run = [], self.store.run if self.store is not None else ""
         for group, cells in self._cells.items():
             decision, measured = self._decisions[group], self._tables[group].measured
-            at = np.where(
-                (decision.strikes.how == PHYSICS)[:, None], self._prospects[group].bound, medians(measured)
-            )
+            by_physics = (decision.strikes.how == PHYSICS)[:, None]
+            at = np.where(by_physics, self._searches[group].prospects.bound, medians(measured))
             for number in np.flatnonzero(decision.when):
                 cell, by = cells[number], cells[decision.strikes.by[number]]
                 rows.append(
@@ -348,12 +337,9 @@ class Searching:
             return result
         usual, best = links.networks(self._networks[netem])
         slack = links.slack(self._sweep.link_tolerance)
-        for transport, codec in dict.fromkeys((cell.transport, cell.codec) for cell in cells):
-            mine = [
-                number
-                for number, cell in enumerate(cells)
-                if (cell.transport, cell.codec) == (transport, codec)
-            ]
+        ways = [(cell.transport, cell.codec) for cell in cells]
+        for transport, codec in dict.fromkeys(ways):
+            mine = [number for number, way in enumerate(ways) if way == (transport, codec)]
             splits = np.array([cells[number].cuts for number in mine])
             foreseen = forecast.of(
                 profile, splits, usual, transport, batch_size, in_flight,

@@ -89,9 +89,8 @@ class Prospects:
                 behind = np.full((len(part), len(those)), np.inf)
                 for expected, error in zip(self.expected.T, self.error.T, strict=True):
                     with np.errstate(invalid="ignore", divide="ignore"):
-                        far = (expected[part][:, None] - expected[those]) / np.hypot(
-                            error[part][:, None], error[those]
-                        )
+                        errors = np.hypot(error[part][:, None], error[those])
+                        far = (expected[part][:, None] - expected[those]) / errors
                     behind = np.minimum(behind, far)
                 behind[self.less_accurate(part, those)] = -np.inf
                 most = np.nan_to_num(behind, nan=-np.inf).max(axis=1, initial=-np.inf)

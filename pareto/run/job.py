@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import importlib.util
+import re
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -18,10 +21,10 @@ from pareto.hosts.access import require_testbed
 from pareto.hosts.connection import FAULTS
 from pareto.hosts.inventory import SIMULATED, THIS_MACHINE
 from pareto.hosts.testbed import Testbed
+from pareto.partitions.recipe import squashed
 from pareto.run.fleet import cluster
 from pareto.run.runner import Runner, Sink, Tally, Watcher
 from pareto.sweep import plan
-from pareto.sweep.model_names import may_be_model
 from pareto.sweep.networks import links_of, networks_of
 from pareto.sweep.plan import ModelFacts
 from pareto.sweep.sweep import Sweep
@@ -35,6 +38,8 @@ if TYPE_CHECKING:
 
     from pareto import simulated
     from pareto.models.prepare import Prepared
+
+_BUILDER = re.compile(r"^def (\w+)\(", re.MULTILINE)
 
 
 class Job:
@@ -199,3 +204,24 @@ class Job:
             starts,
             testbed,
         )
+
+
+def may_be_model(name: str) -> bool:
+    """Whether a model may have this name, known without torch, which takes seconds to import; what is False here,
+    `partitions.registry` is about to refuse."""
+    file, is_file, _ = name.partition(".py")
+    if is_file:
+        return Path(f"{file}.py").is_file()
+    return squashed(name).startswith("yolo") or squashed(name) in _builders()
+
+
+@functools.cache
+def _builders() -> frozenset[str]:
+    """The names of all functions that torchvision's models are made by, and of some others; read, not imported."""
+    spec = importlib.util.find_spec("torchvision")
+    if spec is None or spec.origin is None:
+        return frozenset()
+    sources = (Path(spec.origin).parent / "models").rglob("*.py")
+    return frozenset(
+        squashed(name) for source in sources for name in _BUILDER.findall(source.read_text("utf-8"))
+    )

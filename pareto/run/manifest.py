@@ -114,9 +114,8 @@ def check_same(store: Store, sweep: Sweep, models: Records, networks: Networks) 
     manifest = store.manifest()
     then, now = manifest.get("testbed_hosts"), _testbed_hosts(sweep)
     if sweep.fleet and then and now:  # one may be left out meanwhile, and another added
-        then, now = (
-            {name: each for name, each in one.items() if name in then and name in now} for one in (then, now)
-        )
+        both = then.keys() & now.keys()
+        then, now = ({name: one[name] for name in both} for one in (then, now))
     if then != now:
         raise UserError(f"{store.folder} was made when {sweep.testbed} said something else: start a new run")
     if words := difference(manifest, models, networks):

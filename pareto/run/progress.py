@@ -207,9 +207,7 @@ _SENSED = (
 
 def _sensed(sample: Mapping[str, Any]) -> str:
     """A device's last sensor readings in words; what it has no sensor for is left out."""
-    words = [
-        text.format(sample[name] * scale) for name, text, scale in _SENSED if sample.get(name) is not None
-    ]
+    words = [text.format(sample[name] * unit) for name, text, unit in _SENSED if sample.get(name) is not None]
     return ", ".join([*words, *throttled_words(sample.get("throttled") or 0)])
 
 

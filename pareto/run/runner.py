@@ -263,9 +263,7 @@ class Runner:
             self._last_probes.clear()  # each link was shaped anew, also one that keeps its profile
             self._shaped = cell.netem
         links = list(zip(self.workers.links, network, strict=True))
-        before = [
-            self._recent(link) or self._probe(trial, link, profile, "before") for link, profile in links
-        ]
+        before = [self._recent(link) or self._probe(trial, link, asked, "before") for link, asked in links]
         for link, profile in links:
             if profile.period_s is not None:
                 # Each cell of a round sees the same part of the trace, each round another.
@@ -292,9 +290,8 @@ class Runner:
             began = self.now()
             idle_s = self.workers.idle_crossing_s(links[0][0], crossings[0])
             self.tally.probing += self.now() - began
-        row = trial_row(
-            cell, crossings, result, probes, samples, self.slowed, self.others, self.tolerance, idle_s
-        )
+        limits = self.slowed, self.others, self.tolerance
+        row = trial_row(cell, crossings, result, probes, samples, *limits, idle_s)
         row["link_seed"] = link_seed
         dropped = [(was.dropped, now.dropped) for was, now in zip(begun, ended, strict=True)]
         if dropped and all(was is not None and now is not None for was, now in dropped):

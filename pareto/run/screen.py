@@ -118,10 +118,8 @@ def plan(
     # A budget may end after the first round.
     whole_s = sum(trial.estimate_s for trial in expected.trials if trial.round == 1 or not grows) + AROUND_S
     if sweep.search and not sweep.simulated:
-        from pareto.predict import (
-            backend_costs,
-            model_profiles,  # with torch, which other plans need not have
-        )
+        # With torch, which other plans need not have.
+        from pareto.predict import backend_costs, model_profiles
 
         whole_s += len(models) * model_profiles.estimate_s(sweep, backend_costs.QUICK)
     foreseen = f"{'at least' if grows else 'about'} {minutes(whole_s)} with start and report"
@@ -165,9 +163,8 @@ def summary(out: Console, tally: Tally, wall_s: float, simulated_in_s: float | N
     if simulated_in_s is not None and fleet:
         wall_s = tally.wall / tally.at_once
     # A simulated host that is lost takes no time.
-    share, probing = (
-        spent_s / wall_s / tally.at_once if wall_s else 0.0 for spent_s in (tally.measuring, tally.probing)
-    )
+    each_s = wall_s * tally.at_once
+    share, probing = (spent_s / each_s if each_s else 0.0 for spent_s in (tally.measuring, tally.probing))
     what = f"measuring {share:.0%}, probing the link {probing:.0%}, the rest {1 - share - probing:.0%}"
     if simulated_in_s is None:
         driver = tally.driver_cpu / tally.watching if tally.watching else 0.0
@@ -203,11 +200,8 @@ def ending(rows: Sequence[Mapping[str, str]], again: str) -> str:
     names = [" ".join(row[name] for name in ("model", "point", "backend", "netem")) for row in rows]
     sound = {name for name, row in zip(names, rows, strict=True) if row["status"] not in REDONE}
     never = [name for name in dict.fromkeys(names) if name not in sound]
-    points = (
-        f"; {', '.join(never[:LISTED_FAULTS])}{' and more' * (len(never) > LISTED_FAULTS)} never do"
-        if never
-        else ""
-    )
+    more = " and more" * (len(never) > LISTED_FAULTS)
+    points = f"; {', '.join(never[:LISTED_FAULTS])}{more} never do" if never else ""
     return f"exit code 1: {len(without)} of {len(rows)} trials do not count{points}; to measure them again: {again}"
 
 
@@ -283,9 +277,7 @@ def _ending(sweep: Sweep) -> str:
     """The words for how long rounds are added."""
     until, budget = sweep.until, sweep.budget
     sure = "" if until is None else f"until the points that may be on a front are within ±{100 * until:.3g} %"
-    spent = (
-        "" if budget is None else f"as long as it is foreseen to end within {minutes(budget)} of this start"
-    )
+    spent = f"as long as it is foreseen to end within {minutes(budget)} of this start" if budget else ""
     return f"a round more, {', '.join(filter(None, (sure, spent)))}; {MOST_ROUNDS} rounds at most"
 
 

@@ -71,10 +71,8 @@ def measure(
             store.drop_unsound()
             if search is not None:
                 search.is_measuring = True
-            manifest = store.manifest() | {
-                "sweep": job.sweep.model_dump(mode="json"),
-                "testbed": bed.label,
-            }
+            manifest = store.manifest()
+            manifest |= {"sweep": job.sweep.model_dump(mode="json"), "testbed": bed.label}
             manifest["sessions"] = [*manifest["sessions"], session]
             store.write_manifest(manifest)
             runner = job.runner(workers, store, progress, job.sweep.testbed_name, store.starts())
@@ -86,9 +84,8 @@ def measure(
                 stopping.failed()
                 raise
             finally:
-                session |= session_end(job.tally, job.networks, workers, bed) | {
-                    "stopping": stopping.record()
-                }
+                session |= session_end(job.tally, job.networks, workers, bed)
+                session["stopping"] = stopping.record()
                 store.write_manifest(manifest)
             progress.shows("what the allocator changes")
             session["allocator_cost"] = allocator_cost(workers, job.sweep, job.facts, job.networks)

@@ -41,9 +41,8 @@ class Rounds:
         together: Callable[[], int] | None = None,
     ) -> None:
         self.conditions, self._last, self._more, self._together = [*last], dict(last), more, together
-        self._rounds = [
-            tuple(each) for _, each in itertools.groupby(planned.trials, key=lambda trial: trial.round)
-        ]
+        by_round = itertools.groupby(planned.trials, key=lambda trial: trial.round)
+        self._rounds = [tuple(each) for _, each in by_round]
         self._planned = planned.rounds
 
     def update(self) -> None:

@@ -39,7 +39,7 @@ def model_profile(simulation: Simulation, name: str, sweep: Sweep) -> ModelProfi
     units = costs.of_units(outline)
     flops = [cost.flops for cost in units]
     roles = chain(links_of(sweep) + 1)
-    world = simulation.world
+    world, noise = simulation.world, simulation.world.noise
     draws = np.random.default_rng([world.seed, len(outline.points)])
     times, coded = list[UnitTimes](), list[CodecTimes]()
     shares = codecs.wire_shares(world, outline, sweep.coding)
@@ -47,11 +47,9 @@ def model_profile(simulation: Simulation, name: str, sweep: Sweep) -> ModelProfi
     for role in roles:
         share = sweep.edge_cpu if role == EDGE else 1.0
         usual_s = np.array(world.unit_times_s(role, outline.name, flops)) / share
-        speed = np.prod(
-            [world.noise.factors(draws, size, (1,)) for size in (world.noise.trial, world.noise.round)]
-        )
+        speed = np.prod([noise.factors(draws, size, (1,)) for size in (noise.trial, noise.round)])
         for batch_size in sweep.batch_sizes:
-            factors = speed * world.noise.factors(draws, world.noise.request, (RUNS,))
+            factors = speed * noise.factors(draws, noise.request, (RUNS,))
             times.append(_times(role, batch_size * usual_s, factors, batch_size, share))
             nbytes = batch_size * np.array([point.payload_bytes for point in outline.points], dtype=float)
             for codec, of_points in shares.items():
@@ -60,9 +58,8 @@ def model_profile(simulation: Simulation, name: str, sweep: Sweep) -> ModelProfi
                 coded.append(
                     _codec(world, role, batch_size, codec, of_payloads, np.array(of_points), factors / share)
                 )
-    backends = (
-        _cost(f"{near}-{far}", backend) for near, far in pairwise(roles) for backend in sweep.transports
-    )
+    links = [f"{near}-{far}" for near, far in pairwise(roles)]
+    backends = (_cost(link, backend) for link in links for backend in sweep.transports)
     hosts = {role: {"device": SIMULATED, "threads": 1} for role in roles}
     return of_outline(outline, units, sweep, times, backends, hosts, coded)
 

@@ -251,9 +251,8 @@ class Workers(AnyWorkers):
         path = Path(crossed, loaded, world, backend_s, draws)
         lone = path.alone(trial.effort.latency, began)
         self._clock.jump(lone.samples[-1].finished_s)
-        depth, pace_s = pace(
-            lone, path.slowest_way_s, None if cell.in_flight == AUTO else int(cell.in_flight)
-        )
+        asked = None if cell.in_flight == AUTO else int(cell.in_flight)
+        depth, pace_s = pace(lone, path.slowest_way_s, asked)
         many = path.in_flight(trial.effort.throughput, depth, pace_s, self._clock())
         self._clock.jump(many.samples[-1].finished_s)
         result = self._result(cell, crossed, path, lone, many, began, [work.compute_s for work in alone])
@@ -325,12 +324,11 @@ class Workers(AnyWorkers):
     def _works(self, trial: Trial, crossed: Sequence[Crossing], draws: np.random.Generator) -> list[Work]:
         """The work of each host that takes part, for a batch in this trial, without each request's noise."""
         noise, of_round, cell = self._world.noise, self._rounds.get(trial.round), trial.cell
+        shape = (len(self._hosts),)
         if of_round is None:
-            of_round = noise.factors(
-                self._draws("round", trial.round), noise.round, (len(self._hosts),)
-            ).tolist()
+            of_round = noise.factors(self._draws("round", trial.round), noise.round, shape).tolist()
             self._rounds[trial.round] = of_round
-        of_trial = noise.factors(draws, noise.trial, (len(self._hosts),)).tolist()
+        of_trial = noise.factors(draws, noise.trial, shape).tolist()
         works = []
         usual_s = self._usual_s(cell)[: len(crossed) + 1]
         for place, (role, compute_s) in enumerate(zip(self._hosts, usual_s, strict=False)):
@@ -355,11 +353,9 @@ class Workers(AnyWorkers):
         """The seconds of each host's units for a batch, without noise."""
         key = cell.model, cell.cuts, cell.batch_size, cell.engine
         if key not in self._usual:
-            model = self._models[cell.model]
-            times = {
-                role: self._world.unit_times_s(role, cell.model, model.unit_flops) for role in self._hosts
-            }
-            spans = zip(times.values(), pairwise((0, *cell.cuts, len(model.unit_flops))), strict=True)
+            flops = self._models[cell.model].unit_flops
+            times = {role: self._world.unit_times_s(role, cell.model, flops) for role in self._hosts}
+            spans = zip(times.values(), pairwise((0, *cell.cuts, len(flops))), strict=True)
             engine = engines.parse(cell.engine)
             edge_s, *later_s = (
                 cell.batch_size * sum(each[first:last]) * self._world.engine_share(engine.of(role))

@@ -81,7 +81,7 @@ class Cell:
 
     @property
     def agent(self) -> str:
-        """The rpc agent that the cell needs, as `registry.BackendName.agent`."""
+        """The rpc agent that the cell needs."""
         return registry.parse(self.backend).agent
 
     @property

@@ -133,29 +133,26 @@ def _check_hosts(sweep: Sweep) -> None:
 
 def _of_fleet(sweep: Sweep) -> bool:
     """Whether a fleet measures the sweep. Raises UserError for testbeds that are none, or cannot be together."""
+    option = f"--testbed {sweep.testbed}"
     try:
         testbeds = sweep.testbeds.values()
     except ValueError as error:
-        raise UserError(f"--testbed {sweep.testbed}: {error}") from None
+        raise UserError(f"{option}: {error}") from None
     if any(sweep.tls_files) and sweep.cluster is None:
         raise UserError("--tls-ca-file, --tls-cert and --tls-key go with --cluster: leave them out")
     if not sweep.fleet:
         return False
     each = [sweep.on(testbed) for testbed in testbeds]
     if sweep.cluster is not None and sweep.testbed not in (THIS_MACHINE, SIMULATED):
-        raise UserError(
-            f"--testbed {sweep.testbed}: a cluster has its own testbeds: leave it out, or say {SIMULATED}"
-        )
+        raise UserError(f"{option}: a cluster has its own testbeds: leave it out, or say {SIMULATED}")
     if sweep.search:
         raise UserError(
             "--search decides by the rows so far, on one testbed: leave it out, or name one testbed"
         )
     if len({one.simulated for one in each}) > 1:
-        raise UserError(
-            f"--testbed {sweep.testbed}: a simulated testbed measures nothing: not beside real ones"
-        )
+        raise UserError(f"{option}: a simulated testbed measures nothing: not beside real ones")
     if len({links_of(one) for one in each}) > 1:
-        raise UserError(f"--testbed {sweep.testbed}: they have different numbers of hosts: a run has one")
+        raise UserError(f"{option}: they have different numbers of hosts: a run has one")
     return True
 
 

@@ -28,7 +28,6 @@ SENDING_S = 0.0017
 of the example it was 1.7 to 1.9 ms of the edge's processor time."""
 RELAY_S_PER_BYTE = 38e-9
 """The relay's seconds of a core for a byte: 0.47 core at 100 Mbit/s."""
-
 RESENT_RTTS = 25
 """Round trips more that a trial of rpc takes whose payloads do not fit in pairs into a link's queue: the kernel sends
 as it does by default (cubic), and what is lost again. At 200ms-5mbit it took 2 to 6.5 s."""
@@ -231,7 +230,7 @@ def crossings(
     """
     if not network:
         return []
-    links = links or [""] * len(network)
+    links, seen = links or [""] * len(network), seen or [probe.STILL] * len(network)
     result_bytes = model.result_bytes * cell.batch_size
     return [
         bounds.Crossing(
@@ -243,9 +242,7 @@ def crossings(
             filled=profile.tcp_fills and profile.period_s is None,
             wire_bytes=model.wire_bytes(cut, cell.codec, cell.batch_size),
         )
-        for cut, profile, name, span in zip(
-            cell.cuts, network, links, seen or [probe.STILL] * len(links), strict=True
-        )
+        for cut, profile, name, span in zip(cell.cuts, network, links, seen, strict=True)
         if cut < model.last
     ]
 
@@ -297,7 +294,7 @@ def make(
     def is_due(cell: Cell, number: int) -> bool:
         return number <= max(last[each] for each in cell.conditions) and (cell, number) not in done
 
-    return _rounds(sweep, models, networks, numbers, is_due, fresh=True)
+    return in_rounds(sweep, models, networks, numbers, is_due, fresh=True)
 
 
 def last_rounds(
@@ -316,23 +313,6 @@ def last_rounds(
     return last
 
 
-def some(
-    sweep: Sweep,
-    models: Models,
-    networks: Networks,
-    number: int,
-    wanted: Container[Cell],
-    *,
-    done: Iterable[Cell] | None = None,
-    short: Container[Cell] = (),
-    fresh: bool = False,
-) -> Plan:
-    """These cells in a round of this number, in its order. short: with a short trial. done, fresh: see `Waits`."""
-    return _rounds(
-        sweep, models, networks, [number], lambda cell, _: cell in wanted, fresh=fresh, done=done, short=short
-    )
-
-
 def further(
     sweep: Sweep,
     models: Models,
@@ -347,10 +327,10 @@ def further(
         wanted = any(numbers.get(condition) == number for condition in cell.conditions)
         return wanted and (cell, number) not in done
 
-    return _rounds(sweep, models, networks, sorted(set(numbers.values())), is_due)
+    return in_rounds(sweep, models, networks, sorted(set(numbers.values())), is_due)
 
 
-def _rounds(
+def in_rounds(
     sweep: Sweep,
     models: Models,
     networks: Networks,
@@ -361,7 +341,10 @@ def _rounds(
     done: Iterable[Cell] | None = None,
     short: Container[Cell] = (),
 ) -> Plan:
-    """The cells that are due in each of these rounds, in the round's order. fresh, done: as of `Waits`."""
+    """The cells that are due in each of these rounds, in the round's order.
+
+    short: those that have a short trial. fresh, done: as of `Waits`.
+    """
     trials = [
         _trial(cell, number, sweep, models, networks, short=cell in short)
         for number in numbers

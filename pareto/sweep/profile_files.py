@@ -100,9 +100,8 @@ def read(path: Path) -> Profile:
     out = _direction(file, "edge_to_server", keys.edge_to_server)
     back = _direction(file, "server_to_edge", keys.server_to_edge)
     with file.blaming():
-        given = {
-            name: value for name, value in keys if name in ("burst_bytes", "latency_s") and value is not None
-        }
+        values = {"burst_bytes": keys.burst_bytes, "latency_s": keys.latency_s}
+        given: dict[str, Any] = {name: value for name, value in values.items() if value is not None}
         if given and keys.shaper != NETEM_TBF:
             raise UserError(f"{bare_name(next(iter(given)))} needs 'shaper: {NETEM_TBF}'")
         if keys.offset_s is not None and out.trace is back.trace is None:

@@ -71,9 +71,8 @@ def _absolute(path: Path) -> Path:
 
 def _share(value: Any) -> Any:
     """The share that `10%` or 0.1 says."""
-    return (
-        units.share(value, "tolerance") if isinstance(value, str) and value.strip().endswith("%") else value
-    )
+    is_percent = isinstance(value, str) and value.strip().endswith("%")
+    return units.share(value, "tolerance") if is_percent else value
 
 
 def _unless_off(value: Any) -> Any:

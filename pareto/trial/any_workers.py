@@ -20,10 +20,8 @@ RECENT_S = 2.0
 
 
 class AnyWorkers(Protocol):
-    """The workers that run the trials of a plan: `pareto.trial.workers.Workers`, or those of a simulated testbed.
-
-    Its methods raise connection.FAULTS, and TestbedError when the hosts cannot work together at all.
-    """
+    """The workers that run the trials of a plan: `pareto.trial.workers.Workers`, or those of a simulated testbed. Its
+    methods raise connection.FAULTS, and TestbedError when the hosts cannot work together at all."""
 
     links: tuple[Link, ...]
     shaped: dict[str, dict[str, Any]]

@@ -44,9 +44,8 @@ class CodecWork:
 
     def times_s(self, name: str) -> list[float]:
         """Seconds of all hosts together for each request. name: `encode_s` or `decode_s`."""
-        return [
-            sum(each) for each in zip(*(getattr(coded, name) for coded in self.hosts.values()), strict=True)
-        ]
+        columns = (getattr(coded, name) for coded in self.hosts.values())
+        return [sum(each) for each in zip(*columns, strict=True)]
 
     def wire_bytes(self, role: str) -> float | None:
         """The bytes that a host sends of a request's payload: the median of the latency phase; None without a codec."""

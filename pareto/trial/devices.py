@@ -62,9 +62,8 @@ class Devices:
         for role, worker in workers.items():
             watch = host_messages.BeginSampling(worker.pid, self._interval_s, gpus.get(role))
             sensors = self._sessions[role].ask(watch, START_TIMEOUT_S)
-            self._sensors[role] = {
-                field: source for field, source in sensors.by_field.items() if self._measures(role, field)
-            }
+            named = sensors.by_field.items()
+            self._sensors[role] = {field: source for field, source in named if self._measures(role, field)}
             if not _ENERGY.isdisjoint(self._sensors[role]):
                 enough_s = (_LEAST_INSIDE + 1) * self._interval_s  # one may be late
                 self.least_window_s = max(self.least_window_s, sensors.least_window_s, enough_s)
@@ -120,12 +119,9 @@ def columns(
     window = usage.trial_window
     if series is None or window is None:
         return row
-    state = summary(series, window)
-    bits = state["throttled"]
-    row |= {
-        name: state[name] for name in ("temperature_c", "frequency_hz", "gpu_percent", "gpu_memory_bytes")
-    }
-    row["throttled"] = None if bits is None else hex(int(bits))
+    row |= summary(series, window)
+    if row["throttled"] is not None:
+        row["throttled"] = hex(row["throttled"])
     shares = {
         "steal": share(series, "steal_s", window),
         "others": others(series, window),
@@ -143,11 +139,9 @@ def columns(
 
 
 def others(series: Series | None, window: Window | None) -> float | None:
-    """The share of the worker's cores that other programs had in a window; None where it is not known.
-
-    It is not where a CPU quota held the host back: the kernel counts that by looking at every tick, its own programs'
-    time exactly, and a quota begins anew in step with the ticks.
-    """
+    """The share of the worker's cores that other programs had in a window; None where it is not known, as where a CPU
+    quota held the host back: the kernel counts that by looking at every tick, its own programs' time exactly, and a
+    quota begins anew in step with the ticks."""
     if series is None or window is None or _held_back(series, window):
         return None
     return share(series, "others_s", window)
@@ -163,8 +157,7 @@ def throttling(role: str, series: Series | None, window: Window | None) -> str:
 
 def until(series: Series | None, trial: Window | None, steady: Window | None) -> Window | None:
     """The window from a trial's beginning to the first sample in or after its throughput phase's steady part, which
-    says what came up since the sample before; None where there is no such sample.
-    """
+    says what came up since the sample before; None where there is no such sample."""
     if series is None or trial is None or steady is None:
         return None
     times = series.get("at_s", ())
@@ -214,10 +207,8 @@ def energy_per_image(series: Series, window: Window, images: int) -> float | Non
 
 
 def share(series: Series, field: str, window: Window) -> float | None:
-    """The rise of a counter of seconds over a window, as a share of the window: between samples it rises evenly.
-
-    None where it was not counted, or the samples do not reach from one end of the window to the other.
-    """
+    """The rise of a counter of seconds over a window, as a share of the window: between samples it rises evenly. None
+    where it was not counted, or the samples do not reach from one end of the window to the other."""
     pairs = zip(series.get("at_s", ()), series.get(field, ()), strict=False)
     known = [(at, value) for at, value in pairs if value is not None]
     if len(known) < 2 or not known[0][0] <= window[0] < window[1] <= known[-1][0]:

@@ -122,19 +122,15 @@ def as_probed(crossings: Sequence[Crossing], probes: Probes) -> list[Crossing]:
 def crossed_late(
     cell: Cell, crossings: Sequence[Crossing], result: TrialResult, probes: Probes, tolerance: Tolerance
 ) -> bool:
-    """Whether the trial's requests took longer to cross than the probes of the link say.
-
-    The link need not be why: a large result that comes back, and a host that must wait for its share of a core before
-    it sends, take time as well. `of_trial` tells them apart by how long the same bytes take over the idle link.
-    """
+    """Whether the trial's requests took longer to cross than the probes of the link say. The link need not be why: a
+    large result that comes back, and a host that must wait for its share of a core before it sends, take time as well.
+    `of_trial` tells them apart by how long the same bytes take over the idle link."""
     return _late_s(cell, as_probed(result.crossed(crossings), probes), result, tolerance) is not None
 
 
 def loaded_rate_bps(crossings: Sequence[Crossing], result: TrialResult) -> float | None:
-    """Payload, in bit/s, at which the trial's fastest request crossed: its own transfer as a probe of the one link.
-
-    None where the transfer is too short to say, or there are several links.
-    """
+    """Payload, in bit/s, at which the trial's fastest request crossed: its own transfer as a probe of the one link;
+    None where the transfer is too short to say, or there are several links."""
     if len(crossings) != 1 or not result.networks_s:
         return None
     (crossing,), networks_s = crossings, result.networks_s
@@ -206,10 +202,8 @@ def _late_s(
     cell: Cell, crossings: Sequence[Crossing], result: TrialResult, tolerance: Tolerance
 ) -> tuple[float, float] | None:
     """Seconds in which the trial's fastest request and its result crossed, and in which they do by the link's probes;
-    None where that is no longer than it may be, or does not tell.
-
-    By tcp alone, which puts a payload on the line as it is: another backend may need the time for itself.
-    """
+    None where that is no longer than it may be, or does not tell: another backend than tcp, which puts a payload on the
+    line as it is, may need the time for itself."""
     loaded = loaded_rate_bps(crossings, result)
     if loaded is None or cell.transport != TCP or not crossings[0].filled or crossings[0].own:
         return None

@@ -60,11 +60,10 @@ class Sender:
         needs: dict[str, dict[str, Parcel]] = {role: {} for role in hosts}
         there = {}
         for prepared in models:
+            of_hosts = zip(hosts.items(), _units(prepared, len(hosts), whole), strict=True)
             requests = {
                 role: _request(prepared, needs[role], role, remote.host.folder, units)
-                for (role, remote), units in zip(
-                    hosts.items(), _units(prepared, len(hosts), whole), strict=True
-                )
+                for (role, remote), units in of_hosts
             }
             there[prepared.name] = Loading(requests, whole)
         lacking = on_each({role: partial(_lacking, remote, needs[role]) for role, remote in hosts.items()})
@@ -180,11 +179,8 @@ class Meter:
     @property
     def words(self) -> str:
         """`sending 212 of 528 MB to edge, 3.1 of 9.4 MB to server`; hosts that have all are left out."""
-        each = (
-            f"{_mb(self._sent[role])} of {_mb(size)} MB to {role}"
-            for role, size in self._sizes.items()
-            if size
-        )
+        sizes = self._sizes.items()
+        each = (f"{_mb(self._sent[role])} of {_mb(size)} MB to {role}" for role, size in sizes if size)
         return f"sending {', '.join(each)}"
 
 

@@ -34,10 +34,8 @@ def probed(
     *,
     is_local: bool,
 ) -> tuple[probe.Probed, probe.Span]:
-    """Measure and judge the link now; also returns the part of its traces that passed meanwhile.
-
-    A profile that asks for nothing promises nothing of a real link, and cannot be off there.
-    """
+    """Measure and judge the link now; also returns the part of its traces that passed meanwhile. A profile that asks
+    for nothing promises nothing of a real link, and cannot be off there."""
     begun = _position_s(shaper, profile)
     reading = near.ask(question or probe.question(profile), TIMEOUT_S)
     span = begun, _position_s(shaper, profile)

@@ -101,10 +101,8 @@ class TrialResult:
 
     @cached_property
     def best_s(self) -> dict[str, float]:
-        """By role, of the hosts that computed: the least that a run takes in steady work, alone or in the trial.
-
-        For a first host that decodes ahead it is that of its slower step: decoding, or what follows it.
-        """
+        """By role, of the hosts that computed: the least that a run takes in steady work, alone or in the trial; for a
+        first host that decodes ahead that of its slower step: decoding, or what follows it."""
         best, first = {}, next(iter(self.hosts))
         for role, median in self.compute_s.items():
             alone, steady = self.hosts[role].baseline_s, self.hosts[role].usage.steady_s
@@ -152,9 +150,7 @@ class TrialResult:
 
     def busy_shares(self, cell: Cell, crossings: Sequence[Crossing]) -> dict[str, float]:
         """By step, the share of the throughput phase's steady part in which it was busy; empty if a host's is unknown.
-
-        A host's as it measured it; a link's, in each direction, from what a request needs at the profile's rate.
-        """
+        A link's, in each direction, follows from what a request needs at the profile's rate."""
         shares = dict[str, float]()
         for role in self.compute_s:
             if (share := self.hosts[role].utilization[0]) is None:

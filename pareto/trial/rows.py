@@ -83,8 +83,8 @@ def trial_row(
 ) -> Row:
     """The trial's row with its verdict, without what names the trial, and without times.
 
-    slowed: how many times as long as alone a stage may take. others: the share of the cores that other programs may.
-    tolerance: how far a reading of a link may be off. idle_s: as in `pareto.trial.faults.of_trial`.
+    slowed: how many times as long as alone a stage may take. others: the share of the cores that other programs may
+    take. idle_s: as in `pareto.trial.faults.of_trial`.
     """
     if isinstance(result, WrongOutput):
         return verdict([Fault(output_fault(result))]) | {"max_abs_error": result.max_abs_error}

@@ -57,11 +57,8 @@ waits until that is paid back, and what follows the stage is late."""
 
 
 class Workers(AnyWorkers):
-    """A worker on each host of the chain.
-
-    Its methods raise SessionError, SessionLost, TimeoutError or Unreachable; after any of them, `close`: the next
-    `ready` starts all workers again, on hosts that are logged in to anew where they were lost.
-    """
+    """A worker on each host of the chain. Its methods raise SessionError, SessionLost, TimeoutError or Unreachable;
+    after any of them, `close`: the next `ready` starts all again, on hosts logged in to anew if they were lost."""
 
     def __init__(
         self,
@@ -131,13 +128,12 @@ class Workers(AnyWorkers):
         if not self._sessions:
             self.launch()
         try:
-            self._facts = self._sessions.ask_all(
-                dict.fromkeys(self._sessions, messages.GetFacts()), START_TIMEOUT_S
-            )
+            asked = dict.fromkeys(self._sessions, messages.GetFacts())
+            self._facts = self._sessions.ask_all(asked, START_TIMEOUT_S)
             for role, facts in self._facts.items():
-                if facts.allocator != (asked := Allocator.parse(self.allocator).of(role)):
+                if facts.allocator != (wanted := Allocator.parse(self.allocator).of(role)):
                     raise TestbedError(
-                        f"--allocator {asked}: the {role} has {facts.allocator}: does its C library have mallopt?"
+                        f"--allocator {wanted}: the {role} has {facts.allocator}: does its C library have mallopt?"
                     )
             self._devices.start(self._facts)
             listening = {
@@ -200,9 +196,8 @@ class Workers(AnyWorkers):
         a core may have to wait for that before it sends."""
         near = self._sessions[link.near.role]
         share: float = self._testbed.facts.get("hosts", {}).get(link.near.role, {}).get("cpu_share", 1.0)
-        return crossing_s(near, round(crossing.sent_bytes), crossing.result_bytes) + OVERDRAWN_S * (
-            1 / share - 1
-        )
+        waits_s = OVERDRAWN_S * (1 / share - 1)
+        return crossing_s(near, round(crossing.sent_bytes), crossing.result_bytes) + waits_s
 
     def bare_links(self) -> dict[str, probe.Reading]:
         """Readings of the links between real hosts before anything is emulated on them, by name; measured once."""
@@ -327,9 +322,8 @@ class Workers(AnyWorkers):
         """Runs of codecs on one host, with payloads that it makes of the inputs in `examples`."""
         self._load(model, whole=True)
         data = self._testbed.remotes[role].ship(examples.path, f"{examples.digest}.safetensors")
-        return self._sessions[role].ask(
-            replace(request, data=data), LOAD_TIMEOUT_S + CODED_TIMEOUT_S * len(request.coded)
-        )
+        timeout_s = LOAD_TIMEOUT_S + CODED_TIMEOUT_S * len(request.coded)
+        return self._sessions[role].ask(replace(request, data=data), timeout_s)
 
     def roofline(self, role: str, cpu: float) -> profile_messages.Roofline:
         """The best rates of a host's device. cpu: the share of a core that it gets."""
@@ -352,9 +346,8 @@ class Workers(AnyWorkers):
             )
             for position, role in enumerate(self._sessions)
         }
-        return split, self._sessions.ask_all(
-            loading, LOAD_TIMEOUT_S if cell.engine == EAGER else BUILD_TIMEOUT_S
-        )
+        timeout_s = LOAD_TIMEOUT_S if cell.engine == EAGER else BUILD_TIMEOUT_S
+        return split, self._sessions.ask_all(loading, timeout_s)
 
     def _recent(self, cell: Cell) -> dict[str, float | None] | None:
         """The baselines after the last trial, where they are recent and of the stages that a cell has. They are used
@@ -371,19 +364,15 @@ class Workers(AnyWorkers):
         }
 
     def _join(self, cell: Cell, network: Sequence[Profile]) -> None:
-        """Put a profile on each link, unless it is there, and open every connection over them.
-
-        They are all opened anew for another rpc agent too: backends are compared at the same age.
-        """
+        """Put a profile on each link, unless it is there, and open every connection over them: all are opened anew for
+        another rpc agent too, as backends are compared at the same age."""
         is_new, self._network = network != self._network, None
         pairs = list(zip(self.links, network, strict=True))
         if is_new:
             self.shaped[cell.netem] = {link.name: link.shaper.apply(profile) for link, profile in pairs}
         # Of the rpc agents, which exclude each other, the cell's.
         self._agent = cell.agent or next(iter(self._agents), "")
-        opened = [
-            backend for backend in self._backends if backend == self._agent or backend not in self._agents
-        ]
+        opened = [each for each in self._backends if each == self._agent or each not in self._agents]
         self._connect(opened)
         for link, profile in pairs:
             near, (rate_bps, rtt_s) = self._sessions[link.near.role], self._carries(link, profile)
@@ -395,10 +384,8 @@ class Workers(AnyWorkers):
         self._network = network
 
     def _connect(self, backends: Sequence[str]) -> None:
-        """Open these backends' connections and the probe's anew, and no others.
-
-        TCP's memory of another link (least RTT, time-out) would mislead it here.
-        """
+        """Open these backends' connections and the probe's anew, and no others: TCP's memory of another link (least
+        RTT, time-out) would mislead it here."""
         to = {
             link.near.role: messages.Connect(
                 link.far.address, self._token, self._ports[link.far.role], list(backends), self._keys

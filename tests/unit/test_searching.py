@@ -155,7 +155,7 @@ def test_links_alone_bound_what_was_never_profiled() -> None:
     sweep = make_sweep({"model": "m", "netem": "200ms-5mbit", "backend": "tcp,rpc"})
     made = searching([], sweep)
     (group,) = made._cells
-    known = made._prospects[group]
+    known = made._searches[group].prospects
     least_s = np.exp(known.bound[:, 0])
     assert not made.lacks_profiles
     assert least_s == pytest.approx([0.198, 0.198, 0.198, 0.198, 0, 0], abs=2e-3)
@@ -301,11 +301,11 @@ def test_a_search_without_profiles_knows_the_links_alone() -> None:
     search = searching(
         [], make_sweep({"model": "m", "netem": "200ms-5mbit", "backend": "tcp", "search": True})
     )
-    (group,) = search._prospects
-    assert np.isnan(search._prospects[group].expected).all()
+    (group,) = search._searches
+    assert np.isnan(search._searches[group].prospects.expected).all()
     search.learn({}, are_all=True)
     assert not search.lacks_profiles
-    known = search._prospects[group]
+    known = search._searches[group].prospects
     assert np.isfinite(known.expected).all()
     assert np.isfinite(known.bound[:2]).all()
     assert not known.moves
@@ -565,7 +565,8 @@ def test_what_is_less_accurate_strikes_nothing_off() -> None:
     }  # fmt: skip
     store: Any = Rounds([])
     search = Searching(sweep, facts, networks_of(sweep, 1), store, {})
-    ((cells, known),) = zip(search._cells.values(), search._prospects.values(), strict=True)
+    ((group, cells),) = search._cells.items()
+    known = search._searches[group].prospects
     assert known.fronts is not None
     assert known.accuracy is not None
     made = {

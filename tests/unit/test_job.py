@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pareto.partitions import registry, yolo
-from pareto.sweep.model_names import may_be_model
+from pareto.run.job import may_be_model
 
 
 @pytest.mark.parametrize("name", sorted({*registry.names(), *yolo.NAMES}))
@@ -32,7 +32,7 @@ def test_a_file_of_ones_own_is_there(tmp_path: Path) -> None:
 
 def test_it_does_not_import_torch() -> None:
     code = (
-        "import sys; from pareto.sweep.model_names import may_be_model; assert may_be_model('alexnet');"
+        "import sys; from pareto.run.job import may_be_model; assert may_be_model('alexnet');"
         "assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
