@@ -135,10 +135,8 @@ class Path:
         edge, sent = self.hosts[0], self.wire_bytes[0] if self.wire_bytes else 0
         columns = zip(began, finished, factors[0].tolist(), map(tuple, worked[1:].T.tolist()), strict=True)
         return [
-            Sample(
-                started, ended, factor * edge.compute_s, self.overhead_s, later, factor * edge.encode_s, sent
-            )
-            for started, ended, factor, later in columns
+            Sample(start, end, factor * edge.compute_s, self.overhead_s, later, factor * edge.encode_s, sent)
+            for start, end, factor, later in columns
         ]
 
     def _drawn(self, count: int) -> tuple[Floats, Floats, Floats]:

@@ -440,10 +440,8 @@ def _overflows(crossing: bounds.Crossing) -> bool:
 def _hosts_s(cell: Cell, model: ModelFacts) -> list[float]:
     """The foreseen seconds of each host for a request: its share of the units' number, and its codec."""
     ends = (0, *cell.cuts, model.last)
-    hosts_s = [
-        cell.batch_size * model.compute_s * (end - start) / ends[-1]
-        for start, end in itertools.pairwise(ends)
-    ]
+    whole_s = cell.batch_size * model.compute_s
+    hosts_s = [whole_s * (end - start) / ends[-1] for start, end in itertools.pairwise(ends)]
     for link, cut in enumerate(cell.cuts):
         for host, seconds in enumerate(model.coding_s(cut, cell.codec), start=link):
             hosts_s[host] += cell.batch_size * seconds

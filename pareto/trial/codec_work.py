@@ -29,10 +29,7 @@ class CodecWork:
     @cached_property
     def least_s(self) -> dict[str, float]:
         """By role, what its codec takes for a request: the median of one phase, the lesser of both."""
-        return {
-            role: self._least_s([sum(both) for both in zip(coded.decode_s, coded.encode_s, strict=True)])
-            for role, coded in self.hosts.items()
-        }
+        return {role: self._least_s(_both_s(coded)) for role, coded in self.hosts.items()}
 
     def least_apart_s(self, role: str) -> tuple[float, float]:
         """The same of a host that has a codec, for decoding and for encoding."""
@@ -93,18 +90,19 @@ class CodecWork:
         return {**times, "wire_bytes": list(self.hosts[edge].wire_bytes[requests])}
 
 
+def _both_s(coded: Coded) -> list[float]:
+    """Seconds of decoding and encoding, request by request."""
+    return [sum(both) for both in zip(coded.decode_s, coded.encode_s, strict=True)]
+
+
 def without_codecs(report: TrialReport, later: Sequence[Usage]) -> TrialReport:
     """The edge's report with the later hosts' codecs taken out of the times of their stages, request by request.
 
     later: of the hosts behind the edge. The edge has the sum of both, which is all that a reply says.
     """
-    if not any(usage.coded for usage in later):
+    codec_s = [_both_s(usage.coded) for usage in later if usage.coded is not None]
+    if not codec_s:
         return report
-    codec_s = [
-        [sum(both) for both in zip(usage.coded.decode_s, usage.coded.encode_s, strict=True)]
-        for usage in later
-        if usage.coded is not None
-    ]
 
     def apart(phase: Requests, first: int) -> Requests:
         return replace(

@@ -60,7 +60,10 @@ def started(
         check_engines(sweep.engines, record["hosts"])
         print_versions(console, record["hosts"])
         for roles in bed.facts.get("on_one_core", ()):
-            console.print(f"attention: {on_one_core(roles)}")
+            console.print(
+                f"attention: {listed(roles)} share one physical core: each is slower while the other computes, and no "
+                "throughput is its own"
+            )
         if isinstance(workers, Workers):
             send(workers, bed, console, show)
             if not bed.is_local:
@@ -98,12 +101,6 @@ def print_versions(console: Console, hosts: Mapping[str, Mapping[str, Any]]) -> 
         if len({installed.partition("+")[0] for installed in versions.values()}) > 1:
             each = ", ".join(f"{installed} on the {role}" for role, installed in versions.items())
             console.print(f"versions differ: {package} {each}")
-
-
-def on_one_core(roles: Sequence[str]) -> str:
-    """The warning about hosts of the local testbed for which this machine has too few cores."""
-    names = listed(roles)
-    return f"{names} share one physical core: each is slower while the other computes, and no throughput is its own"
 
 
 def bare_links(console: Console, workers: Workers, sweep: Sweep, networks: Networks) -> dict[str, Any]:

@@ -136,10 +136,8 @@ class Workers(AnyWorkers):
                         f"--allocator {wanted}: the {role} has {facts.allocator}: does its C library have mallopt?"
                     )
             self._devices.start(self._facts)
-            listening = {
-                link.far.role: messages.Listen(link.far.address, self._token, self._keys)
-                for link in self.links
-            }
+            ends = [link.far for link in self.links]
+            listening = {end.role: messages.Listen(end.address, self._token, self._keys) for end in ends}
             self._ports = self._sessions.ask_all(listening, START_TIMEOUT_S)
         except BaseException:
             self.close()
