@@ -70,14 +70,16 @@ def new_manifest(sweep: Sweep, models: Records, networks: Networks) -> dict[str,
     }
 
 
-def driver() -> dict[str, Any]:
-    """This machine's name, kernel and packages."""
-    return {
+def session_begin(bed: Testbed, testbed_name: str) -> dict[str, Any]:
+    """The facts that a session's record begins with: this machine's name, kernel and packages, and the testbed's."""
+    driver = {
         "hostname": platform.node(),
         "kernel": platform.release(),
         "python": platform.python_version(),
         "packages": {name: version(name) for name in _PACKAGES},
     }
+    began = {"started_at": utc_now(), "driver": driver}
+    return {**began, "testbed_name": testbed_name, "testbed": bed.facts}
 
 
 def session_end(tally: Tally, networks: Networks, workers: AnyWorkers, bed: Testbed) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from pareto.hosts.testbed import Testbed
 from pareto.partitions.allocator import DEFAULT, TUNED
 from pareto.run import screen
 from pareto.run.job import Job
-from pareto.run.manifest import driver, session_end
+from pareto.run.manifest import session_begin, session_end
 from pareto.run.progress import Progress
 from pareto.run.runner import Aborted
 from pareto.run.stop import Stopping
@@ -28,7 +28,7 @@ from pareto.sweep.plan import Models, Plan
 from pareto.sweep.sweep import Sweep
 from pareto.trial.any_workers import AnyWorkers
 from pareto.trial.start import started
-from pareto.trial.store import Store, utc_now
+from pareto.trial.store import Store
 from pareto.trial.workers import Workers
 
 if TYPE_CHECKING:
@@ -54,12 +54,7 @@ def measure(
         return
     expected = planned if search is None else search.expected()
     with ExitStack() as ending, closing(job.testbed()) as bed:
-        session: dict[str, Any] = {
-            "started_at": utc_now(),
-            "driver": driver(),
-            "testbed_name": job.sweep.testbed_name,
-            "testbed": bed.facts,
-        }
+        session = session_begin(bed, job.sweep.testbed_name)
         workers = job.workers(bed, len(store.manifest()["sessions"]))
         with closing(workers), Progress(job.console, expected, shares_machine=bed.is_local) as progress:
             import pyarrow.parquet  # noqa: F401  (while the workers start, not in the first trial)

@@ -192,9 +192,8 @@ class Member(Executor):
 
         from pareto.hosts import parcels
         from pareto.run.job import Job
-        from pareto.run.manifest import difference, driver, session_end
+        from pareto.run.manifest import difference, session_begin, session_end
         from pareto.trial.start import started
-        from pareto.trial.store import utc_now
 
         wanted = Sweep.model_validate(dict(order.sweep))
         sweep = wanted.on(self._testbed)
@@ -216,11 +215,8 @@ class Member(Executor):
             bed = undo.enter_context(closing(job.testbed()))
             workers = undo.enter_context(closing(job.workers(bed, order.number)))
             self._record: dict[str, Any] = {
-                "started_at": utc_now(),
-                "driver": driver(),
-                "testbed_name": order.testbed,
+                **session_begin(bed, order.testbed),
                 "label": bed.label,
-                "testbed": bed.facts,
                 **started(out, workers, bed, job.sweep, job.networks, lambda words: None),
             }
             self._sink = Sink(order.run, self._record["started_at"], self.send)
@@ -250,21 +246,19 @@ def join(scheduler: str, let_in: Security, testbed: str, name: str, say: Callabl
     async def joined(folder: str) -> None:
         global _member
         ip = get_ip(get_address_host(scheduler))
-        _member, member.worker = (
-            member,
-            Worker(
-                scheduler,
-                name=name,
-                host=f"[{ip}]" if ":" in ip else ip,  # else it listens on all addresses
-                nthreads=1,
-                executor=member,
-                resources={RESOURCE: 1},
-                security=let_in,
-                memory_limit=0,
-                death_timeout=CONNECT_S,
-                local_directory=folder,
-            ),
+        member.worker = Worker(
+            scheduler,
+            name=name,
+            host=f"[{ip}]" if ":" in ip else ip,  # else it listens on all addresses
+            nthreads=1,
+            executor=member,
+            resources={RESOURCE: 1},
+            security=let_in,
+            memory_limit=0,
+            death_timeout=CONNECT_S,
+            local_directory=folder,
         )
+        _member = member
         await member.worker
 
     async def watched() -> None:
