@@ -7,6 +7,7 @@ count like all others.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -107,6 +108,18 @@ def heavy() -> list[str]:
         for module, path in modules().items()
         for name in imports(path)
         if name.partition(".")[0] in HEAVY.get(room(module), ())
+    ]
+
+
+def riddles() -> list[str]:
+    """The sentences of docstrings that begin with a word that no noun has, with their modules."""
+    return [
+        f"{module}: {sentence}"
+        for module, path in modules().items()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        for sentence in re.split(r"(?<=[.:;])\s+", str(node.value.value).strip())
+        if re.match(r"(Of|That|Which|What)\b", sentence)
     ]
 
 

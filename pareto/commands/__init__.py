@@ -1,1 +1,1 @@
-"""What a user types: a file for each command, with its options and its work."""
+"""The commands that a user types, each with its options and its work."""

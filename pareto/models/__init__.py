@@ -1,1 +1,1 @@
-"""What is made of a model before anything is measured: weights, inputs, right answers."""
+"""The things made of a model before anything is measured: weights, inputs, right answers."""

@@ -1,1 +1,1 @@
-"""What units take, what follows from that for every split, and what need not be measured so."""
+"""The times of units, what follows for every split, and what need not be measured so."""

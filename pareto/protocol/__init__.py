@@ -1,1 +1,1 @@
-"""What the driver and the hosts say to each other: messages, their check, errors."""
+"""The messages between the driver and the hosts, their check, and errors."""

@@ -1,1 +1,1 @@
-"""What is asked for: options, networks, cells, and the plan of trials."""
+"""The sweep that is asked for: options, networks, cells, and the plan of trials."""

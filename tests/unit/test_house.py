@@ -27,6 +27,10 @@ def test_every_module_is_in_a_room() -> None:
     assert [name for name in house.modules() if not house.room(name)] == sorted(house.OUTSIDE)
 
 
+def test_a_docstrings_sentence_begins_with_what_it_is_about() -> None:
+    assert house.riddles() == []
+
+
 @pytest.mark.parametrize("room", house.LAYERS)
 def test_a_room_keeps_to_its_budget(room: str) -> None:
     _, lines = house.lines()[room]
