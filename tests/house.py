@@ -7,12 +7,14 @@ count like all others.
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
-REPOSITORY = Path(__file__).resolve().parents[1]
+from tests import REPOSITORY
+
 LAYERS = {
     "pareto.protocol": 1_410,
     "pareto.basics": 780,
@@ -41,6 +43,7 @@ HEAVY = {
 """By room that is sent to hosts, the packages that it must not import."""
 
 
+@functools.cache
 def modules() -> dict[str, Path]:
     """The files of the package's modules, by name."""
     found = {}
@@ -123,6 +126,7 @@ def riddles() -> list[str]:
     ]
 
 
+@functools.cache
 def lines() -> dict[str, tuple[int, int]]:
     """By room, its modules and their lines."""
     found = dict.fromkeys(LAYERS, (0, 0))

@@ -87,7 +87,7 @@ def _search(job: Job, store: Store | None) -> Searching:
 
 
 def _stopping(
-    job: Job, store: Store, planned: Plan, last: Mapping[Condition, int], search: Searching | None = None
+    job: Job, store: Store, planned: Plan, last: Mapping[Condition, int], search: Searching | None
 ) -> Stopping:
     """last: each condition's last round that is planned."""
     grows = job.sweep.until is not None or job.sweep.budget is not None

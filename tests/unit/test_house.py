@@ -7,8 +7,7 @@ import sys
 
 import pytest
 
-from tests import house
-from tests.unit.own_command import REPOSITORY
+from tests import REPOSITORY, house
 
 
 def test_no_imports_run_in_a_circle() -> None:
