@@ -14,7 +14,7 @@ import pandas as pd
 from pareto.analysis.engines import EAGER, at_work, engines, setup_of, without_engine
 from pareto.analysis.naming import backends
 from pareto.analysis.points import BUT_CODEC, CONDITION, NO_CODEC, NONE, ROUND, controls, cuts
-from pareto.analysis.standing import fewest, stands
+from pareto.analysis.standing import stands
 from pareto.analysis.statistics import significance
 from pareto.analysis.statistics.noise import OF, Floors, floor_of, floors
 from pareto.analysis.statistics.samples import LEAST_VALUES, Floats, Ints
@@ -31,15 +31,13 @@ BASES: dict[What, str] = {"codec": NO_CODEC, "engine": EAGER}
 SIDES = ("edge", "server")
 """The hosts of whose stages engines are compared, too."""
 _FIGURES = [
-    *("first", "other", "point", "points", "rounds", "pairs"),
+    *("first", "other", "point", "points", "rounds", "pairs", "throughput_pairs"),
     *("latency_difference_s", "latency_low_s", "latency_high_s"),
     *("latency_difference_percent", "latency_low_percent", "latency_high_percent"),
     *("overhead_difference_s", "overhead_low_s", "overhead_high_s"),
     *("throughput_difference_percent", "throughput_low_percent", "throughput_high_percent"),
     *("first_faster", "other_faster", "interval_over", "note"),
-    *("latency_p_value", "latency_p_corrected", "latency_significant"),
-    *("throughput_p_value", "throughput_p_corrected", "throughput_significant"),
-    *("first_surely_faster", "other_surely_faster", "first_surely_more", "other_surely_more"),
+    *("tested", "latency_p_value", "latency_p_corrected", "latency_significant"),
     *("tests", "rounds_needed", "latency_floor_percent", "throughput_floor_percent"),
 ]
 _OF_SIDES = [f"{side}_{end}_percent" for side in SIDES for end in ("difference", "low", "high")]
@@ -60,9 +58,8 @@ _MEASURES = {
     },
 }
 """The columns of the median and of the ends of its interval, by the measure of each pair."""
-_TESTED = {"latency_s": "latency_relative", "throughput_ips": "throughput_relative"}
-"""The column of the pairs' differences that the test ranks, by the measure."""
-_DIFFERENCES = [*_MEASURES, "first_latency_s", *_TESTED.values()]
+_DIFFERENCES = [*_MEASURES, "first_latency_s", "level_s", "relative"]
+"""level_s: the mean of both latencies, which no exchange of the two changes. relative: what the test ranks."""
 _STAGES = [f"{side}_s" for side in SIDES]
 _NEEDED = [
     *("treatment", "status", "latency_s", "latency_bound_s", "throughput_ips", *_STAGES),
@@ -76,7 +73,7 @@ def paired(trials: pd.DataFrame, what: What = "backend") -> pd.DataFrame:
     Where nothing crosses there is no pair: both are the same. Takes the frame of `analysis.load`. Differences are
     other - first, of two trials that can be trusted in it, at the same point and in the same round on the same testbed,
     so that what slows a whole round slows both. Positive: the other takes longer, or has more images/s. tcp is the
-    first. Where a pair has one figure alone, `rounds` and `pairs` are those of the figure that has fewer.
+    first. `rounds` and `pairs` are those of the latency.
 
     what: `codec` for rows of each codec against none, `engine` for each engine against eager (or against the first by
     name, where there is no such trial), of each condition and backend. At a point where two come to the same there is
@@ -85,12 +82,14 @@ def paired(trials: pd.DataFrame, what: What = "backend") -> pd.DataFrame:
 
     results/README.md has the columns, under paired.csv. A point's figures are over its rounds. Those of all points
     are over the medians of rounds, or with fewer than `MIN_BLOCKS` of them over those of points (`interval_over`);
-    rounds are those of the point that has most, and corrected p-values the least of its points, which tests whether
-    the two differ anywhere. Medians have the intervals of `analysis.statistics.samples`, which assume nothing about the
-    distribution and hold for few values too. p-values are of `analysis.statistics.significance.signed_rank`; one family
-    are both measures of every point, each condition and pair of backends. Intervals hold the noise floor
-    (`analysis.statistics.noise`, one standard deviation of a difference), and no difference is significant that it may
-    make.
+    rounds are those of the point that has most. Medians have the intervals of `analysis.statistics.samples`, which
+    assume nothing about the distribution and hold for few values too, each by itself. Intervals hold the noise floor
+    (`analysis.statistics.noise`, one standard deviation of a difference).
+
+    One latency of each condition and pair is tested, that of the point where both together take least: with a test at
+    every point none could ever find anything in a usual number of rounds. So chosen, the point does not favour a side,
+    and the test (`analysis.statistics.significance.signed_rank`, corrected for all that are made) holds as if it had
+    been named before. No difference is significant that the noise floor may make.
     """
     of_all = [_of_pair(*of_two) for of_two in compared(trials, what)]
     if not of_all:
@@ -99,7 +98,7 @@ def paired(trials: pd.DataFrame, what: What = "backend") -> pd.DataFrame:
         columns=[*dict.fromkeys([*COLUMNS[what], *_OF_SIDES]), "first_latency_s"]
     )
     _add_floor(rows, floors(trials), what)
-    _judge(rows, KEYS[what])
+    _judge(rows)
     return rows.reindex(columns=COLUMNS[what])
 
 
@@ -172,9 +171,10 @@ def _pairs(first: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
             for side in SIDES
         },
     )
-    for measure, column in _TESTED.items():
-        result[column] = significance.relative(both[measure], both[f"{measure}_other"])
-    return result
+    return result.assign(
+        level_s=(both["latency_s"] + both["latency_s_other"]) / 2,
+        relative=significance.relative(both["latency_s"], both["latency_s_other"]),
+    )
 
 
 def _of_pair(named: dict[Hashable, Any], pairs: pd.DataFrame) -> pd.DataFrame:
@@ -187,12 +187,14 @@ def _of_pair(named: dict[Hashable, Any], pairs: pd.DataFrame) -> pd.DataFrame:
     )
     rows, tables = _summaries(blocks, places, len(points), "rounds")
     known = pairs.groupby("point")[["latency_s", "throughput_percent"]].count().reindex(points)
-    sizes = fewest(*known.to_numpy().T)
-    rows = rows.assign(point=points, points=1, rounds=sizes, pairs=sizes)
+    sizes, others = known.to_numpy().T
+    rows = rows.assign(point=points, points=1, rounds=sizes, pairs=sizes, throughput_pairs=others)
     rows["first_faster"] = (rows["latency_difference_s"] > 0).astype(int)
     rows["other_faster"] = (rows["latency_difference_s"] < 0).astype(int)
-    for measure, column in _TESTED.items():
-        rows[f"{measure.partition('_')[0]}_p_value"] = significance.signed_rank(tables[column])
+    levels = significance.medians(tables["level_s"])
+    rows["tested"] = rows.index == (np.nanargmin(levels) if np.isfinite(levels).any() else -1)
+    p_values = significance.signed_rank(tables["relative"])
+    rows["latency_p_value"] = np.where(rows["tested"], p_values, np.nan)
 
     over = "rounds" if len(pairs[ROUND].drop_duplicates()) >= MIN_BLOCKS else "points"
     by_block = pairs.groupby(ROUND if over == "rounds" else "point", dropna=False)[_DIFFERENCES].median()
@@ -202,6 +204,8 @@ def _of_pair(named: dict[Hashable, Any], pairs: pd.DataFrame) -> pd.DataFrame:
         points=len(points),
         rounds=sizes.max(initial=0),
         pairs=sizes.sum(),
+        throughput_pairs=others.sum(),
+        tested=False,
         first_latency_s=pairs["first_latency_s"].median(),
         first_faster=rows["first_faster"].sum(),
         other_faster=rows["other_faster"].sum(),
@@ -254,22 +258,12 @@ def _floor(known: Floors, row: Mapping[Hashable, Any], what: What) -> Floats:
     return np.asarray(np.max([floor.of(["latency_s", "throughput_ips"]) for floor in of_setups], axis=0))
 
 
-def _judge(rows: pd.DataFrame, keys: list[str]) -> None:
-    """Correct the p-values of all points for how many there are, and count what is left."""
-    tests = significance.correct(rows)
-    rows["rounds_needed"] = significance.pairs_needed(tests)
+def _judge(rows: pd.DataFrame) -> None:
+    """Correct the p-values for how many there are, and say which differences are significant."""
+    tests = int(rows["latency_p_value"].notna().sum())
+    rows["tests"], rows["rounds_needed"] = tests, significance.pairs_needed(tests)
+    rows["latency_p_corrected"] = significance.holm(rows["latency_p_value"])
     # In standard deviations: if the floor makes all of these differences, the largest seldom exceeds it.
     beyond = NormalDist().inv_cdf(1 - significance.ALPHA / (2 * max(1, tests)))
-    counts = ["first_surely_faster", "other_surely_faster", "first_surely_more", "other_surely_more"]
-    shown = ["latency_difference_s"] * 2 + ["throughput_difference_percent"] * 2
-    for column, measure, sign in zip(counts, shown, (1, -1, -1, 1), strict=True):
-        of = measure.partition("_")[0]
-        is_sure = rows[f"{of}_p_corrected"] <= significance.ALPHA
-        is_sure &= rows[f"{of}_difference_percent"].abs() > beyond * rows[f"{of}_floor_percent"]
-        rows[column] = (is_sure & (rows[measure] * sign > 0)).astype(int)
-    of_two = rows.groupby([*keys, "first", "other"], dropna=False, observed=True, sort=False)
-    p_values = ["latency_p_corrected", "throughput_p_corrected"]
-    for column, of_points in (*((name, "min") for name in p_values), *((name, "sum") for name in counts)):
-        rows[column] = rows[column].where(rows["point"] != ALL, of_two[column].transform(of_points))
-    for measure, more in (("latency", "faster"), ("throughput", "more")):
-        rows[f"{measure}_significant"] = (rows[f"first_surely_{more}"] + rows[f"other_surely_{more}"]) > 0
+    is_large = rows["latency_difference_percent"].abs() > beyond * rows["latency_floor_percent"]
+    rows["latency_significant"] = is_large & (rows["latency_p_corrected"] <= significance.ALPHA)

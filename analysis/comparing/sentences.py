@@ -12,6 +12,7 @@ from pareto.analysis.comparing.paired import ALL
 from pareto.analysis.fronts.quality import codec_name
 from pareto.analysis.naming import condition_title, count, transport
 from pareto.analysis.points import CONDITION
+from pareto.analysis.statistics import significance
 from pareto.analysis.wording import ms, percentage
 
 Row = Mapping[Hashable, Any]
@@ -23,131 +24,105 @@ def verdicts(rows: pd.DataFrame, struck_off: pd.DataFrame | None = None) -> Iter
 
     struck_off: the cells that a search struck off (`analysis.runs.struck`), whose trials are in no pair.
     """
+    against_base = "backend" in rows
     searched: set[tuple[Hashable, ...]] = set()
     if struck_off is not None:
         searched = set(struck_off[CONDITION].itertuples(index=False, name=None))
-    if "backend" in rows:
-        yield from _against_base(rows)
-        return
-    for row in rows[rows["point"] == ALL].to_dict("records"):
-        is_searched = tuple(row[name] for name in CONDITION) in searched
-        yield f"{condition_title(row)}: {_verdict(row, is_searched=is_searched)}"
-
-
-def _against_base(rows: pd.DataFrame) -> Iterator[str]:
-    """The lines of codecs, or of engines, which are compared over one backend."""
-    several = rows["backend"].nunique() > 1
     pairs = [*rows.columns.intersection([*CONDITION, "backend"]), "first", "other"]
-    for _, of_pair in rows[rows["pairs"] > 0].groupby(pairs, dropna=False, observed=True, sort=False):
-        (row,) = of_pair[of_pair["point"] == ALL].to_dict("records")
-        most = ""
-        if "codec" not in row:
-            row |= {"codec": "", "first": codec_name(row["first"])}
-        else:
-            most = _most(of_pair[of_pair["point"] != ALL])
-        over = f" over {row['backend']}" if several else ""
-        parts = (_latency(row), most, _faster(row), _throughput(row))
-        yield f"{condition_title(row)}{over}: {'; '.join(part for part in parts if part)}"
+    for _, of_pair in rows.groupby(pairs, dropna=False, observed=True, sort=False):
+        is_all = of_pair["point"] == ALL
+        (row,) = of_pair[is_all].to_dict("records")
+        row |= {"codec": row.get("codec", "")}
+        if row["pairs"] or row["throughput_pairs"]:
+            over = f" over {row['backend']}" if against_base and rows["backend"].nunique() > 1 else ""
+            parts = (_latency(row), "" if against_base else _overhead(row), _points(of_pair[~is_all]))
+            yield f"{condition_title(row)}{over}: {'; '.join(filter(None, (*parts, _throughput(row), _same(row))))}"
+        elif not against_base:
+            why = "no point that crosses the link has valid trials of both in one round"
+            if tuple(row[name] for name in CONDITION) in searched:
+                why = "after what the search struck off no point that crosses the link is left over both"
+            yield f"{condition_title(row)}: {row['first']} and {row['other']} not compared: {why}"
 
 
-def _most(points: pd.DataFrame) -> str:
-    """At which point they differ most, as the difference of engines hangs on what they run: one at least is needed."""
-    points = points[points["latency_difference_percent"].notna()]
-    if len(points) < 2:
-        return ""
-    row = points.loc[points["latency_difference_percent"].abs().idxmax()]
-    share = f"{percentage(abs(row['latency_difference_percent']))} %"
-    sure = "significantly" if row["latency_significant"] else "not significantly"
-    longer = "longer" if row["latency_difference_percent"] > 0 else "shorter"
-    return f"most at point {row['point']}: {share} {longer}, {sure}"
-
-
-def _verdict(row: Row, *, is_searched: bool) -> str:
-    first, other = row["first"], row["other"]
-    if not row["pairs"] and is_searched:
-        left = "no point that crosses the link is left over both"
-        return f"{first} and {other} not compared: after what the search struck off {left}"
-    if not row["pairs"]:
-        return f"{first} and {other} not compared: no point that crosses the link has valid trials of both in one round"
-    same = f"; both are {transport(first)}" if transport(first) == transport(other) else ""
-    parts = (_latency(row), _overhead(row), _faster(row), _throughput(row))
-    return "; ".join(part for part in parts if part) + same
+def _same(row: Row) -> str:
+    """A note on two names of one transport."""
+    of_first = transport(str(row["first"]))
+    is_label = "backend" not in row and of_first == transport(str(row["other"]))
+    return f"both are {of_first}" if is_label else ""
 
 
 def _latency(row: Row) -> str:
-    first, other = row["first"], row["other"]
-    difference_s, low_s, high_s = (
-        row[name] for name in ("latency_difference_s", "latency_low_s", "latency_high_s")
-    )
+    """The difference over all points."""
+    first, other = (codec_name(row[name]) if not row["codec"] else row[name] for name in ("first", "other"))
+    difference_s, low_s, high_s = (row[f"latency_{end}_s"] for end in ("difference", "low", "high"))
     if math.isnan(difference_s):
         return f"no latencies of {first} and {other} in one round that can be trusted"
-    share = f"{percentage(abs(row['latency_difference_percent']))} %"
     span = f"{count(row['points'], 'point')} x {count(row['rounds'], 'round')}"
     if row["pairs"] != row["points"] * row["rounds"]:
         span = f"{count(row['pairs'], 'pair')} at {count(row['points'], 'point')}"
-    longer = difference_s >= 0
-    floor = " and the noise floor" if row["latency_floor_percent"] else ""
-    by = f"by the {row['interval_over']}{floor}, {span}"
-    taken = f"{ms(abs(difference_s))} ms ({share}) {'longer' if longer else 'shorter'} than {first}"
+    span = f"by the points, {span}" if row["interval_over"] == "points" else span
+    share = f"{percentage(abs(row['latency_difference_percent']))} %"
+    way = "longer" if difference_s >= 0 else "shorter"
+    taken = f"{ms(abs(difference_s))} ms ({share}) {way} than {first}"
     if math.isnan(low_s):
-        return f"{other} took {taken} over {span}: too few rounds for an interval, may be chance"
+        return f"{other} took {taken}, {span}: too few rounds for an interval, may be chance"
     if low_s <= 0 <= high_s:
-        seen = f"no difference seen between {first} and {other}: {ms(difference_s)} ms"
-        return f"{seen}, 95 % interval {ms(low_s)} to {ms(high_s)} ms {by}"
-    near_s, far_s = (low_s, high_s) if longer else (-high_s, -low_s)
-    return f"{other} takes {taken}, 95 % interval {ms(near_s)} to {ms(far_s)} ms {by}"
+        seen = f"no difference seen over all points between {first} and {other}: {ms(difference_s)} ms"
+        return f"{seen} (95 %: {ms(low_s)} to {ms(high_s)} ms; {span})"
+    near_s, far_s = sorted((abs(low_s), abs(high_s)))
+    return f"{other} takes {taken} (95 %: {ms(near_s)} to {ms(far_s)} ms; {span})"
 
 
 def _overhead(row: Row) -> str:
     """The difference without what the stages' own times differed by, which is seldom the backend's doing."""
-    difference_s, low_s, high_s = (
-        row[name] for name in ("overhead_difference_s", "overhead_low_s", "overhead_high_s")
-    )
+    difference_s, low_s, high_s = (row[f"overhead_{end}_s"] for end in ("difference", "low", "high"))
     if math.isnan(low_s):
         return ""
     return f"beyond stages and link {ms(difference_s)} ms ({ms(low_s)} to {ms(high_s)} ms)"
 
 
-def _faster(row: Row) -> str:
-    """At how many points each is faster, and at how many of them by more than chance."""
-    at = []
-    for who in ("first", "other"):
-        if points := row[f"{who}_faster"]:
-            sure = row[f"{who}_surely_faster"]
-            at.append(
-                f"{row[who]} at {count(points, 'point')}" + (f" ({sure} significantly)" if sure else "")
-            )
-    if not at:
+def _points(points: pd.DataFrame) -> str:
+    """The points at which the interval is without 0, each by itself; and what the test at the best point says."""
+    points = points[points["latency_low_s"].notna()]
+    if points.empty:
         return ""
-    text = f"faster by the medians: {', '.join(at)}"
-    if row["rounds"] < row["rounds_needed"]:
-        return f"{text}; to be sure at a single point takes {row['rounds_needed']} rounds"
-    return text if row["latency_significant"] else f"{text}, at none significantly"
+    apart = points[(points["latency_low_s"] > 0) | (points["latency_high_s"] < 0)]
+    sides = []
+    for sign, way in ((1, "longer"), (-1, "shorter")):
+        those = apart[apart["latency_difference_s"] * sign > 0]
+        if len(those):
+            most = those.loc[those["latency_difference_s"].abs().idxmax()]
+            near, far = sorted(abs(most[end]) for end in ("latency_low_s", "latency_high_s"))
+            by = f"{ms(abs(most['latency_difference_s']))} ms ({ms(near)} to {ms(far)}) {way}"
+            several = f"{len(those)} points, most at " if len(those) > 1 else "point "
+            sides.append(f"{most['other']} takes {by} at {several}{most['point']}")
+    text = f"apart at {len(apart) or 'none'} of {count(len(points), 'point')}"
+    if sides and (by_chance := round(significance.ALPHA * len(points))):
+        text += f" (by chance at about {by_chance})"
+    text += f": {', '.join(sides)}" if sides else ""
+    (tested,) = points[points["tested"]].to_dict("records") or [{}]
+    if not tested:
+        return text
+    if tested["rounds"] < tested["rounds_needed"]:
+        return (
+            f"{text}; a verdict at the best point, {tested['point']}, takes {tested['rounds_needed']} rounds"
+        )
+    found = "significant" if tested["latency_significant"] else "not significant"
+    return f"{text}; at the best point, {tested['point']}, the difference is {found}"
 
 
 def _throughput(row: Row) -> str:
     share, low, high = (row[f"throughput_{name}_percent"] for name in ("difference", "low", "high"))
     if math.isnan(share):
         return ""
+    images = f"{row['other']} has {percentage(abs(share))} % {'more' if share >= 0 else 'fewer'} images/s"
     if math.isnan(low):
-        return _images(row, share)
-    sure = [
-        f"{row[who]} at {row[f'{who}_surely_more']}"
-        for who in ("first", "other")
-        if row[f"{who}_surely_more"]
-    ]
-    more = f"; significantly more: {', '.join(sure)}" if sure else ""
+        return images
     if low <= 0 <= high:
         span = f"{percentage(low)} to {percentage(high)} %"
-        if not sure:
-            return f"no difference seen in images/s: {percentage(share, '+')} % ({span})"
-        return f"images/s {percentage(share, '+')} % ({span}{more})"
-    near, far = (low, high) if share >= 0 else (-high, -low)
-    return f"{_images(row, share)} ({percentage(near)} to {percentage(far)} %{more})"
-
-
-def _images(row: Row, share: float) -> str:
-    return f"{row['other']} has {percentage(abs(share))} % {'more' if share >= 0 else 'fewer'} images/s"
+        return f"no difference seen in images/s: {percentage(share, '+')} % ({span})"
+    near, far = sorted((abs(low), abs(high)))
+    return f"{images} ({percentage(near)} to {percentage(far)} %)"
 
 
 MOST_NAMED = 4

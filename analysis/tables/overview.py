@@ -46,7 +46,7 @@ def overview(
     """
     measured = front[front["rounds"] > 0]
     allowed = measured[measured["feasible"].astype(bool)]
-    shown, which = _chosen(allowed)
+    shown, which = chosen_points(allowed)
     apart = [name for name in CONDITION if front[name].nunique(dropna=False) > 1]
     same = {name: "" if name in apart else value for name, value in front.iloc[0][CONDITION].items()}
     notes = {
@@ -69,7 +69,7 @@ def overview(
     return Framed(columns, _title(same), [note for note, is_needed in notes.items() if is_needed], groups)
 
 
-def _chosen(rows: pd.DataFrame) -> tuple[pd.DataFrame, str]:
+def chosen_points(rows: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     """The rows that are shown, in their order, and which these are."""
     # Categories and texts alike: in the order in which every table has the conditions.
     ordered = rows.assign(at=rows.groupby(CONDITION, dropna=False).ngroup()).sort_values(

@@ -17,15 +17,9 @@ from pareto.analysis.comparing.paired import paired
 from pareto.analysis.fronts.front import front
 from pareto.analysis.methods import made
 from pareto.analysis.runs.load import load
-from pareto.analysis.tables.latex import (
-    WIDTHS_PT,
-    Column,
-    escaped,
-    file_name,
-    fitting,
-    front_latex,
-    paired_latex,
-)
+from pareto.analysis.tables.columns import sureness
+from pareto.analysis.tables.latex import escaped, file_name, front_latex, paired_latex
+from pareto.analysis.tables.overview import chosen_points
 from pareto.protocol.errors import UserError
 from tests.unit import example_chain, example_run
 
@@ -51,13 +45,12 @@ def check(latex: str) -> list[list[str]]:
     latex.encode("ascii")
     aligned = re.search(r"\\begin\{tabular\}\{@\{\}(.+)@\{\}\}", latex)
     assert aligned is not None
-    types = re.findall(r"[lr]|S\[[^\]]*\]", aligned[1])
     body = latex.partition(r"\toprule")[2].partition(r"\bottomrule")[0]
     rows = [line.strip().removesuffix(r"\\") for line in body.splitlines() if line.endswith(r"\\")]
     cells = [
         [re.sub(r"^\{(.*)\}$", r"\1", cell.strip()) for cell in re.split(r"(?<!\\)&", row)] for row in rows
     ]
-    assert {len(row) for row in cells} == {len(types)}
+    assert {len(row) for row in cells} == {len(aligned[1])}
     assert [latex.count(rf"\{rule}rule") for rule in ("top", "mid", "bottom")] == [1, 1, 1]
     return cells
 
@@ -77,41 +70,37 @@ def test_escaping() -> None:
     assert escaped("点") == "?"
 
 
-def test_the_front_as_a_table(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
+def test_the_points_of_the_terminal_as_a_table(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     rows = front(trials(tmp_path, rounds=7), resamples=100)
-    latex = front_latex(rows, "local: relay")
+    chosen = ("backend", "point", "latency", "latency-interval", "images", "sure")
+    latex = front_latex(rows, "local: relay", chosen=chosen)
     heads, units, *cells = check(latex)
-    assert heads[:3] == ["Backend", "Point", "Latency"]
-    assert dict(zip(heads, units, strict=True))["Images"] == "(/s)"
-    assert dict(zip(heads, units, strict=True))["Latency"] in ("(ms)", "(s)")
-    shown = rows[rows["on_backend_front"]]
+    assert heads == ["Backend", "Point", "Latency", r"95\,\%", "Images", "Sure"]
+    scale = 1e3 if units[2] == "(ms)" else 1
+    shown, _ = chosen_points(rows)
     assert len(cells) == len(shown)
-    assert [row[0] for row in cells if row[0]] == ["tcp", "rpc", "any"]
-    first = shown[shown["backend"] == "tcp"].sort_values("latency_s").iloc[0]
-    scale = 1e3 if "(ms)" in units else 1
-    assert float(cells[0][2]) == pytest.approx(scale * first["latency_s"], rel=0.01)
-    low, high = span(cells[0][3])
-    assert (low, high) == pytest.approx(
-        (scale * first["latency_low_s"], scale * first["latency_high_s"]), rel=0.01
-    )
-    assert "Energy" not in heads, "not measured: no column"
+    assert [row[0] for row in cells] == [backend or "any" for backend in shown["backend"]]
+    for row, (_, of) in zip(cells, shown.iterrows(), strict=True):
+        assert float(row[2]) == pytest.approx(scale * of["latency_s"], rel=0.01)
+        if row[3] != "--":
+            ends = scale * of["latency_low_s"], scale * of["latency_high_s"]
+            assert span(row[3]) == pytest.approx(ends, rel=0.01)
+        assert row[1].endswith("*") == of["on_front"]
+        sure = sureness(of["probability_all"]).replace("<", r"\textless{}").replace(">", r"\textgreater{}")
+        assert row[5].replace("--", "-") == sure, "as on the screen, and of the same front"
     assert r"\label{tab:front-mobilenetv2-200ms-5mbit}" in latex
-    caption = re.search(r"\\caption\{(.*)\}", latex)
-    assert caption is not None and caption[1] == snapshot
-    stars = [row[1].endswith("*") for row in cells]
-    assert sum(stars) == shown["on_front"].sum() > 0
+    assert latex == snapshot
 
 
 def test_too_few_rounds_have_no_interval_and_no_column_for_it(tmp_path: Path) -> None:
     heads, *_ = check(front_latex(front(trials(tmp_path, rounds=1))))
-    assert r"95\,\%" not in heads
     assert "Sure" not in heads
 
 
 def test_what_is_not_known_of_one_point_is_a_dash(tmp_path: Path) -> None:
     rows = front(trials(tmp_path, rounds=7), resamples=50)
-    first = rows.index[rows["on_backend_front"]][0]
-    rows.loc[first, ["latency_efficiency", "probability"]] = np.nan
+    first = rows.index[rows["on_front"]][0]
+    rows.loc[first, ["latency_efficiency", "probability_all"]] = np.nan
     assert sum(row.count("--") for row in check(front_latex(rows))) >= 2
 
 
@@ -151,11 +140,9 @@ def test_backends_in_pairs(tmp_path: Path) -> None:
     by_point = compared.set_index("point")
     row = next(row for row in cells if row[1] == "1")
     scale = 1e3 if units[3] == "(ms)" else 1
-    told = float(row[3].removesuffix("{*}"))
-    assert told == pytest.approx(scale * by_point.loc["1", "latency_difference_s"], rel=0.01)
-    assert row[3].startswith("+"), "longer"
-    assert next(row for row in cells if row[1] == "1")[6].startswith("-"), "fewer images"
-    starred = sum(row[3].endswith("{*}") for row in cells)
+    assert float(row[3]) == pytest.approx(scale * by_point.loc["1", "latency_difference_s"], rel=0.01)
+    assert row[5].startswith("-"), "fewer images"
+    starred = sum(row[1].endswith("*") for row in cells)
     assert starred == compared["latency_significant"].eq(True).sum()
 
 
@@ -169,25 +156,11 @@ def test_the_name_of_a_table_s_file() -> None:
     assert file_name("front", ("my_net", "wifi"), "column") == "front-my-net-wifi-column.tex"
 
 
-def test_what_matters_least_makes_room() -> None:
-    columns = [
-        Column("Backend", ["tcp", ""]),
-        Column("Long", ["x" * 60, "y"], rank=2),
-        Column("Nothing", ["--", ""], rank=1),
-        Column("Sure", ["97", "3"], r"\%", 1, number=True),
-        Column("Of bound", ["97", "3"], r"\%", 3, number=True),
-    ]
-    kept, lacking = fitting(columns, 110)
-    assert [column.head for column in kept] == ["Backend", "Sure", "Of bound"]
-    assert [column.head for column in lacking] == ["Long"], "what is not known at all is no loss"
-
-
-def test_a_column_is_narrower_and_says_what_it_lacks(tmp_path: Path) -> None:
+def test_a_column_is_narrower(tmp_path: Path) -> None:
     rows = front(trials(tmp_path, rounds=7), resamples=50)
-    page, column = (front_latex(rows, width=width) for width in ("page", "column"))
-    assert len(check(column)[0]) < len(check(page)[0])
-    assert check(column)[0][:3] == ["Backend", "Point", "Latency"]
-    assert re.search(r"^% No room for: .*95", column, re.MULTILINE)
+    page, column = (check(front_latex(rows, width=width))[0] for width in ("page", "column"))
+    assert column == ["Backend", "Point", "Latency", "Images", "Sure"]
+    assert [head for head in page if head in column] == column
 
 
 def test_columns_may_be_chosen_and_stand_in_that_order(tmp_path: Path) -> None:
@@ -195,7 +168,6 @@ def test_columns_may_be_chosen_and_stand_in_that_order(tmp_path: Path) -> None:
     chosen = ("point", "images", "sure", "latency")
     table = front_latex(rows, width="column", chosen=chosen)
     assert check(table)[0] == ["Point", "Images", "Sure", "Latency"]
-    assert "No room" not in table
     with pytest.raises(UserError, match="--columns speed: no column; there are backend, point, "):
         front_latex(rows, chosen=("point", "speed"))
 
@@ -231,7 +203,7 @@ def test_tables_fit_their_column(tmp_path: Path, width: str, options: str) -> No
         | {
             "model": NASTY,
             "netem": "50%_loss",
-            "backend": f"{row['backend']}:{NASTY[:9]}",
+            "backend": f"{row['backend']}:{NASTY[:4]}",
             "point_name": NASTY,
         }
         for row in every
@@ -271,6 +243,5 @@ def test_tables_fit_their_column(tmp_path: Path, width: str, options: str) -> No
         errors="replace",
     )
     assert made.returncode == 0, made.stdout[-2000:]
-    assert f"width {WIDTHS_PT[width]}pt" in made.stdout
     assert "Overfull" not in made.stdout, re.findall(r"Overfull.*", made.stdout)
     assert "undefined" not in made.stdout
