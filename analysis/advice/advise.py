@@ -98,7 +98,7 @@ def advise(
                 where,
                 at,
                 _left(rows[rows["netem"] == at]) if at else None,
-                model_error=validation.spread(objective),
+                model_errors={name: validation.spread(name) for name in validation.errors},
                 seed=seed,
                 input_type=input_type(manifests, str(observed.cells["model"].iloc[0])),
                 tried=Tried(

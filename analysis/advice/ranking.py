@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -18,14 +19,14 @@ from pareto.analysis.fronts import quality
 from pareto.analysis.fronts.where import Where
 from pareto.analysis.naming import count
 from pareto.analysis.prediction.network import Network
-from pareto.analysis.statistics import posterior
+from pareto.analysis.statistics import posterior, significance
 from pareto.analysis.statistics.samples import Bools, Floats
-from pareto.analysis.statistics.significance import median_intervals
 from pareto.analysis.wording import EDGE, SERVER, doing, order, place, sent
 from pareto.protocol.errors import UserError
 from pareto.remote.link.units import duration
 
 SURE, LIKELY = 0.95, 0.8
+Z = NormalDist().inv_cdf(0.975)
 TOSS_UP = "a toss-up"
 NAMED = 3
 """Points that are named where none is likely the best."""
@@ -37,7 +38,8 @@ EVEN = 0.5
 class Choice:
     """A point in the wanted network: seconds and images/s from all rounds, with 95 % intervals (NaN: too few).
 
-    The intervals are those of the median of what each round by itself says; how far predictions are off is not in them.
+    The intervals are those of the median of what each round by itself says, widened by what the probability knows
+    besides: the noise floor, and how far predictions are off (NaN where that is not known).
     backend: empty text where nothing crosses and all backends are the same. codec: `none` there, too. engine: what runs
     the units, empty where there is one engine. probability: of being the best, by rounds, noise floor and what the
     model gets wrong (`ranking`); NaN where none holds. place, order, doing, sent: in words (`analysis.wording`).
@@ -135,7 +137,7 @@ def ranking(
     profile: str = "",
     among: Collection[tuple[str, ...]] | None = None,
     *,
-    model_error: float = 0.0,
+    model_errors: Mapping[str, float] | None = None,
     seed: int = 0,
     input_type: str = "",
     tried: Tried | None = None,
@@ -151,8 +153,8 @@ def ranking(
     could, no probability of being the best holds. A cell that a search struck off is worse here.
 
     Probabilities are of draws of what each point may take in truth (`analysis.statistics.posterior`): by what each
-    round by itself says, by the run's noise floor, and, where it is predicted, by `model_error`, a standard deviation
-    (NaN: not known, and no probability is stated). Where nothing crosses there is no network to be wrong about.
+    round by itself says, by the run's noise floor, and, where it is predicted, by the objective's own of
+    `model_errors`, a standard deviation (NaN: not known, and no probability is stated). Where nothing crosses there is no network to be wrong about.
 
     Raises `UserError` if no point is left.
     """
@@ -176,16 +178,21 @@ def ranking(
     central, by_round = (model.only(kept) for model in models)
     costs = central.cost(objective, **conditions)
     of_rounds = np.where(present[:, kept], by_round.cost(objective, **conditions), np.nan)
-    wrong = np.where(central.cells["backend"].eq("") | bool(profile), 0.0, model_error)
-    (floor,) = ensemble.floor.of(["latency_s" if objective == "latency" else "throughput_ips"])
-    shares = _probabilities(costs, of_rounds, central.cells["point"].to_numpy(), np.hypot(floor, wrong), seed)
+    is_exact = central.cells["backend"].eq("").to_numpy() | bool(profile)
+    floors = dict(
+        zip(significance.MEASURES, ensemble.floor.of([*significance.MEASURES.values()]), strict=True)
+    )
+    errors = dict.fromkeys(floors, 0.0) | dict(model_errors or {})
+    spreads = {name: np.hypot(floor, np.where(is_exact, 0.0, errors[name])) for name, floor in floors.items()}
+    points = central.cells["point"].to_numpy()
+    shares = _probabilities(costs, of_rounds, points, spreads[objective], seed)
     shares = np.where(rounds[kept] >= MIN_ROUNDS, shares, np.nan)
     rivals: list[Rival] = []
     if tried is not None:
         least = float(costs.min())
         rivals = tried.rivals(least if objective == "latency" else 1 / least, objective)
         shares = np.full(len(kept), np.nan) if rivals else shares
-    by_cell = _choices(central, by_round, present[:, kept], conditions, shares, input_type)
+    by_cell = _choices(central, by_round, present[:, kept], conditions, spreads, shares, input_type)
     ranked = np.argsort(costs, kind="stable")
     switches: list[Crossover] = []
     unsure_along: frozenset[str] = frozenset()
@@ -204,7 +211,7 @@ def ranking(
     if rivals:
         unsure = sentence(rivals, objective)
     elif math.isnan(choices[0].probability):
-        unsure = _unsure(best_rounds, model_error)
+        unsure = _unsure(best_rounds, errors[objective])
     elif choices[0].probability < LIKELY <= (likeliest := max(choices, key=_by_probability)).probability:
         # Medians over unlike rounds are no comparison.
         unsure = f"within the rounds that both have {likeliest.place} is better, {likeliest.sureness}"
@@ -293,16 +300,23 @@ def _choices(
     by_round: Predictor,
     present: Bools,
     conditions: Mapping[str, float],
+    spreads: Mapping[str, Floats],
     shares: Floats,
     input_type: str,
 ) -> tuple[Choice, ...]:
     figures = []
-    for middle, of_rounds in (
-        (central.latency_s(**conditions), by_round.latency_s(**conditions)),
-        (central.throughput_ips(**conditions), by_round.throughput_ips(**conditions)),
+    for name, middle, of_rounds in (
+        ("latency", central.latency_s(**conditions), by_round.latency_s(**conditions)),
+        ("throughput", central.throughput_ips(**conditions), by_round.throughput_ips(**conditions)),
     ):
         known = np.where(present & np.isfinite(of_rounds), of_rounds, np.nan)
-        figures += [middle, *median_intervals(known.T)]
+        low, high = significance.median_intervals(known.T)
+        # What is off is a share, either way.
+        low, high = (
+            middle * np.exp(sign * np.hypot(np.log(end / middle), Z * spreads[name]))
+            for sign, end in ((-1, low), (1, high))
+        )
+        figures += [middle, low, high]
     return tuple(
         Choice(
             row["codec"],

@@ -57,7 +57,7 @@ def _table(advice: Advice) -> Framed:
         columns = [column for column in columns if column.head != "95 %"]
     notes = ["sure = probability of being the best", "" if rows["backend"].all() else ANY_NOTE]
     if low.notna().any() and not advice.ranking.profile:
-        notes.append("95 % = what rounds leave open; by how much predictions are off is in sure alone")
+        notes.append("95 % = by the rounds, and by how much predictions are off")
     return framed(columns, f"Best for {advice.objective}", notes)
 
 

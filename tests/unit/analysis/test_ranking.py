@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import replace
 
@@ -56,7 +57,7 @@ def test_where_many_may_be_the_best_none_is_named_as_a_contender(monkeypatch: py
     of = Ensemble.of(observe(world.trials(backends=backends), world.NO_STAGES, world.PROFILES), {})
     network = Network(0.03, 8e6)
     alike = {("none", "", backend, point) for backend in backends for point in ("1", "2")}
-    rough = ranking(of, network, "latency", among=alike, model_error=1.0)
+    rough = ranking(of, network, "latency", among=alike, model_errors={"latency": 1.0})
     assert sum(choice.probability for choice in rough.contenders) < 0.5
     assert rough.unsure
     assert not rough.sure
@@ -65,7 +66,22 @@ def test_where_many_may_be_the_best_none_is_named_as_a_contender(monkeypatch: py
         network,
         "latency",
         among={("none", "", "tcp:a", "2"), ("none", "", "tcp:b", "2")},
-        model_error=1.0,
+        model_errors={"latency": 1.0},
     )
     assert close.sure
     assert not close.unsure
+
+
+@pytest.mark.parametrize("model_error", [0.0, 0.05, 0.3, math.nan])
+def test_of_two_with_disjoint_intervals_the_slower_is_not_the_surer(model_error: float) -> None:
+    """The interval holds what the probability knows: else a table contradicts itself."""
+    of = Ensemble.of(observe(world.trials(rounds=8), world.NO_STAGES, world.PROFILES), {})
+    errors = dict.fromkeys(("latency", "throughput"), model_error)
+    for delay_s in (0.001, 0.03, 0.2):
+        for rate_bps in (2e6, 8e6, 50e6):
+            choices = ranking(of, Network(delay_s, rate_bps), "latency", model_errors=errors).choices
+            known = [each.latency_high_s - each.latency_low_s for each in choices if each.backend]
+            assert np.isnan(known).all() == math.isnan(model_error)
+            for better, worse in itertools.combinations(choices, 2):
+                if better.latency_high_s < worse.latency_low_s:
+                    assert better.probability >= worse.probability
