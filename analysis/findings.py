@@ -32,8 +32,8 @@ from pareto.analysis.runs.manifest import within
 from pareto.analysis.runs.setups import SIMULATED
 from pareto.analysis.runs.struck import with_struck
 from pareto.analysis.standing import measured_again, sentences, status_words
-from pareto.analysis.statistics import host_load, noise, testbeds
-from pareto.analysis.statistics.stability import drifts, warnings
+from pareto.analysis.statistics import host_load, noise, stability, testbeds
+from pareto.analysis.statistics.doubt import Doubt, cures
 from pareto.analysis.wording import place
 from pareto.basics.escaping import short
 from pareto.protocol.errors import UserError
@@ -92,7 +92,7 @@ class Options:
 class Findings:
     """Frames, named after the functions that make them, and sentences of one line each.
 
-    answers: where to cut, and from what condition on elsewhere. warnings: what makes figures unsure, with advice.
+    answers: where to cut, and from what condition on elsewhere. doubts: what makes figures unsure.
     verdicts: backends in pairs. codecs: what each wins in time, costs in accuracy, and saves in bytes. notes: what
     could not be shown. remarks: those of them that a reader of the table must know. engines: what each wins, on which
     host, and how long it takes to start. files: what was written. undrawn: why figures are missing. struck: what a
@@ -116,7 +116,7 @@ class Findings:
     where: str = ""
     prediction: pd.DataFrame = field(default_factory=pd.DataFrame)
     answers: list[str] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
+    doubts: list[Doubt] = field(default_factory=list)
     verdicts: list[str] = field(default_factory=list)
     codecs: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -130,6 +130,11 @@ class Findings:
     paired_engines: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=COLUMNS["engine"]))
     engines: list[str] = field(default_factory=list)
     testbeds: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=testbeds.COLUMNS))
+
+    @property
+    def warnings(self) -> list[str]:
+        """The doubts, a line each, and a line that says what to do."""
+        return [*map(str, self.doubts), *filter(None, [cures(self.doubts)])]
 
     @property
     def on_one_machine(self) -> bool:
@@ -164,8 +169,9 @@ def find(
     made = fronts(trials, options.objectives, options.where)
     known_networks = networks((run.manifest for run in known.runs), strict=False)
     rows, gaps = lacking(made.front, trials, options.objectives, options.where, known_networks)
+    _refuse_unknown(rows, options.objectives)
     step("comparing backends")
-    drifting = drifts(rivals)
+    drifting = stability.drifts(rivals)
     findings = Findings(
         runs=known.runs,
         trials=trials,
@@ -191,13 +197,13 @@ def find(
     )
     profiles, unread = _profiles_of(known.runs, options.profiles)
     findings.prediction = compared.compared(compared.of_eager(findings.front, trials), profiles, manifests)
-    findings.warnings += [
+    findings.doubts += [
         *compared.faults(findings.prediction),
         *gaps,
-        *warnings(rows, drifting),
+        *stability.doubts(rows, drifting),
         *host_load.on_one_core(manifests),
         *host_load.beyond(rows, manifests),
-        *host_load.warnings(trials, known.stages, shared=findings.on_one_machine),
+        *host_load.doubts(trials, known.stages, shared=findings.on_one_machine),
     ]
     findings.verdicts += verdicts(findings.paired, known.struck)
     of_profiles = [*unread, *compared.unused(profiles, manifests), *compared.sentences(findings.prediction)]
@@ -207,7 +213,7 @@ def find(
     findings.testbeds = testbeds.differences(trials)
     of_testbeds = list(testbeds.sentences(findings.testbeds))
     if (findings.testbeds["difference_percent"].abs() > testbeds.NOTABLE).any():
-        findings.warnings += of_testbeds
+        findings.doubts += map(Doubt, of_testbeds)
     else:
         findings.notes += of_testbeds
         findings.remarks += of_testbeds
@@ -238,6 +244,15 @@ def find(
             findings.notes += best_points(shown, name)
     findings.notes += host_load.full_cores(trials, shared=findings.on_one_machine)
     return findings
+
+
+def _refuse_unknown(front: pd.DataFrame, objectives: Sequence[str]) -> None:
+    """Raise UserError for an objective that no measured point has: its front would be empty without a word."""
+    measured = front[front["rounds"] > 0]
+    for each in chosen(objectives):
+        if len(measured) and measured[each.column].isna().all():
+            why = f" ({each.needs})" if each.needs else ""
+            raise UserError(f"--objectives {each.name}: no point of these runs has it{why}: choose others")
 
 
 def _profiles_of(runs: Sequence[Run], named: Sequence[Path]) -> tuple[list[ModelProfile], list[str]]:

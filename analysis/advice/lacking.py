@@ -12,6 +12,7 @@ from pareto.analysis.fronts.objectives import chosen
 from pareto.analysis.naming import condition_title
 from pareto.analysis.points import BUT_CODEC, CELL, CONDITION, NONE, in_every_codec
 from pareto.analysis.prediction.network import Network
+from pareto.analysis.statistics.doubt import Doubt
 from pareto.analysis.statistics.posterior import FAIR_CHANCE
 from pareto.analysis.statistics.samples import Bools, Floats
 from pareto.analysis.wording import place
@@ -27,8 +28,8 @@ def lacking(
     objectives: Sequence[str],
     where: str,
     networks: Mapping[str, Network] | None = None,
-) -> tuple[pd.DataFrame, list[str]]:
-    """The front without the probabilities that do not hold; and at most a line: which cells lack a valid figure, and
+) -> tuple[pd.DataFrame, list[Doubt]]:
+    """The front without the probabilities that do not hold; and at most one doubt: which cells lack a valid figure, and
     could be on the front of their condition.
 
     front: as from `analysis.fronts.front.front`, of these trials, objectives and constraint. A cell that lacks a figure
@@ -95,8 +96,8 @@ def _lost(
 
 def _said(
     front: pd.DataFrame, could: Sequence[int], lost: Sequence[Mapping[str, object]], objectives: Sequence[str]
-) -> list[str]:
-    """At most a line: the cells that could be on the front."""
+) -> list[Doubt]:
+    """At most one doubt: the cells that could be on the front."""
     if not could:
         return []
     several = len(front[CONDITION].drop_duplicates()) > 1
@@ -105,4 +106,4 @@ def _said(
     points = "a point lacks" if len(found) == 1 else f"{len(found)} points lack"
     more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
     named = f"{', '.join(found[:MOST_NAMED])}{more}"
-    return [f"{points} a valid {' or '.join(objectives)} and could be on the front: {named}"]
+    return [Doubt(f"{points} a valid {' or '.join(objectives)} and could be on the front", named)]

@@ -154,7 +154,8 @@ def ranking(
 
     Probabilities are of draws of what each point may take in truth (`analysis.statistics.posterior`): by what each
     round by itself says, by the run's noise floor, and, where it is predicted, by the objective's own of
-    `model_errors`, a standard deviation (NaN: not known, and no probability is stated). Where nothing crosses there is no network to be wrong about.
+    `model_errors`, a standard deviation (NaN: not known, and no probability is stated). Where nothing crosses there is
+    no network to be wrong about.
 
     Raises `UserError` if no point is left.
     """

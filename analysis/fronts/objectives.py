@@ -7,16 +7,22 @@ from dataclasses import dataclass
 
 from pareto.protocol.errors import UserError
 
+_REQUESTS = "a trial needs 130 requests for it: --requests"
+_SENSORS = "energy sensors on all hosts"
+
 
 @dataclass(frozen=True)
 class Objective:
-    """`column` of the front's frame, in `unit`; `words` say it in a sentence. Less is better unless `maximise`."""
+    """`column` of the front's frame, in `unit`; `words` say it in a sentence. Less is better unless `maximise`. needs:
+    what a run must have for it, where that is not always so.
+    """
 
     name: str
     column: str
     maximise: bool
     unit: str
     words: str
+    needs: str = ""
 
 
 OBJECTIVES: dict[str, Objective] = {
@@ -24,7 +30,7 @@ OBJECTIVES: dict[str, Objective] = {
     for objective in (
         Objective("latency", "latency_s", False, "s", "latency"),
         Objective("throughput", "throughput_ips", True, "images/s", "throughput"),
-        Objective("p95", "latency_p95_s", False, "s", "95th percentile of the latency"),
+        Objective("p95", "latency_p95_s", False, "s", "95th percentile of the latency", _REQUESTS),
         Objective("loaded-latency", "loaded_latency_s", False, "s", "latency at full throughput"),
         Objective(
             "loaded-p95",
@@ -32,9 +38,10 @@ OBJECTIVES: dict[str, Objective] = {
             False,
             "s",
             "95th percentile of the latency at full throughput",
+            _REQUESTS,
         ),
-        Objective("energy", "energy_j", False, "J", "energy per image"),
-        Objective("active-energy", "active_energy_j", False, "J", "energy per image above idle"),
+        Objective("energy", "energy_j", False, "J", "energy per image", _SENSORS),
+        Objective("active-energy", "active_energy_j", False, "J", "energy per image above idle", _SENSORS),
         Objective("payload", "payload_bytes", False, "bytes", "payload per request"),
         Objective("wire", "wire_bytes_per_image", False, "bytes", "bytes per image that cross the link"),
         Objective("accuracy", "accuracy_level", True, "", "accuracy"),

@@ -21,6 +21,7 @@ from pareto.analysis.prediction.forecast import Slack
 from pareto.analysis.prediction.network import Network, networks
 from pareto.analysis.runs.manifest import directions, section, within
 from pareto.analysis.runs.setups import SIMULATED
+from pareto.analysis.statistics.doubt import Doubt
 from pareto.analysis.statistics.samples import Floats
 from pareto.basics import files
 from pareto.protocol.errors import UserError
@@ -238,14 +239,15 @@ def sentences(frame: pd.DataFrame) -> Iterator[str]:
         )
 
 
-def faults(frame: pd.DataFrame) -> Iterator[str]:
-    """A line on the points that were measured better than the bound of the forecast."""
+def faults(frame: pd.DataFrame) -> Iterator[Doubt]:
+    """A doubt on the points that were measured better than the bound of the forecast."""
     beyond = frame[frame["beyond_bound"] != ""]
     if beyond.empty:
         return
     named = ", ".join(cell_title(row) for row in beyond.head(NAMED).to_dict("records"))
     rest = f" and {len(beyond) - NAMED} more" if len(beyond) > NAMED else ""
-    yield (
-        f"{count(len(beyond), 'point')} beyond the bound of the model profile's least times: {named}{rest}; a device "
-        "was slower while it was profiled: profile it anew"
+    yield Doubt(
+        f"{count(len(beyond), 'point')} beyond the bound of the model profile's least times",
+        f"{named}{rest}: a device was slower while it was profiled",
+        ("profile the model anew",),
     )

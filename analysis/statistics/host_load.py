@@ -13,6 +13,7 @@ from pareto.analysis.points import CELL, TRIAL
 from pareto.analysis.runs.manifest import directions, section, sessions, within
 from pareto.analysis.runs.setups import TUNED
 from pareto.analysis.standing import stands
+from pareto.analysis.statistics.doubt import AGAIN, GOVERNOR, PROGRAMS, Doubt
 from pareto.remote.link.units import duration, percent
 
 SLOWER, MATTERS = 1.25, 0.05
@@ -26,11 +27,11 @@ LATE, LATE_S = 1.5, 0.005
 them alone it was under 1.3 times its bound in all that was measured over links that lose nothing."""
 HOSTS = ("edge", "server")
 STAGE = ["run", "model", "batch_size", "engine", "allocator", "host", "first_unit", "last_unit"]
-REMEDY = "close other programs, set the CPU governor to performance, and measure again"
+REMEDY = (PROGRAMS, GOVERNOR, AGAIN)
 
 
-def warnings(trials: pd.DataFrame, stages: pd.DataFrame, *, shared: bool) -> Iterator[str]:
-    """At most a line for each kind of load; none where the hosts had nothing else to do, or did not tell.
+def doubts(trials: pd.DataFrame, stages: pd.DataFrame, *, shared: bool) -> Iterator[Doubt]:
+    """At most one doubt of each kind of load; none where the hosts had nothing else to do, or did not tell.
 
     Only trials that count are looked at: a latency whose stage was slowed by more does not. stages: as from
     `analysis.runs.load`. shared: the hosts are one machine with the harness, whose own programs count among the
@@ -48,19 +49,19 @@ def warnings(trials: pd.DataFrame, stages: pd.DataFrame, *, shared: bool) -> Ite
     )
 
 
-def on_one_core(manifests: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """A line for each set of hosts of a local testbed that had one physical core between them."""
+def on_one_core(manifests: Sequence[Mapping[str, Any]]) -> Iterator[Doubt]:
+    """A doubt for each set of hosts of a local testbed that had one physical core between them."""
     every = [session for manifest in manifests for session in sessions(manifest)]
     shared = {tuple(roles) for session in every for roles in within(session, "testbed", "on_one_core") or ()}
     for roles in sorted(shared):
-        yield (
-            f"{listed(roles)} shared one physical core: each was slower while the other "
-            "computed, and no throughput is its own"
+        yield Doubt(
+            f"{listed(roles)} shared one physical core",
+            "so that each was slower while the other computed, and no throughput is its own",
         )
 
 
-def beyond(front: pd.DataFrame, manifests: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """A line if points take much longer than their bounds over links that neither vary nor lose anything.
+def beyond(front: pd.DataFrame, manifests: Sequence[Mapping[str, Any]]) -> Iterator[Doubt]:
+    """A doubt if points take much longer than their bounds over links that neither vary nor lose anything.
 
     front: as from `analysis.fronts.front.front`. There stages and links leave nothing else to wait for: something
     between them takes the time, such as a host that is slow to answer.
@@ -77,17 +78,18 @@ def beyond(front: pd.DataFrame, manifests: Sequence[Mapping[str, Any]]) -> Itera
     if late.empty:
         return
     worst = late.loc[beyond_s[late.index].idxmax()]
-    yield (
-        f"{len(late)} of {len(crossing)} points that cross the link take over {LATE:g} times their bound, most of all "
-        f"{cell_title(worst)}: {duration(worst['latency_s'])}, of which neither the stages nor the link take "
-        f"{duration(beyond_s[worst.name])}. Something between them does: look at the hosts' wait_percent in trials.csv"
+    yield Doubt(
+        f"{len(late)} of {len(crossing)} points that cross the link take over {LATE:g} times their bound",
+        f"most of all {cell_title(worst)}: {duration(worst['latency_s'])}, of which neither the stages nor the link "
+        f"take {duration(beyond_s[worst.name])}",
+        ("look at the hosts' wait_percent in trials.csv: something between stages and link takes that time",),
     )
 
 
 def full_cores(trials: pd.DataFrame, *, shared: bool) -> Iterator[str]:
     """A line if hosts' cores bounded the throughput of some cells, and neither a stage alone nor the link.
 
-    shared: as for `warnings`.
+    shared: as for `doubts`.
     """
     measured = trials[[f"{host}_core_percent" for host in HOSTS]].notna().any(axis=1)
     reached = trials["throughput_ips"] / trials["throughput_bound_ips"]
@@ -123,7 +125,7 @@ def _is_still(manifest: Mapping[str, Any], profile: str) -> bool:
     return not is_impaired and not within(manifest, "profiles", profile, "bucket")
 
 
-def _slower(ok: pd.DataFrame) -> Iterator[str]:
+def _slower(ok: pd.DataFrame) -> Iterator[Doubt]:
     parts = []
     for host in HOSTS:
         slowdown = ok[f"{host}_slowdown"]
@@ -135,14 +137,15 @@ def _slower(ok: pd.DataFrame) -> Iterator[str]:
         return
     worst = slow.loc[slow["slowdown"].idxmax()]
     slowed = len(slow[TRIAL].drop_duplicates())
-    yield (
-        f"in {slowed} of {len(ok)} trials a stage took over {SLOWER:g} times as long as alone, most of all "
-        f"the {worst['host']}'s of {cell_title(worst)} in round {worst['round']}: {worst['slowdown']:.1f} times. "
-        f"Something else ran there, or its clock changed: {REMEDY}"
+    yield Doubt(
+        f"in {slowed} of {len(ok)} trials a stage took over {SLOWER:g} times as long as alone",
+        f"most of all the {worst['host']}'s of {cell_title(worst)} in round {worst['round']}: {worst['slowdown']:.1f} "
+        "times: something else ran there, or its clock changed",
+        REMEDY,
     )
 
 
-def _changed(stages: pd.DataFrame) -> Iterator[str]:
+def _changed(stages: pd.DataFrame) -> Iterator[Doubt]:
     known = stages[stages["baseline_s"].notna()]
     if known.empty:
         return
@@ -158,22 +161,24 @@ def _changed(stages: pd.DataFrame) -> Iterator[str]:
     if apart.empty:
         return
     worst = apart.loc[(apart["max"] / apart["min"]).idxmax()]
-    yield (
-        f"{len(apart)} of {len(spread)} stages took over {CHANGED:g} times as long alone in one trial as in another, "
+    yield Doubt(
+        f"{len(apart)} of {len(spread)} stages took over {CHANGED:g} times as long alone in one trial as in another",
         f"most of all the {worst['host']}'s from unit {worst['first_unit']:.0f} on: {duration(worst['min'])} and "
-        f"{duration(worst['max'])}. The host itself changed: {REMEDY}"
+        f"{duration(worst['max'])}: the host itself changed",
+        REMEDY,
     )
 
 
-def _taken(ok: pd.DataFrame, columns: list[str], whom: str) -> Iterator[str]:
-    """A line if programs took much of the cores. columns: percents of one host's cores, or of all hosts'."""
+def _taken(ok: pd.DataFrame, columns: list[str], whom: str) -> Iterator[Doubt]:
+    """A doubt if programs took much of the cores. columns: percents of one host's cores, or of all hosts'."""
     most = ok[columns].max(axis=1)
     if not (most > TAKEN).any():
         return
     worst = most.idxmax()
     host = str(ok.loc[worst, columns].astype(float).idxmax()).partition("_")[0]
     whose = f"the {host}'s" if host in HOSTS else "all hosts'"
-    yield (
-        f"{whom} took over {TAKEN:g} % of the hosts' cores in {(most > TAKEN).sum()} of {len(ok)} trials, most at "
-        f"{cell_title(ok.loc[worst])} in round {ok.loc[worst, 'round']}: {most[worst]:.0f} % of {whose}"
+    yield Doubt(
+        f"{whom} took over {TAKEN:g} % of the hosts' cores in {(most > TAKEN).sum()} of {len(ok)} trials",
+        f"most at {cell_title(ok.loc[worst])} in round {ok.loc[worst, 'round']}: {most[worst]:.0f} % of {whose}",
+        (PROGRAMS,),
     )

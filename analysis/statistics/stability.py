@@ -17,6 +17,7 @@ from pareto.analysis.naming import cell_name, cell_title, condition_title, count
 from pareto.analysis.points import CONDITION, TRIAL
 from pareto.analysis.standing import stands
 from pareto.analysis.statistics import significance
+from pareto.analysis.statistics.doubt import AGAIN, GOVERNOR, PROGRAMS, THROTTLE, Doubt
 from pareto.analysis.statistics.samples import LEAST_VALUES, Floats
 from pareto.protocol.constants import MOST_ROUNDS
 
@@ -114,8 +115,8 @@ def _why_not(rounds: int, tests: int) -> str:
     return ""
 
 
-def warnings(front: pd.DataFrame, drifting: pd.DataFrame) -> Iterator[str]:
-    """At most a line for each kind of doubt, with how many points it is about and the worst; none if all is steady.
+def doubts(front: pd.DataFrame, drifting: pd.DataFrame) -> Iterator[Doubt]:
+    """At most one doubt of each kind, with how many points it is about and the worst; none if all is steady.
 
     front: as from `analysis.fronts.front.front`; drifting: as from `drifts`. A figure is
     unsteady if half of its 95 % interval is over `UNSTEADY` of its median; with too few rounds for an interval, if half
@@ -126,10 +127,9 @@ def warnings(front: pd.DataFrame, drifting: pd.DataFrame) -> Iterator[str]:
     if not once.empty:
         worst = once.loc[once["excluded"].idxmax()]
         left_out = f", and at {cell_title(worst)} {_lacking(worst)}" if worst["excluded"] else ""
-        yield (
-            f"{_points(len(once), len(measured))} measured in one round{left_out}: how steady the figures are is not "
-            f"known (to mend: {_rounds_for_interval(worst)})"
-        )
+        head = f"{_points(len(once), len(measured))} measured in one round{left_out}"
+        unknown = "so that how steady the figures are is not known"
+        yield Doubt(head, unknown, (_rounds_for_interval(worst),))
     yield from _unsteady(measured)
     yield from _outliers(measured)
     yield from _drifting(drifting)
@@ -154,8 +154,8 @@ def widest(off: pd.DataFrame) -> tuple[Any, str, float]:
     return off.index[row], str(off.columns[column]), float(sizes[row, column])
 
 
-def _unsteady(measured: pd.DataFrame) -> Iterator[str]:
-    """A line for the figures with an interval, and one for those with the rounds' range alone: they are not mixed."""
+def _unsteady(measured: pd.DataFrame) -> Iterator[Doubt]:
+    """A doubt for the figures with an interval, and one for those with the rounds' range alone: they are not mixed."""
     has = pd.DataFrame({measure: halves(measured, measure).notna() for measure in MEASURES})
     for known, ends, which, words in (
         (
@@ -185,10 +185,10 @@ def _unsteady(measured: pd.DataFrame) -> Iterator[str]:
             # This figure may well count in those others.
             rounds += f"{' with both figures' if ends[0] == 'low' else ''} ({_lacking(worst)})"
         remedy = _rounds_for_interval(worst) if ends[0] == "least" else _rounds_for_steadiness(worst, size)
-        yield (
-            f"{_points(len(unsteady), len(rows), which)} unsteady, most of all the {measure} of {cell_title(worst)}: "
-            f"±{100 * size:.0f} % {words} {rounds}. To mend: {remedy}; close other "
-            "programs, set the CPU governor to performance, see that no device throttles"
+        yield Doubt(
+            f"{_points(len(unsteady), len(rows), which)} unsteady",
+            f"most of all the {measure} of {cell_title(worst)}: ±{100 * size:.0f} % {words} {rounds}",
+            (remedy, PROGRAMS, GOVERNOR, THROTTLE),
         )
 
 
@@ -205,33 +205,33 @@ def _rounds_for_steadiness(row: pd.Series, size: float) -> str:
     return (
         f"--trials {more}, or {RESUME}"
         if more <= MOST_ROUNDS
-        else f"over {MOST_ROUNDS} rounds would be needed"
+        else f"steady figures of {cell_name(row)} would take over {MOST_ROUNDS} rounds"
     )
 
 
-def _outliers(measured: pd.DataFrame) -> Iterator[str]:
+def _outliers(measured: pd.DataFrame) -> Iterator[Doubt]:
     known = measured[measured["outliers"].notna()]
     outliers, trials = known["outliers"].sum(), known["rounds"].sum()
     if outliers <= OUTLYING * trials:
         return
     worst = known.loc[known["outliers"].idxmax()]
-    yield (
-        f"{outliers:.0f} of {trials:.0f} trials are outliers, most at {cell_title(worst)}: {worst['outliers']:.0f} of "
-        f"{count(int(worst['rounds']), 'round')}. They count as all others do. Something may have run beside them: "
-        "close other programs"
+    yield Doubt(
+        f"{outliers:.0f} of {trials:.0f} trials are outliers, and count as all others do",
+        f"most at {cell_title(worst)}: {worst['outliers']:.0f} of {count(int(worst['rounds']), 'round')}",
+        (PROGRAMS,),
     )
 
 
-def _drifting(drifts: pd.DataFrame) -> Iterator[str]:
+def _drifting(drifts: pd.DataFrame) -> Iterator[Doubt]:
     drifting = drifts[drifts["drifts"].astype(bool) & (drifts["change_percent"].abs() >= WORTH_REPORTING)]
     if drifting.empty:
         return
     worst = drifting.loc[drifting["change_percent"].abs().idxmax()]
     also = f" (and {len(drifting) - 1} more of {len(drifts)})" if len(drifting) > 1 else ""
-    yield (
+    yield Doubt(
         f"drift: {worst['measure']} of {condition_title(worst)} over {worst['backend']} went "
-        f"{worst['change_percent']:+.1f} % from the first round to the last of {worst['rounds']}{also}: the rounds are "
-        "not alike. Let the devices warm up, look at their temperature and throttling in trials.csv, and measure again"
+        f"{worst['change_percent']:+.1f} % from the first round to the last of {worst['rounds']}{also}",
+        cures=("let the devices warm up", THROTTLE, AGAIN),
     )
 
 

@@ -49,5 +49,5 @@ def of_findings(findings: Findings) -> str:
         if over_codecs := codecs_table(shown, findings.objectives, findings.where):
             parts.append(over_codecs)
     lines = (*findings.verdicts, *findings.codecs, *findings.engines, *findings.notes)
-    parts += [Text(line) for line in (*lines, *(f"attention: {line}" for line in findings.warnings))]
+    parts += [Text(line) for line in (*lines, *(f"attention: {line.head}" for line in findings.doubts))]
     return html(*parts)

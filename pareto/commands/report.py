@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -200,6 +199,7 @@ def _show(console: Console, findings: Findings) -> None:
     """The answers, then one table, then what makes figures unsure in short: the rest is in the report's files."""
     from pareto.analysis.figures.shown import worth_showing
     from pareto.analysis.reporting import TEXT
+    from pareto.analysis.statistics.doubt import cures
     from pareto.analysis.tables.overview import overview
 
     answers = findings.answers or [
@@ -216,15 +216,10 @@ def _show(console: Console, findings: Findings) -> None:
         console.print(overview(shown, findings.objectives, findings.where, simulated=findings.simulated))
     for line in findings.remarks:
         console.print(line)
-    for line in findings.warnings[:MOST_LINES]:
-        console.print(f"attention: {in_short(line)}")
-    if findings.warnings:
-        console.print(f"{TEXT} says where, and what to do")
-
-
-def in_short(warning: str) -> str:
-    """A warning's beginning, without the case where it is worst and without its remedy."""
-    return re.split(r"(?:,|;) most |\. |; ", warning, maxsplit=1)[0].rstrip(".")
+    for doubt in findings.doubts[:MOST_LINES]:
+        console.print(f"attention: {doubt.head}")
+    if findings.doubts:
+        console.print(f"{cures(findings.doubts) or 'more'} ({TEXT} says where)")
 
 
 def _joined(folders: Sequence[Path]) -> Path:

@@ -51,13 +51,13 @@ def some(trials: pd.DataFrame, count: int, **columns: Any) -> pd.DataFrame:
 
 def test_of_quiet_hosts_nothing_is_said(frames: tuple[pd.DataFrame, pd.DataFrame]) -> None:
     for shared in (True, False):
-        assert list(host_load.warnings(*frames, shared=shared)) == []
+        assert list(host_load.doubts(*frames, shared=shared)) == []
         assert list(host_load.full_cores(frames[0], shared=shared)) == []
 
 
 def test_nor_of_a_run_that_did_not_measure_it(tmp_path: Path) -> None:
     known = run(tmp_path)
-    assert list(host_load.warnings(known.trials, known.stages, shared=False)) == []
+    assert list(host_load.doubts(known.trials, known.stages, shared=False)) == []
     assert list(host_load.full_cores(known.trials, shared=False)) == []
 
 
@@ -66,9 +66,9 @@ def test_a_stage_that_was_slower_than_alone_is_told(
 ) -> None:
     trials, stages = frames
     slow = some(some(trials, 2, edge_slowdown=1.3, edge_s=0.04, latency_s=0.1), 1, edge_slowdown=1.4)
-    assert list(host_load.warnings(slow, stages, shared=True)) == snapshot
+    assert list(map(str, host_load.doubts(slow, stages, shared=True))) == snapshot
     small = some(trials, 2, edge_slowdown=1.4, edge_s=0.004, latency_s=0.1)
-    assert list(host_load.warnings(small, stages, shared=True)) == []
+    assert list(host_load.doubts(small, stages, shared=True)) == []
 
 
 def test_what_is_told_here_is_less_than_what_makes_a_trial_invalid() -> None:
@@ -83,7 +83,7 @@ def test_a_host_that_changed_its_speed_within_a_run_is_told(
     trials, stages = frames
     later = (stages["round"] == stages["round"].max()) & (stages["host"] == "edge")
     stages.loc[later, "baseline_s"] *= 2
-    assert list(host_load.warnings(trials, stages, shared=True)) == snapshot
+    assert list(map(str, host_load.doubts(trials, stages, shared=True))) == snapshot
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_another_engine_or_allocator_is_no_host_that_changed(
     stages.loc[later, "baseline_s"] /= 2
     told = stages.assign(**{column: later.map({True: other, False: usual})})
     of_host = told[told["host"] == host]
-    assert len(list(host_load.warnings(trials, of_host, shared=True))) == lines
+    assert len(list(map(str, host_load.doubts(trials, of_host, shared=True)))) == lines
 
 
 def test_what_others_took_is_told_but_where_the_harness_is_one_of_them(
@@ -113,17 +113,20 @@ def test_what_others_took_is_told_but_where_the_harness_is_one_of_them(
 ) -> None:
     trials, stages = frames
     loaded = some(trials, 3, server_others_percent=47.0)
-    assert list(host_load.warnings(loaded, stages, shared=False)) == snapshot
-    assert list(host_load.warnings(loaded, stages, shared=True)) == []
+    assert list(map(str, host_load.doubts(loaded, stages, shared=False))) == snapshot
+    assert list(host_load.doubts(loaded, stages, shared=True)) == []
     strangers = some(trials, 3, strangers_percent=35.0)
-    assert list(host_load.warnings(strangers, stages, shared=True)) == snapshot
+    assert list(map(str, host_load.doubts(strangers, stages, shared=True))) == snapshot
 
 
 def test_stolen_time_is_told_everywhere(
     frames: tuple[pd.DataFrame, pd.DataFrame], snapshot: SnapshotAssertion
 ) -> None:
     trials, stages = frames
-    assert list(host_load.warnings(some(trials, 1, edge_steal_percent=30.0), stages, shared=True)) == snapshot
+    assert (
+        list(map(str, host_load.doubts(some(trials, 1, edge_steal_percent=30.0), stages, shared=True)))
+        == snapshot
+    )
 
 
 def test_cells_that_the_cores_hold_back_are_counted(
@@ -184,7 +187,7 @@ def points(**columns: Any) -> pd.DataFrame:
 
 def test_what_neither_stages_nor_link_take_is_told(snapshot: SnapshotAssertion) -> None:
     """As by a server that waits before it answers."""
-    assert list(host_load.beyond(points(latency_s=[0.08, 0.09, 0.1]), [MANIFEST])) == snapshot
+    assert list(map(str, host_load.beyond(points(latency_s=[0.08, 0.09, 0.1]), [MANIFEST]))) == snapshot
 
 
 def test_a_transports_usual_share_is_not(snapshot: SnapshotAssertion) -> None:
@@ -200,7 +203,7 @@ def test_a_link_that_loses_packets_has_a_reason_of_its_own() -> None:
 
 def test_hosts_on_one_core_are_told_once(snapshot: SnapshotAssertion) -> None:
     session = {"testbed": {"kind": "local", "on_one_core": [["edge", "server"]]}}
-    assert list(host_load.on_one_core([{"sessions": [session, session]}])) == snapshot
+    assert list(map(str, host_load.on_one_core([{"sessions": [session, session]}]))) == snapshot
     assert list(host_load.on_one_core([{}, {"sessions": [{"testbed": {"on_one_core": []}}, {}]}])) == []
 
 

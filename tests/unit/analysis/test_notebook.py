@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pareto import analysis
+from pareto.analysis.statistics.doubt import Doubt
 from pareto.analysis.tables.html import html, of_findings
 from pareto.protocol.errors import UserError
 from tests import REPOSITORY
@@ -19,7 +20,7 @@ EXAMPLE = REPOSITORY / "results" / "example"
 
 def test_findings_show_the_answer_first_and_no_markup_of_others(tmp_path: Path) -> None:
     rows = [row | {"model": "<script>x"} for row in trials(rounds=2)]
-    found = findings(tmp_path, rows, answers=["cut at 7"], warnings=["too few rounds"])
+    found = findings(tmp_path, rows, answers=["cut at 7"], doubts=[Doubt("too few rounds")])
     shown = of_findings(found)
     assert shown.startswith("<pre")
     assert "<script" not in shown

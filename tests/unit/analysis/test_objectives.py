@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
+from pareto.analysis.findings import Options, find
 from pareto.analysis.fronts.front import COLUMNS
 from pareto.analysis.fronts.objectives import DEFAULT, OBJECTIVES, chosen
 from pareto.protocol.errors import UserError
+from tests.unit import example_run
 
 
 def test_every_objective_is_a_column_of_the_front() -> None:
@@ -35,3 +39,16 @@ def test_what_cannot_be_chosen(names: list[str], snapshot: SnapshotAssertion) ->
     with pytest.raises(UserError) as refused:
         chosen(names)
     assert str(refused.value) == snapshot
+
+
+@pytest.mark.parametrize(
+    "objectives", [("p95", "throughput"), ("latency", "energy"), ("loaded-p95", "latency")]
+)
+def test_an_objective_that_no_point_has_is_said(tmp_path: Path, objectives: tuple[str, ...]) -> None:
+    columns = dict.fromkeys(("latency_p95_s", "loaded_latency_p95_s", "edge_energy_j", "server_energy_j"), "")
+    run = example_run.write(tmp_path, [row | columns for row in example_run.trials(rounds=2)])
+    with pytest.raises(
+        UserError, match=r"--objectives \S+: no point of these runs has it \(.+\): choose others"
+    ):
+        find([run], Options(objectives=objectives))
+    assert not find([run], Options(objectives=("latency", "payload"))).front.empty

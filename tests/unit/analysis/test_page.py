@@ -28,6 +28,7 @@ from pareto.analysis.page import fronts as page_fronts
 from pareto.analysis.page.document import LONG, MOST_TRIALS
 from pareto.analysis.points import TRIAL
 from pareto.analysis.runs.load import load
+from pareto.analysis.statistics.doubt import Doubt
 from pareto.analysis.tables.columns import sureness
 from pareto.basics.escaping import terminal
 from pareto.protocol.constants import GOODPUT
@@ -126,7 +127,7 @@ def test_answer_comes_first_and_its_absence_is_told(
 ) -> None:
     told = {
         "answers": ["cut at 7", "keep all"],
-        "warnings": ["unstable: add rounds"],
+        "doubts": [Doubt("unstable: add rounds")],
         "verdicts": ["tcp is faster"],
         "notes": ["no energy"],
     }
@@ -204,7 +205,9 @@ def test_text_from_runs_is_never_markup(tmp_path: Path) -> None:
         "sessions": [{"hosts": {EVIL: {"cpu": EVIL}}, "driver": {"hostname": EVIL}}],
     }
     links = probes(verdict=["off"], reason=[EVIL], netem=[EVIL])
-    found = findings(tmp_path, rows, answers=lines, warnings=lines, verdicts=lines, notes=lines, links=links)
+    found = findings(
+        tmp_path, rows, answers=lines, doubts=[*map(Doubt, lines)], verdicts=lines, notes=lines, links=links
+    )
     found.runs[0] = Run(found.runs[0].folder, manifest)
     seen = read(found, tmp_path)
     assert "img" not in seen.texts

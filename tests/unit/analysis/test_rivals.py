@@ -120,7 +120,7 @@ def lacked(rows: list[dict[str, Any]], folder: Path, *objectives: str) -> tuple[
     """The front of a run of these trials without the probabilities that do not hold, by point; and the line."""
     loaded = load([write(folder, rows)])
     made, lines = lacking(front(loaded, objectives, resamples=1), loaded, objectives, "")
-    return made.set_index("point"), lines
+    return made.set_index("point"), list(map(str, lines))
 
 
 def test_no_probability_is_stated_of_what_a_point_without_a_figure_could_dominate(tmp_path: Path) -> None:

@@ -18,15 +18,16 @@ from syrupy.assertion import SnapshotAssertion
 
 from pareto.analysis.points import CONDITION
 from pareto.analysis.statistics import stability
+from pareto.analysis.statistics.doubt import cures
 from pareto.analysis.statistics.samples import Floats
 from pareto.analysis.statistics.stability import (
     COLUMNS,
     LEAST_ROUNDS,
     Certainty,
     certainty,
+    doubts,
     drifts,
     halves,
-    warnings,
 )
 
 WIFI = ("m", "wifi", 1, "none", "eager", "auto", 0, "tuned")
@@ -68,7 +69,8 @@ def drift_rows(*percent: float, drifting: bool = True) -> pd.DataFrame:
 
 
 def said(*rows: dict[str, Any], drifting: pd.DataFrame | None = None) -> list[str]:
-    return list(warnings(pd.DataFrame(rows), drift_rows() if drifting is None else drifting))
+    found = doubts(pd.DataFrame(rows), drift_rows() if drifting is None else drifting)
+    return [f"{doubt}. {cures([doubt])}" for doubt in found]
 
 
 def test_nothing_is_said_of_what_is_steady() -> None:
