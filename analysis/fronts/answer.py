@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -30,7 +29,7 @@ COLUMNS = [*CONDITION, "run", "search", "trials", "took_s", "cells", "on_front",
 _NEEDED = [*CELL, STANDS_FOR, "point_name", "run", "round", "status", "payload_bytes", "wall_s", *PLANE]
 KNOWN = 0.99
 """The front is known that is worth this share of the final one."""
-MOST_STEPS = 1000
+MOST_STEPS = 200
 """The most rows of a run and condition: with more trials some are left out, more and more towards the end,
 where little changes.
 """
@@ -79,11 +78,14 @@ def _of_run(rows: pd.DataFrame, manifest: Mapping[str, Any], known: pd.DataFrame
     place = known[CELL].assign(place=range(len(known)))
     at = rows[CELL].merge(place, on=CELL, how="left")["place"].fillna(-1)
     at = np.where(stands(rows), at, -1).astype(np.int64)
-    figures = rows[PLANE].to_numpy(dtype=float)
+    measured = rows[PLANE].assign(
+        cell=at, round=rows["round"].rank(method="dense").to_numpy(dtype=np.int64) - 1
+    )
     steps = _steps(len(rows))
     is_search = bool(within(manifest, "sweep", "search"))
-    trials = _Trials(at, rows["round"].rank(method="dense").to_numpy(dtype=np.int64) - 1, figures, is_search)
-    shares, counts = _shares(trials, known[PLANE].to_numpy(dtype=float), steps)
+    shares, counts = _shares(
+        measured.reset_index(drop=True), known[PLANE].to_numpy(dtype=float), steps, is_search
+    )
     began_s = sum(float(session.get("profiling_s") or 0) for session in sessions(manifest))
     return pd.DataFrame(
         {
@@ -99,53 +101,32 @@ def _of_run(rows: pd.DataFrame, manifest: Mapping[str, Any], known: pd.DataFrame
     )
 
 
-@dataclass(frozen=True)
-class _Trials:
-    """The trials of one condition of a run, in their order.
-
-    at: the place of each one's cell among the condition's; -1: none counts. rounds: from 0. figures: trials x 2.
-    is_search: fronts compare each two cells by the rounds that both have.
-    """
-
-    at: Ints
-    rounds: Ints
-    figures: Floats
-    is_search: bool
-
-
-def _shares(trials: _Trials, finals: Floats, steps: Ints) -> tuple[Floats, Ints]:
+def _shares(trials: pd.DataFrame, finals: Floats, steps: Ints, is_search: bool) -> tuple[Floats, Ints]:
     """Shares of the hypervolume after each of these trials; and how many cells were measured, and on the front.
 
-    finals: each cell's last medians, cells x 2.
+    trials: in their order, with the place of each one's `cell` among the condition's (-1: none counts) and the `round`,
+    from 0. finals: each cell's last medians, cells x 2. is_search: fronts compare each two cells by the rounds that
+    both have.
     """
     objectives = chosen(DEFAULT)
     bound, _ = reference_for(finals, objectives, {})
     every = volume(finals, bound, objectives)
-    shape = trials.rounds.max() + 1, len(finals)
-    measured, made = np.full((*shape, 2), np.nan), np.zeros((*shape, 2))
-    medians = np.full_like(finals, np.nan)
+    shape = int(trials["round"].max()) + 1, len(finals)
     shares, counts = np.zeros(len(steps)), np.zeros((len(steps), 2), dtype=np.int64)
-    worth: dict[bytes, float] = {}
-    done = 0
     for number, step in enumerate(steps):
-        new = np.arange(done, step + 1)[trials.at[done : step + 1] >= 0]
-        at = trials.at[new]
-        for round_, cell, figure in zip(trials.rounds[new], at, trials.figures[new], strict=True):
-            # Where nothing crosses, a round has a trial under each backend: their mean counts, as in `pooled`.
-            known = ~np.isnan(figure)
-            made[round_, cell] += known
-            before = np.where(made[round_, cell] > 1, measured[round_, cell], figure)
-            mean = before + (figure - before) / np.maximum(made[round_, cell], 1)
-            measured[round_, cell] = np.where(known, mean, measured[round_, cell])
-        for objective in range(2 if len(at) else 0):
-            those = at[~np.isnan(measured[:, at, objective]).all(axis=0)]
-            medians[those, objective] = np.nanmedian(measured[:, those, objective], axis=0)
-        done = step + 1
-        # As front.csv has it: where some trials of all cells are not valid, another front would not end as that one.
-        front = shared_rounds.nondominated(measured) if trials.is_search else nondominated(*medians.T)
-        if (key := front.tobytes()) not in worth:
-            worth[key] = volume(finals[front], bound, objectives) / every if every else np.nan
-        shares[number] = worth[key]
+        so_far = trials.iloc[: step + 1]
+        # Where nothing crosses, a round has a trial under each backend: their mean counts, as in `pooled`.
+        by_round = so_far[so_far["cell"] >= 0].groupby(["cell", "round"])[PLANE].mean()
+        medians = by_round.groupby("cell").median().reindex(range(len(finals))).to_numpy()
+        if is_search:
+            measured = np.full((*shape, 2), np.nan)
+            cells, rounds = (by_round.index.get_level_values(name) for name in ("cell", "round"))
+            measured[rounds, cells] = by_round.to_numpy()
+            # As front.csv has it: another front would not end as that one.
+            front = shared_rounds.nondominated(measured)
+        else:
+            front = nondominated(*medians.T)
+        shares[number] = volume(finals[front], bound, objectives) / every if every else np.nan
         counts[number] = (~np.isnan(medians).any(axis=1)).sum(), front.sum()
     return shares, counts
 
