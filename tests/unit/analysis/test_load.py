@@ -17,11 +17,15 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from pareto.analysis.comparing.between_runs import compare
+from pareto.analysis.findings import Options
 from pareto.analysis.points import TRIAL
+from pareto.analysis.reporting import report
+from pareto.analysis.runs import reading
 from pareto.analysis.runs.load import folders, joined, links, load, stages
 from pareto.analysis.runs.requests import request_latencies
 from pareto.analysis.schema import LINKS, TRIALS
 from pareto.protocol.errors import UserError
+from tests import REPOSITORY
 from tests.unit import example_chain
 from tests.unit.example_run import trials, write
 
@@ -492,3 +496,17 @@ def test_versions_that_differ_are_told(tmp_path: Path, snapshot: SnapshotAsserti
     alike = [run("a", "0.1.0", "2.13.0"), run("b", "0.1.0", "2.13.0")]
     assert joined(alike).notes == []
     assert joined([*alike, run("c", "0.2.0", "2.12.0")]).notes == snapshot
+
+
+def test_a_large_run_is_held_as_categories_and_says_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    example, made = REPOSITORY / "results/example", []
+    for large in (0, reading.LARGE):
+        monkeypatch.setattr(reading, "LARGE", large)
+        out = tmp_path / str(large)
+        report(example, out, Options(figures="none"))
+        made.append({path.name: path.read_bytes() for path in out.glob("*.[cm]*")})
+        assert isinstance(load(example)["backend"].dtype, pd.CategoricalDtype) == (large == 0)
+    assert made[0] == made[1]
+    assert len(made[0]) > 5
