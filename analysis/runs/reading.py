@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 pd.set_option("mode.string_storage", "python")
 
 LARGE = 50_000
-"""Rows of a table from which on its `KEYS` are categories: a million texts are compared for seconds, again and again."""
+"""Rows of a table from which on its `KEYS` are categories: to group a million texts takes seconds, again and again."""
 KEYS = (
     "run",
     "model",
