@@ -241,7 +241,7 @@ def read(folder: Path) -> ModelProfile:
         content = read_json(path)
     except FileNotFoundError:
         raise UserError(f"{folder} is not a model profile: there is no {FACTS}") from None
-    except files.NoPlainFile:
+    except files.StoreError:
         raise
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or one_line(error)

@@ -124,10 +124,10 @@ def is_ours(name: str) -> bool:
 
 
 def _refuse_links(out: Path) -> None:
-    """Raise `files.NoPlainFile` before anything is written: for a link, and for a table that no report wrote."""
+    """Raise `files.StoreError` before anything is written: for a link, and for a table that no report wrote."""
     for where, prefix in ((out, ""), (out / "figures", "figures/")):
         if (there := files.kind(where)) not in ("", "a folder"):
-            raise files.NoPlainFile(
+            raise files.StoreError(
                 f"{where} is {there}, no folder to write a report into: remove it, or write elsewhere (--out)"
             )
         for name, held in files.listing(where).items():

@@ -26,7 +26,7 @@ _SIDES = (("A", "first", "*-"), ("B", "other", "*+"))
 def write(comparison: Comparison, folder: Path) -> Path:
     """Write the page of two runs and return its path; it is as self-contained as a report's.
 
-    Raises `files.NoPlainFile`, OSError.
+    Raises `files.StoreError`, OSError.
     """
     return files.write(files.claim(folder, FILE) / FILE, html(comparison))
 

@@ -81,7 +81,7 @@ def read_manifest(run: Path) -> tuple[dict[str, Any], list[str]]:
         content = read_json(run / FILE)
     except FileNotFoundError:
         return {}, []
-    except files.NoPlainFile as error:
+    except files.StoreError as error:
         return {}, [f"{error}: skipped, so it is not known how that run was made"]
     except (OSError, ValueError) as error:
         return {}, [
@@ -97,7 +97,7 @@ def read_manifest(run: Path) -> tuple[dict[str, Any], list[str]]:
 def read_json(path: Path) -> dict[str, Any]:
     """The mapping in a JSON file that anybody may have made: of bounded size, depth and numbers.
 
-    Raises ValueError, `files.NoPlainFile`, OSError.
+    Raises ValueError, `files.StoreError`, OSError.
     """
     text = files.read(path.parent, path.name, most_bytes=MOST_BYTES).decode("utf-8")
     try:

@@ -62,7 +62,7 @@ def read(folder: Path, table: Table) -> tuple[pa.Table, list[str]]:
     path = folder / table.file
     try:
         raw = files.read(folder, table.file)
-    except files.NoPlainFile as error:
+    except files.StoreError as error:
         raise UserError(f"{error}") from error
     except OSError as error:
         raise UserError(f"{path}: {error.strerror or error}") from error

@@ -99,7 +99,7 @@ def request_files(where: Sequence[Path]) -> Files:
     for run, folder in _named(where).items():
         try:
             held = files.listing(folder, "requests")
-        except files.NoPlainFile as error:
+        except files.StoreError as error:
             log.warning("%s: skipped", error)
             continue
         for name, what in held.items():

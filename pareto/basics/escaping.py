@@ -90,9 +90,9 @@ def spreadsheet(table: pd.DataFrame, spell: Callable[[str], str] = str) -> pd.Da
     them.
     """
     texts = [name for name, kind in table.dtypes.items() if kind.kind not in "biuf"]
-    escaped = {name: table[name].map(lambda value: no_formula(value, spell)) for name in texts}
-    changed = {name: column for name, column in escaped.items() if not column.equals(table[name])}
-    return table.assign(**{str(name): column for name, column in changed.items()}) if changed else table
+    return table.assign(
+        **{str(name): table[name].map(lambda each: no_formula(each, spell)) for name in texts}
+    )
 
 
 def no_formula(value: Any, spell: Callable[[str], str] = str) -> Any:

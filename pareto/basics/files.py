@@ -1,10 +1,15 @@
-"""Files in folders that somebody else may have made: beneath a folder no link is followed, only plain files are read,
-and what is written comes into its place whole. `pareto` writes its runs by the same functions.
+"""Files in folders that somebody else may have made, by three rules: beneath a folder no link is followed, only plain
+files of bounded size are read, and what is written comes into its place whole, by one process at a time.
+
+The folder itself is named by the user, through links if he likes. Disks become full: that is one line, too.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
+import platform
+import shlex
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -13,6 +18,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from pareto.basics.escaping import spreadsheet
 from pareto.protocol.errors import UserError
+from pareto.protocol.jsonlines import write_all
 
 if TYPE_CHECKING:
     # Whoever only reads a manifest must not pay for pandas.
@@ -20,70 +26,76 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 1 << 30
 """The most that is read of one file. A run's largest file has a row a trial: a million trials are 0.6 GB."""
-MADE = ".made"
-"""A folder's list of what this program wrote there, and may so replace or remove. The folder's maker may lie in it."""
 MOST_TEXT_BYTES = 1 << 20
 """The most that is read of a text that a user wrote."""
+MADE = ".made"
+"""A folder's list of what this program wrote there, and may so replace or remove. The folder's maker may lie in it."""
 DRAFT = ".new"
 """The end of a file's name until it is complete and takes its place."""
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-_KINDS = {
-    stat.S_IFLNK: "a link",
-    stat.S_IFDIR: "a folder",
-    stat.S_IFIFO: "a FIFO",
-    stat.S_IFSOCK: "a socket",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-}
+LOCK = ".lock"
+_TO_WRITE = ": remove it, or write elsewhere (--out)"
+_KINDS = {"l": "a link", "d": "a folder", "p": "a FIFO", "s": "a socket", "c": "a device", "b": "a device"}
 
 
-class NoPlainFile(UserError):
-    """Where a plain file (or a folder) is expected, there is something else: a link, a FIFO, a device."""
+class StoreError(UserError):
+    """A file or a folder that cannot be used, such as a link where a plain file is expected: one line says why."""
 
 
 def kind(path: Path) -> str:
     """The kind of thing at a path, links not followed: `a file`, `a link`, `a FIFO`, ...; empty text for nothing."""
     try:
-        return _named(os.lstat(path).st_mode)
+        return _KINDS.get(stat.filemode(os.lstat(path).st_mode)[0], "a file")
     except OSError:
         return ""
 
 
+def refuse_other(path: Path, wanted: str = "a file", there: str | None = None, remedy: str = "") -> None:
+    """Raise StoreError if something other than what is wanted is at a path. there: its `kind`, if known."""
+    if (there := kind(path) if there is None else there) not in ("", wanted):
+        named = "plain file" if wanted == "a file" else "folder"
+        raise StoreError(f"{path} is {there}, no {named}{remedy}")
+
+
+def refuse_link(path: Path, there: str | None = None) -> None:
+    """Raise StoreError if something other than a plain file is where one is to be written."""
+    refuse_other(path, there=there, remedy=_TO_WRITE)
+
+
+def make(folder: Path) -> Path:
+    """Make a folder unless it is there, and return its path. Raises StoreError for a link to one; OSError."""
+    refuse_other(folder, "a folder", remedy=_TO_WRITE)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _beneath(folder: Path, *names: str, makes: bool = False) -> Path:
+    """The folder that these names lead to, none of them a link. Raises StoreError, OSError."""
+    for name in names:
+        folder = folder / name
+        refuse_other(folder, "a folder")
+        if makes:
+            folder.mkdir(exist_ok=True)
+    return folder
+
+
+# Reading
+
+
+def descriptor(path: Path, flags: int) -> int:
+    """Open a plain file, itself no link, and return its descriptor. Raises StoreError, OSError."""
+    refuse_other(path)
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
+
+
 @contextmanager
 def opened(folder: Path, *names: str) -> Iterator[BinaryIO]:
-    """Open a file beneath a folder for reading: `opened(run, "requests", "one.parquet")`.
-
-    The folder itself is named by the user, through links if he likes; of `names` none may be one. Raises `NoPlainFile`
-    for a link, FIFO or device; OSError.
-    """
-    path = folder.joinpath(*names)
-    with _beneath(folder, *names[:-1]) as at:
-        file = os.fdopen(descriptor(path, os.O_RDONLY, at), "rb")
-    with file:
+    """Open a file beneath a folder: `opened(run, "requests", "one.parquet")`. Raises StoreError, OSError."""
+    with os.fdopen(descriptor(_beneath(folder, *names[:-1]) / names[-1], os.O_RDONLY), "rb") as file:
         yield file
 
 
-def descriptor(path: Path, flags: int, at: int | None = None) -> int:
-    """Open a plain file, itself no link, and return its descriptor. at: its folder's descriptor, if that is open.
-
-    Raises `NoPlainFile`, OSError.
-    """
-    name = path if at is None else path.name
-    with suppress(FileNotFoundError):
-        _refuse_other(path, os.stat(name, dir_fd=at, follow_symlinks=False).st_mode)
-    # Who swaps it for a FIFO now holds nobody up.
-    flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    file = os.open(name, flags, 0o666, dir_fd=at)
-    try:
-        _refuse_other(path, os.fstat(file).st_mode)
-    except NoPlainFile:
-        os.close(file)
-        raise
-    return file
-
-
 def read(folder: Path, *names: str, most_bytes: int = MOST_BYTES) -> bytes:
-    """The content of a file, `opened`. Raises `NoPlainFile` also for more than `most_bytes`."""
+    """The content of a file, `opened`. Raises StoreError also for more than `most_bytes`."""
     with opened(folder, *names) as file:
         return _content(file, folder.joinpath(*names), most_bytes)
 
@@ -94,9 +106,10 @@ def text(path: Path, what: str, most_bytes: int = MOST_TEXT_BYTES) -> str:
     what: the file is, for messages.
     """
     try:
-        with os.fdopen(descriptor(Path(os.path.realpath(path)), os.O_RDONLY), "rb") as file:
+        real = Path(os.path.realpath(path))
+        with opened(real.parent, real.name) as file:
             return _content(file, path, most_bytes).decode("utf-8-sig")
-    except NoPlainFile as error:
+    except StoreError as error:
         raise UserError(f"the {what} {error}") from None
     except UnicodeDecodeError as error:
         raise UserError(f"the {what} {path} is not text in UTF-8: {error}") from None
@@ -107,89 +120,150 @@ def text(path: Path, what: str, most_bytes: int = MOST_TEXT_BYTES) -> str:
 def _content(file: BinaryIO, path: Path, most_bytes: int) -> bytes:
     content = file.read(most_bytes + 1) if os.fstat(file.fileno()).st_size <= most_bytes else None
     if content is None or len(content) > most_bytes:
-        raise NoPlainFile(f"{path} is larger than {most_bytes / 1e6:.0f} MB: too large for what it is")
+        raise StoreError(f"{path} is larger than {most_bytes / 1e6:.0f} MB: too large for what it is")
     return content
 
 
 def listing(folder: Path, *below: str) -> dict[str, str]:
     """The names in a folder beneath a folder, sorted, each with its `kind`; nothing if there is no such folder.
 
-    Raises `NoPlainFile`, OSError.
+    Raises StoreError, OSError.
     """
-    try:
-        with _beneath(folder, *below) as at, os.scandir(at) as entries:
-            return dict(sorted((entry.name, _of_entry(entry)) for entry in entries))
-    except FileNotFoundError:
+    if not kind(where := _beneath(folder, *below)):
         return {}
+    with os.scandir(where) as entries:  # the file system is asked again only of what is no file
+        is_file = {Path(each): each.is_file(follow_symlinks=False) for each in entries}
+    return {path.name: "a file" if is_file[path] else kind(path) for path in sorted(is_file)}
 
 
-def make(folder: Path) -> Path:
-    """Make a folder unless it is there, and return its path. Raises `NoPlainFile` for a link to one; OSError."""
-    if (there := kind(folder)) not in ("", "a folder"):
-        raise NoPlainFile(f"{folder} is {there}, no folder: remove it, or write elsewhere (--out)")
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+def refuse_shared(path: Path, named: str) -> None:
+    """Raise UserError for a secret that others than its owner can read. named: as the user names it."""
+    with suppress(OSError):  # what is missing is said by whoever reads it
+        state = path.stat().st_mode
+        if not stat.S_ISREG(state) or state & 0o077:
+            raise UserError(f"{named}: others than its owner can read it: chmod 600 {shlex.quote(str(path))}")
+
+
+# Writing
+
+
+@contextmanager
+def written(path: Path, verb: str = "write") -> Iterator[None]:
+    """Raise the faults of what writes to `path`, or does as the verb says, as StoreErrors."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(f"cannot {verb} {path}: {error.strerror}") from None
 
 
 def write(path: Path, content: bytes | str, *, durable: bool = False, under: Path | None = None) -> Path:
-    """Write a file into an existing folder, in place of one of that name, and return its path.
+    """Write a file in place of one of that name, and return its path.
 
-    It is written beside its place and renamed, so that nobody reads half of it. Neither the folder nor the file may be
-    a link: raises `NoPlainFile` then; OSError. Text becomes UTF-8; what has no place there becomes a question mark.
+    It is written beside its place and renamed, so that nobody reads half of it. Neither its folder nor the file may be
+    a link: raises StoreError then; OSError. Text becomes UTF-8; what has no place there becomes a question mark.
     durable: the content is on disk when this returns. under: a folder that the user may name by a link; those from
-    there to the file are made, and none of them may be one.
+    there to the file are made, and none of them may be one. Without it, the folder that holds the file's.
     """
     if isinstance(content, str):
         content = content.encode("utf-8", errors="replace")
+    top = path.parent.parent if under is None else under
+    _beneath(top, *path.parent.relative_to(top).parts, makes=True)
     refuse_link(path)
     draft = path.with_name(path.name + DRAFT)
-    below = () if under is None else path.parent.relative_to(under).parts
-    with _itself(path.parent) if under is None else _beneath(under, *below, make=True) as at:
-        with suppress(FileNotFoundError):
-            os.unlink(draft.name, dir_fd=at)  # of a process that was killed
-        try:
-            with os.fdopen(descriptor(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, at), "wb") as file:
-                file.write(content)
-                if durable:
-                    file.flush()
-                    os.fsync(file.fileno())
-            os.replace(draft.name, path.name, src_dir_fd=at, dst_dir_fd=at)
-        except BaseException:
-            with suppress(OSError):
-                os.unlink(draft.name, dir_fd=at)
-            raise
+    draft.unlink(missing_ok=True)  # of a process that was killed
+    try:
+        with os.fdopen(descriptor(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
+            file.write(content)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        draft.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            draft.unlink()
+        raise
     return path
 
 
 def write_table(path: Path, table: pd.DataFrame) -> Path:
     """`write` a frame as CSV: numbers with nine digits, text such that no spreadsheet runs it."""
-    text = spreadsheet(table).to_csv(index=False, float_format="%.9g", lineterminator="\n")
-    return write(path, text)
+    return write(path, spreadsheet(table).to_csv(index=False, float_format="%.9g", lineterminator="\n"))
 
 
-def refuse_link(path: Path, there: str | None = None) -> None:
-    """Raise `NoPlainFile` if something other than a plain file is at a path. there: its `kind`, if known."""
-    if (there := kind(path) if there is None else there) not in ("", "a file"):
-        raise NoPlainFile(
-            f"{path} is {there}, and nothing is written through one: remove it, or write elsewhere (--out)"
-        )
+def replace(folder: Path, name: str, content: bytes, *, durable: bool = True) -> None:
+    """`write` a file beneath a run's folder. Raises StoreError."""
+    with written(folder / name):
+        write(folder / name, content, durable=durable, under=folder)
+
+
+def append(path: Path, content: bytes, *, new: bool = False) -> None:
+    """Append all of it, on disk; where there is no room for all, nothing. Raises StoreError."""
+    flags = os.O_WRONLY | os.O_APPEND | (os.O_CREAT | os.O_EXCL if new else 0)
+    with written(path), os.fdopen(descriptor(path, flags), "ab", buffering=0) as file:
+        size = os.fstat(file.fileno()).st_size
+        try:
+            write_all(file.fileno(), content)
+            os.fsync(file.fileno())
+        except BaseException:
+            file.truncate(size)
+            raise
+
+
+def drop_torn_line(path: Path) -> None:
+    """Cut off what a crash left of a last line. Raises StoreError."""
+    with written(path), os.fdopen(descriptor(path, os.O_RDWR), "r+b") as table:
+        table.truncate(table.read().rfind(b"\n") + 1)
+
+
+def remove(path: Path) -> None:
+    """Remove a file if it is there; a link, never what it points to. Raises StoreError, OSError."""
+    refuse_other(path.parent, "a folder")
+    path.unlink(missing_ok=True)
+
+
+def locked(folder: Path) -> int:
+    """The descriptor that holds the run's lock; the kernel drops it when this process ends, however it ends.
+
+    Raises StoreError where another process has it.
+    """
+    path = folder / LOCK
+    with written(path):
+        while True:
+            lock = descriptor(path, os.O_RDWR | os.O_CREAT)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                holder = "".join(filter(str.isprintable, os.pread(lock, 80, 0).decode(errors="ignore")))
+                os.close(lock)
+                raise StoreError(
+                    f"another pareto writes to {folder} ({holder or 'of an unknown name'}): wait for its end, or end it"
+                ) from None
+            with suppress(FileNotFoundError):  # whoever had it let go of it, and removed it, meanwhile
+                if os.fstat(lock).st_ino == path.lstat().st_ino:
+                    os.ftruncate(lock, 0)
+                    os.pwrite(lock, f"process {os.getpid()} on {platform.node()}".encode(), 0)
+                    return lock
+            os.close(lock)
+
+
+# Whose files they are
 
 
 def made(folder: Path) -> set[str]:
     """The names that a folder's list has; none if there is no such list."""
     try:
         return set(read(folder, MADE, most_bytes=10_000_000).decode().splitlines())
-    except (OSError, NoPlainFile, UnicodeDecodeError):
+    except (OSError, ValueError):
         return set()
 
 
 def refuse_foreign(folder: Path, names: Iterable[str]) -> None:
-    """Raise `NoPlainFile` if one of these files is in a folder, and its list lacks it: it is not to be replaced."""
+    """Raise StoreError if one of these files is in a folder whose list lacks it: it is not to be replaced."""
     known = made(folder)
     for name in names:
         refuse_link(path := folder / name, there := kind(path))
         if there and name not in known:
-            raise NoPlainFile(
+            raise StoreError(
                 f"{path} is there, and this program did not write it: move it away, or write elsewhere (--out)"
             )
 
@@ -197,7 +271,7 @@ def refuse_foreign(folder: Path, names: Iterable[str]) -> None:
 def claim(folder: Path, *names: str, instead_of: Iterable[str] = ()) -> Path:
     """Make a folder in which files of these names are about to be written, and list them there; returns it.
 
-    instead_of: names on its list whose files go. Raises `NoPlainFile` for a link, and for a file that is there and that
+    instead_of: names on its list whose files go. Raises StoreError for a link, and for a file that is there and that
     its list lacks; OSError.
     """
     refuse_foreign(make(folder), names)
@@ -206,56 +280,3 @@ def claim(folder: Path, *names: str, instead_of: Iterable[str] = ()) -> Path:
         remove(folder / name)
     write(folder / MADE, "".join(f"{name}\n" for name in sorted(made(folder) - former | set(names))))
     return folder
-
-
-def remove(path: Path) -> None:
-    """Remove a file if it is there; a link, never what it points to. Raises `NoPlainFile`, OSError."""
-    with suppress(FileNotFoundError), _itself(path.parent) as at:
-        os.unlink(path.name, dir_fd=at)
-
-
-@contextmanager
-def _itself(folder: Path) -> Iterator[int]:
-    """Open a folder that is itself no link, wherever it lies."""
-    named = folder.name not in ("", "..")
-    with _beneath(folder.parent, folder.name) if named else _beneath(folder) as at:
-        yield at
-
-
-@contextmanager
-def _beneath(folder: Path, *names: str, make: bool = False) -> Iterator[int]:
-    """Open, or make, the folder that these names lead to, none of them a link. Raises `NoPlainFile`, OSError."""
-    at, path = os.open(folder, _FOLDER), folder
-    try:
-        for name in names:
-            path = path / name
-            with suppress(FileExistsError):
-                if make:
-                    os.mkdir(name, dir_fd=at)
-            mode = os.stat(name, dir_fd=at, follow_symlinks=False).st_mode
-            if not stat.S_ISDIR(mode):
-                raise NoPlainFile(f"{path} is {_named(mode)}, no folder")
-            inner = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=at)
-            os.close(at)
-            at = inner
-        yield at
-    finally:
-        os.close(at)
-
-
-def _of_entry(entry: os.DirEntry[str]) -> str:
-    """An entry's `kind`, asking the file system only if it is neither a file nor a folder."""
-    if entry.is_file(follow_symlinks=False):
-        return "a file"
-    if entry.is_dir(follow_symlinks=False):
-        return "a folder"
-    return _named(entry.stat(follow_symlinks=False).st_mode)
-
-
-def _refuse_other(path: Path, mode: int) -> None:
-    if not stat.S_ISREG(mode):
-        raise NoPlainFile(f"{path} is {_named(mode)}, no plain file")
-
-
-def _named(mode: int) -> str:
-    return _KINDS.get(stat.S_IFMT(mode), "a file")

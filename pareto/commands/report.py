@@ -11,7 +11,7 @@ import typer
 
 from pareto import RESULTS
 from pareto.basics.escaping import say
-from pareto.basics.plain_files import StoreError
+from pareto.basics.files import StoreError
 from pareto.commands import help as cli_help
 from pareto.commands.help import (
     CONCLUDE,

@@ -20,7 +20,6 @@ from pareto.analysis.backend_cost import BackendCost
 from pareto.analysis.model_profile import CodecTimes, ModelProfile, UnitTimes
 from pareto.basics import files
 from pareto.basics.console import decimals
-from pareto.basics.plain_files import written
 from pareto.hosts.access import require_testbed
 from pareto.hosts.connection import FAULTS
 from pareto.hosts.host import TestbedError
@@ -61,7 +60,7 @@ def run(out: Console, sweep: Sweep, folder: Path, *, fresh: bool, trace: Path | 
             draw(profile, each.folder)
         out.print(f"{each.folder}/: profile.csv, backends.csv, profile.json, figures", soft_wrap=True)
     if trace is not None:
-        with written(trace):
+        with files.written(trace):
             files.write(trace, trace_events([each.profile for each in kept.values()]))
         out.print(f"{trace}: open it in https://ui.perfetto.dev", soft_wrap=True)
 

@@ -19,7 +19,7 @@ from pareto.analysis.backend_cost import BackendCost
 from pareto.analysis.model_profile import ModelProfile, read
 from pareto.analysis.naming import file_stem
 from pareto.basics.escaping import short
-from pareto.basics.plain_files import written
+from pareto.basics.files import written
 from pareto.hosts.connection import FAULTS
 from pareto.hosts.host import TestbedError
 from pareto.hosts.testbed import Testbed

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pareto import PROFILES
-from pareto.basics import plain_files
+from pareto.basics import files
 from pareto.hosts.connection import FAULTS
 from pareto.hosts.host import TestbedError
 from pareto.hosts.testbed import Testbed
@@ -139,7 +139,7 @@ def _profile(
     profiles = _model_profiles(job, store.folder.parent / PROFILES.name, bed, workers, progress)
     folders = job.profiles(store)
     for name, profile in profiles.items():
-        with plain_files.written(folders[name]):
+        with files.written(folders[name]):
             profile.write(folders[name], under=store.folder)
     search.learn(profiles, are_all=True)
     return {"profiling_s": round(job.now() - began, 3)}

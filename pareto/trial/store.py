@@ -25,9 +25,9 @@ from pareto import PROFILES
 from pareto.analysis.runs.manifest import FILE as MANIFEST
 from pareto.analysis.runs.manifest import read_json
 from pareto.analysis.schema import CELL, LINKS, STAGES, STRUCK, TRIALS, Kind, Table, rules, trial_name
-from pareto.basics import files, plain_files
+from pareto.basics import files
 from pareto.basics.escaping import no_formula
-from pareto.basics.plain_files import StoreError as StoreError
+from pareto.basics.files import StoreError as StoreError
 from pareto.protocol.errors import in_plain_words
 from pareto.sweep.cell import Cell
 from pareto.sweep.networks import ALONG
@@ -58,10 +58,10 @@ class _Manifest(BaseModel):
 def read_manifest(folder: Path) -> dict[str, Any]:
     """A run's manifest, as a mapping. Raises StoreError."""
     path = folder / MANIFEST
-    with plain_files.written(path, "read"):
+    with files.written(path, "read"):
         try:
             return _Manifest.model_validate(read_json(path)).model_dump()
-        except files.NoPlainFile:
+        except StoreError:
             raise
         except ValidationError as error:
             fault = error.errors()[0]
@@ -78,7 +78,7 @@ class Store:
     """
 
     def __init__(self, folder: Path, lock: int | None = None, made: Sequence[Path] = ()) -> None:
-        """lock: as `plain_files.locked` returns it. made: the folders that were made for it, the innermost first."""
+        """lock: as `files.locked` returns it. made: the folders that were made for it, the innermost first."""
         self.folder = folder
         self._lock = lock
         self._made = made
@@ -94,11 +94,11 @@ class Store:
                 out.mkdir(parents=True, exist_ok=True)
             folder = _new_folder(out / run)
             store = cls(folder, None, (folder, *above))
-            store._lock = plain_files.locked(folder)
+            store._lock = files.locked(folder)
             (folder / "requests").mkdir()
             store.write_manifest(manifest)
             for name, table in _TABLES.items():
-                plain_files.append(folder / name, _csv([table.columns]), new=True)
+                files.append(folder / name, _csv([table.columns]), new=True)
         except BaseException as error:
             if store is not None:
                 store.close()
@@ -124,11 +124,11 @@ class Store:
         """The store of a run that was begun. Raises StoreError also where another process writes to it."""
         if not (folder / MANIFEST).is_file():
             raise StoreError(f"{folder} is not a run to resume: it has no {MANIFEST}")
-        store = cls(folder, plain_files.locked(folder))
+        store = cls(folder, files.locked(folder))
         try:
             store._check()
             for name in _TABLES:
-                plain_files.drop_torn_line(folder / name)
+                files.drop_torn_line(folder / name)
             store._drop_drafts()
         except BaseException:
             store.close()
@@ -139,7 +139,7 @@ class Store:
         """Raises StoreError unless it is a run's folder, and every row is one."""
         read_manifest(self.folder)
         for name in ("requests", "devices", PROFILES.name):
-            with plain_files.written(self.folder / name, "read"):
+            with files.written(self.folder / name, "read"):
                 for inner, kind in files.listing(self.folder, name).items():
                     if name == PROFILES.name and kind != "a folder":
                         raise StoreError(f"{self.folder / name / inner} is {kind}, no folder")
@@ -152,7 +152,7 @@ class Store:
     def _drop_drafts(self) -> None:
         """Remove the drafts of a process that was killed, or whose disk became read-only, while it wrote."""
         folder, names = self.folder.resolve(), (MANIFEST, *_TABLES, "requests/*.parquet", "devices/*.parquet")
-        with plain_files.written(self.folder):
+        with files.written(self.folder):
             for draft in itertools.chain(*(folder.glob(f"{name}{files.DRAFT}") for name in names)):
                 files.remove(draft)
 
@@ -163,7 +163,7 @@ class Store:
             _remove_empty(self._made[1:])
         if self._lock is not None:
             with suppress(OSError):
-                (self.folder / plain_files.LOCK).unlink()
+                (self.folder / files.LOCK).unlink()
             os.close(self._lock)
             self._lock = None
 
@@ -183,7 +183,7 @@ class Store:
         return read_manifest(self.folder)
 
     def write_manifest(self, manifest: Mapping[str, Any]) -> None:
-        plain_files.replace(self.folder, MANIFEST, (json.dumps(manifest, indent=2) + "\n").encode())
+        files.replace(self.folder, MANIFEST, (json.dumps(manifest, indent=2) + "\n").encode())
 
     def rows(self) -> list[dict[str, str]]:
         return self._read("trials.csv")
@@ -220,7 +220,7 @@ class Store:
         trial = _trial(dict(zip(TRIALS.columns, line, strict=True)))
         if trial in self._done:
             raise StoreError(f"{self.folder} has a row already for {', '.join(trial)}: none is written twice")
-        plain_files.append(self.folder / "trials.csv", _csv([line]))
+        files.append(self.folder / "trials.csv", _csv([line]))
         if row["status"] != "failed":
             self._done.add(trial)
 
@@ -232,15 +232,15 @@ class Store:
 
     def append_stages(self, rows: Iterable[Row]) -> None:
         """Append each host's row of a trial, before the trial's own row: without that they do not count."""
-        plain_files.append(self.folder / "stages.csv", _csv([_line(row, STAGES) for row in rows]))
+        files.append(self.folder / "stages.csv", _csv([_line(row, STAGES) for row in rows]))
 
     def append_link(self, row: Row) -> None:
-        plain_files.append(self.folder / "link.csv", _csv([_line(row, LINKS)]))
+        files.append(self.folder / "link.csv", _csv([_line(row, LINKS)]))
 
     def write_struck(self, rows: Iterable[Row]) -> None:
         """Write what a search has struck off, in place of what it had before."""
         lines = [STRUCK.columns, *(_line(row, STRUCK) for row in rows)]
-        plain_files.replace(self.folder, STRUCK.file, _csv(lines))
+        files.replace(self.folder, STRUCK.file, _csv(lines))
 
     def write_parts(self, table: Table, cell: Cell, number: int, parts: Parts) -> None:
         """Write a trial's requests by phase, or its sensor readings by host, in order; nothing if there are none.
@@ -253,7 +253,7 @@ class Store:
     def write_content(self, table: Table, cell: Cell, number: int, content: bytes) -> None:
         """Write a trial's file, whose content is there already: requests/<cell>-r<round>.parquet, or devices/..."""
         name = f"{table.file}/{trial_name(cell.id, number)}.parquet"
-        plain_files.replace(self.folder, name, content, durable=False)
+        files.replace(self.folder, name, content, durable=False)
 
     def drop_unsound(self) -> None:
         """Remove the rows of trials that are done again, as none of their figures counts: each cell has one row in
@@ -270,7 +270,8 @@ class Store:
     def _read(self, name: str) -> list[dict[str, str]]:
         """The whole rows, without one that a crash cut short or that is being written."""
         path, columns = self.folder / name, _TABLES[name].columns
-        content = plain_files.content(path, MOST_TABLE_BYTES)
+        with files.written(path, "read"):
+            content = files.read(self.folder, name, most_bytes=MOST_TABLE_BYTES)
         try:
             lines = csv.reader(io.StringIO(content[: content.rfind(b"\n") + 1].decode(), newline=""))
             if next(lines, None) != list(columns):
@@ -290,7 +291,7 @@ class Store:
         columns = _TABLES[name].columns
         if len(rows) < len(self._read(name)):
             lines = [columns, *([row[column] for column in columns] for row in rows)]
-            plain_files.replace(self.folder, name, _csv(lines))
+            files.replace(self.folder, name, _csv(lines))
 
 
 def parquet_of(table: Table, parts: Parts) -> bytes:

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pareto
-from pareto.basics.files import text
-from pareto.basics.plain_files import refuse_shared
+from pareto.basics.files import refuse_shared, text
 from pareto.hosts.inventory import THIS_MACHINE
 from pareto.hosts.local import cpu
 from pareto.partitions import scratch

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from pareto.basics import files
-from pareto.basics.files import NoPlainFile
+from pareto.basics.files import StoreError
 from pareto.protocol.errors import UserError
 
 
@@ -44,7 +44,7 @@ def test_nothing_but_a_plain_file_is_read(tmp_path: Path, victim: Path, what: st
     run = tmp_path / "run"
     run.mkdir()
     odd(run / "file", what, victim)
-    with pytest.raises(NoPlainFile, match=r"file is a (link|FIFO|folder|socket)") as refused:
+    with pytest.raises(StoreError, match=r"file is a (link|FIFO|folder|socket)") as refused:
         files.read(run, "file")
     assert "\n" not in str(refused.value)
     assert files.listing(run) == {"file": f"a {what.split()[-1]}"}
@@ -76,9 +76,9 @@ def test_a_folder_is_named_through_a_link_and_none_beneath_it_is(tmp_path: Path)
     assert files.read(tmp_path / "named", "requests", "one") == b"1"
     assert files.listing(tmp_path / "named", "requests") == {"one": "a file"}
     assert files.listing(tmp_path / "named", "nowhere") == {}
-    with pytest.raises(NoPlainFile, match="elsewhere is a link"):
+    with pytest.raises(StoreError, match="elsewhere is a link"):
         files.read(tmp_path / "real", "elsewhere", "one")
-    with pytest.raises(NoPlainFile, match="elsewhere is a link"):
+    with pytest.raises(StoreError, match="elsewhere is a link"):
         files.listing(tmp_path / "real", "elsewhere")
     with pytest.raises(FileNotFoundError):
         files.read(tmp_path / "real", "requests", "two")
@@ -88,11 +88,11 @@ def test_no_more_is_read_than_is_asked_for(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"12345")
     assert files.read(tmp_path, "file", most_bytes=5) == b"12345"
-    with pytest.raises(NoPlainFile, match="larger"):
+    with pytest.raises(StoreError, match="larger"):
         files.read(tmp_path, "file", most_bytes=4)
     with path.open("wb") as sparse:
         sparse.truncate(1 << 40)
-    with pytest.raises(NoPlainFile, match="larger"):
+    with pytest.raises(StoreError, match="larger"):
         files.read(tmp_path, "file")
 
 
@@ -100,7 +100,7 @@ def test_no_more_is_read_than_is_asked_for(tmp_path: Path) -> None:
 def test_nothing_is_written_through_what_is_no_plain_file(tmp_path: Path, victim: Path, what: str) -> None:
     path = tmp_path / "out.csv"
     odd(path, what, victim)
-    with pytest.raises(NoPlainFile, match=r"out\.csv"):
+    with pytest.raises(StoreError, match=r"out\.csv"):
         files.write(path, "evil")
     assert victim.read_text() == "mine"
     assert files.kind(path) == f"a {what.split()[-1]}"
@@ -130,7 +130,7 @@ def test_what_is_written_beneath_a_folder_goes_through_no_link(tmp_path: Path) -
         run / "net" / "in" / "one.csv",
         run / "profiles" / "other" / "one.csv",
     ):
-        with pytest.raises(NoPlainFile, match=r"(net|other) is a link"):
+        with pytest.raises(StoreError, match=r"(net|other) is a link"):
             files.write(path, "1", under=run)
     assert not list(victim.iterdir())
 
@@ -138,9 +138,9 @@ def test_what_is_written_beneath_a_folder_goes_through_no_link(tmp_path: Path) -
 def test_a_folder_that_is_a_link_is_not_written_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
-    with pytest.raises(NoPlainFile, match="link is a link"):
+    with pytest.raises(StoreError, match="link is a link"):
         files.make(tmp_path / "link")
-    with pytest.raises(NoPlainFile, match="link is a link"):
+    with pytest.raises(StoreError, match="link is a link"):
         files.write(tmp_path / "link" / "file", "")
     assert not list((tmp_path / "real").iterdir())
     monkeypatch.chdir(files.make(tmp_path / "a" / "b"))
@@ -160,3 +160,12 @@ def test_a_table_s_text_is_no_formula(tmp_path: Path) -> None:
     path = files.write_table(tmp_path / "table.csv", table)
     assert path.read_text().splitlines() == ["model,difference_s,point", "'=1+1,-0.5,3+7", "net,0.25,all"]
     assert table["model"][0] == "=1+1"
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o622])
+def test_a_secret_that_others_can_read_is_refused(victim: Path, mode: int) -> None:
+    victim.chmod(mode)
+    with pytest.raises(UserError, match=f"^--key: .*: chmod 600 {victim}$"):
+        files.refuse_shared(victim, "--key")
+    victim.chmod(0o600)
+    files.refuse_shared(victim, "--key")

@@ -16,6 +16,7 @@ pytest.importorskip("distributed")
 from pareto.protocol.errors import UserError
 from pareto.run.fleet import cluster, member
 from tests.certificates import certificates
+from tests.program import command
 from tests.unit.simulated.worlds import sweep
 
 
@@ -85,3 +86,19 @@ def test_dasks_own_settings_name_a_certificate_too(tmp_path: Path) -> None:
         made = cluster.security("--scheduler", "tls://lab:8786", (None, None, None))
     assert made.tls_ca_file == authority
     assert made.require_encryption
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "fleet join --scheduler tls://127.0.0.1:1 --testbed simulated",
+        "run --model alexnet --netem lte --cluster tls://127.0.0.1:1 --testbed simulated",
+    ],
+)
+def test_a_key_that_others_can_read_is_refused(tmp_path: Path, words: str) -> None:
+    files = certificates(tmp_path / "keys")
+    (tmp_path / "keys" / "lab-key.pem").chmod(0o640)
+    done = command(*words.split(), *files)
+    assert done.code == 2
+    (line,) = done.err.splitlines()
+    assert f"chmod 600 {tmp_path}/keys/lab-key.pem" in line
