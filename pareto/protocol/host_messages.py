@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, Any
+from dataclasses import dataclass, make_dataclass
+from typing import get_type_hints
 
-from pareto.protocol.messages import Count, Duration, Finite, Percent, Request, Seconds
-from pareto.protocol.validation import ColumnsOf
+from pareto.protocol.messages import Columns, Count, Duration, Finite, Percent, Request, Seconds
 
 # The monitor
 
@@ -60,11 +59,16 @@ class GetLatestSample(Request[SensorSample | None], op="latest"):
     """The newest sample; None before the first."""
 
 
-Columns = Annotated[dict[str, list[Any]], ColumnsOf(SensorSample)]
+SensorSeries = make_dataclass(
+    "SensorSeries",
+    [(name, list[hint]) for name, hint in get_type_hints(SensorSample, include_extras=True).items()],  # type: ignore[valid-type]
+    bases=(Columns,),
+)
+"""Samples, a column for each field."""
 
 
 @dataclass
-class CollectSamples(Request[Columns], op="collect"):
+class CollectSamples(Request[SensorSeries], op="collect"):  # type: ignore[valid-type]
     """The samples since the last such request, and the last one of that, a column for each field."""
 
 

@@ -18,6 +18,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -105,13 +106,10 @@ def serve(
 
 def parse(line: bytes) -> dict[str, Any]:
     """The request in a line. Raises ProtocolError."""
-    try:
-        request = json.loads(line)
-    except (ValueError, RecursionError):
-        raise ProtocolError(f"not a JSON line on stdin: {line[:200]!r}") from None
-    if not isinstance(request, dict):
-        raise ProtocolError(f"not a request on stdin: {line[:200]!r}")
-    return request
+    with suppress(ValueError, RecursionError):
+        if isinstance(request := json.loads(line), dict):
+            return request
+    raise ProtocolError(f"not a request on stdin: {line[:200]!r}")
 
 
 def answer(handlers: Mapping[str, Handler], request: dict[str, Any]) -> bytes:

@@ -12,37 +12,33 @@ import functools
 import math
 import re
 import reprlib
-from dataclasses import KW_ONLY, MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from types import UnionType
-from typing import Annotated, Any, NoReturn, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, NamedTuple, NoReturn, Union, get_args, get_origin, get_type_hints
 
 from pareto.protocol.errors import UserError
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """The least and the greatest value of a number, or length of a list. infinite: whether the number may be. above:
-    whether it must be more than the least. `words` say what is wrong in place of the numbers."""
+    """The least and the greatest value of a number, or length of a list. infinite: whether the number may be. `words`
+    say what is wrong in place of the numbers."""
 
     least: float
     most: float
     infinite: bool = False
-    _: KW_ONLY
     unit: str = ""
     words: str = ""
-    above: bool = False
 
     def hold(self, value: float) -> bool:
         """Whether a number is within them. NaN is not."""
-        inside = self.least < value if self.above else self.least <= value
-        return (inside and value <= self.most) or (self.infinite and value == math.inf)
+        return self.least <= value <= self.most or (self.infinite and value == math.inf)
 
     def check(self, name: str, value: float) -> None:
         """Raises UserError for what is outside."""
         if not self.hold(value):
             unit = f" {self.unit}" if self.unit else ""
-            span = f"more than {self.least:.12g}, up to" if self.above else f"{self.least:.12g} to"
-            words = self.words or f"is out of range: {span} {self.most:.12g}{unit}"
+            words = self.words or f"is out of range: {self.least:.12g} to {self.most:.12g}{unit}"
             shown = f"{value:g}" if isinstance(value, float) else reprlib.repr(value)
             raise UserError(f"{name} {shown}{unit} {words}")
 
@@ -65,16 +61,29 @@ NAME = Annotated[
 ]
 
 
-@dataclass(frozen=True)
-class ColumnsOf:
-    """Marks a dict that has a list for each field of a dataclass, all of one length."""
-
-    row: Any
-
-
 _WORDS = {str: "a text", bool: "true or false", int: "a whole number", float: "a number", type(None): "null"}
 _UNBOUNDED = Bounds(-1e18, 1e18)
 _UNITS = re.compile("_(s|bps|bytes)$")
+
+
+class _Number(NamedTuple):
+    """A number's types, which may include None's, and its bounds. Nearly all values are such, and told at once: a
+    trial has tens of thousands of them, a trace hundreds of thousands."""
+
+    types: frozenset[type]
+    least: float
+    most: float
+
+    def fits(self, value: Any) -> bool:
+        return type(value) in self.types and (value is None or self.least <= value <= self.most)
+
+
+class _Field(NamedTuple):
+    """A dataclass' field: its type with its bounds; whether it has no default."""
+
+    kind: Any
+    number: _Number | None
+    is_needed: bool
 
 
 def read(kind: Any, value: Any, *path: object) -> Any:
@@ -82,8 +91,6 @@ def read(kind: Any, value: Any, *path: object) -> Any:
     origin, arguments = _parts(kind)
     if origin is Annotated:
         base, bounds = arguments
-        if isinstance(bounds, ColumnsOf):
-            return _columns(bounds.row, value, path)
         if base in (int, float):
             return _number(base, bounds, value, path)
         made = read(base, value, *path)
@@ -95,9 +102,7 @@ def read(kind: Any, value: Any, *path: object) -> Any:
     if is_dataclass(kind):
         return _record(kind, value, path)
     if origin in (list, tuple):
-        if type(value) not in (list, tuple):
-            _refuse(value, "it should be a list", path)
-        return _tuple(arguments, value, path) if origin is tuple else _list(arguments[0], value, path)
+        return _sequence(origin, arguments, value, path)
     if origin is dict:
         if type(value) is not dict:
             _refuse(value, "it should be an object", path)
@@ -120,31 +125,16 @@ def _number(kind: type[int] | type[float], bounds: Bounds, value: Any, path: tup
     return kind(value)
 
 
-def _list(kind: Any, value: list[Any], path: tuple[object, ...]) -> list[Any]:
-    if (number := _number_kind(kind)) is not None:  # a trial has tens of thousands of them
-        types, least, most = number
-        if all(type(part) in types and (part is None or least <= part <= most) for part in value):
-            return value
-    return [read(kind, part, *path, number) for number, part in enumerate(value)]
-
-
-@functools.cache
-def _number_kind(kind: Any) -> tuple[set[type], float, float] | None:
-    """The types and the bounds of what is a number within simple bounds, or that or None."""
-    base, *more = get_args(kind) or (kind,)
-    if more == [type(None)] and (number := _number_kind(base)) is not None:
-        return (number[0] | {type(None)}, *number[1:])
-    if base in (int, float) and get_origin(kind) is Annotated and not (more[0].above or more[0].infinite):
-        return {base}, more[0].least, more[0].most
-    return None
-
-
-def _tuple(kinds: tuple[Any, ...], value: list[Any], path: tuple[object, ...]) -> tuple[Any, ...]:
-    if kinds[-1] is ...:
-        return tuple(_list(kinds[0], value, path))
+def _sequence(origin: Any, kinds: tuple[Any, ...], value: Any, path: tuple[object, ...]) -> Any:
+    if type(value) not in (list, tuple):
+        _refuse(value, "it should be a list", path)
+    if origin is list or kinds[-1] is ...:
+        if (number := _number_of(kinds[0])) is not None and all(map(number.fits, value)):
+            return origin(value)
+        kinds = kinds[:1] * len(value)
     if len(value) != len(kinds):
         _refuse(value, f"it should have {len(kinds)} parts", path)
-    return tuple(
+    return origin(
         read(kind, part, *path, at) for at, (kind, part) in enumerate(zip(kinds, value, strict=True))
     )
 
@@ -156,39 +146,27 @@ def _union(kinds: tuple[Any, ...], value: Any, path: tuple[object, ...]) -> Any:
     some = [kind for kind in kinds if kind is not type(None)]
     records = [kind for kind in some if is_dataclass(kind)]
     if records and type(value) is dict:
-        some = sorted(records, key=lambda kind: len(value.keys() ^ _hints(kind).keys()))
+        some = sorted(records, key=lambda kind: len(value.keys() ^ _fields(kind).keys()))
     return read(some[0], value, *path)
 
 
 def _record(kind: Any, value: Any, path: tuple[object, ...]) -> Any:
-    hints = _hints(kind)
+    known = _fields(kind)
     if type(value) is not dict:
         _refuse(value, "it should be an object", path)
-    for name in _required(kind):
-        if name not in value:
+    for name, field in known.items():
+        if field.is_needed and name not in value:
             _refuse(value, f"{name} is missing", path)
-    for name in value:
-        if name not in hints:
-            _refuse(value[name], "it should not be there", (*path, name))
-    made, floats = {}, _floats(kind)
+    made = {}
     for name, part in value.items():
-        bounds = floats.get(name)  # a trace has hundreds of thousands of them
-        usual = bounds is not None and type(part) is float and bounds.least <= part <= bounds.most
-        made[name] = part if usual else read(hints[name], part, *path, name)
+        if (field := known.get(name)) is None:
+            _refuse(part, "it should not be there", (*path, name))
+        usual = field.number is not None and field.number.fits(part)
+        made[name] = part if usual else read(field.kind, part, *path, name)
     try:
         return kind(**made)
     except ValueError as error:
         _refuse(value, str(error), path)
-
-
-def _columns(row: Any, value: Any, path: tuple[object, ...]) -> dict[str, list[Any]]:
-    hints = _hints(row)
-    if type(value) is not dict or value.keys() != hints.keys():
-        _refuse(value, f"it should have a column for each field of a {row.__name__}", path)
-    made = {name: read(list[hint], value[name], *path, name) for name, hint in hints.items()}  # type: ignore[valid-type]
-    if len({len(column) for column in made.values()}) > 1:
-        _refuse(value, "its columns have different lengths", path)
-    return made
 
 
 @functools.cache
@@ -197,24 +175,28 @@ def _parts(kind: Any) -> tuple[Any, tuple[Any, ...]]:
 
 
 @functools.cache
-def _hints(kind: Any) -> dict[str, Any]:
-    """By field of a dataclass, its type with its bounds."""
+def _number_of(kind: Any) -> _Number | None:
+    """The kind as a number within its bounds, or that or None; None where it is another, or may be infinite."""
+    base, *more = get_args(kind) or (kind,)
+    if more == [type(None)] and (number := _number_of(base)) is not None:
+        return number._replace(types=number.types | {type(None)})
+    if base in (int, float) and get_origin(kind) is Annotated and not more[0].infinite:
+        return _Number(frozenset([base]), more[0].least, more[0].most)
+    return None
+
+
+@functools.cache
+def _fields(kind: Any) -> dict[str, _Field]:
+    """The fields of a dataclass, by name."""
     hints = get_type_hints(kind, include_extras=True)
-    return {field.name: hints[field.name] for field in fields(kind)}
-
-
-@functools.cache
-def _floats(kind: Any) -> dict[str, Bounds]:
-    """The bounds of a dataclass' numbers that need not be whole."""
-    return {name: bounds for name, base, bounds in _bounded(kind) if base is float and not bounds.above}
-
-
-@functools.cache
-def _required(kind: Any) -> tuple[str, ...]:
-    """The fields of a dataclass that have no default."""
-    return tuple(
-        field.name for field in fields(kind) if field.default is MISSING and field.default_factory is MISSING
-    )
+    return {
+        each.name: _Field(
+            hints[each.name],
+            _number_of(hints[each.name]),
+            each.default is MISSING and each.default_factory is MISSING,
+        )
+        for each in fields(kind)
+    }
 
 
 # What is made here, and not read
@@ -222,8 +204,7 @@ def _required(kind: Any) -> tuple[str, ...]:
 
 def check(instance: object, prefix: str = "") -> None:
     """Raises UserError where a dataclass' field is not within its bounds; `prefix` comes before the field's name."""
-    kind: Any = type(instance)
-    for name, _, bounds in _bounded(kind):
+    for name, bounds in _bounded(type(instance)):
         value = getattr(instance, name)
         if type(value) in (float, int, str):
             bounds.check(prefix + bare_name(name), value)
@@ -236,12 +217,12 @@ def bare_name(field: str) -> str:
 
 
 @functools.cache
-def _bounded(kind: Any) -> list[tuple[str, Any, Any]]:
-    """Each field that has bounds: its name, its type, and its `Bounds` or `Text`."""
+def _bounded(kind: Any) -> list[tuple[str, Any]]:
+    """Each field that has bounds: its name, and its `Bounds` or `Text`."""
     return [
-        (name, *get_args(part))
-        for name, hint in _hints(kind).items()
-        for part in (get_args(hint) if get_origin(hint) in (Union, UnionType) else [hint])
+        (name, get_args(part)[1])
+        for name, field in _fields(kind).items()
+        for part in (get_args(field.kind) if get_origin(field.kind) in (Union, UnionType) else [field.kind])
         if get_origin(part) is Annotated
     ]
 

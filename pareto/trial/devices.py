@@ -94,7 +94,7 @@ class Devices:
         return {
             role: {
                 field: values if self._measures(role, field) else [None] * len(values)
-                for field, values in columns.items()
+                for field, values in vars(columns).items()
             }
             for role, columns in self._ask_all(host_messages.CollectSamples()).items()
         }

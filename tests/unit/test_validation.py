@@ -16,7 +16,7 @@ SHORT = Annotated[str, Text("[a-z]{1,3}", "short word")]
 @dataclass(frozen=True)
 class Part:
     size_bytes: Annotated[int, Bounds(1, 9, unit="mm")]
-    share: Annotated[float, Bounds(0, 1, above=True)] = 0.5
+    share: Annotated[float, Bounds(0.1, 1)] = 0.5
 
     def __post_init__(self) -> None:
         check(self, "part ")
@@ -80,7 +80,7 @@ def test_what_is_not_as_declared_is_one_line(data: Any, words: str) -> None:
     [
         (10, 0.5, "part size 10 mm is out of range: 1 to 9 mm"),
         (10**400, 0.5, r"part size 1000.*000 mm is out of range"),
-        (2, 0.0, "part share 0 is out of range: more than 0, up to 1"),
+        (2, 0.0, "part share 0 is out of range: 0.1 to 1"),
         (2, float("nan"), "part share nan is out of range"),
     ],
 )

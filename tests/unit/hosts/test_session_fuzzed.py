@@ -101,8 +101,8 @@ def into_reading(reading: Reading) -> None:
     keep(link_row(PROFILE, reading, (0.0, 0.0)))
 
 
-def into_columns(series: Any) -> None:
-    usage = read(Usage, USAGE)
+def into_columns(report: Any) -> None:
+    series, usage = vars(report), read(Usage, USAGE)
     keep(devices.columns(series, usage, 2.0, 1))
     devices.throttling("edge", series, usage.trial_window)
     if (before := devices.until(series, usage.trial_window, usage.throughput_window)) is not None:
