@@ -15,7 +15,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from pareto import COMMAND, DATA, RESULTS
 from pareto.protocol.errors import UserError
-from pareto.sweep.options import ALL, GROUPS, OPTIONS, Option
+from pareto.sweep.options import ALL, GROUPS, OPTIONS
 from pareto.sweep.options import RESULTS as OF_RESULTS
 
 Function = TypeVar("Function", bound=Callable[..., None])
@@ -45,13 +45,11 @@ class Command(TyperCommand):
         """The arguments that are left. Refuses an option that stands there twice, of which one would not count."""
         if "--help-all" in args:
             ctx.meta[ALL], args = True, ["--help"]
-        _, _, order = self.make_parser(ctx).parse_args(args=[*args])
-        for parameter, times in Counter(order).items():
-            is_option = parameter.param_type_name == "option"
-            if times > 1 and is_option and not (parameter.multiple or parameter.is_eager):
-                option = OPTIONS.get(parameter.name.rstrip("_"))
+        for each, times in Counter(self.make_parser(ctx).parse_args(args=[*args])[2]).items():
+            if times > 1 and each.param_type_name == "option" and not (each.multiple or each.is_eager):
+                option = OPTIONS.get(each.name.rstrip("_"))
                 commas = ", and several values with commas" if option and option.takes_several else ""
-                raise UserError(f"{parameter.opts[0]} stands there {times} times: give it once{commas}")
+                raise UserError(f"{each.opts[0]} stands there {times} times: give it once{commas}")
         return super().parse_args(ctx, args)
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
@@ -59,20 +57,13 @@ class Command(TyperCommand):
         return [re.sub("[{}]", "", piece) for piece in super().collect_usage_pieces(ctx)]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        rows, every = [], [(each, OPTIONS.get(each.name.rstrip("_"))) for each in self.get_params(ctx)]
-        left_out = [
-            each for each, option in every if option and option.level == ALL and not ctx.meta.get(ALL)
-        ]
-        for parameter, _ in every:
-            if parameter not in left_out and (record := parameter.get_help_record(ctx)):
-                name, words = record
-                head = getattr(parameter, "rich_help_panel", None) or "Options"
-                if parameter.param_type_name == "argument":
-                    head, name = "Arguments", name.partition(" <")[0]
-                rows.append((head, name, re.sub(r"\[default: \(?(.*?)\)?\]$", r"[\1]", words)))
+        every = [(each, OPTIONS.get(each.name.rstrip("_"))) for each in self.get_params(ctx)]
+        left_out = [each for each, known in every if known and known.level == ALL and not ctx.meta.get(ALL)]
+        shown = [each for each, _ in every if each not in left_out]
+        rows = [(each, *record) for each in shown if (record := each.get_help_record(ctx))]
         if left_out:
-            rows.append(("Options", "--help-all", f"Show the other options, too: {len(left_out)} more."))
-        _write(rows, formatter)
+            rows.append((None, "--help-all", f"Show the other options, too: {len(left_out)} more."))
+        _write(rows, "Options", formatter)
 
 
 class Group(TyperGroup):
@@ -86,6 +77,10 @@ class Group(TyperGroup):
         ctx.find_root().info_name = COMMAND  # a shell completes by another name
         return rest
 
+    def format_usage(self, ctx: Any, formatter: Any) -> None:
+        ctx.find_root().info_name = COMMAND
+        super().format_usage(ctx, formatter)
+
     def shell_complete(self, ctx: Any, incomplete: str) -> Any:
         found = super().shell_complete(ctx, incomplete)
         if "run" in self.commands and incomplete.startswith("-"):
@@ -93,21 +88,17 @@ class Group(TyperGroup):
             found += run.shell_complete(run.make_context("run", [], ctx, resilient_parsing=True), incomplete)
         return found
 
-    def format_usage(self, ctx: Any, formatter: Any) -> None:
-        ctx.find_root().info_name = COMMAND
-        super().format_usage(ctx, formatter)
-
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        rows = []
-        for name, command in self.commands.items():
-            head = getattr(command, "rich_help_panel", None) or "Commands"
-            rows.append((head, name, " ".join((command.help or "").split())))
-        _write(rows, formatter)
+        rows = [(each, name, " ".join((each.help or "").split())) for name, each in self.commands.items()]
+        _write(rows, "Commands", formatter)
 
 
-def _write(rows: Sequence[tuple[str, str, str]], formatter: Any) -> None:
-    for head in dict.fromkeys((*_HEADS, *(row[0] for row in rows))):
-        if under := [row[1:] for row in rows if row[0] == head]:
+def _write(rows: Sequence[tuple[Any, str, str]], usual: str, formatter: Any) -> None:
+    """Write what has a name and words under its head, or the usual one."""
+    heads = [getattr(what, "rich_help_panel", None) or usual for what, *_ in rows]
+    for head in dict.fromkeys((*_HEADS, *heads)):
+        named = zip(heads, rows, strict=True)
+        if under := [(name.partition(" <")[0], words) for of, (_, name, words) in named if of == head]:
             with formatter.section(head):
                 formatter.write_dl(under)
 
@@ -151,14 +142,16 @@ def command(of: str | typer.Typer, *examples: str, name: str | None = None) -> C
 
 def argument(kind: str, words: str, default: Any = ..., complete: Any = None) -> Any:
     """An argument. kind: what stands for it. complete: what completes it."""
-    return typer.Argument(default, metavar=kind, help=words, autocompletion=complete, show_default=False)
+    more = {"show_default": False, "rich_help_panel": "Arguments"}
+    return typer.Argument(default, metavar=kind, help=words, autocompletion=complete, **more)
 
 
 def option(default: Any, words: str, *names: str, kind: str = "NAME", head: str = "", **more: Any) -> Any:
     """An option of a command's own. words: with the default in brackets, where it is another for a reader."""
-    metavar = None if isinstance(default, bool) else kind
-    more |= {"rich_help_panel": head or None, "show_default": words[-1] != "]"}
-    return typer.Option(default, *names, help=words, metavar=metavar, **more)
+    if default not in (None, "", False, ...) and words[-1] != "]":
+        words += f"  [{default}]"
+    more |= {"rich_help_panel": head or None, "show_default": False}
+    return typer.Option(default, *names, help=words, metavar=None if default is False else kind, **more)
 
 
 def out(words: str, default: Path | None = RESULTS, head: str = "") -> Any:
@@ -172,25 +165,22 @@ def takes(*names: str, head: str = "") -> Callable[[Function], Function]:
     def declare(command: Function) -> Function:
         own = inspect.signature(command, eval_str=True)
         kept = [each for each in own.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
-        shared = [_parameter(OPTIONS[name], head) for name in names]
-        command.__signature__ = own.replace(parameters=[*kept, *shared])  # type: ignore[attr-defined]
+        for option in (OPTIONS[name] for name in names):
+            info = typer.Option(
+                None,
+                *option.names,
+                help=option.described,
+                metavar=option.placeholder,
+                rich_help_panel=head or option.group,
+                autocompletion=_following(option.key),
+            )
+            name = f"{option.key}_" if keyword.iskeyword(option.key) else option.key
+            kind = inspect.Parameter.KEYWORD_ONLY
+            kept.append(inspect.Parameter(name, kind, default=info, annotation=option.takes | None))
+        command.__signature__ = own.replace(parameters=kept)  # type: ignore[attr-defined]
         return command
 
     return declare
-
-
-def _parameter(option: Option, head: str) -> inspect.Parameter:
-    info = typer.Option(
-        None,
-        *option.names,
-        help=option.described,
-        metavar=option.placeholder,
-        rich_help_panel=head or option.group,
-        autocompletion=_following(option.key),
-    )
-    name = f"{option.key}_" if keyword.iskeyword(option.key) else option.key
-    kind = inspect.Parameter.KEYWORD_ONLY
-    return inspect.Parameter(name, kind, default=info, annotation=option.takes | None)
 
 
 def typed(options: Mapping[str, Any]) -> dict[str, Any]:
