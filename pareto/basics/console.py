@@ -45,10 +45,12 @@ class Doing:
     """Shows what is done meanwhile: on a terminal in a line that goes away, in a log by a line now and then.
 
     Without a thread, as a line that moves would need: a process with threads draws its figures one after the other.
+    logs: whether a log has a use for it.
     """
 
-    def __init__(self, out: Console) -> None:
+    def __init__(self, out: Console, *, logs: bool = True) -> None:
         self._out = out
+        self._logs = logs
         self._line: Live | None = None
         self._said_s = -math.inf
 
@@ -61,35 +63,33 @@ class Doing:
 
     def show(self, words: str) -> None:
         if not self._out.is_terminal:
-            if time.monotonic() - self._said_s >= LOGGED_S:
+            if self._logs and time.monotonic() - self._said_s >= LOGGED_S:
                 self._said_s = time.monotonic()
                 self._out.print(words)
-        elif self._line is None:
-            self._line = Live(Text(words), console=self._out, auto_refresh=False, transient=True)
-            self._line.start(refresh=True)
-        else:
-            self._line.update(Text(words), refresh=True)
+            return
+        if self._line is None:
+            self._line = Live(console=self._out, auto_refresh=False, transient=True)
+            self._line.start()
+        self._line.update(Text(words), refresh=True)
 
 
 def files(out: Console, written: Sequence[Path]) -> None:
     """Print which files were made. Figures are counted by folder, and by their captions: each has one."""
-    suffixes: dict[Path, list[str]] = {}
+    figures: dict[Path, list[str]] = {}
     tables: dict[Path, list[str]] = {}
     for path in written:
         if path.parent.name == "figures":
-            suffixes.setdefault(path.parent, []).append(path.suffix)
+            figures.setdefault(path.parent, []).append(path.suffix)
         elif path.suffix == ".csv":
             tables.setdefault(path.parent, []).append(path.name)
         else:
             out.print(str(path), soft_wrap=True)
     for folder, names in tables.items():
         out.print(f"{folder}/: {', '.join(names)}", soft_wrap=True)
-    for folder, each in suffixes.items():
-        formats = [kind[1:].upper() for kind in dict.fromkeys(each) if kind not in _NO_PICTURES]
-        out.print(
-            f"{folder}/: {each.count('.txt')} figures as {' and '.join(formats)}, with data and captions; LaTeX tables",
-            soft_wrap=True,
-        )
+    for folder, each in figures.items():
+        formats = " and ".join(kind[1:].upper() for kind in dict.fromkeys(each) if kind not in _NO_PICTURES)
+        words = f"{each.count('.txt')} figures as {formats}, with data and captions; LaTeX tables"
+        out.print(f"{folder}/: {words}", soft_wrap=True)
 
 
 def decimals(value: float) -> int:

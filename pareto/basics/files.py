@@ -12,7 +12,7 @@ import platform
 import shlex
 import stat
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -148,12 +148,17 @@ def refuse_shared(path: Path, named: str) -> None:
 
 
 @contextmanager
-def written(path: Path, verb: str = "write") -> Iterator[None]:
-    """Raise the faults of what writes to `path`, or does as the verb says, as StoreErrors."""
+def written(path: Path, verb: str = "write", remedy: str = "") -> Iterator[None]:
+    """Raise the faults of what writes to `path`, or does as the verb says, as StoreErrors with a remedy."""
     try:
         yield
     except OSError as error:
-        raise StoreError(f"cannot {verb} {path}: {error.strerror}") from None
+        raise StoreError(f"cannot {verb} {path}: {error.strerror or error}{remedy}") from None
+
+
+def written_into(folder: Path) -> AbstractContextManager[None]:
+    """A context like `written`, for a folder that the user may choose."""
+    return written(folder, "write to", " (choose another --out)")
 
 
 def write(path: Path, content: bytes | str, *, durable: bool = False, under: Path | None = None) -> Path:

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from pareto import RESULTS
+from pareto import COMMAND, DATA, RESULTS
 from pareto.basics.escaping import say
+from pareto.basics.files import written_into
 from pareto.commands import help as cli_help
 from pareto.commands.help import CONCLUDE, DEFAULT_OBJECTIVES, JSON, OBJECTIVES, WHERE, argument, command
 from pareto.commands.report import run_folders
 from pareto.protocol.errors import UserError
+
+if TYPE_CHECKING:
+    from pareto.analysis.comparing.published import Published
+
+_OF_PUBLISHED = (".yaml", ".yml")
+"""Endings that tell a file of published results from a run's folder."""
 
 
 @command(CONCLUDE, "compare results/before results/after")
@@ -26,21 +34,34 @@ def compare(
     With published results: whether their conclusions hold in the run.
     """
     from pareto.basics.console import console, files
-    from pareto.commands import published
 
     screen = console(aside=json)
-    if second.suffix in published.SUFFIXES:
-        if where or json or objectives != DEFAULT_OBJECTIVES:
-            raise UserError(f"--objectives, --where and --json are of two runs: leave them out with {second}")
-        (folder,) = run_folders(screen, [first], RESULTS)
-        published.compare(screen, folder, second, out)
+    is_published = second.suffix in _OF_PUBLISHED
+    if is_published and (where or json or objectives != DEFAULT_OBJECTIVES):
+        raise UserError(f"--objectives, --where and --json are of two runs: leave them out with {second}")
+    (before,) = run_folders(screen, [first], RESULTS)
+    if is_published:
+        from pareto.analysis.comparing.published import beside
+        from pareto.analysis.runs.manifest import manifest
+        from pareto.analysis.runs.setups import SIMULATED
+        from pareto.analysis.tables import published as tables
+
+        published = read(second)
+        found = beside([before], published)
+        name = (
+            f"{before} (simulated: nothing was measured)" if manifest(before).get(SIMULATED) else str(before)
+        )
+        screen.print(tables.published_table(published, found, name, COMMAND))
+        folder = out / f"compare-{before.resolve().name}-{second.stem}"
+        with written_into(folder):
+            files(screen, tables.write(found, folder))
         return
     from pareto.analysis import as_json
     from pareto.analysis.comparing import between_runs
     from pareto.analysis.page import comparison as page
     from pareto.analysis.tables.compare import compare_table, write
 
-    before, after = (run_folders(screen, [run], RESULTS)[0] for run in (first, second))
+    (after,) = run_folders(screen, [second], RESULTS)
     names = tuple(part.strip() for part in objectives.split(","))
     comparison = between_runs.compare(before, after, names, where)
     if json:
@@ -48,10 +69,22 @@ def compare(
     else:
         screen.print(compare_table(comparison))
     folder = out / f"compare-{before.resolve().name}-{after.resolve().name}"
-    try:
+    with written_into(folder):
         folder.mkdir(parents=True, exist_ok=True)
         made = [*write(comparison, folder), page.write(comparison, folder)]
-        if not json:
-            files(screen, made)
-    except OSError as error:
-        raise UserError(f"cannot write to {folder}: {error.strerror} (choose another --out)") from None
+    if not json:
+        files(screen, made)
+
+
+def read(path: Path) -> Published:
+    """The published results in a file; `sweeps/published/...` is found from every folder. Raises UserError, which names
+    the line.
+    """
+    from pareto.analysis.comparing.published import Published
+    from pareto.basics.yaml_file import YamlFile
+
+    shipped = DATA / path
+    there = shipped if shipped.is_file() and not path.exists() else path
+    return YamlFile(there, "published results").read(
+        Published, "a title, a link, a sweep and conclusions, as in sweeps/published/neurosurgeon.yaml"
+    )

@@ -14,13 +14,13 @@ from pareto import PROFILES
 from pareto.analysis.model_profile import ModelProfile, read
 from pareto.analysis.prediction.predicted import Case
 from pareto.basics.escaping import say
+from pareto.basics.files import written_into
 from pareto.commands.unit_times import make_or_reuse
 from pareto.predict.links import doubts, networks, slack
 from pareto.protocol.errors import UserError
 from pareto.sweep.checked_sweep import make_sweep
 from pareto.sweep.networks import Networks, links_of, networks_of
 from pareto.sweep.sweep import Sweep
-from pareto.trial.store import StoreError
 
 PREDICTIONS = "predictions"
 """The folder of the figures, beside those of runs."""
@@ -62,16 +62,14 @@ def run(
             console.print(shown)
 
     to = partial(console.print, soft_wrap=True)
-    try:
-        for path in save_all(
-            drawings, out / PREDICTIONS, say=lambda line: to(f"attention: {line}; report it")
-        ):
-            if path.suffix == ".pdf" and not json:
-                to(str(path))
-    except OSError as error:
-        raise StoreError(f"cannot write to {out}: {error.strerror} (choose another --out)") from None
+    with written_into(out):
+        made = save_all(drawings, out / PREDICTIONS, say=lambda line: to(f"attention: {line}; report it"))
     if json:
         say(as_json.text({"cases": found}))
+        return
+    for path in made:
+        if path.suffix == ".pdf":
+            to(str(path))
 
 
 def _asked(profile: ModelProfile) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,27 +11,14 @@ import typer
 
 from pareto import RESULTS
 from pareto.basics.escaping import say
-from pareto.basics.files import StoreError
+from pareto.basics.files import StoreError, written, written_into
 from pareto.commands import help as cli_help
-from pareto.commands.help import (
-    CONCLUDE,
-    JSON,
-    OBJECTIVES,
-    WHERE,
-    WHICH,
-    Which,
-    argument,
-    command,
-    given,
-    option,
-    refuse,
-)
+from pareto.commands.help import CONCLUDE, JSON, OBJECTIVES, WHERE, WHICH, Which, argument, command, option
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from pareto.analysis.findings import Findings, Options
-    from pareto.basics.console import Doing
 
 MOST_LINES = 12
 """The most answers, and warnings, in a terminal: nobody reads more there."""
@@ -78,7 +65,9 @@ def report(
     from pareto.basics.console import console
 
     if methods:
-        refuse(given(context) - {"--methods"}, "not with --methods, which prints words and nothing else")
+        cli_help.refuse(
+            cli_help.given(context) - {"--methods"}, "not with --methods, which prints words and nothing else"
+        )
     look = Look.checked(formats, title, font, style, columns)
     if look.columns:
         from pareto.analysis.tables.latex import check_columns
@@ -137,9 +126,10 @@ def show(
     """
     from pareto.basics.console import Doing, files
 
-    with Doing(console) as doing:  # pandas takes a second to import
-        _only_seen(console, doing)("reading the runs")
+    with Doing(console, logs=False) as doing:  # pandas takes a second to import
+        doing.show("reading the runs")
         from pareto.analysis import as_json
+        from pareto.analysis.exporting import export
         from pareto.analysis.reporting import report
 
     target = out or (folders[0] if len(folders) == 1 else None)
@@ -155,10 +145,8 @@ def show(
         found = True
 
     try:
-        with Doing(console) as doing:
-            made = report(folders, target, options, answers, _only_seen(console, doing))
-    except OSError as error:
-        raise StoreError(f"cannot write to {target}: {error.strerror} (choose another --out)") from None
+        with written_into(target), Doing(console, logs=False) as doing:
+            made = report(folders, target, options, answers, doing.show)
     except KeyboardInterrupt:
         if found:
             again = later or "the same command"
@@ -170,12 +158,8 @@ def show(
         files(console, made.files)
         console.print(str(target), soft_wrap=True)
     for each in exports:
-        from pareto.analysis.exporting import export
-
-        try:
+        with written(each, remedy=" (choose another --export)"):
             console.print(export(made, each), soft_wrap=True)
-        except OSError as error:
-            raise StoreError(f"cannot write {each}: {error.strerror} (choose another --export)") from None
     if json:
         say(as_json.text(as_json.of_report(made, target)))
 
@@ -190,11 +174,6 @@ def print_methods(console: Console, folders: Sequence[Path]) -> None:
     console.print("\n\n".join(filter(None, parts)), soft_wrap=True, highlight=False)
 
 
-def _only_seen(console: Console, doing: Doing) -> Callable[[str], None]:
-    """Says what is done where somebody looks; a log has no use for it."""
-    return doing.show if console.is_terminal else lambda words: None
-
-
 def _show(console: Console, findings: Findings) -> None:
     """The answers, then one table, then what makes figures unsure in short: the rest is in the report's files."""
     from pareto.analysis.figures.shown import worth_showing
@@ -202,10 +181,8 @@ def _show(console: Console, findings: Findings) -> None:
     from pareto.analysis.statistics.doubt import cures
     from pareto.analysis.tables.overview import overview
 
-    answers = findings.answers or [
-        *findings.notes[:1],
-        "no answer: too little was measured to say where to cut",
-    ]
+    none = "no answer: too little was measured to say where to cut"
+    answers = findings.answers or [*findings.notes[:1], none]
     for line in answers[:MOST_LINES]:
         console.print(line, style="bold")
     if len(answers) > MOST_LINES:

@@ -13,7 +13,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from pareto.analysis.comparing.published import ABSENT, FAILS, HOLDS, SAME, UNSURE, Beside, Published, beside
 from pareto.analysis.tables.published import published_table
-from pareto.commands.published import read
+from pareto.commands.compare import read
 from pareto.sweep.checked_sweep import requested_sweep
 from tests import REPOSITORY
 from tests.program import command
