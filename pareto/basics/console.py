@@ -1,4 +1,4 @@
-"""Standard output as the user sees it: a terminal, or a log of 80 columns; files and durations in words."""
+"""Standard output as the user sees it: a terminal, or a log of 80 columns; tables and numbers, files in words."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+from rich import box
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.live import Live
 from rich.segment import Segment
+from rich.table import Table
 from rich.text import Text
 
 from pareto.basics.escaping import terminal
@@ -27,6 +30,11 @@ class _Console(Console):
 
 
 _NO_PICTURES = (".csv", ".txt", ".tex")
+_LOOKS: dict[str, dict[str, Any]] = {
+    "<": {"no_wrap": True},
+    "~": {"overflow": "fold"},
+    ">": {"justify": "right", "no_wrap": True},
+}
 
 
 def console(*, aside: bool = False) -> Console:
@@ -92,6 +100,15 @@ def files(out: Console, written: Sequence[Path]) -> None:
         out.print(f"{folder}/: {words}", soft_wrap=True)
 
 
-def decimals(value: float) -> int:
-    """How many decimals make three digits of a number."""
-    return 0 if value >= 99.95 else 1 if value >= 9.995 else 2
+def table(heads: Sequence[str], looks: str, **frame: Any) -> Table:
+    """An empty table. looks: of each column, `<` for text in a line, `~` for text that folds, `>` for numbers."""
+    made = Table(pad_edge=False, **{"box": box.SIMPLE_HEAD, "padding": 0, **frame})
+    for head, look in zip(heads, looks, strict=True):
+        made.add_column(head, **_LOOKS[look])
+    return made
+
+
+def digits(value: float, most: float | None = None) -> str:
+    """A number with as many decimals as give it three digits, or another that is the most of its column."""
+    size = value if most is None else most
+    return f"{value:.{0 if size >= 99.95 else 1 if size >= 9.995 else 2}f}"

@@ -162,17 +162,17 @@ def written_into(folder: Path) -> AbstractContextManager[None]:
 
 
 def write(path: Path, content: bytes | str, *, durable: bool = False, under: Path | None = None) -> Path:
-    """Write a file in place of one of that name, and return its path.
+    """Write a file into a folder, in place of one of that name, and return its path.
 
     It is written beside its place and renamed, so that nobody reads half of it. Neither its folder nor the file may be
     a link: raises StoreError then; OSError. Text becomes UTF-8; what has no place there becomes a question mark.
     durable: the content is on disk when this returns. under: a folder that the user may name by a link; those from
-    there to the file are made, and none of them may be one. Without it, the folder that holds the file's.
+    there to the file are made, and none of them may be one.
     """
     if isinstance(content, str):
         content = content.encode("utf-8", errors="replace")
     top = path.parent.parent if under is None else under
-    _beneath(top, *path.parent.relative_to(top).parts, makes=True)
+    _beneath(top, *path.parent.relative_to(top).parts, makes=under is not None)
     refuse_link(path)
     draft = path.with_name(path.name + DRAFT)
     draft.unlink(missing_ok=True)  # of a process that was killed

@@ -14,6 +14,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from pareto.basics.console import table
 from pareto.hosts.access import open_testbed, require_testbed
 from pareto.hosts.connection import FAULTS
 from pareto.hosts.host import TestbedError
@@ -255,19 +256,16 @@ def _range(values: Sequence[float]) -> tuple[float, float] | None:
 
 
 def _table(judgements: Sequence[Judgement]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    table.add_column("", no_wrap=True)
-    for name in ("", "asked", "measured", "off", "from", "to"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("verdict")
+    heads = ("", "", "asked", "measured", "off", "from", "to", "verdict")
+    made = table(heads, "<>>>>>>~", box=None, padding=(0, 1))
     for each in judgements:
         unit, scale = _UNITS[each.unit]
         numbers = [_number(value, scale) for value in (each.asked, each.measured)]
         off = "" if each.off is None or each.unit == "share" else f"{each.off:+.1%}"
         least, most = (_number(value, scale, "") for value in each.spread or (None, None))
         verdict = "off" if each.fault else "ok"
-        table.add_row(each.quantity, unit, *numbers, off, least, most, verdict)
-    return table
+        made.add_row(each.quantity, unit, *numbers, off, least, most, verdict)
+    return made
 
 
 def _number(value: float | None, scale: float, missing: str = "none") -> str:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from pareto.analysis import as_json
 from pareto.basics import files
-from pareto.basics.console import decimals
+from pareto.basics.console import digits, table
 from pareto.basics.escaping import say
 from pareto.models import prepare
 from pareto.partitions import allocator, model, proof, registry
@@ -39,11 +37,12 @@ NOTE = (
 BEGIN = "<!-- made by `./pareto.sh partitions all --input float32 --prove --markdown docs/models.md`: do not edit -->"
 END = "<!-- end of what is made -->"
 
-_HEADERS = (
+_HEADS = (
     *("model", "traced by", "blocks", "cuts"),
     *(f"points ≤{tensors}" for tensors in TENSORS),
     *("least KiB", "%", "after", "proved"),
 )
+UNTRACED = "none"
 _PREFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
@@ -63,32 +62,28 @@ def run(
     """
     names = registry.names() if ALL in sweep.models else prepare.full_names(sweep)
     recipes = [prepare.recipe(name, sweep) for name in dict.fromkeys(names)]
-    try:
+    with files.written(document or folder, "write to"):
         if len(recipes) == 1 and document is None:
             return _one(out, recipes[0], folder, prove=prove, json=json)
         if json:
             raise UserError("--json is for one model: name one, without --markdown")
         return _several(out, recipes, prove=prove, document=document)
-    except OSError as error:
-        raise UserError(f"cannot write to {document or folder}: {error.strerror or error}") from error
 
 
 def _one(out: Console, recipe: Recipe, folder: Path, *, prove: bool, json: bool) -> bool:
     outline = model.outline(recipe)
     proofs = proof.each(recipe) if prove else []
+    words = [proof.word(each) for each in proofs]
     running = before_points(outline)
-    about = headline(outline, running[-1])
     if json:
-        words = [proof.word(each) for each in proofs]
         say(as_json.text(as_object(outline, running, words)))
         return proof.NO not in words
-    out.print(about)
-    out.print(points_table(outline, running, [proof.word(each) for each in proofs]))
-    for note in _notes(outline):
-        out.print(note)
+    about = headline(outline, running[-1])
+    for shown in (about, points_table(outline, running, words), *_notes(outline)):
+        out.print(shown)
     for path in draw(outline, running, folder, about):
         out.print(str(path), soft_wrap=True)
-    failed = [each for each in proofs if proof.word(each) == proof.NO]
+    failed = [each for each, word in zip(proofs, words, strict=True) if word == proof.NO]
     if failed:
         why = proof.fault(outline.points[failed[0].point], failed[0])
         out.print(f"{len(failed)} of {len(proofs)} points are not proved: {why}")
@@ -124,15 +119,11 @@ def points_table(outline: Outline, running: Sequence[Cost], proofs: Sequence[str
         (_scaled(getattr(running[-1], what)), title, [getattr(cost, what) for cost in running])
         for what, title in (("flops", "FLOP"), ("parameters", "par."))
     ]
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=0)
-    table.add_column("", justify="right", no_wrap=True)
-    table.add_column("point", overflow="fold")
-    table.add_column("sends", no_wrap=True)
-    headers = ["KiB ", "% of\nin"]
+    heads = ["", "point", "sends", "KiB ", "% of\nin"]
     for (prefix, _), title, _ in sides:
-        headers += [f"{prefix}{title}\nedge", "\nserver", "\n%"]
-    for header in (*headers, *(["proof"] if proofs else [])):
-        table.add_column(header, justify="right", no_wrap=True)
+        heads += [f"{prefix}{title}\nedge", "\nserver", "\n%"]
+    heads += ["proof"] if proofs else []
+    made = table(heads, ">~<" + ">" * (len(heads) - 3))
     image, least = outline.takes.nbytes, smallest(outline.points)
     for point in outline.points:
         mark = "*" if point is least else " "
@@ -141,11 +132,11 @@ def points_table(outline: Outline, running: Sequence[Cost], proofs: Sequence[str
         for (_, write), _, figures in sides:
             edge, total = figures[point.index], figures[-1]
             cells += [write(edge), write(total - edge), _percent(edge, total)]
-        table.add_row(*cells, *([proofs[point.index]] if proofs else []))
+        made.add_row(*cells, *proofs[point.index : point.index + 1])
         if not point.index and isinstance(outline.takes, Images):
             dtype, nbytes = ("uint8", image // 4) if _dtype(outline) == "float32" else ("float32", image)
-            table.add_row("", f"as {dtype}", "", _kib(nbytes) + " ", _percent(nbytes, image))
-    return table
+            made.add_row("", f"as {dtype}", "", _kib(nbytes) + " ", _percent(nbytes, image))
+    return made
 
 
 def draw(outline: Outline, running: Sequence[Cost], folder: Path, caption: str) -> list[Path]:
@@ -154,7 +145,6 @@ def draw(outline: Outline, running: Sequence[Cost], folder: Path, caption: str) 
     from pareto.analysis.figures.payload_figure import partitions_figure
     from pareto.analysis.figures.style import save
     from pareto.analysis.naming import file_stem
-    from pareto.basics import files
 
     stem = file_stem("partitions", outline.name)
     files.claim(folder, *(f"{stem}.{kind}" for kind in USUAL.formats))
@@ -213,23 +203,6 @@ def _notes(outline: Outline) -> list[str]:
     return [note for note in notes if note]
 
 
-@dataclass(frozen=True)
-class Row:
-    """A model's row in a table, as text. cells: all but the name, in the order of the headers; empty if refused.
-
-    fault: why the model cannot be cut, else empty.
-    """
-
-    name: str
-    cells: tuple[str, ...] = ()
-    fault: str = ""
-
-    def markdown(self) -> str:
-        """A line of a Markdown table."""
-        cells = self.cells or ("none", *[""] * (len(_HEADERS) - 3), self.fault)
-        return f"| {' | '.join((self.name, *cells))} |"
-
-
 def _several(out: Console, recipes: Sequence[Recipe], *, prove: bool, document: Path | None) -> bool:
     rows = []
     for number, recipe in enumerate(recipes, start=1):
@@ -239,45 +212,35 @@ def _several(out: Console, recipes: Sequence[Recipe], *, prove: bool, document: 
             write(rows[-1:], document)
         gc.collect()  # graphs and their modules refer to each other
         allocator.give_back_freed()
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=0)
-    for header in _HEADERS:
-        text = header in ("model", "traced by", "after", "proved")
-        title, justify = header.replace(" ", "\n", 1), "left" if text else "right"
-        table.add_column(title, justify=justify, overflow="fold", no_wrap=not text)  # type: ignore[arg-type]
+    made = table([head.replace(" ", "\n", 1) for head in _HEADS], "~~>>>>>>>~~")
+    refused = []
     for row in rows:
-        if row.cells:
-            table.add_row(row.name, *row.cells)
-    out.print(table)
-    for row in rows:
-        if row.fault:
-            out.print(row.fault)
-    out.print(NOTE)
-    return not any(row.cells and row.cells[-1].startswith(f"{proof.NO}:") for row in rows)
+        if row[1] == UNTRACED:
+            refused.append(row[-1])
+        else:
+            made.add_row(*row)
+    for shown in (made, *refused, NOTE):
+        out.print(shown)
+    return not any(row[-1].startswith(f"{proof.NO}:") for row in rows)
 
 
-def _row(recipe: Recipe, *, prove: bool) -> Row:
+def _row(recipe: Recipe, *, prove: bool) -> tuple[str, ...]:
+    """The cells of a model's row. One that cannot be cut is `UNTRACED`, and the last cell says why."""
     try:
         outline = model.outline(recipe)
     except UserError as error:
-        return Row(recipe.name, fault=str(error))
-    proved = proof.all_at_once(recipe) if prove else "not proved"
-    traced = outline.traced
-    folded = [find(traced, Cuts("op", tensors)) for tensors in TENSORS]
-    counts = [
-        len(points) - 1
-        for points in (
-            find(traced, Cuts(), is_own=bool(recipe.file)),
-            find(traced, Cuts("op", fold=False)),
-            *folded,
-        )
-    ]
+        return (recipe.name, UNTRACED, *[""] * (len(_HEADS) - 3), str(error))
+    own = find(outline.traced, Cuts(), is_own=bool(recipe.file))
+    unfolded = find(outline.traced, Cuts("op", fold=False))
+    folded = [find(outline.traced, Cuts("op", tensors)) for tensors in TENSORS]
+    counts = [str(len(points) - 1) for points in (own, unfolded, *folded)]
     least = smallest(folded[-1])
-    share = _percent(least.payload_bytes, outline.takes.nbytes)
-    sent = (_kib(least.payload_bytes), share, least.name)
-    return Row(outline.name, (outline.traced_by, *map(str, counts), *sent, proved))
+    sent = (_kib(least.payload_bytes), _percent(least.payload_bytes, outline.takes.nbytes), least.name)
+    proved = proof.all_at_once(recipe) if prove else "not proved"
+    return (outline.name, outline.traced_by, *counts, *sent, proved)
 
 
-def write(rows: Iterable[Row], document: Path) -> None:
+def write(rows: Iterable[Sequence[str]], document: Path) -> None:
     """Put the rows into the table of a Markdown file, in place of those of the same models; other rows stay.
 
     The table lies between two comments; a file without them gets it at its end.
@@ -287,12 +250,10 @@ def write(rows: Iterable[Row], document: Path) -> None:
     made, _, after = rest.partition(END)
     present = [line for line in made.splitlines() if line.startswith("| ")][1:]
     lines = {line.split(" | ")[0].removeprefix("| "): line for line in present}
-    lines.update({row.name: row.markdown() for row in rows})
-    head = (f"| {' | '.join(_HEADERS)} |", f"|{'---|' * len(_HEADERS)}")
+    lines.update({row[0]: f"| {' | '.join(row)} |" for row in rows})
+    head = (f"| {' | '.join(_HEADS)} |", f"|{'---|' * len(_HEADS)}")
     body = "\n".join((BEGIN, "", *head, *(lines[name] for name in sorted(lines)), "", END))
-    draft = document.with_name(f".{document.name}.part")
-    draft.write_text(f"{before if begin else before + chr(10)}{body}{after or chr(10)}")
-    draft.replace(document)
+    files.write(document.resolve(), f"{before if begin else before + chr(10)}{body}{after or chr(10)}")
 
 
 def _dtype(outline: Outline) -> str:
@@ -318,8 +279,7 @@ def _shape(shape: Sequence[int]) -> str:
 
 
 def _kib(nbytes: int) -> str:
-    """KiB with three digits or more."""
-    return f"{nbytes / 1024:.{decimals(nbytes / 1024)}f}"
+    return digits(nbytes / 1024)
 
 
 def _percent(part: float, whole: float) -> str:
@@ -331,5 +291,4 @@ def _percent(part: float, whole: float) -> str:
 def _scaled(total: float) -> tuple[str, Callable[[float], str]]:
     """A prefix in which `total` reads well, and a function that writes figures up to `total` under it."""
     factor, prefix = next((scale for scale in _PREFIXES if total >= scale[0]), (1.0, ""))
-    digits = decimals(total / factor)
-    return prefix, lambda value: f"{value / factor:.{digits}f}"
+    return prefix, lambda value: digits(value / factor, total / factor)

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich import box
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
@@ -19,7 +18,8 @@ from pareto import PROFILES
 from pareto.analysis.backend_cost import BackendCost
 from pareto.analysis.model_profile import CodecTimes, ModelProfile, UnitTimes
 from pareto.basics import files
-from pareto.basics.console import decimals
+from pareto.basics.console import digits
+from pareto.basics.console import table as console_table
 from pareto.hosts.access import require_testbed
 from pareto.hosts.connection import FAULTS
 from pareto.hosts.host import TestbedError
@@ -107,15 +107,11 @@ def _simulated(sweep: Sweep, folder: Path) -> dict[str, Kept]:
 
 def table(profile: ModelProfile, batch_size: int) -> Table:
     """A row for each unit, and one for all of them: cost, and for each device time and rates."""
-    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), collapse_padding=True)
-    made.add_column("", justify="right", no_wrap=True)
-    made.add_column("unit", overflow="fold")
-    for header in ("MFLOP", "KiB\nmade"):
-        made.add_column(header, justify="right", no_wrap=True)
     devices = [times for times in profile.times if times.batch_size == batch_size]
+    heads = ["", "unit", "MFLOP", "KiB\nmade"]
     for times in devices:
-        for header in (f"{times.role}\nms", "\n±%", "GFLOP\n/s", "GB\n/s"):
-            made.add_column(header, justify="right", no_wrap=True)
+        heads += [f"{times.role}\nms", "\n±%", "GFLOP\n/s", "GB\n/s"]
+    made = console_table(heads, ">~" + ">" * (len(heads) - 2), padding=(0, 1, 0, 0), collapse_padding=True)
     flops, nbytes, moved = (
         np.append(each, each.sum())
         for each in (profile.flops, profile.activation_bytes, profile.moved_bytes(batch_size))
@@ -213,7 +209,7 @@ def _figures(seconds: float, half_s: float, flops: float, nbytes: float) -> list
 
 def _few(value: float) -> str:
     """A number with three digits; whole from 100 on."""
-    return f"{value:.{decimals(value)}f}" if value else "0"
+    return digits(value) if value else "0"
 
 
 def draw(profile: ModelProfile, folder: Path) -> list[Path]:

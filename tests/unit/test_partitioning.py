@@ -156,12 +156,8 @@ def test_several_models_are_a_row_each(net, tmp_path, snapshot):
 def test_rows_are_made_anew_and_others_stay(net, tmp_path):
     document = tmp_path / "models.md"
     document.write_text(f"# Models\n\nBefore.\n\n{partitioning.BEGIN}\n{partitioning.END}\n\nAfter.\n")
-    partitioning.write(
-        [partitioning.Row("b", ("torch.fx", "old")), partitioning.Row("c", ("torch.fx", "kept"))], document
-    )
-    partitioning.write(
-        [partitioning.Row("b", ("torch.fx", "new")), partitioning.Row("a", fault="why")], document
-    )
+    partitioning.write([("b", "torch.fx", "old"), ("c", "torch.fx", "kept")], document)
+    partitioning.write([("b", "torch.fx", "new"), ("a", "none", "why")], document)
     text = document.read_text()
     assert text.startswith(f"# Models\n\nBefore.\n\n{partitioning.BEGIN}\n\n| model |")
     assert text.endswith(f"\n\n{partitioning.END}\n\nAfter.\n")
