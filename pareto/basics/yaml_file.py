@@ -73,9 +73,13 @@ def quantity(read: Callable[[str, str], float], *, plain: bool = False) -> Befor
 
 
 _Model = TypeVar("_Model", bound=BaseModel)
-
-
 _NULL = "tag:yaml.org,2002:null"
+_SHAPES = {
+    "missing": "is missing",
+    "list_type": "must be a list",
+    "tuple_type": "must be a list",
+    "dict_type": "must be a mapping",
+}
 _MOST_NODES = 100_000
 """The most nodes of a file with its aliases written out: nobody writes one with more."""
 
@@ -86,7 +90,7 @@ class YamlFile:
     def __init__(self, path: Path, what: str, error: type[Exception] = UserError) -> None:
         self.path = path
         self._error = error
-        self._nodes = 0
+        self._lines: dict[tuple[str | int, ...], int] = {(): 1}
         try:
             text = files.text(path, what)
         except UserError as fault:
@@ -117,7 +121,7 @@ class YamlFile:
         except RecursionError:
             raise self._error(f"{self.path}: is nested too deep") from None
         except ValidationError as error:
-            faults = [(self._line(fault["loc"], words), words) for fault, words in _faults(error)]
+            faults = [(self._line(fault["loc"], words := _words(fault)), words) for fault in error.errors()]
             line, words = min(faults, key=lambda fault: fault[0])
             raise self._error(f"{self.path}:{line}: {words}") from None
 
@@ -136,13 +140,14 @@ class YamlFile:
         except UserError as fault:
             raise self._error(f"{self.path}:{self._line(place, str(fault))}: {fault}") from None
 
-    def _plain(self, node: yaml.Node) -> Any:
-        """The node as dicts, lists and text."""
-        self._nodes += 1
-        if self._nodes > _MOST_NODES:
+    def _plain(self, node: yaml.Node, *place: str | int) -> Any:
+        """The node at a place as dicts, lists and text; the lines of what is in it are noted."""
+        if len(self._lines) > _MOST_NODES:
             raise self._fault(node, "the file says too much: is something in it repeated by aliases?")
         if isinstance(node, yaml.SequenceNode):
-            return [self._plain(each) for each in node.value]
+            for at, each in enumerate(node.value):
+                self._lines[(*place, at)] = each.start_mark.line + 1
+            return [self._plain(each, *place, at) for at, each in enumerate(node.value)]
         if not isinstance(node, yaml.MappingNode):
             return node.value
         values: dict[str, Any] = {}
@@ -151,47 +156,30 @@ class YamlFile:
                 raise self._fault(key, "a key must be one word")
             if key.value in values:
                 raise self._fault(key, f"key {key.value!r} stands here twice")
-            values[key.value] = self._plain(value)
+            self._lines[(*place, key.value)] = key.start_mark.line + 1
+            values[key.value] = self._plain(value, *place, key.value)
         return values
 
     def _line(self, place: tuple[str | int, ...], words: str) -> int:
-        """The line of the value at a place, or of the first key in it that the words name.
-
-        A place that is not in the file, such as a key that is missing, counts as far as it is there.
-        """
-        node = self._root
-        assert node is not None  # noqa: S101 -- an empty file has no place
+        """The line of what is at a place, as far as that is in the file, or of the first key in it that words name."""
+        known: tuple[str | int, ...] = ()
         for part in place:
-            if isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
-                node = node.value[part]
-            elif isinstance(node, yaml.MappingNode):
-                node = {key.value: value for key, value in node.value}.get(part, node)
-        if isinstance(node, yaml.MappingNode):
-            keys = {key.value: (key, value) for key, value in node.value}
-            for word in re.findall(r"[\w.-]+", words):
-                if word in keys:
-                    key, value = keys[word]
-                    return int((key if words.startswith(f"{word!r} ") else value).start_mark.line) + 1
-        return int(node.start_mark.line) + 1
+            known = (*known, part) if (*known, part) in self._lines else known
+        named = ((*known, word) for word in re.findall(r"[\w.-]+", words))
+        return next((self._lines[each] for each in named if each in self._lines), self._lines[known])
 
     def _fault(self, node: yaml.Node, words: str) -> Exception:
         return self._error(f"{self.path}:{node.start_mark.line + 1}: {words}")
 
 
-def _faults(error: ValidationError) -> Iterator[tuple[ErrorDetails, str]]:
-    """Each fault with one line of words for it."""
-    for fault in error.errors():
-        name = next((part for part in reversed(fault["loc"]) if isinstance(part, str)), "")
-        words = in_plain_words(fault["msg"])
-        if fault["type"] == "value_error":
-            yield fault, str(fault["ctx"]["error"])
-        elif fault["type"] == "missing":
-            yield fault, f"{name} is missing"
-        elif fault["type"] in ("list_type", "tuple_type"):
-            yield fault, f"{name} must be a list"
-        elif fault["type"] == "dict_type":
-            yield fault, f"{name} must be a mapping"
-        elif isinstance(fault["input"], dict | list):
-            yield fault, f"{name} must be one value"
-        else:
-            yield fault, f"{name} {fault['input']!r:.60}: {words[0].lower()}{words[1:]}"
+def _words(fault: ErrorDetails) -> str:
+    """One line of words for a fault."""
+    name = next((part for part in reversed(fault["loc"]) if isinstance(part, str)), "")
+    kind, words = fault["type"], in_plain_words(fault["msg"])
+    if kind == "value_error":
+        return str(fault["ctx"]["error"])
+    if kind in _SHAPES:
+        return f"{name} {_SHAPES[kind]}"
+    if isinstance(fault["input"], dict | list):
+        return f"{name} must be one value"
+    return f"{name} {fault['input']!r:.60}: {words[0].lower()}{words[1:]}"

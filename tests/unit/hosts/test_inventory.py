@@ -70,7 +70,7 @@ def test_what_a_file_says(tmp_path: Path) -> None:
         ("threads: 4", "threads: 0", 10),
         ("port: 2222", "port: ssh", 6),
         ("192.168.7.2\n    data_i", "pi.local\n    data_i", 8),
-        ("    ssh: local\n", "", 12),
+        ("    ssh: local\n", "", 11),
         ("threads: 4", "thread: 4", 10),
         ("ssh: local", "ssh: -oProxyCommand=reboot", 13),
         ("  pi:", "  pi: {", 5),
