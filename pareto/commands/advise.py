@@ -66,10 +66,10 @@ def advise(
         if profile is not None:
             free = {"--profile", "--netem", "--batch-size", "--in-flight", "--out", "--json"}
             refuse(names - free, "not with --profile, which says this itself")
-        typed = {"model": model or None, "batch_size": batch_size or None, **options}
-        from pareto.commands import prediction as predicting
+        from pareto.commands import prediction
 
-        predicting.run(screen, cli_help.typed(typed), profile, out, json=json)
+        typed = cli_help.typed({"model": model or None, "batch_size": batch_size or None, **options})
+        prediction.run(screen, typed, profile, out, json=json)
         return
     of_units = {"--out", *(declared.OPTIONS[name].typed for name in _FORESEEN)}
     refuse(names & of_units, "only without runs, for networks by name (--netem)")
@@ -86,15 +86,12 @@ def advise(
     from pareto.analysis.prediction.network import Network
     from pareto.remote.link.units import delay_s, rate_bps
 
-    try:
-        network = Network(
-            delay_s(latency, "--latency"),
-            rate_bps(rate, "--rate"),
-            delay_s(latency_back, "--latency-back"),
-            rate_bps(rate_back, "--rate-back") if rate_back else math.inf,
-        )
-    except ValueError as error:
-        raise UserError(str(error)) from None
+    network = Network(
+        delay_s(latency, "--latency"),
+        rate_bps(rate, "--rate"),
+        delay_s(latency_back, "--latency-back"),
+        rate_bps(rate_back, "--rate-back") if rate_back else math.inf,
+    )
     if profile is not None and model:
         raise UserError("--model is for runs: a model profile is of one model")
     folders = run_folders(screen, runs, RESULTS) if runs else []
@@ -161,8 +158,7 @@ def show(
                 f"{by} chooses among all"
             )
         notes += runs.notes
-        made = as_json.of_advice(advised, sentence(advised), notes)
-        shown = [advice_table(advised), *notes]
+        made, shown = as_json.of_advice(advised, sentence(advised), notes), [advice_table(advised), *notes]
     if json:
         say(as_json.text(made))
         return

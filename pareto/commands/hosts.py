@@ -115,14 +115,11 @@ def doctor(
 
         raise typer.Exit(0 if examination.examine(console(), testbed, repair=repair) else 2)
     refuse(given(context) & {"--repair"}, "not with --link")
-    from pareto.remote.link import units
+    from pareto.remote.link.units import delay_s
     from pareto.sweep.checked_sweep import make_sweep
 
     wanted = make_sweep({"model": "any", "netem": link, "testbed": testbed, **typed(options)})
-    try:
-        seconds = units.delay_s(duration, "--duration")
-    except ValueError as error:
-        raise UserError(str(error)) from None
+    seconds = delay_s(duration, "--duration")
     from pareto.commands import link_check
 
     raise typer.Exit(0 if link_check.check(console(), wanted, seconds, out) else 1)

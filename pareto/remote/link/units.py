@@ -1,13 +1,15 @@
 """Quantities as people write them, read and written: ``200ms``, ``2.5mbit``, ``1%``, ``64kib``. Elsewhere they are
 seconds, bit/s, numbers from 0 to 1, and bytes.
 
-Readers take what the quantity is called (`what`), for the ValueError that says what is wrong with it.
+Readers take what the quantity is called (`what`), for the UserError that says what is wrong with it.
 """
 
 from __future__ import annotations
 
 import math
 import re
+
+from pareto.protocol.errors import UserError
 
 # Divided by, not multiplied with: 200 / 1000 is the float nearest to 0.2, 200 * 0.001 is not.
 _PER_SECOND = {"us": 1_000_000, "ms": 1_000, "s": 1}
@@ -113,8 +115,8 @@ def digits_of(value: float, digits: int) -> str:
 def _split(text: str, what: str, units: tuple[str, ...], example: str) -> tuple[float, str]:
     match = _QUANTITY.fullmatch(text.strip())
     if match is None:
-        raise ValueError(f"{what} {text!r} is not a number and a unit: write it like {example}")
+        raise UserError(f"{what} {text!r} is not a number and a unit: write it like {example}")
     if match[2].lower() not in units:
         fault = f"has the unknown unit {match[2]!r}" if match[2] else "has no unit"
-        raise ValueError(f"{what} {text!r} {fault}: use {', '.join(units)}, as in {example}")
+        raise UserError(f"{what} {text!r} {fault}: use {', '.join(units)}, as in {example}")
     return float(match[1]), match[2].lower()
