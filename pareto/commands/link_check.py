@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -147,14 +147,17 @@ def _observe(
 
 def judge(profile: Profile, series: Sequence[Observed], tolerance: Tolerance) -> list[Judgement]:
     """Everything that the profile asks for, against a series of probes. Its means, where the link changes."""
-    judgements = [_rtt(profile, series, tolerance), *_jitter(profile, series)]
     out, back = profile.directions
-    judgements += _rate("out", out, series, lambda reading: reading.rate_bps, tolerance)
-    judgements += _rate("back", back, series, lambda reading: reading.rate_back_bps, tolerance)
-    judgements += _message(profile, series, tolerance)
-    judgements += _samples("out", out, [each.reading.sample for each in series])
-    judgements += _samples("back", back, [each.reading.sample_back for each in series])
-    return judgements
+    readings = [each.reading for each in series]
+    return [
+        _rtt(profile, series, tolerance),
+        *_jitter(profile, [value for reading in readings for value in reading.rtts_s]),
+        *_rate("out", out, series, [reading.rate_bps for reading in readings], tolerance),
+        *_rate("back", back, series, [reading.rate_back_bps for reading in readings], tolerance),
+        *_message(profile, [reading.message_s for reading in readings], tolerance),
+        *_samples("out", out, [reading.sample for reading in readings]),
+        *_samples("back", back, [reading.sample_back for reading in readings]),
+    ]
 
 
 def _rtt(profile: Profile, series: Sequence[Observed], tolerance: Tolerance) -> Judgement:
@@ -170,10 +173,9 @@ def _rtt(profile: Profile, series: Sequence[Observed], tolerance: Tolerance) -> 
     return Judgement("RTT", "s", asked, typical, _range(values), fault)
 
 
-def _jitter(profile: Profile, series: Sequence[Observed]) -> Iterator[Judgement]:
+def _jitter(profile: Profile, values: Sequence[float]) -> Iterator[Judgement]:
     # Of two independent uniform delays: the variances add.
     asked = math.sqrt(sum(direction.jitter_s**2 / 3 for direction in profile.directions))
-    values = [value for each in series for value in each.reading.rtts_s]
     reordered = any(direction.reorder for direction in profile.directions)  # these have no delay at all
     if asked and len(values) > 2 and profile.period_s is None and not reordered:
         yield Judgement("RTT, std. dev.", "s", asked, statistics.stdev(values), None, "")
@@ -183,24 +185,24 @@ def _rate(
     name: str,
     direction: Direction,
     series: Sequence[Observed],
-    rate_of: Callable[[Reading], float | None],
+    readings: Sequence[float | None],
     tolerance: Tolerance,
 ) -> Iterator[Judgement]:
     if not direction.limited:
         return
     share = series[0].reading.payload_share
-    values = [rate for each in series if (rate := rate_of(each.reading)) is not None]
+    values = [value for value in readings if value is not None]
     typical = statistics.median(values) if values else None
-    changes = direction.trace is not None
-    fault = (
-        _mostly(series, "rate") if changes else probe.judge_rate(name, direction, typical, share, tolerance)
-    )
+    if direction.trace is not None:
+        fault = _mostly(series, "rate")
+    else:
+        fault = probe.judge_rate(name, direction, typical, share, tolerance)
     asked = share * _middle([probe.rate_range_bps(direction, each.span) or (0.0, 0.0) for each in series])
     yield Judgement(f"rate {name}", "bit/s", asked, typical, _range(values), fault)
 
 
-def _message(profile: Profile, series: Sequence[Observed], tolerance: Tolerance) -> Iterator[Judgement]:
-    values = [each.reading.message_s for each in series if each.reading.message_s is not None]
+def _message(profile: Profile, readings: Sequence[float | None], tolerance: Tolerance) -> Iterator[Judgement]:
+    values = [value for value in readings if value is not None]
     rate = profile.edge_to_server.rate_bps
     if not values or profile.period_s is not None or not profile.tcp_fills or not rate:
         return
@@ -218,17 +220,14 @@ def _message(profile: Profile, series: Sequence[Observed], tolerance: Tolerance)
 
 def _samples(name: str, direction: Direction, samples: Sequence[Sample | None]) -> Iterator[Judgement]:
     taken = [sample for sample in samples if sample is not None]
-    if not taken:
-        return
     sent = sum(sample.sent for sample in taken)
-    missing, bursts = probe.missing_share(direction), probe.burstiness(direction)
-    for what, counts, asked, bursty in (
-        ("lost", [sample.lost for sample in taken], missing, bursts),
-        ("repeated", [sample.duplicates for sample in taken], direction.duplicate, 1.0),
-        ("reordered", [sample.reordered for sample in taken], direction.reorder, 1.0),
+    for what, counted, asked, bursty in (
+        ("lost", "lost", probe.missing_share(direction), probe.burstiness(direction)),
+        ("repeated", "duplicates", direction.duplicate, 1.0),
+        ("reordered", "reordered", direction.reorder, 1.0),
     ):
-        count = sum(counts)
-        if not asked and not count:
+        count = sum(getattr(sample, counted) for sample in taken)
+        if not taken or not (asked or count):
             continue
         spread = probe.interval(count, sent, bursty)
         # Whom a packet overtakes depends on what else is on its way: shown, not judged.

@@ -122,7 +122,11 @@ def table(profile: ModelProfile, batch_size: int) -> Table:
         for times in devices:
             of_units = times.median_s, times.low_s, times.high_s
             median_s, low_s, high_s = (each[unit] for each in of_units) if unit < last else times.whole_s[:3]
-            cells += _figures(median_s, (high_s - low_s) / 2, batch_size * flops[unit], moved[unit])
+            rates = [
+                _few(work / median_s / 1e9) for work in (batch_size * flops[unit], moved[unit]) if median_s
+            ]
+            half = f"{50 * (high_s - low_s) / median_s:.0f}" if median_s else ""
+            cells += [_few(1e3 * median_s), half, *(rates or ("", ""))]
         if unit == last:
             made.add_section()
             cells[0] = ""
@@ -185,26 +189,12 @@ def _of_codec(times: CodecTimes) -> str:
 
 
 def _of_backend(cost: BackendCost) -> str:
-    first, *slowed = (
+    parts = [
         f"{1e3 * part.fixed_s:.3f} ms a request and {1e9 * part.per_byte_s:.3f} ns a byte beyond the link, "
         f"{part.residual:.0%} off in the mean"
         for part in cost.parts
-    )
-    return f"{cost.backend} on {cost.link}: {first}" + "".join(
-        f"; where a link slows it {each}" for each in slowed
-    )
-
-
-def _figures(seconds: float, half_s: float, flops: float, nbytes: float) -> list[str]:
-    """The cells of a device: milliseconds, half the interval in percent, and rates."""
-    if not seconds:
-        return ["0", "", "", ""]
-    return [
-        _few(1e3 * seconds),
-        f"{100 * half_s / seconds:.0f}",
-        _few(flops / seconds / 1e9),
-        _few(nbytes / seconds / 1e9),
     ]
+    return f"{cost.backend} on {cost.link}: {'; where a link slows it '.join(parts)}"
 
 
 def _few(value: float) -> str:
@@ -212,15 +202,14 @@ def _few(value: float) -> str:
     return digits(value) if value else "0"
 
 
-def draw(profile: ModelProfile, folder: Path) -> list[Path]:
-    """Write the two figures as PDF and PNG; returns their paths."""
+def draw(profile: ModelProfile, folder: Path) -> None:
+    """Write the two figures as PDF and PNG."""
     from pareto.analysis.figures.style import save
     from pareto.analysis.figures.units_figure import roofline_figure, units_figure
 
-    drawn = {"units": units_figure(profile)}
+    save(units_figure(profile), folder / "units")
     if any(facts.get("peak_flops") for facts in profile.hosts.values()):
-        drawn["roofline"] = roofline_figure(profile)
-    return [path for name, figure in drawn.items() for path in save(figure, folder / name)]
+        save(roofline_figure(profile), folder / "roofline")
 
 
 def trace_events(profiles: Sequence[ModelProfile]) -> str:
@@ -230,14 +219,13 @@ def trace_events(profiles: Sequence[ModelProfile]) -> str:
     """
     events: list[dict[str, Any]] = []
     for pid, profile in enumerate(profiles, start=1):
-        events.append(_named("process_name", pid, 0, profile.model))
+        rows = {0: ("process_name", profile.model)}
         for tid, times in enumerate(profile.times, start=1):
-            device = f"{times.role} ({times.device}), batch size {times.batch_size}"
-            events.append(_named("thread_name", pid, tid, device))
-            ends_us = np.cumsum(1e6 * times.median_s)
-            for unit, name in enumerate(profile.units):
+            rows[tid] = "thread_name", f"{times.role} ({times.device}), batch size {times.batch_size}"
+            for unit, (name, end_us) in enumerate(
+                zip(profile.units, np.cumsum(1e6 * times.median_s), strict=True)
+            ):
                 took_us = 1e6 * float(times.median_s[unit])
-                began_us = float(ends_us[unit]) - took_us
                 about = {
                     "flops": profile.flops[unit] * times.batch_size,
                     "parameters": profile.parameters[unit],
@@ -245,10 +233,11 @@ def trace_events(profiles: Sequence[ModelProfile]) -> str:
                     "low_us": 1e6 * times.low_s[unit],
                     "high_us": 1e6 * times.high_s[unit],
                 }
-                row = {"name": name, "ph": "X", "pid": pid, "tid": tid, "ts": began_us, "dur": took_us}
-                events.append({**row, "args": {key: float(value) for key, value in about.items()}})
+                place = {"name": name, "ph": "X", "pid": pid, "tid": tid, "ts": float(end_us) - took_us}
+                args = {key: float(value) for key, value in about.items()}
+                events.append({**place, "dur": took_us, "args": args})
+        events += [
+            {"name": what, "ph": "M", "pid": pid, "tid": tid, "args": {"name": name}}
+            for tid, (what, name) in rows.items()
+        ]
     return json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}) + "\n"
-
-
-def _named(what: str, pid: int, tid: int, name: str) -> dict[str, Any]:
-    return {"name": what, "ph": "M", "pid": pid, "tid": tid, "args": {"name": name}}
