@@ -126,11 +126,8 @@ def is_ours(name: str) -> bool:
 def _refuse_links(out: Path) -> None:
     """Raise `files.StoreError` before anything is written: for a link, and for a table that no report wrote."""
     for where, prefix in ((out, ""), (out / "figures", "figures/")):
-        if (there := files.kind(where)) not in ("", "a folder"):
-            raise files.StoreError(
-                f"{where} is {there}, no folder to write a report into: remove it, or write elsewhere (--out)"
-            )
-        for name, held in files.listing(where).items():
+        files.refuse_other(where, "a folder", ": remove it, or write elsewhere (--out)")
+        for name in files.listing(where):
             if name == files.MADE or is_ours(prefix + name):
-                files.refuse_link(where / name, held)
+                files.refuse_link(where / name)
     files.refuse_foreign(out, (*TABLES, PAGE, TEXT))

@@ -49,21 +49,21 @@ def kind(path: Path) -> str:
         return ""
 
 
-def refuse_other(path: Path, wanted: str = "a file", there: str | None = None, remedy: str = "") -> None:
-    """Raise StoreError if something other than what is wanted is at a path. there: its `kind`, if known."""
-    if (there := kind(path) if there is None else there) not in ("", wanted):
+def refuse_other(path: Path, wanted: str = "a file", remedy: str = "") -> None:
+    """Raise StoreError if something other than what is wanted is at a path."""
+    if (there := kind(path)) not in ("", wanted):
         named = "plain file" if wanted == "a file" else "folder"
         raise StoreError(f"{path} is {there}, no {named}{remedy}")
 
 
-def refuse_link(path: Path, there: str | None = None) -> None:
+def refuse_link(path: Path) -> None:
     """Raise StoreError if something other than a plain file is where one is to be written."""
-    refuse_other(path, there=there, remedy=_TO_WRITE)
+    refuse_other(path, remedy=_TO_WRITE)
 
 
 def make(folder: Path) -> Path:
     """Make a folder unless it is there, and return its path. Raises StoreError for a link to one; OSError."""
-    refuse_other(folder, "a folder", remedy=_TO_WRITE)
+    refuse_other(folder, "a folder", _TO_WRITE)
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
@@ -87,17 +87,19 @@ def descriptor(path: Path, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 
-@contextmanager
-def opened(folder: Path, *names: str) -> Iterator[BinaryIO]:
-    """Open a file beneath a folder: `opened(run, "requests", "one.parquet")`. Raises StoreError, OSError."""
-    with os.fdopen(descriptor(_beneath(folder, *names[:-1]) / names[-1], os.O_RDONLY), "rb") as file:
-        yield file
+def opened(folder: Path, *names: str) -> BinaryIO:
+    """A file beneath a folder, open: `opened(run, "requests", "one.parquet")`. Raises StoreError, OSError."""
+    return os.fdopen(descriptor(_beneath(folder, *names[:-1]) / names[-1], os.O_RDONLY), "rb")
 
 
 def read(folder: Path, *names: str, most_bytes: int = MOST_BYTES) -> bytes:
     """The content of a file, `opened`. Raises StoreError also for more than `most_bytes`."""
     with opened(folder, *names) as file:
-        return _content(file, folder.joinpath(*names), most_bytes)
+        content = file.read(most_bytes + 1) if os.fstat(file.fileno()).st_size <= most_bytes else None
+    if content is None or len(content) > most_bytes:
+        path = folder.joinpath(*names)
+        raise StoreError(f"{path} is larger than {most_bytes / 1e6:.0f} MB: too large for what it is")
+    return content
 
 
 def text(path: Path, what: str, most_bytes: int = MOST_TEXT_BYTES) -> str:
@@ -107,21 +109,13 @@ def text(path: Path, what: str, most_bytes: int = MOST_TEXT_BYTES) -> str:
     """
     try:
         real = Path(os.path.realpath(path))
-        with opened(real.parent, real.name) as file:
-            return _content(file, path, most_bytes).decode("utf-8-sig")
+        return read(real.parent, real.name, most_bytes=most_bytes).decode("utf-8-sig")
     except StoreError as error:
         raise UserError(f"the {what} {error}") from None
     except UnicodeDecodeError as error:
         raise UserError(f"the {what} {path} is not text in UTF-8: {error}") from None
     except (OSError, ValueError) as error:
         raise UserError(f"cannot read the {what} {path}: {getattr(error, 'strerror', error)}") from None
-
-
-def _content(file: BinaryIO, path: Path, most_bytes: int) -> bytes:
-    content = file.read(most_bytes + 1) if os.fstat(file.fileno()).st_size <= most_bytes else None
-    if content is None or len(content) > most_bytes:
-        raise StoreError(f"{path} is larger than {most_bytes / 1e6:.0f} MB: too large for what it is")
-    return content
 
 
 def listing(folder: Path, *below: str) -> dict[str, str]:
@@ -162,12 +156,11 @@ def written_into(folder: Path) -> AbstractContextManager[None]:
 
 
 def write(path: Path, content: bytes | str, *, durable: bool = False, under: Path | None = None) -> Path:
-    """Write a file into a folder, in place of one of that name, and return its path.
+    """Write a file into a folder, in place of one of that name, and return its path. Raises StoreError, OSError.
 
-    It is written beside its place and renamed, so that nobody reads half of it. Neither its folder nor the file may be
-    a link: raises StoreError then; OSError. Text becomes UTF-8; what has no place there becomes a question mark.
-    durable: the content is on disk when this returns. under: a folder that the user may name by a link; those from
-    there to the file are made, and none of them may be one.
+    It is written beside its place and renamed, so that nobody reads half of it. Text becomes UTF-8; what has no place
+    there becomes a question mark. durable: the content is on disk when this returns. under: a folder beneath which none on
+    the way is a link, and missing ones are made; without it, the file's own folder is no link.
     """
     if isinstance(content, str):
         content = content.encode("utf-8", errors="replace")
@@ -266,18 +259,17 @@ def refuse_foreign(folder: Path, names: Iterable[str]) -> None:
     """Raise StoreError if one of these files is in a folder whose list lacks it: it is not to be replaced."""
     known = made(folder)
     for name in names:
-        refuse_link(path := folder / name, there := kind(path))
-        if there and name not in known:
+        refuse_link(path := folder / name)
+        if name not in known and path.exists():
             raise StoreError(
                 f"{path} is there, and this program did not write it: move it away, or write elsewhere (--out)"
             )
 
 
 def claim(folder: Path, *names: str, instead_of: Iterable[str] = ()) -> Path:
-    """Make a folder in which files of these names are about to be written, and list them there; returns it.
+    """A folder, made if need be, in whose list are the names of files that are about to be written there.
 
-    instead_of: names on its list whose files go. Raises StoreError for a link, and for a file that is there and that
-    its list lacks; OSError.
+    instead_of: names on its list whose files go. Raises StoreError as `refuse_foreign` does; OSError.
     """
     refuse_foreign(make(folder), names)
     former = set(instead_of)

@@ -152,8 +152,8 @@ def main() -> int:
     """Run the command line; returns the exit code. Bad input is one line on stderr and 2."""
     signal.signal(signal.SIGTERM, _interrupt)
     signal.signal(signal.SIGHUP, _interrupt)
-    if logging.lastResort:
-        logging.lastResort.setFormatter(_Warning())
+    if logging.lastResort:  # the analysis' log lines
+        logging.lastResort.format = lambda record: terminal(record.getMessage())  # type: ignore[method-assign]
     words = sys.argv[1:]
     for old, new in _MOVED.items():
         if words[: len(old.split())] == old.split():
@@ -179,13 +179,6 @@ def main() -> int:
 def _complain(message: str) -> int:
     say(f"error: {' '.join(message.split())}", aside=True)
     return 2
-
-
-class _Warning(logging.Formatter):
-    """The analysis's log lines, for a terminal."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        return terminal(super().format(record))
 
 
 def _interrupt(*_: Any) -> NoReturn:

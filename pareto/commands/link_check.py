@@ -162,7 +162,7 @@ def judge(profile: Profile, series: Sequence[Observed], tolerance: Tolerance) ->
 
 def _rtt(profile: Profile, series: Sequence[Observed], tolerance: Tolerance) -> Judgement:
     values = [value for each in series for value in each.reading.rtts_s]
-    typical = statistics.median(values) if values else None
+    typical, spread = _measured(values)
     ping_bytes = series[0].reading.ping_bytes
     if profile.period_s is not None:
         fault = _mostly(series, "RTT")
@@ -170,7 +170,7 @@ def _rtt(profile: Profile, series: Sequence[Observed], tolerance: Tolerance) -> 
         fault = probe.judge_rtt(profile, typical, tolerance, ping_bytes=ping_bytes)
     asked = _middle([probe.rtt_range_s(profile, each.span) for each in series])
     asked += probe.on_line_s(profile, ping_bytes)
-    return Judgement("RTT", "s", asked, typical, _range(values), fault)
+    return Judgement("RTT", "s", asked, typical, spread, fault)
 
 
 def _jitter(profile: Profile, values: Sequence[float]) -> Iterator[Judgement]:
@@ -191,14 +191,13 @@ def _rate(
     if not direction.limited:
         return
     share = series[0].reading.payload_share
-    values = [value for value in readings if value is not None]
-    typical = statistics.median(values) if values else None
+    typical, spread = _measured([value for value in readings if value is not None])
     if direction.trace is not None:
         fault = _mostly(series, "rate")
     else:
         fault = probe.judge_rate(name, direction, typical, share, tolerance)
     asked = share * _middle([probe.rate_range_bps(direction, each.span) or (0.0, 0.0) for each in series])
-    yield Judgement(f"rate {name}", "bit/s", asked, typical, _range(values), fault)
+    yield Judgement(f"rate {name}", "bit/s", asked, typical, spread, fault)
 
 
 def _message(profile: Profile, readings: Sequence[float | None], tolerance: Tolerance) -> Iterator[Judgement]:
@@ -209,13 +208,14 @@ def _message(profile: Profile, readings: Sequence[float | None], tolerance: Tole
     wire = MESSAGE_BYTES + -(-MESSAGE_BYTES // _SEGMENT_BYTES) * _HEADER_BYTES
     if profile.bucket:
         wire = max(0, wire - profile.bucket.burst_bytes)
-    asked, typical = profile.rtt_s + 8 * wire / rate, statistics.median(values)
+    asked = profile.rtt_s + 8 * wire / rate
+    typical, spread = statistics.median(values), (min(values), max(values))
     allowed = tolerance.rtt_s(asked) + _ENDS_S
     what, fault = f"{MESSAGE_BYTES // 1000} kB, answered", ""
     # Too slow in all: in single ones the ends waited for a core. Too fast in most: those bytes did not feel the rate.
-    if min(values) > asked + allowed or typical < asked - allowed:
+    if spread[0] > asked + allowed or typical < asked - allowed:
         fault = f"{what}: {duration(typical)}, asked {duration(asked)} (tolerance {duration(allowed)})"
-    yield Judgement(what, "s", asked, typical, _range(values), fault)
+    yield Judgement(what, "s", asked, typical, spread, fault)
 
 
 def _samples(name: str, direction: Direction, samples: Sequence[Sample | None]) -> Iterator[Judgement]:
@@ -247,8 +247,9 @@ def _middle(ranges: Sequence[tuple[float, float]]) -> float:
     return statistics.median(sum(pair) / 2 for pair in ranges)
 
 
-def _range(values: Sequence[float]) -> tuple[float, float] | None:
-    return (min(values), max(values)) if values else None
+def _measured(values: Sequence[float]) -> tuple[float | None, tuple[float, float] | None]:
+    """The median and the range of what was read."""
+    return (statistics.median(values), (min(values), max(values))) if values else (None, None)
 
 
 # What is shown

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 import time
-from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
@@ -22,7 +21,6 @@ from pareto.run.runner import Aborted
 from pareto.run.session import measure
 from pareto.run.stop import Rounds, Stopping, known
 from pareto.sweep import plan
-from pareto.sweep.cell import Condition
 from pareto.sweep.plan import Plan
 from pareto.sweep.sweep import Sweep
 from pareto.trial.store import Store, StoreError
@@ -60,8 +58,7 @@ def run(
             store = held.enter_context(closing(Store.create(out, job.name, manifest)))
             if search is not None:
                 search.store = store
-        last = plan.last_rounds(sweep, job.facts, job.networks, done)
-        stopping = _stopping(job, store, planned, last, search)
+        stopping = _stopping(job, store, planned, search)
         code, takes_report = _measured(job, store, planned, stopping, search)
         if not store.has_rows:
             return code
@@ -70,10 +67,8 @@ def run(
 
 
 def _search(job: Job, store: Store | None) -> Searching:
-    """The decisions on what each round has; of a search with the model profiles that it began with, which a new one
-    gets when its workers are there.
-
-    Raises UserError, StoreError.
+    """The decisions on what each round has. A search that goes on has the model profiles that it began with; a new one
+    gets them when its workers are there. Raises UserError, StoreError.
     """
     from pareto.analysis import model_profile
     from pareto.predict.search_run import Searching
@@ -86,14 +81,11 @@ def _search(job: Job, store: Store | None) -> Searching:
     return Searching(job.sweep, job.facts, job.networks, store, profiles)
 
 
-def _stopping(
-    job: Job, store: Store, planned: Plan, last: Mapping[Condition, int], search: Searching | None
-) -> Stopping:
-    """last: each condition's last round that is planned."""
+def _stopping(job: Job, store: Store, planned: Plan, search: Searching | None) -> Stopping:
     grows = job.sweep.until is not None or job.sweep.budget is not None
     source = search or Rounds(
         planned,
-        last,
+        plan.last_rounds(job.sweep, job.facts, job.networks, store.done()),
         lambda numbers: plan.further(job.sweep, job.facts, job.networks, numbers, store.done()),
         (lambda: -(-job.tally.at_once // (len(job.facts) * len(job.networks)))) if grows else None,
     )
@@ -124,7 +116,7 @@ def _measured(
         return 1, not isinstance(error, StoreError)
     except Exception:
         if store.has_rows:
-            _print_resume_command(job, store)
+            _say_how_to_go_on(job, store)
         raise
     return 0, True
 
@@ -145,7 +137,7 @@ def _report(job: Job, store: Store, figures: str, code: int) -> int:
 def _summary(job: Job, store: Store, search: Searching | None, code: int) -> None:
     """Print where the time went, and how to go on with a run that did not end as planned."""
     if code:
-        _print_resume_command(job, store)
+        _say_how_to_go_on(job, store)
     took_s = None if job.simulation is None else time.monotonic() - job.began
     screen.summary(job.console, job.tally, job.now() - job.began, took_s)
     if search is not None and not search.lacks_profiles:
@@ -153,6 +145,5 @@ def _summary(job: Job, store: Store, search: Searching | None, code: int) -> Non
             job.console.print(line)
 
 
-def _print_resume_command(job: Job, store: Store) -> None:
-    command = resume_command(store.folder, job.sweep)
-    job.console.print(f"go on with: {command}", soft_wrap=True)
+def _say_how_to_go_on(job: Job, store: Store) -> None:
+    job.console.print(f"go on with: {resume_command(store.folder, job.sweep)}", soft_wrap=True)
