@@ -159,8 +159,8 @@ def write(path: Path, content: bytes | str, *, durable: bool = False, under: Pat
     """Write a file into a folder, in place of one of that name, and return its path. Raises StoreError, OSError.
 
     It is written beside its place and renamed, so that nobody reads half of it. Text becomes UTF-8; what has no place
-    there becomes a question mark. durable: the content is on disk when this returns. under: a folder beneath which none on
-    the way is a link, and missing ones are made; without it, the file's own folder is no link.
+    there becomes a question mark. durable: the content is on disk when this returns. under: a folder beneath which no
+    link is on the way, and missing folders are made; without it, the file's own folder is no link.
     """
     if isinstance(content, str):
         content = content.encode("utf-8", errors="replace")

@@ -45,6 +45,11 @@ BAD_INPUT = {
     "doctor --tolerance 5%": "--tolerance",
     "partitions alexnet --batch-size 8": "--times",
     "partitions alexnet --times --prove": "--prove",
+    "partitions alexnet --times --edge-cpu 7": "--edge-cpu",
+    "partitions alexnet --times --testbed nowhere.yaml": "nowhere.yaml",
+    "partitions alexnet --times --batch-size 0": "--batch-size",
+    "partitions mobilnetv2": "mobilnetv2",
+    "partitions fasterrcnn_resnet50_fpn": "fasterrcnn_resnet50_fpn",
     "--model alexnet -t many": "--trials",
     "-m alexnet --model alexnet": "--model",
     "--model alexnet --rtt-floor 2": "'2'",
@@ -109,16 +114,15 @@ def test_bad_input_is_one_clear_line_and_exit_code_2(
     assert line == snapshot
 
 
+def ran(*argv: str, where: Path = REPOSITORY, **environment: str) -> Ended:
+    """How a program of a process of its own ended."""
+    env = {**os.environ, "COLUMNS": "80", **environment}
+    done = subprocess.run(argv, cwd=where, capture_output=True, text=True, timeout=120, check=False, env=env)
+    return Ended(done.returncode, done.stdout, done.stderr)
+
+
 def test_bad_input_ends_the_process_with_exit_code_2() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "pareto", "--modle", "alexnet"],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert "--modle" in error_of(Ended(done.returncode, done.stdout, done.stderr))
+    assert "--modle" in error_of(ran(sys.executable, "-m", "pareto", "--modle", "alexnet"))
 
 
 def test_an_unwritable_results_folder(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
@@ -130,28 +134,18 @@ def test_an_unwritable_results_folder(tmp_path: Path, snapshot: SnapshotAssertio
     assert line == snapshot
 
 
-def python(code: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        env={**os.environ, "COLUMNS": "80"},
-    )
-
-
 def test_help_is_quick_because_it_imports_nothing_heavy() -> None:
     heavy = ("torch", "pandas", "matplotlib", "paramiko", "pyroute2")
-    done = python(
+    done = ran(
+        sys.executable,
+        "-c",
         "import sys; sys.argv = ['pareto', '--help']\n"
         "from pareto.commands.app import main\n"
         "code = main()\n"
-        f"print('IMPORTED', code, [m for m in {heavy!r} if m in sys.modules])"
+        f"print('IMPORTED', code, [m for m in {heavy!r} if m in sys.modules])",
     )
-    assert done.stdout.endswith("IMPORTED 0 []\n"), done.stderr
-    assert "run" in done.stdout
+    assert done.out.endswith("IMPORTED 0 []\n"), done.err
+    assert "run" in done.out
 
 
 def test_the_version() -> None:
@@ -161,16 +155,18 @@ def test_the_version() -> None:
 
 def test_what_is_about_to_run_is_said_before_anything_heavy_is_imported() -> None:
     """The first line must come within two seconds; importing torch alone can take longer."""
-    done = python(
+    done = ran(
+        sys.executable,
+        "-c",
         "import sys; sys.argv = ['pareto', '--model', 'mobilnetv2']\n"
         "sys.modules['torch'] = None\n"
         "from pareto.commands.app import main\n"
         "try:\n"
         "    main()\n"
         "except ModuleNotFoundError as missing:\n"
-        "    print('THEN', missing.name)"
+        "    print('THEN', missing.name)",
     )
-    first, then = done.stdout.splitlines()
+    first, then = done.out.splitlines()
     assert "mobilnetv2 at none" in first
     assert then == "THEN torch"
 
@@ -244,16 +240,8 @@ def test_a_shell_completes_what_is_typed(tmp_path: Path) -> None:
         lines.append(
             f'_{program.name.replace(".", "")}_completion ./{program.name}; echo "${{COMPREPLY[*]}}"'
         )
-    done = subprocess.run(
-        ["bash", "-c", "\n".join(lines)],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-    )
-    assert (done.returncode, done.stdout.splitlines(), done.stderr) == (0, [*COMPLETED.values()], "")
+    done = ran("bash", "-c", "\n".join(lines), where=tmp_path, PYTHONPATH=str(REPOSITORY))
+    assert (done.code, done.out.splitlines(), done.err) == (0, [*COMPLETED.values()], "")
 
 
 def test_two_profiles_of_one_name_are_not_mixed_up(tmp_path: Path, snapshot: SnapshotAssertion) -> None:

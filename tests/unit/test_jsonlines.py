@@ -65,6 +65,11 @@ def start(tmp_path: Path, silence_s: str) -> Iterator[tuple[Session, subprocess.
     wire.close()
 
 
+def ends(process: subprocess.Popen[bytes], ended: Path) -> None:
+    """It ends by itself, after its last act."""
+    assert (process.wait(60), ended.read_text()) == (0, "ended")
+
+
 Started = tuple[Session, subprocess.Popen[bytes], Path]
 
 
@@ -119,34 +124,26 @@ def test_a_signal_ends_it_after_its_last_act(program: Started, number: int) -> N
     session, process, ended = program
     session.request("double", value=1)
     os.kill(process.pid, number)
-    assert process.wait(60) == 0
-    assert ended.read_text() == "ended"
+    ends(process, ended)
 
 
 def test_a_silent_driver_ends_it(tmp_path: Path) -> None:
     for session, process, ended in start(tmp_path, "0.5"):
         session.send("double", value=1)  # where it gets no core for so long, that is all it hears
-        assert process.wait(60) == 0
-        assert ended.read_text() == "ended"
+        ends(process, ended)
+
+
+LONG = b"9" * 5000
 
 
 @pytest.mark.parametrize(
     "line",
-    [
-        b"[1]",
-        b"null",
-        b"7",
-        b"{",
-        b"\xff\xfe",
-        b"[" * 100_000,
-        b'{"op": "double", "value": ' + b"9" * 5000 + b"}",
-    ],
+    [b"[1]", b"null", b"7", b"{", b"\xff\xfe", b"[" * 100_000, b'{"op": "double", "value": %b}' % LONG],
 )
 def test_a_line_that_is_no_request_ends_it_after_its_last_act(program: Started, line: bytes) -> None:
     session, process, ended = program
     session._wire.send(line + b"\n")
-    assert process.wait(60) == 0
-    assert ended.read_text() == "ended"
+    ends(process, ended)
 
 
 def test_a_request_whose_name_is_none_is_answered(program: Started) -> None:
@@ -161,8 +158,7 @@ def test_a_request_whose_name_is_none_is_answered(program: Started) -> None:
 def test_a_handler_that_ends_the_thread_ends_it_after_its_last_act(program: Started) -> None:
     session, process, ended = program
     session.send("leave")
-    assert process.wait(60) == 0
-    assert ended.read_text() == "ended"
+    ends(process, ended)
 
 
 @pytest.mark.parametrize("between", [b"", b'"}\n{"op": "hang", "more": "'])
@@ -173,5 +169,4 @@ def test_nobody_decides_how_much_is_kept(program: Started, between: bytes) -> No
         session._wire.send(b'{"op": "hang", "more": "')
         for _ in range(2 * MAX_WAITING_BYTES // (1 << 20)):
             session._wire.send(b"x" * (1 << 20) + between)
-    assert process.wait(60) == 0
-    assert ended.read_text() == "ended"
+    ends(process, ended)

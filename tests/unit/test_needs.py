@@ -19,47 +19,48 @@ from tests.less_than_root import container
 RUN = "--model mobilenetv2 --netem lte"
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        RUN,
-        f"run {RUN}",
-        f"{RUN} --testbed local",
-        "run {sweep}",
-        "doctor --link lte",
-        "doctor --link=lte",
-        "partitions alexnet --times",
-    ],
-)
+BUILDS = f"""
+{RUN}
+run {RUN}
+{RUN} --testbed local
+run {{sweep}}
+doctor --link lte
+doctor --link=lte
+partitions alexnet --times
+"""
+BUILDS_NOT = f"""
+--help
+--version
+advise results/x --latency 1ms
+compare a b
+report results/x
+partitions all
+netem list
+netem
+doctor
+hosts list --testbed lab.yaml
+test
+test -k run
+{RUN} --dry-run
+run {RUN} --help
+{RUN} --testbed lab.yaml
+{RUN} --testbed=simulated
+doctor --link lte --testbed lab.yaml
+partitions alexnet --times --testbed simulated
+--install-completion
+run {{lab}}
+run nothing.yaml
+--resume {{folder}}
+--resume nothing
+"""
+
+
+@pytest.mark.parametrize("arguments", BUILDS.split("\n")[1:-1])
 def test_what_builds_the_local_testbed(arguments: str, sweep: Path) -> None:
     assert needs.local_testbed(arguments.format(sweep=sweep).split())
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        *("", "--help", "--version", "advise results/x --latency 1ms", "compare a b", "report results/x"),
-        *(
-            "partitions all",
-            "netem list",
-            "netem",
-            "doctor",
-            "hosts list --testbed lab.yaml",
-            "test",
-            "test -k run",
-        ),
-        *(f"{RUN} --dry-run", f"run {RUN} --help", f"{RUN} --testbed lab.yaml", f"{RUN} --testbed=simulated"),
-        *(
-            "doctor --link lte --testbed lab.yaml",
-            "partitions alexnet --times --testbed simulated",
-            "--install-completion",
-            "run {lab}",
-            "run nothing.yaml",
-            "--resume {folder}",
-            "--resume nothing",
-        ),
-    ],
-)
+@pytest.mark.parametrize("arguments", BUILDS_NOT.split("\n")[:-1])
 def test_what_does_not(arguments: str, lab: Path, folder: Path) -> None:
     assert not needs.local_testbed(arguments.format(lab=lab, folder=folder).split())
 

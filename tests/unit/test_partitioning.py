@@ -195,15 +195,6 @@ def test_a_proof_that_would_take_hours_is_not_tried(net, monkeypatch):
     assert proof.all_at_once(recipe).startswith("not proved: ")
 
 
-@pytest.mark.parametrize("model", ["mobilnetv2", "fasterrcnn_resnet50_fpn"])
-def test_unknown_models_are_one_line(model, tmp_path, snapshot):
-    with pytest.raises(UserError) as refused:
-        run({"model": model}, tmp_path)
-    line = str(refused.value)
-    assert model in line and "\n" not in line
-    assert line == snapshot
-
-
 def test_a_place_that_cannot_be_written_to_is_one_line(net, tmp_path, snapshot):
     (tmp_path / "file").write_text("")
     for folder, document in ((tmp_path / "file", None), (tmp_path, tmp_path / "none" / "nowhere.md")):

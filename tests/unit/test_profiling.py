@@ -121,22 +121,6 @@ def test_the_command_on_a_simulated_testbed(tmp_path: Path) -> None:
         assert words in done.out.replace("\n", "")
 
 
-@pytest.mark.parametrize(
-    ("typed", "named"),
-    [
-        (("nosuch",), "nosuch"),
-        ((MODEL, "--batch-size", "0"), "--batch-size"),
-        ((MODEL, "--edge-cpu", "7"), "--edge-cpu"),
-        ((MODEL, "--testbed", "nowhere.yaml"), "nowhere.yaml"),
-    ],
-)
-def test_bad_input_is_one_line(typed: tuple[str, ...], named: str, tmp_path: Path) -> None:
-    done = command("partitions", "--times", *typed, "--out", str(tmp_path))
-    assert done.code == 2
-    assert named in done.err
-    assert len(done.err.splitlines()) == 1
-
-
 def test_a_trace_that_cannot_be_written_is_known_before_anything_is_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
