@@ -131,6 +131,22 @@ def command(*arguments: str, where: Path = REPOSITORY) -> Ended:
     return Ended(code, out.getvalue(), err.getvalue())
 
 
+def well(*arguments: str) -> Ended:
+    """How the command ended, which is well and without a complaint."""
+    done = command(*arguments)
+    assert (done.code, done.err) == (0, "")
+    return done
+
+
+def refused(*arguments: str) -> str:
+    """The one line that is all that the command says of bad input."""
+    done = command(*arguments)
+    assert done.code == 2
+    (line,) = done.err.splitlines()
+    assert line.startswith("error: ")
+    return line
+
+
 def measured(*arguments: str) -> Ended:
     """The command without the report at its end, which takes most of its time: for what is asked of the trials.
 

@@ -109,6 +109,8 @@ def table(heads: Sequence[str], looks: str, **frame: Any) -> Table:
 
 
 def digits(value: float, most: float | None = None) -> str:
-    """A number with as many decimals as give it three digits, or another that is the most of its column."""
+    """A number, unless it is nothing, with as many decimals as give three digits to it or to the most of its column."""
+    if not value and most is None:
+        return "0"
     size = value if most is None else most
     return f"{value:.{0 if size >= 99.95 else 1 if size >= 9.995 else 2}f}"

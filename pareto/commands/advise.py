@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from pareto.analysis.model_profile import ModelProfile
     from pareto.analysis.prediction.network import Network
 
-BEST = ("latency", "throughput")
 _FORESEEN = ("netem", "in_flight", *declared.OF_POINTS, *declared.OF_DEVICES)
 _WITHOUT = "Without runs"
 
@@ -127,7 +126,7 @@ def show(
     from pareto.analysis.tables.advice import advice_table
     from pareto.analysis.tables.predicted import advice, predicted_table
 
-    if best not in BEST:
+    if best not in ("latency", "throughput"):
         raise UserError(f"--for {best}: latency or throughput")
     depth, notes, runs = "auto", list[str](), None
     if profile is None:

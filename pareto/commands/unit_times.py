@@ -118,15 +118,15 @@ def table(profile: ModelProfile, batch_size: int) -> Table:
     )
     last = len(profile.units)
     for unit, name in enumerate((*profile.units, "whole")):
-        cells = [str(unit + 1), name, _few(flops[unit] / 1e6), _few(nbytes[unit] / 1024)]
+        cells = [str(unit + 1), name, digits(flops[unit] / 1e6), digits(nbytes[unit] / 1024)]
         for times in devices:
             of_units = times.median_s, times.low_s, times.high_s
             median_s, low_s, high_s = (each[unit] for each in of_units) if unit < last else times.whole_s[:3]
             rates = [
-                _few(work / median_s / 1e9) for work in (batch_size * flops[unit], moved[unit]) if median_s
+                digits(work / median_s / 1e9) for work in (batch_size * flops[unit], moved[unit]) if median_s
             ]
             half = f"{50 * (high_s - low_s) / median_s:.0f}" if median_s else ""
-            cells += [_few(1e3 * median_s), half, *(rates or ("", ""))]
+            cells += [digits(1e3 * median_s), half, *(rates or ("", ""))]
         if unit == last:
             made.add_section()
             cells[0] = ""
@@ -168,11 +168,11 @@ def _of_device(profile: ModelProfile, times: UnitTimes) -> str:
         ("peak_bytes_s", "GB/s", profile.moved_bytes(times.batch_size).sum()),
     ):
         if facts.get(key) and whole_s:
-            words.append(f"{_few(amount / whole_s / 1e9)} of {_few(facts[key] / 1e9)} {unit}")
+            words.append(f"{digits(amount / whole_s / 1e9)} of {digits(facts[key] / 1e9)} {unit}")
     if len(times.peak_bytes):
         words.append(f"{times.peak_bytes.max() / 2**20:.0f} MiB at most")
     if np.isfinite(times.energy_j):
-        words.append(f"{_few(times.energy_j)} J a run")
+        words.append(f"{digits(times.energy_j)} J a run")
     return ", ".join(words)
 
 
@@ -182,9 +182,9 @@ def _of_codec(times: CodecTimes) -> str:
     for verb, seconds in (("encodes", times.encode_s), ("decodes", times.decode_s)):
         if np.isfinite(seconds).any():
             least_ms, most_ms = 1e3 * np.nanmin(seconds), 1e3 * np.nanmax(seconds)
-            words.append(f"{verb} in {_few(least_ms)} to {_few(most_ms)} ms")
+            words.append(f"{verb} in {digits(least_ms)} to {digits(most_ms)} ms")
     shares = 100 * times.wire_bytes / times.payload_bytes
-    words.append(f"sends {_few(np.nanmin(shares))} to {_few(np.nanmax(shares))} % of a payload")
+    words.append(f"sends {digits(np.nanmin(shares))} to {digits(np.nanmax(shares))} % of a payload")
     return f"{times.codec} on the {times.role}, batch size {times.batch_size}: {', '.join(words)}"
 
 
@@ -195,11 +195,6 @@ def _of_backend(cost: BackendCost) -> str:
         for part in cost.parts
     ]
     return f"{cost.backend} on {cost.link}: {'; where a link slows it '.join(parts)}"
-
-
-def _few(value: float) -> str:
-    """A number with three digits; whole from 100 on."""
-    return digits(value) if value else "0"
 
 
 def draw(profile: ModelProfile, folder: Path) -> None:

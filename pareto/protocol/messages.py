@@ -1,10 +1,9 @@
 """Messages between the driver and the workers, declared once: names, types and bounds.
 
-`trial_messages` has what they say of a trial, `profile_messages` for a model profile, and `host_messages` what a host's
-monitor and what keeps its lease say. A request is a dataclass; its class names the operation and the type of its
-report. The driver asks by `hosts.session.Session.ask`, a program answers through `handlers`. Each end reads what the
-other sends by `validation.read`, so everything is finite, within its bounds and of the declared shape. A host may be
-broken, or somebody else's: whether its figures are true is for the verdict on a trial to say.
+A request is a dataclass; its class names the operation and the type of its report. The driver asks by
+`hosts.session.Session.ask`, a program answers through `handlers`. Each end reads what the other sends by
+`validation.read`, so everything is finite, within its bounds and of the declared shape. A host may be broken, or
+somebody else's: whether its figures are true is for the verdict on a trial to say.
 
 A figure that could not be measured is None. Windows are (from, to) on the reporting host's `time.monotonic`. This needs
 the standard library only. Its dataclasses are not frozen: a worker's start would take three times as long to make them.

@@ -15,7 +15,7 @@ from pareto.remote.link.probe import Tolerance
 from pareto.remote.link.profile import Bucket, Direction, Profile
 from pareto.remote.link.trace import Step, Trace
 from pareto.sweep.networks import profiles
-from tests.program import command, measured
+from tests.program import command, measured, well
 
 BACK = Direction(delay_s=0.02)
 TRACE = Trace("drive", 4.0, (Step(0.0, 0.25, 1e6), Step(2.0, 0.75, 9e6)))
@@ -56,11 +56,10 @@ def test_the_front_is_predicted_from_a_profile_that_is_made_and_kept(
     tmp_path: Path, snapshot: SnapshotAssertion
 ) -> None:
     (tmp_path / "net_to_predict.py").write_text(NET)
-    done = command(
+    done = well(
         *f"advise -m {tmp_path}/net_to_predict.py:build --testbed simulated --hosts 3 --netem wifi+5g".split(),
         *f"--granularity op --batch-size 4 --in-flight 2 --out {tmp_path}".split(),
     )
-    assert (done.code, done.err) == (0, "")
     assert max(len(line) for line in done.out.splitlines() if not line.startswith(str(tmp_path))) <= 80
     assert done.out.replace(str(tmp_path), "FOLDER") == snapshot
     assert {path.suffix for path in (tmp_path / "predictions").iterdir()} == {".pdf", ".png", ".csv", ".txt"}
@@ -71,11 +70,10 @@ def test_the_front_is_predicted_from_a_profile_that_is_made_and_kept(
 
 def test_each_codec_has_a_front_of_its_own(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     (tmp_path / "net_with_codecs.py").write_text(NET)
-    done = command(
+    done = well(
         *f"advise -m {tmp_path}/net_with_codecs.py:build --testbed simulated --netem 5ms-1mbit".split(),
         *f"--backend tcp --codec none,int8+zstd,jpeg --out {tmp_path}".split(),
     )
-    assert (done.code, done.err) == (0, "")
     assert done.out.replace(str(tmp_path), "FOLDER") == snapshot
     assert "int8+zstd-3" in " ".join(path.name for path in (tmp_path / "predictions").iterdir())
 

@@ -23,7 +23,7 @@ from pareto.commands.report import _joined, run_folders
 from pareto.remote.link.units import duration
 from pareto.trial.store import StoreError
 from tests import REPOSITORY
-from tests.program import Ended, command
+from tests.program import Ended, command, refused, well
 from tests.unit.analysis.test_forecast import profile
 from tests.unit.example_run import trials, write
 from tests.unit.gating import gating
@@ -85,8 +85,7 @@ def test_few_points_are_all_in_the_table_and_tables_go_to_other_programs_too(
 ) -> None:
     run, parquet, database = few(tmp_path / "run"), tmp_path / "trials.parquet", tmp_path / "all.sqlite"
     to = ("--export", str(parquet), "--export", str(database), "--profile", chain_profile)
-    done = command("report", str(run), "--figures", "none", *to)
-    assert (done.code, done.err) == (0, "")
+    done = well("report", str(run), "--figures", "none", *to)
     assert done.out.splitlines()[-3:] == [str(run), str(parquet), str(database)]
     table = done.out.partition("latency")[2]
     for point in ("0", "7"):
@@ -103,8 +102,7 @@ def test_few_points_are_all_in_the_table_and_tables_go_to_other_programs_too(
 def test_methods_are_all_that_is_printed_and_nothing_is_written(tmp_path: Path) -> None:
     run = shutil.copytree(EXAMPLE, tmp_path / "example")
     before = sorted(tmp_path.rglob("*"))
-    done = command("report", str(run), "--methods")
-    assert (done.code, done.err) == (0, "")
+    done = well("report", str(run), "--methods")
     assert done.out.startswith("We measured mobilenet_v2 with pareto ")
     assert "6 rounds" in done.out
     assert done.out.rstrip().splitlines()[-1].startswith("./pareto.sh --model mobilenet_v2 ")
@@ -138,8 +136,7 @@ def test_several_runs_are_joined_beside_them_and_a_constraint_is_obeyed_by_all_t
         few(tmp_path / name, run=name)
     (tmp_path / "notes.txt").write_text("no run")
     runs = sorted(map(str, tmp_path.iterdir()))
-    done = command("report", *runs, "--figures", "none", "--where", "backend == rpc")
-    assert (done.code, done.err) == (0, "")
+    done = well("report", *runs, "--figures", "none", "--where", "backend == rpc")
     (joined,) = tmp_path.glob("joined-2-runs-*")
     assert done.out.splitlines()[-1] == str(joined)
     assert ",4," in (joined / "front.csv").read_text(), "four rounds, of two runs"
@@ -151,8 +148,7 @@ def test_several_runs_are_joined_beside_them_and_a_constraint_is_obeyed_by_all_t
 
 def test_compare_writes_its_tables(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     run = str(few(tmp_path / "example"))
-    done = command("compare", run, run, "--out", str(tmp_path))
-    assert (done.code, done.err) == (0, "")
+    done = well("compare", run, run, "--out", str(tmp_path))
     written = {path.name for path in (tmp_path / "compare-example-example").iterdir()}
     assert written == {"compare.csv", "compare-fronts.csv", "compare.html", ".made"}
     for name in ("compare.csv", "compare.html"):
@@ -167,8 +163,7 @@ def test_compare_writes_its_tables(tmp_path: Path, snapshot: SnapshotAssertion) 
 
 
 def test_advise_says_what_to_do_first(snapshot: SnapshotAssertion) -> None:
-    done = command("advise", str(EXAMPLE), "--latency", "300ms", "--rate", "1mbit")
-    assert (done.code, done.err) == (0, "")
+    done = well("advise", str(EXAMPLE), "--latency", "300ms", "--rate", "1mbit")
     assert done.out.split(": ")[:2] == snapshot  # then come its figures
 
 
@@ -179,17 +174,15 @@ def test_advise_chooses_among_all_splits_by_a_model_profile(
     chain_profile: str, options: str, snapshot: SnapshotAssertion
 ) -> None:
     network = ("--latency", "20ms", "--rate", "30mbit", *options.split())
-    done = command("advise", "--profile", chain_profile, *network)
-    assert (done.code, done.err) == (0, "")
+    done = well("advise", "--profile", chain_profile, *network)
     assert max(map(len, done.out.splitlines())) <= 80
     assert done.out == snapshot
 
 
 def test_runs_test_the_model_profile_of_an_advice(chain_profile: str, tmp_path: Path) -> None:
-    done = command(
+    done = well(
         "advise", str(few(tmp_path)), "--profile", chain_profile, "--latency", "1ms", "--rate", "1gbit"
     )
-    assert (done.code, done.err) == (0, "")
     assert "no run measured net" in " ".join(done.out.split())
 
 
@@ -206,9 +199,7 @@ def test_what_a_model_profile_does_not_have_is_one_line(
     chain_profile: str, options: str, named: str, snapshot: SnapshotAssertion
 ) -> None:
     network = ("--latency", "20ms", "--rate", "30mbit", *options.split())
-    done = command("advise", "--profile", chain_profile, *network)
-    assert done.code == 2
-    (line,) = done.err.splitlines()
+    line = refused("advise", "--profile", chain_profile, *network)
     assert named in line
     assert line.replace(chain_profile, "FOLDER") == snapshot
 
@@ -217,9 +208,7 @@ def test_what_a_model_profile_does_not_have_is_one_line(
 def test_an_unwritable_place_is_one_line(tmp_path: Path, name: str, snapshot: SnapshotAssertion) -> None:
     (tmp_path / "file").write_text("")
     runs = [str(few(tmp_path / "example"))] * (1 if name == "report" else 2)
-    done = command(name, *runs, "--out", str(tmp_path / "file" / "below"))
-    assert done.code == 2
-    (line,) = done.err.splitlines()
+    line = refused(name, *runs, "--out", str(tmp_path / "file" / "below"))
     assert f"{tmp_path}/file/below" in line
     assert line == snapshot
 

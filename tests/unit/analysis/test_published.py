@@ -16,7 +16,7 @@ from pareto.analysis.tables.published import published_table
 from pareto.commands.compare import read
 from pareto.sweep.checked_sweep import requested_sweep
 from tests import REPOSITORY
-from tests.program import command
+from tests.program import command, refused, well
 from tests.unit.example_run import trials, write
 
 EXAMPLE = REPOSITORY / "results" / "example"
@@ -89,8 +89,7 @@ def test_a_file_names_its_sweep_and_every_source(path: Path) -> None:
 
 
 def test_a_run_beside_a_paper(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
-    done = command("compare", str(EXAMPLE), "sweeps/published/paretopipe.yaml", "--out", str(tmp_path))
-    assert (done.code, done.err) == (0, "")
+    done = well("compare", str(EXAMPLE), "sweeps/published/paretopipe.yaml", "--out", str(tmp_path))
     # The folder for temporary files may lie beneath, or beside, the repository.
     lines = [line.rstrip() for line in done.out.splitlines() if str(tmp_path) not in line]
     assert "\n".join(lines).replace(str(REPOSITORY), "HERE") == snapshot
@@ -123,8 +122,6 @@ def test_a_fault_in_a_file_is_one_line_that_names_it(tmp_path: Path, written: st
         "title: t\nlink: l\nsweep: s\ndiffers: [d]\nconclusions:\n"
         f"  - says: s\n    source: s\n    than: point == 0\n    {written}\n"
     )
-    done = command("compare", str(EXAMPLE), str(path), "--out", str(tmp_path))
-    assert done.code == 2
-    (line,) = done.err.splitlines()
+    line = refused("compare", str(EXAMPLE), str(path), "--out", str(tmp_path))
     assert f"{path}:" in line
     assert words in line
