@@ -145,8 +145,7 @@ class YamlFile:
         if len(self._lines) > _MOST_NODES:
             raise self._fault(node, "the file says too much: is something in it repeated by aliases?")
         if isinstance(node, yaml.SequenceNode):
-            for at, each in enumerate(node.value):
-                self._lines[(*place, at)] = each.start_mark.line + 1
+            self._lines |= {(*place, at): each.start_mark.line + 1 for at, each in enumerate(node.value)}
             return [self._plain(each, *place, at) for at, each in enumerate(node.value)]
         if not isinstance(node, yaml.MappingNode):
             return node.value
@@ -156,7 +155,7 @@ class YamlFile:
                 raise self._fault(key, "a key must be one word")
             if key.value in values:
                 raise self._fault(key, f"key {key.value!r} stands here twice")
-            self._lines[(*place, key.value)] = key.start_mark.line + 1
+            self._lines |= {(*place, key.value): key.start_mark.line + 1}
             values[key.value] = self._plain(value, *place, key.value)
         return values
 

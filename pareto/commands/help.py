@@ -60,7 +60,7 @@ class Command(TyperCommand):
         every = [(each, OPTIONS.get(each.name.rstrip("_"))) for each in self.get_params(ctx)]
         left_out = [each for each, known in every if known and known.level == ALL and not ctx.meta.get(ALL)]
         shown = [each for each, _ in every if each not in left_out]
-        rows = [(each, *record) for each in shown if (record := each.get_help_record(ctx))]
+        rows: list[Any] = [(each, *record) for each in shown if (record := each.get_help_record(ctx))]
         if left_out:
             rows.append((None, "--help-all", f"Show the other options, too: {len(left_out)} more."))
         _write(rows, "Options", formatter)
@@ -142,7 +142,7 @@ def command(of: str | typer.Typer, *examples: str, name: str | None = None) -> C
 
 def argument(kind: str, words: str, default: Any = ..., complete: Any = None) -> Any:
     """An argument. kind: what stands for it. complete: what completes it."""
-    more = {"show_default": False, "rich_help_panel": "Arguments"}
+    more: dict[str, Any] = {"show_default": False, "rich_help_panel": "Arguments"}
     return typer.Argument(default, metavar=kind, help=words, autocompletion=complete, **more)
 
 

@@ -63,11 +63,11 @@ def run(
 
     to = partial(console.print, soft_wrap=True)
     with written_into(out):
-        made = save_all(drawings, out / PREDICTIONS, say=lambda line: to(f"attention: {line}; report it"))
+        drawn = save_all(drawings, out / PREDICTIONS, say=lambda line: to(f"attention: {line}; report it"))
     if json:
         say(as_json.text({"cases": found}))
         return
-    for path in made:
+    for path in drawn:
         if path.suffix == ".pdf":
             to(str(path))
 

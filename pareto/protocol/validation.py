@@ -159,8 +159,9 @@ def _record(kind: Any, value: Any, path: tuple[object, ...]) -> Any:
             _refuse(value, f"{name} is missing", path)
     made = {}
     for name, part in value.items():
-        if (field := known.get(name)) is None:
+        if name not in known:
             _refuse(part, "it should not be there", (*path, name))
+        field = known[name]
         usual = field.number is not None and field.number.fits(part)
         made[name] = part if usual else read(field.kind, part, *path, name)
     try:
@@ -204,7 +205,8 @@ def _fields(kind: Any) -> dict[str, _Field]:
 
 def check(instance: object, prefix: str = "") -> None:
     """Raises UserError where a dataclass' field is not within its bounds; `prefix` comes before the field's name."""
-    for name, bounds in _bounded(type(instance)):
+    kind: Any = type(instance)
+    for name, bounds in _bounded(kind):
         value = getattr(instance, name)
         if type(value) in (float, int, str):
             bounds.check(prefix + bare_name(name), value)

@@ -110,39 +110,29 @@ def test_a_program_that_dies_is_a_lost_session(program: Started) -> None:
         program[0].request("die")
 
 
-def test_end_of_file_ends_it_after_its_last_act(program: Started) -> None:
-    session, process, ended = program
-    session.request("double", value=1)
-    session.close()
-    assert process.returncode == 0
-    assert ended.read_text() == "ended"
-
-
-@pytest.mark.usefixtures("heeds_hangups")
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_ends_it_after_its_last_act(program: Started, number: int) -> None:
-    session, process, ended = program
-    session.request("double", value=1)
-    os.kill(process.pid, number)
-    ends(process, ended)
-
-
 def test_a_silent_driver_ends_it(tmp_path: Path) -> None:
     for session, process, ended in start(tmp_path, "0.5"):
         session.send("double", value=1)  # where it gets no core for so long, that is all it hears
         ends(process, ended)
 
 
-LONG = b"9" * 5000
+LONG = b'{"op": "double", "value": %b}' % (b"9" * 5000)
+LINES = [b"[1]", b"null", b"7", b"{", b"\xff\xfe", b"[" * 100_000, LONG, b'{"id": 3, "op": "leave"}']
+SIGNALS = [signal.SIGTERM, signal.SIGHUP]
 
 
-@pytest.mark.parametrize(
-    "line",
-    [b"[1]", b"null", b"7", b"{", b"\xff\xfe", b"[" * 100_000, b'{"op": "double", "value": %b}' % LONG],
-)
-def test_a_line_that_is_no_request_ends_it_after_its_last_act(program: Started, line: bytes) -> None:
+@pytest.mark.usefixtures("heeds_hangups")
+@pytest.mark.parametrize("what", [None, *SIGNALS, *LINES], ids=lambda what: str(what)[:40])
+def test_it_ends_after_its_last_act(program: Started, what: bytes | int | None) -> None:
+    """By end of file, a signal, a line that is no request, and a handler that ends the thread."""
     session, process, ended = program
-    session._wire.send(line + b"\n")
+    session.request("double", value=1)
+    if what is None:
+        session.close()
+    elif isinstance(what, bytes):
+        session._wire.send(what + b"\n")
+    else:
+        os.kill(process.pid, what)
     ends(process, ended)
 
 
@@ -153,12 +143,6 @@ def test_a_request_whose_name_is_none_is_answered(program: Started) -> None:
             session.request(op)  # type: ignore[arg-type]
         assert len(str(refused.value)) < 100
     assert session.request("double", value=1) == 2
-
-
-def test_a_handler_that_ends_the_thread_ends_it_after_its_last_act(program: Started) -> None:
-    session, process, ended = program
-    session.send("leave")
-    ends(process, ended)
 
 
 @pytest.mark.parametrize("between", [b"", b'"}\n{"op": "hang", "more": "'])
