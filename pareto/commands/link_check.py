@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -86,13 +85,16 @@ def check(out: Console, sweep: Sweep, duration_s: float, figures: Path) -> bool:
     profiles = [profile for network in networks for profile in network]
     good = []
     try:
-        hosts = len(networks[0]) + 1
-        opened = open_testbed(sweep.testbed, profiles, hosts=hosts, shape_at=sweep.shape_at)
+        chain = len(networks[0]) + 1
+        opened = open_testbed(sweep.testbed, profiles, hosts=chain, shape_at=sweep.shape_at)
         with closing(opened) as bed, closing(Probers(bed)) as probers:
             for network in networks:
                 pairs = list(zip(bed.links, network, strict=True))
                 in_force = [probers.shape(link, profile) for link, profile in pairs]
                 for (link, profile), state in zip(pairs, in_force, strict=True):
+                    # What a testbed's kernels take and do not carry out, from what its shaper read back.
+                    hosts = (report for report in state.values() if isinstance(report, Mapping))
+                    without_effect = {name for report in hosts for name in report.get("without_effect", ())}
                     title, name = f"{profile.name} on {bed.label}", profile.name
                     if len(bed.links) > 1:
                         title, name = f"{link.name}: {title}", f"{name}-{link.name}"
@@ -108,7 +110,7 @@ def check(out: Console, sweep: Sweep, duration_s: float, figures: Path) -> bool:
                     out.print(_table(judgements))
                     for line in (
                         *(f"off: {each.fault}" for each in judgements if each.fault),
-                        *(f"{ignored} has no effect in netem" for ignored in _without_effect(state)),
+                        *(f"{ignored} has no effect in netem" for ignored in sorted(without_effect)),
                         *_pictures(series),
                         _costs(link.shaper, dropped),
                         _figure(profile, title, series, figures / f"link-{name}.png"),
@@ -117,12 +119,6 @@ def check(out: Console, sweep: Sweep, duration_s: float, figures: Path) -> bool:
     except FAULTS as fault:
         raise TestbedError(f"the link could not be probed: {fault}") from fault
     return all(good)
-
-
-def _without_effect(in_force: Mapping[str, Any]) -> list[str]:
-    """The settings that a testbed's kernels take and do not carry out, from what its shaper read back."""
-    hosts = (report for report in in_force.values() if isinstance(report, Mapping))
-    return sorted({name for report in hosts for name in report.get("without_effect", ())})
 
 
 def _observe(

@@ -36,14 +36,11 @@ def _saved(words: Sequence[str]) -> str:
     """The testbed in a sweep's file, or in the folder of a run that goes on; `unknown` where that cannot be read."""
     try:
         if folder := _value(words, "--resume"):
-            manifest = Path(folder, "manifest.json")
-            return (
-                str(json.loads(manifest.read_text())["sweep"]["testbed"]) if manifest.is_file() else "unknown"
-            )
-        sweep = next((word for word in words[1:] if word.endswith((".yaml", ".yml"))), "")
-        if sweep and not Path(sweep).is_file():  # what never ends is none
+            return str(json.loads(Path(folder, "manifest.json").read_text())["sweep"]["testbed"])
+        sweep = next((Path(word) for word in words[1:] if word.endswith((".yaml", ".yml"))), None)
+        if sweep is not None and not sweep.is_file():  # what never ends is none
             return "unknown"
-        named = _NAMED.search(Path(sweep).read_text()) if sweep else None
+        named = _NAMED.search(sweep.read_text()) if sweep is not None else None
         return named[1] if named else ""
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return "unknown"  # the command itself says what is wrong with it

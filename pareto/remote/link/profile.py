@@ -163,9 +163,7 @@ class Bucket:
     """
 
     burst_bytes: BYTES = 32 << 10
-    latency_s: Annotated[
-        float, Bounds(1e-9, MAX_DELAY_S, unit="s", words="is out of range: more than 0, up to 60 s")
-    ] = 0.4
+    latency_s: Annotated[float, Bounds(1e-9, MAX_DELAY_S, unit="s", words="must be above 0, to 60 s")] = 0.4
 
     def __post_init__(self) -> None:
         check(self)

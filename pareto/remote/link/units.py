@@ -1,7 +1,5 @@
 """Quantities as people write them, read and written: ``200ms``, ``2.5mbit``, ``1%``, ``64kib``. Elsewhere they are
-seconds, bit/s, numbers from 0 to 1, and bytes.
-
-Readers take what the quantity is called (`what`), for the UserError that says what is wrong with it.
+seconds, bit/s, numbers from 0 to 1, and bytes. Readers take what the quantity is called (`what`), for UserErrors.
 """
 
 from __future__ import annotations
