@@ -146,7 +146,9 @@ def argument(kind: str, words: str, default: Any = ..., complete: Any = None) ->
     return typer.Argument(default, metavar=kind, help=words, autocompletion=complete, **more)
 
 
-def option(default: Any, words: str, *names: str, kind: str = "NAME", head: str = "", **more: Any) -> Any:
+def option(
+    default: Any, words: str, *names: str, kind: str | None = "NAME", head: str = "", **more: Any
+) -> Any:
     """An option of a command's own. words: with the default in brackets, where it is another for a reader."""
     if default not in (None, "", False, ...) and words[-1] != "]":
         words += f"  [{default}]"
@@ -165,18 +167,12 @@ def takes(*names: str, head: str = "") -> Callable[[Function], Function]:
     def declare(command: Function) -> Function:
         own = inspect.signature(command, eval_str=True)
         kept = [each for each in own.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
-        for option in (OPTIONS[name] for name in names):
-            info = typer.Option(
-                None,
-                *option.names,
-                help=option.described,
-                metavar=option.placeholder,
-                rich_help_panel=head or option.group,
-                autocompletion=_following(option.key),
-            )
-            name = f"{option.key}_" if keyword.iskeyword(option.key) else option.key
-            kind = inspect.Parameter.KEYWORD_ONLY
-            kept.append(inspect.Parameter(name, kind, default=info, annotation=option.takes | None))
+        for each in (OPTIONS[name] for name in names):
+            more: dict[str, Any] = {"head": head or each.group, "autocompletion": _following(each.key)}
+            info = option(None, each.described, *each.names, kind=each.placeholder, **more)
+            name = f"{each.key}_" if keyword.iskeyword(each.key) else each.key
+            only = inspect.Parameter.KEYWORD_ONLY
+            kept.append(inspect.Parameter(name, only, default=info, annotation=each.takes | None))
         command.__signature__ = own.replace(parameters=kept)  # type: ignore[attr-defined]
         return command
 
