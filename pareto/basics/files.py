@@ -83,8 +83,8 @@ def _beneath(folder: Path, *names: str, makes: bool = False) -> Path:
 
 def descriptor(path: Path, flags: int) -> int:
     """Open a plain file, itself no link, and return its descriptor. Raises StoreError, OSError."""
-    refuse_other(path)
-    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
+    refuse_other(path)  # and whoever swaps it now for a FIFO holds nobody up
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
 
 
 def opened(folder: Path, *names: str) -> BinaryIO:
