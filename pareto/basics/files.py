@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from pareto.basics.escaping import spreadsheet
 from pareto.protocol.errors import UserError
-from pareto.protocol.jsonlines import write_all
 
 if TYPE_CHECKING:
     # Whoever only reads a manifest must not pay for pandas.
@@ -200,7 +199,9 @@ def append(path: Path, content: bytes, *, new: bool = False) -> None:
     with written(path), os.fdopen(descriptor(path, flags), "ab", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
         try:
-            write_all(file.fileno(), content)
+            rest = memoryview(content)
+            while rest:
+                rest = rest[file.write(rest) :]
             os.fsync(file.fileno())
         except BaseException:
             file.truncate(size)
