@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from pareto.basics.escaping import short
-from pareto.hosts.session import BLOCK_BYTES, Command, SessionError, SessionLost, Wire
+from pareto.hosts.session import BLOCK_BYTES, Command, SessionError, SessionLost
 
 RUN_TIMEOUT_S = 30.0
 GRACE_S = 10.0
@@ -67,23 +67,22 @@ def complete(
     out, err = bytearray(), bytearray()
     faults: list[Exception] = []
 
-    def feed() -> None:
+    def moved() -> None:
         nonlocal moved_s
+        moved_s = time.monotonic()
+
+    def feed() -> None:
         for block in stdin:
-            view = memoryview(block)
-            while view:
-                count = command.write(bytes(view[:BLOCK_BYTES]))
-                if count == 0:  # its exit status says why it does not want the rest
-                    return
-                moved_s = time.monotonic()
-                view = view[count:]
+            try:
+                command.send(block, moved)
+            except BrokenPipeError:  # its exit status says why it does not want the rest
+                return
         command.end_input()
 
     def collect(read: Callable[[], bytes], into: bytearray, on_line: Callable[[str], None] | None) -> None:
-        nonlocal moved_s
         rest = b""
         while part := read():
-            moved_s = time.monotonic()
+            moved()
             into.extend(part)
             if on_line is not None:
                 *lines, rest = (rest + part).split(b"\n")
@@ -156,9 +155,11 @@ class Connection:
         """Start a command; `timeout_s` is how long its start may take. Raises Unreachable."""
         raise NotImplementedError
 
-    def open(self, command: str, log: str) -> Wire:
+    def open(self, command: str, log: str) -> Command:
         """Start a program that talks on stdin and stdout; its stderr goes to `log` there. Raises Unreachable."""
-        return Wire(self.start(command, RUN_TIMEOUT_S), lambda: self._last_words(log))
+        program = self.start(command, RUN_TIMEOUT_S)
+        program.last_words = lambda: self._last_words(log)
+        return program
 
     def loss(self) -> str:
         """Why the connection to the host is lost; empty while it lives."""
@@ -190,16 +191,17 @@ class ThisMachine(Connection):
         argv = [*self._prefix, "/bin/sh", "-c", command]
         home = Path.home() if Path.home().is_dir() else "/"  # not everybody in a container has one
         # In a session of its own: Ctrl-C is for the driver, which then ends it.
-        return ChildProcess(argv, cwd=home, stderr=subprocess.PIPE, start_new_session=True)
+        return ChildProcess(argv, cwd=home, errors=subprocess.PIPE, start_new_session=True)
 
 
-class ChildProcess:
-    """A command on this machine; `popen` are `Popen`'s arguments."""
+class ChildProcess(Command):
+    """A command on this machine; `popen` are `Popen`'s arguments. errors: `Popen`'s stderr."""
 
-    def __init__(self, argv: Sequence[str], **popen: Any) -> None:
+    def __init__(self, argv: Sequence[str], *, errors: IO[bytes] | int | None = None, **popen: Any) -> None:
         self.process: subprocess.Popen[bytes] = subprocess.Popen(  # noqa: S603  (argv is built by the callers)
-            argv, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **popen
+            argv, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, **popen
         )
+        self.last_words = partial(self._words, errors)
         assert self.process.stdin and self.process.stdout  # noqa: S101
         self._stdin, self._stdout = self.process.stdin, self.process.stdout
 
@@ -242,24 +244,14 @@ class ChildProcess:
                     self.process.kill()
             self.process.wait()
 
-
-class PipeWire(Wire):
-    """A program that is a child process. errors: a file for its stderr; without it, that is this process's own."""
-
-    def __init__(self, argv: Sequence[str], *, errors: IO[bytes] | None = None, **popen: Any) -> None:
-        child = ChildProcess(argv, stderr=errors, **popen)
-        super().__init__(child, self._words)
-        self.process = child.process
-        self._errors = errors
-
-    def _words(self) -> str:
+    def _words(self, errors: IO[bytes] | int | None) -> str:
         """The command's words on stderr, or the signal that killed it."""
-        if (status := self.command.wait(ENDING_S) or 0) < 0:
+        if (status := self.wait(ENDING_S) or 0) < 0:
             return ending(status)
-        if self._errors is None:
+        if errors is None or isinstance(errors, int):
             return ""
-        self._errors.seek(0)
-        return self._errors.read().decode(errors="replace")
+        errors.seek(0)
+        return _text(errors.read())
 
 
 def ending(status: int) -> str:

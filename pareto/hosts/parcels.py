@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import shlex
 import tarfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -21,6 +20,7 @@ SLOWEST_DISK_BYTES_S = 4e6
 """A worn SD card: until all is on disk, nothing moves."""
 _BLOCK_BYTES = 1 << 18
 _LAST = ".last"
+_PART = '"$part"'
 
 
 def absolute(connection: Connection, folder: str) -> str:
@@ -72,6 +72,11 @@ def send(
     sent: gets the bytes of each block that was taken. Some megabytes may still be on their way, in both ends' buffers.
     """
     at = shlex.quote(folder)
+    # Several drivers may send at once, and hosts may share a disk: what comes lands in a folder that is named for its
+    # host and its running shell; those that others left are removed.
+    ended = 'pid=${part%.part}; ! kill -0 "${pid##*.}" 2>/dev/null'
+    others = f'for part in {at}/"$(uname -n)".*.part; do {ended} && rm -rf {_PART}; done'
+    own = f'part={at}/"$(uname -n)".$$.part; rm -rf {_PART} && mkdir {_PART}'
     # A connection that is lost looks like the end of the input over there, and tar takes an archive that ends between
     # two of its files for a whole one: so the last file says that it is the last.
     nbytes = sum(parcel.size for parcel in parcels)
@@ -80,33 +85,20 @@ def send(
         f'words="$((free * 1024 / 1000000)) MB are free for "{at}", and {nbytes / 1e6:.0f} MB are to come"'
     )
     room = f'free=$({free}) && {{ ! [ "$free" -lt {nbytes >> 10} ] || {{ {too_little}; false; }}; }}'
-    unpack = f"mkdir -p {at} && {_new_part(at)} && {room} && words=$(tar -xmf - -C {_PART} 2>&1)"
+    unpack = f"mkdir -p {at} && {{ {others}; {own}; }} && {room} && words=$(tar -xmf - -C {_PART} 2>&1)"
     whole = f"{{ rm {_PART}/{_LAST} 2>/dev/null || {{ words='it did not arrive whole'; false; }}; }}"
     # Power that goes would leave a name without its content, if the content were not on disk first.
     keep = f"sync && mv -f {_PART}/* {at} && rmdir {_PART}"
     # tar's first line is why, its last that it failed.
     failed = f'{{ [ -z "$words" ] || echo "$words" | head -n 1 >&2; rm -rf {_PART}; exit 1; }}'
     command = f"{unpack} && {whole} && {keep} || {failed}"
-    _checked(connection, command, _archive(parcels, sent), nbytes / SLOWEST_DISK_BYTES_S)
-
-
-_PART = '"$part"'
-
-
-def _new_part(at: str) -> str:
-    """A shell's command that makes a folder of its own for what comes, `_PART`, and removes those that others left.
-
-    Several drivers may send at once, and hosts may share a disk: a folder is named for its host and its running shell.
-    """
-    left = (
-        f'for part in {at}/"$(uname -n)".*.part; do pid=${{part%.part}}; kill -0 "${{pid##*.}}" 2>/dev/null'
-    )
-    return f'{{ {left} || rm -rf "$part"; done; part={at}/"$(uname -n)".$$.part; rm -rf "$part" && mkdir "$part"; }}'
+    blocks = _archive([*parcels, Parcel.of(b"", _LAST)], sent)
+    _checked(connection, command, blocks, nbytes / SLOWEST_DISK_BYTES_S)
 
 
 def _archive(parcels: Sequence[Parcel], sent: Callable[[int], None]) -> Iterator[bytes]:
     """The blocks of a tar of parcels, made while it is read, so that none of it has to be in memory, or in a file."""
-    for parcel in (*parcels, Parcel(_LAST, 0, list)):
+    for parcel in parcels:
         info = tarfile.TarInfo(parcel.name)
         info.size, info.mode = parcel.size, 0o644
         yield info.tobuf(tarfile.GNU_FORMAT)
@@ -127,27 +119,24 @@ def _blocks(path: Path) -> Iterator[bytes]:
             yield block
 
 
-def code() -> tuple[bytes, str]:
-    """The code that travels, as a tar, and its digest."""
-    archive = packed(files(REPOSITORY, _TRAVELS))
-    return archive, hashlib.sha256(archive).hexdigest()
+def code() -> tuple[dict[str, bytes], str]:
+    """The code that travels, as its files by name, and its digest."""
+    content = files(REPOSITORY, _TRAVELS)
+    return content, hashlib.sha256(packed(content)).hexdigest()
 
 
 def ship_code(connection: Connection, folder: str) -> str:
-    """The code that travels, unpacked in `folder`; the folder to start it in. Raises Unreachable."""
-    archive, digest = code()
+    """The folder in `folder` to start the code that travels in, once it is there. Raises Unreachable."""
+    content, digest = code()
     name = f"code-{digest[:16]}"
-    place = f"{folder}/{name}"
-    if connection.run(f"test -d {shlex.quote(place)}").status != 0:
-        # As a file first: tar takes an archive that ends between two of its files for a whole one.
-        tar = shlex.quote(ship(connection, folder, archive, f"{name}.tar"))
-        at, there = shlex.quote(folder), f"test -d {shlex.quote(place)}"
-        unpack = f"{_new_part(at)} && tar -xf {tar} -C {_PART} && sync"
-        # Another driver may be first at any moment, and has then removed the archive: a folder that is moved onto one
-        # that is there lands in it.
-        keep = f"{{ {there} || mv {_PART} {shlex.quote(place)}; }}"
-        _checked(connection, f"{unpack} && {keep}; rm -rf {tar} {_PART} {shlex.quote(place)}/*.part; {there}")
-    return place
+    if lacking(connection, folder, [name]):
+        try:
+            send(connection, folder, [Parcel.of(data, f"{name}/{file}") for file, data in content.items()])
+        except Unreachable:
+            # Another driver may be first at any moment, and no folder is moved onto one that is there.
+            if lacking(connection, folder, [name]):
+                raise
+    return f"{folder}/{name}"
 
 
 def _checked(connection: Connection, command: str, stdin: Iterable[bytes] = (), more_s: float = 0.0) -> str:
@@ -157,23 +146,17 @@ def _checked(connection: Connection, command: str, stdin: Iterable[bytes] = (), 
     return outcome.out
 
 
-def files(root: Path, entries: Iterable[str]) -> dict[str, Path]:
-    """The Python files that are the entries of `root`, or lie in them, by their names in an archive."""
+def files(root: Path, entries: Iterable[str]) -> dict[str, bytes]:
+    """The content of the Python files that are the entries of `root`, or lie in them, by their names in an archive."""
     paths = [root / entry for entry in entries]
     return {
-        file.relative_to(root).as_posix(): file
+        file.relative_to(root).as_posix(): file.read_bytes()
         for path in paths
         for file in ([path] if path.is_file() else path.rglob("*.py"))
     }
 
 
-def packed(content: dict[str, Path]) -> bytes:
+def packed(content: dict[str, bytes]) -> bytes:
     """A tar of files by their names in it, the same bytes for the same files."""
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as tar:
-        for name, file in sorted(content.items()):
-            info = tarfile.TarInfo(name)
-            data = file.read_bytes()
-            info.size, info.mode = len(data), 0o644
-            tar.addfile(info, io.BytesIO(data))
-    return buffer.getvalue()
+    parcels = [Parcel.of(data, name) for name, data in sorted(content.items())]
+    return b"".join(_archive(parcels, lambda nbytes: None))

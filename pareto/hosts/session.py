@@ -53,10 +53,21 @@ class Pending(Generic[R]):
 
 
 class Command(Protocol):
-    """A running command, whose streams block."""
+    """A running command, whose streams block. last_words: those on its stderr, if they can be had."""
+
+    last_words: Callable[[], str] = str
 
     def write(self, block: bytes) -> int:
         """Give the command input; returns how many bytes it took, 0 where it takes no more."""
+
+    def send(self, data: bytes, moved: Callable[[], None] = lambda: None) -> None:
+        """Give the command all of it; `moved` is called after each part. Raises BrokenPipeError."""
+        view = memoryview(data)
+        while view:
+            if (count := self.write(bytes(view[:BLOCK_BYTES]))) == 0:
+                raise BrokenPipeError("the connection is lost")
+            moved()
+            view = view[count:]
 
     def end_input(self) -> None: ...
 
@@ -76,35 +87,12 @@ class Command(Protocol):
         """End the command where it still runs, so that no other method blocks any more."""
 
 
-class Wire:
-    """Bytes to a command's stdin and from its stdout. last_words: those on its stderr, if they can be had."""
-
-    def __init__(self, command: Command, last_words: Callable[[], str]) -> None:
-        self.command = command
-        self.last_words = last_words
-
-    def send(self, data: bytes) -> None:
-        view = memoryview(data)
-        while view:
-            count = self.command.write(bytes(view[:BLOCK_BYTES]))
-            if count == 0:
-                raise BrokenPipeError("the connection is lost")
-            view = view[count:]
-
-    def receive(self, timeout_s: float) -> bytes:
-        """Some bytes; b'' at the end. Raises TimeoutError."""
-        return self.command.read(timeout_s)
-
-    def close(self) -> None:
-        self.command.close()
-
-
 class Session:
     """Requests to one program, answered in order."""
 
-    def __init__(self, name: str, wire: Wire) -> None:
+    def __init__(self, name: str, program: Command) -> None:
         self.name = name
-        self._wire = wire
+        self._program = program
         self._ids = itertools.count(1)
         self._pending = b""
         self._unanswered: dict[int, tuple[str, Any]] = {}
@@ -176,12 +164,12 @@ class Session:
             raise self._loss
 
     def close(self) -> None:
-        self._wire.close()
+        self._program.close()
 
     def _write(self, message: dict[str, Any]) -> None:
         with self._writing:
             try:
-                self._wire.send(json.dumps(message, default=plain).encode() + b"\n")
+                self._program.send(json.dumps(message, default=plain).encode() + b"\n")
             except OSError as error:
                 raise self._lost() from error
 
@@ -190,7 +178,7 @@ class Session:
         if left <= 0:
             raise TimeoutError(f"{self.name} did not answer in time")
         try:
-            part = self._wire.receive(left)
+            part = self._program.read(left)
         except TimeoutError:
             raise TimeoutError(f"{self.name} did not answer in time") from None
         except OSError as error:
@@ -216,7 +204,7 @@ class Session:
             raise self._loss from None
 
     def _lost(self) -> SessionLost:
-        words = self._wire.last_words().strip().splitlines()
+        words = self._program.last_words().strip().splitlines()
         return SessionLost(f"{self.name} ended" + (f": {short(words[-1], MOST_WORDS)}" if words else ""))
 
 

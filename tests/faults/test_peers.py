@@ -72,7 +72,7 @@ _tracing = threading.Lock()
 
 
 class Here:
-    """A `session.Wire` to a worker in this process, which answers in a thread of its own."""
+    """A `session.Command` to a worker in this process, which answers in a thread of its own."""
 
     def __init__(self, handlers: dict[str, jsonlines.Handler], end: Callable[[], None]) -> None:
         self._handlers = handlers
@@ -86,7 +86,7 @@ class Here:
         if request["op"] != "ping":
             self._requests.put(request)
 
-    def receive(self, timeout_s: float) -> bytes:
+    def read(self, timeout_s: float) -> bytes:
         try:
             return self._replies.get(timeout=timeout_s)
         except queue.Empty:

@@ -241,7 +241,7 @@ def test_a_testbed_that_has_lost_a_part_is_built_again() -> None:
             relays = [it for it in descendants(os.getpid(), "pareto.remote.link.relay") if it not in others]
             assert len(relays) == 2
             lose(bed)
-            assert waiting.receive(20.0) == b""
+            assert waiting.read(20.0) == b""
             assert words in bed.lost()
             assert ended(relays)
             bed.revive()

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from pareto.hosts.connection import PipeWire
+from pareto.hosts.connection import ChildProcess
 from pareto.hosts.host import EDGE, SERVER, End, Host
 from pareto.hosts.parcels import Parcel
 from pareto.hosts.session import Heartbeat, Session
@@ -27,7 +27,7 @@ Answer = Callable[[dict[str, Any]], Any]
 
 
 class FarEnd:
-    """A `session.Wire` to a program that answers at once, or when it was waited for `late` times.
+    """A `session.Command` to a program that answers at once, or when it was waited for `late` times.
 
     `asked` is what it was asked, without the ids.
     """
@@ -52,7 +52,7 @@ class FarEnd:
             reply = {"ok": False, "error": str(refusal)}
         self._replies += json.dumps({"id": number, **reply}, default=plain).encode() + b"\n"
 
-    def receive(self, timeout_s: float) -> bytes:
+    def read(self, timeout_s: float) -> bytes:
         if (self.late or not self._replies) and not self.dead:
             self.late = max(0, self.late - 1)
             raise TimeoutError
@@ -79,7 +79,7 @@ class StandIn:
     """In place of a `Remote`: its programs are what `make` makes of a module's name."""
 
     host: Host
-    make: Callable[[str], FarEnd | PipeWire]
+    make: Callable[[str], FarEnd | ChildProcess]
     started: list[Session] = field(default_factory=list)
     arguments: list[tuple[str, ...]] = field(default_factory=list)
     wires: list[Any] = field(default_factory=list)

@@ -14,7 +14,7 @@ import psutil
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.hosts.connection import PipeWire
+from pareto.hosts.connection import ChildProcess
 from pareto.hosts.host import EDGE, SERVER
 from pareto.hosts.session import SessionError
 from pareto.hosts.testbed import Testbed
@@ -297,8 +297,8 @@ def bed(tmp_path: Path) -> Iterator[Callable[[bool], Testbed]]:
     paths = {EDGE: f"{tmp_path}/edge/bin:{os.environ['PATH']}", SERVER: f"{tmp_path}/server/bin"}
     made: list[Testbed] = []
 
-    def started(role: str) -> Callable[[str], PipeWire]:
-        return lambda module: PipeWire(
+    def started(role: str) -> Callable[[str], ChildProcess]:
+        return lambda module: ChildProcess(
             [sys.executable, "-m", module, "--sysfs", str(tmp_path / role)],
             cwd=REPOSITORY,
             env={**os.environ, "PATH": paths[role]},

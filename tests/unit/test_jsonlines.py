@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.hosts.connection import PipeWire
+from pareto.hosts.connection import ChildProcess
 from pareto.hosts.session import Session, SessionError, SessionLost
 from pareto.protocol.jsonlines import MAX_WAITING_BYTES
 from pareto.protocol.trial_messages import Progress
@@ -60,7 +60,7 @@ def program(tmp_path: Path) -> Iterator[tuple[Session, subprocess.Popen[bytes], 
 
 def start(tmp_path: Path, silence_s: str) -> Iterator[tuple[Session, subprocess.Popen[bytes], Path]]:
     ended = tmp_path / "ended"
-    wire = PipeWire([sys.executable, "-c", PROGRAM, str(ended), silence_s], cwd=REPOSITORY)
+    wire = ChildProcess([sys.executable, "-c", PROGRAM, str(ended), silence_s], cwd=REPOSITORY)
     yield Session("program", wire), wire.process, ended
     wire.close()
 
@@ -130,7 +130,7 @@ def test_it_ends_after_its_last_act(program: Started, what: bytes | int | None) 
     if what is None:
         session.close()
     elif isinstance(what, bytes):
-        session._wire.send(what + b"\n")
+        session._program.send(what + b"\n")
     else:
         os.kill(process.pid, what)
     ends(process, ended)
@@ -150,7 +150,7 @@ def test_nobody_decides_how_much_is_kept(program: Started, between: bytes) -> No
     """Neither by a line without end nor by more requests than are answered."""
     session, process, ended = program
     with pytest.raises(OSError):
-        session._wire.send(b'{"op": "hang", "more": "')
+        session._program.send(b'{"op": "hang", "more": "')
         for _ in range(2 * MAX_WAITING_BYTES // (1 << 20)):
-            session._wire.send(b"x" * (1 << 20) + between)
+            session._program.send(b"x" * (1 << 20) + between)
     ends(process, ended)

@@ -33,7 +33,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pareto.hosts.connection import PipeWire, ending
+from pareto.hosts.connection import ChildProcess, ending
 from pareto.hosts.host import TcpSettings
 from pareto.hosts.local import cpu, journal, network, sshd, user_namespace
 from pareto.hosts.session import Heartbeat, Session
@@ -243,7 +243,7 @@ class Builder:
             *(["taskset", "--cpu-list", ",".join(map(str, cores))] if cores else []),
             *[sys.executable, "-B", "-m", "pareto.remote.link.relay", "--edge", near, "--server", far],
         ]
-        wire = PipeWire(argv)
+        wire = ChildProcess(argv)
         self._parts.append(Part(f"the relay between {near} and {far}", wire.process))
         relay = Session(f"relay {near}-{far}", wire)
         self._heartbeat.add(relay)

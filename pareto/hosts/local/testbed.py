@@ -25,7 +25,7 @@ from typing import Any
 import psutil
 
 from pareto.hosts import host
-from pareto.hosts.connection import FAULTS, Connection, PipeWire, ThisMachine, Unreachable
+from pareto.hosts.connection import FAULTS, ChildProcess, Connection, ThisMachine, Unreachable
 from pareto.hosts.host import EDGE, End, Host, TcpSettings, TestbedError, chain
 from pareto.hosts.leases import Say, hold_cores
 from pareto.hosts.local import cpu, rights, tcp_pipe
@@ -213,7 +213,7 @@ def start_builder(rights: Rights) -> Builder:
     # -B: root must not leave its bytecode in the user's tree.
     argv = [*rights.prefix, sys.executable, "-B", "-m", "pareto.hosts.local"]
     errors = tempfile.TemporaryFile()  # noqa: SIM115  (its last line says why it ended)
-    wire = PipeWire(argv, cwd=REPOSITORY, errors=errors, preexec_fn=os.setpgrp)
+    wire = ChildProcess(argv, cwd=REPOSITORY, errors=errors, preexec_fn=os.setpgrp)
     session, pid = Session("local testbed", wire), wire.process.pid
     if rights.kind != OWN:
         return Builder(session, pid, ())

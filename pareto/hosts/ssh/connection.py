@@ -22,6 +22,7 @@ from paramiko.ssh_exception import IncompatiblePeer
 
 from pareto import COMMAND
 from pareto.hosts.connection import ANSWER_S, Connection, NotAdmitted, Unreachable
+from pareto.hosts.session import BLOCK_BYTES, Command
 from pareto.hosts.ssh import known_hosts
 from pareto.hosts.ssh.keys import Keyring, NoKey, Offer
 from pareto.hosts.ssh.login import Login
@@ -40,7 +41,6 @@ SILENCE_S = 20.0
 jump host or a ProxyCommand, twice as long."""
 FROM_STDIN = """exec sh -c 'IFS= read -r script; eval "$script"'"""
 """The command for the user's own shell, be it csh or fish, which may not understand what is written for `sh`."""
-_BLOCK_BYTES = 1 << 18
 
 _Stream = TypeVar("_Stream", socket.socket, paramiko.Channel)
 
@@ -103,8 +103,8 @@ def first_line(command: str) -> bytes:
     return f'eval "$(printf %b {shlex.quote(escaped)})"\n'.encode()
 
 
-class _RemoteCommand:
-    """A command on a channel: a `session.Command`."""
+class _RemoteCommand(Command):
+    """A command on a channel."""
 
     def __init__(self, channel: paramiko.Channel, killed: Callable[[], Unreachable]) -> None:
         """`killed` makes what is raised where no exit status came."""
@@ -124,10 +124,10 @@ class _RemoteCommand:
 
     def read(self, timeout_s: float | None = None) -> bytes:
         self._channel.settimeout(timeout_s)
-        return self._channel.recv(_BLOCK_BYTES)
+        return self._channel.recv(BLOCK_BYTES)
 
     def read_errors(self) -> bytes:
-        return self._channel.recv_stderr(_BLOCK_BYTES)
+        return self._channel.recv_stderr(BLOCK_BYTES)
 
     def wait(self, timeout_s: float) -> int | None:
         if not self._channel.status_event.wait(timeout_s):

@@ -114,25 +114,25 @@ def test_ctrl_c_is_not_for_them(tmp_path: Path) -> None:
     own = os.getpgrp()
     assert int(ThisMachine().run("ps -o pgid= -p $$").out) != own
     wire = ThisMachine().open("cat", str(tmp_path / "log"))
-    assert os.getpgid(wire.command.process.pid) != own  # type: ignore[attr-defined]
+    assert os.getpgid(wire.process.pid) != own  # type: ignore[attr-defined]
     wire.close()
 
 
 def test_a_program_that_talks(tmp_path: Path) -> None:
     wire = ThisMachine().open("pwd; cat", str(tmp_path / "log"))
     try:
-        assert wire.receive(CEILING_S).decode().strip() == str(Path.home())
+        assert wire.read(CEILING_S).decode().strip() == str(Path.home())
         wire.send(b"there and back\n")
-        assert wire.receive(CEILING_S) == b"there and back\n"
+        assert wire.read(CEILING_S) == b"there and back\n"
     finally:
         wire.close()
-    assert wire.command.process.returncode == 0  # type: ignore[attr-defined]
+    assert wire.process.returncode == 0  # type: ignore[attr-defined]
 
 
 def test_last_words_are_in_the_log(tmp_path: Path) -> None:
     log = tmp_path / "log"
     wire = ThisMachine().open(f"printf 'first\\nout of \\377 memory\\n' >'{log}'", str(log))
-    assert wire.receive(CEILING_S) == b""
+    assert wire.read(CEILING_S) == b""
     assert wire.last_words() == "first\nout of � memory\n"
     with pytest.raises(SessionLost, match="pi ended: out of � memory"):
         Session("pi", wire).request("trial")
@@ -141,7 +141,7 @@ def test_last_words_are_in_the_log(tmp_path: Path) -> None:
 
 def test_no_log_no_last_words(tmp_path: Path) -> None:
     wire = ThisMachine().open("exit 1", str(tmp_path / "none"))
-    assert wire.receive(CEILING_S) == b""
+    assert wire.read(CEILING_S) == b""
     assert wire.last_words() == ""
     wire.close()
 

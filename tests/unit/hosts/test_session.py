@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from pareto.hosts import session
-from pareto.hosts.connection import PipeWire
+from pareto.hosts.connection import ChildProcess
 from pareto.hosts.session import Session, SessionError, SessionLost
 from pareto.protocol.messages import WarmUp
 from pareto.protocol.trial_messages import Progress, WrongOutput
@@ -50,7 +50,7 @@ class Awaited:
 
     def send(self, data: bytes) -> None: ...
 
-    def receive(self, timeout_s: float) -> bytes:
+    def read(self, timeout_s: float) -> bytes:
         until_s = self.clock.now_s + timeout_s
         if not self.arrives or self.began_s + self.arrives[0][0] > until_s:
             self.clock.now_s = until_s
@@ -159,7 +159,7 @@ def test_an_answer_in_pieces_among_others(clock: Clock) -> None:
 def test_meanwhile_a_program_is_let_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """A real program, which ends its work only after `meanwhile` was called."""
     monkeypatch.setattr(session, "MEANWHILE_S", 0.1)
-    asked = Session("pi", PipeWire(["/bin/sh", "-c", SLOW]))
+    asked = Session("pi", ChildProcess(["/bin/sh", "-c", SLOW]))
     try:
         assert asked.report(asked.send("trial"), CEILING_S, asked.ping) == "done"
     finally:
@@ -175,7 +175,7 @@ def test_what_is_refused_names_the_host(clock: Clock) -> None:
 
 def test_nothing_is_written_after_the_end() -> None:
     """The number of the pipe that was closed is the next file's."""
-    asked = Session("pi", PipeWire(["cat"]))
+    asked = Session("pi", ChildProcess(["cat"]))
     asked.close()
     reading, writing = os.pipe()
     try:

@@ -54,7 +54,7 @@ HOSTILE: tuple[Any, ...] = (
 
 
 class Sends:
-    """A `session.Wire` on which these bytes come, in pieces."""
+    """A `session.Command` on which these bytes come, in pieces."""
 
     def __init__(self, data: bytes, chance: random.Random) -> None:
         self._data = data
@@ -62,7 +62,7 @@ class Sends:
 
     def send(self, data: bytes) -> None: ...
 
-    def receive(self, timeout_s: float) -> bytes:
+    def read(self, timeout_s: float) -> bytes:
         size = self._chance.choice((1, 100, 1 << 16, 1 << 20))
         part, self._data = self._data[:size], self._data[size:]
         return part

@@ -17,7 +17,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from pareto.hosts.connection import NotAdmitted, Unreachable
-from pareto.hosts.session import Heartbeat, Session, SessionLost, Wire
+from pareto.hosts.session import Heartbeat, Session, SessionLost
 from pareto.hosts.ssh import connection as ssh
 from pareto.hosts.ssh import keys
 from pareto.hosts.ssh.connection import SshConnection
@@ -40,7 +40,8 @@ class Broken:
 
 def session_on(channel: Broken) -> Session:
     command = ssh._RemoteCommand(cast(paramiko.Channel, channel), Unreachable)
-    return Session("pi", Wire(command, lambda: "the connection is lost"))
+    command.last_words = lambda: "the connection is lost"
+    return Session("pi", command)
 
 
 @pytest.mark.parametrize("error", [EOFError(), OSError("Socket is closed"), paramiko.SSHException("rekey")])

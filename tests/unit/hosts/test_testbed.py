@@ -179,8 +179,8 @@ def remote(tmp_path: Path) -> Iterator[Remote]:
 
 def python_of(session: Session) -> psutil.Process:
     """The program itself, under the shell that waits for its end."""
-    wire: Any = session._wire
-    (process,) = psutil.Process(wire.command.process.pid).children()
+    wire: Any = session._program
+    (process,) = psutil.Process(wire.process.pid).children()
     return process
 
 

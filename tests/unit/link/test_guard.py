@@ -14,7 +14,7 @@ from typing import IO
 import psutil
 import pytest
 
-from pareto.hosts.connection import PipeWire
+from pareto.hosts.connection import ChildProcess
 from pareto.hosts.session import Session
 from tests import REPOSITORY
 from tests.program import ended, wait_until
@@ -96,7 +96,7 @@ class Guarded:
         """then: what it is asked as well, before its silence can begin."""
         self.changed, self._words = folder / "changed", folder / "stderr"
         argv = [sys.executable, "-c", PROGRAM, str(self.changed), str(silence_s), str(grace_s)]
-        self._wire = PipeWire(argv, cwd=REPOSITORY, errors=words or self._words.open("w+b"))
+        self._wire = ChildProcess(argv, cwd=REPOSITORY, errors=words or self._words.open("w+b"))
         self.process = self._wire.process
         self.guard = psutil.Process(self.process.pid)
         self.session = Session("program", self._wire)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from pareto.hosts.connection import PipeWire
+from pareto.hosts.connection import ChildProcess
 from pareto.hosts.session import Session, SessionError, SessionLost
 from pareto.protocol.host_messages import GetCarrierLosses, GetLease, TakeLease
 from pareto.remote.worker.lease import FIRST_LOCK, carrier_losses
@@ -34,7 +34,7 @@ class Driver:
 
     def __init__(self, folder: Path, who: str, key: str = "") -> None:
         errors = tempfile.TemporaryFile()  # noqa: SIM115  (as long as the wire)
-        wire = PipeWire([sys.executable, "-c", PROGRAM, str(folder)], cwd=REPOSITORY, errors=errors)
+        wire = ChildProcess([sys.executable, "-c", PROGRAM, str(folder)], cwd=REPOSITORY, errors=errors)
         self.session, self.pid = Session(who, wire), wire.process.pid
         self._take = TakeLease(key or who, who, f"run of {who}")
 
