@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from functools import partial
 
 from pareto.basics.escaping import short
 from pareto.hosts.connection import FAULTS
@@ -30,8 +31,6 @@ ANSWER_S = 5.0
 _MOST_WORDS = 80
 _WAIT = "--wait 30min"
 Say = Callable[[str], None]
-Ahead = Callable[[str, str, str], Sequence[Holder]]
-"""A function: who is ahead of a ticket for a thing to be held (`pareto.remote.worker.lease.Queue`)."""
 
 
 class HostLeases:
@@ -50,7 +49,9 @@ class HostLeases:
         hosts = {role: self._host(role) for role in self._remotes}
         # One after the other, and all drivers in the same order: no two wait for each other.
         for role in sorted(hosts, key=lambda role: hosts[role]):
-            self._waited(role, deadline)
+            name = self._remotes[role].host.name
+            if words := waited(name, partial(self._ahead, role), self._key, deadline, self._say):
+                raise TestbedError(f"{words}; wait {'longer' if self._wait_s else 'for it'} with {_WAIT}")
 
     def watch_links(self) -> Callable[[], str]:
         """A function: which host has lost its data link since now, if only for a moment, or has none; else empty.
@@ -91,15 +92,8 @@ class HostLeases:
         self._held[role] = session = self._remotes[role].start("pareto.remote.worker.lease")
         return session.ask(GetLease()).host
 
-    def _waited(self, role: str, deadline: float) -> None:
-        session = self._held[role]
-
-        def ahead(*ticket: str) -> Sequence[Holder]:
-            return session.ask(TakeLease(*ticket)).ahead
-
-        name = self._remotes[role].host.name
-        if words := waited(name, ahead, self._key, deadline, self._say):
-            raise TestbedError(f"{words}; wait {'longer' if self._wait_s else 'for it'} with {_WAIT}")
+    def _ahead(self, role: str, ticket: TakeLease) -> Sequence[Holder]:
+        return self._held[role].ask(ticket).ahead
 
 
 def used(remote: Remote) -> str:
@@ -122,27 +116,27 @@ def hold_cores(cores: Sequence[int], wait_s: float, say: Say) -> Callable[[], No
     with ExitStack() as undo:
         deadline, key = time.monotonic() + wait_s, secrets.token_hex(8)
         busy: dict[str, list[int]] = {}
-        unknown: dict[int, str] = {}
+        unknown: dict[int, Refused] = {}
         for core in sorted(cores):
             try:
                 queue = Queue(f"{HOST}-core-{core}")
                 undo.callback(queue.close)
-                words = waited("", queue.ahead, key, deadline, say)
+                if words := waited("", queue.ahead, key, deadline, say):
+                    busy.setdefault(words, []).append(core)
             except Refused as fault:
-                unknown[core] = str(fault)
-                continue
-            if words:
-                busy.setdefault(words, []).append(core)
+                unknown[core] = fault
         if unknown:
-            which, why = _numbered(unknown), next(iter(unknown.values()))
-            say(f"attention: whether others measure on {which} of this machine is not known: {why}")
-        for words, numbers in busy.items():
-            which = _numbered(numbers)
-            if wait_s:
-                raise TestbedError(f"{which} of this machine: {words}; wait longer with {_WAIT}")
+            why = next(iter(unknown.values()))
             say(
-                f"attention: {which} of this machine: {words}: each run disturbs the other, so that its trials may not "
-                f"count; {_WAIT} waits for it"
+                f"attention: whether others measure on {_numbered(unknown)} of this machine is not known: {why}"
+            )
+        for words, numbers in busy.items():
+            which = f"{_numbered(numbers)} of this machine: {words}"
+            if wait_s:
+                raise TestbedError(f"{which}; wait longer with {_WAIT}")
+            say(
+                f"attention: {which}: each run disturbs the other, so that its trials may not count; "
+                f"{_WAIT} waits for it"
             )
         return undo.pop_all().close
 
@@ -151,10 +145,15 @@ def _numbered(cores: Collection[int]) -> str:
     return f"core{'s' if len(cores) > 1 else ''} {', '.join(map(str, cores))}"
 
 
-def waited(what: str, ahead: Ahead, key: str, deadline: float, say: Say) -> str:
-    """Wait for a thing until its turn, or that time; in words who has it still, empty where it is held."""
+def waited(
+    what: str, ahead: Callable[[TakeLease], Sequence[Holder]], key: str, deadline: float, say: Say
+) -> str:
+    """Wait for a thing until its turn, or that time; in words who has it still, empty where it is held.
+
+    ahead: takes a ticket once; who comes before it.
+    """
     said = ""
-    while before := ahead(key, f"{_user()}@{socket.gethostname()}", _purpose()):
+    while before := ahead(TakeLease(key, f"{_user()}@{socket.gethostname()}", _purpose())):
         words = f"{what}: {in_words(before)}" if what else in_words(before)
         if time.monotonic() >= deadline:
             return words

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import signal
@@ -15,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from pareto.hosts.connection import ChildProcess
-from pareto.hosts.session import Session, SessionError, SessionLost
+from pareto.hosts.session import Session, SessionLost
 from pareto.protocol.host_messages import GetCarrierLosses, GetLease, TakeLease
-from pareto.remote.worker.lease import FIRST_LOCK, carrier_losses
+from pareto.remote.worker.lease import carrier_losses
 from tests import REPOSITORY
 
 PROGRAM = """
@@ -137,29 +136,3 @@ def test_what_others_write_into_the_queue_stops_nobody(tmp_path: Path, driver: D
     (file,) = tmp_path.iterdir()
     file.write_text(content)
     assert (driver("ann").ahead(), looker.all()) == ([], ["ann"])
-
-
-def test_whoever_holds_a_host_keeps_it_whatever_is_written_meanwhile(tmp_path: Path, driver: Drivers) -> None:
-    ann, bob = driver("ann"), driver("bob")
-    assert (ann.ahead(), bob.ahead()) == ([], ["ann"])
-    (file,) = tmp_path.iterdir()
-    tickets = json.loads(file.read_text())
-    file.write_text(json.dumps({"1": {**tickets["1"], "mark": tickets["2"]["mark"]}, "2": tickets["2"]}))
-    assert bob.ahead() == ["ann"], "a mark is of one ticket"
-    file.write_text("{}")
-    assert (bob.ahead(), driver("cem").ahead(), ann.ahead()) == (["somebody"], ["somebody"] * 2, [])
-
-
-def test_a_table_that_another_keeps_is_refused_in_words(tmp_path: Path, driver: Drivers) -> None:
-    ann = driver("ann")
-    assert ann.ahead() == []
-    (file,) = tmp_path.iterdir()
-    with file.open("r+b") as table:
-        fcntl.lockf(table, fcntl.LOCK_EX, 1, FIRST_LOCK)
-        with pytest.raises(SessionError, match=f"keeps {file} locked"):
-            driver("bob").ahead()
-        fcntl.lockf(table, fcntl.LOCK_UN, 1, FIRST_LOCK)
-        fcntl.lockf(table, fcntl.LOCK_EX, 0, FIRST_LOCK + 2)
-        with pytest.raises(SessionError, match="no ticket is left"):
-            driver("bob").ahead()
-    assert driver("bob").ahead() == ["ann"]
