@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from pareto.hosts import inventory
-from pareto.hosts.host import CPU, TcpSettings, to_stderr
+from pareto.hosts.host import Say, to_stderr
 from pareto.hosts.inventory import THIS_MACHINE
 from pareto.hosts.testbed import Testbed
 from pareto.remote.link.profile import Profile
@@ -30,36 +31,22 @@ def open_testbed(
     name: str,
     profiles: Iterable[Profile],
     *,
-    hosts: int = 2,
     shape_at: str,
-    edge_cpu: float = 1.0,
-    threads: int = 1,
-    device: str = CPU,
-    tcp: TcpSettings | None = None,
     alone: str = "",
     wait_s: float = 0.0,
-    say: Callable[[str], None] = to_stderr,
+    say: Say = to_stderr,
+    **local: Any,
 ) -> Testbed:
     """`local`, or the hosts of a testbed file, to put any of these profiles on any link. Raises TestbedError.
 
-    alone: the role of the only host that is wanted, which then is the edge of a chain without a link. `hosts`,
-    `edge_cpu`, `threads`, `device` and `tcp` are the local one's: on real hosts the workers set what they may. wait_s:
-    how long to wait for hosts on which others measure. say: takes lines for the user.
+    alone: the role of the only host that is wanted, which then is the edge of a chain without a link. wait_s: how long
+    to wait for hosts on which others measure. say: takes lines for the user. local: what else `open_local` takes; on
+    real hosts the workers set what they may.
     """
     if name == THIS_MACHINE:
         from pareto.hosts.local.testbed import open_local
 
-        return open_local(
-            hosts=hosts,
-            edge_cpu=edge_cpu,
-            threads=threads,
-            device=device,
-            shape_at=shape_at,
-            tcp=tcp,
-            alone=alone,
-            wait_s=wait_s,
-            say=say,
-        )
+        return open_local(shape_at=shape_at, alone=alone, wait_s=wait_s, say=say, **local)
     from pareto.hosts.ssh.testbed import open_ssh_testbed
 
     shaped = not alone and any(profile.shaped for profile in profiles)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -66,6 +66,7 @@ def is_virtual(interface: str) -> bool:
 _VIRTUAL = ("docker", "br-", "veth", "virbr", "cni", "flannel", "lxcbr", "lxdbr", "podman", "ifb", "dummy")
 
 
+Say = Callable[[str], None]
 to_stderr = partial(say, aside=True)
 """Says a line to the user, where stdout is for results."""
 

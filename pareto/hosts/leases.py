@@ -18,7 +18,7 @@ from functools import partial
 
 from pareto.basics.escaping import short
 from pareto.hosts.connection import FAULTS
-from pareto.hosts.host import TestbedError
+from pareto.hosts.host import Say, TestbedError
 from pareto.hosts.session import Heartbeat, Programs, SessionError, SessionLost
 from pareto.hosts.testbed import Remote
 from pareto.protocol.host_messages import GetCarrierLosses, GetLease, Holder, TakeLease
@@ -30,7 +30,6 @@ POLL_S = 1.0
 ANSWER_S = 5.0
 _MOST_WORDS = 80
 _WAIT = "--wait 30min"
-Say = Callable[[str], None]
 
 
 class HostLeases:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ from pareto.hosts.connection import ANSWER_S, Connection, Unreachable
 from pareto.hosts.host import End, Host, TestbedError
 from pareto.hosts.session import Heartbeat, Session
 from pareto.hosts.setup import privileged
-from pareto.hosts.shapers import Shaper
+from pareto.hosts.shapers import NetemShaper, Shaper
 
 RETURN_TIMEOUT_S = 60.0
 """How long a host that is lost is waited for: a small device needs most of a minute to boot."""
@@ -107,6 +107,30 @@ class Link:
     @property
     def name(self) -> str:
         return f"{self.near.role}-{self.far.role}"
+
+
+def shaped_links(
+    ends: Iterable[tuple[End, End]],
+    shaping: Iterable[Sequence[str]],
+    starts: Mapping[str, Callable[[], Session]],
+    heartbeat: Heartbeat,
+    undo: ExitStack,
+    *,
+    filtered: bool,
+) -> tuple[Link, ...]:
+    """The links with these ends, each shaped by netem on hosts of these roles, if any.
+
+    starts: start the privileged helper, by role. filtered: see `NetemShaper`. Raises TestbedError, FAULTS.
+    """
+    links = []
+    for (near, far), roles in zip(ends, shaping, strict=True):
+        shaper = Shaper()
+        if roles:
+            by = {role: starts[role] for role in roles}
+            shaper = NetemShaper(near, far, by, heartbeat, filtered=filtered)
+            undo.callback(shaper.close)
+        links.append(Link(near, far, shaper))
+    return tuple(links)
 
 
 @dataclass

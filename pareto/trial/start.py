@@ -11,8 +11,7 @@ from rich.console import Console
 from pareto.analysis.naming import listed
 from pareto.hosts.access import open_testbed
 from pareto.hosts.connection import FAULTS
-from pareto.hosts.host import TestbedError, to_stderr
-from pareto.hosts.leases import Say
+from pareto.hosts.host import Say, TestbedError, to_stderr
 from pareto.hosts.testbed import Testbed
 from pareto.partitions.engines import registry as engines
 from pareto.protocol.errors import UserError

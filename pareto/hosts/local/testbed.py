@@ -26,17 +26,17 @@ import psutil
 
 from pareto.hosts import host
 from pareto.hosts.connection import FAULTS, ChildProcess, Connection, ThisMachine, Unreachable
-from pareto.hosts.host import EDGE, End, Host, TcpSettings, TestbedError, chain
-from pareto.hosts.leases import Say, hold_cores
+from pareto.hosts.host import EDGE, End, Host, Say, TcpSettings, TestbedError, chain
+from pareto.hosts.leases import hold_cores
 from pareto.hosts.local import cpu, rights, tcp_pipe
 from pareto.hosts.local.rights import OWN, Forbidden, Rights
 from pareto.hosts.parcels import REPOSITORY
 from pareto.hosts.session import Heartbeat, Session, SessionError, SessionLost
-from pareto.hosts.shapers import NetemShaper, RelayShaper, who_shapes
+from pareto.hosts.shapers import RelayShaper, who_shapes
 from pareto.hosts.ssh.connection import SshConnection
 from pareto.hosts.ssh.keys import Keyring, new_key
 from pareto.hosts.ssh.login import Login
-from pareto.hosts.testbed import Link, Remote, Testbed
+from pareto.hosts.testbed import Link, Remote, Testbed, shaped_links
 
 BUILD_TIMEOUT_S = 60.0
 CHECK_TIMEOUT_S = 3.0
@@ -70,27 +70,15 @@ class LocalTestbed(Testbed):
                 return words
             time.sleep(0.05)
 
-    def _answers(self) -> bool:
-        """Whether each part answers now, which takes some milliseconds; `lost` waits for a loss that shows late."""
-        try:
-            self.builder.request("check", CHECK_TIMEOUT_S)
-            return all(
-                remote.connection.run("true", timeout_s=CHECK_TIMEOUT_S).status == 0
-                for remote in self.remotes.values()
-            )
-        except FAULTS:
-            return False
-
     def revive(self) -> None:
         """Make sure that all hosts answer; where one does not, build all anew. Raises Unreachable."""
-        words = "" if self._answers() else self.lost()
-        if not words:
-            try:
-                for remote in self.remotes.values():
-                    remote.renew()
-                return
-            except Unreachable as fault:
-                words = str(fault)
+        try:
+            self.builder.request("check", CHECK_TIMEOUT_S)
+            for remote in self.remotes.values():
+                remote.renew()
+            return
+        except FAULTS as fault:
+            words = self.lost() or str(fault)
         self.close()
         try:
             vars(self).update(vars(self.build()))
@@ -111,12 +99,12 @@ def open_local(
     wait_s: float = 0.0,
     say: Say = host.to_stderr,
 ) -> LocalTestbed:
-    """Build a chain of so many hosts. Raises TestbedError.
+    """The testbed of a chain of so many hosts. Raises TestbedError.
 
-    edge_cpu: the share of a core that the edge gets. device: where they compute, as `host.devices` reads it. alone: the
-    only host that is shown, as the edge of a chain without a link; what else is built stays unused. shaper: `netem`,
-    `relay`, or `auto`: netem where the kernel has it. shape_at: `both` shapes what each host sends on that host; `edge`
-    both directions of a link on its edge's side, with netem alone. wait_s, say: see `hold_cores`.
+    edge_cpu: the share of a core that the edge gets. device: see `host.devices`. alone: the only host that is shown, as
+    the edge of a chain without a link; what else is built stays unused. shaper: `netem`, `relay`, or `auto`: netem
+    where the kernel has it. shape_at: `both` shapes what each host sends on that host; `edge` both directions of a link
+    on its edge's side, with netem alone. wait_s, say: see `hold_cores`.
     """
     build = partial(open_local, **locals())  # with the same arguments
     roles = chain(hosts)
@@ -154,19 +142,19 @@ def open_local(
                 remotes[role] = Remote(member, SshConnection(logins[role], keyring))
                 undo.callback(remotes[role].close)
 
-            def root_on(role: str) -> Remote:
-                network = f"--net=/run/netns/{spaces[role]['namespace']}"
+            def helper(role: str) -> Session:
                 connection: Connection
                 if builder.inside:
+                    network = f"--net=/run/netns/{spaces[role]['namespace']}"
                     connection = ThisMachine([*builder.inside, "nsenter", network, "--"])
                 else:
                     connection = SshConnection(replace(logins[role], user="root"), keyring)
                 undo.callback(connection.close)
-                return Remote(remotes[role].host, connection)
+                return Remote(remotes[role].host, connection).start_privileged(as_root=True)
 
             links: tuple[Link, ...] = ()
             if not alone:
-                links = _links(facts, builder.session, root_on, heartbeat, shape_at, undo)
+                links = _links(facts, builder.session, helper, heartbeat, shape_at, undo)
         except FAULTS as error:
             raise TestbedError(str(error)) from error
         cores = sorted({each["core"] for each in facts["hosts"].values()})
@@ -246,30 +234,20 @@ def _login(role: str, space: dict[str, Any], inside: Sequence[str]) -> Login:
 def _links(
     facts: dict[str, Any],
     builder: Session,
-    root_on: Callable[[str], Remote],
+    helper: Callable[[str], Session],
     heartbeat: Heartbeat,
     shape_at: str,
     undo: ExitStack,
 ) -> tuple[Link, ...]:
-    """`root_on`: a host by its role, logged in to as root."""
+    """helper: starts a host's privileged helper, by its role."""
     ends = [(End(**link["near"]), End(**link["far"])) for link in facts["links"]]
-    if facts["shaper"] == "relay":
-        if shape_at != "both":
-            raise TestbedError(
-                f"--shape-at {shape_at} needs sch_netem, and this kernel has none: leave it out"
-            )
-        return tuple(Link(*pair, RelayShaper(builder, number)) for number, pair in enumerate(ends))
-    shaping = [who_shapes(near.role, far.role, shape_at) for near, far in ends]
-    starts = {
-        role: partial(root_on(role).start_privileged, as_root=True)
-        for role in dict.fromkeys(role for roles in shaping for role in roles)
-    }
-    links = []
-    for (near, far), roles in zip(ends, shaping, strict=True):
-        shaper = NetemShaper(near, far, {role: starts[role] for role in roles}, heartbeat, filtered=False)
-        undo.callback(shaper.close)
-        links.append(Link(near, far, shaper))
-    return tuple(links)
+    if facts["shaper"] != "relay":
+        shaping = [who_shapes(near.role, far.role, shape_at) for near, far in ends]
+        starts = {role: partial(helper, role) for role in facts["hosts"]}
+        return shaped_links(ends, shaping, starts, heartbeat, undo, filtered=False)
+    if shape_at != "both":
+        raise TestbedError(f"--shape-at {shape_at} needs sch_netem, and this kernel has none: leave it out")
+    return tuple(Link(*pair, RelayShaper(builder, number)) for number, pair in enumerate(ends))
 
 
 def _label(facts: dict[str, Any]) -> str:

@@ -15,17 +15,17 @@ from typing import Any
 from pareto import COMMAND
 from pareto.hosts import parcels
 from pareto.hosts.connection import FAULTS, Connection, NotAdmitted, ThisMachine, Unreachable
-from pareto.hosts.host import EDGE, End, Host, TestbedError, to_stderr
+from pareto.hosts.host import EDGE, End, Host, Say, TestbedError, to_stderr
 from pareto.hosts.inventory import HostEntry, Inventory, Side
-from pareto.hosts.leases import HostLeases, Say
+from pareto.hosts.leases import HostLeases
 from pareto.hosts.session import Heartbeat, SessionError, SessionLost
 from pareto.hosts.setup import checkup
 from pareto.hosts.setup.finding import Case, Finding
-from pareto.hosts.shapers import NetemShaper, Shaper, who_shapes
+from pareto.hosts.shapers import who_shapes
 from pareto.hosts.ssh import login
 from pareto.hosts.ssh.connection import SshConnection
 from pareto.hosts.ssh.keys import Keyring
-from pareto.hosts.testbed import Link, Remote, Testbed
+from pareto.hosts.testbed import Link, Remote, Testbed, shaped_links
 from pareto.hosts.together import on_each
 
 
@@ -163,21 +163,16 @@ def _fit(connection: Connection, role: str, *, file: Inventory, shapes: bool, al
 def _links(
     hosts: Mapping[str, Examined], shapers: Sequence[tuple[str, ...]], heartbeat: Heartbeat, undo: ExitStack
 ) -> tuple[Link, ...]:
-    links = []
-    for (near_role, far_role), roles in zip(pairwise(hosts), shapers, strict=True):
-        near = hosts[near_role].end(near_role, hosts[near_role].case.sides[-1])
-        far = hosts[far_role].end(far_role, hosts[far_role].case.sides[0])
-        shaper: Shaper = Shaper()
-        if roles:
-            starts = {
-                role: partial(hosts[role].remote.start_privileged, as_root=hosts[role].case["uid"] == 0)
-                for role in roles
-            }
-            # The interface is not ours alone; and the driver may reach one host through the other, or be one of them.
-            shaper = NetemShaper(near, far, starts, heartbeat, filtered=True)
-            undo.callback(shaper.close)
-        links.append(Link(near, far, shaper))
-    return tuple(links)
+    ends = [
+        (hosts[near].end(near, hosts[near].case.sides[-1]), hosts[far].end(far, hosts[far].case.sides[0]))
+        for near, far in pairwise(hosts)
+    ]
+    starts = {
+        role: partial(host.remote.start_privileged, as_root=host.case["uid"] == 0)
+        for role, host in hosts.items()
+    }
+    # The interface is not ours alone; and the driver may reach one host through the other, or be one of them.
+    return shaped_links(ends, shapers, starts, heartbeat, undo, filtered=True)
 
 
 def _facts(hosts: Mapping[str, Examined], links: Sequence[Link], *, shaped: bool) -> dict[str, Any]:
