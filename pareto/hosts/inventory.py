@@ -55,14 +55,12 @@ def _rule(holds: Callable[[str], object], wanted: str) -> AfterValidator:
 
 @dataclass(frozen=True)
 class HostEntry:
-    """One host as the file describes it, its keys in the order in which they are written.
+    """One host as the file describes it, its keys in the order in which they are written. See docs/real-hardware.md.
 
-    The rules hold for what comes from a file. ssh: a name that OpenSSH's configuration knows, or an address, either
-    with `user@`; or `local`, this machine. data_interface: the one with the address unless named. python: an
+    The rules hold for what comes from a file. data_interface: the one with the address unless named. python: an
     interpreter that has the packages; else `hosts setup` makes one. host_key: the only one that it may show; else
-    known_hosts decides. folder: in the user's home unless absolute.
-    pip_index: where `hosts setup` gets packages (a CUDA build of torch, say). next_address, next_interface: of a middle
-    host whose side towards the next host differs from its side towards the one before.
+    known_hosts decides. folder: in the user's home unless absolute. next_address, next_interface: of a middle host
+    whose side towards the next host differs from its side towards the one before.
     """
 
     name: Annotated[str, _rule(NAME.fullmatch, "a name is letters, digits, dots and dashes")]
@@ -271,8 +269,9 @@ def add(path: Path, host: HostEntry) -> None:
 
     def longer(text: str) -> str:
         text = text or HEADER.format(path=path)
-        text += "" if text.endswith("\n") else "\n"
-        return text + as_text(host, _indent(text))
+        hosts = _hosts(text)
+        indent = " " * hosts.value[0][0].start_mark.column if hosts.value else _INDENT
+        return text + ("" if text.endswith("\n") else "\n") + as_text(host, indent)
 
     _replace(path, longer, (*before, host), "a host cannot simply be added to at its end")
 
@@ -303,47 +302,39 @@ def _replace(path: Path, edit: Callable[[str], str], hosts: tuple[HostEntry, ...
     try:
         text = edit(target.read_text(encoding="utf-8") if target.exists() else "")
         target.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            draft.write_text(text, encoding="utf-8")
-            try:
-                written = load(draft).hosts
-            except TestbedError as error:
-                raise TestbedError(str(error).replace(str(draft), str(path))) from None
-            if written != hosts:
-                raise TestbedError(f"it is written in a way in which {fault}")
-            if target.exists():
-                shutil.copymode(target, draft)
-            draft.replace(target)
-        finally:
-            draft.unlink(missing_ok=True)
+        draft.write_text(text, encoding="utf-8")
+        if load(draft).hosts != hosts:
+            raise TestbedError(f"it is written in a way in which {fault}")
+        if target.exists():
+            shutil.copymode(target, draft)
+        draft.replace(target)
     except (OSError, TestbedError) as error:
-        raise TestbedError(f"{path} is left as it was: {error}") from None
+        words = str(error).replace(str(draft), str(path))
+        raise TestbedError(f"{path} is left as it was: {words}") from None
+    finally:
+        with contextlib.suppress(OSError):
+            draft.unlink()
 
 
 def _with(text: str, name: str, values: dict[str, str]) -> str:
-    """The text of a file with other values of a host's keys; a new key goes next to `data_address`."""
+    """The text of a file with other values of a host's keys; a new key goes before `data_address`."""
     (host,) = (value for key, value in _hosts(text).value if key.value == name)
-    keys = {key.value: (key, value) for key, value in host.value}
+    keys = {key.value: (key.start_mark, value.start_mark, value.end_mark) for key, value in host.value}
+    if "data_address" in keys:
+        beside = keys["data_address"][0]
+        after = ", " if host.flow_style else f"\n{' ' * beside.column}"
+        new = {
+            key: (beside.index, beside.index, f"{key}: {values[key]}{after}") for key in values.keys() - keys
+        }
+        old = {
+            key: (keys[key][1].index, keys[key][2].index, values[key] or '""') for key in values.keys() & keys
+        }
+        if not any(text[start] == "&" for start, _, _ in old.values()):
+            for start, end, words in sorted((old | new).values(), reverse=True):
+                text = text[:start] + words + text[end:]
+            return text
     wanted = ", ".join(f"{key} {value}" for key, value in values.items())
-    by_hand = TestbedError(f"{name} shares its keys with other places: write {wanted} by hand")
-    if "data_address" not in keys:
-        raise by_hand
-    beside, address = keys["data_address"]
-    edits = []
-    for key, value in values.items():
-        if key in keys:
-            start, end = (mark.index for mark in (keys[key][1].start_mark, keys[key][1].end_mark))
-            if text[start] == "&":
-                raise by_hand
-            edits.append((start, end, value or '""'))
-        elif host.flow_style:
-            edits.append((address.end_mark.index, address.end_mark.index, f", {key}: {value}"))
-        else:
-            mark = beside.start_mark
-            edits.append((mark.index, mark.index, f"{key}: {value}\n{' ' * mark.column}"))
-    for start, end, new in sorted(edits, reverse=True):
-        text = text[:start] + new + text[end:]
-    return text
+    raise TestbedError(f"{name} shares its keys with other places: write {wanted} by hand")
 
 
 def _hosts(text: str) -> Any:
@@ -351,11 +342,3 @@ def _hosts(text: str) -> Any:
     root = yaml.compose(text, Loader=yaml.SafeLoader)
     assert isinstance(root, yaml.MappingNode)  # noqa: S101
     return next(value for key, value in root.value if key.value == "hosts")
-
-
-def _indent(text: str) -> str:
-    """The indentation of the hosts that are in the file already."""
-    hosts = _hosts(text)
-    if not isinstance(hosts, yaml.MappingNode) or not hosts.value:
-        return _INDENT
-    return " " * int(hosts.value[0][0].start_mark.column)

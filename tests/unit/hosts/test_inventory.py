@@ -288,7 +288,7 @@ def test_a_symbolic_link_stays_one(tmp_path: Path) -> None:
         ),
         (
             "hosts:\n  pi: {role: edge, data_address: 10.0.0.2, ssh: pi}\n",
-            "hosts:\n  pi: {role: edge, data_address: 10.9.9.9, data_interface: eth1, ssh: pi}\n",
+            "hosts:\n  pi: {role: edge, data_interface: eth1, data_address: 10.9.9.9, ssh: pi}\n",
         ),
         (
             'hosts: {pi: {ssh: pi, data_interface: "eth0", data_address: "10.0.0.2", role: edge}}\n',

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
+from unittest.mock import Mock
 
 import paramiko
 import pytest
@@ -39,7 +40,7 @@ class Broken:
 
 
 def session_on(channel: Broken) -> Session:
-    command = ssh._RemoteCommand(cast(paramiko.Channel, channel), Unreachable)
+    command = ssh._RemoteCommand(cast(paramiko.Channel, channel), Mock())
     command.last_words = lambda: "the connection is lost"
     return Session("pi", command)
 
