@@ -1,8 +1,7 @@
-"""The driver's end of the control protocol: requests to one program on one host, and its replies.
+"""The driver's end of the control protocol (`pareto.protocol.jsonlines`): requests to one program, and its replies.
 
-The program's end is `pareto.protocol.jsonlines`. A session lives on an SSH channel or on the pipes of a child process;
-closing it ends the program. Whatever the program sends: what a session returns is JSON of bounded size that was
-requested, its texts can be shown, and a program that sends anything else is as good as lost.
+Whatever the program sends: what a session returns is JSON of bounded size that was requested, its texts can be shown,
+and a program that sends anything else is as good as lost.
 """
 
 from __future__ import annotations
@@ -109,15 +108,19 @@ class Session:
 
     def post(self, request: Request[R]) -> Pending[R]:
         """Send a request; what is returned goes to `report`."""
-        return self._send(request.op, request.report, plain(request))
+        return self.send(request.op, request.report, **plain(request))
 
     def request(self, op: str, timeout_s: float = 30.0, **fields: Any) -> Any:
         """As `ask`, of a program whose requests are not declared in `messages`: the reply as it came."""
         return self.report(self.send(op, **fields), timeout_s)
 
-    def send(self, op: str, **fields: Any) -> Pending[Any]:
-        """As `post`, of such a program."""
-        return self._send(op, Any, fields)
+    def send(self, op: str, report: Any = Any, /, **fields: Any) -> Pending[Any]:
+        """As `post`, of such a program. report: its type."""
+        number = next(self._ids)
+        self.progress = None
+        self._unanswered[number] = op, report
+        self._write({"id": number, "op": op, **fields})
+        return Pending(number)
 
     def report(
         self, pending: Pending[R], timeout_s: float = 30.0, meanwhile: Callable[[], None] | None = None
@@ -143,13 +146,6 @@ class Session:
         except ValueError as error:
             raise SessionError(f"{self.name}: its report on {op} cannot be: {error}") from None
         return report
-
-    def _send(self, op: str, kind: Any, fields: Mapping[str, Any]) -> Pending[Any]:
-        number = next(self._ids)
-        self.progress = None
-        self._unanswered[number] = op, kind
-        self._write({"id": number, "op": op, **fields})
-        return Pending(number)
 
     def ping(self) -> None:
         """Tell the program that the driver lives; a lost session is noticed by the next request."""
@@ -187,6 +183,8 @@ class Session:
             raise self._lost()
         *lines, self._pending = (self._pending + part).split(b"\n")
         try:
+            if max(map(len, (*lines, self._pending))) > MOST_LINE_BYTES:
+                raise ValueError(f"a line of more than {MOST_LINE_BYTES >> 20} MB")
             for line in lines:
                 number, reply = _parsed(line)
                 if number is None:
@@ -195,8 +193,6 @@ class Session:
                 if number not in self._unanswered:
                     raise ValueError(f"a reply to no request: {_excerpt(line)}")
                 self._replies[number] = (*self._unanswered.pop(number), reply)
-            if len(self._pending) > MOST_LINE_BYTES:
-                raise ValueError(f"a line of more than {MOST_LINE_BYTES >> 20} MB")
         except ValueError as error:
             self._pending = b""
             self._replies.clear()
@@ -210,8 +206,6 @@ class Session:
 
 def _parsed(line: bytes) -> tuple[int | None, dict[str, Any]]:
     """A reply and its request's number; without one, a report before the reply. Raises ValueError, in one line."""
-    if len(line) > MOST_LINE_BYTES:
-        raise ValueError(f"a line of {len(line)} bytes, at most {MOST_LINE_BYTES >> 20} MB are one")
     try:
         reply = _shown(json.loads(line, parse_constant=_constant))
     except (ValueError, RecursionError):

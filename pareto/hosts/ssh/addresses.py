@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import secrets
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from ipaddress import IPv4Address, IPv4Interface
 
 from pareto.hosts.connection import Connection, complete
 from pareto.hosts.host import TestbedError, is_virtual
@@ -41,13 +40,7 @@ print(listener.getsockname()[1], flush=True)
 sender, _ = listener.accept()
 listener.close()
 sender.settimeout(2)
-came = b""
-while len(came) < len(token):
-    block = sender.recv(len(token) - len(came))
-    if not block:
-        break
-    came += block
-if not hmac.compare_digest(came, token.encode()):
+if not hmac.compare_digest(sender.recv(len(token)), token.encode()):
     sys.exit("a stranger connected")
 start, count = time.monotonic(), 0
 while time.monotonic() - start < 4:
@@ -80,7 +73,7 @@ class Address:
     """An IPv4 address of a host. mbps: the card's speed, -1: not told. has_ssh: SSH arrives at its interface."""
 
     interface: str
-    network: ipaddress.IPv4Interface
+    network: IPv4Interface
     is_wireless: bool
     mbps: int
     has_ssh: bool
@@ -121,13 +114,20 @@ def list_addresses(connection: Connection) -> list[Address]:
     ssh_address = ssh[2].partition("%")[0] if ssh else ""
     addresses = []
     for link in json.loads(links):
-        own: list[dict[str, Any]] = link.get("addr_info", [])
-        is_wireless, mbps = cards.get(link["ifname"], ("0", "-1"))
+        name, own = link["ifname"], link.get("addr_info", [])
+        is_wireless, mbps = cards.get(name, ("0", "-1"))
         has_ssh = any(each["local"] == ssh_address for each in own)
-        for each in own:
-            if each["family"] == "inet" and not is_virtual(link["ifname"]):
-                network = ipaddress.IPv4Interface(f"{each['local']}/{each['prefixlen']}")
-                addresses.append(Address(link["ifname"], network, is_wireless == "1", int(mbps), has_ssh))
+        addresses += [
+            Address(
+                name,
+                IPv4Interface(f"{each['local']}/{each['prefixlen']}"),
+                is_wireless == "1",
+                int(mbps),
+                has_ssh,
+            )
+            for each in own
+            if each["family"] == "inet" and not is_virtual(name)
+        ]
     if not addresses:
         raise TestbedError(
             "it has no IPv4 address but its own loopback's: give the interface of the link one"
@@ -139,7 +139,7 @@ def choose(addresses: Sequence[Address], peer: str, peer_name: str) -> tuple[Add
     """A host's address towards another one's, `peer`, by what is written down alone; why it, and whether the two are in
     one network. `peer` is empty while that is not known."""
     if peer:
-        near = [each for each in addresses if ipaddress.IPv4Address(peer) in each.network.network]
+        near = [each for each in addresses if IPv4Address(peer) in each.network.network]
         if near:
             others = ", ".join(each.interface for each in near[1:])
             before = f"; before {others}: wired and fast ones first" if others else ""
@@ -155,12 +155,7 @@ def choose(addresses: Sequence[Address], peer: str, peer_name: str) -> tuple[Add
 def pairs(own: Sequence[Address], others: Sequence[Address]) -> list[Pair]:
     """The pairs that are in one network; where there is none, all of them: a router may join them."""
     every = [Pair(one, other) for one in own for other in others if one.network.ip != other.network.ip]
-    near = [
-        pair
-        for pair in every
-        if pair.own.network.ip in pair.other.network.network
-        and pair.other.network.ip in pair.own.network.network
-    ]
+    near = [pair for pair in every if pair.own.network.network.overlaps(pair.other.network.network)]
     return (near or every)[:MOST_PAIRS]
 
 
@@ -173,16 +168,12 @@ def tried(pair: Pair, own: Connection, other: Connection) -> Pair:
     receiver = other.start(_python(_RECEIVE), _WAIT_S)
     try:
         receiver.write(f"{pair.other} {token}\n".encode())
-        line = b""
-        while not line.endswith(b"\n"):
-            part = receiver.read(_WAIT_S)
-            if not part:
-                return replace(pair, fault=complete(receiver, (), _WAIT_S).words)
-            line += part
-        request = f"{pair.own} {pair.other} {int(line)} {token}\n"
-        sent = own.run(_python(_SEND), [request.encode()], timeout_s=_WAIT_S)
-        if sent.status != 0:
-            return replace(pair, fault=sent.words)
+        # Its port comes in one write.
+        if port := receiver.read(_WAIT_S):
+            request = f"{pair.own} {pair.other} {int(port)} {token}\n"
+            sent = own.run(_python(_SEND), [request.encode()], timeout_s=_WAIT_S)
+            if sent.status != 0:
+                return replace(pair, fault=sent.words)
         outcome = complete(receiver, (), _WAIT_S)
     except (TimeoutError, ValueError):
         return replace(pair, fault="the other host does not listen there")
