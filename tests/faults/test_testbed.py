@@ -39,7 +39,7 @@ ON_START = ("load", "connect", "shape", "warm")
 MADE = {"namespace": 3, "interface": 2}
 """What is there of one testbed, and nothing of another."""
 
-_send = Session._send
+_send = Session.send
 
 
 class Bench:
@@ -58,9 +58,9 @@ class Bench:
         self.workers.close()
         self.bed.close()
 
-    def send(self, session: Session, op: str, *request: Any) -> int:
+    def send(self, session: Session, op: str, *report: Any, **request: Any) -> Any:
         sent = self.sending(op)
-        number = _send(session, op, *request)
+        number = _send(session, op, *report, **request)
         sent()
         return number
 
@@ -68,7 +68,9 @@ class Bench:
 @pytest.fixture(scope="module")
 def bench(machine: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     with closing(Bench(tmp_path_factory.mktemp("results"))) as bench:
-        with patch.object(Session, "_send", lambda session, op, *request: bench.send(session, op, *request)):
+        with patch.object(
+            Session, "send", lambda session, *of, **request: bench.send(session, *of, **request)
+        ):
             yield bench
         bench.harness.resume()
 
