@@ -5,13 +5,12 @@ the driver has put it. It speaks `pareto.protocol.jsonlines`:
 
 - `own` {uid}: first, where it is in a namespace of its own, which the user with that number made
 - `build` {hosts: [{name, cpu_share}] in the order of the chain, user, public_key, shaper: auto|netem|relay,
-  tcp: a TcpSettings' fields} -> logins: how to reach each host, as which user, and where it keeps files; facts: hosts,
-  links, shaper and TCP's settings in force, for the manifest
-- `shape` {link, a profile's fields}: a profile for the relay on that link, where there is one, counted from the edge;
-  `restart`, `seed` and `stats` {link}: the relay's own requests
+  tcp: a TcpSettings' fields} -> logins: how to reach each host; facts: what is in force, for the manifest
+- `shape` {link, a profile's fields}: a profile for the relay on that link, counted from the edge; `restart`, `seed` and
+  `stats` {link}: the relay's own requests
 - `check`: fails where a part of the testbed is gone
-- `examine` -> netem (whether this kernel has it), leftovers of testbeds and helpers that were killed
-- `repair`: remove these
+- `examine` -> netem (whether this kernel has it), leftovers of testbeds and helpers that were killed; `repair`: remove
+  these
 
 Where a part is gone (a process that ended or was stopped, a namespace, an interface) it says which on stderr, takes
 the rest down and ends: a testbed lives as a whole or not at all.
@@ -99,27 +98,26 @@ class Builder:
         with self._lock:
             if self._ended:
                 raise Refused("the testbed is being taken down")
-            return self._build(request)
+            return self._built(request)
 
-    def _build(self, request: dict[str, Any]) -> dict[str, Any]:
+    def _built(self, request: dict[str, Any]) -> dict[str, Any]:
         tcp = TcpSettings(**request["tcp"])
         congestion = network.congestion_control(tcp.congestion)
         journal.sweep()
         link_journal.repair()
         self._journal = journal.acquire()
-        wanted = request["hosts"]
-        names = [host["name"] for host in wanted]
+        shares = {host["name"]: host["cpu_share"] for host in request["hosts"]}
         shaper = request["shaper"]
         if shaper == "auto":
             shaper = "netem" if qdisc.supported() else "relay"
-        relay = shaper == "relay"
-        spaces, links = network.build(self._journal, names, replace(tcp, congestion=congestion), relay=relay)
+        tcp = replace(tcp, congestion=congestion)
+        spaces, links = network.build(self._journal, [*shares], tcp, relay=shaper == "relay")
         user = pwd.getpwnam(request["user"] if self._own is None else user_namespace.ACCOUNT)
         accounts = sshd.Accounts((user.pw_name, "root")) if self._own is None else self._own.accounts()
         logins, hosts = {}, {}
-        cores = cpu.placement(len(wanted))
-        for host, entry, core in zip(spaces, wanted, cores.hosts, strict=True):
-            share = entry["cpu_share"]
+        cores = cpu.placement(len(shares))
+        for host, core in zip(spaces, cores.hosts, strict=True):
+            share = shares[host.name]
             group = cpu.limit(self._journal, host.name, share) if share < 1 else None
             folder = self._journal.folder / host.name
             server, key, log = sshd.start(host, folder, accounts, request["public_key"], core, group)
@@ -130,7 +128,7 @@ class Builder:
                 "user": user.pw_name,
                 "namespace": host.namespace,
                 "host_key": key,
-                "cache": str(self._cache(host.name, user)),
+                "cache": self._cache(host.name, user),
             }
             hosts[host.name] = {
                 "data_address": host.ends[0].address,
@@ -142,14 +140,14 @@ class Builder:
         for link in links:
             if link.relay_namespace is not None:
                 ends = [(namespaces[end.role], end.interface) for end in (link.near, link.far)]
-                session = self._start_relay(link.relay_namespace, link.near.role, link.far.role, cores.rest)
+                session = self._start_relay(link, cores.rest)
                 self._relays.append(Relay(session, {end: _offloads(*end) for end in ends}))
         self._watches = network.watches(spaces, links)
         threading.Thread(target=self._watch, name="watch", daemon=True).start()
         facts = {
             "kind": "local",
             "shaper": shaper,
-            "on_one_core": [[names[number] for number in those] for those in cores.together],
+            "on_one_core": [[spaces[number].name for number in those] for those in cores.together],
             "relay_cores": list(cores.rest),
             "congestion_control": congestion,
             "initial_window_segments": tcp.initial_window,
@@ -217,29 +215,28 @@ class Builder:
         with self._lock:
             if self._ended:
                 return
-            of_journal = [self._journal] if self._journal is not None else []
-            parts: list[Part | network.Watch | journal.Journal] = [*of_journal, *self._parts, *self._watches]
-            fault = next(filter(None, (part.fault() for part in parts)), "")
+            parts = (self._journal, *self._parts, *self._watches)
+            fault = next(filter(None, (part.fault() for part in parts if part is not None)), "")
         if fault:
             self.end()
             os.write(2, f"{fault}\n".encode())
             os._exit(1)
 
-    def _cache(self, host: str, user: pwd.struct_passwd) -> Path:
+    def _cache(self, host: str, user: pwd.struct_passwd) -> str:
         """Where the host keeps what is shipped to it: on disk, since weights can be as large as /run."""
         assert self._journal is not None  # noqa: S101
-        name = f"pareto{self._journal.slot}-{host}-{secrets.token_hex(4)}"
-        folder = Path(tempfile.gettempdir()) / name
-        self._journal.note("folder", str(folder))
-        folder.mkdir(mode=0o700)
+        folder = f"{tempfile.gettempdir()}/pareto{self._journal.slot}-{host}-{secrets.token_hex(4)}"
+        self._journal.note("folder", folder)
+        os.mkdir(folder, mode=0o700)  # noqa: PTH102
         if self._own is None:
             os.chown(folder, user.pw_uid, user.pw_gid)
         return folder
 
-    def _start_relay(self, namespace: str, near: str, far: str, cores: Sequence[int]) -> Session:
+    def _start_relay(self, link: network.LinkSpace, cores: Sequence[int]) -> Session:
         """`cores`: where it is to run; none: wherever there is room."""
+        near, far = link.near.role, link.far.role
         argv = [
-            *sshd.bound_to_parent(namespace),
+            *sshd.bound_to_parent(str(link.relay_namespace)),
             *(["taskset", "--cpu-list", ",".join(map(str, cores))] if cores else []),
             *[sys.executable, "-B", "-m", "pareto.remote.link.relay", "--edge", near, "--server", far],
         ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import socket
+import subprocess
 import threading
 from base64 import b64decode
 from collections.abc import Callable, Generator
@@ -31,7 +32,6 @@ from pareto.hosts.ssh.login import Login, shown
 AGENT_TIMEOUT_S = 60.0
 """An agent may ask its user whether it shall sign."""
 _ASKED = 3
-_MAGIC = b"openssh-key-v1\0"
 _Private = Ed25519PrivateKey | RSAPrivateKey | EllipticCurvePrivateKey
 _KINDS: dict[type[_Private], type[paramiko.PKey]] = {
     Ed25519PrivateKey: paramiko.Ed25519Key,
@@ -84,10 +84,9 @@ class Keyring:
         locked = [path for path in there if path not in self._opened and is_locked(path)]
         for path in sorted(there, key=locked.__contains__):
             if path in locked and self._ask is None:
-                names = " ".join(map(shown, locked))
-                which, what = f"the key {names} has a passphrase", "it"
-                if len(locked) > 1:
-                    which, what = f"{names} have passphrases", "them"
+                names, several = " ".join(map(shown, locked)), len(locked) > 1
+                which = f"{names} have passphrases" if several else f"the key {names} has a passphrase"
+                what = "them" if several else "it"
                 raise NoKey(f"{which}: add {what} to the agent (ssh-add {names})")
             if (opened := self._open(path)) is not None:
                 yield Offer(shown(path), opened)
@@ -149,14 +148,11 @@ def is_locked(path: Path) -> bool:
 
 def public_half(path: Path) -> bytes | None:
     """The public key of a key file, without its passphrase; None where only the passphrase would tell."""
-    for candidate in (path.with_name(f"{path.name}.pub"), path):
-        with suppress(OSError, ValueError, IndexError):
-            text = files.text(candidate, "key")
-            if text.startswith("-----BEGIN OPENSSH PRIVATE KEY-----"):
-                return _unlocked_half(b64decode("".join(text.strip().splitlines()[1:-1])))
-            if not text.startswith("-"):
-                return b64decode(text.split()[1])
-    return None
+    public = path.with_name(f"{path.name}.pub")
+    argv = ["ssh-keygen", "-e", "-P", "", "-f", str(public if public.is_file() else path)]
+    done = subprocess.run(argv, capture_output=True, stdin=subprocess.DEVNULL, check=False)  # noqa: S603
+    base64 = (line for line in done.stdout.splitlines() if b":" not in line and b"-" not in line)
+    return b64decode(b"".join(base64)) or None
 
 
 def _parsed(path: Path, passphrase: str | None) -> object:
@@ -165,17 +161,6 @@ def _parsed(path: Path, passphrase: str | None) -> object:
     if b"BEGIN OPENSSH PRIVATE KEY" in data:
         return load_ssh_private_key(data, secret)
     return load_pem_private_key(data, secret)
-
-
-def _unlocked_half(data: bytes) -> bytes | None:
-    """OpenSSH's own format has the public key before what the passphrase locks."""
-    if not data.startswith(_MAGIC):
-        return None
-    fields = paramiko.Message(data[len(_MAGIC) :])
-    for _ in ("cipher", "kdf", "kdf's options"):
-        fields.get_string()
-    fields.get_int()
-    return fields.get_string()
 
 
 class _Agent(AgentSSH):

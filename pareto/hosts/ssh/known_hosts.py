@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import binascii
-import hashlib
 import subprocess
-from base64 import b64decode, b64encode
+from base64 import b64decode
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,7 +47,7 @@ def kinds(entries: list[Entry], supported: list[str]) -> list[str]:
 def check(login: Login, key: paramiko.PKey, entries: list[Entry]) -> None:
     """Raises Unreachable unless `key` is one that the host may show; NotAdmitted where none is known."""
     same = [entry for entry in entries if entry.key == key.asbytes()]
-    words = fingerprint(key)
+    words = key.fingerprint
     if any(entry.revoked for entry in same):
         raise Unreachable(f"{login} shows the host key {words}, which known_hosts says is revoked")
     if same:
@@ -66,11 +66,6 @@ def check(login: Login, key: paramiko.PKey, entries: list[Entry]) -> None:
     )
 
 
-def fingerprint(key: paramiko.PKey) -> str:
-    """As `ssh-keygen -l` writes it: SHA256:..."""
-    return f"SHA256:{b64encode(hashlib.sha256(key.asbytes()).digest()).decode().rstrip('=')}"
-
-
 def _read(login: Login, path: Path) -> Iterator[Entry]:
     """The lines about the host: ssh-keygen knows patterns, negated ones and hashed names."""
     try:
@@ -86,14 +81,11 @@ def _read(login: Login, path: Path) -> Iterator[Entry]:
         marker = words.pop(0) if words and words[0].startswith("@") else ""
         if len(words) < 3 or words[0].startswith("#") or marker not in ("", _REVOKED):
             continue
-        kind, encoded = words[1:3]
-        try:
-            key = b64decode(encoded, validate=True)
-        except binascii.Error:
-            continue
-        # A key names its own type; a line that names another is about no key.
-        if key[4 : 4 + len(kind)] == kind.encode():
-            yield Entry(kind, key, marker == _REVOKED)
+        with suppress(binascii.Error):
+            kind, key = words[1], b64decode(words[2], validate=True)
+            # A key names its own type; a line that names another is about no key.
+            if key[4 : 4 + len(kind)] == kind.encode():
+                yield Entry(kind, key, marker == _REVOKED)
 
 
 def _adding(login: Login, key: paramiko.PKey) -> str:

@@ -118,7 +118,7 @@ def test_a_file_that_cannot_be_read_is_said(login: Login, tmp_path: Path) -> Non
 
 def shown(refusals: list[str]) -> list[str]:
     """With a name in place of the key, which is another one in each run."""
-    fingerprint = known_hosts.fingerprint(KEY)
+    fingerprint = KEY.fingerprint
     assert all(fingerprint in each for each in refusals)
     return [each.replace(fingerprint, "FINGERPRINT").replace(LINE, "LINE") for each in refusals]
 
@@ -160,10 +160,3 @@ def test_types_that_are_known_are_asked_for_first(login: Login) -> None:
     ordered = known_hosts.kinds(known_hosts.known(login), supported)
     assert ordered == ["rsa-sha2-512", "rsa-sha2-256", "ssh-ed25519", "ecdsa-sha2-nistp256"]
     assert known_hosts.kinds([], supported) == supported
-
-
-def test_the_fingerprint_is_openssh_s(tmp_path: Path) -> None:
-    file = tmp_path / "key.pub"
-    file.write_text(f"{LINE}\n")
-    said = subprocess.run(["ssh-keygen", "-lf", str(file)], check=True, capture_output=True, text=True).stdout
-    assert said.split()[1] == known_hosts.fingerprint(KEY)
