@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,18 +36,19 @@ class Placement:
     together: tuple[tuple[int, ...], ...]
 
 
+def physical(sysfs: Path) -> list[tuple[int, ...]]:
+    """The threads of each physical core, of those that this process may use."""
+    available = os.sched_getaffinity(0)
+    return sorted({tuple(sorted(siblings(number, sysfs) & available)) for number in available})
+
+
 def placement(hosts: int, sysfs: Path = Path("/sys")) -> Placement:
     """Where the hosts of a chain run, of the processors that this process may use."""
-    available = sorted(os.sched_getaffinity(0))
-    return place(hosts, [sorted(siblings(number, sysfs) & set(available)) for number in available])
+    return place(hosts, physical(sysfs))
 
 
-def place(hosts: int, physical: Iterable[Sequence[int]]) -> Placement:
-    """`physical`: the threads of each physical core; a core may come several times.
-
-    Each host gets a physical core of its own where there are enough, then a thread of its own, then a share.
-    """
-    cores = sorted({tuple(threads) for threads in physical})
+def place(hosts: int, cores: Sequence[tuple[int, ...]]) -> Placement:
+    """A physical core for each host where there are enough, then a thread, then a share."""
     turns = [thread for turn in itertools.zip_longest(*cores) for thread in turn if thread is not None]
     chosen = tuple(turns[number % len(turns)] for number in range(hosts))
     of_core = {core: tuple(i for i, thread in enumerate(chosen) if thread in core) for core in cores}
@@ -64,8 +65,7 @@ def apart(testbeds: int, hosts: int, sysfs: Path = Path("/sys")) -> list[list[in
 
     None where there are not enough for all. Then each is told by the lease on a core that another has it.
     """
-    available = os.sched_getaffinity(0)
-    cores = sorted({tuple(sorted(siblings(number, sysfs) & available)) for number in available})
+    cores = physical(sysfs)
     each = len(cores) // testbeds
     if testbeds < 2 or each < hosts:
         return []
@@ -103,8 +103,7 @@ def core_time(root: int, which: set[int]) -> CoreTime:
     running programs at its ticks, at which a CPU quota ends turns: a quarter of a core looks like 0.33 to 0.4 of it.
     """
     ours_s = 0.0
-    processes = [psutil.Process(root), *psutil.Process(root).children(recursive=True)]
-    for process in processes:
+    for process in (psutil.Process(root), *psutil.Process(root).children(recursive=True)):
         with suppress(psutil.Error):
             if which.intersection(process.cpu_affinity()):
                 times = process.cpu_times()
@@ -164,7 +163,10 @@ def _cpu_controller(proc: Path = Path("/proc")) -> tuple[Path, int]:
     root, top, version = _cpu_hierarchy(proc)
     if _is_ours(top):
         return top, version
-    own = top / os.path.relpath(_own_group(proc, version), root)
+    of_ours = (line.split(":", 2)[1:] for line in (proc / "self/cgroup").read_text().splitlines())
+    wanted = "cpu" if version == 1 else ""
+    path = next((path for controllers, path in of_ours if wanted in controllers.split(",")), "/")
+    own = top / os.path.relpath(path, root)
     for group in [own, *own.parents]:
         if not group.is_relative_to(top):
             break
@@ -183,27 +185,18 @@ def _is_ours(group: Path) -> bool:
 
 def _cpu_hierarchy(proc: Path) -> tuple[str, Path, int]:
     """The group that is mounted, where, and the cgroup version, by proc(5)'s mountinfo: a later mount covers others."""
-    unified = None
+    unified = ("", proc, 2)
     for line in reversed((proc / "self/mountinfo").read_text().splitlines()):
         before, _, after = line.partition(" - ")
         kind, _, options = after.split(" ", 2)
         root, mount = before.split()[3:5]
         if kind == "cgroup" and "cpu" in options.split(","):
             return root, Path(mount), 1
-        if kind == "cgroup2" and unified is None:
+        if kind == "cgroup2" and not unified[0]:
             unified = root, Path(mount), 2
-    if unified is None or "cpu" not in _words(unified[1] / "cgroup.controllers"):
+    if "cpu" not in _words(unified[1] / "cgroup.controllers"):
         raise Refused("--edge-cpu needs the cgroup cpu controller, and this kernel has none mounted")
     return unified
-
-
-def _own_group(proc: Path, version: int) -> str:
-    """As /proc/self/cgroup says: hierarchy, controllers, path."""
-    for line in (proc / "self/cgroup").read_text().splitlines():
-        _, controllers, path = line.split(":", 2)
-        if "cpu" in controllers.split(",") if version == 1 else not controllers:
-            return path
-    return "/"
 
 
 def _words(path: Path) -> list[str]:

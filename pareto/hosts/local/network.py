@@ -75,32 +75,24 @@ class Watch:
 
     def __init__(self, namespace: str, interfaces: tuple[str, ...]) -> None:
         self._namespace = namespace
-        self._inode = _inode(namespace)
         self._interfaces = interfaces
         with inside(namespace):
             self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 
     def fault(self) -> str:
         """The part that is gone, in words; empty where all is there."""
-        if _inode(self._namespace) != self._inode:
+        if not Path("/run/netns", self._namespace).exists():
             return f"the namespace {self._namespace} is gone"
         for interface in self._interfaces:
             try:
                 request = struct.pack("16s16x", interface.encode())
                 flags = struct.unpack_from("H", fcntl.ioctl(self._socket, _SIOCGIFFLAGS, request), 16)[0]
+                state = "" if flags & _IFF_UP else "down"
             except OSError:
-                return f"the interface {interface} in {self._namespace} is gone"
-            if not flags & _IFF_UP:
-                return f"the interface {interface} in {self._namespace} is down"
+                state = "gone"
+            if state:
+                return f"the interface {interface} in {self._namespace} is {state}"
         return ""
-
-
-def _inode(namespace: str) -> int:
-    """The inode of a namespace; 0 where there is none of the name."""
-    try:
-        return Path("/run/netns", namespace).stat().st_ino
-    except OSError:
-        return 0
 
 
 def sysctls(tcp: TcpSettings) -> dict[str, str]:
@@ -152,19 +144,17 @@ def build(
         )
         for number, name in enumerate(names)
     )
-    for host in hosts:
+    for number, host in enumerate(hosts):
         passes_on = _FORWARDING if len(host.ends) > 1 else {}
         _namespace(journal, host.namespace, sysctls(tcp) | passes_on | _NO_IPV6)
+        _management_link(journal, host, f"pareto{slot}m{number}", f"198.18.{slot}.{4 * number + 1}")
+    spaces = {host.name: host.namespace for host in hosts}
     for link in links:
         if link.relay_namespace is not None:
             _namespace(journal, link.relay_namespace, _NO_IPV6)
-    for number, host in enumerate(hosts):
-        _management_link(journal, host, f"pareto{slot}m{number}", f"198.18.{slot}.{4 * number + 1}")
-    spaces = {host.name: host.namespace for host in hosts}
+        _data_link(link, spaces)
     # A route's metric reaches every socket of both backends; the sysctl is refused in a namespace.
     metrics = {"cc_algo": tcp.congestion, "initcwnd": tcp.initial_window}
-    for link in links:
-        _data_link(link, spaces)
     for number, link in enumerate(links):
         _join(spaces, link.near, link.far, hosts[number + 1 :], metrics)
         _join(spaces, link.far, link.near, hosts[: number + 1], metrics)

@@ -45,31 +45,32 @@ def find(own_lacks: str = "") -> Rights:
 
     With a terminal, sudo may ask for a password. Raises Forbidden.
     """
-    lacking = [] if os.geteuid() else [f"CAP_{name}" for name in _lacking()]
-    if os.geteuid() == 0 and not lacking:
-        refusal = _refusal("unshare", *_APART, "sh", "-c", _TRY)
-        if not refusal:
+    is_root = os.geteuid() == 0
+    lacking = _lacking() if is_root else []
+    needs = "the local testbed makes network namespaces, and"
+    if is_root and not lacking:
+        if not (refusal := _refusal("unshare", *_APART, "sh", "-c", _TRY)):
             return Rights(ROOT, _with_writable_sysctls())
         raise Forbidden(
-            f"the local testbed makes network namespaces, and this machine refuses them to root ({refusal}): in a "
-            f"container, docker run --security-opt apparmor=unconfined; or {_FILE}"
+            f"{needs} this machine refuses them to root ({refusal}): in a container, docker run --security-opt "
+            f"apparmor=unconfined; or {_FILE}"
         )
-    refusal = "" if own_lacks else _refusal(*_OWN, "sh", "-c", _TRY_OWN)
-    if not own_lacks and not refusal:
+    refusal = own_lacks or _refusal(*_OWN, "sh", "-c", _TRY_OWN)
+    if not refusal:
         return Rights(OWN, _OWN)
-    if os.geteuid() and _sudo():
+    if not is_root and _sudo():
         return Rights(SUDO, ("sudo", "-n"))
     if own_lacks:
         raise Forbidden(own_lacks)
-    if os.geteuid() == 0:
-        adds = " ".join(f"--cap-add {name.removeprefix('CAP_')}" for name in lacking)
+    if is_root:
+        adds = " ".join(f"--cap-add {name}" for name in lacking)
         raise Forbidden(
-            f"the local testbed makes network namespaces, and this container has no {' and no '.join(lacking)}, and no "
-            f"user namespaces in their place ({refusal}): docker run {adds} ..., or {_FILE}"
+            f"{needs} this container has no {' and no '.join(f'CAP_{name}' for name in lacking)}, and no user "
+            f"namespaces in their place ({refusal}): docker run {adds} ..., or {_FILE}"
         )
     raise Forbidden(
-        "the local testbed makes network namespaces, and this user may make no user namespace for them "
-        f"({refusal}) and has no sudo: permit one of the two, or run as root, or name SSH hosts by --testbed FILE"
+        f"{needs} this user may make no user namespace for them ({refusal}) and has no sudo: permit one of the two, or "
+        "run as root, or name SSH hosts by --testbed FILE"
     )
 
 
@@ -102,9 +103,7 @@ def _with_writable_sysctls() -> tuple[str, ...]:
 
 def _sudo() -> bool:
     """Whether sudo lets this user; asks for the password while there is a terminal in the foreground to ask on."""
-    sudo = shutil.which("sudo")
-    if sudo is None:
+    if shutil.which("sudo") is None:
         return False
-    ask = [sudo, "-v"] if sys.stdin.isatty() else [sudo, "-n", "true"]
-    errors = None if sys.stdin.isatty() else subprocess.DEVNULL
-    return subprocess.run(ask, check=False, stderr=errors).returncode == 0  # noqa: S603
+    ask, errors = (["-v"], None) if sys.stdin.isatty() else (["-n", "true"], subprocess.DEVNULL)
+    return subprocess.run(["sudo", *ask], check=False, stderr=errors).returncode == 0  # noqa: S603, S607

@@ -61,18 +61,17 @@ def start(
     write_key(folder / "host_key", host_key)
     (folder / "authorized_keys").write_text(client_key + "\n")
     # In the user's own namespace / is nobody's; the folder of keys is known to be the user's alone.
-    by_root = not accounts.run_as
-    place, more = (host.management_address, accounts.port), "Subsystem sftp internal-sftp\nLogLevel ERROR\n"
+    by_root, place = not accounts.run_as, (host.management_address, accounts.port)
+    text = configuration(folder, *place, accounts.names, by_root=by_root, strict=by_root)
     config = folder / "sshd_config"
-    config.write_text(configuration(folder, *place, accounts.names, by_root=by_root, strict=by_root) + more)
-    # A PID namespace of its own: killing its first process takes every descendant along, those in sessions
-    # of their own too, and no channel that reads another process's memory can cross between hosts.
-    isolate = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "--uts", "--ipc"]
+    config.write_text(f"{text}Subsystem sftp internal-sftp\nLogLevel ERROR\n")
     argv = [
         *bound_to_parent(host.namespace),
         *["taskset", "--cpu-list", str(core)],
         *(["sh", "-c", f'echo $$ > {cgroup_procs} && exec "$@"', "sh"] if cgroup_procs else []),
-        *isolate,
+        # A PID namespace of its own: killing its first process takes every descendant along, those in sessions
+        # of their own too, and no channel that reads another process's memory can cross between hosts.
+        *["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "--uts", "--ipc"],
         *accounts.run_as,
         *[program, "-D", "-e", "-f", str(config)],
     ]
@@ -103,8 +102,4 @@ def bound_to_parent(namespace: str) -> list[str]:
 
 def is_locked(user: str) -> bool:
     """Whether the account's password is locked, by shadow(5)'s '!' prefix."""
-    for line in Path("/etc/shadow").read_text().splitlines():
-        name, password, *_ = line.split(":")
-        if name == user:
-            return password.startswith("!")
-    return False
+    return any(line.startswith(f"{user}:!") for line in Path("/etc/shadow").read_text().splitlines())

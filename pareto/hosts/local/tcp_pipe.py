@@ -15,25 +15,18 @@ _BLOCK = 1 << 18
 
 
 def main() -> None:
-    try:
-        stream = _connected(sys.argv[1], int(sys.argv[2]))
-    except OSError as error:
-        sys.exit(f"no connection to {sys.argv[1]} port {sys.argv[2]}: {error.strerror or error}")
-    threading.Thread(target=_copy, args=(0, stream.fileno()), daemon=True).start()
-    _copy(stream.fileno(), 1)
-
-
-def _connected(address: str, port: int) -> socket.socket:
-    began = time.monotonic()
+    address, port, began = sys.argv[1], int(sys.argv[2]), time.monotonic()
     while True:
         try:
             stream = socket.create_connection((address, port), _STARTING_S)
-            stream.settimeout(None)
-            return stream
-        except ConnectionRefusedError:
-            if time.monotonic() - began > _STARTING_S:
-                raise
+            break
+        except OSError as error:
+            if not isinstance(error, ConnectionRefusedError) or time.monotonic() - began > _STARTING_S:
+                sys.exit(f"no connection to {address} port {port}: {error.strerror or error}")
         time.sleep(0.02)
+    stream.settimeout(None)
+    threading.Thread(target=_copy, args=(0, stream.fileno()), daemon=True).start()
+    _copy(stream.fileno(), 1)
 
 
 def _copy(source: int, target: int) -> None:

@@ -82,11 +82,9 @@ def _locked(folder: Path) -> int:
         fcntl.flock(descriptor, fcntl.LOCK_SH)
         status = os.fstat(descriptor)
         if status.st_uid != os.geteuid() or status.st_mode & 0o022:
-            os.close(descriptor)
             raise Refused(f"{folder} belongs to somebody else, or others may write to it: {_ELSEWHERE}")
-        with suppress(FileNotFoundError):
-            if os.stat(folder, follow_symlinks=False).st_ino == status.st_ino:  # noqa: PTH116
-                return descriptor
+        if status.st_nlink:  # none: it was taken away before we had the lock
+            return descriptor
         os.close(descriptor)
 
 

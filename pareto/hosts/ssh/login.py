@@ -153,15 +153,19 @@ def configuration_file() -> list[str]:
 
 def _known_hosts(first: dict[str, str]) -> tuple[Path, ...]:
     """The user's files, then the machine's. There is always one of the user's to add to."""
-    words = _paths(first.get("userknownhostsfile", ""))
-    own = [_at_home(Path(word).expanduser()) for word in words if word not in ("none", "/dev/null")]
-    machine = [Path(word) for word in _paths(first.get("globalknownhostsfile", "")) if word != "none"]
-    return (*(own or [Path.home() / ".ssh" / "known_hosts"]), *machine)
-
-
-def _paths(text: str) -> list[str]:
-    """ssh does not quote paths with spaces in them; each begins at the root, at home, or is none."""
-    return re.split(r"\s+(?=[/~]|none\b)", text.strip()) if text.strip() else []
+    own, machine = (
+        # ssh does not quote paths with spaces in them; each begins at the root, at home, or is none.
+        [
+            _at_home(Path(word).expanduser())
+            for word in re.split(r"\s+(?=[/~]|none\b)", first.get(key, "none"))
+        ]
+        for key in ("userknownhostsfile", "globalknownhostsfile")
+    )
+    kept = [path for path in own if str(path) not in ("none", "/dev/null")]
+    return (
+        *(kept or [Path.home() / ".ssh" / "known_hosts"]),
+        *(path for path in machine if str(path) != "none"),
+    )
 
 
 def _at_home(path: Path) -> Path:
@@ -177,10 +181,8 @@ def _passwd_home() -> Path:
 
 def _agent(setting: str, tokens: dict[str, str]) -> str:
     """The socket of the agent; empty for none."""
-    if setting == "SSH_AUTH_SOCK":
-        return os.environ.get("SSH_AUTH_SOCK", "")
-    if setting.startswith("$") and not setting.startswith("${"):
-        return os.environ.get(setting[1:], "")
+    if setting == "SSH_AUTH_SOCK" or (setting.startswith("$") and not setting.startswith("${")):
+        return os.environ.get(setting.removeprefix("$"), "")
     return str(_at_home(Path(_path(setting, tokens)))) if setting else ""
 
 
