@@ -80,16 +80,15 @@ def complete(
         command.end_input()
 
     def collect(read: Callable[[], bytes], into: bytearray, on_line: Callable[[str], None] | None) -> None:
-        rest = b""
+        told = 0
         while part := read():
             moved()
             into.extend(part)
-            if on_line is not None:
-                *lines, rest = (rest + part).split(b"\n")
-                for line in lines:
-                    on_line(_text(line).rstrip())
-        if on_line is not None and rest:
-            on_line(_text(rest).rstrip())
+            while on_line is not None and (end := into.find(b"\n", told)) >= 0:
+                on_line(_text(into[told:end]).rstrip())
+                told = end + 1
+        if on_line is not None and into[told:]:
+            on_line(_text(into[told:]).rstrip())
 
     def guarded(work: Callable[[], None]) -> None:
         try:
@@ -99,25 +98,22 @@ def complete(
             faults.append(error)
             command.kill()
 
-    def check() -> None:
-        if time.monotonic() - moved_s > timeout_s:
-            raise TimeoutError
-
-    works = (
-        partial(collect, command.read, out, on_line),
-        partial(collect, command.read_errors, err, None),
-        feed,
-    )
-    threads = [threading.Thread(target=guarded, args=(work,), name="command", daemon=True) for work in works]
+    outputs = partial(collect, command.read, out, on_line), partial(collect, command.read_errors, err, None)
+    threads = [
+        threading.Thread(target=guarded, args=(work,), name="command", daemon=True)
+        for work in (*outputs, feed)
+    ]
     for thread in threads:
         thread.start()
+    status = None
     try:
-        for thread in threads[:2]:
-            while thread.is_alive():
+        while status is None:
+            for thread in threads[:2]:
                 thread.join(_TICK_S)
-                check()
-        while (status := command.wait(_TICK_S)) is None:
-            check()
+            if not any(thread.is_alive() for thread in threads[:2]):
+                status = command.wait(_TICK_S)
+            if status is None and time.monotonic() - moved_s > timeout_s:
+                raise TimeoutError
     finally:
         command.kill()
         for thread in threads:
@@ -157,8 +153,15 @@ class Connection:
 
     def open(self, command: str, log: str) -> Command:
         """Start a program that talks on stdin and stdout; its stderr goes to `log` there. Raises Unreachable."""
+
+        def last_words() -> str:
+            try:
+                return self.run(f"tail -c 4096 {shlex.quote(log)}", timeout_s=ANSWER_S).out
+            except Unreachable as error:
+                return str(error)
+
         program = self.start(command, RUN_TIMEOUT_S)
-        program.last_words = lambda: self._last_words(log)
+        program.last_words = last_words
         return program
 
     def loss(self) -> str:
@@ -170,12 +173,6 @@ class Connection:
 
     def close(self) -> None:
         """Log out."""
-
-    def _last_words(self, log: str) -> str:
-        try:
-            return self.run(f"tail -c 4096 {shlex.quote(log)}", timeout_s=ANSWER_S).out
-        except Unreachable as error:
-            return str(error)
 
 
 class ThisMachine(Connection):
@@ -195,19 +192,26 @@ class ThisMachine(Connection):
 
 
 class ChildProcess(Command):
-    """A command on this machine; `popen` are `Popen`'s arguments. errors: `Popen`'s stderr."""
+    """A command on this machine; `popen` are `Popen`'s arguments. errors: its stderr. ends: its stdin and stdout."""
 
-    def __init__(self, argv: Sequence[str], *, errors: IO[bytes] | int | None = None, **popen: Any) -> None:
+    def __init__(
+        self,
+        argv: Sequence[str],
+        *,
+        errors: IO[bytes] | int | None = None,
+        ends: int = subprocess.PIPE,
+        **popen: Any,
+    ) -> None:
         self.process: subprocess.Popen[bytes] = subprocess.Popen(  # noqa: S603  (argv is built by the callers)
-            argv, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, **popen
+            argv, bufsize=0, stdin=ends, stdout=ends, stderr=errors, **popen
         )
         self.last_words = partial(self._words, errors)
-        assert self.process.stdin and self.process.stdout  # noqa: S101
-        self._stdin, self._stdout = self.process.stdin, self.process.stdout
+        self._stdin: Any = self.process.stdin
+        self._stdout: Any = self.process.stdout
 
     def write(self, block: bytes) -> int:
         try:
-            return self._stdin.write(block)
+            return int(self._stdin.write(block))
         except (BrokenPipeError, ValueError):  # a file that is closed raises ValueError
             return 0
 
@@ -217,7 +221,7 @@ class ChildProcess(Command):
     def read(self, timeout_s: float | None = None) -> bytes:
         if not select.select([self._stdout], [], [], timeout_s)[0]:
             raise TimeoutError
-        return self._stdout.read(BLOCK_BYTES)
+        return bytes(self._stdout.read(BLOCK_BYTES))
 
     def read_errors(self) -> bytes:
         return self.process.stderr.read(BLOCK_BYTES) if self.process.stderr else b""

@@ -15,6 +15,8 @@ from pareto.protocol.messages import R, Request
 from pareto.remote.link.profile import Direction, Profile, seed_of
 from pareto.remote.link.requests import Apply, Restart, Seed, Stats, Supported
 
+Starts = Mapping[str, Callable[[], Session]]
+"""What starts the privileged helper, on those hosts that have one, by role."""
 DRAIN_S = 5.0
 ANSWER_TIMEOUT_S = 10.0
 
@@ -28,10 +30,7 @@ class LinkState:
 
 
 class Shaper:
-    """Puts profiles on a link. This one leaves the link as it is, and needs no privileges on any host.
-
-    Its methods raise SessionError, SessionLost, TimeoutError or connection.Unreachable.
-    """
+    """Puts profiles on a link; this one leaves it as it is. Its methods raise `connection.FAULTS`."""
 
     def apply(self, profile: Profile) -> dict[str, Any]:
         """Shape the link, its traces from the profile's offset on; returns what is read back, by host or direction."""
@@ -103,19 +102,8 @@ class NetemShaper(Shaper):
     A host without a helper sends unshaped; what it sends is then shaped where it arrives, on the other host (ifb).
     """
 
-    def __init__(
-        self,
-        near: End,
-        far: End,
-        starts: Mapping[str, Callable[[], Session]],
-        heartbeat: Heartbeat,
-        *,
-        filtered: bool,
-    ) -> None:
-        """`starts` start the helper on those of the link's hosts that have one, by role.
-
-        `filtered`: only what the two say to each other is shaped, and of that not SSH; else what they pass on as well.
-        """
+    def __init__(self, near: End, far: End, starts: Starts, heartbeat: Heartbeat, *, filtered: bool) -> None:
+        """filtered: only what the two say to each other is shaped, and of that not SSH; else what they pass on, too."""
         self._ends = {near.role: near, far.role: far}
         self._starts = starts
         self._filtered = filtered

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 from pareto.hosts import parcels
@@ -18,7 +18,7 @@ from pareto.hosts.connection import ANSWER_S, Connection, Unreachable
 from pareto.hosts.host import End, Host, TestbedError
 from pareto.hosts.session import Heartbeat, Session
 from pareto.hosts.setup import privileged
-from pareto.hosts.shapers import NetemShaper, Shaper
+from pareto.hosts.shapers import NetemShaper, Shaper, Starts
 
 RETURN_TIMEOUT_S = 60.0
 """How long a host that is lost is waited for: a small device needs most of a minute to boot."""
@@ -33,19 +33,10 @@ class Remote:
     def __init__(self, host: Host, connection: Connection) -> None:
         self.host = host
         self.connection = connection
+        self.ship = partial(parcels.ship, connection, host.folder)
+        self.lacking = partial(parcels.lacking, connection, host.folder)
+        self.send = partial(parcels.send, connection, host.folder)
         self._code = ""
-
-    def ship(self, data: bytes | Path, name: str) -> str:
-        """Put a file into the host's folder unless it is there; `name` carries its content's hash."""
-        return parcels.ship(self.connection, self.host.folder, data, name)
-
-    def lacking(self, names: Collection[str]) -> set[str]:
-        """Those of these files that the host's folder lacks."""
-        return parcels.lacking(self.connection, self.host.folder, names)
-
-    def send(self, each: Sequence[parcels.Parcel], sent: Callable[[int], None]) -> None:
-        """Put files into the host's folder, all in one go; `sent` hears of each block's bytes."""
-        parcels.send(self.connection, self.host.folder, each, sent)
 
     def bring_code(self) -> None:
         """Put the code that travels onto the host, unless it is there."""
@@ -112,16 +103,13 @@ class Link:
 def shaped_links(
     ends: Iterable[tuple[End, End]],
     shaping: Iterable[Sequence[str]],
-    starts: Mapping[str, Callable[[], Session]],
+    starts: Starts,
     heartbeat: Heartbeat,
     undo: ExitStack,
     *,
     filtered: bool,
 ) -> tuple[Link, ...]:
-    """The links with these ends, each shaped by netem on hosts of these roles, if any.
-
-    starts: start the privileged helper, by role. filtered: see `NetemShaper`. Raises TestbedError, FAULTS.
-    """
+    """The links with these ends, each shaped by netem on hosts of these roles, if any. Raises TestbedError, FAULTS."""
     links = []
     for (near, far), roles in zip(ends, shaping, strict=True):
         shaper = Shaper()

@@ -5,11 +5,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
-import os
 import shlex
-import signal
 import socket
-import subprocess
 import tempfile
 import threading
 import time
@@ -21,7 +18,7 @@ import paramiko
 from paramiko.ssh_exception import IncompatiblePeer
 
 from pareto import COMMAND
-from pareto.hosts.connection import ANSWER_S, Connection, NotAdmitted, Unreachable
+from pareto.hosts.connection import ANSWER_S, ChildProcess, Connection, NotAdmitted, Outcome, Unreachable
 from pareto.hosts.session import BLOCK_BYTES, Command
 from pareto.hosts.ssh import known_hosts
 from pareto.hosts.ssh.keys import Keyring, NoKey, Offer
@@ -313,37 +310,22 @@ def _connected(address: str, port: int, timeout_s: float) -> socket.socket:
     return stream
 
 
-class _ProxyCommand:
+class _ProxyCommand(ChildProcess):
     """A command whose stdin and stdout are the connection, on a socket: paramiko's own spins at its end."""
 
     def __init__(self, command: str) -> None:
         self.socket, theirs = socket.socketpair()
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (closed in `close`)
+        errors = tempfile.TemporaryFile()  # noqa: SIM115  (as long as the command)
         with theirs:
-            self._process = subprocess.Popen(  # noqa: S603  (the user's own configuration names it)
-                ["/bin/sh", "-c", f"exec {command}"],
-                stdin=theirs.fileno(),
-                stdout=theirs.fileno(),
-                stderr=self._errors,
-                start_new_session=True,
-            )
+            argv = ["/bin/sh", "-c", f"exec {command}"]
+            super().__init__(argv, errors=errors, ends=theirs.fileno(), start_new_session=True)
 
     def failure(self) -> str:
         """Why it ended, where it did; waits a moment, for its end of file comes first."""
-        try:
-            status = self._process.wait(0.5)
-        except subprocess.TimeoutExpired:
-            return ""
-        self._errors.seek(0)
-        words = self._errors.read().decode(errors="replace").strip().splitlines()
-        return words[-1].strip() if words else f"exit status {status}"
+        status = self.wait(0.5)
+        return "" if status is None else Outcome(status, "", self.last_words()).words
 
     def close(self) -> None:
         self.socket.close()
-        try:
-            self._process.wait(1.0)
-        except subprocess.TimeoutExpired:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
-        self._errors.close()
+        if self.wait(1.0) is None:
+            self.kill()
