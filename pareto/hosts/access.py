@@ -39,9 +39,8 @@ def open_testbed(
 ) -> Testbed:
     """`local`, or the hosts of a testbed file, to put any of these profiles on any link. Raises TestbedError.
 
-    alone: the role of the only host that is wanted, which then is the edge of a chain without a link. wait_s: how long
-    to wait for hosts on which others measure. say: takes lines for the user. local: what else `open_local` takes; on
-    real hosts the workers set what they may.
+    alone: the role of the only host that is wanted, then the edge of a chain without a link. wait_s: how long to wait
+    for hosts on which others measure. local: what else `open_local` takes; on real hosts the workers set what they may.
     """
     if name == THIS_MACHINE:
         from pareto.hosts.local.testbed import open_local

@@ -1,7 +1,6 @@
-"""Leases of what a driver measures on, held meanwhile, so that no other measures there too, unnoticed.
+"""Leases of what a driver measures on: hosts, by `pareto.remote.worker.lease` there, or cores of this machine.
 
-A host of its own is held by a program there (`pareto.remote.worker.lease`), as long as the driver speaks to it; the
-cores of this machine, which the local testbed uses, by the driver itself.
+They are held meanwhile, so that no other measures there too, unnoticed.
 """
 
 from __future__ import annotations
@@ -53,10 +52,7 @@ class HostLeases:
                 raise TestbedError(f"{words}; wait {'longer' if self._wait_s else 'for it'} with {_WAIT}")
 
     def watch_links(self) -> Callable[[], str]:
-        """A function: which host has lost its data link since now, if only for a moment, or has none; else empty.
-
-        Both raise FAULTS but for a host that is slow to answer: whether that is lost, its connection says.
-        """
+        """See `Testbed.watch_links`. Whether a host that is slow to answer is lost, its connection says."""
         before = self._carrier_losses()
 
         def cut_off() -> str:
@@ -108,9 +104,9 @@ def used(remote: Remote) -> str:
 
 
 def hold_cores(cores: Sequence[int], wait_s: float, say: Say) -> Callable[[], None]:
-    """Hold these cores of this machine; what is returned gives them back. Raises TestbedError.
+    """Hold cores of this machine; what is returned gives them back. Raises TestbedError.
 
-    Another local testbed may have them: who gives no time to wait measures beside it, and is told so.
+    Who gives no time to wait for another local testbed measures beside it, and is told so.
     """
     with ExitStack() as undo:
         deadline, key = time.monotonic() + wait_s, secrets.token_hex(8)
@@ -172,10 +168,9 @@ def in_words(ahead: Sequence[Holder]) -> str:
 
 def _user() -> str:
     """Who runs this: by number where it has no account, as containers are often started."""
-    try:
+    with suppress(KeyError, OSError):
         return getpass.getuser()
-    except (KeyError, OSError):
-        return str(os.getuid())
+    return str(os.getuid())
 
 
 def _purpose() -> str:

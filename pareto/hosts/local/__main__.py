@@ -9,11 +9,9 @@ the driver has put it. It speaks `pareto.protocol.jsonlines`:
 - `shape` {link, a profile's fields}: a profile for the relay on that link, counted from the edge; `restart`, `seed` and
   `stats` {link}: the relay's own requests
 - `check`: fails where a part of the testbed is gone
-- `examine` -> netem (whether this kernel has it), leftovers of testbeds and helpers that were killed; `repair`: remove
-  these
+- `examine` -> netem (whether this kernel has it), leftovers of what was killed; `repair`: remove these
 
-Where a part is gone (a process that ended or was stopped, a namespace, an interface) it says which on stderr, takes
-the rest down and ends: a testbed lives as a whole or not at all.
+Where a part is gone it says which on stderr, takes the rest down and ends: a testbed lives as a whole or not at all.
 """
 
 from __future__ import annotations

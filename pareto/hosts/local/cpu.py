@@ -99,8 +99,8 @@ class CoreTime:
 def core_time(root: int, which: set[int]) -> CoreTime:
     """The seconds of some cores that all programs, and the process `root` with all it has started, have used.
 
-    All programs together have had what the cores were not idle. The kernel counts idle time exactly. It samples
-    running programs at its ticks, at which a CPU quota ends turns: a quarter of a core looks like 0.33 to 0.4 of it.
+    The kernel counts idle time exactly. It samples running programs at its ticks, at which a CPU quota ends turns: a
+    quarter of a core looks like 0.33 to 0.4 of it.
     """
     ours_s = 0.0
     for process in (psutil.Process(root), *psutil.Process(root).children(recursive=True)):

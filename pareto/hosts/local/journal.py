@@ -1,12 +1,12 @@
 """The record of what a testbed makes on this machine, written before that is made, so it can always be taken away.
 
-Each testbed owns a slot, a folder under /run/pareto that it holds an flock on. The kernel drops the lock when
-the owner dies, however it dies; a slot that can be locked is therefore a leftover.
+Each testbed has a lock on a slot, a folder under /run/pareto, as long as it lives: one that can be locked is left over.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import shutil
@@ -108,7 +108,7 @@ def _remove_interface(name: str) -> None:
             try:
                 ip.link("del", index=index)
             except NetlinkError as error:
-                if error.code != 19:  # ENODEV: it went with its peer's namespace meanwhile
+                if error.code != errno.ENODEV:  # it went with its peer's namespace meanwhile
                     raise
 
 

@@ -1,9 +1,8 @@
 """The testbed that is made of namespaces on this machine.
 
-Its privileged half, the builder, is a child process (`pareto.hosts.local`). Where the driver is not root, the builder
-is root of a user namespace of its own, in which the whole testbed lies; or it is started through sudo (`rights`). It
-takes everything down when the driver ends, however that ends, and where a part of the testbed is gone: then another is
-built in its place (`LocalTestbed.revive`).
+Its privileged half, the builder, is a child process (`pareto.hosts.local`), with its rights from `rights`. It takes
+everything down when the driver ends, however that ends, and where a part of the testbed is gone: then another is built
+in its place (`LocalTestbed.revive`).
 """
 
 from __future__ import annotations
@@ -159,14 +158,11 @@ def open_local(
             raise TestbedError(str(error)) from error
         cores = sorted({each["core"] for each in facts["hosts"].values()})
         undo.callback(hold_cores(cores, wait_s, say))
-        share = f"{facts['hosts'][alone]['cpu_share']:.0%} of a core" if alone else ""
-        label = f"local: the {alone} alone, {share}" if alone else _label(facts)
-        label += host.gpus_in_words(device, roles, alone)
         return LocalTestbed(
             {EDGE: remotes[alone]} if alone else remotes,
             links,
             heartbeat,
-            label,
+            _label(facts, alone) + host.gpus_in_words(device, roles, alone),
             facts | {"rights": may.kind},
             is_local=True,
             undo=undo.pop_all(),
@@ -177,13 +173,10 @@ def open_local(
 
 
 def _cut_at_end(end: int, remotes: Mapping[str, Remote]) -> None:
-    """Wait for the builder's end, by its pidfd, and close the connections to its hosts.
-
-    Whoever waits for an answer hears of it at once, also where no last packet gets here. `remotes` may grow meanwhile.
-    """
+    """Close the connections to hosts at the builder's end, by its pidfd: who waits for an answer hears of it."""
     select.select([end], [], [])
     os.close(end)
-    for remote in list(remotes.values()):
+    for remote in list(remotes.values()):  # it may grow meanwhile
         remote.close()
 
 
@@ -250,7 +243,9 @@ def _links(
     return tuple(Link(*pair, RelayShaper(builder, number)) for number, pair in enumerate(ends))
 
 
-def _label(facts: dict[str, Any]) -> str:
+def _label(facts: dict[str, Any], alone: str) -> str:
+    if alone:
+        return f"local: the {alone} alone, {facts['hosts'][alone]['cpu_share']:.0%} of a core"
     count = ("two", "three", "four", "five", "six", "seven", "eight")[len(facts["hosts"]) - 2]
     slow = facts["hosts"][EDGE]["cpu_share"]
     edge = f", edge at {slow:.0%} of a core" if slow < 1 else ""

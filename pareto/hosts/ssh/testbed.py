@@ -6,7 +6,7 @@ import functools
 import getpass
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import pairwise
@@ -82,8 +82,7 @@ def open_ssh_testbed(
 ) -> Testbed:
     """The testbed of a file. Raises TestbedError, with what the doctor would say, where no sweep would run.
 
-    `shaped`: whether any profile asks for more than the link as it is. `shape_at`: see `open_local`. alone: the role of
-    the only host that is wanted, which then is the edge of a chain without a link. wait_s, say: see `HostLeases`.
+    shaped: whether any profile asks for more than the link as it is. For the others see `access.open_testbed`.
     """
     entries = {alone: file.one(alone)} if alone else file.roles
     shapers = shaping(file, shape_at) if shaped else [()] * (len(entries) - 1)
@@ -135,10 +134,9 @@ def _logged_in(entries: Mapping[str, HostEntry], undo: ExitStack) -> dict[str, C
         return connection
 
     def log_in_unasked(entry: HostEntry) -> Connection | None:
-        try:
+        with suppress(NotAdmitted):
             return log_in(entry, unasked)
-        except NotAdmitted:
-            return None
+        return None
 
     admitted = on_each({role: partial(log_in_unasked, entry) for role, entry in entries.items()})
     return {role: admitted[role] or log_in(entry, keyring()) for role, entry in entries.items()}
