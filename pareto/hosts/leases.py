@@ -18,7 +18,7 @@ from functools import partial
 from pareto.basics.escaping import short
 from pareto.hosts.connection import FAULTS
 from pareto.hosts.host import Say, TestbedError
-from pareto.hosts.session import Heartbeat, Programs, SessionError, SessionLost
+from pareto.hosts.session import Programs, SessionError, SessionLost
 from pareto.hosts.testbed import Remote
 from pareto.protocol.host_messages import GetCarrierLosses, GetLease, Holder, TakeLease
 from pareto.protocol.jsonlines import Refused
@@ -34,12 +34,12 @@ _WAIT = "--wait 30min"
 class HostLeases:
     """The leases of a testbed's hosts. wait_s: how long to wait for others' in all; say: takes on whom it waits."""
 
-    def __init__(self, remotes: Mapping[str, Remote], heartbeat: Heartbeat, wait_s: float, say: Say) -> None:
+    def __init__(self, remotes: Mapping[str, Remote], wait_s: float, say: Say) -> None:
         self._remotes = remotes
         self._wait_s = wait_s
         self._say = say
         self._key = secrets.token_hex(8)
-        self._held = Programs(heartbeat)
+        self._held = Programs()
 
     def take(self) -> None:
         """Hold every host, those included that were lost. Raises TestbedError where another driver has one, FAULTS."""

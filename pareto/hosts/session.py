@@ -6,6 +6,7 @@ and a program that sends anything else is as good as lost.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import math
@@ -15,6 +16,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
+from weakref import WeakSet
 
 from pareto.basics.escaping import short, terminal
 from pareto.protocol.jsonlines import plain
@@ -42,6 +44,8 @@ class SessionLost(Exception):
 
 
 R = TypeVar("R")
+_open: WeakSet[Session] = WeakSet()
+_opening = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -87,7 +91,7 @@ class Command(Protocol):
 
 
 class Session:
-    """Requests to one program, answered in order."""
+    """Requests to one program, answered in order. While it is open the program hears at an interval that we live."""
 
     def __init__(self, name: str, program: Command) -> None:
         self.name = name
@@ -101,6 +105,9 @@ class Session:
         """The program's last report on the request that it is answering."""
         self._writing = threading.Lock()
         self._loss: SessionLost | None = None
+        with _opening:
+            _open.add(self)
+        _heartbeat()
 
     def ask(self, request: Request[R], timeout_s: float = 30.0) -> R:
         """The report on a request. Raises SessionError, SessionLost, TimeoutError."""
@@ -160,6 +167,8 @@ class Session:
             raise self._loss
 
     def close(self) -> None:
+        with _opening:
+            _open.discard(self)
         self._program.close()
 
     def _write(self, message: dict[str, Any]) -> None:
@@ -243,42 +252,29 @@ def _shown(value: Any, depth: int = 0) -> Any:
     return value
 
 
-class Heartbeat:
-    """Pings every session at an interval, from a thread that sleeps in between."""
+def ping_all() -> None:
+    """Ping every session that is open."""
+    with _opening:
+        sessions = list(_open)
+    for session in sessions:
+        session.ping()
 
-    def __init__(self, interval_s: float = HEARTBEAT_S) -> None:
-        self._interval_s = interval_s
-        self._sessions: list[Session] = []
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
-        self._thread.start()
 
-    def add(self, session: Session) -> None:
-        self._sessions.append(session)
+@functools.cache
+def _heartbeat() -> threading.Thread:
+    """The thread that pings every session at an interval."""
 
-    def remove(self, session: Session) -> None:
-        self._sessions.remove(session)
+    def beat() -> None:
+        while not threading.Event().wait(HEARTBEAT_S):
+            ping_all()
 
-    def stop(self) -> None:
-        self._stopped.set()
-        self._thread.join()
-
-    def _beat(self) -> None:
-        while not self._stopped.wait(self._interval_s):
-            for session in list(self._sessions):
-                session.ping()
+    thread = threading.Thread(target=beat, name="heartbeat", daemon=True)
+    thread.start()
+    return thread
 
 
 class Programs(dict[str, Session]):
-    """One program on each of several hosts, by role: kept alive, asked together, ended together."""
-
-    def __init__(self, heartbeat: Heartbeat) -> None:
-        super().__init__()
-        self._heartbeat = heartbeat
-
-    def __setitem__(self, role: str, session: Session) -> None:
-        super().__setitem__(role, session)
-        self._heartbeat.add(session)
+    """One program on each of several hosts, by role: asked together, ended together."""
 
     def ask_all(self, requests: Mapping[str, Request[R]], timeout_s: float = 30.0) -> dict[str, R]:
         """By role, the reports of these programs, asked at the same time."""
@@ -287,9 +283,7 @@ class Programs(dict[str, Session]):
 
     def end(self, role: str) -> None:
         """End one of them; another may be started in its place."""
-        session = self.pop(role)
-        self._heartbeat.remove(session)
-        session.close()
+        self.pop(role).close()
 
     def close(self) -> None:
         """End all of them; others may be started in their place."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from pareto import COMMAND
 from pareto.hosts.host import End, TestbedError
-from pareto.hosts.session import Heartbeat, Programs, Session, SessionError, SessionLost
+from pareto.hosts.session import Programs, Session, SessionError, SessionLost
 from pareto.protocol.jsonlines import SILENCE_LIMIT_S
 from pareto.protocol.messages import R, Request
 from pareto.remote.link.profile import Direction, Profile, seed_of
@@ -102,12 +102,12 @@ class NetemShaper(Shaper):
     A host without a helper sends unshaped; what it sends is then shaped where it arrives, on the other host (ifb).
     """
 
-    def __init__(self, near: End, far: End, starts: Starts, heartbeat: Heartbeat, *, filtered: bool) -> None:
+    def __init__(self, near: End, far: End, starts: Starts, *, filtered: bool) -> None:
         """filtered: only what the two say to each other is shaped, and of that not SSH; else what they pass on, too."""
         self._ends = {near.role: near, far.role: far}
         self._starts = starts
         self._filtered = filtered
-        self._programs = Programs(heartbeat)
+        self._programs = Programs()
         self._patience_s = 0.0
         self._seeded: bool | None = None
         try:

@@ -16,7 +16,7 @@ from typing import Any
 from pareto.hosts import parcels
 from pareto.hosts.connection import ANSWER_S, Connection, Unreachable
 from pareto.hosts.host import End, Host, TestbedError
-from pareto.hosts.session import Heartbeat, Session
+from pareto.hosts.session import Session
 from pareto.hosts.setup import privileged
 from pareto.hosts.shapers import NetemShaper, Shaper, Starts
 
@@ -104,7 +104,6 @@ def shaped_links(
     ends: Iterable[tuple[End, End]],
     shaping: Iterable[Sequence[str]],
     starts: Starts,
-    heartbeat: Heartbeat,
     undo: ExitStack,
     *,
     filtered: bool,
@@ -115,7 +114,7 @@ def shaped_links(
         shaper = Shaper()
         if roles:
             by = {role: starts[role] for role in roles}
-            shaper = NetemShaper(near, far, by, heartbeat, filtered=filtered)
+            shaper = NetemShaper(near, far, by, filtered=filtered)
             undo.callback(shaper.close)
         links.append(Link(near, far, shaper))
     return tuple(links)
@@ -131,7 +130,6 @@ class Testbed:
 
     remotes: dict[str, Remote]
     links: tuple[Link, ...]
-    heartbeat: Heartbeat
     label: str
     facts: dict[str, Any]
     is_local: bool

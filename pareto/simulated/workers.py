@@ -18,7 +18,7 @@ import numpy as np
 from pareto.hosts.connection import Unreachable
 from pareto.hosts.host import EDGE, End, TestbedError, chain
 from pareto.hosts.inventory import SIMULATED
-from pareto.hosts.session import Heartbeat, SessionLost
+from pareto.hosts.session import SessionLost
 from pareto.hosts.shapers import LinkState, Shaper
 from pareto.hosts.testbed import Link, Testbed
 from pareto.models.prepare import recipe
@@ -147,10 +147,8 @@ class Simulation:
                 )
         ends = [End(role, SIMULATED, "") for role in roles]
         links = tuple(Link(near, far, SimulatedShaper(self.clock)) for near, far in pairwise(ends))
-        heartbeat, undo = Heartbeat(), ExitStack()
-        undo.callback(heartbeat.stop)
         facts = {"kind": SIMULATED, "shaper": SIMULATED}
-        return Testbed({}, links, heartbeat, world.label(roles), facts, is_local=True, undo=undo)
+        return Testbed({}, links, world.label(roles), facts, is_local=True, undo=ExitStack())
 
 
 class Workers(AnyWorkers):

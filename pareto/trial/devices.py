@@ -40,7 +40,7 @@ class Devices:
         """interval_s: how often they read their sensors; None: there are none, and nothing is reported."""
         self._testbed = testbed
         self._interval_s = interval_s
-        self._sessions = Programs(testbed.heartbeat)
+        self._sessions = Programs()
         self._sensors: dict[str, dict[str, str]] = {}
         self._sharing = frozenset[str]()
         """The roles of hosts that have one GPU."""
@@ -53,7 +53,7 @@ class Devices:
         """Watch the workers, by role, and the GPUs that they use."""
         if self._interval_s is None:
             return
-        self._sessions = Programs(self._testbed.heartbeat)  # of a testbed that may have been built anew
+        self._sessions = Programs()
         for role, remote in self._testbed.remotes.items():
             self._sessions[role] = remote.start("pareto.remote.worker.monitor")
         gpus = {role: worker.cuda.uuid for role, worker in workers.items() if worker.cuda is not None}

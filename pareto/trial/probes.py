@@ -120,7 +120,7 @@ class Probers:
     def __init__(self, testbed: Testbed) -> None:
         self._testbed = testbed
         self._token = secrets.token_hex(16)
-        self._sessions = Programs(testbed.heartbeat)
+        self._sessions = Programs()
         with ExitStack() as undo:
             undo.callback(self.close)
             for role, remote in testbed.remotes.items():

@@ -75,7 +75,7 @@ class Workers(AnyWorkers):
         self._backends = backends
         self._tcp = tcp or TcpSettings()
         self.allocator = allocator
-        self._sessions = Programs(testbed.heartbeat)
+        self._sessions = Programs()
         self._model: str | None = None
         self._is_whole = False
         """Whether the hosts have loaded all units of this model."""
@@ -105,7 +105,7 @@ class Workers(AnyWorkers):
             self._testbed.revive()
         self._is_used = True
         # It may have been built anew.
-        self.links, self._sessions = self._testbed.links, Programs(self._testbed.heartbeat)
+        self.links, self._sessions = self._testbed.links, Programs()
         self._model = self._network = self._alone = None
         self._proven.clear()
         self._sender.forget()

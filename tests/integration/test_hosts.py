@@ -31,7 +31,7 @@ from pareto.hosts.connection import Connection
 from pareto.hosts.host import Host, TestbedError
 from pareto.hosts.inventory import HostEntry
 from pareto.hosts.leases import HostLeases
-from pareto.hosts.session import Heartbeat, Session, SessionError
+from pareto.hosts.session import Session, SessionError
 from pareto.hosts.setup import checkup, finding, privileged
 from pareto.hosts.setup import hosts as setup
 from pareto.hosts.setup import pair as pairing
@@ -466,11 +466,9 @@ def test_hosts_are_listed(lab: Lab, ready: SetUp) -> None:
     assert "gpu (nobody@" in lines[2]
     site = setup._reach(inventory.load(lab.testbed()).roles["server"], opened, lines.append)
     with closing(site.connection), ExitStack() as undo:
-        heartbeat = Heartbeat()
-        undo.callback(heartbeat.stop)
         python = site.entry.python or f"{site.venv}/bin/python"
         host = Host("gpu", site.entry.data_address, site.entry.data_interface, site.folder, python)
-        leases = HostLeases({"server": Remote(host, site.connection)}, heartbeat, 0.0, lines.append)
+        leases = HostLeases({"server": Remote(host, site.connection)}, 0.0, lines.append)
         undo.callback(leases.close)
         leases.take()
         assert listed()

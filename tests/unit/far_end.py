@@ -13,7 +13,7 @@ from typing import Any, cast
 from pareto.hosts.connection import ChildProcess
 from pareto.hosts.host import EDGE, SERVER, End, Host
 from pareto.hosts.parcels import Parcel
-from pareto.hosts.session import Heartbeat, Session
+from pareto.hosts.session import Session
 from pareto.hosts.shapers import Shaper
 from pareto.hosts.testbed import Link, Remote, Testbed
 from pareto.protocol.jsonlines import Refused, plain
@@ -118,12 +118,9 @@ def bed_of(
     ends = [End(role, it.host.data_address, it.host.data_interface) for role, it in remotes.items()]
     links = tuple(Link(near, far, shaper or Shaper()) for near, far in itertools.pairwise(ends))
     undo = ExitStack()
-    heartbeat = Heartbeat()
-    undo.callback(heartbeat.stop)
     return Testbed(
         {role: cast(Remote, remote) for role, remote in remotes.items()},
         links,
-        heartbeat,
         "stand-ins",
         {},
         is_local,

@@ -406,9 +406,7 @@ def test_closing_ends_the_monitors_and_they_can_begin_again(bed: Callable[[bool]
     watched = Devices(made, INTERVAL_S)
     for _ in range(2):
         watched.start({role: facts(os.getpid()) for role in HOSTS})
-        assert len(made.heartbeat._sessions) == 2
         watched.close()
-        assert made.heartbeat._sessions == []
     wires = [wire for remote in made.remotes.values() for wire in remote.wires]  # type: ignore[attr-defined]
     assert [wire.process.returncode for wire in wires] == [0] * 4
 

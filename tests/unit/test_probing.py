@@ -207,4 +207,3 @@ def test_each_link_is_probed_from_its_near_host(chain: Chain) -> None:
         [],
     ]
     assert all(end.closed for end in chain.ends.values())
-    assert chain.bed.heartbeat._sessions == []

@@ -33,7 +33,7 @@ from typing import Any
 from pareto.hosts.connection import ChildProcess, ending
 from pareto.hosts.host import TcpSettings
 from pareto.hosts.local import cpu, journal, network, sshd, user_namespace
-from pareto.hosts.session import Heartbeat, Session
+from pareto.hosts.session import Session
 from pareto.protocol.jsonlines import Refused, serve
 from pareto.remote.link import journal as link_journal
 from pareto.remote.link import offload, qdisc
@@ -87,7 +87,6 @@ class Builder:
         self._parts: list[Part] = []
         self._watches: list[network.Watch] = []
         self._relays: list[Relay] = []
-        self._heartbeat = Heartbeat()
 
     def own(self, request: dict[str, Any]) -> None:
         self._own = user_namespace.UserNamespace(request["uid"])
@@ -240,9 +239,7 @@ class Builder:
         ]
         wire = ChildProcess(argv)
         self._parts.append(Part(f"the relay between {near} and {far}", wire.process))
-        relay = Session(f"relay {near}-{far}", wire)
-        self._heartbeat.add(relay)
-        return relay
+        return Session(f"relay {near}-{far}", wire)
 
 
 def _offloads(namespace: str, interface: str) -> offload.Offloads:

@@ -30,7 +30,7 @@ from pareto.hosts.leases import hold_cores
 from pareto.hosts.local import cpu, rights, tcp_pipe
 from pareto.hosts.local.rights import OWN, Forbidden, Rights
 from pareto.hosts.parcels import REPOSITORY
-from pareto.hosts.session import Heartbeat, Session, SessionError, SessionLost
+from pareto.hosts.session import Session, SessionError, SessionLost
 from pareto.hosts.shapers import RelayShaper, who_shapes
 from pareto.hosts.ssh.connection import SshConnection
 from pareto.hosts.ssh.keys import Keyring, new_key
@@ -119,9 +119,6 @@ def open_local(
         watch.start()
         undo.callback(watch.join)
         undo.callback(builder.session.close)
-        heartbeat = Heartbeat()
-        undo.callback(heartbeat.stop)
-        heartbeat.add(builder.session)
         try:
             built = builder.session.request(
                 "build",
@@ -153,7 +150,7 @@ def open_local(
 
             links: tuple[Link, ...] = ()
             if not alone:
-                links = _links(facts, builder.session, helper, heartbeat, shape_at, undo)
+                links = _links(facts, builder.session, helper, shape_at, undo)
         except FAULTS as error:
             raise TestbedError(str(error)) from error
         cores = sorted({each["core"] for each in facts["hosts"].values()})
@@ -161,7 +158,6 @@ def open_local(
         return LocalTestbed(
             {EDGE: remotes[alone]} if alone else remotes,
             links,
-            heartbeat,
             _label(facts, alone) + host.gpus_in_words(device, roles, alone),
             facts | {"rights": may.kind},
             is_local=True,
@@ -228,7 +224,6 @@ def _links(
     facts: dict[str, Any],
     builder: Session,
     helper: Callable[[str], Session],
-    heartbeat: Heartbeat,
     shape_at: str,
     undo: ExitStack,
 ) -> tuple[Link, ...]:
@@ -237,7 +232,7 @@ def _links(
     if facts["shaper"] != "relay":
         shaping = [who_shapes(near.role, far.role, shape_at) for near, far in ends]
         starts = {role: partial(helper, role) for role in facts["hosts"]}
-        return shaped_links(ends, shaping, starts, heartbeat, undo, filtered=False)
+        return shaped_links(ends, shaping, starts, undo, filtered=False)
     if shape_at != "both":
         raise TestbedError(f"--shape-at {shape_at} needs sch_netem, and this kernel has none: leave it out")
     return tuple(Link(*pair, RelayShaper(builder, number)) for number, pair in enumerate(ends))

@@ -18,7 +18,7 @@ from pareto.hosts.connection import FAULTS, Connection, NotAdmitted, ThisMachine
 from pareto.hosts.host import EDGE, End, Host, Say, TestbedError, to_stderr
 from pareto.hosts.inventory import HostEntry, Inventory, Side
 from pareto.hosts.leases import HostLeases
-from pareto.hosts.session import Heartbeat, SessionError, SessionLost
+from pareto.hosts.session import SessionError, SessionLost
 from pareto.hosts.setup import checkup
 from pareto.hosts.setup.finding import Case, Finding
 from pareto.hosts.shapers import who_shapes
@@ -87,8 +87,6 @@ def open_ssh_testbed(
     entries = {alone: file.one(alone)} if alone else file.roles
     shapers = shaping(file, shape_at) if shaped else [()] * (len(entries) - 1)
     with ExitStack() as undo:
-        heartbeat = Heartbeat()
-        undo.callback(heartbeat.stop)
         try:
             connections = _logged_in(entries, undo)
             fit = partial(_fit, file=file, alone=alone != "")
@@ -99,13 +97,13 @@ def open_ssh_testbed(
                 }
             )
             remotes = {EDGE if alone else role: host.remote for role, host in hosts.items()}
-            leases = HostLeases(remotes, heartbeat, wait_s, say)
+            leases = HostLeases(remotes, wait_s, say)
             undo.callback(leases.close)
             try:
                 leases.take()
             except FAULTS as error:
                 raise TestbedError(f"the hosts cannot be held for this run: {error}") from error
-            links = _links(hosts, shapers, heartbeat, undo)
+            links = _links(hosts, shapers, undo)
         except Unreachable as error:
             raise TestbedError(str(error)) from error
         except (SessionError, SessionLost, TimeoutError) as error:
@@ -115,7 +113,7 @@ def open_ssh_testbed(
             for role, host in hosts.items()
         )
         facts, rest = _facts(hosts, links, shaped=shaped), undo.pop_all()
-        bed = Testbed(remotes, links, heartbeat, label, facts, is_local=False, undo=rest, hold=leases.take)
+        bed = Testbed(remotes, links, label, facts, is_local=False, undo=rest, hold=leases.take)
         if links:
             bed.watch_links = leases.watch_links
         return bed
@@ -159,7 +157,7 @@ def _fit(connection: Connection, role: str, *, file: Inventory, shapes: bool, al
 
 
 def _links(
-    hosts: Mapping[str, Examined], shapers: Sequence[tuple[str, ...]], heartbeat: Heartbeat, undo: ExitStack
+    hosts: Mapping[str, Examined], shapers: Sequence[tuple[str, ...]], undo: ExitStack
 ) -> tuple[Link, ...]:
     ends = [
         (hosts[near].end(near, hosts[near].case.sides[-1]), hosts[far].end(far, hosts[far].case.sides[0]))
@@ -170,7 +168,7 @@ def _links(
         for role, host in hosts.items()
     }
     # The interface is not ours alone; and the driver may reach one host through the other, or be one of them.
-    return shaped_links(ends, shapers, starts, heartbeat, undo, filtered=True)
+    return shaped_links(ends, shapers, starts, undo, filtered=True)
 
 
 def _facts(hosts: Mapping[str, Examined], links: Sequence[Link], *, shaped: bool) -> dict[str, Any]:

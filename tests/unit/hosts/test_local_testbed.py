@@ -34,7 +34,7 @@ def bed_of(renew: Mock, check: Mock, build: Mock) -> LocalTestbed:
     remote.connection.loss = Mock(return_value="")
     builder: Any = Mock(request=check)
     hosts = {EDGE: remote, SERVER: remote}
-    return LocalTestbed(hosts, (), Mock(), "", {}, True, ExitStack(), builder=builder, build=build)
+    return LocalTestbed(hosts, (), "", {}, True, ExitStack(), builder=builder, build=build)
 
 
 def test_a_testbed_whose_parts_answer_is_whole() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -11,7 +10,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from pareto.hosts.host import EDGE, SERVER, End, TestbedError
-from pareto.hosts.session import Heartbeat, Session, SessionError
+from pareto.hosts.session import Session, SessionError
 from pareto.hosts.shapers import LinkState, NetemShaper, RelayShaper, Shaper, who_shapes
 from pareto.protocol.jsonlines import SILENCE_LIMIT_S
 from pareto.protocol.validation import read
@@ -29,7 +28,6 @@ NEAR, FAR = (End(role, host.data_address, host.data_interface) for role, host in
 class Helpers:
     """Both hosts' helpers, the newest of each last."""
 
-    heartbeat: Heartbeat
     netem: dict[str, bool] = field(default_factory=lambda: {EDGE: True, SERVER: True})
     stats: dict[str, dict[str, Any]] = field(
         default_factory=lambda: {
@@ -61,7 +59,7 @@ class Helpers:
 
     def shaper(self, *roles: str, filtered: bool = True) -> NetemShaper:
         starts = {role: partial(self.start, role) for role in roles}
-        return NetemShaper(NEAR, FAR, starts, self.heartbeat, filtered=filtered)
+        return NetemShaper(NEAR, FAR, starts, filtered=filtered)
 
     def applied(self, role: str) -> list[Apply]:
         return [read(Apply, fields) for fields in self.asked(role, "apply")]
@@ -72,10 +70,8 @@ class Helpers:
 
 
 @pytest.fixture
-def helpers() -> Iterator[Helpers]:
-    heartbeat = Heartbeat()
-    yield Helpers(heartbeat)
-    heartbeat.stop()
+def helpers() -> Helpers:
+    return Helpers()
 
 
 def test_each_host_shapes_what_it_sends(helpers: Helpers) -> None:
@@ -143,7 +139,6 @@ def test_a_host_without_netem(helpers: Helpers, snapshot: SnapshotAssertion) -> 
         helpers.shaper(EDGE, SERVER)
     assert str(refused.value) == snapshot
     assert [end.closed for role in HOSTS for end in helpers.of[role]] == [True, True]
-    assert helpers.heartbeat._sessions == []
 
 
 def test_a_helper_that_was_lost_is_started_again(helpers: Helpers) -> None:
@@ -154,7 +149,6 @@ def test_a_helper_that_was_lost_is_started_again(helpers: Helpers) -> None:
     shaper.revive()
     assert (len(helpers.of[EDGE]), len(helpers.of[SERVER])) == (1, 2)
     assert lost.closed
-    assert len(helpers.heartbeat._sessions) == 2
     for _ in range(2):
         shaper.apply(PROFILE)
     # What is left of the lost one may shape until it has heard nothing for so long.
@@ -238,7 +232,6 @@ def test_each_direction_has_one_seed_wherever_it_is_shaped(helpers: Helpers, old
 def test_closing_lets_go_of_the_helpers(helpers: Helpers) -> None:
     helpers.shaper(EDGE, SERVER).close()
     assert all(end.closed for role in HOSTS for end in helpers.of[role])
-    assert helpers.heartbeat._sessions == []
 
 
 def test_a_link_left_as_it_is() -> None:

@@ -18,7 +18,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from pareto.hosts.connection import NotAdmitted, Unreachable
-from pareto.hosts.session import Heartbeat, Session, SessionLost
+from pareto.hosts.session import Session, SessionLost, ping_all
 from pareto.hosts.ssh import connection as ssh
 from pareto.hosts.ssh import keys
 from pareto.hosts.ssh.connection import SshConnection
@@ -56,29 +56,24 @@ def test_a_broken_connection_is_a_lost_session(error: Exception) -> None:
     session.close()
 
 
-def test_a_session_that_lives_passes_the_check() -> None:
+def test_whatever_is_open_is_kept_alive_and_one_lost_session_does_not_end_that() -> None:
+    pinged: list[bytes] = []
+
     class Quiet(Broken):
         def send(self, data: bytes) -> int:
+            pinged.append(data)
             return len(data)
 
-    session = session_on(Quiet(EOFError()))
-    session.ping()
-    session.check()
-
-
-def test_one_lost_session_does_not_end_the_heartbeat() -> None:
-    heartbeat = Heartbeat(0.01)
-    lost = session_on(Broken(EOFError()))
-    heartbeat.add(lost)
-    try:
-        while True:
-            try:
-                lost.check()
-            except SessionLost:
-                break
-        assert heartbeat._thread.is_alive()
-    finally:
-        heartbeat.stop()
+    lost, fine = session_on(Broken(EOFError())), session_on(Quiet(EOFError()))
+    ping_all()
+    with pytest.raises(SessionLost):
+        lost.check()
+    fine.check()
+    fine.close()
+    assert pinged == [b'{"op": "ping"}\n']
+    ping_all()
+    assert len(pinged) == 1
+    assert any(thread.name == "heartbeat" for thread in threading.enumerate())
 
 
 HOST_KEY, HOST_LINE = keys.new_key()
