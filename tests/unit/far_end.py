@@ -26,6 +26,19 @@ HOSTS = {
 Answer = Callable[[dict[str, Any]], Any]
 
 
+class Clock:
+    """In place of `time`: it goes on by what is slept, and as the test says."""
+
+    def __init__(self, now_s: float = 0.0) -> None:
+        self.now_s = now_s
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+
+
 class FarEnd:
     """A `session.Command` to a program that answers at once, or when it was waited for `late` times.
 

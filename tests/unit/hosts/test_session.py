@@ -13,6 +13,7 @@ from pareto.hosts.connection import ChildProcess
 from pareto.hosts.session import Session, SessionError, SessionLost
 from pareto.protocol.messages import WarmUp
 from pareto.protocol.trial_messages import Progress, WrongOutput
+from tests.unit.far_end import Clock
 from tests.unit.reported import TRIAL_REQUEST
 
 CEILING_S = 60.0
@@ -25,16 +26,6 @@ read ping
 echo '{"id": 1, "ok": true, "result": "done"}'
 read more
 """
-
-
-class Clock:
-    """In place of `time`: it goes on while a wire is waited for."""
-
-    def __init__(self) -> None:
-        self.now_s = 1000.0
-
-    def monotonic(self) -> float:
-        return self.now_s
 
 
 @dataclass
@@ -67,7 +58,7 @@ class Awaited:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
+    clock = Clock(1000.0)
     monkeypatch.setattr(session, "time", clock)
     return clock
 

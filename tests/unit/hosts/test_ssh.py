@@ -24,6 +24,7 @@ from pareto.hosts.ssh import keys
 from pareto.hosts.ssh.connection import SshConnection
 from pareto.hosts.ssh.keys import Keyring
 from pareto.hosts.ssh.login import Login
+from tests.unit.far_end import Clock
 
 
 class Broken:
@@ -177,21 +178,9 @@ def test_a_port_that_refuses(monkeypatch: pytest.MonkeyPatch, snapshot: Snapshot
     assert refusal(refused, port) == snapshot
 
 
-class Clock:
-    """In place of `time`: it goes on by what is slept, and as the test says."""
-
-    now_s = 100.0
-
-    def monotonic(self) -> float:
-        return self.now_s
-
-    def sleep(self, seconds: float) -> None:
-        self.now_s += seconds
-
-
 def test_a_port_that_refuses_is_tried_again_until_patience_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each try with what is left of the time to connect; what does not answer at all is not tried again."""
-    monkeypatch.setattr(ssh, "time", clock := Clock())
+    monkeypatch.setattr(ssh, "time", clock := Clock(100.0))
     faults: list[OSError] = [OSError(errno.ECONNREFUSED, "refused")] * 4
     tried: list[float] = []
 

@@ -23,20 +23,7 @@ from pareto.hosts.shapers import Shaper
 from pareto.hosts.testbed import Remote, Testbed
 from pareto.remote.link.probe import OpenProbe
 from pareto.remote.worker.probe import ProbeClient
-from tests.unit.far_end import HOSTS, FarEnd, StandIn, bed_of
-
-
-class Clock:
-    """In place of `time`: sleeping takes none of ours."""
-
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def monotonic(self) -> float:
-        return self.now_s
-
-    def sleep(self, seconds: float) -> None:
-        self.now_s += seconds
+from tests.unit.far_end import HOSTS, Clock, FarEnd, StandIn, bed_of
 
 
 class Away(StandIn):
