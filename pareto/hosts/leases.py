@@ -83,7 +83,7 @@ class HostLeases:
             try:
                 return self._held[role].ask(GetLease(), ANSWER_S).host
             except FAULTS:
-                self._held.end(role)
+                self._held.pop(role).close()
         self._held[role] = session = self._remotes[role].start("pareto.remote.worker.lease")
         return session.ask(GetLease()).host
 

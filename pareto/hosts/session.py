@@ -281,11 +281,7 @@ class Programs(dict[str, Session]):
         pending = {role: self[role].post(request) for role, request in requests.items()}
         return {role: self[role].report(each, timeout_s) for role, each in pending.items()}
 
-    def end(self, role: str) -> None:
-        """End one of them; another may be started in its place."""
-        self.pop(role).close()
-
     def close(self) -> None:
         """End all of them; others may be started in their place."""
-        for role in list(self):
-            self.end(role)
+        while self:
+            self.popitem()[1].close()

@@ -162,7 +162,7 @@ class NetemShaper(Shaper):
             try:
                 session.ask(Supported(), ANSWER_TIMEOUT_S)
             except (SessionError, SessionLost, TimeoutError):
-                self._programs.end(role)
+                self._programs.pop(role).close()
                 self._start(role)
                 # The old one may hold the interface until it finds out that nobody talks to it any more.
                 self._patience_s = 1.5 * SILENCE_LIMIT_S

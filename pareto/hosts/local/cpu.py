@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 
@@ -82,8 +83,7 @@ def siblings(number: int, sysfs: Path) -> set[int]:
         return {number}
 
 
-@dataclass(frozen=True)
-class CoreTime:
+class CoreTime(NamedTuple):
     """Seconds of some cores that programs have had until `at_s` on this machine's clock: all of them, and ours."""
 
     at_s: float
@@ -92,8 +92,8 @@ class CoreTime:
 
     def strangers_percent(self, before: CoreTime, cores: int) -> float:
         """The percentage of the cores that all others have had since then."""
-        others_s = (self.all_s - before.all_s) - (self.ours_s - before.ours_s)
-        return max(0.0, 100 * others_s / (self.at_s - before.at_s) / cores)
+        took_s, all_s, ours_s = (now - then for now, then in zip(self, before, strict=True))
+        return max(0.0, 100 * (all_s - ours_s) / took_s / cores)
 
 
 def core_time(root: int, which: set[int]) -> CoreTime:
