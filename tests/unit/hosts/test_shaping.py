@@ -143,7 +143,9 @@ def test_a_host_without_netem(helpers: Helpers, snapshot: SnapshotAssertion) -> 
 
 def test_a_helper_that_was_lost_is_started_again(helpers: Helpers) -> None:
     shaper = helpers.shaper(EDGE, SERVER)
+    shaper.revive()
     shaper.apply(PROFILE)
+    assert helpers.asked(SERVER, "apply")[0]["patience_s"] == 0.0, "one that answers stays"
     lost = helpers.of[SERVER][0]
     lost.dead = True
     shaper.revive()
@@ -155,14 +157,6 @@ def test_a_helper_that_was_lost_is_started_again(helpers: Helpers) -> None:
     patience_s = [asked["patience_s"] for asked in helpers.asked(SERVER, "apply")]
     assert patience_s[0] > SILENCE_LIMIT_S
     assert patience_s[1] == 0.0
-
-
-def test_a_helper_that_answers_stays(helpers: Helpers) -> None:
-    shaper = helpers.shaper(EDGE)
-    shaper.revive()
-    shaper.apply(PROFILE)
-    assert len(helpers.of[EDGE]) == 1
-    assert helpers.asked(EDGE, "apply")[0]["patience_s"] == 0.0
 
 
 def test_patience_lasts_until_the_profile_is_on(helpers: Helpers, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,13 +179,6 @@ def test_patience_lasts_until_the_profile_is_on(helpers: Helpers, monkeypatch: p
     assert timeouts_s[0] > first  # the helper answers only then
 
 
-def test_a_helper_that_comes_back_without_netem(helpers: Helpers) -> None:
-    shaper = helpers.shaper(EDGE, SERVER)
-    helpers.of[EDGE][0].dead, helpers.netem[EDGE] = True, False
-    with pytest.raises(TestbedError, match=r"^pi: .*sch_netem"):
-        shaper.revive()
-
-
 def test_drops_add_up_and_the_furthest_position_counts(helpers: Helpers) -> None:
     shaper = helpers.shaper(EDGE, SERVER)
     assert shaper.state() == LinkState(7, None)
@@ -202,10 +189,13 @@ def test_drops_add_up_and_the_furthest_position_counts(helpers: Helpers) -> None
     assert helpers.asked(SERVER, "stats")[0] == {"interface": "enp3s0"}
 
 
-def test_traces_begin_again_on_both(helpers: Helpers) -> None:
-    helpers.shaper(EDGE, SERVER).restart(7.5)
+def test_traces_begin_again_on_both_until_the_end(helpers: Helpers) -> None:
+    shaper = helpers.shaper(EDGE, SERVER)
+    shaper.restart(7.5)
     for role in HOSTS:
         assert [asked["position_s"] for asked in helpers.asked(role, "restart")] == [7.5]
+    shaper.close()
+    assert all(end.closed for role in HOSTS for end in helpers.of[role])
 
 
 def _seeded(request: dict[str, Any]) -> dict[str, bool]:
@@ -227,11 +217,6 @@ def test_each_direction_has_one_seed_wherever_it_is_shaped(helpers: Helpers, old
     assert helpers.asked(EDGE, "seed") == [edge]
     alone.seed(8)
     assert helpers.asked(EDGE, "seed")[1]["egress"] != edge["egress"]
-
-
-def test_closing_lets_go_of_the_helpers(helpers: Helpers) -> None:
-    helpers.shaper(EDGE, SERVER).close()
-    assert all(end.closed for role in HOSTS for end in helpers.of[role])
 
 
 def test_a_link_left_as_it_is() -> None:

@@ -102,16 +102,12 @@ def test_a_file_goes_over_once(folder: Path) -> None:
     assert connection.sent == sent
 
 
-def test_a_file_on_disk(folder: Path, tmp_path: Path) -> None:
-    source = tmp_path / "weights"
-    source.write_bytes(DATA)
+@pytest.mark.parametrize("content", [DATA, b""])
+def test_a_file_on_disk(folder: Path, tmp_path: Path, content: bytes) -> None:
+    (source := tmp_path / "weights").write_bytes(content)
     target = Path(shipping.ship(ThisMachine(), str(folder), source, "d1ge57"))
-    assert target.read_bytes() == DATA
+    assert target.read_bytes() == content
     assert [path.name for path in folder.iterdir()] == ["d1ge57"]
-
-
-def test_an_empty_file_is_whole(folder: Path) -> None:
-    assert Path(shipping.ship(ThisMachine(), str(folder), b"", "empty")).read_bytes() == b""
 
 
 @pytest.mark.parametrize("connection", [Cut(), CutInTwo(), CutBefore(1), CutBefore(2)])
