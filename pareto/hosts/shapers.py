@@ -16,7 +16,7 @@ from pareto.remote.link.profile import Direction, Profile, seed_of
 from pareto.remote.link.requests import Apply, Restart, Seed, Stats, Supported
 
 Starts = Mapping[str, Callable[[], Session]]
-"""What starts the privileged helper, on those hosts that have one, by role."""
+"""Starts of the privileged helper, on those hosts that have one, by role."""
 DRAIN_S = 5.0
 ANSWER_TIMEOUT_S = 10.0
 
