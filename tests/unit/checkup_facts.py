@@ -8,7 +8,6 @@ from pareto.hosts.inventory import HostEntry
 from pareto.hosts.setup import finding
 
 DIGEST = "d1ge57"
-NOW_S = 1_790_000_000.0
 
 PI = HostEntry("pi", "edge", "pi@pi.local", "192.168.7.2")
 GPU = HostEntry("gpu", "server", "gpu.lab", "192.168.7.1", device="cuda:0")
@@ -63,7 +62,7 @@ def pi(**changed: Any) -> dict[str, Any]:
         "cuda": None,
         "congestion_control": "cubic",
         "slow_start_after_idle": 0,
-        "clock_s": NOW_S + 0.4,
+        "clock_off_s": 0.4,
         **changed,
     }
 

@@ -69,7 +69,6 @@ class Lab:
         monkeypatch.setattr(checkup, "ask", lambda connection, member, sides: dict(self.facts[member.name]))
         monkeypatch.setattr(doctor, "_of_links", self._links)
         monkeypatch.setattr(privileged, "digest", lambda: checkup_facts.DIGEST)
-        monkeypatch.setattr("time.time", lambda: checkup_facts.NOW_S)
 
     def examine(self, *, repair: bool = False, width: int = 80) -> tuple[bool, list[str]]:
         said = io.StringIO()

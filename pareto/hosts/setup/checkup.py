@@ -21,7 +21,7 @@ from pareto.hosts.setup.finding import RED_HATS, Case, Finding
 from pareto.remote.worker.sensors.raspberry import SINCE_BOOT, throttled_words
 
 SHAPING = ("netem", "rights")
-"""The findings that matter only to sweeps of an emulated link."""
+"""The findings that only a sweep of an emulated link has."""
 ASK_TIMEOUT_S = 120.0
 """A GPU driver that nobody uses needs seconds to answer, and some of them many."""
 LEAST_DISK_BYTES = 200e6
@@ -53,8 +53,8 @@ cd @CODE@ && PYTHONDONTWRITEBYTECODE=1 exec "$chosen" -m pareto.remote.worker.ch
 def ask(connection: Connection, entry: HostEntry, sides: Sequence[Side]) -> dict[str, Any]:
     """The host's facts, with its routes to its neighbours, by `pareto.remote.worker.checkup`. Raises Unreachable.
 
-    A host without Python has `python` None; one whose Python does not work has `fault` too, its last words. A Python
-    that is older than the checkup itself takes has `python`, its version, and nothing else.
+    `clock_off_s` is how far its clock is ahead of this machine's. A host without Python has `python` None; one whose
+    Python does not work has `fault` too, its last words; an older one than the checkup takes has its version alone.
     """
     folder = parcels.absolute(connection, entry.folder)
     code = parcels.ship_code(connection, folder)
@@ -75,188 +75,40 @@ def ask(connection: Connection, entry: HostEntry, sides: Sequence[Side]) -> dict
         report = json.loads(outcome.out.strip().rpartition("\n")[2])
     except (ValueError, RecursionError):
         report = None
-    return report if isinstance(report, dict) else {"python": None, "fault": outcome.words}
+    if not isinstance(report, dict):
+        return {"python": None, "fault": outcome.words}
+    if report.get("clock_s") is not None:
+        report["clock_off_s"] = report["clock_s"] - time.time()
+    return report
 
 
 def examine(
     connection: Connection, file: Inventory, role: str, *, shaped: bool, alone: bool = False
 ) -> tuple[Case, list[Finding]]:
-    """The host in a role, and what its facts mean. alone: without a link and other hosts. Raises Unreachable."""
+    """The host in a role, and what its facts mean. shaped: it has to shape a link. alone: without a link and other
+    hosts. Raises Unreachable."""
     entry, sides = (file.one(role), ()) if alone else (file.roles[role], file.sides[role])
-    facts = ask(connection, entry, sides)
-    now_s = time.time()  # the host told its own time a moment ago
-    case = Case(entry, sides, facts, str(file.path))
-    return case, findings(case, shaped=shaped, helper_digest=privileged.digest(), now_s=now_s)
+    case = Case(entry, sides, ask(connection, entry, sides), str(file.path))
+    return case, [*findings(case, shaped=shaped)]
 
 
-def findings(case: Case, *, shaped: bool, helper_digest: str, now_s: float) -> list[Finding]:
-    """The findings for a sweep that follow from the facts; what is fine is included.
-
-    shaped: the host has to shape a link. helper_digest: the privileged program's here. now_s: when the facts came.
-    """
-    python = [*finding.of_python(case)]
+def findings(case: Case, *, shaped: bool) -> Iterator[Finding]:
+    """The findings for a sweep that follow from the facts; what is fine is included."""
+    yield from finding.of_python(case)
     if "kernel" not in case.facts:  # no Python that the checkup runs on
-        return python
-    return [
-        *python,
-        *_netem(case, shaped),
-        *_rights(case, shaped, helper_digest),
-        *_left_behind(case, shaped),
-        *_links(case),
-        *_storage(case),
-        *_processor(case),
-        *_sensors(case),
-        *_clock(case, now_s),
-        *finding.of_gpu(case),
-        *_tcp(case),
-    ]
-
-
-# Whether the host can be made to shape a link
-
-
-def _netem(case: Case, shaped: bool) -> Iterator[Finding]:
-    """Findings on netem. The privileged program's own trial of it counts more than what the kernel's files say."""
-    by_files, tried = case["netem"], case["netem_supported"]
-    kernel = f"the kernel {case['kernel']}"
-    if tried or (tried is None and by_files not in (None, "absent")):
-        how = f" ({by_files})" if by_files not in (None, "absent") else ""
-        yield Finding("netem", f"{kernel} has sch_netem{how}")
-    elif tried is None and by_files is None:
-        yield Finding("netem", f"whether {kernel} has sch_netem cannot be seen", "sudo modprobe sch_netem")
-    elif by_files == "module":
-        words = f"{kernel} has sch_netem as a module that it does not load"
-        yield Finding("netem", words, "sudo modprobe sch_netem", fatal=shaped)
-    elif by_files is None:
-        words = f"sch_netem cannot be loaded: the modules of {kernel} are not there, as after an update of it"
-        yield Finding("netem", words, "sudo reboot", fatal=shaped)
-    else:
-        words = f"{kernel} has no sch_netem to shape the link with"
-        if case.system == "ubuntu":
-            fix = case.install(f"linux-modules-extra-{case['kernel']}")
-        elif case.system in RED_HATS:
-            fix = case.install(f"kernel-modules-extra-{case['kernel']}")
-        elif str(case["board"] or "").startswith("Raspberry Pi"):
-            fix = "sudo apt-get full-upgrade -y && sudo reboot"
-        else:  # Debian's kernels for clouds lack it
-            package = f"linux-image-{_DEBIAN_NAMES.get(str(case['machine']), 'amd64')}"
-            fix = f"{case.install(package)} && sudo reboot"
-        yield Finding("netem", words, fix, fatal=shaped)
-
-
-def _rights(case: Case, shaped: bool, digest: str) -> Iterator[Finding]:
-    if case["uid"] == 0:
-        yield Finding("rights", "logged in as root: nothing to permit")
         return
-    helper, program = case["privileged"] or {}, privileged.LAUNCHER
-    try:
-        line = privileged.sudoers_line(str(case["user"]))
-    except TestbedError as error:
-        fix = f"say user: for {case.entry.name} in {case.testbed}"
-        yield Finding("rights", str(error), fix, fatal=shaped)
-        return
-    fix = case.set_up
-    if helper.get("digest") == digest:
-        yield Finding("rights", f"sudo lets {case['user']} start {program}")
-        return
-    if not helper.get("sudo"):
-        words, fix = f"no sudo, with which to start {program}", "su -c 'apt-get install -y sudo'"
-    elif not helper.get("installed"):
-        words = f"{program}, which shapes the link, is not installed"
-    elif helper.get("digest"):
-        words = f"an older version of {program} is installed"
-    elif "password" in helper.get("words", "") or not helper.get("allowed"):
-        words = f"sudo does not let {case['user']} start {program} unasked"
-        fix = f"echo '{line}' | sudo tee -a {privileged.SUDOERS}"
-    else:
-        words = f"{program} does not work: {helper['words']}"
-    yield Finding("rights", words, fix, fatal=shaped)
-
-
-def _left_behind(case: Case, shaped: bool) -> Iterator[Finding]:
-    """A host that shapes puts it back first; a sweep of the link as it is would measure it."""
+    if shaped:
+        yield from (_netem(case), _rights(case))
     for interface in case["left_shaped"] or ():
         words = f"interface {interface} is still shaped by a run that was killed"
+        # A host that shapes puts it back first; a sweep of the link as it is would measure it.
         fix = f"{COMMAND} doctor --testbed {case.testbed} --repair"
         yield Finding("left behind", words, fix, fatal=not shaped)
-
-
-# The data links as the host sees them
-
-
-def _links(case: Case) -> Iterator[Finding]:
-    """Both sides of a host in the middle; they are one where it has all its neighbours in one network."""
-    names: dict[tuple[str, str], str] = {}
-    for side in case.sides:
-        own = side.address, side.interface
-        if own not in names:
-            names[own], findings = _interface(case, side)
-            yield from findings
-        if names[own]:
-            yield _route(case, side, names[own])
-    for side in case.sides[:1]:
-        name = names[side.address, side.interface]
-        if name and case["listens"] is not True:
-            words = f"cannot listen on {side.address}: {case['listens']}"
-            yield Finding("listening", words, f"ip address show dev {name}", fatal=True)
-        elif name:
-            yield Finding("listening", f"can listen on {side.address}")
-
-
-def _interface(case: Case, side: Side) -> tuple[str, list[Finding]]:
-    """The data interface on that side, which is empty after a fault, and what is to be said of it."""
-    address, named, testbed = side.address, side.interface, case.testbed
-    key = "data" if address == case.entry.data_address else "next"
-    owners = case.owners(address)
-    fault = fix = name = ""
-    if not owners:
-        interfaces = [each for each in case["interfaces"] or () if each["name"] != "lo"]
-        there = ", ".join(f"{own} on {each['name']}" for each in interfaces for own in each["addresses"])
-        has = f"which has {there or 'none'}"
-        fault = f"the {key} address {address} is not on this host, {has}; correct that or {testbed}"
-        # What is meant may be a wired card, best one that has no address yet.
-        cards = [each for each in interfaces if not is_virtual(each["name"])]
-        cards.sort(key=lambda each: (each["wireless"], bool(each["addresses"])))
-        likely = named or next((each["name"] for each in cards), "eth0")
-        fix = f"sudo ip address add {address}/24 dev {likely}"
-    elif named and named not in owners:
-        fault = f"{address} is on {owners[0]}, not on {named}"
-        fix = f"say {key}_interface: {owners[0]} for {case.entry.name} in {testbed}"
-    else:
-        name = named or owners[0]
-        interface = next(each for each in case["interfaces"] if each["name"] == name)
-        if not interface["up"]:
-            fault, fix = f"{name} is down", f"sudo ip link set {name} up"
-        elif not interface["carrier"]:
-            fault, fix = f"{name} has no carrier", f"plug in the cable of {name}"
-    if fault:
-        return "", [Finding("data link", fault, fix, fatal=True)]
-    speed = f", {interface['speed_mbps']} Mbit/s" if interface["speed_mbps"] else ""
-    findings = [Finding("data link", f"{address} on {name}{speed}")]
-    if interface["wireless"]:
-        others = "other people's traffic, and the weather of the air, will be in the figures"
-        fix = f"join the hosts by a cable and say its addresses in {testbed}"
-        findings.append(Finding("data link", f"{name} is wireless: {others}", fix))
-    return name, findings
-
-
-def _route(case: Case, side: Side, name: str) -> Finding:
-    peer = side.peer
-    route = (case["routes"] or {}).get(peer)
-    replace = f"sudo ip route replace {peer} dev {name} src {side.address}"
-    if route is None:
-        return Finding("route", f"there is no route to {peer}", replace, fatal=True)
-    if route["interface"] == "lo":
-        fix = f"say the other host's own data_address in {case.testbed}"
-        return Finding("route", f"{peer} is an address of this host itself", fix, fatal=True)
-    if route["interface"] != name:
-        other = f"{route['interface']} ({route['source']})"
-        words = f"packets to {peer} leave through {other}, not through {name}"
-        return Finding("route", words, replace, fatal=True)
-    return Finding("route", f"packets to {peer} leave through {name}")
-
-
-def _tcp(case: Case) -> Iterator[Finding]:
+    # Where a host in the middle has all its neighbours in one network, both of its sides are one.
+    yield from dict.fromkeys(one for side in case.sides for one in _side(case, side))
+    yield from _listening(case)
+    yield from _machine(case)
+    yield from finding.of_gpu(case)
     control = f"{case['congestion_control'] or 'unknown'} congestion control"
     if case["slow_start_after_idle"]:
         words = f"{control}; after each pause a connection starts slowly again, at the cost of round trips"
@@ -265,11 +117,127 @@ def _tcp(case: Case) -> Iterator[Finding]:
         yield Finding("tcp", control)
 
 
-# The machine itself
+# Whether the host can be made to shape a link
 
 
-def _storage(case: Case) -> Iterator[Finding]:
-    disk, memory = case["disk_free_bytes"], case["memory_available_bytes"]
+def _netem(case: Case) -> Finding:
+    """The privileged program's own trial of netem counts more than what the kernel's files say."""
+    by_files, tried, kernel = case["netem"], case["netem_supported"], f"the kernel {case['kernel']}"
+    is_there = by_files not in (None, "absent")
+    if tried or (tried is None and is_there):
+        return Finding("netem", f"{kernel} has sch_netem" + (f" ({by_files})" if is_there else ""))
+    if tried is None and by_files is None:
+        words = f"whether {kernel} has sch_netem cannot be seen"
+        return Finding("netem", words, "sudo modprobe sch_netem")
+    words = f"{kernel} has no sch_netem to shape the link with"
+    if by_files == "module":
+        words, fix = f"{kernel} has sch_netem as a module that it does not load", "sudo modprobe sch_netem"
+    elif by_files is None:
+        words = f"sch_netem cannot be loaded: the modules of {kernel} are not there, as after an update of it"
+        fix = "sudo reboot"
+    elif case["system"] == "ubuntu":
+        fix = case.install(f"linux-modules-extra-{case['kernel']}")
+    elif case["system"] in RED_HATS:
+        fix = case.install(f"kernel-modules-extra-{case['kernel']}")
+    elif str(case["board"] or "").startswith("Raspberry Pi"):
+        fix = "sudo apt-get full-upgrade -y && sudo reboot"
+    else:  # Debian's kernels for clouds lack it
+        package = f"linux-image-{_DEBIAN_NAMES.get(str(case['machine']), 'amd64')}"
+        fix = f"{case.install(package)} && sudo reboot"
+    return Finding("netem", words, fix, fatal=True)
+
+
+def _rights(case: Case) -> Finding:
+    helper, user, program = case["privileged"] or {}, str(case["user"]), privileged.LAUNCHER
+    if case["uid"] == 0:
+        return Finding("rights", "logged in as root: nothing to permit")
+    try:
+        line = privileged.sudoers_line(user)
+    except TestbedError as error:
+        return Finding("rights", str(error), f"say user: for {case.entry.name} in {case.testbed}", fatal=True)
+    if helper.get("digest") == privileged.digest():
+        return Finding("rights", f"sudo lets {user} start {program}")
+    fix = case.set_up
+    if not helper.get("sudo"):
+        words, fix = f"no sudo, with which to start {program}", "su -c 'apt-get install -y sudo'"
+    elif not helper.get("installed"):
+        words = f"{program}, which shapes the link, is not installed"
+    elif helper.get("digest"):
+        words = f"an older version of {program} is installed"
+    elif "password" in helper.get("words", "") or not helper.get("allowed"):
+        words = f"sudo does not let {user} start {program} unasked"
+        fix = f"echo '{line}' | sudo tee -a {privileged.SUDOERS}"
+    else:
+        words = f"{program} does not work: {helper['words']}"
+    return Finding("rights", words, fix, fatal=True)
+
+
+# The data links as the host sees them
+
+
+def _side(case: Case, side: Side) -> Iterator[Finding]:
+    """The data interface on that side, and by which the neighbour's packets leave."""
+    address, named, peer, testbed = side.address, side.interface, side.peer, case.testbed
+    key = "data" if address == case.entry.data_address else "next"
+    interfaces = {each["name"]: each for each in case["interfaces"] or ()}
+    owners, fix = case.owners(address), ""
+    name = named or next(iter(owners), "")
+    if not owners:
+        others = [each for each in interfaces.values() if each["name"] != "lo"]
+        there = ", ".join(f"{own} on {each['name']}" for each in others for own in each["addresses"])
+        has = f"which has {there or 'none'}"
+        fault = f"the {key} address {address} is not on this host, {has}; correct that or {testbed}"
+        # What is meant may be a wired card, best one that has no address yet.
+        cards = [each for each in others if not is_virtual(each["name"])]
+        likely = min(cards, key=lambda each: (each["wireless"], bool(each["addresses"])), default={})
+        fix = f"sudo ip address add {address}/24 dev {named or likely.get('name', 'eth0')}"
+    elif name not in owners:
+        fault = f"{address} is on {owners[0]}, not on {named}"
+        fix = f"say {key}_interface: {owners[0]} for {case.entry.name} in {testbed}"
+    elif not interfaces[name]["up"]:
+        fault, fix = f"{name} is down", f"sudo ip link set {name} up"
+    elif not interfaces[name]["carrier"]:
+        fault, fix = f"{name} has no carrier", f"plug in the cable of {name}"
+    if fix:
+        yield Finding("data link", fault, fix, fatal=True)
+        return
+    speed = interfaces[name]["speed_mbps"]
+    yield Finding("data link", f"{address} on {name}" + (f", {speed} Mbit/s" if speed else ""))
+    if interfaces[name]["wireless"]:
+        others = "other people's traffic, and the weather of the air, will be in the figures"
+        fix = f"join the hosts by a cable and say its addresses in {testbed}"
+        yield Finding("data link", f"{name} is wireless: {others}", fix)
+    route = (case["routes"] or {}).get(peer)
+    fix = f"sudo ip route replace {peer} dev {name} src {address}"
+    if route is None:
+        words = f"there is no route to {peer}"
+    elif route["interface"] == "lo":
+        words, fix = (
+            f"{peer} is an address of this host itself",
+            f"say the other host's own data_address in {testbed}",
+        )
+    else:
+        words = f"packets to {peer} leave through {route['interface']}"
+        if route["interface"] == name:
+            fix = ""
+        else:
+            words += f" ({route['source']}), not through {name}"
+    yield Finding("route", words, fix, fatal=fix != "")
+
+
+def _listening(case: Case) -> Iterator[Finding]:
+    for side in case.sides[:1]:
+        if case.owners(side.address) and case["listens"] is not True:
+            words = f"cannot listen on {side.address}: {case['listens']}"
+            yield Finding("listening", words, f"ip address show dev {case.interface(side)}", fatal=True)
+        elif case.owners(side.address):
+            yield Finding("listening", f"can listen on {side.address}")
+
+
+def _machine(case: Case) -> Iterator[Finding]:
+    """Findings on its disk, memory, processor, sensors and clock."""
+    disk, memory, off_s = case["disk_free_bytes"], case["memory_available_bytes"], case["clock_off_s"]
+    governors, bits = case["governors"], case["throttled"]
     if disk is not None:
         words, fix = f"{disk / 1e9:.1f} GB free for {case.entry.folder}", ""
         if disk < ENOUGH_DISK_BYTES:
@@ -282,31 +250,22 @@ def _storage(case: Case) -> Iterator[Finding]:
             words += ", which is little: end what takes it"
             fix = "ps -eo pid,rss,comm --sort=-rss | head"  # what to end is for its owner to say
         yield Finding("memory", words, fix)
-
-
-def _processor(case: Case) -> Iterator[Finding]:
-    governors = case["governors"]
     if governors and governors != ["performance"]:
         words = f"{', '.join(governors)}: the clock follows the load, and times with it"
         fix = "echo performance | sudo tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor"
         yield Finding("governor", words, fix)
     else:
         yield Finding("governor", "performance" if governors else "none to set")
-    if case["throttled"] is None:
-        return
-    bits = case["throttled"]
-    now, before = (", ".join(throttled_words(each)) for each in (bits, bits >> SINCE_BOOT))
-    cure = "cool it (a fan, a heat sink)"
-    if bits & _LOW_VOLTAGE:
-        cure = "use the power supply made for this board, and a shorter cable"
-    if now or before:
-        words = f"right now: {now}" if now else f"not now, but since it was started: {before}"
-        yield Finding("throttling", words, f"{cure}; then sudo reboot")
-    else:
-        yield Finding("throttling", "none since it was started")
-
-
-def _sensors(case: Case) -> Iterator[Finding]:
+    if bits is not None:
+        now, before = (", ".join(throttled_words(each)) for each in (bits, bits >> SINCE_BOOT))
+        cure = "cool it (a fan, a heat sink)"
+        if bits & _LOW_VOLTAGE:
+            cure = "use the power supply made for this board, and a shorter cable"
+        if now or before:
+            words = f"right now: {now}" if now else f"not now, but since it was started: {before}"
+            yield Finding("throttling", words, f"{cure}; then sudo reboot")
+        else:
+            yield Finding("throttling", "none since it was started")
     if case["vcgencmd"] == "denied":
         fix = f"sudo usermod -aG video {shlex.quote(str(case['user']))}"
         yield Finding("sensors", f"vcgencmd does not answer {case['user']}: throttling goes unseen", fix)
@@ -315,15 +274,9 @@ def _sensors(case: Case) -> Iterator[Finding]:
         yield Finding("energy", "only root may read the processor's energy counters (RAPL)", fix)
     elif case["rapl"] == "readable":
         yield Finding("energy", "the processor counts it (RAPL)")
-
-
-def _clock(case: Case, now_s: float) -> Iterator[Finding]:
-    if case["clock_s"] is None:
-        return
-    off_s = case["clock_s"] - now_s
-    if abs(off_s) > MOST_CLOCK_OFF_S:
+    if off_s is not None and abs(off_s) > MOST_CLOCK_OFF_S:
         side = "ahead of" if off_s > 0 else "behind"
         words = f"{abs(off_s):.0f} s {side} this machine's: times in logs will not match"
         yield Finding("clock", words, "sudo timedatectl set-ntp true")
-    else:
+    elif off_s is not None:
         yield Finding("clock", "as here")

@@ -19,7 +19,6 @@ OF_ENGINES = DATA / "requirements-onnx.txt"
 """The file of the packages that engines need."""
 PYTHONS = ("python3", *(f"python3.{minor}" for minor in range(14, 9, -1)))
 """The interpreters to look for, in this order."""
-OLDEST_PYTHON = (3, 10)
 OLDEST_CUDA = 12
 """The oldest version that today's builds of torch are for."""
 TESTED = ("torch", "torchvision")
@@ -65,14 +64,9 @@ class Case:
         """The command that installs everything that is missing."""
         return f"{COMMAND} hosts setup --testbed {self.testbed}"
 
-    @property
-    def system(self) -> str:
-        """The distribution's id, in small letters."""
-        return str(self["system"] or "")
-
     def install(self, package: str) -> str:
         """The command that installs a package of the distribution's."""
-        if self.system in RED_HATS:
+        if self["system"] in RED_HATS:
             return f"sudo dnf install -y {package}"
         return f"sudo apt-get install -y {package}" + (" python3-venv" if package == "python3" else "")
 
@@ -91,13 +85,21 @@ def of_engines(device: str) -> bytes:
     return wanted if device == "cpu" else re.sub(rb"(?m)^onnxruntime==", b"onnxruntime-gpu==", wanted)
 
 
+def requirements(text: str) -> list[Requirement]:
+    """The requirements in the text of a file for pip."""
+    lines = (line.partition("#")[0].strip() for line in text.splitlines())
+    return [Requirement(line) for line in lines if line]
+
+
 def _pinned(case: Case) -> dict[str, str]:
     """The host's requirements by name, as pip takes them."""
-    version = ".".join(map(str, _numbers(str(case["python"]))))
-    lines = (line.partition("#")[0].strip() for line in REQUIREMENTS.read_text().splitlines())
-    wanted = [Requirement(line) for line in lines if line]
-    here = [one for one in wanted if not one.marker or one.marker.evaluate({"python_version": version})]
-    return {one.name: f"{one.name}{one.specifier}" for one in here}
+    here = {"python_version": ".".join(map(str, _numbers(str(case["python"]))))}
+    wanted = requirements(REQUIREMENTS.read_text())
+    return {
+        one.name: f"{one.name}{one.specifier}"
+        for one in wanted
+        if not one.marker or one.marker.evaluate(here)
+    }
 
 
 # What the facts of a host mean
@@ -105,19 +107,19 @@ def _pinned(case: Case) -> dict[str, str]:
 
 def of_python(case: Case) -> Iterator[Finding]:
     """Python's version and the packages; or why no Python works."""
-    version, own, fault = str(case["python"]), case.entry.python, case["fault"]
-    if case["python"] is not None and _numbers(version) >= OLDEST_PYTHON:
+    version, own = case["python"], case.entry.python
+    if version is not None and _numbers(version) >= (3, 10):
         yield Finding("python", f"{version} ({case['executable']})")
         yield from _packages(case)
         return
-    if case["python"] is not None:
+    if version is not None:
         words = f"{version} is too old: 3.10 or later is needed"
         fix = "upgrade the system: Debian 12, Raspberry Pi OS 12 and Ubuntu 22.04 have one"
-        if case.system == "ubuntu":
-            newer = "sudo apt-get install -y python3.12 python3.12-venv"
+        if case["system"] == "ubuntu":
+            newer = case.install("python3.12 python3.12-venv")
             fix = f"sudo add-apt-repository -y ppa:deadsnakes/ppa && {newer}"
-    elif fault:
-        words, fix = f"{own or 'python3'} does not work: {fault}", case.set_up
+    elif case["fault"]:
+        words, fix = f"{own or 'python3'} does not work: {case['fault']}", case.set_up
     elif own:
         words, fix = f"there is no {own}", f"leave python: out of {case.testbed}, then {case.set_up}"
     else:
@@ -126,11 +128,10 @@ def of_python(case: Case) -> Iterator[Finding]:
 
 
 def _packages(case: Case) -> Iterator[Finding]:
-    there, pinned = case["packages"] or {}, _pinned(case)
+    there, pinned, python = case["packages"] or {}, _pinned(case), case.entry.python
     missing = [name for name in pinned if name not in NOT_EVERYWHERE and not there.get(name)]
     # Root starts the program that shapes the link from the code that travels, without a pyroute2 of its own.
     missing += ["pyroute2"] if case["uid"] == 0 and not there.get("pyroute2") else []
-    python = case.entry.python
 
     def install(*names: str) -> str:
         pins = shlex.join(pinned[name] for name in names)
@@ -162,43 +163,37 @@ def of_gpu(case: Case) -> Iterator[Finding]:
     kind, _, index = case.entry.device.partition(":")
     if kind != "cuda":
         return
-    cuda, built, device = case["cuda"], case["torch_cuda"], case.entry.device
-    if cuda is None or not cuda["devices"]:
-        words = f"device is {device}, and there is no NVIDIA driver that works"
-        yield Finding("gpu", words, _driver(case), fatal=True)
-    elif int(index) >= cuda["devices"]:
-        there = ", ".join(f"cuda:{number}" for number in range(cuda["devices"]))
-        fix = f"say device: {there.partition(',')[0]} for {case.entry.name} in {case.testbed}"
-        yield Finding("gpu", f"device is {device}, there is {there}", fix, fatal=True)
+    built, device, name = case["torch_cuda"], case.entry.device, case.entry.name
+    count, version = ((case["cuda"] or {}).get(fact) for fact in ("devices", "version"))
+    new_driver = f"{case.install('nvidia-driver')} && sudo reboot"
+    if case["system"] == "ubuntu":
+        new_driver = "sudo ubuntu-drivers install && sudo reboot"
+    if not count:
+        words, fix = f"device is {device}, and there is no NVIDIA driver that works", new_driver
+    elif int(index) >= count:
+        words = f"device is {device}, there is {', '.join(f'cuda:{number}' for number in range(count))}"
+        fix = f"say device: cuda:0 for {name} in {case.testbed}"
     elif not (case["packages"] or {}).get("torch"):
         return  # `_packages` says so
-    elif built is None:
-        yield _other_build(case, "torch is built without CUDA", cuda["version"])
-    elif _numbers(built)[0] > _numbers(cuda["version"])[0]:
-        words = f"torch is built for CUDA {built}, and the driver has {cuda['version']}"
-        yield _other_build(case, words, cuda["version"])
+    elif built and _numbers(built)[0] <= _numbers(version)[0]:
+        yield Finding("gpu", f"torch for CUDA {built}, driver with CUDA {version}")
+        return
     else:
-        yield Finding("gpu", f"torch for CUDA {built}, driver with CUDA {cuda['version']}")
-
-
-def _other_build(case: Case, words: str, version: str) -> Finding:
-    """`version`: the newest CUDA that the driver has."""
-    if _numbers(version)[0] < OLDEST_CUDA:
-        return Finding("gpu", f"{words}: a newer driver is needed", _driver(case), fatal=True)
-    # CUDA promises that a program built for an early release of a major version runs with all its later drivers.
-    index = f"an index with builds for CUDA {_numbers(version)[0]} (PyTorch's installation page names it)"
-    if case.entry.python:
-        pinned = " ".join(_pinned(case)[name] for name in TESTED)
-        pip = f"{shlex.quote(case.entry.python)} -m pip install --force-reinstall {pinned} --index-url INDEX"
-        return Finding("gpu", f"{words}; INDEX is {index}", pip, fatal=True)
-    place = f"under {case.entry.name} in {case.testbed}"
-    return Finding("gpu", f"{words}; say pip_index: {place}, {index}, then", case.set_up, fatal=True)
-
-
-def _driver(case: Case) -> str:
-    if case.system == "ubuntu":
-        return "sudo ubuntu-drivers install && sudo reboot"
-    return case.install("nvidia-driver") + " && sudo reboot"
+        words = f"torch is built for CUDA {built}, and the driver has {version}"
+        words = words if built else "torch is built without CUDA"
+        # CUDA promises that a program built for an early release of a major version runs with all its later drivers.
+        index = f"an index with builds for CUDA {_numbers(version)[0]} (PyTorch's installation page names it)"
+        if _numbers(version)[0] < OLDEST_CUDA:
+            words, fix = f"{words}: a newer driver is needed", new_driver
+        elif case.entry.python:
+            pins = " ".join(_pinned(case)[name] for name in TESTED)
+            words = f"{words}; INDEX is {index}"
+            fix = (
+                f"{shlex.quote(case.entry.python)} -m pip install --force-reinstall {pins} --index-url INDEX"
+            )
+        else:
+            words, fix = f"{words}; say pip_index: under {name} in {case.testbed}, {index}, then", case.set_up
+    yield Finding("gpu", words, fix, fatal=True)
 
 
 def differences(facts: Mapping[str, Mapping[str, Any]], testbed: str) -> Iterator[Finding]:

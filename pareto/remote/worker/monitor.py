@@ -31,24 +31,22 @@ class Instruments:
 
     def __init__(self, pid: int, gpu: str | None, sysfs: Path) -> None:
         self._process = processor.WatchedProcess(pid)
-        device = nvml.Gpu() if gpu is None else nvml.gpu(gpu, nvml.load())
-        of_board = processor.temperature(sysfs), processor.frequency(sysfs), raspberry.throttling()
-        gauges = (*of_board, *device.gauges)
-        self._gauges: list[Gauge] = [gauge for gauge in gauges if gauge is not None]
-        # The slow one last: the counters are to be read at the sample's time, not after it.
-        meters = (*rapl_meters(sysfs), device.meter, raspberry.rails())
-        self._meters: list[Meter] = [meter for meter in meters if meter is not None]
+        found = (
+            *(processor.temperature(sysfs), processor.frequency(sysfs), raspberry.throttling()),
+            *rapl_meters(sysfs),
+            *(nvml.gpu(gpu, nvml.load()) if gpu is not None else ()),
+            raspberry.rails(),  # the slow one last: counters are to be read at the sample's time, not after it
+        )
+        self._gauges = [each for each in found if isinstance(each, Gauge)]
+        self._meters = [each for each in found if isinstance(each, Meter)]
 
     @property
     def sensors(self) -> host_messages.Sensors:
         """This device's sensors, but for what any kernel tells of cores."""
         energy = " + ".join(meter.name for meter in self._meters)
-        by_field = {
-            "cpu_percent": "psutil",
-            "rss_bytes": "psutil",
-            **{gauge.field: gauge.source for gauge in self._gauges},
-            **({"energy_j": energy, "power_w": energy} if energy else {}),
-        }
+        by_field = {"cpu_percent": "psutil", "rss_bytes": "psutil"}
+        by_field |= {gauge.field: gauge.source for gauge in self._gauges}
+        by_field |= {"energy_j": energy, "power_w": energy} if energy else {}
         least_s = max((meter.least_window_s for meter in self._meters), default=0.0)
         return host_messages.Sensors(by_field, least_s)
 
@@ -66,10 +64,8 @@ class Sampler:
 
     def __init__(self, take: Callable[[], SensorSample], interval_s: float, kept: int = KEPT) -> None:
         self._begun_s, self._own_cpu_s = time.monotonic(), _own_cpu_s()
-        self._take = take
-        self._interval_s = interval_s
+        self._take, self._interval_s = take, interval_s
         self._lock = threading.Lock()
-        self._taking = threading.Lock()
         self._stopping = threading.Event()
         self._fault: Exception | None = None
         self._samples: deque[SensorSample] = deque([take()], maxlen=kept)
@@ -85,9 +81,9 @@ class Sampler:
 
     def waiting(self) -> list[SensorSample]:
         """The samples that `collect` would give. Raises RuntimeError if sampling has failed."""
+        if self._fault is not None:
+            raise RuntimeError("sampling has ended") from self._fault
         with self._lock:
-            if self._fault is not None:
-                raise RuntimeError("sampling has ended") from self._fault
             return list(self._samples)
 
     def collect(self) -> list[SensorSample]:
@@ -104,16 +100,14 @@ class Sampler:
         """The cost of sampling since its beginning."""
         cpu_s, lasted_s = _own_cpu_s() - self._own_cpu_s, time.monotonic() - self._begun_s
         with self._lock:
-            late, taken = sorted(self._late_s), self._taken
+            late = sorted(self._late_s)
         late_p99_s = late[math.ceil(0.99 * len(late)) - 1] if late else None
-        return host_messages.SamplingCost(cpu_s / lasted_s * 100, taken, late_p99_s)
+        return host_messages.SamplingCost(cpu_s / lasted_s * 100, self._taken, late_p99_s)
 
     def _sample(self) -> None:
-        with self._taking:
-            sample = self._take()
-            with self._lock:
-                self._samples.append(sample)
-                self._taken += 1
+        with self._lock:
+            self._samples.append(self._take())
+            self._taken += 1
 
     def _run(self) -> None:
         try:
@@ -126,8 +120,7 @@ class Sampler:
                 # Times that have passed are left out: samples in a burst would tell nothing new.
                 due_s += self._interval_s * (1 + max(0, int(late_s / self._interval_s)))
         except Exception as fault:
-            with self._lock:
-                self._fault = fault
+            self._fault = fault
             raise
 
 
@@ -152,8 +145,7 @@ class Monitor:
 
     def collect(self, request: host_messages.CollectSamples) -> dict[str, list[Any]]:
         samples = self._begun().collect()
-        names = [field.name for field in fields(SensorSample)]
-        return {name: [getattr(sample, name) for sample in samples] for name in names}
+        return {one.name: [getattr(each, one.name) for each in samples] for one in fields(SensorSample)}
 
     def idle(self, request: host_messages.MeasureIdle) -> float | None:
         sampler = self._begun()

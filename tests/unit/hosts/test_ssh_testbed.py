@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -96,7 +95,6 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     bench = Bench(inventory.load(path), facts)
     monkeypatch.setattr(ssh_testbed, "connect", bench.connect)
     monkeypatch.setattr(checkup, "ask", bench.ask)
-    monkeypatch.setattr(checkup, "time", SimpleNamespace(time=lambda: checkup_facts.NOW_S))
     monkeypatch.setattr(
         Remote, "start_privileged", lambda remote, *, as_root: bench.start_privileged(remote, as_root=as_root)
     )

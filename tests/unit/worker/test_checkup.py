@@ -253,6 +253,7 @@ def test_an_interface_that_a_living_program_shapes_is_not_left_behind(
 def test_asked_over_a_way(tmp_path: Path) -> None:
     before_s = now_s()
     facts = judge.ask(ThisMachine(), replace(HERE, folder=str(tmp_path / "of it")), SIDES)
+    assert -(now_s() - before_s) <= facts["clock_off_s"] <= 0
     assert facts["executable"] == sys.executable
     assert list(facts["routes"]) == ["127.0.0.9"]
     assert before_s <= facts["clock_s"] <= now_s()

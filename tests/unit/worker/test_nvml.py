@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from pareto.remote.worker.sensors import nvml
-from pareto.remote.worker.sensors.energy import CounterMeter, Metered, PowerMeter
+from pareto.remote.worker.sensors.energy import Gauge, Meter, Metered
 
 
 class NVMLError(Exception):
@@ -63,38 +63,43 @@ class Pynvml:
 ALL = ("utilization", "memory", "clock", "energy", "power")
 
 
-def readings(gpu: nvml.Gpu) -> dict[str, object]:
-    return {x.field: x.read() for x in gpu.gauges}
+def gauges(found: list[Gauge | Meter]) -> list[Gauge]:
+    return [each for each in found if isinstance(each, Gauge)]
+
+
+def readings(found: list[Gauge | Meter]) -> dict[str, object]:
+    return {each.field: each.read() for each in gauges(found)}
+
+
+def meter_of(found: list[Gauge | Meter]) -> Meter:
+    (meter,) = (each for each in found if isinstance(each, Meter))
+    assert meter.least_window_s == nvml.LEAST_WINDOW_S
+    return meter
 
 
 def test_gauges_in_base_units() -> None:
     gpu = nvml.gpu(UUID, Pynvml())
     assert readings(gpu) == {"gpu_percent": 87, "gpu_memory_bytes": 30, "gpu_clock_hz": 1.98e9}
-    assert {x.source for x in gpu.gauges} == {f"nvml {UUID}"}
+    assert {x.source for x in gauges(gpu)} == {f"nvml {UUID}"}
 
 
 def test_energy_by_the_counter() -> None:
     pynvml = Pynvml()
-    meter = nvml.gpu(UUID, pynvml).meter
-    assert isinstance(meter, CounterMeter)
-    assert meter.least_window_s == nvml.LEAST_WINDOW_S
+    meter = meter_of(nvml.gpu(UUID, pynvml))
     assert meter.sample(0.0) == Metered(0.0, 70.5)
     pynvml.energy_mj += 12_000
     assert meter.sample(1.0) == Metered(12.0, 70.5)
 
 
 def test_power_is_integrated_where_there_is_no_counter() -> None:
-    meter = nvml.gpu(UUID, Pynvml("energy")).meter
-    assert isinstance(meter, PowerMeter)
-    assert meter.least_window_s == nvml.LEAST_WINDOW_S
+    meter = meter_of(nvml.gpu(UUID, Pynvml("energy")))
     meter.sample(0.0)
     assert meter.sample(2.0) == Metered(141.0, 70.5)
 
 
 def test_the_counter_alone_gives_power_by_its_rise() -> None:
     pynvml = Pynvml("power")
-    meter = nvml.gpu(UUID, pynvml).meter
-    assert meter is not None
+    meter = meter_of(nvml.gpu(UUID, pynvml))
     meter.sample(0.0)
     pynvml.energy_mj += 12_000
     assert meter.sample(2.0) == Metered(12.0, 6.0)
@@ -111,20 +116,20 @@ def test_what_a_device_does_not_support_is_left_out(broken: str, field: str) -> 
 
 
 def test_a_device_that_answers_nothing_has_no_sensor() -> None:
-    assert nvml.gpu(UUID, Pynvml(*ALL)) == nvml.Gpu()
+    assert nvml.gpu(UUID, Pynvml(*ALL)) == []
 
 
 def test_an_error_later_is_a_missing_value() -> None:
     pynvml = Pynvml()
     gpu = nvml.gpu(UUID, pynvml)
-    assert gpu.meter is not None
+    meter = meter_of(gpu)
     pynvml.broken.update(ALL)
     assert set(readings(gpu).values()) == {None}
-    assert gpu.meter.sample(0.0) == Metered(None, None)
+    assert meter.sample(0.0) == Metered(None, None)
 
 
 def test_a_gpu_that_is_not_there_has_no_sensor() -> None:
-    assert nvml.gpu("GPU-0", Pynvml()) == nvml.Gpu()
+    assert nvml.gpu("GPU-0", Pynvml()) == []
 
 
 def test_the_uuid_may_be_as_cuda_tells_it() -> None:
@@ -133,7 +138,7 @@ def test_the_uuid_may_be_as_cuda_tells_it() -> None:
 
 def test_without_pynvml_there_is_no_sensor(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert nvml.gpu(UUID, nvml.load()) == nvml.Gpu()
+    assert nvml.gpu(UUID, nvml.load()) == []
 
 
 def test_without_a_driver_there_is_no_sensor(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,15 +37,19 @@ class Metered(NamedTuple):
 
 
 @dataclass(eq=False)
-class CounterMeter:
-    """A source that counts its energy itself: taken as it is, from its first reading on.
+class Meter:
+    """A source of energy, and how often it may be asked: over less than `least_window_s` its energy says little.
 
-    Power is what `read_power_w` says, or else the difference quotient of the last two readings. range_j: where the
-    counter starts anew. At 65 kJ, a usual range, and 300 W that is every 3 minutes: samples must be closer than that.
+    One that counts its energy itself is taken as it is, from its first reading on; power, where it is not read too, is
+    the difference quotient of the last two readings. range_j: where the counter starts anew. At 65 kJ, a usual range,
+    and 300 W that is every 3 minutes: samples must be closer than that.
+
+    One that only reports present power is integrated by the trapezoid rule over the samples' times. Across a missing
+    reading the rule goes on from the last one; that sample has no energy, so that a reader sees the gap.
     """
 
     name: str
-    read_energy_j: Callable[[], float | None]
+    read_energy_j: Callable[[], float | None] | None = None
     read_power_w: Callable[[], float | None] | None = None
     range_j: float = 0.0
     least_window_s: float = 0.0
@@ -54,47 +58,26 @@ class CounterMeter:
 
     def sample(self, at_s: float) -> Metered:
         """The reading at a time; the times of one meter rise."""
-        counted_j = self.read_energy_j()
+        counted_j = self.read_energy_j() if self.read_energy_j else None
         power_w = self.read_power_w() if self.read_power_w else None
-        if counted_j is None:
+        reading = counted_j if self.read_energy_j else power_w
+        if reading is None:
             return Metered(None, power_w)
         if self._last is not None:
-            last_at_s, last_j = self._last
-            step_j = counted_j - last_j + (self.range_j if counted_j < last_j else 0.0)
+            last_at_s, last = self._last
+            passed_s = at_s - last_at_s
+            if self.read_energy_j is None:
+                step_j = (last + reading) / 2 * passed_s
+            else:
+                step_j = reading - last + (self.range_j if reading < last else 0.0)
+                if self.read_power_w is None and passed_s > 0:
+                    power_w = step_j / passed_s
             self._energy_j += step_j
-            if self.read_power_w is None and at_s > last_at_s:
-                power_w = step_j / (at_s - last_at_s)
-        self._last = (at_s, counted_j)
+        self._last = (at_s, reading)
         return Metered(self._energy_j, power_w)
 
 
-@dataclass(eq=False)
-class PowerMeter:
-    """A source that only reports present power: integrated by the trapezoid rule over the samples' times. Across a
-    missing reading the rule goes on from the last one; that sample has no energy, so that a reader sees the gap."""
-
-    name: str
-    read_power_w: Callable[[], float | None]
-    least_window_s: float = 0.0
-    _energy_j: float = field(default=0.0, init=False)
-    _last: tuple[float, float] | None = field(default=None, init=False)
-
-    def sample(self, at_s: float) -> Metered:
-        power_w = self.read_power_w()
-        if power_w is None:
-            return Metered(None, None)
-        if self._last is not None:
-            last_at_s, last_w = self._last
-            self._energy_j += (last_w + power_w) / 2 * (at_s - last_at_s)
-        self._last = (at_s, power_w)
-        return Metered(self._energy_j, power_w)
-
-
-Meter = CounterMeter | PowerMeter
-"""`least_window_s`: over less time its energy says little."""
-
-
-def rapl_meters(sysfs: Path) -> list[CounterMeter]:
+def rapl_meters(sysfs: Path) -> list[Meter]:
     """A meter for each processor package that can be read, and for its memory where that is a zone of its own.
 
     Zones `core` and `uncore` are parts of their package, `psys` holds all packages, and `intel-rapl-mmio`
@@ -107,7 +90,7 @@ def rapl_meters(sysfs: Path) -> list[CounterMeter]:
             range_uj = integer(zone / "max_energy_range_uj")
             if range_uj is not None and _counted_j(zone) is not None:
                 name = f"powercap {zone.name}{note}"
-                meters.append(CounterMeter(name, partial(_counted_j, zone), range_j=range_uj / 1e6))
+                meters.append(Meter(name, partial(_counted_j, zone), range_j=range_uj / 1e6))
     return meters
 
 
@@ -133,7 +116,6 @@ def integer(path: Path) -> int | None:
 
 def text(path: Path) -> str | None:
     """The text of a file of sysfs; None where it cannot be read."""
-    try:
+    with suppress(OSError):
         return path.read_text().strip()
-    except OSError:
-        return None
+    return None

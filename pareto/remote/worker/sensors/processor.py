@@ -9,7 +9,6 @@ sensor of the machine each time: a disk's takes a command to it.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -36,10 +35,7 @@ class WatchedProcess:
         self._process = psutil.Process(pid)
         self._tasks = Path(f"/proc/{pid}/task")
         self._quota = throttling(pid)
-        try:
-            self._cores = os.sched_getaffinity(pid)
-        except ProcessLookupError:
-            raise psutil.NoSuchProcess(pid) from None
+        self._cores = set(self._process.cpu_affinity())
         self._last: tuple[float, float] | None = None
         self._waits: dict[str, int] = {}
         self._waited_ns = 0
@@ -53,10 +49,9 @@ class WatchedProcess:
         ready to run and had no core, summed over the threads. throttled_s: that a CPU quota held the process back.
         """
         try:
-            if not self._process.is_running():  # nor is it if its number is another's now
-                return {}
             with self._process.oneshot():
-                if self._process.status() == psutil.STATUS_ZOMBIE:
+                # It runs no longer, too, where its number is another's now.
+                if not self._process.is_running() or self._process.status() == psutil.STATUS_ZOMBIE:
                     return {}
                 times = self._process.cpu_times()
                 resident = int(self._process.memory_info().rss)
@@ -68,14 +63,15 @@ class WatchedProcess:
         if self._last is not None and at_s > self._last[0]:
             percent = (used_s - self._last[1]) / (at_s - self._last[0]) * 100
         self._last = (at_s, used_s)
-        programs_s = sum(of[_USER] + of[_NICE] + of[_SYSTEM] for of in counters) / _TICKS
-        interrupts_s = sum(of[_INTERRUPT] + of[_SOFT_INTERRUPT] for of in counters) / _TICKS
+        ticks, count = [sum(of) for of in zip(*counters, strict=True)], len(counters)
+        programs_s = (ticks[_USER] + ticks[_NICE] + ticks[_SYSTEM]) / _TICKS
+        interrupts_s = (ticks[_INTERRUPT] + ticks[_SOFT_INTERRUPT]) / _TICKS
         return {
             "cpu_percent": percent,
             "rss_bytes": resident,
-            "busy_s": (programs_s + interrupts_s) / len(counters),
-            "others_s": (programs_s - used_s) / len(counters),
-            "steal_s": sum(of[_STEAL] for of in counters) / _TICKS / len(counters),
+            "busy_s": (programs_s + interrupts_s) / count,
+            "others_s": (programs_s - used_s) / count,
+            "steal_s": ticks[_STEAL] / _TICKS / count,
             "waited_s": self._waited_s(),
             "throttled_s": throttled_s(self._quota),
         }
@@ -94,8 +90,8 @@ class WatchedProcess:
             return None
         for name, waited in now.items():
             before = self._waits.get(name, 0)
-            is_new = waited < before  # another thread's number before
-            self._waited_ns += waited if is_new else waited - before
+            # Less than before: the number was another thread's.
+            self._waited_ns += waited if waited < before else waited - before
         self._waits |= now
         return self._waited_ns / 1e9
 
@@ -137,35 +133,32 @@ def throttled_s(file: Path | None) -> float | None:
 
 
 def temperature(sysfs: Path) -> Gauge | None:
-    """`temperature_c`: the hottest of the processor's sensors."""
-    chips = _of_processor(sysfs / "sys/class/hwmon", "hwmon*/name", _CHIPS, _chip_inputs)
-    thermal = sysfs / "sys/class/thermal"
-    zones = _of_processor(thermal, "thermal_zone*/type", _ZONES, lambda zone: [zone / "temp"])
-    gauges = (Gauge("temperature_c", of, partial(_hottest_c, inputs)) for of, inputs in (*chips, *zones))
+    """`temperature_c`: the hottest of the processor's sensors, those of several sockets together."""
+    found: dict[tuple[str, str], list[Path]] = {}
+    for names, known in (("hwmon/hwmon*/name", _CHIPS), ("thermal/thermal_zone*/type", _ZONES)):
+        for file in sorted((sysfs / "sys/class").glob(names)):
+            if (name := text(file) or "") in known:
+                found.setdefault((names, name), []).extend(_inputs(file.parent))
+    gauges = (Gauge("temperature_c", of, partial(_hottest_c, inputs)) for (_, of), inputs in found.items())
     return next(filter(answering, gauges), None)
 
 
 def frequency(sysfs: Path) -> Gauge | None:
     """`frequency_hz`: the mean over the processors that are online. Without cpufreq there is none: the MHz in
     /proc/cpuinfo are a constant in virtual machines."""
-    cpus = sysfs / "sys/devices/system/cpu"
-    return answering(Gauge("frequency_hz", "cpufreq", partial(_mean_hz, cpus)))
+
+    def mean_hz() -> float | None:
+        files = (sysfs / "sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_cur_freq")
+        khz = [x for x in map(integer, files) if x is not None]
+        return fmean(khz) * 1e3 if khz else None
+
+    return answering(Gauge("frequency_hz", "cpufreq", mean_hz))
 
 
-def _of_processor(
-    folder: Path, names: str, known: Sequence[str], inputs_of: Callable[[Path], list[Path]]
-) -> list[tuple[str, list[Path]]]:
-    """Each known name in the files `names`, and the sensors beside them, those of several sockets together."""
-    inputs: dict[str, list[Path]] = {}
-    for file in sorted(folder.glob(names)):
-        if (name := text(file) or "") in known:
-            inputs.setdefault(name, []).extend(inputs_of(file.parent))
-    return list(inputs.items())
-
-
-def _chip_inputs(chip: Path) -> list[Path]:
-    """AMD's Tctl is up to 27 K above the truth on some models; these have the truth as Tdie."""
-    files = chip.glob("temp*_input")
+def _inputs(folder: Path) -> list[Path]:
+    """A zone's sensor, or a chip's. AMD's Tctl is up to 27 K above the truth on some models; these have the truth as
+    Tdie."""
+    files = [*folder.glob("temp"), *folder.glob("temp*_input")]
     labels = {file: text(file.with_name(file.name.replace("_input", "_label"))) for file in files}
     return sorted(path for path, label in labels.items() if label != "Tctl" or "Tdie" not in labels.values())
 
@@ -173,10 +166,3 @@ def _chip_inputs(chip: Path) -> list[Path]:
 def _hottest_c(inputs: list[Path]) -> float | None:
     """The highest of these files, which give thousandths of a degree."""
     return max((x / 1e3 for x in map(integer, inputs) if x is not None), default=None)
-
-
-def _mean_hz(cpus: Path) -> float | None:
-    """The mean of the processors' files, which give kHz."""
-    files = cpus.glob("cpu[0-9]*/cpufreq/scaling_cur_freq")
-    khz = [x for x in map(integer, files) if x is not None]
-    return fmean(khz) * 1e3 if khz else None

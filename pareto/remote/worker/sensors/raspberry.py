@@ -7,7 +7,7 @@ import re
 import subprocess
 
 from pareto.remote.worker.checkup import run
-from pareto.remote.worker.sensors.energy import Gauge, PowerMeter, answering
+from pareto.remote.worker.sensors.energy import Gauge, Meter, answering
 
 _WORDS = ("under-voltage", "frequency capped", "throttled", "soft temperature limit")
 NOW, SINCE_BOOT = 0b1111, 16
@@ -38,24 +38,24 @@ def parse_rails_w(text: str) -> float | None:
     the current of the 5 V input, so that USB devices, a HAT and the regulators' losses are missing.
     """
     rails = {(name, unit): float(value) for name, unit, value in _RAIL.findall(text)}
-    powers = [
-        value * rails[name, "V"]
-        for (name, unit), value in rails.items()
-        if unit == "A" and (name, "V") in rails
-    ]
+    amperes = {name: value for (name, unit), value in rails.items() if unit == "A"}
+    powers = [value * rails[name, "V"] for name, value in amperes.items() if (name, "V") in rails]
     return sum(powers) if powers else None
 
 
 def throttling() -> Gauge | None:
-    command = "get_throttled"
-    return answering(Gauge("throttled", f"vcgencmd {command}", lambda: parse_throttled(_vcgencmd(command))))
+    return answering(
+        Gauge("throttled", "vcgencmd get_throttled", lambda: parse_throttled(_vcgencmd("get_throttled")))
+    )
 
 
-def rails() -> PowerMeter | None:
+def rails() -> Meter | None:
     """The rails of the power controller that a Raspberry Pi 5 has."""
-    command = "pmic_read_adc"
-    meter = PowerMeter(f"vcgencmd {command}", lambda: parse_rails_w(_vcgencmd(command)))
-    return None if meter.read_power_w() is None else meter
+
+    def read_w() -> float | None:
+        return parse_rails_w(_vcgencmd("pmic_read_adc"))
+
+    return None if read_w() is None else Meter("vcgencmd pmic_read_adc", read_power_w=read_w)
 
 
 def _vcgencmd(command: str) -> str:
