@@ -34,8 +34,6 @@ from pareto.trial.probes import Probers, in_words
 
 REPAIR_TIMEOUT_S = 60.0
 AS_IT_IS = "the link as it is"
-_MARK = 7
-"""Columns that `fault  ` takes."""
 
 
 def examine(out: Console, testbed: str, *, repair: bool) -> bool:
@@ -47,35 +45,32 @@ def examine(out: Console, testbed: str, *, repair: bool) -> bool:
     file = inventory.load(Path(testbed))
     faults, findings = 0, list[Finding]()
     for heading, findings in sections(file, repair=repair):
-        _line(out, heading)
+        _say(out, heading)
         _print(out, findings)
-        _line(out, "")
+        _say(out, "")
         faults += _faults(findings)
-    _line(out, f"Commands are for the host they stand under, {COMMAND} is for this machine.")
+    _say(out, f"Commands are for the host they stand under, {COMMAND} is for this machine.")
     if faults:
         which = "sweep of an emulated link" if any(one.what == AS_IT_IS for one in findings) else "sweep"
-        _line(out, f"No {which} would run here: {faults} fault{'s' if faults > 1 else ''}.")
+        _say(out, f"No {which} would run here: {faults} fault{'s' if faults > 1 else ''}.")
     else:
-        _line(out, f"A sweep would run: {COMMAND} --model mobilenetv2 --netem lte --testbed {testbed}")
+        _say(out, f"A sweep would run: {COMMAND} --model mobilenetv2 --netem lte --testbed {testbed}")
     return not faults
 
 
 def _print(out: Console, findings: Iterable[Finding]) -> None:
+    wrap = textwrap.TextWrapper(
+        max(out.width, 40), subsequent_indent=" " * 9, break_long_words=False, break_on_hyphens=False
+    )
     for one in findings:
         mark = "fault" if one.fatal else "fix" if one.fix else "ok"
-        lines = textwrap.wrap(
-            f"{one.what}: {one.words}",
-            max(out.width, 40),
-            initial_indent=f"{mark:<{_MARK}}",
-            subsequent_indent=" " * (_MARK + 2),
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
-        lines += [" " * _MARK + one.fix] if one.fix else []
-        _line(out, "\n".join(lines))
+        wrap.initial_indent = f"{mark:<7}"
+        _say(out, wrap.fill(f"{one.what}: {one.words}"))
+        if one.fix:
+            _say(out, f"{'':<7}{one.fix}")
 
 
-def _line(out: Console, text: str) -> None:
+def _say(out: Console, text: str) -> None:
     out.print(text, soft_wrap=True)
 
 
@@ -106,14 +101,14 @@ def of_this_machine(*, repair: bool) -> list[Finding]:
             findings += [Finding("left behind", f"testbed {slot}, made by root", sudo) for slot in slots]
         with closing(start_builder(rights).session) as session:
             facts = session.request("examine", REPAIR_TIMEOUT_S)
-            link = "this kernel has sch_netem" if facts["netem"] else f"this kernel has no sch_netem: {relay}"
-            findings.append(Finding("link", link))
             if repair:
                 repaired += session.request("repair", REPAIR_TIMEOUT_S)
                 repaired = repaired or ["nothing was left behind"]
             else:
                 left += facts["leftovers"]
-                findings += [] if left else [Finding("left behind", "nothing")]
+        link = "this kernel has sch_netem" if facts["netem"] else f"this kernel has no sch_netem: {relay}"
+        findings.append(Finding("link", link))
+        findings += [] if left or repair else [Finding("left behind", "nothing")]
     except TestbedError as error:
         findings.append(Finding("needs", str(error), "install or permit what is named", fatal=True))
     except (SessionError, SessionLost, TimeoutError) as error:
@@ -127,20 +122,18 @@ def of_this_machine(*, repair: bool) -> list[Finding]:
 
 def sections(file: Inventory, *, repair: bool) -> Iterator[tuple[str, list[Finding]]]:
     """A heading and its findings for each host, then for what is between them. Raises TestbedError."""
-    fine, faults = True, 0
     facts: dict[str, Mapping[str, Any]] = {}
+    fatal: set[str] = set()
     for role, entry in file.roles.items():
         findings = [*_of_host(file, role, facts, repair=repair)]
-        faults += _faults(findings)
-        fine = fine and not any(one.fatal for one in findings if one.what not in checkup.SHAPING)
+        fatal |= {one.what for one in findings if one.fatal}
         yield f"{role} {entry.name} ({'this machine' if entry.is_this_machine else entry.ssh})", findings
     between = [*finding.differences(facts, str(file.path))] if len(facts) == len(file.roles) else []
-    if fine:
-        between += _of_links(file)
-        if faults:
-            between.append(Finding(AS_IT_IS, "a sweep with --netem none would run"))
-    elif not any(one.fatal for one in between):
+    if not fatal <= {*checkup.SHAPING}:
         between.append(Finding("link", "not tried, for a host has a fault"))
+    else:
+        between += _of_links(file)
+        between += [Finding(AS_IT_IS, "a sweep with --netem none would run")] if fatal else []
     yield "between them", between
 
 
@@ -159,16 +152,15 @@ def _of_host(
             facts[entry.name] = case.facts
             if not shapes:
                 yield Finding("netem", "not needed here: the host before it shapes the link")
-            yield from (one for one in findings if shapes or one.what not in checkup.SHAPING)
+            yield from findings
     except (Unreachable, TestbedError) as error:
         yield Finding("login", str(error), _login(entry), fatal=True)
 
 
 def _login(entry: HostEntry) -> str:
     """The command that shows the user what happens, and answers what is asked the first time."""
-    options = ["-p", str(entry.port)] if entry.port else []
-    options += ["-l", entry.user] if entry.user else []
-    options += ["-i", str(entry.key)] if entry.key else []
+    given = {"-p": entry.port, "-l": entry.user, "-i": entry.key}
+    options = [word for flag, value in given.items() if value for word in (flag, str(value))]
     return shlex.join(["ssh", *options, entry.ssh, "true"]) if not entry.is_this_machine else ""
 
 
@@ -190,13 +182,11 @@ def _of_links(file: Inventory) -> list[Finding]:
     """The links as they are, by a connection over each; and whether hosts that are no neighbours meet."""
     try:
         with (
-            closing(ssh_testbed.open_ssh_testbed(file, shaped=False)) as testbed,
-            closing(Probers(testbed)) as probers,
+            closing(ssh_testbed.open_ssh_testbed(file, shaped=False)) as bed,
+            closing(Probers(bed)) as probers,
         ):
-            findings = [_of_link(testbed, link, probers) for link in testbed.links]
-            if not _faults(findings):
-                findings += _of_distant_hosts(testbed, probers)
-            return findings
+            findings = [_of_link(bed, link, probers) for link in bed.links]
+            return findings if _faults(findings) else [*findings, *_of_distant_hosts(bed, probers)]
     except (TestbedError, *FAULTS) as error:
         return [Finding("link", str(error), fatal=True)]
 
@@ -216,16 +206,16 @@ def _of_distant_hosts(testbed: Testbed, probers: Probers) -> Iterator[Finding]:
     """RPC's agents all talk to each other when they start, over the hosts in the middle or past them."""
     hosts = [remote.host for remote in testbed.remotes.values()]
     for (first, role), (last, later) in combinations(enumerate(testbed.remotes), 2):
-        near, far = hosts[first], hosts[last]
+        near, *between, far = hosts[first : last + 1]
         try:
-            if last > first + 1:
+            if between:
                 probers.reach_s(role, later)
         except (SessionError, SessionLost, TimeoutError):
             words = f"no connection from {near.name} to {far.data_address}, {far.name}'s: --backend tcp alone would run"
             there, back = testbed.links[first].far.address, testbed.links[last - 1].near.address
-            between = (
-                f"on {one.name}: sudo sysctl -w net.ipv4.ip_forward=1; " for one in hosts[first + 1 : last]
+            steps = (
+                f"on {near.name}: sudo ip route add {far.data_address} via {there}",
+                *(f"on {one.name}: sudo sysctl -w net.ipv4.ip_forward=1" for one in between),
+                f"on {far.name}: sudo ip route add {near.data_address} via {back}",
             )
-            fix = f"on {near.name}: sudo ip route add {far.data_address} via {there}; {''.join(between)}"
-            fix += f"on {far.name}: sudo ip route add {near.data_address} via {back}"
-            yield Finding("rpc", words, fix)
+            yield Finding("rpc", words, "; ".join(steps))

@@ -13,9 +13,8 @@ import tempfile
 from base64 import b64encode
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple
 
 import paramiko
 
@@ -55,8 +54,13 @@ def add(wanted: HostEntry, testbed: Path, terminal: Terminal, connect: Connect) 
     before = _invited_before(wanted, file)
     wanted = _checked(wanted, file if before is None else Inventory(testbed, ()))
     try:
-        if before is not None:
-            return _renewed(before, wanted, testbed, terminal)
+        if before is not None:  # its addresses stay
+            said = ("ssh", "port", "user", "key", "host_key", "python")
+            entry = replace(before, **{key: getattr(wanted, key) for key in said})
+            _connected(entry, terminal).close()
+            inventory.change(testbed, entry)
+            terminal.say(f"written to {testbed}: how {entry.name} is reached now")
+            return entry
         with closing(_connected(wanted, terminal)) as connection:
             entry, changed = _described(connection, wanted, file, terminal, connect)
     except Unreachable as error:
@@ -75,21 +79,11 @@ def add(wanted: HostEntry, testbed: Path, terminal: Terminal, connect: Connect) 
 
 def _invited_before(wanted: HostEntry, file: Inventory) -> HostEntry | None:
     """The host of the file whose place one that serves has, as its entry is of an invitation that is over."""
-    for host in file.hosts:
+    for host in file.hosts if wanted.host_key else ():
         same = host.name == wanted.name or (host.role == wanted.role != MIDDLE and not wanted.name)
-        if same and wanted.host_key and host.host_key:
+        if same and host.host_key:
             return host
     return None
-
-
-def _renewed(before: HostEntry, wanted: HostEntry, testbed: Path, terminal: Terminal) -> HostEntry:
-    """A host with what a new invitation says of it; its addresses stay. Raises TestbedError, Unreachable."""
-    said = ("ssh", "port", "user", "key", "host_key", "python")
-    entry = replace(before, **{key: getattr(wanted, key) for key in said})
-    _connected(entry, terminal).close()
-    inventory.change(testbed, entry)
-    terminal.say(f"written to {testbed}: how {entry.name} is reached now")
-    return entry
 
 
 def _checked(wanted: HostEntry, file: Inventory) -> HostEntry:
@@ -129,16 +123,14 @@ def _connected(wanted: HostEntry, terminal: Terminal) -> Connection:
     who, keyring = login.resolve(named), Keyring(terminal.ask)
     try:
         connection = SshConnection(who, keyring)
-    except NotAdmitted as refused:
-        if wanted.host_key:
-            raise TestbedError(
-                f"{who} does not take the key: does the serve that printed it still run?"
-            ) from None
-        if terminal.confirm is None:
-            raise TestbedError(f"{refused}; there is no terminal to do that on") from None
-    else:
         terminal.say(f"{who}: logged in with a key of yours")
         return connection
+    except NotAdmitted as refused:
+        words = f"{refused}; there is no terminal to do that on" if terminal.confirm is None else ""
+        if wanted.host_key:
+            words = f"{who} does not take the key: does the serve that printed it still run?"
+        if words:
+            raise TestbedError(words) from None
     _put_over(who, wanted.ssh, _public_key(who, keyring, terminal), terminal)
     connection = SshConnection(login.resolve(named), keyring)  # the key may be a new one
     terminal.say(f"{who}: logged in with it")
@@ -155,10 +147,9 @@ def _put_over(who: Login, target: str, public: str, terminal: Terminal) -> None:
         file = Path(folder, "key.pub")
         file.write_text(f"{public}\n")
         # "ask": that nobody is in between is the user's to say, whatever the configuration would accept by itself.
-        options = ["StrictHostKeyChecking=ask", f'UserKnownHostsFile="{who.known_hosts[0]}"']
+        options = ["-o", "StrictHostKeyChecking=ask", "-o", f'UserKnownHostsFile="{who.known_hosts[0]}"']
         argv = ["ssh-copy-id", "-f", "-i", str(file), *login.configuration_file(), "-p", str(who.port)]
-        argv += [word for option in options for word in ("-o", option)]
-        argv.append(f"{who.user}@{target.rpartition('@')[2]}")
+        argv += [*options, f"{who.user}@{target.rpartition('@')[2]}"]
         who.known_hosts[0].parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
             done = subprocess.run(argv, capture_output=True, text=True, check=False)  # noqa: S603
@@ -216,64 +207,57 @@ def _described(
         there = ", ".join(each.words for each in addresses)
         raise TestbedError(f"--data-address {wanted.data_address}: {name} has {there}")
     meeting = _Meeting(name, connection, file.path, terminal, connect)
-    link = meeting.link(own, before or after, is_next=before is None)
-    terminal.say(f"{name}: data address {link.address} on {link.address.interface} ({link.why})")
-    entry = replace(wanted, name=name, data_address=str(link.address), data_interface=link.address.interface)
-    if wanted.role != MIDDLE or before is None or after is None:
-        return entry, link.changed
-    onward = meeting.link(addresses, after, is_next=True)
-    if not onward.reaches or onward.address == link.address:
-        return entry, link.changed + onward.changed
-    terminal.say(f"{name}: next address {onward.address} on {onward.address.interface} ({onward.why})")
-    entry = replace(entry, next_address=str(onward.address), next_interface=onward.address.interface)
-    return entry, link.changed + onward.changed
-
-
-class _Link(NamedTuple):
-    """A new host's address towards a neighbour, and why it. reaches: whether the two are joined there. changed: the
-    neighbour with another address, where the user wants that."""
-
-    address: Address
-    why: str
-    reaches: bool
-    changed: list[HostEntry]
+    address, why, _ = meeting.link(own, before or after, is_next=before is None)
+    terminal.say(f"{name}: data address {address} on {address.interface} ({why})")
+    entry = replace(wanted, name=name, data_address=str(address), data_interface=address.interface)
+    if wanted.role == MIDDLE and before is not None and after is not None:
+        onward, why, reaches = meeting.link(addresses, after, is_next=True)
+        if reaches and onward != address:
+            terminal.say(f"{name}: next address {onward} on {onward.interface} ({why})")
+            entry = replace(entry, next_address=str(onward), next_interface=onward.interface)
+    return entry, meeting.changed
 
 
 @dataclass(frozen=True)
 class _Meeting:
-    """Where a new host, `name`, meets those of the file at `path`."""
+    """Where a new host, `name`, meets those of the file at `path`; and these with another address, where the user wants
+    that."""
 
     name: str
     connection: Connection
     path: Path
     terminal: Terminal
     connect: Connect
+    changed: list[HostEntry] = field(default_factory=list)
 
-    def link(self, own: list[Address], neighbour: HostEntry | None, *, is_next: bool) -> _Link:
-        """is_next: whether the neighbour comes after the new host. Raises TestbedError, Unreachable."""
+    def link(
+        self, own: list[Address], neighbour: HostEntry | None, *, is_next: bool
+    ) -> tuple[Address, str, bool]:
+        """The new host's address towards a neighbour, why it, and whether the two are joined there.
+
+        is_next: whether the neighbour comes after the new host. Raises TestbedError, Unreachable.
+        """
         if neighbour is None:
-            return _Link(*choose(own, "", ""), [])
+            return choose(own, "", "")
         known = neighbour.data_address if is_next else neighbour.next_address or neighbour.data_address
         reaching = self._reaching(own, neighbour)
-        if not reaching:
-            return _Link(*choose(own, known, neighbour.name), [])
-        pair = best(reaching, known)
-        changed = []
-        if str(pair.other) != known:
+        pair = best(reaching, known) if reaching else None
+        if pair and str(pair.other) != known:
             if self._wants(neighbour, known, pair):
-                changed = [_moved(neighbour, pair.other, towards_next=not is_next)]
-            elif as_known := [each for each in reaching if str(each.other) == known]:
-                pair = best(as_known, known)
+                self.changed.append(_moved(neighbour, pair.other, towards_next=not is_next))
             else:
-                return _Link(*choose(own, known, neighbour.name), [])
-        return _Link(pair.own, f"reaches {neighbour.name}, {pair.other}: {pair.result}", True, changed)
+                as_known = [each for each in reaching if str(each.other) == known]
+                pair = best(as_known, known) if as_known else None
+        if pair is None:
+            return choose(own, known, neighbour.name)
+        return pair.own, f"reaches {neighbour.name}, {pair.other}: {pair.result}", True
 
     def _reaching(self, own: list[Address], neighbour: HostEntry) -> list[Pair]:
         """The pairs of addresses by which the hosts reach each other; empty where that cannot be tried."""
         say = self.terminal.say
+        results = []
         try:
             with closing(self.connect(neighbour)) as other:
-                results = []
                 for pair in pairs(own, list_addresses(other)):
                     results.append(tried(pair, self.connection, other))
                     say(f"{self.name} to {neighbour.name}: {results[-1]}")
@@ -284,31 +268,33 @@ class _Meeting:
 
     def _wants(self, neighbour: HostEntry, known: str, pair: Pair) -> bool:
         """Whether the user wants the neighbour's address changed to that of the pair."""
-        if self.terminal.confirm is None:
-            self.terminal.say(
-                f"{pair.result} that way: for it, write {pair.other.words} for {neighbour.name} and {pair.own.words} "
-                f"for {self.name} into {self.path}"
-            )
-            return False
-        change = f"{neighbour.name}'s address in {self.path} from {known} to {pair.other.words}"
-        return self.terminal.confirm(f"{pair.result} that way: change {change}?")
+        if self.terminal.confirm is not None:
+            change = f"{neighbour.name}'s address in {self.path} from {known} to {pair.other.words}"
+            return self.terminal.confirm(f"{pair.result} that way: change {change}?")
+        self.terminal.say(
+            f"{pair.result} that way: for it, write {pair.other.words} for {neighbour.name} and {pair.own.words} "
+            f"for {self.name} into {self.path}"
+        )
+        return False
 
 
 def _moved(host: HostEntry, to: Address, *, towards_next: bool) -> HostEntry:
     """The host with another address towards one of its neighbours."""
-    if towards_next and host.role == MIDDLE:
-        if str(to) == host.data_address:
-            return replace(host, next_address="", next_interface="")
-        return replace(host, next_address=str(to), next_interface=to.interface)
-    return replace(host, data_address=str(to), data_interface=to.interface)
+    address, interface = str(to), to.interface
+    if not (towards_next and host.role == MIDDLE):
+        return replace(host, data_address=address, data_interface=interface)
+    if address == host.data_address:
+        address = interface = ""
+    return replace(host, next_address=address, next_interface=interface)
 
 
 def _neighbours(role: str, file: Inventory) -> tuple[HostEntry | None, HostEntry | None]:
     """Between which of the file's hosts a new one will be; a middle one is the last of the middle ones."""
-    later = PARTS[PARTS.index(role) + 1 :]
-    hosts = sorted(file.hosts, key=lambda host: PARTS.index(host.role))
-    before = [host for host in hosts if host.role not in later]
-    after = [host for host in hosts if host.role in later]
+    place = PARTS.index(role)
+    before, after = (
+        [host for part in parts for host in file.hosts if host.role == part]
+        for parts in (PARTS[: place + 1], PARTS[place + 1 :])
+    )
     return before[-1] if before else None, after[0] if after else None
 
 

@@ -46,18 +46,18 @@ print(count.value, version.value // 1000, version.value % 1000 // 10)
 
 
 def facts(request: dict[str, Any]) -> dict[str, Any]:
-    address, launcher = str(request.get("data_address")), str(request.get("launcher"))
+    address, launcher, folder = (str(request.get(key)) for key in ("data_address", "launcher", "folder"))
     looks: dict[str, Callable[[], object]] = {
         "python": platform.python_version,
         "executable": lambda: sys.executable,
         "packages": lambda: {name: _had(partial(_version, name)) for name in PACKAGES},
         "torch_cuda": _torch_cuda,
-        "requirements": lambda: Path(request["folder"], "venv", ".requirements").read_text(),
+        "requirements": lambda: _read(folder + "/venv/.requirements"),
         "user": getpass.getuser,
         "uid": os.geteuid,
         "machine": platform.machine,
         "kernel": platform.release,
-        "system": _system,
+        "system": lambda: _found(r"^ID=\"?([\w.-]+)", _read("/etc/os-release")),
         "board": lambda: _read("/proc/device-tree/model").rstrip("\0"),
         "netem": _netem,
         "netem_supported": lambda: _netem_supported(launcher),
@@ -66,7 +66,7 @@ def facts(request: dict[str, Any]) -> dict[str, Any]:
         "interfaces": _interfaces,
         "routes": lambda: {str(peer): _had(partial(_route, str(peer))) for peer in request["peers"]},
         "listens": lambda: _listens(address),
-        "disk_free_bytes": lambda: _disk_free(str(request.get("folder"))),
+        "disk_free_bytes": lambda: _disk_free(folder),
         "memory_bytes": lambda: _memory("MemTotal"),
         "memory_available_bytes": lambda: _memory("MemAvailable"),
         "governors": _governors,
@@ -106,11 +106,6 @@ def run(argv: Sequence[str], timeout_s: float = 10.0) -> subprocess.CompletedPro
     )
 
 
-def _words(done: subprocess.CompletedProcess[str]) -> str:
-    lines = (done.stderr.strip() or done.stdout.strip()).splitlines()
-    return lines[-1].strip() if lines else f"exit status {done.returncode}"
-
-
 # What is installed
 
 
@@ -123,17 +118,13 @@ def _version(package: str) -> str:
 def _torch_cuda() -> str | None:
     """The CUDA that torch was built for, without the seconds that importing torch takes."""
     spec = importlib.util.find_spec("torch")
-    if spec is None or spec.origin is None:
-        return None
-    text = Path(spec.origin).with_name("version.py").read_text()
-    match = re.search(r"^cuda\b[^=\n]*=\s*['\"]([\d.]+)", text, re.MULTILINE)
+    text = Path(spec.origin).with_name("version.py").read_text() if spec and spec.origin else ""
+    return _found(r"^cuda\b[^=\n]*=\s*['\"]([\d.]+)", text)
+
+
+def _found(pattern: str, text: str) -> str | None:
+    match = re.search(pattern, text, re.MULTILINE)
     return match.group(1) if match else None
-
-
-def _system() -> str:
-    """The distribution's id: debian, raspbian, ubuntu, fedora."""
-    match = re.search(r"^ID=\"?([\w.-]+)", _read("/etc/os-release"), re.MULTILINE)
-    return match.group(1) if match else ""
 
 
 # Shaping the link
@@ -159,15 +150,16 @@ def _netem() -> str | None:
 
 def _privileged(launcher: str) -> dict[str, Any]:
     """The privileged program. digest: its own, if it may be started. words: why it may not."""
-    has_sudo, installed = shutil.which("sudo") is not None, Path(launcher).exists()
-    facts = {"sudo": has_sudo, "installed": installed, "allowed": None, "digest": None, "words": ""}
-    if has_sudo and installed and os.geteuid() != 0:
-        facts["allowed"] = run(["sudo", "-n", "-l", launcher]).returncode == 0
+    facts = {"sudo": shutil.which("sudo") is not None, "installed": Path(launcher).exists()}
+    if all(facts.values()) and os.geteuid() != 0:
         done = run(["sudo", "-n", launcher, "--digest"])
-        if done.returncode == 0:
-            facts["digest"] = done.stdout.strip()
-        else:
-            facts["words"] = _words(done)
+        said = done.stderr.strip() or done.stdout.strip() or f"exit status {done.returncode}"
+        return {
+            **facts,
+            "allowed": run(["sudo", "-n", "-l", launcher]).returncode == 0,
+            "digest": None if done.returncode else done.stdout.strip(),
+            "words": said.splitlines()[-1].strip() if done.returncode else "",
+        }
     return facts
 
 
@@ -179,9 +171,8 @@ def _netem_supported(launcher: str) -> bool | None:
         argv = ["sudo", "-n", launcher]
     else:
         return None
-    with subprocess.Popen(  # noqa: S603
-        argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    ) as program:
+    pipe, nowhere = subprocess.PIPE, subprocess.DEVNULL
+    with subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=nowhere) as program:  # noqa: S603
         assert program.stdin is not None and program.stdout is not None  # noqa: S101
         # Of root's process only the pipe can be closed; it ends by itself at the end of its input.
         timer = threading.Timer(15.0, program.stdin.close)
@@ -190,12 +181,11 @@ def _netem_supported(launcher: str) -> bool | None:
             program.stdin.write(b'{"id": 1, "op": "supported"}\n')
             program.stdin.flush()
             # It may end at the end of its input, and before its answer: the pipe stays open until that is here.
-            answer = json.loads(program.stdout.readline())
+            return bool(json.loads(program.stdout.readline())["result"])
         finally:
             timer.cancel()
             with contextlib.suppress(OSError):
                 program.stdin.close()
-    return bool(answer["result"])
 
 
 def _left_shaped() -> list[str]:
@@ -211,43 +201,33 @@ def _left_shaped() -> list[str]:
 def _interfaces() -> list[dict[str, Any]]:
     addresses = _addresses()
     return [
-        {
-            "name": name,
-            "addresses": [address for owner, address in addresses if owner == name],
-            "wireless": any((folder / entry).exists() for entry in ("wireless", "phy80211")),
-            "speed_mbps": _had(partial(_speed, folder)),
-            **_state(name, folder),
-        }
+        {"name": name, "addresses": [own for owner, own in addresses if owner == name], **_state(name, index)}
         for index, name in socket.if_nameindex()
-        for folder in [_sysfs(name, index)]
     ]
 
 
-def _sysfs(name: str, index: int) -> Path:
-    """The interface's folder. In another network namespace than its mounter's, sysfs shows other interfaces."""
+def _state(name: str, index: int) -> dict[str, Any]:
+    """The interface as its folder in sysfs has it. Its flags follow the carrier up to a second late."""
     folder = Path("/sys/class/net", name)
-    return folder if _had((folder / "ifindex").read_text) == f"{index}\n" else Path("/nonexistent")
-
-
-def _speed(folder: Path) -> int | None:
-    speed = int((folder / "speed").read_text())
-    return speed if speed > 0 else None
-
-
-def _state(name: str, folder: Path) -> dict[str, bool]:
-    """Whether the interface is up and has a carrier. Its flags follow the carrier up to a second late."""
+    if _had((folder / "ifindex").read_text) != f"{index}\n":
+        folder = Path("/none")  # in another network namespace than its mounter's, sysfs has other interfaces
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         answer = fcntl.ioctl(any_socket, _SIOCGIFFLAGS, struct.pack("16s24x", name.encode()))
     flags = struct.unpack_from("H", answer, 16)[0]
     carrier = _had((folder / "carrier").read_text)
-    return {"up": bool(flags & _UP), "carrier": carrier == "1\n" if carrier else bool(flags & _RUNNING)}
+    speed = _had(lambda: int((folder / "speed").read_text())) or 0
+    return {
+        "wireless": any((folder / entry).exists() for entry in ("wireless", "phy80211")),
+        "speed_mbps": speed if speed > 0 else None,
+        "up": bool(flags & _UP),
+        "carrier": carrier == "1\n" if carrier else bool(flags & _RUNNING),
+    }
 
 
 def _addresses() -> list[tuple[str, str]]:
     """Interfaces and their IPv4 addresses as in 192.168.7.2/24."""
     size = 40 if struct.calcsize("P") == 8 else 32  # of a struct ifreq: a name, a struct sockaddr, padding
-    buffer = array.array("B", bytes(size * _ENOUGH_ADDRESSES))
-    addresses = []
+    buffer, addresses = array.array("B", bytes(size * _ENOUGH_ADDRESSES)), []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         where = struct.pack("iP", len(buffer), buffer.buffer_info()[0])
         filled = struct.unpack("iP", fcntl.ioctl(any_socket, _SIOCGIFCONF, where))[0]
