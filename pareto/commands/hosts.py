@@ -55,7 +55,9 @@ def add(
         _ask("what serve prints between echo and |: ") if here else sys.stdin.readline()
     )
     kept = testbed.absolute().with_name(f"{testbed.stem}-{role}-{target.rpartition('@')[2]}.pem")
-    wanted = replace(wanted, key=kept, host_key=invited.host_line, python=invited.python)
+    wanted = replace(
+        wanted, key=kept, host_key=invitation.public_line(invited.host_key), python=invited.python
+    )
     with invitation.kept(invited, kept):
         pair.add(wanted, testbed, terminal, ssh_testbed.connect)
 

@@ -33,7 +33,7 @@ def pi(**changed: Any) -> dict[str, Any]:
             "nvidia-ml-py": None,
         },
         "torch_cuda": None,
-        "requirements": finding.digest(),
+        "requirements": finding.digest(finding.REQUIREMENTS.read_bytes()),
         "user": "pi",
         "uid": 1000,
         "machine": "aarch64",

@@ -74,9 +74,9 @@ class Case:
 # What is wanted
 
 
-def digest() -> str:
-    """The content of `venv/.requirements` when everything is installed."""
-    return hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()
+def digest(wanted: bytes) -> str:
+    """The content of the file beside requirements that are installed."""
+    return hashlib.sha256(wanted).hexdigest()
 
 
 def of_engines(device: str) -> bytes:
@@ -146,7 +146,7 @@ def _packages(case: Case) -> Iterator[Finding]:
     for name in others:
         tested = pinned[name].removeprefix(f"{name}==")
         yield Finding("packages", f"{name} {there[name]}, and {tested} is what is tested", install(name))
-    if not others and not python and case["requirements"] != digest():
+    if not others and not python and case["requirements"] != digest(REQUIREMENTS.read_bytes()):
         words = "set up for other versions of the packages than are asked for now"
         yield Finding("packages", words, case.set_up)
     elif not others:

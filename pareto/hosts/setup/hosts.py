@@ -22,7 +22,6 @@ ANSWER_S = 30.0
 """How long `list_hosts` waits for all hosts together: a GPU's driver that nobody uses needs seconds to answer."""
 _INSTALL_S = 300.0
 """How long a slow host may take to unpack and compile the program that shapes the link."""
-_HEADINGS = ("name", "role", "ssh", "data address", "device", "state")
 Connect = Callable[[HostEntry], Connection]
 
 
@@ -45,13 +44,26 @@ def set_up(
         with saying:
             say(f"{host.name}: {words}")
 
-    reached = on_each({host: partial(_reach_or_say, host, connect, partial(say_of, host)) for host in hosts})
-    sites = [site for site in reached.values() if site is not None]
+    def reached(host: HostEntry) -> ReachedHost | None:
+        try:
+            return _reach(host, connect, partial(say_of, host))
+        except (Unreachable, TestbedError) as error:
+            say_of(host, f"not reached: {error}")
+            return None
+
+    def contained(site: ReachedHost, step: Callable[[], None]) -> None:
+        """Do a step; where it fails that is said, and the other hosts go on."""
+        try:
+            step()
+        except (UserError, Unreachable) as error:
+            site.fail(str(error))
+
+    sites = [site for site in on_each({host: partial(reached, host) for host in hosts}).values() if site]
     try:
         for site in sites:
-            _contained(site, partial(_provide_helper, site, ask))
+            contained(site, partial(_provide_helper, site, ask))
         provide = {site.entry: partial(packages.provide, site, with_engines) for site in sites}
-        on_each({site.entry: partial(_contained, site, provide[site.entry]) for site in sites})
+        on_each({site.entry: partial(contained, site, provide[site.entry]) for site in sites})
     finally:
         for site in sites:
             site.connection.close()
@@ -65,20 +77,15 @@ def list_hosts(hosts: Sequence[HostEntry], connect: Connect, *, say: Say, within
     """Say a table with a line for each host; returns whether all are reachable."""
     states = dict.fromkeys(hosts, (False, f"no answer in {within_s:g} s"))
     states |= on_each({host: partial(_state, host, connect) for host in hosts}, within_s)
-    rows = [_HEADINGS]
+    rows = [("name", "role", "ssh", "data address", "device", "state")]
     for host, (_, words) in states.items():
-        address = _address(host.data_address, host.data_interface)
-        if host.next_address:
-            address += f", {_address(host.next_address, host.next_interface)}"
-        rows.append((host.name, host.role, host.ssh, address, host.device, words))
+        sides = ((host.data_address, host.data_interface), (host.next_address, host.next_interface))
+        addresses = ", ".join(f"{own} ({card})" if card else own for own, card in sides if own)
+        rows.append((host.name, host.role, host.ssh, addresses, host.device, words))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         say("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
     return all(reachable for reachable, _ in states.values())
-
-
-def _address(address: str, interface: str) -> str:
-    return f"{address} ({interface})" if interface else address
 
 
 def _state(host: HostEntry, connect: Connect) -> tuple[bool, str]:
@@ -109,22 +116,6 @@ def _reach(entry: HostEntry, connect: Connect, say: Say) -> ReachedHost:
     return ReachedHost(entry, connection, say, folder, user, is_root=number == "0")
 
 
-def _reach_or_say(entry: HostEntry, connect: Connect, say: Say) -> ReachedHost | None:
-    try:
-        return _reach(entry, connect, say)
-    except (Unreachable, TestbedError) as error:
-        say(f"not reached: {error}")
-        return None
-
-
-def _contained(site: ReachedHost, step: Callable[[], None]) -> None:
-    """Do a step; where it fails that is said, and the other hosts go on."""
-    try:
-        step()
-    except (UserError, Unreachable) as error:
-        site.fail(str(error))
-
-
 def _provide_helper(site: ReachedHost, ask: Callable[[str], str] | None) -> None:
     """Install the program that shapes the link. Raises TestbedError, Unreachable."""
     if _helper_is_current(site):
@@ -137,24 +128,23 @@ def _provide_helper(site: ReachedHost, ask: Callable[[str], str] | None) -> None
     script = privileged.install_script(site.user)
     name = f"pareto-link-{privileged.digest()}.tar"
     archive = parcels.ship(connection, site.folder, privileged.archive(), name)
-    install = shlex.join(["/bin/sh", "-c", script, "sh", archive])
-    if connection.run("sudo -n true").status == 0:
-        outcome = connection.run(f"LC_ALL=C sudo -n {install}", timeout_s=_INSTALL_S)
-    elif ask is not None:
-        password = ask(f"{site.entry.name}: password of {site.user} for sudo there, once: ")
-        if not password:
-            raise TestbedError("the program that shapes the link is not installed: no password was given")
-        # -k: it reads the password from us in any case, so that nothing else can.
-        command = f"LC_ALL=C sudo -k -S -p '' {install}"
-        outcome = connection.run(command, [f"{password}\n".encode()], timeout_s=_INSTALL_S)
-    else:
+    unasked, stdin = connection.run("sudo -n true").status == 0, []
+    if not unasked and ask is None:
         by_hand = f"install-{privileged.digest()}-{site.user}.sh"
         path = parcels.ship(connection, site.folder, script.encode(), by_hand)
-        site.fail(
+        raise TestbedError(
             "the program that shapes the link must be installed by root, and sudo asks for a password: "
             f"run there: sudo sh {shlex.quote(path)} {shlex.quote(archive)}"
         )
-        return
+    if not unasked and ask is not None:
+        password = ask(f"{site.entry.name}: password of {site.user} for sudo there, once: ")
+        if not password:
+            raise TestbedError("the program that shapes the link is not installed: no password was given")
+        stdin = [f"{password}\n".encode()]
+    # -k: it reads the password from us in any case, so that nothing else can.
+    options = "-n" if unasked else "-k -S -p ''"
+    install = shlex.join(["/bin/sh", "-c", script, "sh", archive])
+    outcome = connection.run(f"LC_ALL=C sudo {options} {install}", stdin, timeout_s=_INSTALL_S)
     if outcome.status != 0:
         raise TestbedError(f"the program that shapes the link is not installed: {outcome.words}")
     connection.run(f"rm -f {shlex.quote(archive)}")

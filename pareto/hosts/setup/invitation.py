@@ -40,11 +40,6 @@ class Invitation:
         content = keys + os.fsencode(self.python)
         return urlsafe_b64encode(_check(content) + content).decode()
 
-    @property
-    def host_line(self) -> str:
-        """The host's key as known_hosts has it."""
-        return public_line(self.host_key)
-
 
 def parse(text: str) -> Invitation:
     """The invitation in what somebody pasted. Raises UserError."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 import shlex
 import time
@@ -12,7 +11,7 @@ from dataclasses import dataclass
 from pareto.hosts.connection import Connection, Outcome
 from pareto.hosts.inventory import HostEntry
 from pareto.hosts.setup import checkup, finding
-from pareto.hosts.setup.finding import PYTHONS, Case, digest
+from pareto.hosts.setup.finding import PYTHONS, Case
 from pareto.protocol.errors import UserError
 
 Say = Callable[[str], None]
@@ -60,36 +59,29 @@ def provide(site: ReachedHost, with_engines: bool = False) -> None:
     if not entry.python and not are_there(site):
         _install(site)
         site.changed = True
-    case = _examined(site) if entry.python or entry.device.startswith("cuda") else None
-    if case and entry.python:
-        for one in finding.of_python(case):
-            if one.fatal:
-                raise UserError(
-                    f"{one.words}; without python: in the testbed file, hosts setup makes an environment"
-                )
-            if one.fix:
-                site.say(f"{entry.python}: {one.words}")
-    if case and entry.device.startswith("cuda") and case["torch_cuda"] is None:
+    case = _examined(site) if entry.python or entry.device != "cpu" else None
+    for one in finding.of_python(case) if case and entry.python else ():
+        if one.fatal:
+            raise UserError(
+                f"{one.words}; without python: in the testbed file, hosts setup makes an environment"
+            )
+        if one.fix:
+            site.say(f"{entry.python}: {one.words}")
+    if case and entry.device != "cpu" and case["torch_cuda"] is None:
         raise UserError(
             f"torch there is built without CUDA, and device is {entry.device}: in the testbed file, name a package "
             "index that has CUDA builds (pip_index:) or an interpreter that has one (python:), then run hosts setup "
             "again"
         )
-    if with_engines:
-        _provide_engines(site)
-
-
-def _provide_engines(site: ReachedHost) -> None:
-    wanted = finding.of_engines(site.entry.device)
-    if site.entry.python:
-        lines = (line.partition(b"#")[0].strip().decode() for line in wanted.splitlines())
-        names = dict.fromkeys(re.split("[=;]", line)[0] for line in lines if line)
+    wanted = finding.of_engines(entry.device) if with_engines else b""
+    if wanted and entry.python:
+        names = dict.fromkeys(one.name for one in finding.requirements(wanted.decode()))
         raise UserError(
-            f"{site.entry.python} is an interpreter of your own, into which nothing is installed; do it there: "
-            f"{shlex.quote(site.entry.python)} -m pip install {' '.join(names)}"
+            f"{entry.python} is an interpreter of your own, into which nothing is installed; do it there: "
+            f"{shlex.quote(entry.python)} -m pip install {' '.join(names)}"
         )
-    stamp = hashlib.sha256(wanted).hexdigest()
-    if site.connection.run(f"cat {shlex.quote(f'{site.venv}/{_OF_ENGINES}')}").out.strip() != stamp:
+    there = f"cat {shlex.quote(f'{site.venv}/{_OF_ENGINES}')}"
+    if wanted and site.connection.run(there).out.strip() != finding.digest(wanted):
         _pip(site, wanted, _OF_ENGINES)
         site.changed = True
 
@@ -98,21 +90,21 @@ def are_there(site: ReachedHost) -> bool:
     """Whether `provide` would find nothing to do. Raises Unreachable."""
     if site.entry.python:
         return not any(one.fatal for one in finding.of_python(_examined(site)))
-    return _state(site).get("stamp") == digest()
+    return _state(site) == finding.digest(finding.REQUIREMENTS.read_bytes())
 
 
 def _examined(site: ReachedHost) -> Case:
     return Case(site.entry, (), checkup.ask(site.connection, site.entry, ()), "the testbed file")
 
 
-def _state(site: ReachedHost) -> dict[str, str]:
-    """`stamp` of a virtual environment that works; `sound` where pip can go on in it. Raises Unreachable."""
+def _state(site: ReachedHost) -> str | None:
+    """The stamp of an environment in which pip can go on, or nothing; None: there is none. Raises Unreachable."""
     outcome = site.connection.run(
         f"cd {shlex.quote(site.venv)} 2>/dev/null && [ ! -e .installing ] && bin/python -I -c 'import pip' 2>/dev/null "
         f'&& [ "$(cat .index 2>/dev/null)" = {shlex.quote(site.entry.pip_index)} ] '
-        '&& echo "sound=yes" && echo "stamp=$(cat .requirements 2>/dev/null)"'
+        "&& { cat .requirements 2>/dev/null || :; }"
     )
-    return dict(line.split("=", 1) for line in outcome.out.split())
+    return outcome.out.strip() if outcome.status == 0 else None
 
 
 def _install(site: ReachedHost) -> None:
@@ -123,7 +115,7 @@ def _install(site: ReachedHost) -> None:
         raise UserError(
             f"{site.venv} is there, and hosts setup did not make it: name another folder: in the testbed file"
         )
-    if not _state(site).get("sound"):
+    if _state(site) is None:
         python = _find_python(site.connection)
         site.say(f"making {site.venv}")
         site.run(f"mkdir -p {shlex.quote(site.folder)} && : > {venv}.made && rm -f {venv}/.requirements")
@@ -176,7 +168,7 @@ def _pip(site: ReachedHost, requirements: bytes, stamp: str) -> None:
         argv += ["--disable-pip-version-check", "--no-input", "--no-color", "--progress-bar", "off", *options]
         outcome = _watched(site, [*argv, "-r", f"{venv}/requirements.txt"], progress)
         if outcome.status == 0:
-            stamped = f"printf %s {hashlib.sha256(requirements).hexdigest()} > .part && mv .part {stamp}"
+            stamped = f"printf %s {finding.digest(requirements)} > .part && mv .part {stamp}"
             site.run(f"{there} && rm -rf .tmp .installing && {stamped}")
             return
         lacks = re.match(r"No matching distribution found for (\S+)", progress.error)
@@ -185,8 +177,9 @@ def _pip(site: ReachedHost, requirements: bytes, stamp: str) -> None:
             continue
         # pip takes back what it was about to install, but not on a disk that is full.
         site.connection.run(f"{there} && rm -rf .tmp{'' if progress.unpacking else ' .installing'}")
-        unanswered = f"the package index cannot be reached: {progress.unanswered}"
-        reason = unanswered if progress.unanswered else progress.error or outcome.words
+        reason = progress.error or outcome.words
+        if progress.unanswered:
+            reason = f"the package index cannot be reached: {progress.unanswered}"
         raise UserError(f"pip: {reason} (the next hosts setup goes on from here)")
 
 

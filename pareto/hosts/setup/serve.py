@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, NoReturn
+from typing import IO
 
 import psutil
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -61,14 +61,18 @@ def serve(listen: str, say: Callable[[str], None]) -> int:
         raise UserError(f"the user {os.geteuid()} has no account here, and SSH needs one") from None
     _own_orphans()
     folder = Path(tempfile.mkdtemp(prefix="pareto-serve-"))
+    host_key, guest_key = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
+    word = Invitation(host_key.public_key(), guest_key, sys.executable).text
     alive = guard = -1
     with tempfile.TemporaryFile() as log:
         try:
-            invitation = _written(folder, address, port, user)
+            write_key(folder / "host_key", host_key)
+            (folder / "authorized_keys").write_text(f"{public_line(guest_key.public_key())}\n")
+            (folder / "sshd_config").write_text(configuration(folder, address, port, user))
             alive, guard = _guarded([program, "-D", "-e", "-f", str(folder / "sshd_config")], folder, log)
             _wait_until_ready(address, port, guard, log)
             say(
-                f"echo {invitation.text} | {COMMAND} hosts add {shlex.quote(f'{user}@{address}')} --port {port} "
+                f"echo {word} | {COMMAND} hosts add {shlex.quote(f'{user}@{address}')} --port {port} "
                 "--role server --testbed lab.yaml --key -"
             )
             to_stderr(
@@ -111,15 +115,6 @@ def place(text: str) -> tuple[str, int]:
         raise UserError(f"--listen {text or address}: {os.strerror(error.errno or 0)}") from None
 
 
-def _written(folder: Path, address: str, port: int, user: str) -> Invitation:
-    """Write what sshd needs, with new keys."""
-    host_key, guest_key = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
-    write_key(folder / "host_key", host_key)
-    (folder / "authorized_keys").write_text(f"{public_line(guest_key.public_key())}\n")
-    (folder / "sshd_config").write_text(configuration(folder, address, port, user))
-    return Invitation(host_key.public_key(), guest_key, sys.executable)
-
-
 def configuration(folder: Path, address: str, port: int, user: str) -> str:
     """The text of sshd_config."""
     # The folder is the user's alone; what it lies in may be anybody's, as /tmp is.
@@ -128,21 +123,18 @@ def configuration(folder: Path, address: str, port: int, user: str) -> str:
 
 
 def _guarded(argv: list[str], folder: Path, log: IO[bytes]) -> tuple[int, int]:
-    """Start sshd beneath a guard: the descriptor whose end is its end, and the guard's process."""
+    """The descriptor whose end is sshd's end, and the process of a guard, beneath which it runs.
+
+    The guard lives until sshd ends, or `serve` does, however; then it puts everything back.
+    """
     if os.geteuid() == 0:
         Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # Debian makes it only when its own service starts
     ends, alive = os.pipe()
-    guard = os.fork()
-    if guard == 0:
-        os.close(alive)
-        _guard(argv, ends, folder, log)
-    os.close(ends)
-    return alive, guard
-
-
-def _guard(argv: list[str], ends: int, folder: Path, log: IO[bytes]) -> NoReturn:
-    """Run sshd until it ends, or `serve` does, however; then put everything back."""
+    if guard := os.fork():
+        os.close(ends)
+        return alive, guard
     try:
+        os.close(alive)
         os.setsid()  # Ctrl-C is for `serve`
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, lambda *_: None)

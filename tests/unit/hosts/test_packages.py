@@ -87,7 +87,7 @@ def calls_of_pip(host: ExampleHost) -> int:
 def test_a_host_is_set_up_once(host: ExampleHost, snapshot: SnapshotAssertion) -> None:
     assert set_up(host)
     assert installed(host, "tiny") == "1.0"
-    assert (host.venv / ".requirements").read_text() == finding.digest()
+    assert (host.venv / ".requirements").read_text() == finding.digest(finding.REQUIREMENTS.read_bytes())
     assert host.lines == snapshot(name="first")
     mark = host.venv / "mark"
     mark.touch()
