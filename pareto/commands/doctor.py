@@ -154,27 +154,24 @@ def _of_host(
                 yield Finding("netem", "not needed here: the host before it shapes the link")
             yield from findings
     except (Unreachable, TestbedError) as error:
-        yield Finding("login", str(error), _login(entry), fatal=True)
-
-
-def _login(entry: HostEntry) -> str:
-    """The command that shows the user what happens, and answers what is asked the first time."""
-    given = {"-p": entry.port, "-l": entry.user, "-i": entry.key}
-    options = [word for flag, value in given.items() if value for word in (flag, str(value))]
-    return shlex.join(["ssh", *options, entry.ssh, "true"]) if not entry.is_this_machine else ""
+        # The command shows the user what happens, and answers what is asked the first time.
+        given = {"-p": entry.port, "-l": entry.user, "-i": entry.key}
+        options = [word for flag, value in given.items() if value for word in (flag, str(value))]
+        login = shlex.join(["ssh", *options, entry.ssh, "true"]) if not entry.is_this_machine else ""
+        yield Finding("login", str(error), login, fatal=True)
 
 
 def _repair(connection: Connection, entry: HostEntry, facts: dict[str, Any]) -> Iterator[Finding]:
+    program = privileged.COMMAND
     if facts.get("uid") == 0:
         code = parcels.ship_code(connection, parcels.absolute(connection, entry.folder))
         program = f"cd {shlex.quote(code)} && {shlex.quote(facts['executable'])} -B -m pareto.remote.link"
-    else:
-        program = privileged.COMMAND
     outcome = connection.run(f"{program} --repair", timeout_s=REPAIR_TIMEOUT_S)
     if outcome.status != 0:
         # Why it cannot be started, and what to do about it, is among the findings.
         yield Finding("repair", f"could not be done: {outcome.words}", "see rights, packages below")
-    for line in outcome.out.splitlines() if outcome.status == 0 else ():
+        return
+    for line in outcome.out.splitlines():
         yield Finding("repaired", line)
 
 

@@ -250,22 +250,20 @@ def _machine(case: Case) -> Iterator[Finding]:
             words += ", which is little: end what takes it"
             fix = "ps -eo pid,rss,comm --sort=-rss | head"  # what to end is for its owner to say
         yield Finding("memory", words, fix)
+    words, fix = "performance" if governors else "none to set", ""
     if governors and governors != ["performance"]:
         words = f"{', '.join(governors)}: the clock follows the load, and times with it"
         fix = "echo performance | sudo tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor"
-        yield Finding("governor", words, fix)
-    else:
-        yield Finding("governor", "performance" if governors else "none to set")
+    yield Finding("governor", words, fix)
     if bits is not None:
         now, before = (", ".join(throttled_words(each)) for each in (bits, bits >> SINCE_BOOT))
-        cure = "cool it (a fan, a heat sink)"
+        words = f"right now: {now}" if now else f"not now, but since it was started: {before}"
+        fix = "cool it (a fan, a heat sink); then sudo reboot"
         if bits & _LOW_VOLTAGE:
-            cure = "use the power supply made for this board, and a shorter cable"
-        if now or before:
-            words = f"right now: {now}" if now else f"not now, but since it was started: {before}"
-            yield Finding("throttling", words, f"{cure}; then sudo reboot")
-        else:
-            yield Finding("throttling", "none since it was started")
+            fix = "use the power supply made for this board, and a shorter cable; then sudo reboot"
+        if not now and not before:
+            words, fix = "none since it was started", ""
+        yield Finding("throttling", words, fix)
     if case["vcgencmd"] == "denied":
         fix = f"sudo usermod -aG video {shlex.quote(str(case['user']))}"
         yield Finding("sensors", f"vcgencmd does not answer {case['user']}: throttling goes unseen", fix)
@@ -274,9 +272,10 @@ def _machine(case: Case) -> Iterator[Finding]:
         yield Finding("energy", "only root may read the processor's energy counters (RAPL)", fix)
     elif case["rapl"] == "readable":
         yield Finding("energy", "the processor counts it (RAPL)")
-    if off_s is not None and abs(off_s) > MOST_CLOCK_OFF_S:
-        side = "ahead of" if off_s > 0 else "behind"
-        words = f"{abs(off_s):.0f} s {side} this machine's: times in logs will not match"
-        yield Finding("clock", words, "sudo timedatectl set-ntp true")
-    elif off_s is not None:
-        yield Finding("clock", "as here")
+    if off_s is not None:
+        words, fix = "as here", ""
+        if abs(off_s) > MOST_CLOCK_OFF_S:
+            side = "ahead of" if off_s > 0 else "behind"
+            words = f"{abs(off_s):.0f} s {side} this machine's: times in logs will not match"
+            fix = "sudo timedatectl set-ntp true"
+        yield Finding("clock", words, fix)

@@ -35,6 +35,8 @@ JOURNAL = "/run/pareto-link"
 
 _SIOCGIFCONF, _SIOCGIFFLAGS, _SIOCGIFNETMASK = 0x8912, 0x8913, 0x891B
 _UP, _RUNNING = 0x1, 0x40
+_CPUS, _GOVERNORS = "/sys/devices/system/cpu", "cpu[0-9]*/cpufreq/scaling_governor"
+_THROTTLED = ("vcgencmd", "get_throttled")
 _ENOUGH_ADDRESSES = 256
 _ASK_CUDA = """
 import ctypes
@@ -50,7 +52,7 @@ def facts(request: dict[str, Any]) -> dict[str, Any]:
     looks: dict[str, Callable[[], object]] = {
         "python": platform.python_version,
         "executable": lambda: sys.executable,
-        "packages": lambda: {name: _had(partial(_version, name)) for name in PACKAGES},
+        "packages": _packages,
         "torch_cuda": _torch_cuda,
         "requirements": lambda: _read(folder + "/venv/.requirements"),
         "user": getpass.getuser,
@@ -69,9 +71,10 @@ def facts(request: dict[str, Any]) -> dict[str, Any]:
         "disk_free_bytes": lambda: _disk_free(folder),
         "memory_bytes": lambda: _memory("MemTotal"),
         "memory_available_bytes": lambda: _memory("MemAvailable"),
-        "governors": _governors,
+        "governors": lambda: sorted({_read(str(file)) for file in Path(_CPUS).glob(_GOVERNORS)}),
         "vcgencmd": _vcgencmd,
-        "throttled": _throttled,
+        # The firmware's bits: see get_throttled in Raspberry Pi's documentation.
+        "throttled": lambda: int(run(_THROTTLED).stdout.strip().partition("=")[2], 16),
         "rapl": _rapl,
         "gpus": _gpus,
         "cuda": lambda: _cuda() if str(request.get("device")).startswith("cuda") else None,
@@ -109,10 +112,10 @@ def run(argv: Sequence[str], timeout_s: float = 10.0) -> subprocess.CompletedPro
 # What is installed
 
 
-def _version(package: str) -> str:
+def _packages() -> dict[str, str | None]:
     from importlib.metadata import version  # Python 3.7 has none
 
-    return version(package)
+    return {name: _had(partial(version, name)) for name in PACKAGES}
 
 
 def _torch_cuda() -> str | None:
@@ -266,9 +269,7 @@ def _listens(address: str) -> bool | str:
 
 def _disk_free(folder: str) -> int:
     path = Path(folder)
-    while not path.exists():
-        path = path.parent
-    return shutil.disk_usage(str(path)).free
+    return shutil.disk_usage(str(next(each for each in (path, *path.parents) if each.exists()))).free
 
 
 def _memory(what: str) -> int:
@@ -276,34 +277,20 @@ def _memory(what: str) -> int:
     return int(kilobytes[what + ":"]) * 1024
 
 
-def _governors() -> list[str]:
-    files = Path("/sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_governor")
-    return sorted({_read(str(file)) for file in files})
-
-
 def _vcgencmd() -> str:
     """Whether vcgencmd works: readable, denied (as to a user who may not open the firmware's mailbox) or absent."""
     try:
-        return "readable" if "throttled=" in run(["vcgencmd", "get_throttled"]).stdout else "denied"
+        return "readable" if "throttled=" in run(_THROTTLED).stdout else "denied"
     except OSError:
         return "absent"
-
-
-def _throttled() -> int:
-    """The firmware's bits: see get_throttled in Raspberry Pi's documentation."""
-    output = run(["vcgencmd", "get_throttled"]).stdout
-    return int(output.strip().partition("=")[2], 16)
 
 
 def _rapl() -> str:
-    counter = Path("/sys/class/powercap/intel-rapl:0/energy_uj")
     try:
-        counter.read_text()
+        _read("/sys/class/powercap/intel-rapl:0/energy_uj")
         return "readable"
-    except PermissionError:
-        return "unreadable"
-    except OSError:
-        return "absent"
+    except OSError as error:
+        return "unreadable" if isinstance(error, PermissionError) else "absent"
 
 
 def _gpus() -> list[dict[str, str]]:
