@@ -170,8 +170,8 @@ def _wait_until_ready(address: str, port: int, guard: int, log: IO[bytes]) -> No
 
 def _last_words(log: IO[bytes]) -> str:
     """The last words of sshd, behind a colon; empty where it said nothing."""
-    text = os.pread(log.fileno(), 1 << 16, 0).decode(errors="replace").strip()
-    return f": {text.splitlines()[-1].strip()}" if text else ""
+    lines = os.pread(log.fileno(), 1 << 16, 0).decode(errors="replace").strip().splitlines()
+    return f": {lines[-1].strip()}" if lines else ""
 
 
 def _own_orphans() -> None:

@@ -42,11 +42,10 @@ class Device:
         self._peak = host.PeakMemory()
 
     def run(self, stage: Stage, tensors: Tensors) -> Tensors:
-        """The outputs of `stage`, whose weights are on this device, for a payload.
+        """The outputs of `stage`, whose weights are on this device, for a payload. Raises Refused without memory for it.
 
-        Both are in host memory; results are contiguous and in memory of their own, but for a stage without
-        units, which returns its inputs. They are there when the call returns, so that a clock around it
-        covers copies as well. Raises Refused where memory runs out.
+        Both are in host memory; results are contiguous and in memory of their own, but for a stage without units, which
+        returns its inputs. They are there when the call returns: a clock around it covers copies as well.
         """
         with refused_out_of_memory(), torch.inference_mode():
             outputs: Tensors = stage(tensors)
@@ -115,9 +114,7 @@ class Cuda(Device):
             pinned = [tensor if tensor.is_pinned() else tensor.pin_memory() for tensor in tensors]
             began.record()
             outputs = stage(tuple(tensor.to(self._device, non_blocking=True) for tensor in pinned))
-            results = tuple(
-                torch.empty(output.shape, dtype=output.dtype, pin_memory=True) for output in outputs
-            )
+            results = tuple(torch.empty(each.shape, dtype=each.dtype, pin_memory=True) for each in outputs)
             for result, output in zip(results, outputs, strict=True):
                 result.copy_(output, non_blocking=True)
             ended.record()
@@ -227,24 +224,22 @@ def refused_out_of_memory() -> Iterator[None]:
 
 def _is_out_of_memory(error: BaseException) -> bool:
     """Whether memory ran out. torch has an error type for accelerators only; its CPU allocator raises RuntimeError."""
-    if isinstance(error, MemoryError | torch.OutOfMemoryError):
-        return True
-    return any(sign in str(error) for sign in ("DefaultCPUAllocator: ", "std::bad_alloc"))
+    said = any(sign in str(error) for sign in ("DefaultCPUAllocator: ", "std::bad_alloc"))
+    return said or isinstance(error, MemoryError | torch.OutOfMemoryError)
 
 
 def _usable(name: str, index: int) -> torch.device:
-    or_cpu = "or say device: cpu"
+    count, or_cpu, fault = torch.cuda.device_count(), "or say device: cpu", ""
     if not torch.backends.cuda.is_built():  # type: ignore[no-untyped-call]
-        raise Refused(
-            f"device {name}: this host's torch ({torch.__version__}) was built without CUDA: "
-            f"install a CUDA build, {or_cpu}"
+        fault = (
+            f"this host's torch ({torch.__version__}) was built without CUDA: install a CUDA build, {or_cpu}"
         )
-    count = torch.cuda.device_count()
-    if not count:
-        raise Refused(f"device {name}: no NVIDIA GPU or driver found (see nvidia-smi): install it, {or_cpu}")
-    if index >= count:
-        there = ", ".join(f"cuda:{i}" for i in range(count))
-        raise Refused(f"device {name}: this host's GPUs are {there}")
+    elif not count:
+        fault = f"no NVIDIA GPU or driver found (see nvidia-smi): install it, {or_cpu}"
+    elif index >= count:
+        fault = f"this host's GPUs are {', '.join(f'cuda:{i}' for i in range(count))}"
+    if fault:
+        raise Refused(f"device {name}: {fault}")
     device = torch.device("cuda", index)
     try:
         torch.zeros(1, device=device)  # a driver that is too old, a GPU that is taken: it shows only now

@@ -121,10 +121,8 @@ def throttling(pid: int | str) -> Path | None:
 
 def throttled_s(file: Path | None) -> float | None:
     """The seconds so far in a `cpu.stat`; None where it does not count them."""
-    if file is None:
-        return None
     try:
-        counted = dict(line.split() for line in file.read_text().splitlines())
+        counted = dict(line.split() for line in file.read_text().splitlines()) if file else {}
     except (OSError, ValueError):
         return None
     if "throttled_usec" in counted:  # cgroup v2
