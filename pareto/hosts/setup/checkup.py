@@ -189,8 +189,9 @@ def _side(case: Case, side: Side) -> Iterator[Finding]:
         fault = f"the {key} address {address} is not on this host, {has}; correct that or {testbed}"
         # What is meant may be a wired card, best one that has no address yet.
         cards = [each for each in others if not is_virtual(each["name"])]
-        likely = min(cards, key=lambda each: (each["wireless"], bool(each["addresses"])), default={})
-        fix = f"sudo ip address add {address}/24 dev {named or likely.get('name', 'eth0')}"
+        cards.sort(key=lambda each: (each["wireless"], bool(each["addresses"])))
+        likely = named or next((each["name"] for each in cards), "eth0")
+        fix = f"sudo ip address add {address}/24 dev {likely}"
     elif name not in owners:
         fault = f"{address} is on {owners[0]}, not on {named}"
         fix = f"say {key}_interface: {owners[0]} for {case.entry.name} in {testbed}"
@@ -204,9 +205,9 @@ def _side(case: Case, side: Side) -> Iterator[Finding]:
     speed = interfaces[name]["speed_mbps"]
     yield Finding("data link", f"{address} on {name}" + (f", {speed} Mbit/s" if speed else ""))
     if interfaces[name]["wireless"]:
-        others = "other people's traffic, and the weather of the air, will be in the figures"
+        traffic = "other people's traffic, and the weather of the air, will be in the figures"
         fix = f"join the hosts by a cable and say its addresses in {testbed}"
-        yield Finding("data link", f"{name} is wireless: {others}", fix)
+        yield Finding("data link", f"{name} is wireless: {traffic}", fix)
     route = (case["routes"] or {}).get(peer)
     fix = f"sudo ip route replace {peer} dev {name} src {address}"
     if route is None:

@@ -164,7 +164,8 @@ def of_gpu(case: Case) -> Iterator[Finding]:
     if kind != "cuda":
         return
     built, device, name = case["torch_cuda"], case.entry.device, case.entry.name
-    count, version = ((case["cuda"] or {}).get(fact) for fact in ("devices", "version"))
+    cuda = case["cuda"] or {"devices": 0, "version": "0"}
+    count, version, major = cuda["devices"], cuda["version"], _numbers(cuda["version"])[0]
     new_driver = f"{case.install('nvidia-driver')} && sudo reboot"
     if case["system"] == "ubuntu":
         new_driver = "sudo ubuntu-drivers install && sudo reboot"
@@ -175,24 +176,25 @@ def of_gpu(case: Case) -> Iterator[Finding]:
         fix = f"say device: cuda:0 for {name} in {case.testbed}"
     elif not (case["packages"] or {}).get("torch"):
         return  # `_packages` says so
-    elif built and _numbers(built)[0] <= _numbers(version)[0]:
+    elif built and _numbers(built)[0] <= major:
         yield Finding("gpu", f"torch for CUDA {built}, driver with CUDA {version}")
         return
     else:
-        words = f"torch is built for CUDA {built}, and the driver has {version}"
-        words = words if built else "torch is built without CUDA"
+        words, fix = "torch is built without CUDA", new_driver
+        if built:
+            words = f"torch is built for CUDA {built}, and the driver has {version}"
         # CUDA promises that a program built for an early release of a major version runs with all its later drivers.
-        index = f"an index with builds for CUDA {_numbers(version)[0]} (PyTorch's installation page names it)"
-        if _numbers(version)[0] < OLDEST_CUDA:
-            words, fix = f"{words}: a newer driver is needed", new_driver
+        builds = f"an index with builds for CUDA {major} (PyTorch's installation page names it)"
+        if major < OLDEST_CUDA:
+            words += ": a newer driver is needed"
         elif case.entry.python:
             pins = " ".join(_pinned(case)[name] for name in TESTED)
-            words = f"{words}; INDEX is {index}"
-            fix = (
-                f"{shlex.quote(case.entry.python)} -m pip install --force-reinstall {pins} --index-url INDEX"
-            )
+            words += f"; INDEX is {builds}"
+            python = shlex.quote(case.entry.python)
+            fix = f"{python} -m pip install --force-reinstall {pins} --index-url INDEX"
         else:
-            words, fix = f"{words}; say pip_index: under {name} in {case.testbed}, {index}, then", case.set_up
+            words += f"; say pip_index: under {name} in {case.testbed}, {builds}, then"
+            fix = case.set_up
     yield Finding("gpu", words, fix, fatal=True)
 
 

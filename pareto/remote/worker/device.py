@@ -42,7 +42,7 @@ class Device:
         self._peak = host.PeakMemory()
 
     def run(self, stage: Stage, tensors: Tensors) -> Tensors:
-        """The outputs of `stage`, whose weights are on this device, for a payload. Raises Refused without memory for it.
+        """The outputs of `stage`, whose weights are on this device, for a payload. Raises Refused without memory.
 
         Both are in host memory; results are contiguous and in memory of their own, but for a stage without units, which
         returns its inputs. They are there when the call returns: a clock around it covers copies as well.
