@@ -146,10 +146,14 @@ def main() -> None:
     parser.add_argument(
         "--repair", action="store_true", help="undo what helpers that were killed left behind"
     )
-    if parser.parse_args().repair:
+    parser.add_argument("--supported", action="store_true", help="say whether this kernel has netem")
+    arguments = parser.parse_args()
+    if arguments.repair:
         print("\n".join(journal.repair()) or "nothing to repair")
-        return
-    guard.run(work, journal.repair_here)
+    elif arguments.supported:
+        print(qdisc.supported())
+    else:
+        guard.run(work, journal.repair_here)
 
 
 if __name__ == "__main__":

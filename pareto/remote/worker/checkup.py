@@ -9,7 +9,6 @@ the path of the privileged program) and prints one on stdout. A fact that cannot
 from __future__ import annotations
 
 import array
-import contextlib
 import fcntl
 import getpass
 import gzip
@@ -23,7 +22,6 @@ import socket
 import struct
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -168,27 +166,9 @@ def _privileged(launcher: str) -> dict[str, Any]:
 
 def _netem_supported(launcher: str) -> bool | None:
     """Whether netem can be used, which the privileged program finds out by trying; None: it cannot be started."""
-    if os.geteuid() == 0:
-        argv = [sys.executable, "-B", "-m", "pareto.remote.link"]
-    elif shutil.which("sudo") and Path(launcher).exists():
-        argv = ["sudo", "-n", launcher]
-    else:
-        return None
-    pipe, nowhere = subprocess.PIPE, subprocess.DEVNULL
-    with subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=nowhere) as program:  # noqa: S603
-        assert program.stdin is not None and program.stdout is not None  # noqa: S101
-        # Of root's process only the pipe can be closed; it ends by itself at the end of its input.
-        timer = threading.Timer(15.0, program.stdin.close)
-        timer.start()
-        try:
-            program.stdin.write(b'{"id": 1, "op": "supported"}\n')
-            program.stdin.flush()
-            # It may end at the end of its input, and before its answer: the pipe stays open until that is here.
-            return bool(json.loads(program.stdout.readline())["result"])
-        finally:
-            timer.cancel()
-            with contextlib.suppress(OSError):
-                program.stdin.close()
+    as_root = [sys.executable, "-B", "-m", "pareto.remote.link"]
+    done = run([*(["sudo", "-n", launcher] if os.geteuid() else as_root), "--supported"], 15.0)
+    return {"True": True, "False": False}.get(done.stdout.strip())
 
 
 def _left_shaped() -> list[str]:

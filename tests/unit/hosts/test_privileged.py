@@ -89,7 +89,7 @@ def test_what_is_installed_is_complete_and_starts_by_itself(installed: Path) -> 
     launcher = launcher_of(installed)
     assert supported(launcher)["ok"] is True
     assert subprocess.check_output([launcher, "--digest"], text=True).strip() == privileged.digest()
-    assert "--repair" in subprocess.check_output([launcher, "--help"], text=True)
+    assert subprocess.check_output([launcher, "--supported"], text=True) in ("True\n", "False\n")
     sudoers = Path(f"{installed}{privileged.SUDOERS}")
     assert sudoers.read_text() == "pi ALL=(root) NOPASSWD: /usr/local/sbin/pareto-link\n"
     assert sudoers.stat().st_mode & 0o777 == 0o440

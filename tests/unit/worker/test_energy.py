@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pareto.remote.worker.sensors.energy import Meter, Metered, rapl_meters
+from pareto.remote.worker.sensors.energy import Meter, rapl_meters
 
 POWERCAP = "sys/class/powercap"
 
@@ -16,39 +16,35 @@ def answers(*values: float | None) -> Callable[[], float | None]:
     return iter(values).__next__
 
 
-def test_a_counter_is_taken_as_it_is_from_its_first_reading_on() -> None:
-    meter = Meter("x", answers(1000.0, 1003.0, 1004.0))
-    assert meter.sample(10.0) == Metered(0.0, None)  # no quotient yet: not 0 W
-    assert meter.sample(11.0) == Metered(3.0, 3.0)
-    assert meter.sample(13.0) == Metered(4.0, 0.5)
+METERS = {
+    "a counter, from its first reading on; without a quotient its power is unknown, not 0": (
+        Meter("x", answers(1000.0, 1003.0, 1004.0)),
+        {10.0: (0.0, None), 11.0: (3.0, 3.0), 13.0: (4.0, 0.5)},
+    ),
+    "a counter that misses a reading has lost nothing": (
+        Meter("x", answers(1000.0, None, 1004.0)),
+        {0.0: (0.0, None), 1.0: (None, None), 2.0: (4.0, 2.0)},
+    ),
+    "power that is read is not derived": (
+        Meter("x", answers(0.0, 3.0), answers(20.0, None)),
+        {0.0: (0.0, 20.0), 1.0: (3.0, None)},
+    ),
+    "power alone, by the trapezoid rule over the real times": (
+        Meter("x", None, answers(2.0, 4.0, 4.0)),
+        {10.0: (0.0, 2.0), 10.5: (1.5, 4.0), 13.5: (13.5, 4.0)},
+    ),
+    "a reading of power is missing": (
+        Meter("x", None, answers(2.0, None, 4.0)),
+        {0.0: (0.0, 2.0), 1.0: (None, None), 2.0: (6.0, 4.0)},
+    ),
+}
 
 
-def test_a_counter_that_misses_a_reading_has_lost_nothing() -> None:
-    meter = Meter("x", answers(1000.0, None, 1004.0))
-    meter.sample(0.0)
-    assert meter.sample(1.0) == Metered(None, None)
-    assert meter.sample(2.0) == Metered(4.0, 2.0)
-
-
-def test_present_power_is_not_derived_where_it_is_read() -> None:
-    meter = Meter("x", answers(0.0, 3.0), answers(20.0, None))
-    assert meter.sample(0.0) == Metered(0.0, 20.0)
-    assert meter.sample(1.0) == Metered(3.0, None)
-
-
-def test_power_is_integrated_by_the_trapezoid_rule_over_the_real_times() -> None:
-    meter = Meter("x", None, answers(2.0, 4.0, 4.0))
-    assert meter.sample(10.0) == Metered(0.0, 2.0)
-    assert meter.sample(10.5) == Metered(1.5, 4.0)
-    assert meter.sample(13.5) == Metered(13.5, 4.0)
-
-
-def test_a_missing_power_reading_is_a_sample_without_energy() -> None:
-    meter = Meter("x", None, answers(2.0, None, 4.0))
-    meter.sample(0.0)
-    assert meter.sample(1.0) == Metered(None, None)
-    after = meter.sample(2.0)
-    assert after.energy_j == pytest.approx(6.0)
+@pytest.mark.parametrize(("meter", "expected"), METERS.values(), ids=METERS)
+def test_energy_since_the_first_reading(
+    meter: Meter, expected: dict[float, tuple[float | None, float | None]]
+) -> None:
+    assert {at_s: tuple(meter.sample(at_s)) for at_s in expected} == expected
 
 
 def zone(folder: Path, name: str, energy_uj: int | None, range_uj: int = 1_000_000) -> Path:
@@ -100,26 +96,15 @@ def test_joules_since_the_first_sample_across_the_wrap(tmp_path: Path) -> None:
         (folder / "energy_uj").write_text(f"{reading}\n")
         energies.append(meter.sample(float(at_s)).energy_j)
     assert energies == [pytest.approx(x) for x in (0, 0.5, 0.7, 0.75, 1.65)]
+    (folder / "energy_uj").unlink()
+    assert meter.sample(9.0).energy_j is None
 
 
-def test_a_counter_that_may_not_be_read_is_no_sensor(tmp_path: Path) -> None:
+def test_a_counter_that_may_not_be_read_or_has_no_known_range_is_no_sensor(tmp_path: Path) -> None:
+    assert names(tmp_path) == []
     zone(tmp_path / POWERCAP / "intel-rapl:0", "package-0", None)
     assert names(tmp_path) == []
-
-
-def test_a_counter_of_unknown_range_is_no_sensor(tmp_path: Path) -> None:
-    folder = zone(tmp_path / POWERCAP / "intel-rapl:0", "package-0", 0)
+    folder = zone(tmp_path / POWERCAP / "intel-rapl:1", "package-1", 0)
+    assert names(tmp_path) == ["powercap intel-rapl:1"]
     (folder / "max_energy_range_uj").unlink()
-    assert names(tmp_path) == []
-
-
-def test_a_counter_that_goes_away_gives_no_energy(tmp_path: Path) -> None:
-    folder = zone(tmp_path / POWERCAP / "intel-rapl:0", "package-0", 0)
-    (meter,) = rapl_meters(tmp_path)
-    meter.sample(0.0)
-    (folder / "energy_uj").unlink()
-    assert meter.sample(1.0).energy_j is None
-
-
-def test_a_machine_without_powercap_has_none(tmp_path: Path) -> None:
     assert names(tmp_path) == []

@@ -61,14 +61,12 @@ def test_without_a_pair_there_is_no_power(text: str) -> None:
     assert parse_rails_w(text) is None
 
 
-@pytest.mark.parametrize(("text", "bits"), [("throttled=0x0\n", 0), ("throttled=0x50005\n", 0x50005)])
-def test_throttled_bits(text: str, bits: int) -> None:
-    assert parse_throttled(text) == bits
+BITS = {"throttled=0x0\n": 0, "throttled=0x50005\n": 0x50005}
 
 
-@pytest.mark.parametrize("text", ["", UNKNOWN, "throttled=\n", "VCHI initialization failed\n"])
-def test_other_answers_are_no_bits(text: str) -> None:
-    assert parse_throttled(text) is None
+@pytest.mark.parametrize("text", [*BITS, "", UNKNOWN, "throttled=\n", "VCHI initialization failed\n"])
+def test_throttled_bits(text: str) -> None:
+    assert parse_throttled(text) == BITS.get(text)
 
 
 @pytest.mark.parametrize(
@@ -120,21 +118,14 @@ def test_what_the_program_prints_is_read(path: Path) -> None:
     [
         f"echo '{UNKNOWN.strip()}'",  # an older Pi's firmware does not know pmic_read_adc
         "echo throttled=0x0; echo 'HDMI_A current(22)=1A'; echo 'HDMI_V volt(23)=5V'; exit 255",
+        "exec /bin/sleep 1000",
+        "",
     ],
-    ids=["unknown", "denied"],
+    ids=["unknown", "denied", "hangs", "not there"],
 )
-def test_a_refusal_is_no_sensor(path: Path, script: str) -> None:
-    vcgencmd(path, script)
+def test_a_refusal_is_no_sensor(path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    if script:
+        vcgencmd(path, script)
+    monkeypatch.setattr(raspberry, "_TIMEOUT_S", 0.05 if "sleep" in script else 2.0)
     assert raspberry.throttling() is None
     assert raspberry.rails() is None
-
-
-def test_without_the_program_there_is_no_sensor(path: Path) -> None:
-    assert raspberry.throttling() is None
-    assert raspberry.rails() is None
-
-
-def test_a_firmware_that_hangs_is_no_sensor(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    vcgencmd(path, "exec /bin/sleep 1000")
-    monkeypatch.setattr(raspberry, "_TIMEOUT_S", 0.05)
-    assert raspberry.throttling() is None
