@@ -167,14 +167,21 @@ def test_a_gpu_that_torch_cannot_use(
     assert [one.words, one.fix] == snapshot
 
 
-def test_a_gpu_is_of_no_interest_to_a_host_that_computes_on_its_processor() -> None:
-    facts = {**checkup_facts.gpu(), "cuda": None, "torch_cuda": None}
-    assert [one for one in judged(facts, replace(GPU, device="cpu")) if one.fix] == []
+FINE = {
+    "no GPU, none needed": (GPU, "cpu", {"cuda": None, "torch_cuda": None}),
+    "early CUDA of the same major version": (
+        GPU,
+        "cuda:1",
+        {"torch_cuda": "12.6", "cuda": {"devices": 2, "version": "12.2"}},
+    ),
+    "root without sudo": (PI, "cpu", {"uid": 0, "user": "root", **privileged(sudo=False, installed=False)}),
+}
 
 
-def test_an_early_cuda_of_the_same_major_version_will_do() -> None:
-    facts = {**checkup_facts.gpu(), "torch_cuda": "12.6", "cuda": {"devices": 2, "version": "12.2"}}
-    assert [one for one in judged(facts, replace(GPU, device="cuda:1")) if one.fix] == []
+@pytest.mark.parametrize(("member", "device", "changed"), FINE.values(), ids=FINE)
+def test_nothing_to_mend(member: HostEntry, device: str, changed: dict[str, Any]) -> None:
+    facts = checkup_facts.gpu() if member is GPU else checkup_facts.pi()
+    assert [one for one in judged({**facts, **changed}, replace(member, device=device)) if one.fix] == []
 
 
 def test_a_gpu_whose_power_cannot_be_measured() -> None:
@@ -198,11 +205,6 @@ def test_a_gpu_whose_power_cannot_be_measured() -> None:
 def test_a_link_that_is_not_shaped_needs_neither_netem_nor_root(changed: dict[str, Any]) -> None:
     assert the_one(checkup_facts.pi(**changed), shaped=True).fatal
     assert [one for one in judged(checkup_facts.pi(**changed), shaped=False) if one.fix] == []
-
-
-def test_root_needs_no_sudo() -> None:
-    facts = checkup_facts.pi(uid=0, user="root", privileged={"sudo": False, "installed": False})
-    assert [one for one in judged(facts) if one.fix] == []
 
 
 @pytest.mark.parametrize(
@@ -268,9 +270,9 @@ def test_the_versions_that_are_asked_for_are_the_workers() -> None:
 
 def test_the_data_interface_is_the_one_with_the_address() -> None:
     own = side(PI)
-    assert Case(PI, (), checkup_facts.pi(), "lab.yaml").interface(own) == "eth0"
-    assert Case(PI, (), checkup_facts.pi(), "lab.yaml").interface(replace(own, interface="bond0")) == "bond0"
-    assert Case(PI, (), checkup_facts.pi(), "lab.yaml").interface(replace(own, address="192.168.7.20")) == ""
+    case = Case(PI, (), checkup_facts.pi(), "lab.yaml")
+    sides = own, replace(own, interface="bond0"), replace(own, address="192.168.7.20")
+    assert [case.interface(each) for each in sides] == ["eth0", "bond0", ""]
     assert Case(PI, (), {"interfaces": None}, "lab.yaml").interface(own) == ""
 
 

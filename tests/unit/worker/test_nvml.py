@@ -115,10 +115,6 @@ def test_what_a_device_does_not_support_is_left_out(broken: str, field: str) -> 
     assert len(found) == 2
 
 
-def test_a_device_that_answers_nothing_has_no_sensor() -> None:
-    assert nvml.gpu(UUID, Pynvml(*ALL)) == []
-
-
 def test_an_error_later_is_a_missing_value() -> None:
     pynvml = Pynvml()
     gpu = nvml.gpu(UUID, pynvml)
@@ -128,25 +124,18 @@ def test_an_error_later_is_a_missing_value() -> None:
     assert meter.sample(0.0) == Metered(None, None)
 
 
-def test_a_gpu_that_is_not_there_has_no_sensor() -> None:
+def test_a_gpu_that_is_not_there_or_answers_nothing_has_no_sensor() -> None:
     assert nvml.gpu("GPU-0", Pynvml()) == []
+    assert nvml.gpu(UUID, Pynvml(*ALL)) == []
 
 
 def test_the_uuid_may_be_as_cuda_tells_it() -> None:
     assert readings(nvml.gpu(UUID.removeprefix("GPU-"), Pynvml()))["gpu_percent"] == 87
 
 
-def test_without_pynvml_there_is_no_sensor(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert nvml.gpu(UUID, nvml.load()) == []
-
-
-def test_without_a_driver_there_is_no_sensor(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", Pynvml("init"))
-    assert nvml.load() is None
-
-
-def test_a_driver_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pynvml_or_a_driver_there_is_no_sensor(monkeypatch: pytest.MonkeyPatch) -> None:
     pynvml = Pynvml()
-    monkeypatch.setitem(sys.modules, "pynvml", pynvml)
-    assert nvml.load() is pynvml
+    for module, loaded in ((pynvml, pynvml), (Pynvml("init"), None), (None, None)):
+        monkeypatch.setitem(sys.modules, "pynvml", module)
+        assert nvml.load() is loaded
+    assert nvml.gpu(UUID, None) == []

@@ -136,48 +136,11 @@ def temperature(sysfs: Path) -> tuple[str, float | int | None] | None:
     return None if gauge is None else (gauge.source, gauge.read())
 
 
-AMD = {"temp1_input": 87000, "temp1_label": "Tctl"}
-CHIPS: dict[str, tuple[dict[str, dict[str, object]], dict[str, object], tuple[str, float] | None]] = {
-    "a Raspberry Pi": (
-        {"cpu_thermal": {"temp1_input": 52350}, "rp1_adc": {"temp1_input": 61000}},
-        {"cpu-thermal": 53000},
-        ("cpu_thermal", 52.35),
-    ),
-    "the true one of two AMD readings": (
-        {"k10temp": {**AMD, "temp2_input": 60000, "temp2_label": "Tdie"}},
-        {},
-        ("k10temp", 60.0),
-    ),
-    "the only AMD reading": ({"k10temp": AMD}, {}, ("k10temp", 87.0)),
-    "elsewhere": (
-        {"acpitz": {"temp1_input": 1}, "nvme": {"temp1_input": 2}},
-        {"acpitz": 3, "iwlwifi": 4},
-        None,
-    ),
-    "a chip that does not answer": (
-        {"coretemp": {"temp1_input": ""}},
-        {"x86_pkg_temp": 5000},
-        ("x86_pkg_temp", 5),
-    ),
-    **{
-        f"no chip, {kind}": ({}, {"acpitz": 27800, kind: 50500}, (kind, 50.5))
-        for kind in ("cpu-thermal", "cpu_thermal", "soc-thermal", "x86_pkg_temp")
-    },
-}
-
-
-@pytest.mark.parametrize(("chips", "zones", "expected"), CHIPS.values(), ids=CHIPS)
-def test_the_temperature_is_that_of_a_sensor_in_the_processor(
-    tmp_path: Path,
-    chips: dict[str, dict[str, object]],
-    zones: dict[str, object],
-    expected: tuple[str, float] | None,
-) -> None:
-    for number, (name, files) in enumerate(chips.items()):
-        chip(tmp_path, number, name, **files)
-    for number, (kind, millidegrees) in enumerate(zones.items()):
-        zone(tmp_path, number, kind, millidegrees)
-    assert temperature(tmp_path) == expected
+def test_a_raspberry(tmp_path: Path) -> None:
+    chip(tmp_path, 0, "cpu_thermal", temp1_input=52350)
+    chip(tmp_path, 1, "rp1_adc", temp1_input=61000)
+    zone(tmp_path, 0, "cpu-thermal", 53000)
+    assert temperature(tmp_path) == ("cpu_thermal", 52.35)
 
 
 def test_the_hottest_core_of_all_sockets(tmp_path: Path) -> None:
@@ -185,6 +148,37 @@ def test_the_hottest_core_of_all_sockets(tmp_path: Path) -> None:
     chip(tmp_path, 1, "coretemp", temp1_input=40000, temp2_input=44000, temp1_crit=100000)
     chip(tmp_path, 2, "coretemp", temp1_input=47000)
     assert temperature(tmp_path) == ("coretemp", 47.0)
+
+
+def test_the_true_one_of_two_amd_readings(tmp_path: Path) -> None:
+    chip(tmp_path, 0, "k10temp", temp1_input=87000, temp1_label="Tctl", temp2_input=60000, temp2_label="Tdie")
+    assert temperature(tmp_path) == ("k10temp", 60.0)
+
+
+def test_the_only_amd_reading(tmp_path: Path) -> None:
+    chip(tmp_path, 0, "k10temp", temp1_input=61000, temp1_label="Tctl")
+    assert temperature(tmp_path) == ("k10temp", 61.0)
+
+
+@pytest.mark.parametrize("kind", ["cpu-thermal", "cpu_thermal", "soc-thermal", "x86_pkg_temp"])
+def test_a_thermal_zone_where_no_chip_is_known(tmp_path: Path, kind: str) -> None:
+    zone(tmp_path, 0, "acpitz", 27800)
+    zone(tmp_path, 1, kind, 50500)
+    assert temperature(tmp_path) == (kind, 50.5)
+
+
+def test_sensors_elsewhere_are_not_the_processors(tmp_path: Path) -> None:
+    chip(tmp_path, 0, "acpitz", temp1_input=27800)
+    chip(tmp_path, 1, "nvme", temp1_input=38000)
+    zone(tmp_path, 0, "acpitz", 27800)
+    zone(tmp_path, 1, "iwlwifi_1", 45000)
+    assert temperature(tmp_path) is None
+
+
+def test_a_chip_that_does_not_answer_gives_way_to_a_zone(tmp_path: Path) -> None:
+    chip(tmp_path, 0, "coretemp", temp1_input="")
+    zone(tmp_path, 0, "x86_pkg_temp", 50000)
+    assert temperature(tmp_path) == ("x86_pkg_temp", 50.0)
 
 
 def test_a_sensor_that_stops_answering(tmp_path: Path) -> None:
