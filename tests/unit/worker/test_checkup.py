@@ -219,20 +219,17 @@ def test_netem_by_the_files_of_the_kernel(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(Path, "read_bytes", read_text)
     monkeypatch.setattr(platform, "release", lambda: "6.12")
     assert checkup._netem() is None
-    files["/boot/config-6.12"] = "CONFIG_NET_SCH_NETEM=m\n"
-    assert checkup._netem() is None
-    files["/boot/config-6.12"] = "CONFIG_NET_SCH_NETEM=y\n"
-    assert checkup._netem() == "built in"
-    files["/boot/config-6.12"] = "# CONFIG_NET_SCH_NETEM is not set\n"
-    assert checkup._netem() == "absent"
-    files["/lib/modules/6.12/modules.dep"] = "kernel/net/sched/sch_netem.ko.xz:\n"
-    assert checkup._netem() == "module"
-    files["/lib/modules/6.12/modules.dep"] = "kernel/net/sched/sch_tbf.ko:\n"
-    assert checkup._netem() == "absent"
-    files["/lib/modules/6.12/modules.builtin"] = "kernel/net/sched/sch_netem.ko\n"
-    assert checkup._netem() == "built in"
-    files["/sys/module/sch_netem"] = ""
-    assert checkup._netem() == "loaded"
+    for path, text, found in (
+        ("/boot/config-6.12", "CONFIG_NET_SCH_NETEM=m\n", None),
+        ("/boot/config-6.12", "CONFIG_NET_SCH_NETEM=y\n", "built in"),
+        ("/boot/config-6.12", "# CONFIG_NET_SCH_NETEM is not set\n", "absent"),
+        ("/lib/modules/6.12/modules.dep", "kernel/net/sched/sch_netem.ko.xz:\n", "module"),
+        ("/lib/modules/6.12/modules.dep", "kernel/net/sched/sch_tbf.ko:\n", "absent"),
+        ("/lib/modules/6.12/modules.builtin", "kernel/net/sched/sch_netem.ko\n", "built in"),
+        ("/sys/module/sch_netem", "", "loaded"),
+    ):
+        files[path] = text
+        assert checkup._netem() == found
 
 
 def test_an_interface_that_a_living_program_shapes_is_not_left_behind(
@@ -271,22 +268,21 @@ def test_the_environment_that_was_set_up_goes_before_the_systems_python(tmp_path
         ('[ "$1" = -c ] && exit 0; echo boom >&2; exit 1', "boom"),
         ('[ "$1" = -c ] && exit 0; echo "no JSON"', "no JSON"),
         ("exit 0", "exit status 0"),
+        ("", ""),
     ],
 )
-def test_a_python_that_does_not_work(tool: Tool, tmp_path: Path, script: str, facts: str) -> None:
-    member = replace(HERE, folder=str(tmp_path), python=str(tool("broken", script)))
+def test_a_python_that_does_not_work_or_is_not_there(
+    tool: Tool, tmp_path: Path, script: str, facts: str
+) -> None:
+    python = tool("broken", script) if script else tmp_path / "python"
+    member = replace(HERE, folder=str(tmp_path), python=str(python))
     assert judge.ask(ThisMachine(), member, SIDES) == {"python": None, "fault": facts}
 
 
-def test_no_python(tmp_path: Path) -> None:
-    member = replace(HERE, folder=str(tmp_path), python=str(tmp_path / "python"))
-    assert judge.ask(ThisMachine(), member, SIDES) == {"python": None, "fault": ""}
-
-
 def test_a_python_that_is_older_than_the_program_itself(tool: Tool, tmp_path: Path) -> None:
-    member = replace(HERE, folder=str(tmp_path))
     old = tool("old", """[ "$1" = -c ] || exit 1; echo '{"python": "3.6"}' >&2; exit 1""")
-    assert judge.ask(ThisMachine(), replace(member, python=str(old)), SIDES) == {"python": "3.6"}
+    member = replace(HERE, folder=str(tmp_path), python=str(old))
+    assert judge.ask(ThisMachine(), member, SIDES) == {"python": "3.6"}
 
 
 def test_what_a_shell_says_when_it_starts_is_passed_over(tool: Tool, tmp_path: Path) -> None:
