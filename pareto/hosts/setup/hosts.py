@@ -56,7 +56,8 @@ def set_up(
         try:
             step()
         except (UserError, Unreachable) as error:
-            site.fail(str(error))
+            site.ready = False
+            site.say(str(error))
 
     sites = [site for site in on_each({host: partial(reached, host) for host in hosts}).values() if site]
     try:

@@ -19,7 +19,7 @@ _OF_ENGINES = ".requirements-onnx"
 _QUIET_S = 10.0
 """After this long without a word the user is told what still goes on."""
 _LOST_S = 60.0
-"""`_watched` makes itself heard every second."""
+"""What is watched makes itself heard every second."""
 
 
 @dataclass
@@ -39,15 +39,12 @@ class ReachedHost:
     def venv(self) -> str:
         return f"{self.folder}/venv"
 
-    def fail(self, words: str) -> None:
-        self.ready = False
-        self.say(words)
-
-    def run(self, command: str, stdin: Iterable[bytes] = ()) -> None:
-        """Run a command that must succeed. Raises UserError, Unreachable."""
+    def run(self, command: str, stdin: Iterable[bytes] = ()) -> str:
+        """The output of a command that must succeed. Raises UserError, Unreachable."""
         outcome = self.connection.run(command, stdin)
         if outcome.status != 0:
             raise UserError(outcome.words)
+        return outcome.out
 
 
 def provide(site: ReachedHost, with_engines: bool = False) -> None:
@@ -116,10 +113,10 @@ def _install(site: ReachedHost) -> None:
             f"{site.venv} is there, and hosts setup did not make it: name another folder: in the testbed file"
         )
     if _state(site) is None:
-        python = _find_python(site.connection)
+        python = site.run(_FIND_PYTHON).strip()
         site.say(f"making {site.venv}")
         site.run(f"mkdir -p {shlex.quote(site.folder)} && : > {venv}.made && rm -f {venv}/.requirements")
-        outcome = _watched(site, [python, "-Im", "venv", "--clear", site.venv], _Progress(site, "making it"))
+        outcome = _Watched(site, "making it").run([python, "-Im", "venv", "--clear", site.venv])
         if outcome.status != 0:
             raise UserError(f"no virtual environment there: {outcome.words}")
         site.run(f"printf %s {shlex.quote(site.entry.pip_index)} > {venv}/.index")
@@ -127,30 +124,20 @@ def _install(site: ReachedHost) -> None:
 
 
 _FIND_PYTHON = f"""
-best=none
+fault=
 for each in {" ".join(PYTHONS)}; do
     command -v $each >/dev/null || continue
     if ! $each -c 'import sys; sys.exit(sys.version_info < (3, 10))'; then
-        [ "$best" != none ] || best="old $($each --version 2>&1)"
+        too_old="is too old: 3.10 or later is needed; name one in the testbed file (python:)"
+        : "${{fault:=$($each --version 2>&1) $too_old}}"
     elif ! $each -I -c 'import venv, ensurepip' 2>/dev/null; then
-        best="bare $each"
+        fault="$each has no venv there: sudo apt-get install $each-venv"
     else
-        best="good $each"; break
+        echo $each; exit
     fi
 done
-echo "$best"
+echo "${{fault:-no python3 there: sudo apt-get install python3 python3-venv}}" >&2; exit 1
 """
-
-
-def _find_python(connection: Connection) -> str:
-    verdict, _, what = connection.run(_FIND_PYTHON).out.strip().partition(" ")
-    if verdict == "good":
-        return what
-    if verdict == "bare":
-        raise UserError(f"{what} has no venv there: sudo apt-get install {what}-venv")
-    if verdict == "old":
-        raise UserError(f"{what} is too old: 3.10 or later is needed; name one in the testbed file (python:)")
-    raise UserError("no python3 there: sudo apt-get install python3 python3-venv")
 
 
 def _pip(site: ReachedHost, requirements: bytes, stamp: str) -> None:
@@ -163,38 +150,49 @@ def _pip(site: ReachedHost, requirements: bytes, stamp: str) -> None:
     site.run(f"{there} && {begin}", [requirements])
     tries = [["--index-url", index], ["--extra-index-url", index]] if index else [[]]
     for number, options in enumerate(tries, start=1):
-        progress = _Progress(site, "asking for packages")
+        pip = _Watched(site, "asking for packages")
         argv = ["env", f"TMPDIR={venv}/.tmp", "LC_ALL=C.UTF-8", f"{venv}/bin/python", "-Im", "pip", "install"]
         argv += ["--disable-pip-version-check", "--no-input", "--no-color", "--progress-bar", "off", *options]
-        outcome = _watched(site, [*argv, "-r", f"{venv}/requirements.txt"], progress)
+        outcome = pip.run([*argv, "-r", f"{venv}/requirements.txt"])
         if outcome.status == 0:
             stamped = f"printf %s {finding.digest(requirements)} > .part && mv .part {stamp}"
             site.run(f"{there} && rm -rf .tmp .installing && {stamped}")
             return
-        lacks = re.match(r"No matching distribution found for (\S+)", progress.error)
-        if lacks and number < len(tries) and not progress.unanswered:
+        lacks = re.match(r"No matching distribution found for (\S+)", pip.error)
+        if lacks and number < len(tries) and not pip.unanswered:
             site.say(f"{lacks[1]} is not in {index}: what is not there comes from where pip looks by itself")
             continue
         # pip takes back what it was about to install, but not on a disk that is full.
-        site.connection.run(f"{there} && rm -rf .tmp{'' if progress.unpacking else ' .installing'}")
-        reason = progress.error or outcome.words
-        if progress.unanswered:
-            reason = f"the package index cannot be reached: {progress.unanswered}"
+        site.connection.run(f"{there} && rm -rf .tmp{'' if pip.unpacking else ' .installing'}")
+        reason = pip.error or outcome.words
+        if pip.unanswered:
+            reason = f"the package index cannot be reached: {pip.unanswered}"
         raise UserError(f"pip: {reason} (the next hosts setup goes on from here)")
 
 
-class _Progress:
-    """Passes on pip's progress, or that it still runs. error: pip's last. unanswered: why the index does not answer."""
+class _Watched:
+    """A program that may be silent for long: passes on pip's progress, or that it still runs.
+
+    error: pip's last. unanswered: why the index does not answer.
+    """
 
     def __init__(self, site: ReachedHost, doing: str) -> None:
-        self._say = site.say
-        self._doing = doing
+        self._site, self._doing = site, doing
         self._warn_of_cuda = site.entry.device == "cpu"
         self._since_s = self._spoke_s = time.monotonic()
         self.error = self.unanswered = ""
         self.unpacking = False
 
-    def hear(self, line: str) -> None:
+    def run(self, argv: list[str]) -> Outcome:
+        """Run it to its end; an empty line a second proves that both ends live."""
+        return self._site.connection.run(
+            f"trap '' PIPE; ( exec {shlex.join(argv)} ) 2>&1 & job=$!; "
+            "while kill -0 $job 2>/dev/null; do sleep 1; echo 2>/dev/null || { kill $job; exit 1; }; done; wait $job",
+            timeout_s=_LOST_S,
+            on_line=self._hear,
+        )
+
+    def _hear(self, line: str) -> None:
         now_s, words = time.monotonic(), ""
         if line.startswith("ERROR: "):
             self.error = line.removeprefix("ERROR: ")
@@ -212,10 +210,10 @@ class _Progress:
             self.unpacking = self.unpacking or line.startswith("Installing ")
             words = line.partition(" (from ")[0].strip()
         if words:
-            self._say(words)
+            self._site.say(words)
             self._doing, self._since_s, self._spoke_s = words, now_s, now_s
         elif now_s - self._spoke_s > _QUIET_S:
-            self._say(f"still {self._doing} ({now_s - self._since_s:.0f} s)")
+            self._site.say(f"still {self._doing} ({now_s - self._since_s:.0f} s)")
             self._spoke_s = now_s
 
 
@@ -223,13 +221,3 @@ _NO_USE = (
     "attention: this torch brings CUDA's libraries, gigabytes that device: cpu has no use for; PyTorch's index of CPU "
     "builds as pip_index: in the testbed file has one without"
 )
-
-
-def _watched(site: ReachedHost, argv: list[str], progress: _Progress) -> Outcome:
-    """Run something that may be silent for long: an empty line a second proves that both ends live."""
-    return site.connection.run(
-        f"trap '' PIPE; ( exec {shlex.join(argv)} ) 2>&1 & job=$!; "
-        "while kill -0 $job 2>/dev/null; do sleep 1; echo 2>/dev/null || { kill $job; exit 1; }; done; wait $job",
-        timeout_s=_LOST_S,
-        on_line=progress.hear,
-    )
