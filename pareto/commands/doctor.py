@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import combinations
 from pathlib import Path
@@ -39,16 +39,13 @@ AS_IT_IS = "the link as it is"
 def examine(out: Console, testbed: str, *, repair: bool) -> bool:
     """Print each finding; returns whether a sweep on that testbed would run. Raises TestbedError for a bad file."""
     if testbed == THIS_MACHINE:
-        findings = of_this_machine(repair=repair)
-        _print(out, findings)
-        return not _faults(findings)
+        return not _print(out, of_this_machine(repair=repair))
     file = inventory.load(Path(testbed))
     faults, findings = 0, list[Finding]()
     for heading, findings in sections(file, repair=repair):
         _say(out, heading)
-        _print(out, findings)
+        faults += _print(out, findings)
         _say(out, "")
-        faults += _faults(findings)
     _say(out, f"Commands are for the host they stand under, {COMMAND} is for this machine.")
     if faults:
         which = "sweep of an emulated link" if any(one.what == AS_IT_IS for one in findings) else "sweep"
@@ -58,7 +55,8 @@ def examine(out: Console, testbed: str, *, repair: bool) -> bool:
     return not faults
 
 
-def _print(out: Console, findings: Iterable[Finding]) -> None:
+def _print(out: Console, findings: Sequence[Finding]) -> int:
+    """The number of faults among the findings, each of which is printed."""
     wrap = textwrap.TextWrapper(
         max(out.width, 40), subsequent_indent=" " * 9, break_long_words=False, break_on_hyphens=False
     )
@@ -68,14 +66,11 @@ def _print(out: Console, findings: Iterable[Finding]) -> None:
         _say(out, wrap.fill(f"{one.what}: {one.words}"))
         if one.fix:
             _say(out, f"{'':<7}{one.fix}")
+    return sum(one.fatal for one in findings)
 
 
 def _say(out: Console, text: str) -> None:
     out.print(text, soft_wrap=True)
-
-
-def _faults(findings: Iterable[Finding]) -> int:
-    return sum(one.fatal for one in findings)
 
 
 # This machine
@@ -183,7 +178,8 @@ def _of_links(file: Inventory) -> list[Finding]:
             closing(Probers(bed)) as probers,
         ):
             findings = [_of_link(bed, link, probers) for link in bed.links]
-            return findings if _faults(findings) else [*findings, *_of_distant_hosts(bed, probers)]
+            far = () if any(one.fatal for one in findings) else _of_distant_hosts(bed, probers)
+            return [*findings, *far]
     except (TestbedError, *FAULTS) as error:
         return [Finding("link", str(error), fatal=True)]
 

@@ -62,11 +62,14 @@ def add(wanted: HostEntry, testbed: Path, terminal: Terminal, connect: Connect) 
             terminal.say(f"written to {testbed}: how {entry.name} is reached now")
             return entry
         with closing(_connected(wanted, terminal)) as connection:
-            entry, changed = _described(connection, wanted, file, terminal, connect)
+            wanted = replace(wanted, name=wanted.name or _name(connection, wanted))
+            _check_free(wanted.name, file)
+            meeting = _Meeting(wanted, connection, file, terminal, connect)
+            entry = meeting.placed()
     except Unreachable as error:
         raise TestbedError(str(error)) from None
     try:
-        for neighbour in changed:
+        for neighbour in meeting.changed:
             inventory.change(testbed, neighbour)
         inventory.add(testbed, entry)
     except TestbedError:
@@ -194,41 +197,40 @@ def _line(public: bytes) -> str:
     return f"{kind} {b64encode(public).decode()} {getpass.getuser()}@{socket.gethostname()}"
 
 
-def _described(
-    connection: Connection, wanted: HostEntry, file: Inventory, terminal: Terminal, connect: Connect
-) -> tuple[HostEntry, list[HostEntry]]:
-    """The new host for the file, and its neighbours whose address is to change. Raises TestbedError, Unreachable."""
-    name = wanted.name or _name(connection, wanted)
-    _check_free(name, file)
-    before, after = _neighbours(wanted.role, file)
-    addresses = list_addresses(connection)
-    own = [each for each in addresses if wanted.data_address in ("", str(each))]
-    if not own:
-        there = ", ".join(each.words for each in addresses)
-        raise TestbedError(f"--data-address {wanted.data_address}: {name} has {there}")
-    meeting = _Meeting(name, connection, file.path, terminal, connect)
-    address, why, _ = meeting.link(own, before or after, is_next=before is None)
-    terminal.say(f"{name}: data address {address} on {address.interface} ({why})")
-    entry = replace(wanted, name=name, data_address=str(address), data_interface=address.interface)
-    if wanted.role == MIDDLE and before is not None and after is not None:
-        onward, why, reaches = meeting.link(addresses, after, is_next=True)
-        if reaches and onward != address:
-            terminal.say(f"{name}: next address {onward} on {onward.interface} ({why})")
-            entry = replace(entry, next_address=str(onward), next_interface=onward.interface)
-    return entry, meeting.changed
-
-
 @dataclass(frozen=True)
 class _Meeting:
-    """Where a new host, `name`, meets those of the file at `path`; and these with another address, where the user wants
-    that."""
+    """Where a new host meets those of the file; `changed`: these with another address, where the user wants that."""
 
-    name: str
+    wanted: HostEntry
     connection: Connection
-    path: Path
+    file: Inventory
     terminal: Terminal
     connect: Connect
     changed: list[HostEntry] = field(default_factory=list)
+
+    def placed(self) -> HostEntry:
+        """The new host with its addresses. Raises TestbedError, Unreachable."""
+        wanted, place, say = self.wanted, PARTS.index(self.wanted.role), self.terminal.say
+        # One in the middle is the last of the middle ones.
+        earlier, later = (
+            [host for part in parts for host in self.file.hosts if host.role == part]
+            for parts in (PARTS[: place + 1], PARTS[place + 1 :])
+        )
+        before, after = earlier[-1] if earlier else None, later[0] if later else None
+        addresses = list_addresses(self.connection)
+        own = [each for each in addresses if wanted.data_address in ("", str(each))]
+        if not own:
+            there = ", ".join(each.words for each in addresses)
+            raise TestbedError(f"--data-address {wanted.data_address}: {wanted.name} has {there}")
+        address, why, _ = self.link(own, before or after, is_next=before is None)
+        say(f"{wanted.name}: data address {address} on {address.interface} ({why})")
+        entry = replace(wanted, data_address=str(address), data_interface=address.interface)
+        if wanted.role == MIDDLE and before is not None and after is not None:
+            onward, why, reaches = self.link(addresses, after, is_next=True)
+            if reaches and onward != address:
+                say(f"{wanted.name}: next address {onward} on {onward.interface} ({why})")
+                entry = replace(entry, next_address=str(onward), next_interface=onward.interface)
+        return entry
 
     def link(
         self, own: list[Address], neighbour: HostEntry | None, *, is_next: bool
@@ -260,20 +262,20 @@ class _Meeting:
             with closing(self.connect(neighbour)) as other:
                 for pair in pairs(own, list_addresses(other)):
                     results.append(tried(pair, self.connection, other))
-                    say(f"{self.name} to {neighbour.name}: {results[-1]}")
+                    say(f"{self.wanted.name} to {neighbour.name}: {results[-1]}")
         except (Unreachable, TestbedError) as error:
-            say(f"not tried whether {self.name} reaches {neighbour.name}: {error}")
+            say(f"not tried whether {self.wanted.name} reaches {neighbour.name}: {error}")
             return []
         return [pair for pair in results if not pair.fault]
 
     def _wants(self, neighbour: HostEntry, known: str, pair: Pair) -> bool:
         """Whether the user wants the neighbour's address changed to that of the pair."""
         if self.terminal.confirm is not None:
-            change = f"{neighbour.name}'s address in {self.path} from {known} to {pair.other.words}"
+            change = f"{neighbour.name}'s address in {self.file.path} from {known} to {pair.other.words}"
             return self.terminal.confirm(f"{pair.result} that way: change {change}?")
         self.terminal.say(
             f"{pair.result} that way: for it, write {pair.other.words} for {neighbour.name} and {pair.own.words} "
-            f"for {self.name} into {self.path}"
+            f"for {self.wanted.name} into {self.file.path}"
         )
         return False
 
@@ -286,16 +288,6 @@ def _moved(host: HostEntry, to: Address, *, towards_next: bool) -> HostEntry:
     if address == host.data_address:
         address = interface = ""
     return replace(host, next_address=address, next_interface=interface)
-
-
-def _neighbours(role: str, file: Inventory) -> tuple[HostEntry | None, HostEntry | None]:
-    """Between which of the file's hosts a new one will be; a middle one is the last of the middle ones."""
-    place = PARTS.index(role)
-    before, after = (
-        [host for part in parts for host in file.hosts if host.role == part]
-        for parts in (PARTS[: place + 1], PARTS[place + 1 :])
-    )
-    return before[-1] if before else None, after[0] if after else None
 
 
 def _name(connection: Connection, wanted: HostEntry) -> str:

@@ -142,7 +142,7 @@ class Cuda(Device):
             uuid=str(getattr(properties, "uuid", "")) or None,  # its index may be another one for NVML
             capability=self.capability(),
             memory_bytes=properties.total_memory,
-            driver=_driver(),
+            driver=_found(r"\b(\d+\.\d+(?:\.\d+)?)\b", "/proc/driver/nvidia/version"),
             runtime=torch.version.cuda,
             cudnn=torch.backends.cudnn.version(),  # type: ignore[no-untyped-call]
             cudnn_benchmark=torch.backends.cudnn.benchmark,
@@ -180,7 +180,7 @@ def facts(device: Device, congestion: str | None = None) -> messages.Facts:
         hostname=platform.node(),
         pid=os.getpid(),
         machine=platform.machine(),
-        cpu=_cpu_model(),
+        cpu=_found(r"^(?:model name|Model)\s*:\s*(.*\S)", "/proc/cpuinfo") or platform.processor(),
         cores=sorted(os.sched_getaffinity(0)),
         governor=text(Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")),
         memory_bytes=psutil.virtual_memory().total,
@@ -202,9 +202,10 @@ def facts(device: Device, congestion: str | None = None) -> messages.Facts:
     )
 
 
-def _cpu_model() -> str:
-    match = re.search(r"^(model name|Model)\s*:(.*)", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-    return match[2].strip() if match else platform.processor()
+def _found(pattern: str, file: str) -> str | None:
+    """The first match of the pattern's group in a file of the kernel's; None without one."""
+    match = re.search(pattern, text(Path(file)) or "", re.MULTILINE)
+    return match[1] if match else None
 
 
 @contextmanager
@@ -250,9 +251,3 @@ def _usable(name: str, index: int) -> torch.device:
 
 def _event() -> torch.cuda.Event:
     return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-
-
-def _driver() -> str | None:
-    """The version of NVIDIA's kernel module."""
-    match = re.search(r"\b\d+\.\d+(\.\d+)?\b", text(Path("/proc/driver/nvidia/version")) or "")
-    return match[0] if match else None

@@ -95,17 +95,11 @@ def test_a_host_is_set_up_once(host: ExampleHost, snapshot: SnapshotAssertion) -
     assert mark.exists()
     assert calls_of_pip(host) == 1
     assert host.lines == snapshot(name="second")
-
-
-def test_other_requirements_go_into_the_environment_there_is(host: ExampleHost) -> None:
-    set_up(host)
-    mark = host.venv / "mark"
-    mark.touch()
     host.offer("tiny", "1.1")
     host.require("tiny==1.1")
     assert set_up(host)
     assert installed(host, "tiny") == "1.1"
-    assert mark.exists()
+    assert mark.exists(), "other requirements go into the environment that there is"
 
 
 def test_what_engines_need_is_installed_where_it_is_asked_for(
@@ -210,26 +204,25 @@ def test_a_failing_pip_is_one_line_and_the_next_try_goes_on(
     assert installed(host, "tiny") == "9.9"
 
 
-def test_a_python_that_is_too_old_or_has_no_venv_is_told_with_what_to_install(
-    host: ExampleHost, snapshot: SnapshotAssertion
+NO_ENVIRONMENT = {
+    "too old": ('[ "$1" = --version ] && echo "Python 3.9.2" || exit 1', "3.9.2"),
+    "no venv": ('case "$*" in *ensurepip*) exit 1 ;; *) exit 0 ;; esac', "python3-venv"),
+    "no room": (
+        'case "$*" in *--clear*) echo "Error: [Errno 28] No space left"; exit 1 ;; esac',
+        "No space left",
+    ),
+}
+
+
+@pytest.mark.parametrize(("script", "named"), NO_ENVIRONMENT.values(), ids=NO_ENVIRONMENT)
+def test_where_no_environment_can_be_made_it_is_said_why(
+    host: ExampleHost, script: str, named: str, snapshot: SnapshotAssertion
 ) -> None:
     for version in range(10, 15):
         host.program(f"python3.{version}", "exit 1")
-    host.program("python3", '[ "$1" = --version ] && echo "Python 3.9.2" || exit 1')
+    host.program("python3", script)
     assert not set_up(host)
-    assert "3.9.2" in host.lines[0]
-    old = host.lines[0]
-    host.program("python3", 'case "$*" in *ensurepip*) exit 1 ;; *) exit 0 ;; esac')
-    assert not set_up(host)
-    assert "python3-venv" in host.lines[0]
-    assert [old, host.lines[0]] == snapshot
-
-
-def test_a_disk_without_room_says_so(host: ExampleHost, snapshot: SnapshotAssertion) -> None:
-    host.program(
-        "python3", 'case "$*" in *--clear*) echo "Error: [Errno 28] No space left on device"; exit 1 ;; esac'
-    )
-    assert not set_up(host)
+    assert named in host.lines[-2]
     assert host.lines == snapshot
 
 

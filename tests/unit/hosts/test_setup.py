@@ -101,10 +101,6 @@ class TestSudo:
         assert host.lines == snapshot
         assert (host.venv / ".requirements").exists()
 
-    def test_where_sudo_asks_nothing_nobody_is_asked(self, host: ExampleHost) -> None:
-        (host.home / "free").touch()
-        assert self.set_up(host, "unused") == (True, [])
-
     def test_without_a_terminal_the_command_is_printed(self, host: ExampleHost) -> None:
         done, _ = self.set_up(host, None)
         assert not done
@@ -113,10 +109,12 @@ class TestSudo:
         assert Path(command[2]).read_text() == privileged.install_script("pi")
         assert Path(command[3]).read_bytes() == privileged.archive()
 
-    def test_an_older_program_is_replaced(self, host: ExampleHost) -> None:
+    def test_an_older_program_is_replaced_and_nobody_asked_where_sudo_asks_nothing(
+        self, host: ExampleHost
+    ) -> None:
         (host.home / "digest").write_text("older\n")
         (host.home / "free").touch()
-        assert self.set_up(host, None)[0]
+        assert self.set_up(host, "unused") == (True, [])
         assert (host.home / "digest").read_text().strip() == privileged.digest()
 
     def test_a_line_of_sudoers_without_effect_is_told(

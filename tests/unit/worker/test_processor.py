@@ -111,18 +111,17 @@ def test_a_process_that_is_gone_has_nothing_to_tell() -> None:
         WatchedProcess(child.pid)
 
 
-def chip(sysfs: Path, number: int, name: str, **files: object) -> None:
-    folder = sysfs / f"sys/class/hwmon/hwmon{number}"
-    folder.mkdir(parents=True)
-    for file, text in {"name": name, **files}.items():
-        (folder / file).write_text(f"{text}\n")
-
-
-def zone(sysfs: Path, number: int, kind: str, millidegrees: object) -> None:
-    folder = sysfs / f"sys/class/thermal/thermal_zone{number}"
-    folder.mkdir(parents=True)
-    (folder / "type").write_text(f"{kind}\n")
-    (folder / "temp").write_text(f"{millidegrees}\n")
+def put(sysfs: Path, sensors: str) -> None:
+    """A chip a line, as in `coretemp temp1_input=40000`; or a thermal zone, as in `zone cpu-thermal temp=53000`."""
+    for number, line in enumerate(sensors.splitlines()):
+        label, place = (
+            ("type", "thermal/thermal_zone") if line.startswith("zone ") else ("name", "hwmon/hwmon")
+        )
+        name, *files = line.removeprefix("zone ").split()
+        folder = sysfs / f"sys/class/{place}{number}"
+        folder.mkdir(parents=True)
+        for file, _, text in (each.partition("=") for each in (f"{label}={name}", *files)):
+            (folder / file).write_text(f"{text}\n")
 
 
 def cpu(sysfs: Path, number: int, khz: object) -> None:
@@ -131,58 +130,48 @@ def cpu(sysfs: Path, number: int, khz: object) -> None:
     (folder / "scaling_cur_freq").write_text(f"{khz}\n")
 
 
-def temperature(sysfs: Path) -> tuple[str, float | int | None] | None:
-    gauge = processor.temperature(sysfs)
-    return None if gauge is None else (gauge.source, gauge.read())
+SENSORS = {
+    "a Raspberry Pi": (
+        "cpu_thermal temp1_input=52350\nrp1_adc temp1_input=61000\nzone cpu-thermal temp=53000",
+        52.35,
+    ),
+    "the hottest core of all sockets": (
+        "nvme temp1_input=99000\ncoretemp temp1_input=40000 temp2_input=44000 temp1_crit=100000\n"
+        "coretemp temp1_input=47000",
+        47.0,
+    ),
+    "the true one of two AMD readings": (
+        "k10temp temp1_input=87000 temp1_label=Tctl temp2_input=60000 temp2_label=Tdie",
+        60.0,
+    ),
+    "the only AMD reading": ("k10temp temp1_input=61000 temp1_label=Tctl", 61.0),
+    "elsewhere": (
+        "acpitz temp1_input=27800\nnvme temp1_input=38000\nzone acpitz temp=1\nzone iwlwifi_1 temp=2",
+        None,
+    ),
+    "a chip that does not answer gives way to a zone": (
+        "coretemp temp1_input=\nzone x86_pkg_temp temp=50000",
+        50.0,
+    ),
+    **{
+        kind: (f"zone acpitz temp=27800\nzone {kind} temp=50500", 50.5)
+        for kind in ("cpu-thermal", "cpu_thermal", "soc-thermal", "x86_pkg_temp")
+    },
+}
 
 
-def test_a_raspberry(tmp_path: Path) -> None:
-    chip(tmp_path, 0, "cpu_thermal", temp1_input=52350)
-    chip(tmp_path, 1, "rp1_adc", temp1_input=61000)
-    zone(tmp_path, 0, "cpu-thermal", 53000)
-    assert temperature(tmp_path) == ("cpu_thermal", 52.35)
-
-
-def test_the_hottest_core_of_all_sockets(tmp_path: Path) -> None:
-    chip(tmp_path, 0, "nvme", temp1_input=99000)
-    chip(tmp_path, 1, "coretemp", temp1_input=40000, temp2_input=44000, temp1_crit=100000)
-    chip(tmp_path, 2, "coretemp", temp1_input=47000)
-    assert temperature(tmp_path) == ("coretemp", 47.0)
-
-
-def test_the_true_one_of_two_amd_readings(tmp_path: Path) -> None:
-    chip(tmp_path, 0, "k10temp", temp1_input=87000, temp1_label="Tctl", temp2_input=60000, temp2_label="Tdie")
-    assert temperature(tmp_path) == ("k10temp", 60.0)
-
-
-def test_the_only_amd_reading(tmp_path: Path) -> None:
-    chip(tmp_path, 0, "k10temp", temp1_input=61000, temp1_label="Tctl")
-    assert temperature(tmp_path) == ("k10temp", 61.0)
-
-
-@pytest.mark.parametrize("kind", ["cpu-thermal", "cpu_thermal", "soc-thermal", "x86_pkg_temp"])
-def test_a_thermal_zone_where_no_chip_is_known(tmp_path: Path, kind: str) -> None:
-    zone(tmp_path, 0, "acpitz", 27800)
-    zone(tmp_path, 1, kind, 50500)
-    assert temperature(tmp_path) == (kind, 50.5)
-
-
-def test_sensors_elsewhere_are_not_the_processors(tmp_path: Path) -> None:
-    chip(tmp_path, 0, "acpitz", temp1_input=27800)
-    chip(tmp_path, 1, "nvme", temp1_input=38000)
-    zone(tmp_path, 0, "acpitz", 27800)
-    zone(tmp_path, 1, "iwlwifi_1", 45000)
-    assert temperature(tmp_path) is None
-
-
-def test_a_chip_that_does_not_answer_gives_way_to_a_zone(tmp_path: Path) -> None:
-    chip(tmp_path, 0, "coretemp", temp1_input="")
-    zone(tmp_path, 0, "x86_pkg_temp", 50000)
-    assert temperature(tmp_path) == ("x86_pkg_temp", 50.0)
+@pytest.mark.parametrize(("sensors", "expected_c"), SENSORS.values(), ids=SENSORS)
+def test_the_temperature_is_that_of_the_processor(
+    tmp_path: Path, sensors: str, expected_c: float | None
+) -> None:
+    put(tmp_path, sensors)
+    gauge = processor.temperature(tmp_path)
+    assert (gauge and gauge.read()) == expected_c
+    assert gauge is None or f"{gauge.source} temp" in sensors
 
 
 def test_a_sensor_that_stops_answering(tmp_path: Path) -> None:
-    zone(tmp_path, 0, "cpu-thermal", 50000)
+    put(tmp_path, "zone cpu-thermal temp=50000")
     gauge = processor.temperature(tmp_path)
     assert gauge is not None
     (tmp_path / "sys/class/thermal/thermal_zone0/temp").unlink()
