@@ -166,32 +166,27 @@ class TestMeeting:
         assert str(fault.value) == snapshot
 
 
-def test_a_chain_that_is_full(host: ExampleHost, snapshot: SnapshotAssertion) -> None:
-    path = host.home / "lab.yaml"
-    more = [f"  m{i}: {{role: middle, ssh: m{i}, data_address: 192.168.7.{10 + i}}}\n" for i in range(6)]
-    path.write_text(BENCH + SERVER + "".join(more))
-    with pytest.raises(TestbedError, match=f"{path} .* 8 ") as refused:
-        pairing.add(new("local", "middle", "new"), path, Terminal(host.lines.append), lost)
-    assert str(refused.value) == snapshot
+FULL = "".join(f"  m{i}: {{role: middle, ssh: m{i}, data_address: 10.0.0.{10 + i}}}\n" for i in range(7))
 
 
 @pytest.mark.parametrize(
-    ("wanted", "named"),
+    ("wanted", "named", "more"),
     [
-        (new("pi@10.0.0.3", "edgy"), "edgy"),
-        (new("pi@10.0.0.3", "server"), "role server"),
-        (new("pi@10.0.0.3", "edge", "gpu"), "host gpu"),
-        (new("pi@10.0.0.3", "edge", "my pi"), "--name 'my pi'"),
-        (new("pi@10.0.0.3", "edge", device="gpu"), "--device gpu"),
-        (new("pi@10.0.0.3", "edge", key=Path("/nowhere/key.pub")), "/nowhere/key"),
+        (new("pi@10.0.0.3", "edgy"), "edgy", ""),
+        (new("pi@10.0.0.3", "server"), "role server", ""),
+        (new("pi@10.0.0.3", "edge", "gpu"), "host gpu", ""),
+        (new("pi@10.0.0.3", "edge", "my pi"), "--name 'my pi'", ""),
+        (new("pi@10.0.0.3", "edge", device="gpu"), "--device gpu", ""),
+        (new("pi@10.0.0.3", "edge", key=Path("/nowhere/key.pub")), "/nowhere/key", ""),
+        (new("local", "middle", "new"), " 8 ", FULL),
     ],
-    ids=["role", "role that is taken", "name that is taken", "name", "device", "key"],
+    ids=["role", "role that is taken", "name that is taken", "name", "device", "key", "full"],
 )
 def test_bad_input_is_one_line_before_anything_is_done(
-    host: ExampleHost, wanted: HostEntry, named: str, snapshot: SnapshotAssertion
+    host: ExampleHost, wanted: HostEntry, named: str, more: str, snapshot: SnapshotAssertion
 ) -> None:
     path = host.home / "lab.yaml"
-    path.write_text("hosts:\n  gpu: {role: server, ssh: gpu, data_address: 10.0.0.1}\n")
+    path.write_text(f"hosts:\n  gpu: {{role: server, ssh: gpu, data_address: 10.0.0.1}}\n{more}")
     with pytest.raises(TestbedError) as fault:
         pairing.add(wanted, path, Terminal(host.lines.append), lost)
     assert named in str(fault.value)

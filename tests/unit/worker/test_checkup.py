@@ -124,11 +124,16 @@ def test_its_syntax_is_old_enough_to_say_that_a_python_is_too_old() -> None:
         ast.parse((REPOSITORY / "pareto" / file).read_text(), feature_version=(3, 7))
 
 
-def test_addresses_that_are_not_here() -> None:
-    facts = checkup.facts({**ASKED, "data_address": "203.0.113.77", "peers": ["127.0.0.1", "no address"]})
+def test_addresses_that_are_not_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Packets to an address of this host itself leave by no card."""
+    monkeypatch.setattr(checkup, "_addresses", lambda: [("eth9", "127.0.0.1/8")])
+    facts = checkup.facts(
+        {**ASKED, "data_address": "203.0.113.77", "peers": ["127.0.0.1", "127.0.0.9", "no address"]}
+    )
     assert "assign" in facts["listens"]
-    assert facts["routes"]["127.0.0.1"]["interface"] == "lo"
-    assert facts["routes"]["no address"] is None
+    ways = {peer: way and (way["source"], way["interface"]) for peer, way in facts["routes"].items()}
+    here = "127.0.0.1"
+    assert ways == {here: (here, "lo"), "127.0.0.9": (here, "eth9"), "no address": None}
 
 
 def test_the_stamp_of_what_is_installed(tmp_path: Path) -> None:
@@ -294,9 +299,3 @@ def test_what_a_shell_says_when_it_starts_is_passed_over(tool: Tool, tmp_path: P
 def test_a_folder_that_cannot_be_made() -> None:
     with pytest.raises(Unreachable):
         judge.ask(ThisMachine(), replace(HERE, folder="/proc/none"), SIDES)
-
-
-def test_packets_to_an_address_of_this_host_leave_by_no_card(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkup, "_addresses", lambda: [("eth9", "127.0.0.1/8")])
-    assert checkup._route("127.0.0.9") == {"source": "127.0.0.1", "interface": "eth9"}
-    assert checkup._route("127.0.0.1") == {"source": "127.0.0.1", "interface": "lo"}
