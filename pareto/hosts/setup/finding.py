@@ -95,11 +95,8 @@ def _pinned(case: Case) -> dict[str, str]:
     """The host's requirements by name, as pip takes them."""
     here = {"python_version": ".".join(map(str, _numbers(str(case["python"]))))}
     wanted = requirements(REQUIREMENTS.read_text())
-    return {
-        one.name: f"{one.name}{one.specifier}"
-        for one in wanted
-        if not one.marker or one.marker.evaluate(here)
-    }
+    wanted = [one for one in wanted if not one.marker or one.marker.evaluate(here)]
+    return {one.name: f"{one.name}{one.specifier}" for one in wanted}
 
 
 # What the facts of a host mean
@@ -205,10 +202,9 @@ def differences(facts: Mapping[str, Mapping[str, Any]], testbed: str) -> Iterato
         # `_packages` names the others.
         versions = {name: each[what] for name, each in has.items() if each.get(what)}
         words = f"{what} " + ", ".join(f"{version} on {name}" for name, version in versions.items())
-        if what == "python":
-            if len({_numbers(version) for version in versions.values()}) > 1:
-                yield Finding("versions", f"{words}: no matter")
-        elif len({_public(version) for version in versions.values()}) > 1:
+        if what == "python" and len(set(map(_numbers, versions.values()))) > 1:
+            yield Finding("versions", f"{words}: no matter")
+        elif what != "python" and len(set(map(_public, versions.values()))) > 1:
             yield Finding("versions", words, f"{COMMAND} hosts setup --testbed {testbed}")
 
 

@@ -4,6 +4,7 @@ https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html"""
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from pareto.remote.worker.sensors.energy import Gauge, Meter, answering
@@ -35,10 +36,9 @@ def gpu(uuid: str, nvml: Any) -> list[Gauge | Meter]:
 
     def reader(call: Callable[[], float]) -> Callable[[], float | None]:
         def read() -> float | None:
-            try:
+            with suppress(nvml.NVMLError):
                 return call()
-            except nvml.NVMLError:
-                return None
+            return None
 
         return read
 
