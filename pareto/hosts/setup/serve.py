@@ -21,8 +21,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -63,13 +63,12 @@ def serve(listen: str, say: Callable[[str], None]) -> int:
     folder = Path(tempfile.mkdtemp(prefix="pareto-serve-"))
     host_key, guest_key = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
     word = Invitation(host_key.public_key(), guest_key, sys.executable).text
-    alive = guard = -1
-    with tempfile.TemporaryFile() as log:
-        try:
-            write_key(folder / "host_key", host_key)
-            (folder / "authorized_keys").write_text(f"{public_line(guest_key.public_key())}\n")
-            (folder / "sshd_config").write_text(configuration(folder, address, port, user))
-            alive, guard = _guarded([program, "-D", "-e", "-f", str(folder / "sshd_config")], folder, log)
+    try:
+        write_key(folder / "host_key", host_key)
+        (folder / "authorized_keys").write_text(f"{public_line(guest_key.public_key())}\n")
+        (folder / "sshd_config").write_text(configuration(folder, address, port, user))
+        argv = [program, "-D", "-e", "-f", str(folder / "sshd_config")]
+        with tempfile.TemporaryFile() as log, _guarded(argv, folder, log) as guard:
             _wait_until_ready(address, port, guard, log)
             say(
                 f"echo {word} | {COMMAND} hosts add {shlex.quote(f'{user}@{address}')} --port {port} "
@@ -79,17 +78,11 @@ def serve(listen: str, say: Callable[[str], None]) -> int:
                 "paste this line on the other machine: it lets in as you whoever has it, until Ctrl-C ends this"
             )
             os.waitpid(guard, 0)
-            guard = -1
             raise UserError(f"the SSH server has ended{_last_words(log)}")
-        except KeyboardInterrupt:
-            return 0
-        finally:
-            if alive >= 0:
-                os.close(alive)
-            if guard > 0:
-                with suppress(ChildProcessError):
-                    os.waitpid(guard, 0)
-            _put_back(folder)
+    except KeyboardInterrupt:
+        return 0
+    finally:
+        _put_back(folder)
 
 
 def place(text: str) -> tuple[str, int]:
@@ -122,8 +115,9 @@ def configuration(folder: Path, address: str, port: int, user: str) -> str:
     return sshd.configuration(folder, address, port, [user], by_root=by_root, strict=False) + _MORE
 
 
-def _guarded(argv: list[str], folder: Path, log: IO[bytes]) -> tuple[int, int]:
-    """The descriptor whose end is sshd's end, and the process of a guard, beneath which it runs.
+@contextmanager
+def _guarded(argv: list[str], folder: Path, log: IO[bytes]) -> Iterator[int]:
+    """The process of a guard, beneath which sshd runs within this; its end is both of theirs.
 
     The guard lives until sshd ends, or `serve` does, however; then it puts everything back.
     """
@@ -131,8 +125,14 @@ def _guarded(argv: list[str], folder: Path, log: IO[bytes]) -> tuple[int, int]:
         Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # Debian makes it only when its own service starts
     ends, alive = os.pipe()
     if guard := os.fork():
-        os.close(ends)
-        return alive, guard
+        try:
+            os.close(ends)
+            yield guard
+        finally:
+            os.close(alive)
+            with suppress(ChildProcessError):
+                os.waitpid(guard, 0)
+        return
     try:
         os.close(alive)
         os.setsid()  # Ctrl-C is for `serve`
