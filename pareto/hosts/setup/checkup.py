@@ -106,7 +106,12 @@ def findings(case: Case, *, shaped: bool) -> Iterator[Finding]:
         yield Finding("left behind", words, fix, fatal=not shaped)
     # Where a host in the middle has all its neighbours in one network, both of its sides are one.
     yield from dict.fromkeys(one for side in case.sides for one in _side(case, side))
-    yield from _listening(case)
+    for side in (one for one in case.sides[:1] if case.owners(one.address)):
+        if case["listens"] is not True:
+            words = f"cannot listen on {side.address}: {case['listens']}"
+            yield Finding("listening", words, f"ip address show dev {case.interface(side)}", fatal=True)
+        else:
+            yield Finding("listening", f"can listen on {side.address}")
     yield from _machine(case)
     yield from finding.of_gpu(case)
     control = f"{case['congestion_control'] or 'unknown'} congestion control"
@@ -224,15 +229,6 @@ def _side(case: Case, side: Side) -> Iterator[Finding]:
         else:
             words += f" ({route['source']}), not through {name}"
     yield Finding("route", words, fix, fatal=fix != "")
-
-
-def _listening(case: Case) -> Iterator[Finding]:
-    for side in case.sides[:1]:
-        if case.owners(side.address) and case["listens"] is not True:
-            words = f"cannot listen on {side.address}: {case['listens']}"
-            yield Finding("listening", words, f"ip address show dev {case.interface(side)}", fatal=True)
-        elif case.owners(side.address):
-            yield Finding("listening", f"can listen on {side.address}")
 
 
 def _machine(case: Case) -> Iterator[Finding]:

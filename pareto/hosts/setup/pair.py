@@ -51,7 +51,10 @@ def add(wanted: HostEntry, testbed: Path, terminal: Terminal, connect: Connect) 
     """
     inventory.require_one(testbed)
     file = inventory.load(testbed) if testbed.exists() else Inventory(testbed, ())
-    before = _invited_before(wanted, file)
+    invited = [host for host in file.hosts if wanted.host_key and host.host_key]
+    in_role = [host for host in invited if host.role == wanted.role != MIDDLE and not wanted.name]
+    # The one whose place this one has, as its entry is of an invitation that is over.
+    before = next((host for host in invited if host.name == wanted.name or host in in_role), None)
     wanted = _checked(wanted, file if before is None else Inventory(testbed, ()))
     try:
         if before is not None:  # its addresses stay
@@ -78,15 +81,6 @@ def add(wanted: HostEntry, testbed: Path, terminal: Terminal, connect: Connect) 
     terminal.say(f"written to {testbed}: {entry.name}, {entry.role}; each value can be changed there")
     terminal.say(f"next: {COMMAND} hosts setup --testbed {testbed}")
     return entry
-
-
-def _invited_before(wanted: HostEntry, file: Inventory) -> HostEntry | None:
-    """The host of the file whose place one that serves has, as its entry is of an invitation that is over."""
-    for host in file.hosts if wanted.host_key else ():
-        same = host.name == wanted.name or (host.role == wanted.role != MIDDLE and not wanted.name)
-        if same and host.host_key:
-            return host
-    return None
 
 
 def _checked(wanted: HostEntry, file: Inventory) -> HostEntry:

@@ -151,7 +151,12 @@ class Monitor:
         sampler = self._begun()
         from_s = time.monotonic()
         time.sleep(request.seconds)
-        return _mean_power_w([sample for sample in sampler.waiting() if sample.at_s >= from_s])
+        samples = [sample for sample in sampler.waiting() if sample.at_s >= from_s]
+        energies = [sample.energy_j for sample in samples if sample.energy_j is not None]
+        if len(energies) < max(2, len(samples)):
+            return None
+        # Energy over time: for a counter that is exact, whatever happens between two samples.
+        return (energies[-1] - energies[0]) / (samples[-1].at_s - samples[0].at_s)
 
     def cost(self, request: host_messages.GetSamplingCost) -> host_messages.SamplingCost:
         return self._begun().cost()
@@ -166,14 +171,6 @@ class Monitor:
         if self._sampler is None:
             raise Refused("nothing is watched yet")
         return self._sampler
-
-
-def _mean_power_w(samples: list[SensorSample]) -> float | None:
-    """The mean power: energy over time, which for a counter is exact whatever happens between two samples."""
-    energies = [sample.energy_j for sample in samples if sample.energy_j is not None]
-    if len(energies) < max(2, len(samples)):
-        return None
-    return (energies[-1] - energies[0]) / (samples[-1].at_s - samples[0].at_s)
 
 
 def _sum(parts: Iterable[float | None]) -> float | None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -26,13 +28,13 @@ class Pynvml:
 
     def __init__(self, *broken: str) -> None:
         self.broken = set(broken)
-        self.energy_mj = 5_000_000
-
-    def _answer(self, call: str, handle: str, value: object) -> object:
-        assert handle == "gpu 1"
-        if call in self.broken:
-            raise NVMLError(call)
-        return value
+        self.answers: dict[str, Any] = {
+            "UtilizationRates": SimpleNamespace(gpu=87, memory=12),
+            "MemoryInfo": SimpleNamespace(total=80, free=50, used=30),
+            "ClockInfo": 1980,
+            "TotalEnergyConsumption": 5_000_000,
+            "PowerUsage": 70_500,
+        }
 
     def nvmlInit(self) -> None:
         if "init" in self.broken:
@@ -43,24 +45,19 @@ class Pynvml:
             raise NVMLError("uuid")
         return "gpu 1"
 
-    def nvmlDeviceGetUtilizationRates(self, handle: str) -> object:
-        return self._answer("utilization", handle, SimpleNamespace(gpu=87, memory=12))
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        call = name.removeprefix("nvmlDeviceGet")
 
-    def nvmlDeviceGetMemoryInfo(self, handle: str) -> object:
-        return self._answer("memory", handle, SimpleNamespace(total=80, free=50, used=30))
+        def answer(handle: str, *clock: int) -> Any:
+            assert (handle, clock) == ("gpu 1", (self.NVML_CLOCK_SM,) * (call == "ClockInfo"))
+            if call in self.broken:
+                raise NVMLError(call)
+            return self.answers[call]
 
-    def nvmlDeviceGetClockInfo(self, handle: str, clock: int) -> object:
-        assert clock == self.NVML_CLOCK_SM
-        return self._answer("clock", handle, 1980)
-
-    def nvmlDeviceGetTotalEnergyConsumption(self, handle: str) -> object:
-        return self._answer("energy", handle, self.energy_mj)
-
-    def nvmlDeviceGetPowerUsage(self, handle: str) -> object:
-        return self._answer("power", handle, 70_500)
+        return answer
 
 
-ALL = ("utilization", "memory", "clock", "energy", "power")
+ALL = ("UtilizationRates", "MemoryInfo", "ClockInfo", "TotalEnergyConsumption", "PowerUsage")
 
 
 def gauges(found: list[Gauge | Meter]) -> list[Gauge]:
@@ -87,27 +84,27 @@ def test_energy_by_the_counter() -> None:
     pynvml = Pynvml()
     meter = meter_of(nvml.gpu(UUID, pynvml))
     assert meter.sample(0.0) == Metered(0.0, 70.5)
-    pynvml.energy_mj += 12_000
+    pynvml.answers["TotalEnergyConsumption"] += 12_000
     assert meter.sample(1.0) == Metered(12.0, 70.5)
 
 
 def test_power_is_integrated_where_there_is_no_counter() -> None:
-    meter = meter_of(nvml.gpu(UUID, Pynvml("energy")))
+    meter = meter_of(nvml.gpu(UUID, Pynvml("TotalEnergyConsumption")))
     meter.sample(0.0)
     assert meter.sample(2.0) == Metered(141.0, 70.5)
 
 
 def test_the_counter_alone_gives_power_by_its_rise() -> None:
-    pynvml = Pynvml("power")
+    pynvml = Pynvml("PowerUsage")
     meter = meter_of(nvml.gpu(UUID, pynvml))
     meter.sample(0.0)
-    pynvml.energy_mj += 12_000
+    pynvml.answers["TotalEnergyConsumption"] += 12_000
     assert meter.sample(2.0) == Metered(12.0, 6.0)
 
 
 @pytest.mark.parametrize(
     ("broken", "field"),
-    [("utilization", "gpu_percent"), ("memory", "gpu_memory_bytes"), ("clock", "gpu_clock_hz")],
+    [*zip(ALL, ("gpu_percent", "gpu_memory_bytes", "gpu_clock_hz"), strict=False)],
 )
 def test_what_a_device_does_not_support_is_left_out(broken: str, field: str) -> None:
     found = readings(nvml.gpu(UUID, Pynvml(broken)))
