@@ -19,7 +19,7 @@ _OF_ENGINES = ".requirements-onnx"
 _QUIET_S = 10.0
 """After this long without a word the user is told what still goes on."""
 _LOST_S = 60.0
-"""What is watched makes itself heard every second."""
+"""A program that is watched makes itself heard every second."""
 
 
 @dataclass
