@@ -252,6 +252,8 @@ def test_sampling_goes_on_when_the_process_is_gone(monitor: Program, child: subp
 def test_what_cannot_be_watched_is_refused(
     monitor: Program, child: subprocess.Popen[bytes], snapshot: SnapshotAssertion
 ) -> None:
+    replies = [monitor.reply("collect"), monitor.reply("idle", seconds=0.0), monitor.reply("cost")]
+    assert {reply["error"] for reply in replies} == snapshot(name="before begin")
     child.kill()
     child.wait()
     gone = monitor.reply("begin", pid=child.pid, interval_s=INTERVAL_S, gpu=None)["error"]
@@ -259,12 +261,6 @@ def test_what_cannot_be_watched_is_refused(
     intervals = [0, -1, float("inf")]
     replies = [monitor.reply("begin", pid=os.getpid(), interval_s=it, gpu=None) for it in intervals]
     assert [reply["error"] for reply in replies] == snapshot
-
-
-def test_nothing_to_tell_before_begin(monitor: Program, snapshot: SnapshotAssertion) -> None:
-    replies = monitor.reply("collect"), monitor.reply("idle", seconds=0.0), monitor.reply("cost")
-    (said,) = {reply["error"] for reply in replies}
-    assert said == snapshot
 
 
 def test_idle_power_does_not_know_what_was_before(monitor: Program, device: Path) -> None:
