@@ -67,8 +67,8 @@ def facts(request: dict[str, Any]) -> dict[str, Any]:
         "routes": lambda: {str(peer): _had(partial(_route, str(peer))) for peer in request["peers"]},
         "listens": lambda: _listens(address),
         "disk_free_bytes": lambda: _disk_free(folder),
-        "memory_bytes": lambda: _memory("MemTotal"),
-        "memory_available_bytes": lambda: _memory("MemAvailable"),
+        "memory_bytes": lambda: _bytes(r"^MemTotal: *(\d+) kB"),
+        "memory_available_bytes": lambda: _bytes(r"^MemAvailable: *(\d+) kB"),
         "governors": lambda: sorted({_read(str(file)) for file in Path(_CPUS).glob(_GOVERNORS)}),
         "vcgencmd": _vcgencmd,
         # The firmware's bits: see get_throttled in Raspberry Pi's documentation.
@@ -252,9 +252,8 @@ def _disk_free(folder: str) -> int:
     return shutil.disk_usage(str(next(each for each in (path, *path.parents) if each.exists()))).free
 
 
-def _memory(what: str) -> int:
-    kilobytes = dict(line.split()[:2] for line in _read("/proc/meminfo").splitlines())
-    return int(kilobytes[what + ":"]) * 1024
+def _bytes(pattern: str) -> int:
+    return int(_found(pattern, _read("/proc/meminfo")) or "") * 1024
 
 
 def _vcgencmd() -> str:
