@@ -1,13 +1,18 @@
-"""The methods of a codec's step, and the check that all decoders share."""
+"""The methods of a codec's step, and what decoders share: checks, and the frame of several parts.
+
+    frame       length of each part but the last, u32 little endian; the parts
+"""
 
 from __future__ import annotations
 
 import math
+import struct
+from itertools import accumulate, pairwise
 from typing import Protocol
 
 import torch
 
-from pareto.protocol.errors import BackendError
+from pareto.protocol.errors import BackendError, one_line
 from pareto.remote.backends.base import BYTES, Layout, Tensors, layout
 
 
@@ -45,3 +50,23 @@ def in_words(layout: Layout) -> str:
 def nbytes(dtype: str, shape: tuple[int, ...]) -> int:
     """The bytes of a tensor."""
     return math.prod(shape) * int(getattr(torch, dtype).itemsize)
+
+
+def lengths(parts: list[int]) -> bytes:
+    """The beginning of a frame whose parts have these lengths."""
+    return struct.pack(f"<{len(parts) - 1}I", *parts[:-1])
+
+
+def parted(frame: memoryview, count: int, name: str) -> list[memoryview]:
+    """The parts of a frame, so many; each encoder makes some bytes at least. Raises BackendError."""
+    at = 4 * (count - 1)
+    told = struct.unpack_from(f"<{count - 1}I", frame) if len(frame) >= at else ()
+    ends = (*accumulate(told, initial=at), len(frame))
+    if ends[-2] >= ends[-1]:
+        raise BackendError(f"{len(frame)} bytes of {name} came: its parts are longer")
+    return [frame[begin:end] for begin, end in pairwise(ends)]
+
+
+def unreadable(data: memoryview, name: str, error: Exception) -> BackendError:
+    """The fault for bytes of which a library says so, whatever it raises."""
+    return BackendError(f"{len(data)} bytes that are no whole {name} came: {one_line(error)[:200]}")

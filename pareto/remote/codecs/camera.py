@@ -18,9 +18,9 @@ from torch import Tensor
 
 from pareto.partitions.torchvision_models import models
 from pareto.protocol.errors import BackendError, UserError, one_line
-from pareto.remote.backends.base import BYTES, Layout, Tensors
+from pareto.remote.backends.base import BYTES, Layout, Tensors, bytes_of
 from pareto.remote.codecs import pictures
-from pareto.remote.codecs.base import check
+from pareto.remote.codecs.base import check, parted
 
 # By name, after torchvision_models: beside a CPU-only torch nothing of torchvision can be imported before it.
 _transforms: Any = importlib.import_module("torchvision.transforms.functional")
@@ -93,7 +93,9 @@ class Camera:
 
     def read(self, tensors: Tensors, images: int) -> Tensors:
         """The same of a frame that has so many images."""
+        frame = tensors[0].contiguous()
+        files = parted(bytes_of(frame), images, "pictures")
         try:
-            return (torch.stack([pixels(file, self.crop) for file in pictures.parted(tensors[0], images)]),)
+            return (torch.stack([pixels(bytes(file), self.crop) for file in files]),)
         except ValueError as error:
             raise BackendError(f"a file came that is no picture: {error}") from error

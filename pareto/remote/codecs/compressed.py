@@ -1,6 +1,4 @@
-"""Compression without loss: a payload's tensors as one tensor of bytes, of another length with each request.
-
-    frame       length of each compressed tensor but the last, u32 little endian; the compressed tensors
+"""Compression without loss: a payload's tensors as one frame, of another length with each request.
 
 A decompressor is given the size that must come out, and refuses any other.
 """
@@ -18,14 +16,13 @@ import torch
 
 from pareto.protocol.errors import BackendError
 from pareto.remote.backends.base import BYTES, Layout, Tensors, bytes_of, layout
-from pareto.remote.codecs.base import check, nbytes
+from pareto.remote.codecs.base import check, lengths, nbytes, parted, unreadable
 
 SLACK, SLACK_BYTES = 128, 512
 """Data may grow by one part in so many and by these bytes where it cannot be compressed: more than a library adds."""
 MOST_BYTES = (1 << 31) - (1 << 26)
 """A tensor that a library takes at once: they count in 32 bits."""
 _MOST_INT = (1 << 31) - 1
-_LENGTH = struct.Struct("<I")
 _ZSTD_BLOCK = struct.Struct("<HB")
 """A block's header, 24 bits: whether it is the last, its kind in two bits, its size (RFC 8878, section 3.1.1.2)."""
 _ZSTD_REPEATED = 1
@@ -69,13 +66,14 @@ class Compressed:
             return tensors
         ((_, (most,)),) = self.encoded(layout(tensors))
         frame = torch.empty(most, dtype=torch.uint8)
-        view, at, lengths = bytes_of(frame), _LENGTH.size * (len(tensors) - 1), []
+        view, at = bytes_of(frame), 4 * (len(tensors) - 1)
+        made = []
         for tensor in tensors:
             whole = tensor.contiguous()
-            length = self._library.compress(bytes_of(whole), view[at:], tensor.itemsize)
-            lengths.append(length)
-            at += length
-        struct.pack_into(f"<{len(lengths) - 1}I", view, 0, *lengths[:-1])
+            made.append(self._library.compress(bytes_of(whole), view[at:], tensor.itemsize))
+            at += made[-1]
+        head = lengths(made)
+        view[: len(head)] = head
         return (frame[:at],)
 
     def decode(self, tensors: Tensors, layout: Layout) -> Tensors:
@@ -83,28 +81,16 @@ class Compressed:
         if not layout:
             return ()
         whole = tensors[0].contiguous()
-        frame = bytes_of(whole)
-        at = _LENGTH.size * (len(layout) - 1)
-        if len(frame) < at:
-            raise BackendError(f"{len(frame)} bytes of {self._name} came: they end before they begin")
-        lengths = [each[0] for each in _LENGTH.iter_unpack(frame[:at])]
-        lengths.append(len(frame) - at - sum(lengths))
-        if lengths[-1] < 0:
-            raise BackendError(f"{len(frame)} bytes of {self._name} came, its parts are longer")
-        decoded = []
-        for length, (dtype, shape) in zip(lengths, layout, strict=True):
-            tensor = torch.empty(shape, dtype=getattr(torch, dtype))
-            self._decompress(frame[at : at + length], bytes_of(tensor))
-            decoded.append(tensor)
-            at += length
-        return tuple(decoded)
+        decoded = tuple(torch.empty(shape, dtype=getattr(torch, dtype)) for dtype, shape in layout)
+        for tensor, part in zip(decoded, parted(bytes_of(whole), len(layout), self._name), strict=True):
+            self._decompress(part, bytes_of(tensor))
+        return decoded
 
     def _decompress(self, data: memoryview, into: memoryview) -> None:
         try:
             made = self._library.decompress(data, into)
         except Exception as error:
-            words = " ".join(str(error).split())[:200]
-            raise BackendError(f"{len(data)} bytes that are no whole {self._name} came: {words}") from error
+            raise unreadable(data, self._name, error) from error
         if made != len(into):
             raise BackendError(f"{made} bytes of {self._name} came out, {len(into)} were expected")
 

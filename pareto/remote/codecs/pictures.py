@@ -1,9 +1,7 @@
 """The images themselves as files of pictures, as a camera sends them: `jpeg:90`, `webp:80`, `png`.
 
 They are for point 0, where the payload is images of bytes, (n, 1 or 3, height, width): the edge encodes each of them,
-and the server decodes them and normalises the bytes, as it does where they come plain.
-
-    frame       length of each picture but the last, u32 little endian; the pictures
+and the server decodes them and normalises the bytes, as it does where they come plain. They cross as one frame.
 
 A decoder reads a picture's header before a library does. It refuses other sizes than the expected one, and parts that
 the encoder does not write, because some of them make a library allocate what they say.
@@ -12,7 +10,6 @@ the encoder does not write, because some of them make a library allocate what th
 from __future__ import annotations
 
 import io
-import itertools
 import struct
 from collections.abc import Sequence
 from typing import Any
@@ -22,14 +19,13 @@ from PIL import Image
 from torch import Tensor
 
 from pareto.protocol.errors import BackendError
-from pareto.remote.backends.base import BYTES, Layout, Tensors
-from pareto.remote.codecs.base import check
+from pareto.remote.backends.base import BYTES, Layout, Tensors, bytes_of
+from pareto.remote.codecs.base import check, lengths, parted, unreadable
 
 DEFAULT_QUALITY = {"jpeg": 90, "webp": 80}
 MODES = {1: "L", 3: "RGB"}
 _HEADER_BYTES = 4096
 """Room for what is no pixel: the tables of a JPEG take 600 bytes."""
-_LENGTH = struct.Struct("<I")
 
 _JPEG_BEGINS = b"\xff\xd8"
 _JPEG_ENDS = b"\xff\xd9"
@@ -64,7 +60,8 @@ class Pictures:
         check(tensors, self.encoded(layout))
         count, channels, height, width = self._shape(layout)
         images = torch.empty(count, channels, height, width, dtype=torch.uint8)
-        for image, part in zip(images, parted(tensors[0], count, self._name), strict=True):
+        frame = tensors[0].contiguous()
+        for image, part in zip(images, parted(bytes_of(frame), count, self._name), strict=True):
             image.copy_(self._read(part, (channels, height, width)))
         return (images,)
 
@@ -86,16 +83,15 @@ class Pictures:
         picture.save(file, self._format, **self._options)
         return file.getvalue()
 
-    def _read(self, data: bytes, shape: tuple[int, int, int]) -> Tensor:
-        channels, height, width = shape
+    def _read(self, part: memoryview, shape: tuple[int, int, int]) -> Tensor:
+        (channels, height, width), data = shape, bytes(part)
         try:
             if _SIZES[self._name](data) != (width, height):
                 raise ValueError("it is of another size")
             with Image.open(io.BytesIO(data), formats=(self._format,)) as picture:
                 pixels = picture.convert(MODES[channels]).tobytes()
         except Exception as error:  # Pillow's decoders raise OSError, ValueError, SyntaxError, TypeError
-            words = " ".join(str(error).split())[:200]
-            raise BackendError(f"{len(data)} bytes that are no whole {self._name} came: {words}") from error
+            raise unreadable(part, self._name, error) from error
         return (
             torch.frombuffer(bytearray(pixels), dtype=torch.uint8)
             .reshape(height, width, channels)
@@ -105,20 +101,8 @@ class Pictures:
 
 def joined(parts: Sequence[bytes]) -> Tensor:
     """Pictures as one frame, of uint8."""
-    lengths = [_LENGTH.pack(len(part)) for part in parts[:-1]]
-    return torch.frombuffer(bytearray(b"".join((*lengths, *parts))), dtype=torch.uint8)
-
-
-def parted(frame: Tensor, count: int, name: str = "pictures") -> list[bytes]:
-    """The pictures of a frame, which has so many. Raises BackendError."""
-    data = frame.numpy().tobytes()
-    at = _LENGTH.size * (count - 1)
-    lengths = [each[0] for each in _LENGTH.iter_unpack(data[:at])] if len(data) >= at else []
-    lengths.append(len(data) - at - sum(lengths))
-    if lengths[-1] < 1 or len(lengths) != count:
-        raise BackendError(f"{len(data)} bytes of {name} came: its parts are longer")
-    ends = itertools.accumulate(lengths, initial=at)
-    return [data[begin:end] for begin, end in itertools.pairwise(ends)]
+    head = lengths([len(part) for part in parts])
+    return torch.frombuffer(bytearray(b"".join((head, *parts))), dtype=torch.uint8)
 
 
 def _jpeg_size(data: bytes) -> tuple[int, int]:
