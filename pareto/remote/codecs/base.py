@@ -1,6 +1,6 @@
 """The methods of a codec's step, and what decoders share: checks, and the frame of several parts.
 
-    frame       length of each part but the last, u32 little endian; the parts
+A frame has the length of each part but the last, u32 little endian, and then the parts.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from pareto.protocol.constants import GOODPUT as GOODPUT
 from pareto.protocol.messages import MAX_REQUESTS, Count, LineRate, Port, Positive, Request, Seconds
@@ -59,10 +59,7 @@ class Sample:
 @dataclass(frozen=True)
 class Reading:
     """A probe's measurements: round trip in seconds, payload edge to server and back in bit/s, samples of datagrams.
-
-    None: not measured. `payload_share` is the payload in each byte on the wire for the protocol that was used,
-    `ping_bytes` what a ping takes there.
-    """
+    None: not measured. payload_share: in each byte on the wire, by the protocol that was used. ping_bytes: there."""
 
     rtt_s: Seconds | None
     rate_bps: LineRate | None
@@ -77,7 +74,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Question(Request[Reading], op="probe"):
-    """The measurements to make in one probe of a link; what is 0 is not measured.
+    """The measurements to make in one probe of a link, out and back; what is 0 is not measured.
 
     bulk_*: bytes, of which the first skip_* do not count in the rate. datagrams: whether pings and bulk go by UDP.
     sample_*: datagrams, one each sample_gap_s; those of a bulk go one each train_gap_*_s (0: back to back). A datagram
@@ -136,10 +133,8 @@ class Reach(Request[Seconds], op="reach"):
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How far a reading may be off: fractions of what was asked, and at least `rtt_floor_s` for the RTT.
-
-    `than`: what a reading is held against, in words.
-    """
+    """How far a reading may be off: fractions of what was asked, and at least `rtt_floor_s` for the RTT. than: what a
+    reading is held against, in words."""
 
     rtt_fraction: float = 0.01
     rtt_floor_s: float = 0.0003
@@ -177,44 +172,52 @@ def question(
 ) -> Question:
     """The question to ask about this link; `sample_s` is spent on counting losses.
 
-    Where packets are lost or the queue is short TCP does not run at the link's rate: datagrams do. They are also used
-    where TCP cannot for its own settings: `by_tcp` is false.
+    Datagrams are used where TCP does not run at the link's rate: packets are lost, the queue is short, or TCP's own
+    settings do not let it (`by_tcp` is false).
     """
     out, back = profile.directions
-    constant = profile.period_s is None
     slowest_bps = min(direction.typical.rate_bps or math.inf for direction in profile.directions)
-    skip_out, skip_back = _unsettled_bytes(profile, out), _unsettled_bytes(profile, back)
+    bulk_out, bulk_back = _bulk(profile, out), _bulk(profile, back)
     # A packet that comes late, or is long on the line, holds up those close behind it.
     jitter_s = sum(direction.jitter_s for direction in profile.directions)
     sample_gap_s = max(_SAMPLE_GAP_S, 2 * 8 * _SAMPLE_WIRE_BYTES / slowest_bps)
     sample = max(_LEAST_SAMPLE, min(_MOST_SAMPLE, int(sample_s / sample_gap_s)))
     return Question(
-        bulk_out=_bulk(out, skip_out),
-        bulk_back=_bulk(back, skip_back),
-        skip_out=skip_out,
-        skip_back=skip_back,
+        bulk_out=bulk_out.nbytes,
+        bulk_back=bulk_back.nbytes,
+        skip_out=bulk_out.skip,
+        skip_back=bulk_back.skip,
         pings=_pings(profile),
         ping_gap_s=max(_PING_GAP_S, 2 * jitter_s, 2 * 8 * _PING_WIRE_BYTES / slowest_bps),
         datagrams=not (by_tcp and profile.tcp_fills),
         sample_out=sample if out.impaired else 0,
         sample_back=sample if back.impaired else 0,
         sample_gap_s=sample_gap_s,
-        train_gap_out_s=_train_gap_s(out) if constant else 0.0,
-        train_gap_back_s=_train_gap_s(back) if constant else 0.0,
+        train_gap_out_s=bulk_out.gap_s,
+        train_gap_back_s=bulk_back.gap_s,
         wait_s=_wait_s(profile),
         message=message_bytes,
-        constant=constant,
+        constant=profile.period_s is None,
     )
 
 
-def _bulk(direction: Direction, skip: int) -> int:
-    rate_bps = direction.typical.rate_bps
-    return bulk_bytes(rate_bps) + skip if rate_bps else 0
+class _Bulk(NamedTuple):
+    nbytes: int = 0
+    skip: int = 0
+    """The first of them, before the line is their only limit: a bucket's burst, and what comes in while jitter can
+    leave the line without work."""
+    gap_s: float = 0.0
 
 
-def _train_gap_s(direction: Direction) -> float:
+def _bulk(profile: Profile, direction: Direction) -> _Bulk:
     rate_bps = direction.typical.rate_bps
-    return 8 * _TRAIN_WIRE_BYTES / rate_bps / _TRAIN_PACE if rate_bps and rate_bps <= _PACED_BPS else 0.0
+    if not rate_bps:
+        return _Bulk()
+    burst = profile.bucket.burst_bytes if profile.bucket else 0
+    skip = int(1.25 * (burst + 2 * direction.jitter_s * rate_bps / 8))
+    paced = profile.period_s is None and rate_bps <= _PACED_BPS
+    gap_s = 8 * _TRAIN_WIRE_BYTES / rate_bps / _TRAIN_PACE if paced else 0.0
+    return _Bulk(bulk_bytes(rate_bps) + skip, skip, gap_s)
 
 
 def judge(profile: Profile, reading: Reading, tolerance: Tolerance | None = None, span: Span = STILL) -> str:
@@ -256,10 +259,7 @@ def duration_s(profile: Profile) -> float:
 
 
 def interval(lost: int, sent: int, burstiness: float = 1.0) -> tuple[float, float]:
-    """Wilson's score interval (99.9 %) for a share of packets, from a sample.
-
-    E. B. Wilson, JASA 22 (1927). `burstiness` divides the sample, for packets that are lost together.
-    """
+    """Wilson's score interval (99.9 %; JASA 22, 1927) for a share of packets, of a sample that `burstiness` divides."""
     n, share = sent / burstiness, lost / sent
     middle = (share + _Z**2 / (2 * n)) / (1 + _Z**2 / n)
     half = _Z / (1 + _Z**2 / n) * math.sqrt(share * (1 - share) / n + _Z**2 / (4 * n**2))
@@ -348,22 +348,8 @@ def judge_rate(
 
 
 def arriving_share(direction: Direction, payload_share: float) -> float:
-    """The payload that arrives for each byte that the line has time for.
-
-    Damaged packets take the line's time and are refused; those that overtake take none.
-    """
+    """The payload that arrives for each byte that the line has time for. Damaged packets take it and are refused."""
     return payload_share * (1 - direction.corrupt) / max(1 - direction.reorder, 1e-9)
-
-
-def _unsettled_bytes(profile: Profile, direction: Direction) -> int:
-    """The bytes that a bulk carries before the line is its only limit: a bucket's burst, and what comes in while
-    jitter can leave the line without work.
-    """
-    rate = direction.typical.rate_bps
-    if not rate:
-        return 0
-    burst = profile.bucket.burst_bytes if profile.bucket else 0
-    return int(1.25 * (burst + 2 * direction.jitter_s * rate / 8))
 
 
 def _pings(profile: Profile) -> int:

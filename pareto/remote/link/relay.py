@@ -5,15 +5,12 @@ of two neighbours and forwards frames as a netem qdisc on each sender's egress w
 link has one, and `edge` is the neighbour on the edge's side. It speaks `pareto.protocol.jsonlines`:
 
 - ``apply`` with the fields of a profile (`Profile.to_dict`) puts it in force for the frames that arrive from then
-  on; its traces begin at its `offset_s`. It answers what is in force: each direction's fields and `limit_bytes`
-  (a trace by name and period), the bucket, the scheduling policy.
+  on. It answers what is in force: each direction's fields and `limit_bytes`, the bucket, the scheduling policy.
 - ``restart {"position_s": 5.0}`` begins the traces anew at that position.
 - ``seed {"seed": 7}`` begins chance anew, in each direction: the same packets by number are lost, late and so on.
-- ``stats`` answers, in packets since the start: what was forwarded (and its bytes on the wire), dropped (a full
-  queue), lost, duplicated, reordered and corrupted (as the profile says); where the traces are; in how many
-  seconds all that is queued has left (an outage can hold the last trial's packets, and those of the next behind
-  them); CPU time since the start and as a share of one core since the last `apply`; how late delayed frames left
-  since the last `apply`.
+- ``stats`` counts packets since the start: forwarded (and their bytes on the wire), dropped by a full queue, and as the
+  profile says lost, duplicated, reordered and corrupted. It says where the traces are, in how many seconds all that is
+  queued has left, CPU time since the start, and since the last `apply` its share of a core and how late frames left.
 """
 
 from __future__ import annotations
@@ -30,15 +27,14 @@ import threading
 import time
 import traceback
 from dataclasses import asdict, replace
-from math import inf
 from typing import Any
 
 from pareto.protocol import jsonlines
-from pareto.protocol.errors import UserError
+from pareto.protocol.validation import read
 from pareto.remote.link import packets
 from pareto.remote.link.profile import Profile, seed_of
 from pareto.remote.link.relay_path import NEVER, RelayPath
-from pareto.remote.link.trace import Step
+from pareto.remote.link.trace import POSITION, Step
 
 _BATCH = 16  # frames taken from one side before the other side and what is due get their turn
 _RETRY_NS = 100_000
@@ -51,12 +47,8 @@ _NO_ROOM = (errno.ENOBUFS, errno.EAGAIN)  # the far side's backlog is full: a mo
 
 
 class Policy:
-    """SCHED_FIFO for the calling thread as long as it mostly sleeps.
-
-    A relay of hundreds of Mbit/s keeps a core to itself; under FIFO it would starve the receiver it feeds. It
-    steps back to SCHED_OTHER then, and returns when traffic is light. permitted: whether it may have SCHED_FIFO at all,
-    which root of a user namespace may not.
-    """
+    """SCHED_FIFO for the calling thread as long as it mostly sleeps: a relay of hundreds of Mbit/s keeps a core to
+    itself, and would starve the receiver it feeds. permitted: root of a user namespace may not have it."""
 
     def __init__(self) -> None:
         self._fifo = os.sched_getscheduler(0) == os.SCHED_FIFO
@@ -153,10 +145,7 @@ class Relay:
         return due
 
     def apply(self, request: dict[str, Any]) -> dict[str, Any]:
-        try:
-            profile = Profile.from_dict(request)
-        except (UserError, TypeError, ValueError) as error:
-            raise jsonlines.Refused(str(error)) from None
+        profile: Profile = _read(Profile, request)
         self._begin_ns = time.monotonic_ns() - round(profile.offset_s * 1e9)
         for path, direction in zip(self._paths.values(), profile.directions, strict=True):
             path.shape(direction, profile.bucket, self._begin_ns)
@@ -169,9 +158,7 @@ class Relay:
         }
 
     def restart(self, request: dict[str, Any]) -> dict[str, Any]:
-        position_s = request.get("position_s", 0.0)
-        if not isinstance(position_s, (int, float)) or not 0 <= position_s < inf:
-            raise jsonlines.Refused(f"position {position_s!r} is not a time in seconds, 0 or more")
+        position_s: float = _read(POSITION, request.get("position_s", 0.0), "position_s")
         self._begin_ns = time.monotonic_ns() - round(position_s * 1e9)
         for path in self._paths.values():
             if path.direction.trace is not None:
@@ -179,9 +166,7 @@ class Relay:
         return {"position_s": self._position_s()}
 
     def seed(self, request: dict[str, Any]) -> dict[str, Any]:
-        seed = request.get("seed")
-        if not isinstance(seed, int):
-            raise jsonlines.Refused(f"seed {seed!r} is not a whole number")
+        seed: int = _read(int, request.get("seed"), "seed")
         for name, path in self._paths.items():
             path.seed(seed_of(seed, name), self._begin_ns)
         return {"seeded": True}
@@ -219,6 +204,13 @@ class Relay:
         return self._policy.name if self._policy else "other"
 
 
+def _read(kind: Any, value: Any, *path: str) -> Any:
+    try:
+        return read(kind, value, *path)
+    except ValueError as error:
+        raise jsonlines.Refused(str(error)) from None
+
+
 def _send(out: socket.socket, frame: bytes | memoryview) -> int:
     """Hand a frame to the interface; 0 or the errno."""
     try:
@@ -241,11 +233,8 @@ def _in_force(path: RelayPath) -> dict[str, Any]:
 
 
 def _be_on_time() -> None:
-    """Timer slack, real-time scheduling, no garbage collection, before any thread starts: threads inherit them.
-
-    All of them, since one of ordinary priority that is preempted while it holds the interpreter lock would
-    hold up the one that is in a hurry.
-    """
+    """Timer slack, real-time scheduling, no garbage collection, before any thread starts. All inherit them: one of
+    ordinary priority, preempted while it holds the interpreter lock, would hold up the one that is in a hurry."""
     ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
     sys.setswitchinterval(1e-4)
     gc.collect()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import erfc, pi, sin, sqrt
 from random import Random
 
-from pareto.remote.link import packets as frames
+from pareto.remote.link.packets import VNET_HEADER, damaged
 from pareto.remote.link.profile import FREE_RATE_BPS, Bucket, Direction, Gilbert
 from pareto.remote.link.trace import Trace
 
@@ -60,8 +60,7 @@ class Jitter:
 class Line:
     """netem's delay and rate: `max(arrival + delay, the one before) + bytes / rate`. Packets leave as they came.
 
-    The queue is a router's at the near end of the line, before jitter: what jitter holds up does not fill it.
-    limit_bytes: how much may wait there (None: the path's own bound on memory is all there is).
+    The queue, of `limit_bytes` (None: no limit), is a router's at the near end: what jitter holds up does not fill it.
     """
 
     def __init__(self, direction: Direction, random: Random) -> None:
@@ -134,11 +133,7 @@ class TokenBucket(Line):
 
 
 class TraceLine(Line):
-    """Rate and delay over time: the wait for the line comes first, then the delay in force when it is over.
-
-    A transmission ends when the trace has carried its bits, so what waits drains at the rates that come, and an
-    outage stops it.
-    """
+    """Rate and delay over time: the wait for the line, until the trace carried its bits, then the delay in force."""
 
     def __init__(self, direction: Direction, trace: Trace, random: Random, begin_ns: int) -> None:
         super().__init__(direction, random)
@@ -166,7 +161,7 @@ class Losses:
     """A direction's losses, copies, damage and reordering, drawn for one packet at a time in netem's order."""
 
     def __init__(self, direction: Direction, random: Random) -> None:
-        self._direction = direction
+        self.direction = direction
         self._random = random
         self._bad = False  # the state of a model of bursts
 
@@ -175,32 +170,26 @@ class Losses:
 
         As in netem a loss cancels a copy, and a copy that is made is a packet of its own and can be lost too.
         """
-        copies = 1 + self._chance(self._direction.duplicate)
+        copies = 1 + self.strikes(self.direction.duplicate)
         lost = int(self.loses())
         if copies - lost == 2:
             lost = int(self.loses())
         return copies - lost, lost
 
     def loses(self) -> bool:
-        loss = self._direction.loss
+        loss = self.direction.loss
         if not isinstance(loss, Gilbert):
-            return self._chance(loss)
+            return self.strikes(loss)
         bad = self._bad  # a packet's state is the one before its own transition
         if self._random.random() < (loss.bad_to_good if bad else loss.good_to_bad):
             self._bad = not bad
         return self._random.random() < (loss.in_bad if bad else loss.in_good)
 
-    def damages(self) -> bool:
-        return self._chance(self._direction.corrupt)
-
-    def overtakes(self) -> bool:
-        return self._chance(self._direction.reorder)
-
     def bit(self, of_bytes: int) -> int:
         """The number of the bit of so many bytes that is damaged."""
         return self._random.randrange(8 * of_bytes)
 
-    def _chance(self, probability: float) -> bool:
+    def strikes(self, probability: float) -> bool:
         return probability > 0 and self._random.random() < probability
 
 
@@ -292,10 +281,11 @@ class RelayPath:
         self.duplicated += (copies + lost - 1) * packets
         for _ in range(copies):
             sent: memoryview | bytes = frame
-            if packets == 1 and losses.damages():
-                sent = frames.damaged(frame, losses.bit(len(frame) - frames.VNET_HEADER.size))
+            if packets == 1 and losses.strikes(losses.direction.corrupt):
+                sent = damaged(frame, losses.bit(len(frame) - VNET_HEADER.size))
                 self.corrupted += 1
-            self._queue(shape, sent, packets, wire_bytes, now_ns, overtakes=losses.overtakes())
+            overtakes = losses.strikes(losses.direction.reorder)
+            self._queue(shape, sent, packets, wire_bytes, now_ns, overtakes)
 
     def _queue(
         self,
@@ -345,10 +335,6 @@ class RelayPath:
 
 def _in_flight_bytes(direction: Direction) -> int:
     """The most bytes that can be in flight, over all steps of its trace."""
-    if direction.trace is None:
-        delay_s, rate_bps = direction.delay_s, direction.rate_bps
-    else:
-        steps = direction.trace.steps
-        delay_s = max(step.delay_s for step in steps)
-        rate_bps = max(step.rate_bps or 0.0 for step in steps) or None
-    return int((rate_bps or FREE_RATE_BPS) / 8 * (delay_s + direction.jitter_s))
+    steps = direction.trace.steps if direction.trace is not None else (direction,)
+    rate_bps = max(step.rate_bps or 0.0 for step in steps) or FREE_RATE_BPS
+    return int(rate_bps / 8 * (max(step.delay_s for step in steps) + direction.jitter_s))

@@ -152,9 +152,9 @@ def test_the_reply_says_what_is_in_force(world: World) -> None:
     [
         ("apply", {"edge_to_server": {"delay_s": -1}}, "edge_to_server.delay_s is -1"),
         ("apply", {"edge_to_server": {"jitter": 1}}, "edge_to_server.jitter is 1"),
-        ("restart", {"position_s": -1}, "not a time"),
-        ("restart", {"position_s": float("nan")}, "not a time"),
-        ("seed", {"seed": 0.5}, "not a whole number"),
+        ("restart", {"position_s": -1}, "position_s is -1"),
+        ("restart", {"position_s": float("nan")}, "position_s is nan"),
+        ("seed", {"seed": 0.5}, "seed is 0.5: it should be a whole number"),
     ],
 )
 def test_what_cannot_be_is_refused(world: World, op: str, request_: dict[str, Any], words: str) -> None:

@@ -523,7 +523,7 @@ def within(share: float) -> Any:
 def test_an_unimpaired_packet_passes_once() -> None:
     losses = losses_of()
     assert {losses.copies() for _ in range(100)} == {(1, 0)}
-    assert not any(losses.damages() or losses.overtakes() for _ in range(100))
+    assert not any(losses.strikes(losses.direction.corrupt) for _ in range(100))
 
 
 @pytest.mark.parametrize(("loss", "copies"), [(0.0, (1, 0)), (1.0, (0, 1))])
@@ -553,8 +553,8 @@ def test_duplicates_and_losses_cancel_as_in_netem() -> None:
 
 def test_corruption_and_reordering_have_their_own_probabilities() -> None:
     losses = losses_of(corrupt=0.05, reorder=0.25)
-    assert sum(losses.damages() for _ in range(COUNT)) / COUNT == within(0.05)
-    assert sum(losses.overtakes() for _ in range(COUNT)) / COUNT == within(0.25)
+    for share in (losses.direction.corrupt, losses.direction.reorder):
+        assert sum(losses.strikes(share) for _ in range(COUNT)) / COUNT == within(share)
 
 
 def test_every_bit_can_be_the_damaged_one() -> None:
