@@ -1,13 +1,10 @@
 """The privileged helper: shapes an interface of this host, and undoes it when the driver is gone.
 
 ``python -m pareto.remote.link`` runs as root, speaks `pareto.protocol.jsonlines` and answers
-`pareto.remote.link.requests`; what is not as declared there is refused, as are the loopback and an interface whose root
-qdisc somebody else chose. Every interface is put back as it was by ``restore``, at end of file, SIGTERM, SIGHUP, after
-30 s without a word from the driver (`jsonlines.SILENCE_LIMIT_S`) or a line that is no request, and whatever ends or
-hangs the process that works: another one waits for that (`pareto.remote.link.guard`).
-
-``python -m pareto.remote.link --repair`` undoes what helpers that were killed left behind, and says what it did. So
-does the next ``apply``.
+`pareto.remote.link.requests`; the loopback is refused, and an interface whose root qdisc somebody else chose. Every
+interface is put back as it was by ``restore``, at end of file, SIGTERM, SIGHUP, after too long a silence or a line that
+is no request, and whatever ends or hangs the process that works (`guard`). What helpers that were killed left behind
+is undone by ``--repair`` and by the next ``apply``.
 """
 
 from __future__ import annotations

@@ -102,10 +102,8 @@ def _be_the_worker(work: Callable[[], object], requests: int, others: Sequence[i
 def _pass_on(
     pipe: int, wake: int, child: int, silence_limit_s: float, grace_s: float, ended: Callable[[], bool]
 ) -> None:
-    """Copy stdin into the pipe until the driver is gone or silent, or the worker has ended.
-
-    Never blocks: what the worker does not read yet stays in stdin.
-    """
+    """Copy stdin into the pipe until the driver is gone or silent, or the worker has ended. Never blocks: what is
+    not read yet stays in stdin."""
     os.set_blocking(pipe, False)
     waiting = b""
     deadline_s = time.monotonic() + silence_limit_s

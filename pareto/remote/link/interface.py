@@ -72,7 +72,7 @@ class Interface:
                 for place, layer in enumerate(track.chain):
                     if isinstance(layer, Netem):
                         track.chain[place] = replace(layer, seed=seed)
-                        control.change_qdisc(track.index, qdisc.nodes(track.chain)[place])
+                        control.ask(qdisc.CHANGE, track.index, qdisc.nodes(track.chain)[place])
                 in_force = [layer for layer in qdisc.read(control, track.index) if isinstance(layer, Netem)]
                 seeded = seeded and all(layer.seed == seed for layer in in_force)
         return seeded

@@ -34,11 +34,12 @@ class Occupied(QdiscError):
 
 @dataclass(frozen=True)
 class Journal:
-    """An interface as it was before it was shaped, and the lock of its file, which this process has."""
+    """An interface as it was before it was shaped. namespace: its inode. lock: of the file, which this process has."""
 
     interface: str
     index: int
     offloads: offload.Offloads
+    namespace: int
     lock: int | None = None
 
     def undo(self) -> list[str]:
@@ -76,7 +77,7 @@ def look(interface: str) -> Journal:
     """The interface as it is. Raises QdiscError where somebody else's qdisc is its root, or OSError."""
     with TrafficControl() as control:
         qdisc.refuse_foreign(control, interface)
-    return Journal(interface, qdisc.index_of(interface), offload.read(interface))
+    return Journal(interface, qdisc.index_of(interface), offload.read(interface), _namespace_here())
 
 
 def claim(interface: str) -> Journal:
@@ -89,15 +90,10 @@ def claim(interface: str) -> Journal:
     with ExitStack() as undo:
         undo.callback(os.close, lock)
         if left := _left(path):
-            left[1].put_back()
+            left.put_back()
         undo.callback(_remove, path)
         before = look(interface)
-        record = {
-            "namespace": _namespace_here(),
-            "interface": interface,
-            "index": before.index,
-            "offloads": before.offloads,
-        }
+        record = {name: value for name, value in vars(before).items() if name != "lock"}
         os.truncate(lock, 0)
         os.pwrite(lock, json.dumps(record).encode(), 0)
         os.fsync(lock)
@@ -107,16 +103,12 @@ def claim(interface: str) -> Journal:
 
 def leftovers() -> list[str]:
     """A line for each interface that a program which was killed left shaped."""
-    return [
-        f"interface {left[1].interface} is still shaped" for path in _abandoned() if (left := _left(path))
-    ]
+    return [f"interface {left.interface} is still shaped" for path in _abandoned() if (left := _left(path))]
 
 
 def repair(namespace: str = "[0-9]*") -> list[str]:
-    """Put back what programs that were killed left on their interfaces, each in its own network namespace.
-
-    Returns a line on each. Those of programs that are alive stay as they are. namespace: a pattern of inodes.
-    """
+    """Put back what programs that were killed left on their interfaces, each in its own network namespace; a line on
+    each. namespace: a pattern of inodes."""
     lines = []
     for path in _abandoned(namespace):
         try:
@@ -142,12 +134,11 @@ def _abandoned(namespace: str = "[0-9]*") -> Iterator[Path]:
 
 
 def _repair(path: Path) -> list[str]:
-    record = _left(path)
-    if record is None:
+    journal = _left(path)
+    if journal is None:
         _remove(path)
         return []
-    namespace, journal = _namespace(record[0]), record[1]
-    if namespace is None:
+    if (namespace := _namespace(journal.namespace)) is None:
         _remove(path)
         return [f"{journal.interface}: its network namespace is gone, and the shaping with it"]
     left: list[str] = []
@@ -201,13 +192,12 @@ def _locked(path: Path, flags: int) -> int | None:
     return None
 
 
-def _left(path: Path) -> tuple[int, Journal] | None:
-    """The network namespace and the interface of a file; None where its program was killed before it was complete."""
+def _left(path: Path) -> Journal | None:
+    """The interface of a file; None where its program was killed before it was complete."""
     try:
-        record = json.loads(path.read_text())
+        return Journal(**json.loads(path.read_text()))
     except ValueError:
         return None
-    return record["namespace"], Journal(record["interface"], record["index"], record["offloads"])
 
 
 def _remove(path: Path) -> None:

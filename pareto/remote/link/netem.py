@@ -37,11 +37,9 @@ class QdiscError(RuntimeError):
 
 @dataclass(frozen=True)
 class Netem:
-    """netem's fields: ticks of 64 ns, bytes a second (0: not limited), packets, and shares of 2^32 - 1.
-
-    `gilbert` is p, r, h (kept in the bad state), k1 (lost in the good state), or None for independent losses. `seed`,
-    64 bits, is where chance begins; kernels before 6.6 ignore it and report none, later ones make one up.
-    """
+    """netem's fields: ticks of 64 ns, bytes a second (0: not limited), packets, and shares of 2^32 - 1. gilbert: p, r,
+    h (kept in the bad state), k1 (lost in the good state); None: independent losses. seed: 64 bits; kernels before 6.6
+    ignore it and report none, later ones make one up."""
 
     KIND: ClassVar[str] = "netem"
     CHILD: ClassVar[int] = 1
@@ -86,11 +84,8 @@ class Netem:
 
     @property
     def direction(self) -> Direction:
-        """Its effect, in seconds, bit/s and shares, to the resolution of the kernel's units.
-
-        At a moment of a trace the jitter may be more than the delay: the kernel sends no packet before it came, so what
-        is reported is at most the delay, and without a delay neither jitter nor reordering.
-        """
+        """Its effect, to the resolution of the kernel's units. At a moment of a trace the jitter may be more than the
+        delay: no packet is sent before it came, so at most the delay is reported; without one, no reordering."""
         delay_s = _seconds(self.delay_ticks)
         jitter_s = min(_seconds(self.jitter_ticks), delay_s)
         ordering_only = self.jitter_ticks and self.rate_bytes == _GREATEST_RATE
@@ -154,12 +149,6 @@ class Tbf:
     limit_bytes: int
 
     @classmethod
-    def of(cls, rate_bps: float, bucket: Bucket) -> Tbf:
-        return cls.holding(
-            rate_bps, bucket.burst_bytes, int(round(rate_bps / 8) * bucket.latency_s + bucket.burst_bytes)
-        )
-
-    @classmethod
     def holding(cls, rate_bps: float, burst_bytes: float, limit_bytes: int) -> Tbf:
         rate = max(1, round(rate_bps / 8))
         # Rounded up: a burst of one packet must not become a byte too small for it.
@@ -211,7 +200,11 @@ def layers(direction: Direction, bucket: Bucket | None = None) -> list[Layer]:
     if bucket is None:
         return [Netem.of(direction)]
     netem = replace(Netem.of(replace(direction, rate_bps=None)), limit_packets=TBF_NETEM_LIMIT)
-    return [netem] if direction.rate_bps is None else [netem, Tbf.of(direction.rate_bps, bucket)]
+    if direction.rate_bps is None:
+        return [netem]
+    burst = bucket.burst_bytes
+    queue = int(round(direction.rate_bps / 8) * bucket.latency_s + burst)
+    return [netem, Tbf.holding(direction.rate_bps, burst, queue)]
 
 
 def before_trace(direction: Direction) -> list[Layer]:

@@ -94,7 +94,7 @@ def _until_s(trace: Trace, position_s: float) -> float:
 
 @dataclass
 class Track:
-    """One direction, and the chain of qdiscs on the device that has it."""
+    """One direction, and the chain of qdiscs on the device of that index."""
 
     index: int
     direction: Direction
@@ -118,10 +118,8 @@ def parts(track: Track, position_s: float) -> list[_Part]:
 
 
 class Player:
-    """Plays tracks side by side, in a loop, from a position on: seconds since the traces' own beginning.
-
-    The first steps are on the devices when this returns. Raises QdiscError or NetlinkError.
-    """
+    """Plays tracks side by side, in a loop, from a position on. The first steps are on the devices when this returns.
+    Raises QdiscError or NetlinkError."""
 
     def __init__(self, tracks: Sequence[Track], position_s: float) -> None:
         self.tracks = tracks
@@ -163,4 +161,4 @@ class Player:
             # tbf also where it stays the same: that its bucket is filled is counted on.
             if layer != chain[part.place] or isinstance(layer, Tbf):
                 chain[part.place] = layer
-                control.change_qdisc(part.track.index, qdisc.nodes(chain)[part.place])
+                control.ask(qdisc.CHANGE, part.track.index, qdisc.nodes(chain)[part.place])

@@ -18,26 +18,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pyroute2.netlink import (
-    NETLINK_ROUTE,
-    NLM_F_ACK,
-    NLM_F_CREATE,
-    NLM_F_DUMP,
-    NLM_F_EXCL,
-    NLM_F_REPLACE,
-    NLM_F_REQUEST,
-    nlmsg,
-)
+from pyroute2 import netlink
+from pyroute2.netlink import rtnl
 from pyroute2.netlink.exceptions import NetlinkError
 from pyroute2.netlink.nlsocket import NetlinkSocket
-from pyroute2.netlink.rtnl import (
-    RTM_DELQDISC,
-    RTM_DELTFILTER,
-    RTM_GETQDISC,
-    RTM_GETTFILTER,
-    RTM_NEWQDISC,
-    RTM_NEWTFILTER,
-)
 from pyroute2.netlink.rtnl.tcmsg import tcmsg
 
 from pareto.remote.link.netem import Layer, Netem, Prio, QdiscError, Tbf
@@ -59,8 +43,17 @@ _CLONE_NEWNET = 0x40000000
 _MODULES = {"u32": "cls_u32", "mirred": "act_mirred", "ifb": "ifb"}  # the others are sch_ and their name
 _DROPS_AT = 12  # in struct tc_stats
 
+# What `TrafficControl.ask` asks for. A delete of filters takes all of one priority and protocol.
+PUT = rtnl.RTM_NEWQDISC, netlink.NLM_F_CREATE | netlink.NLM_F_REPLACE
+"""Adds a qdisc, or changes the one of that handle; another at its place goes."""
+CHANGE = rtnl.RTM_NEWQDISC, netlink.NLM_F_REPLACE
+"""Changes the qdisc of that handle; an error where there is none."""
+DELETE = rtnl.RTM_DELQDISC, 0
+ADD_FILTER = rtnl.RTM_NEWTFILTER, netlink.NLM_F_CREATE | netlink.NLM_F_EXCL
+DELETE_FILTERS = rtnl.RTM_DELTFILTER, 0
 
-class _Message(nlmsg):  # type: ignore[misc]  # pyroute2 has no types
+
+class _Message(netlink.nlmsg):  # type: ignore[misc]  # pyroute2 has no types
     """tcmsg with its options undecoded."""
 
     prefix = "TCA_"
@@ -89,9 +82,9 @@ class TrafficControl:
     """A netlink socket for qdiscs and filters; a context manager."""
 
     def __init__(self) -> None:
-        self._socket = NetlinkSocket(family=NETLINK_ROUTE, ext_ack=True, nlm_generator=False)
+        self._socket = NetlinkSocket(family=netlink.NETLINK_ROUTE, ext_ack=True, nlm_generator=False)
         self._socket.bind()
-        self._socket.register_policy(dict.fromkeys((RTM_NEWQDISC, RTM_NEWTFILTER), _Message))
+        self._socket.register_policy(dict.fromkeys((PUT[0], ADD_FILTER[0]), _Message))
 
     def __enter__(self) -> TrafficControl:
         return self
@@ -101,37 +94,29 @@ class TrafficControl:
 
     def qdiscs(self, index: int) -> list[Node]:
         """The interface's qdiscs, without those that the kernel puts below a class by itself."""
-        return list(self._dump(RTM_GETQDISC, index))
+        return list(self._dump(rtnl.RTM_GETQDISC, index))
 
     def at(self, index: int, parent: int) -> Node | None:
         """The interface's qdisc at ROOT or INGRESS."""
         return next((qdisc for qdisc in self.qdiscs(index) if qdisc.parent == parent), None)
 
     def filters(self, index: int, parent: int) -> list[Node]:
-        return list(self._dump(RTM_GETTFILTER, index, parent))
+        return list(self._dump(rtnl.RTM_GETTFILTER, index, parent))
 
-    def put_qdisc(self, index: int, qdisc: Node) -> None:
-        """Add it, or change the one of that handle; another at its place goes."""
-        self._request(RTM_NEWQDISC, NLM_F_CREATE | NLM_F_REPLACE, index, qdisc)
-
-    def change_qdisc(self, index: int, qdisc: Node) -> None:
-        """Change the qdisc of that handle; an error where there is none."""
-        self._request(RTM_NEWQDISC, NLM_F_REPLACE, index, qdisc)
-
-    def delete_qdisc(self, index: int, qdisc: Node) -> None:
-        self._request(RTM_DELQDISC, 0, index, Node("", qdisc.handle, qdisc.parent))
-
-    def add_filter(self, index: int, node: Node) -> None:
-        self._request(RTM_NEWTFILTER, NLM_F_CREATE | NLM_F_EXCL, index, node)
-
-    def delete_filters(self, index: int, parent: int, info: int) -> None:
-        """Delete all filters of one priority and protocol."""
-        self._request(RTM_DELTFILTER, 0, index, Node("", 0, parent, info=info))
+    def ask(self, what: tuple[int, int], index: int, node: Node) -> None:
+        """Have the kernel do it with the interface's node."""
+        kind, flags = what
+        message = _Message()
+        message["family"], message["index"] = socket.AF_UNSPEC, index
+        message["handle"], message["parent"], message["info"] = node.handle, node.parent, node.info
+        attributes = (("TCA_KIND", node.kind), ("TCA_OPTIONS", node.options)) if flags else ()
+        message["attrs"] = [attribute for attribute in attributes if attribute[1]]
+        self._socket.nlm_request(message, kind, netlink.NLM_F_REQUEST | netlink.NLM_F_ACK | flags)
 
     def _dump(self, kind: int, index: int, parent: int = 0) -> Iterator[Node]:
         message = _Message()
         message["index"], message["parent"] = index, parent
-        for answer in self._socket.nlm_request(message, kind, NLM_F_REQUEST | NLM_F_DUMP):
+        for answer in self._socket.nlm_request(message, kind, netlink.NLM_F_REQUEST | netlink.NLM_F_DUMP):
             if answer["index"] != index:
                 continue
             stats = answer.get_attr("TCA_STATS")
@@ -143,14 +128,6 @@ class TrafficControl:
                 answer["info"],
                 struct.unpack_from("=I", stats, _DROPS_AT)[0] if stats else 0,
             )
-
-    def _request(self, kind: int, flags: int, index: int, node: Node) -> None:
-        message = _Message()
-        message["family"], message["index"] = socket.AF_UNSPEC, index
-        message["handle"], message["parent"], message["info"] = node.handle, node.parent, node.info
-        attributes = (("TCA_KIND", node.kind), ("TCA_OPTIONS", node.options))
-        message["attrs"] = [attribute for attribute in attributes if attribute[1]]
-        self._socket.nlm_request(message, kind, NLM_F_REQUEST | NLM_F_ACK | flags)
 
 
 def nodes(chain: Sequence[Layer]) -> list[Node]:
@@ -178,7 +155,7 @@ def apply(control: TrafficControl, interface: str, chain: Sequence[Layer], *, an
             remove(control, index)
         for node in nodes(chain):
             with explained(interface, node.kind):
-                control.put_qdisc(index, node)
+                control.ask(PUT, index, node)
         in_force = read(control, index)
         if in_force != list(chain):
             raise QdiscError(f"asked {interface} for {list(chain)}, the kernel reports {in_force}: removed")
@@ -214,7 +191,7 @@ def remove(control: TrafficControl, index: int) -> None:
     """Take our chain off, if it is on; the kernel puts its default there. Any other root is left alone."""
     root = control.at(index, ROOT)
     if root is not None and is_ours(root):
-        control.delete_qdisc(index, root)
+        control.ask(DELETE, index, root)
 
 
 def foreign(root: Node | None) -> str:
@@ -245,7 +222,7 @@ def supported() -> bool:
 
     def attempt() -> None:
         with TrafficControl() as control:
-            control.put_qdisc(socket.if_nametoindex("lo"), nodes([Netem(15_625, 1000)])[0])
+            control.ask(PUT, socket.if_nametoindex("lo"), nodes([Netem(15_625, 1000)])[0])
 
     try:
         in_namespace(attempt)
@@ -257,11 +234,8 @@ def supported() -> bool:
 
 
 def in_namespace(act: Callable[[], None], namespace: Path | None = None) -> None:
-    """Call `act` in a network namespace: that of a file, or a new one, which ends with the call.
-
-    Raises what it raises, and OSError.
-    """
-
+    """Call `act` in a network namespace: that of a file, or a new one, which ends with the call. Raises what it raises,
+    and OSError."""
     with ExitStack() as undo:
         file = undo.enter_context(namespace.open()) if namespace else None
 

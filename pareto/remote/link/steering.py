@@ -23,8 +23,6 @@ _FIRST_PRIORITY = 0x7061
 _SSH_PORT = 22
 _IPV4, _ALL = 0x0800, 0x0003  # ETH_P_IP, ETH_P_ALL
 _ROOT_HANDLE = qdisc.FIRST_HANDLE << 16
-# prio's bands; at ingress any but none lets pass
-_SPARED, _SHAPED = _ROOT_HANDLE | 1, _ROOT_HANDLE | Prio.CHILD
 
 # linux/pkt_cls.h, tc_act/tc_mirred.h
 _U32_CLASSID, _U32_SELECTOR, _U32_ACTION = 1, 5, 7
@@ -33,8 +31,9 @@ _TERMINAL, _STOLEN, _REDIRECT = 1, 4, 1
 
 # (mask, value, offset in the IPv4 header): the words that a packet must have
 _Key = tuple[int, int, int]
-_Filter = tuple[int, list[_Key], dict[int, bytes]]
-"""Its protocol, the words that a packet must have, and the result."""
+_Result = dict[int, bytes]
+# prio's bands, to one of which a filter sends a packet; at ingress any but none lets pass
+_SPARED, _SHAPED = ({_U32_CLASSID: struct.pack("=I", _ROOT_HANDLE | band)} for band in (1, Prio.CHILD))
 # No IP options, so that ports lie at 20; TCP.
 _TCP: list[_Key] = [(0x0F000000, 0x05000000, 0), (0x00FF0000, 0x00060000, 8)]
 _DESTINATION, _SOURCE = 16, 12
@@ -42,11 +41,8 @@ _DESTINATION, _SOURCE = 16, 12
 
 @dataclass(frozen=True)
 class Scope:
-    """The packets of an interface that are shaped.
-
-    `filtered`: only what goes to `peer`; else all. Arriving packets are shaped if they come from `peer`, or all
-    without one. `spared_port` is SSH's TCP port, on either side, which is left alone where there are filters.
-    """
+    """The packets of an interface that are shaped. filtered: only what goes to `peer`; else all. Of arriving packets
+    those from `peer`, or all without one. spared_port: SSH's, by TCP, on either side, where there are filters."""
 
     filtered: bool = False
     peer: str | None = None
@@ -129,9 +125,7 @@ def _leaves_through(interface: str, address: str) -> bool:
 
 def steer_egress(control: TrafficControl, index: int, scope: Scope) -> None:
     """Filters on our prio: SSH to the first band, the peer to the second. Raises QdiscError."""
-    assert scope.peer is not None  # noqa: S101 -- see `scope`
-    to_peer = [(0xFFFFFFFF, int(ipaddress.IPv4Address(scope.peer)), _DESTINATION)]
-    _add_filters(control, index, _ROOT_HANDLE, scope, (_IPV4, to_peer, _band(_SHAPED)))
+    _add_filters(control, index, _ROOT_HANDLE, scope, _DESTINATION, _SHAPED)
 
 
 def ifb_name(index: int) -> str:
@@ -159,12 +153,9 @@ def steer_ingress(control: TrafficControl, interface: str, scope: Scope) -> None
     """Redirect what arrives and is shaped to the interface's ifb. Raises QdiscError."""
     index = qdisc.index_of(interface)
     with qdisc.explained(interface, "ingress"):
-        control.put_qdisc(index, Node("ingress", INGRESS_HANDLE, INGRESS))
-    protocol, keys = _ALL, [(0, 0, 0)]
-    if scope.peer is not None:
-        protocol, keys = _IPV4, [(0xFFFFFFFF, int(ipaddress.IPv4Address(scope.peer)), _SOURCE)]
+        control.ask(qdisc.PUT, index, Node("ingress", INGRESS_HANDLE, INGRESS))
     to_ifb = {_U32_ACTION: _redirect(qdisc.index_of(ifb_name(index)))}
-    _add_filters(control, index, INGRESS_HANDLE, scope, (protocol, keys, to_ifb))
+    _add_filters(control, index, INGRESS_HANDLE, scope, _SOURCE, to_ifb)
 
 
 def stop_ingress(control: TrafficControl, index: int) -> str:
@@ -178,11 +169,11 @@ def stop_ingress(control: TrafficControl, index: int) -> str:
     left = ""
     if ingress is not None:
         for info in ours:
-            control.delete_filters(index, ingress.handle, info)
+            control.ask(qdisc.DELETE_FILTERS, index, Node("", 0, ingress.handle, info=info))
         if ingress.kind != "ingress" or control.filters(index, ingress.handle):
             left = f"its {ingress.kind} qdisc is used by somebody else: it is left alone"
         else:
-            control.delete_qdisc(index, ingress)
+            control.ask(qdisc.DELETE, index, ingress)
     delete_ifb(index)
     return left
 
@@ -197,11 +188,6 @@ def _is_ours(node: Node) -> bool:
     return node.kind == "u32" and 0 <= (node.info >> 16) - _FIRST_PRIORITY < 3
 
 
-def _band(classid: int) -> dict[int, bytes]:
-    """The result of a filter: the packet goes to that class."""
-    return {_U32_CLASSID: struct.pack("=I", classid)}
-
-
 def _redirect(index: int) -> bytes:
     """The result of a filter: the packet leaves through that device instead."""
     parms = struct.pack("=IIiiiiI", 0, 0, _STOLEN, 0, 0, _REDIRECT, index)
@@ -209,20 +195,22 @@ def _redirect(index: int) -> bytes:
     return pack({1: pack(action)})
 
 
-def _add_filters(control: TrafficControl, index: int, parent: int, scope: Scope, shaped: _Filter) -> None:
-    """Add the filters that spare SSH's packets, by source and by destination port, and then `shaped`: the first match
-    wins.
-    """
-    filters = [shaped]
+def _add_filters(
+    control: TrafficControl, index: int, parent: int, scope: Scope, peer_at: int, shaped: _Result
+) -> None:
+    """Filters for the packets that are shaped: all, or those whose header has the peer at that offset. Before them,
+    for the first match wins, those that spare SSH's, by source and by destination port."""
+    filters: list[tuple[int, list[_Key], _Result]] = [(_ALL, [(0, 0, 0)], shaped)]
+    if scope.peer is not None:
+        filters = [(_IPV4, [(0xFFFFFFFF, int(ipaddress.IPv4Address(scope.peer)), peer_at)], shaped)]
     if scope.filtered and (port := scope.spared_port) is not None:
         by_port = [(0xFFFF0000, port << 16, 20), (0x0000FFFF, port, 20)]
-        filters = [*((_IPV4, [*_TCP, key], _band(_SPARED)) for key in by_port), shaped]
+        filters[:0] = [(_IPV4, [*_TCP, key], _SPARED) for key in by_port]
     for priority, (protocol, keys, result) in enumerate(filters, _FIRST_PRIORITY):
         selector = struct.pack("=BBBxHHhhI", _TERMINAL, 0, len(keys), 0, 0, 0, 0, 0)
         for mask, value, offset in keys:
             selector += struct.pack(">II", mask, value) + struct.pack("=ii", offset, 0)
         options = pack({_U32_SELECTOR: selector, **result})
         with qdisc.explained(socket.if_indextoname(index), "mirred" if _U32_ACTION in result else "u32"):
-            control.add_filter(
-                index, Node("u32", 0, parent, options, priority << 16 | socket.htons(protocol))
-            )
+            info = priority << 16 | socket.htons(protocol)
+            control.ask(qdisc.ADD_FILTER, index, Node("u32", 0, parent, options, info))

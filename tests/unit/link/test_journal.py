@@ -29,7 +29,7 @@ class Nothing(journal.Journal):
 
 journal.FOLDER, place, claims = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 journal._namespace_here = lambda: place
-journal.look = lambda interface: Nothing(interface, 1, {})
+journal.look = lambda interface: Nothing(interface, 1, {}, place)
 os.fsync = lambda file: None
 failed = []
 for _ in range(claims):

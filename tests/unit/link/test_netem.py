@@ -130,7 +130,7 @@ def test_a_bucket_in_tbfs_units() -> None:
 
 @pytest.mark.parametrize("rate_bps", [1e6, 7.77e6, 3e8, 34e9])
 def test_a_burst_never_becomes_too_small_for_its_packet(rate_bps: float) -> None:
-    tbf = Tbf.of(rate_bps, Bucket(1514, 0.01))
+    tbf = Tbf.holding(rate_bps, 1514, 30_000)
     assert tbf.burst_ticks * 64 * tbf.rate_bytes // 1_000_000_000 >= 1514
 
 
@@ -140,7 +140,7 @@ def test_a_bucket_without_a_rate_is_netem_alone() -> None:
 
 def test_what_does_not_fit_32_bits_is_refused(snapshot: SnapshotAssertion) -> None:
     with pytest.raises(QdiscError) as refused:
-        Tbf.of(1e3, Bucket(1 << 30)).options()
+        Tbf.holding(1e3, 1 << 30, 1 << 31).options()
     assert str(refused.value) == snapshot
 
 
