@@ -48,7 +48,7 @@ from pareto.analysis.statistics.samples import interval
 from pareto.protocol.errors import UserError
 from pareto.protocol.messages import Connect, JoinAgents, Keys, OpenRendezvous
 from pareto.protocol.profile_messages import Expect, GetTaken, Timed, TimePayloads
-from pareto.remote.backends import ends, handshake, registry
+from pareto.remote.backends import base, handshake, registry, tls
 from pareto.remote.link import units
 from pareto.remote.worker import payloads
 from pareto.remote.worker.payloads import ANSWER, End, Far, Near
@@ -211,7 +211,7 @@ class AnyEnd(End):
 
     def listen(self, request: tuple[str, str, Sequence[str], Keys]) -> dict[str, int]:
         address, token, ways, keys = request
-        ports, servers, fars = {}, ends.servers(address, token, keys), dict[str, Far]()
+        ports, servers, fars = {}, base.servers(address, token, keys), dict[str, Far]()
         for way in ways:
             if way in SOCKETS:
                 self._fars[way] = far = SOCKETS[way][1](address, token)
@@ -224,14 +224,14 @@ class AnyEnd(End):
         return ports
 
     def connect(self, request: Connect) -> None:
-        seals = registry.seals(request.keys)
+        seals = {registry.TLS: tls.Tls.of(request.keys)}
         for way, port in request.ports.items():
             to = request.address, port, request.token
             if way in SOCKETS:
                 self._nears[way] = SOCKETS[way][0](*to)
             else:
                 name = registry.parse(way)
-                client = ends.backend(name.name).connect(*to, name.variant, seals.get(name.seal))
+                client = base.backend(name.name).connect(*to, name.variant, seals.get(name.seal))
                 self._nears[way] = Near(client)
 
     def rendezvous(self, request: OpenRendezvous) -> int:
@@ -239,7 +239,7 @@ class AnyEnd(End):
         return int(self._rendezvous.getsockname()[1])
 
     def join(self, request: JoinAgents) -> None:
-        client = ends.agents(registry.parse(request.backend).name).join(request, self._rendezvous)
+        client = base.backend(registry.parse(request.backend).name).join(request, self._rendezvous)
         if client is not None:
             self._nears[request.backend] = Near(client)
 

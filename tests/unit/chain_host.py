@@ -18,7 +18,7 @@ import torch
 
 from pareto.protocol import jsonlines
 from pareto.protocol.messages import JoinAgents, Keys
-from pareto.remote.backends import ends, registry, rpc
+from pareto.remote.backends import base, registry, rpc, tls
 from pareto.remote.backends.base import Client, Layout, Tensors, fingerprint, layout
 from pareto.remote.backends.tcp import TcpClient
 from pareto.remote.worker import connections, host, phases
@@ -85,18 +85,18 @@ class ChainHost:
 
     def listen(self, request: dict[str, Any]) -> dict[str, int | None]:
         """keys: as `pareto.protocol.messages.Keys`."""
-        self._servers = ends.servers(request["address"], TOKEN, Keys(*request["keys"]))
+        self._servers = base.servers(request["address"], TOKEN, Keys(*request["keys"]))
         return {name: server.port for name, server in self._servers.items()}
 
     def connect(self, request: dict[str, Any]) -> None:
         """ports: as `listen` reports them."""
-        seal = ends.seal(Keys(*request["keys"]))
+        seal = tls.Tls.of(Keys(*request["keys"]))
         for backend in TCP:
             if backend in self._clients:
                 self._clients[backend].close()
             name = registry.parse(backend)
             to = request["address"], request["ports"][name.server], TOKEN
-            self._clients[backend] = TcpClient(*to, name.connections, seal if name.seal else None)
+            self._clients[backend] = TcpClient(*to, name.variant, seal if name.seal else None)
 
     def rendezvous(self, request: dict[str, Any]) -> int:
         self._store = socket.create_server(("127.0.0.1", 0))

@@ -2,7 +2,7 @@
 
 A `Client` lives on the first device and sends payloads; a `Server` lives on the next, runs its stage on each
 and returns the result. Both outlive a cell: a connection that has been opened and warmed is kept for the run,
-and `Server.serve` changes the stage under it.
+and `Server.serve` changes the stage under it. `backend` and `servers` find the ends by a backend's name.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import TYPE_CHECKING, Protocol
+from importlib import import_module
+from typing import Protocol, cast
 
 import torch
 from torch import Tensor
 
 from pareto.protocol.errors import BackendError
-from pareto.protocol.messages import MAX_S, JoinAgents
-
-if TYPE_CHECKING:
-    from pareto.remote.backends.tls import Tls
+from pareto.protocol.messages import MAX_S, JoinAgents, Keys
+from pareto.remote.backends.registry import BACKENDS, TLS, BackendName
+from pareto.remote.backends.tls import Tls
 
 Tensors = tuple[Tensor, ...]
 Layout = tuple[tuple[str, tuple[int, ...]], ...]
@@ -157,6 +157,24 @@ class Backend(Protocol):
 
     def leave(self) -> None:
         """End the agent, so that it can `join` again. Requests that have come are answered before."""
+
+
+def backend(name: str) -> Backend:
+    """Import a backend's module."""
+    return cast(Backend, import_module(BACKENDS[name].module))
+
+
+def servers(address: str, token: str, keys: Keys) -> dict[str, Server]:
+    """A server of each backend, and with keys one more of each that encrypts, by `BackendName.server`.
+
+    Raises BackendError.
+    """
+    made = {name: backend(name).serve(address, token) for name in BACKENDS}
+    if (seal := Tls.of(keys)) is not None:
+        for name, entry in BACKENDS.items():
+            if entry.encrypts:
+                made[BackendName(name, seal=TLS).server] = backend(name).serve(address, token, seal)
+    return made
 
 
 def fingerprint(

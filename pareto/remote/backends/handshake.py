@@ -66,7 +66,13 @@ def connected(address: str, port: int, token: str, place: Place = ALONE) -> sock
         sock = socket.create_connection((address, port), TIMEOUT_S)
         until = until or time.monotonic() + TIMEOUT_S
         try:
-            prove(sock, token, place, until)
+            tune(sock)
+            sock.sendall(answer(token, exactly(sock, NONCE_BYTES, until), place))
+            verdict = exactly(sock, len(WELCOME), until)
+            if verdict != WELCOME:
+                wrong = "turned away: wrong token or protocol version"
+                raise Rejected(wrong if verdict == REFUSAL else "the other end does not speak this protocol")
+            sock.settimeout(None)
             return sock
         except (EOFError, ConnectionError):  # let go without a verdict: strangers crowd the door
             sock.close()
@@ -78,22 +84,6 @@ def connected(address: str, port: int, token: str, place: Place = ALONE) -> sock
         except BaseException:
             sock.close()
             raise
-
-
-def prove(sock: socket.socket, token: str, place: Place, until: float) -> None:
-    """Prove to the listening end that this one knows the token, by `until` of `time.monotonic`.
-
-    Raises Rejected, EOFError, OSError.
-    """
-    tune(sock)
-    nonce = exactly(sock, NONCE_BYTES, until)
-    sock.sendall(answer(token, nonce, place))
-    verdict = exactly(sock, len(WELCOME), until)
-    if verdict == REFUSAL:
-        raise Rejected("turned away: wrong token or protocol version")
-    if verdict != WELCOME:
-        raise Rejected("the other end does not speak this protocol")
-    sock.settimeout(None)
 
 
 def answer(token: str, nonce: bytes, place: Place) -> bytes:

@@ -5,13 +5,13 @@
 A message is its header, descriptors and body one after another (`wire`), cut every `STRIPE` bytes. Each stripe goes to
 a connection that has nothing waiting to be sent, so that each carries what its window lets it, and one that lost
 packets gets none until it has caught up: what it holds up is one stripe. The receiver takes what comes on any
-connection, straight to where it belongs, and one message after another: what comes of a later one meanwhile waits in
-the kernel's buffers, which is the credit. So whoever sends much must receive meanwhile: a `Line` would have room for it
-in the kernel, here it waits for the other end.
+connection, straight to where it belongs; what comes of a later message waits in the kernel's buffers, which is the
+credit. So whoever sends much must receive meanwhile.
 """
 
 from __future__ import annotations
 
+import contextlib
 import select
 import socket
 import struct
@@ -47,13 +47,6 @@ class _Connection:
         if not came:
             raise EOFError
         return came
-
-    def ends(self, scratch: memoryview) -> bool:
-        """Forget what has come, which need not be decrypted; whether this is the end of the stream. Raises OSError."""
-        try:
-            return not beneath(self.sock).recv_into(scratch)
-        except BlockingIOError:
-            return False
 
     @property
     def is_cut(self) -> bool:
@@ -145,29 +138,20 @@ class Stripes:
         self._fill([head], 0)
         return head
 
-    def body(self, form: wire.Form, views: list[memoryview]) -> None:
+    def body(self, form: wire.Form, views: Sequence[memoryview]) -> None:
         """The rest of a message, which must have this form: each tensor's bytes into its memory."""
         descriptors = bytearray(len(form.descriptors))
-        self._rest([memoryview(descriptors), *views])
+        try:
+            self._fill([memoryview(descriptors), *views], wire.HEADER.size)
+        except EOFError:
+            raise BackendError(wire.CUT) from None
         if descriptors != form.descriptors:
             raise BackendError(wire.OTHER_FORM)
 
-    def text(self, header: wire.Header) -> str:
-        """The body of an error."""
-        text = bytearray(header.body_bytes)
-        self._rest([memoryview(text)])
-        return text.decode(errors="replace")
-
-    def discard(self, nbytes: int | None = None) -> None:
-        """Read a body and forget it, or all that still comes. EOFError where the stream ends."""
+    def skip(self, nbytes: int) -> None:
+        """Read a body of bytes and forget it. EOFError where the stream ends."""
         scratch = memoryview(bytearray(STRIPE))
         self._unpark()
-        if nbytes is None:
-            while self._watched:
-                for fd, _ in self._in.poll():
-                    if self._connections[fd].ends(scratch):
-                        self._unwatch(fd)
-            return
         while nbytes:
             connection = self._next()
             wanted = min(connection.left, nbytes)
@@ -176,6 +160,16 @@ class Stripes:
             if came == wanted:
                 self._ready.append(connection)  # there may be more, decrypted, and the kernel knows not of it
 
+    def drain(self) -> None:
+        """Forget all that still comes, which need not be decrypted."""
+        scratch = memoryview(bytearray(STRIPE))
+        self._unpark()
+        while self._watched:
+            for fd, _ in self._in.poll():
+                with contextlib.suppress(BlockingIOError):
+                    if not beneath(self._connections[fd].sock).recv_into(scratch):
+                        self._unwatch(fd)
+
     def end(self) -> None:
         for connection in self._connections.values():
             connection.sock.shutdown(socket.SHUT_WR)
@@ -183,12 +177,6 @@ class Stripes:
     def close(self) -> None:
         for connection in self._connections.values():
             Line(connection.sock).close()
-
-    def _rest(self, parts: list[memoryview]) -> None:
-        try:
-            self._fill(parts, wire.HEADER.size)
-        except EOFError:
-            raise BackendError(wire.CUT) from None
 
     def _fill(self, parts: list[memoryview], start: int) -> None:
         """Receive into these parts the message from byte `start` on: its header, or everything after that."""

@@ -33,28 +33,19 @@ BUFFERS = 4
 """Receive buffers of a connection: one being filled, one waiting, one being computed on, one being sent on."""
 
 
-def serve(address: str, token: str, seal: Tls | None = None) -> TcpServer:
-    """Make this host's server."""
-    return TcpServer(address, token, seal)
-
-
-def connect(address: str, port: int, token: str, variant: str, seal: Tls | None = None) -> TcpClient:
-    """Connect a client; the variant is the number of connections."""
-    return TcpClient(address, port, token, int(variant or 1), seal)
-
-
 class TcpClient:
-    """The end towards the next host. Connects at once; raises BackendError if that turns it away."""
+    """The end towards the next host. Connects at once; raises BackendError if that turns it away. variant: number of
+    connections."""
 
     def __init__(
-        self, address: str, port: int, token: str, connections: int = 1, seal: Tls | None = None
+        self, address: str, port: int, token: str, variant: str = "", seal: Tls | None = None
     ) -> None:
         self._peer = address
         try:
-            socks = _connected(address, port, token, connections, seal)
+            socks = _connected(address, port, token, int(variant or 1), seal)
         except (OSError, EOFError, handshake.Rejected, BackendError) as error:
             raise BackendError(f"tcp to {address}: {error}") from error
-        self._line = Line(socks[0]) if connections == 1 else Stripes(socks)
+        self._line = Line(socks[0]) if len(socks) == 1 else Stripes(socks)
         self._like = wire.Likeness(b"", wire.NOTHING)
         self._result = wire.NOTHING
 
@@ -75,21 +66,12 @@ class TcpClient:
 
     def receive(self) -> Reply:
         tensors = wire.empty(self._result)  # of a form that is known: made while nothing is there yet
-        views = wire.views(tensors)
-        header = self._next_header()
-        if header.kind is not wire.Kind.REPLY:
-            raise BackendError(f"a {header.kind.name} came in place of a reply")
-        wire.check_size(header, self._result)
-        try:
-            self._line.body(self._result, views)
-        except OSError as error:
-            raise BackendError(f"receiving from {self._peer} failed: {error}") from error
+        header = self._next(wire.Kind.REPLY, self._result, wire.views(tensors))
         return Reply(header.request_id, tensors, header.stages_s, header.serialize_s)
 
     def warm(self, nbytes: int) -> None:
         self._send(wire.message(wire.Kind.WARM, nbytes), [memoryview(bytes(nbytes))])
-        if self._next_header().kind is not wire.Kind.WARM:
-            raise BackendError(f"{self._peer} did not answer the warm-up")
+        self._next(wire.Kind.WARM)
 
     def close(self) -> None:
         self._line.close()
@@ -100,11 +82,20 @@ class TcpClient:
         except OSError as error:
             raise BackendError(f"sending to {self._peer} failed: {error}") from error
 
-    def _next_header(self) -> wire.Header:
+    def _next(
+        self, kind: wire.Kind, form: wire.Form = wire.NOTHING, views: Sequence[memoryview] = ()
+    ) -> wire.Header:
+        """The next message's header, of this kind and form; its body's bytes into these views."""
         try:
             header = wire.header(self._line.head())
             if header.kind is wire.Kind.ERROR:
-                raise BackendError(f"{self._peer} says: {self._line.text(header)}")
+                text = bytearray(header.body_bytes)
+                self._line.body(wire.NOTHING, [memoryview(text)])
+                raise BackendError(f"{self._peer} says: {text.decode(errors='replace')}")
+            if header.kind is not kind:
+                raise BackendError(f"a {header.kind.name} came in place of a {kind.name}")
+            wire.check_size(header, form)
+            self._line.body(form, views)
         except EOFError:
             raise BackendError(f"{self._peer} closed the connection") from None
         except OSError as error:
@@ -114,10 +105,7 @@ class TcpClient:
 
 def _connected(address: str, port: int, token: str, connections: int, seal: Tls | None) -> list[AnySocket]:
     """This many sockets that belong together, all let in, and encrypted where there is a seal; none is left open after
-    a fault.
-
-    Raises OSError, EOFError, Rejected, BackendError.
-    """
+    a fault. Raises OSError, EOFError, Rejected, BackendError."""
     group, undo = secrets.token_bytes(8), contextlib.ExitStack()
 
     def connect(number: int) -> AnySocket:
@@ -182,11 +170,8 @@ class TcpServer:
 
 
 class _Conversation:
-    """Receives the previous host's requests and answers them, until that host ends it.
-
-    A fault is the last thing said. All that still comes is thrown away: whoever is in the middle of sending is to hear
-    of the fault, and not of a broken connection.
-    """
+    """Receives the previous host's requests and answers them, until that host ends it. A fault is the last thing said.
+    All that still comes is thrown away: who is in the middle of sending is to hear of the fault."""
 
     def __init__(self, line: Line | Stripes, server: TcpServer) -> None:
         self._line = line
@@ -211,7 +196,7 @@ class _Conversation:
         except Exception as error:  # also of a quick stage, or of memory: the edge must hear of it
             self._fail(fault_text(error))
         with contextlib.suppress(EOFError, OSError):
-            self._line.discard()
+            self._line.drain()
         self._pipeline.close()
         self._line.close()
 
@@ -241,7 +226,7 @@ class _Conversation:
     def _take_other(self, header: wire.Header) -> None:
         """Take a message that is no request for the served stage: a warm-up is answered, all else is a BackendError."""
         if header.kind is wire.Kind.WARM:
-            self._line.discard(header.body_bytes)
+            self._line.skip(header.body_bytes)
             self._say(wire.message(wire.Kind.WARM, 0))
             return
         if header.kind is not wire.Kind.REQUEST:
@@ -301,3 +286,6 @@ class _Served:
     def give_back(self, buffer: _Buffer) -> None:
         self._free.append(buffer)
         self._count.put(None)
+
+
+serve, connect = TcpServer, TcpClient

@@ -26,6 +26,7 @@ import threading
 from collections.abc import Iterator, Sequence
 
 from pareto.protocol.errors import BackendError
+from pareto.protocol.messages import Keys
 from pareto.remote.backends.handshake import TIMEOUT_S
 from pareto.remote.backends.registry import CIPHER
 
@@ -49,6 +50,11 @@ class Tls:
         self._contexts = {
             server: _context(certificate, private_key, server=server) for server in (False, True)
         }
+
+    @classmethod
+    def of(cls, keys: Keys) -> Tls | None:
+        """None where there are no keys."""
+        return cls(keys.certificate, keys.private_key) if keys.certificate else None
 
     def sealed(self, sock: socket.socket, *, server: bool) -> TlsSocket:
         """This connection, encrypted from here on, once both ends have proven that they know the run's key.

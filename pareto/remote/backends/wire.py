@@ -143,18 +143,27 @@ def check_size(header: Header, form: Form) -> None:
         )
 
 
-def reply(form: Form, number: int, stages_s: tuple[float, ...], serialize_s: float) -> bytes:
-    """The bytes of a reply up to its body. Raises BackendError for too many stages."""
+def message(
+    kind: Kind,
+    body_bytes: int,
+    tensors: int = 0,
+    number: int = 0,
+    fingerprint: bytes = _NOBODY,
+    stages_s: tuple[float, ...] = (),
+    serialize_s: float = 0.0,
+) -> bytes:
+    """The header of a message. Raises BackendError for too many stages."""
     if len(stages_s) > MAX_STAGES:
         raise BackendError(f"{len(stages_s)} later stages, at most {MAX_STAGES}")
     times = (len(stages_s), *stages_s, *_NO_STAGE[len(stages_s) :], serialize_s)
-    fixed = (MAGIC, VERSION, Kind.REPLY, len(form.specs), number, _NOBODY)
-    return HEADER.pack(*fixed, *times, form.nbytes) + form.descriptors
+    return HEADER.pack(MAGIC, VERSION, kind, tensors, number, fingerprint, *times, body_bytes)
 
 
-def message(kind: Kind, body_bytes: int) -> bytes:
-    """The header of a message whose body is bare bytes."""
-    return HEADER.pack(MAGIC, VERSION, kind, 0, 0, _NOBODY, 0, *_NO_STAGE, 0.0, body_bytes)
+def reply(form: Form, number: int, stages_s: tuple[float, ...], serialize_s: float) -> bytes:
+    """The bytes of a reply up to its body. Raises BackendError for too many stages."""
+    specs = len(form.specs)
+    head = message(Kind.REPLY, form.nbytes, specs, number, stages_s=stages_s, serialize_s=serialize_s)
+    return head + form.descriptors
 
 
 class Likeness:
@@ -162,8 +171,7 @@ class Likeness:
 
     def __init__(self, fingerprint: bytes, form: Form) -> None:
         """`fingerprint`: 8 bytes; if it is none, there are no such requests."""
-        fixed = (MAGIC, VERSION, Kind.REQUEST, len(form.specs), 0, fingerprint, 0)
-        head = HEADER.pack(*fixed, *_NO_STAGE, 0.0, form.nbytes)
+        head = message(Kind.REQUEST, form.nbytes, len(form.specs), fingerprint=fingerprint)
         self.fingerprint, self.form = fingerprint, form
         self._before, self._after = head[: _NUMBER.start], head[_NUMBER.stop :]
         if form.varies:
@@ -230,7 +238,7 @@ class Line:
         """The next message's header, good until the next call. EOFError at the end of the stream."""
         return self._take(HEADER.size, at_start=True)
 
-    def body(self, form: Form, views: list[memoryview]) -> None:
+    def body(self, form: Form, views: Sequence[memoryview]) -> None:
         """The rest of a message, which must have this form: each tensor's bytes into its memory."""
         if self._take(len(form.descriptors)) != form.descriptors:
             raise BackendError(OTHER_FORM)
@@ -245,24 +253,18 @@ class Line:
                     raise BackendError(CUT)
                 left = left[came:]
 
-    def text(self, header: Header) -> str:
-        """The body of an error."""
-        return bytes(self._take(header.body_bytes)).decode(errors="replace")
+    def skip(self, nbytes: int) -> None:
+        """Read a body of bytes and forget it."""
+        scratch = memoryview(bytearray(min(nbytes, 1 << 18)))
+        while nbytes:
+            self.body(NOTHING, [scratch[:nbytes]])
+            nbytes -= min(nbytes, len(scratch))
 
-    def discard(self, nbytes: int | None = None) -> None:
-        """Read a body and forget it, or all that still comes. EOFError where the stream ends."""
-        left = math.inf if nbytes is None else nbytes
-        came = int(min(left, self._end - self._begin))
-        self._begin += came
-        left -= came
-        scratch = memoryview(bytearray(int(min(left, 1 << 18))))
-        # All that still comes need not be decrypted, and after a fault it cannot be.
-        sock = self._sock if nbytes is not None else beneath(self._sock)
-        while left:
-            count = sock.recv_into(scratch[: int(min(left, len(scratch)))])
-            if not count:
-                raise EOFError
-            left -= count
+    def drain(self) -> None:
+        """Forget all that still comes, which need not be decrypted, and after a fault cannot be."""
+        scratch = memoryview(bytearray(1 << 18))
+        while beneath(self._sock).recv_into(scratch):
+            pass
 
     def _take(self, count: int, *, at_start: bool = False) -> memoryview:
         """The next `count` bytes, at most `AHEAD`, good until the next call."""

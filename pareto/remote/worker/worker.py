@@ -28,7 +28,7 @@ from pareto.protocol.jsonlines import Refused, send_so_far
 from pareto.protocol.messages import Split
 from pareto.protocol.trial_messages import GetUsage, RunTrial, TrialReport, Usage, WrongOutput
 from pareto.protocol.validation import read
-from pareto.remote.backends import ends, registry, wire
+from pareto.remote.backends import base, registry, tls, wire
 from pareto.remote.backends.base import Client, Layout, Server, Tensors, batches, fingerprint
 from pareto.remote.codecs import own
 from pareto.remote.codecs import registry as codecs
@@ -106,7 +106,7 @@ class Worker:
 
     def listen(self, request: messages.Listen) -> dict[str, int]:
         probe = self.prober.listen(OpenProbe(request.address, request.token))
-        self._servers = ends.servers(request.address, request.token, request.keys)
+        self._servers = base.servers(request.address, request.token, request.keys)
         self._set_congestion()
         ports = {name: server.port for name, server in self._servers.items() if server.port is not None}
         return {**ports, "probe": probe}
@@ -115,13 +115,13 @@ class Worker:
         for client in self._clients.values():
             client.close()
         self._clients = {}
-        seal = ends.seal(request.keys)
+        seal = tls.Tls.of(request.keys)
         for text in request.backends:
             name = registry.parse(text)
             if not name.agent:
                 to = request.address, request.ports[name.server], request.token
                 by = seal if name.seal else None
-                self._clients[text] = ends.backend(name.name).connect(*to, name.variant, by)
+                self._clients[text] = base.backend(name.name).connect(*to, name.variant, by)
         self.prober.connect(ConnectProbe(request.address, request.ports["probe"], request.token))
         self._set_congestion()
 
@@ -131,9 +131,9 @@ class Worker:
 
     def join(self, request: messages.JoinAgents) -> None:
         if self._joined:
-            ends.backend(self._joined).leave()
+            base.backend(self._joined).leave()
         name = registry.parse(request.backend).name
-        client = ends.backend(name).join(request, self._rendezvous)
+        client = base.backend(name).join(request, self._rendezvous)
         self._joined = name
         self._set_congestion()
         if client is not None:

@@ -307,7 +307,7 @@ def test_a_server_among_attackers(cases: int, connections: int) -> None:
         attacker = Attacker(server.port)
 
         def good() -> TcpClient:
-            client = undo.enter_context(closing(TcpClient(HERE, server.port, TOKEN, connections)))
+            client = undo.enter_context(closing(TcpClient(HERE, server.port, TOKEN, str(connections))))
             client.open(NAME, (("uint8", (form.nbytes + 1,)),))
             return client
 

@@ -22,7 +22,7 @@ STRANGERS = 100
 
 ENDS = {
     "tcp": (TcpServer, TcpClient),
-    "tcp:64": (TcpServer, lambda *to: TcpClient(*to, 64)),
+    "tcp:64": (TcpServer, lambda *to: TcpClient(*to, "64")),
     "probe": (ProbeServer, ProbeClient),
 }
 

@@ -59,7 +59,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[Listening]:
 
 
 def client(server: Listening, takes: Layout, name: bytes = NAME) -> TcpClient:
-    made = TcpClient("127.0.0.1", server.port, TOKEN, server.connections, server.by)
+    made = TcpClient("127.0.0.1", server.port, TOKEN, str(server.connections), server.by)
     made.open(name, takes)
     return made
 

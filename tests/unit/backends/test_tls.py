@@ -114,7 +114,7 @@ def served(takes: Layout) -> TcpServer:
 
 
 def client(port: int, takes: Layout, connections: int = 1) -> TcpClient:
-    made = TcpClient(HERE, port, TOKEN, connections, seal())
+    made = TcpClient(HERE, port, TOKEN, str(connections), seal())
     made.open(NAME, takes)
     return made
 
@@ -210,7 +210,7 @@ def test_after_a_fault_nothing_is_handed_out() -> None:
 
 def test_another_runs_keys_are_turned_away(snapshot: SnapshotAssertion) -> None:
     with closing(served(layout((torch.ones(3),)))) as server, pytest.raises(BackendError) as refused:
-        TcpClient(HERE, server.port, TOKEN, 1, other_seal())
+        TcpClient(HERE, server.port, TOKEN, "", other_seal())
     assert str(refused.value).replace(str(server.port), "PORT") == snapshot
 
 

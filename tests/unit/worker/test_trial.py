@@ -207,7 +207,7 @@ def test_a_trial_through_a_codec_is_held_to_the_same_in_one_process(
     layouts = layout(inputs[:1])
     coded = tuple(codec.decode(codec.encode((one,)), layouts) for one in inputs)
     server.serve(Decodes(codec, layouts))
-    client = TcpClient("127.0.0.1", server.port, "t", connections)
+    client = TcpClient("127.0.0.1", server.port, "t", str(connections))
     client.open(bytes(8), layouts)
     whole = tuple((one,) for one in inputs)
     known = Data(whole, whole, coded={codec.coded_name((0,)): coded})
