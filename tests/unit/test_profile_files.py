@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
+from pareto.protocol import validation
 from pareto.protocol.errors import UserError
 from pareto.remote.link.profile import Bucket, Direction, Gilbert, Profile
 from pareto.remote.link.trace import Step, Trace
@@ -103,7 +104,7 @@ def test_a_path_is_read(tmp_path: Path) -> None:
 
 def test_dictionaries_round_trip() -> None:
     for name in [*names(), "80ms-20mbit"]:
-        assert Profile.from_dict(load(name).to_dict()) == load(name)
+        assert validation.read(Profile, load(name).to_dict()) == load(name)
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,7 @@ from pareto.hosts.host import TcpSettings
 from pareto.hosts.local import cpu, journal, network, sshd, user_namespace
 from pareto.hosts.session import Session
 from pareto.protocol.jsonlines import Refused, serve
+from pareto.protocol.validation import read
 from pareto.remote.link import journal as link_journal
 from pareto.remote.link import offload, qdisc
 from pareto.remote.link.profile import Profile
@@ -157,7 +158,7 @@ class Builder:
     def shape(self, request: dict[str, Any]) -> Any:
         """Put a profile on the relay. Its packets must be the wire's own size on a slow link: see `offload`."""
         relay = self._relay(request)
-        profile = Profile.from_dict(request)
+        profile: Profile = read(Profile, request)
         coarse = any(offload.too_coarse(way) for way in profile.directions)
         offloads = {}
         for (namespace, interface), before in relay.offloads.items():

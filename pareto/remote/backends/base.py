@@ -71,11 +71,10 @@ def check_seconds(seconds: Sequence[float]) -> None:
 
 @dataclass(frozen=True)
 class Reply:
-    """A result, and what the later hosts' own clocks say about it. Durations in seconds.
+    """A result, and what the later hosts' own clocks say about it.
 
-    stages_s: how long each stage computed, in the order of the chain; empty where no other host took part.
-    serialize_s: how long threads computed to turn tensors into bytes; for rpc, whose answer is serialized after it is
-    made, those of requests only.
+    stages_s: how long each stage computed, in the order of the chain. serialize_s: how long threads computed to turn
+    tensors into bytes; for rpc, whose answer is serialized after it is made, those of requests only.
     """
 
     request_id: int
@@ -186,11 +185,8 @@ def fingerprint(
     codec: str = "none",
     engine: str = "eager",
 ) -> bytes:
-    """The 8 bytes that name a stage; each request carries them, so that two different models never talk.
-
-    cuts: the points at which the model is cut, one for each link. position: of the host in the chain, the edge's is 0.
-    codec, engine: of the requests.
-    """
+    """The 8 bytes that name a stage; each request carries them, so that two different models never talk. cuts: the
+    points at which the model is cut. position: of the host in the chain, the edge's is 0."""
     named = f"{model_digest} {graph_digest} {list(cuts)} {position} {batch_size} {codec} {engine}"
     return sha256(named.encode()).digest()[:8]
 

@@ -115,10 +115,8 @@ def tune(sock: socket.socket) -> None:
 
 
 def exactly(sock: socket.socket, nbytes: int, until: float | None = None) -> bytes:
-    """The next `nbytes` of the stream. Raises EOFError if it ends before.
-
-    Raises TimeoutError where they are not there by `until` of `time.monotonic`, however they dribble in.
-    """
+    """The next `nbytes` of the stream. Raises EOFError if it ends before, TimeoutError where they are not there by
+    `until` of `time.monotonic`, however they dribble in."""
     data = bytearray()
     while len(data) < nbytes:
         if until is not None:

@@ -2,10 +2,9 @@
 
     put -> [compute] -> [leave: send on, or answer where the chain ends] -> [come back: the next host's reply, answer]
 
-Each [step] is a thread, takes requests in the order of `put` and does one at a time. But waking a thread costs a
-request more than a small piece of work, and so small work stays with the thread that has it: a small message leaves in
-the computing thread, for it only goes into the socket's buffer; and a stage that is quick computes in the thread that
-received the request, for what comes meanwhile waits in the socket's buffer too.
+Each [step] is a thread, takes requests in the order of `put` and does one at a time. But waking a thread costs more
+than a small piece of work, which so stays with the thread that has it: a small message leaves in the computing thread,
+and a stage that is quick computes in the thread that received the request. The socket's buffer has room for what comes.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """The backends: what each is called, and which module has it.
 
 A backend is called NAME[:VARIANT][:SEAL][:LABEL], as in `tcp`, `tcp:4`, `rpc:basic`, `tcp:4:tls:a`. A variant says how
-the backend carries tensors, and a seal (`tls`) that it encrypts them. A label says nothing: `tcp:a` and
-`tcp:b` are the same under two names, for seeing how far apart two measurements of one thing lie. This module needs no
-torch: a request is checked with it.
+it carries tensors, a seal (`tls`) that it encrypts them. A label says nothing: `tcp:a` and `tcp:b` are the same, for
+seeing how far apart two measurements of one thing lie. This module needs no torch: a request is checked with it.
 """
 
 from __future__ import annotations
@@ -61,15 +60,18 @@ class BackendName(NamedTuple):
     seal: str = ""
     label: str = ""
 
+    def __str__(self) -> str:
+        return SEPARATOR.join(filter(None, self))
+
     @property
     def transport(self) -> str:
         """The carrier of the tensors: the backend, its variant and how it encrypts, without a label."""
-        return SEPARATOR.join(filter(None, (self.name, self.variant, self.seal)))
+        return str(self._replace(label=""))
 
     @property
     def server(self) -> str:
         """Whose port its clients connect to: all variants share one, and each way to encrypt has its own."""
-        return SEPARATOR.join(filter(None, (self.name, self.seal)))
+        return str(BackendName(self.name, seal=self.seal))
 
     @property
     def secure(self) -> str:
@@ -98,7 +100,7 @@ def parse(text: str) -> BackendName:
         taken = parsed.label == TLS or any(
             re.fullmatch(entry.variants, parsed.label) for entry in BACKENDS.values()
         )
-        if SEPARATOR.join(filter(None, parsed)) == text and re.fullmatch(_LABEL, parsed.label) and not taken:
+        if str(parsed) == text and re.fullmatch(_LABEL, parsed.label) and not taken:
             return parsed
     there_is = ", ".join(
         ", ".join((name, entry.words, *([f"{name}:{TLS}"] if entry.encrypts else [])))
@@ -121,4 +123,4 @@ def sealed(text: str, secure: str) -> str:
         raise NotSealed(
             f"{name.name} cannot encrypt: add {IN_THE_CLEAR}, or leave {name.name} out (--backend tcp)"
         )
-    return SEPARATOR.join(filter(None, (name.name, name.variant, secure, name.label)))
+    return str(name._replace(seal=secure))

@@ -1,11 +1,10 @@
 """Tensors over torch.distributed.rpc on TensorPipe, held to the link.
 
-It uses PyTorch's means between two hosts: the uv transport, and every channel that crosses a network (`RPC_CHANNELS`,
-by variant). TensorPipe's others (shared memory, cross-memory attach) skip the link when both ends share a machine. An
-agent has its channels for life, and is known by its host's role.
+It uses the uv transport, and the channels that cross a network (`RPC_CHANNELS`, by variant): TensorPipe's others skip
+the link when both ends share a machine. An agent has its channels for life, and is known by its host's role.
 
-A request never keeps one of the agent's threads waiting: it goes into this host's `Pipeline`, whatever the next host
-takes for it, and is answered from there. So any number can be in flight. Only a quick stage computes in that thread.
+A request never keeps one of the agent's threads waiting, but for a quick stage: it goes into this host's `Pipeline` and
+is answered from there. So any number can be in flight.
 
 RPC has no authentication of its own and unpickles what it is sent. It is bound to the data address: run it on
 a link that you trust.
@@ -42,16 +41,8 @@ _rendezvous: dict[str, Callable[[], Iterator[tuple[TCPStore, int, int]]]] = {}
 """How the next `join` meets its peer; torch lets a scheme's handler be registered only once."""
 
 
-def serve(address: str, token: str) -> RpcServer:
-    """Make this host's server; it answers whoever reaches the agent."""
-    return RpcServer()
-
-
 def join(request: JoinAgents, listener: socket.socket | None) -> RpcClient | None:
-    """As in the protocol, within a minute. Every host must be able to reach every other one: they all meet.
-
-    torch counts meetings: processes that met before cannot meet a new one.
-    """
+    """As in the protocol, within a minute. torch counts meetings: processes that met before cannot meet a new one."""
     role, hosts = request.role, request.hosts
     os.environ["TP_SOCKET_IFNAME"] = request.interface
     os.environ["GLOO_SOCKET_IFNAME"] = request.interface
@@ -92,7 +83,7 @@ def join(request: JoinAgents, listener: socket.socket | None) -> RpcClient | Non
 
 
 def leave() -> None:
-    """End this process's agent, so that it can `join` again. Requests that have come are answered before."""
+    """As in the protocol."""
     if _server is not None:
         _server.finish()
     rpc.shutdown(graceful=False)
@@ -153,7 +144,8 @@ class RpcServer:
 
     port = None
 
-    def __init__(self) -> None:
+    def __init__(self, address: str = "", token: str = "") -> None:
+        """As all servers are made; but this one answers whoever reaches the agent."""
         global _server
         self._served: tuple[Stage, Client | None] | None = None
         self._pipeline = Pipeline("rpc")
@@ -220,3 +212,6 @@ def _alone(tensors: Tensors) -> Tensors:
 
 def _swallow(data: torch.Tensor) -> int:
     return data.numel()
+
+
+serve = RpcServer

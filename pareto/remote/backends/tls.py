@@ -1,17 +1,14 @@
 """TLS 1.3 over a connection, by the standard library: with a certificate of the run, which both ends pin.
 
 Each end shows the run's certificate, proves that it has its key, and takes nothing but this very certificate: no
-authority is trusted, and no date, as a small device may not know it. The cipher is TLS_AES_256_GCM_SHA384, OpenSSL's
-first choice. There are no session tickets, and TLS 1.3 has no renegotiation: after the handshake nothing but payload
-crosses. Keys are agreed by ephemeral Diffie-Hellman: whoever gets the run's key later cannot read what was recorded.
+authority is trusted, and no date, as a small device may not know it. There are no session tickets, and TLS 1.3 has no
+renegotiation: after the handshake nothing but payload crosses. Keys are agreed by ephemeral Diffie-Hellman: whoever
+gets the run's key later cannot read what was recorded.
 
-A `TlsSocket` has what `wire.Line` and `stripes.Stripes` use of a socket. Data is sent in records, so that the first
-bytes of a large payload are decrypted while the last are on their way. Nothing is handed out that is not authentic,
+A `TlsSocket` has what `wire.Line` and `stripes.Stripes` use of a socket. Nothing is handed out that is not authentic,
 complete and in its place: one byte changed, a record left out, sent twice or out of order raises `Tampered`, once and
-for all.
-
-OpenSSL allows one thread at a time in a connection, and here one sends while another receives: it works in memory under
-a lock, and the kernel is called without.
+for all. OpenSSL allows one thread at a time in a connection, and here one sends while another receives: it works in
+memory under a lock, and the kernel is called without.
 """
 
 from __future__ import annotations
@@ -47,9 +44,7 @@ class Tls:
 
     def __init__(self, certificate: str, private_key: str) -> None:
         self._pinned = ssl.PEM_cert_to_DER_cert(certificate)
-        self._contexts = {
-            server: _context(certificate, private_key, server=server) for server in (False, True)
-        }
+        self._contexts = [_context(certificate, private_key, server=server) for server in (False, True)]
 
     @classmethod
     def of(cls, keys: Keys) -> Tls | None:
@@ -57,10 +52,8 @@ class Tls:
         return cls(keys.certificate, keys.private_key) if keys.certificate else None
 
     def sealed(self, sock: socket.socket, *, server: bool) -> TlsSocket:
-        """This connection, encrypted from here on, once both ends have proven that they know the run's key.
-
-        Closed if that fails. Raises BackendError, OSError.
-        """
+        """This connection, encrypted from here on, once both ends have proven that they know the run's key; closed if
+        that fails. Raises BackendError, OSError."""
         try:
             sock.settimeout(TIMEOUT_S)
             made = TlsSocket(sock, self._contexts[server], server=server)
@@ -141,10 +134,8 @@ class TlsSocket:
             raise BackendError("the other end does not speak this protocol")
 
     def sendmsg(self, parts: Sequence[memoryview]) -> int:
-        """Send from the start of these parts; the number of bytes.
-
-        After a BlockingIOError the same parts must come again: they are encrypted already. Raises OSError.
-        """
+        """Send from the start of these parts; the number of bytes. Raises OSError. After a BlockingIOError the same
+        parts must come again: they are encrypted already."""
         if not self._unsent:
             self._taken, self._unsent = self._seal(parts)
         while self._unsent:
@@ -153,9 +144,7 @@ class TlsSocket:
 
     def recv_into(self, view: memoryview, nbytes: int = 0, flags: int = 0) -> int:
         """Receive up to as many bytes as `view` has, or with MSG_WAITALL all of them; 0 at the end of the stream.
-
-        Raises Tampered, OSError.
-        """
+        Raises Tampered, OSError."""
         view, count = view[: nbytes or None], 0
         while count < len(view):
             if opened := self._open(view[count:]):
@@ -191,10 +180,8 @@ class TlsSocket:
         return count, [], 0, None
 
     def _seal(self, parts: Sequence[memoryview]) -> tuple[int, memoryview]:
-        """Encrypt up to `AT_ONCE` bytes from the start of these parts: how many, and what is to be sent of them.
-
-        Raises BrokenPipeError where TLS has ended, by its peer or by a fault, in words instead of OpenSSL's.
-        """
+        """Encrypt up to `AT_ONCE` bytes from the start of these parts: how many, and what is to be sent of them. Raises
+        BrokenPipeError where TLS has ended, by its peer or by a fault."""
         taken = 0
         try:
             with self._guard:
@@ -206,10 +193,8 @@ class TlsSocket:
             raise BrokenPipeError(errno.EPIPE, "its TLS has ended") from None
 
     def _open(self, view: memoryview) -> int:
-        """Decrypt into `view` of what came; the number of bytes, 0 if no record is there whole.
-
-        Raises Tampered, then and ever after.
-        """
+        """Decrypt into `view` of what came; the number of bytes, 0 if no record is there whole. Raises Tampered, then
+        and ever after."""
         if self._fault is not None:
             raise self._fault
         try:

@@ -31,8 +31,8 @@ BLOSC2_FILTERS = ("shuffle", "bitshuffle", "noshuffle")
 
 
 class Entry(NamedTuple):
-    """A step. module: of this package. variants: the pattern that they match. default: the one where none is written.
-    words: for messages. needs: the package that it imports. changes: the dtypes that it changes, any if empty."""
+    """A step. module: of this package. variants: their pattern. default: the one where none is written. words: for
+    messages. needs: the package that it imports. changes: the dtypes that it changes, any if empty."""
 
     module: str
     variants: str
@@ -104,11 +104,14 @@ class Codec:
     made: Mapping[int, Step] | None = field(default=None, compare=False, repr=False)
 
     @property
+    def behind(self) -> str:
+        """The text without a step of the user's own."""
+        return self.text.removeprefix(self.own.name if self.own else "")
+
+    @property
     def typed(self) -> str:
         """The codec as a user writes it: with the file of a step of the user's own."""
-        if self.own is None:
-            return self.text
-        return f"{self.own.file}:{self.own.attribute}{self.text.removeprefix(self.own.name)}"
+        return f"{self.own.file}:{self.own.attribute}{self.behind}" if self.own else self.text
 
     def bound(self, made: Mapping[int, Step]) -> Codec:
         """The codec with its user's own step, by point."""
@@ -121,10 +124,8 @@ class Codec:
     @property
     def names(self) -> tuple[tuple[str, str], ...]:
         """Name and variant of each step; empty for `none`."""
-        if self.text == NONE:
-            return ()
-        parted = (step.partition(SEPARATOR) for step in self.text.split(JOINS))
-        return tuple((name, variant) for name, _, variant in parted)
+        steps = self.text.split(JOINS) if self.text != NONE else []
+        return tuple((name, variant) for name, _, variant in (step.partition(SEPARATOR) for step in steps))
 
     @property
     def lossless(self) -> bool:
@@ -233,13 +234,10 @@ def parse_all(texts: Iterable[str]) -> tuple[Codec, ...]:
         raise ValueError(
             f"{twice[0].file} and {twice[1].file} both have a codec {names[twice[0]]}: rename one file"
         )
-    return tuple(codec if codec.own is None else _named(codec, names[codec.own]) for codec in codecs)
-
-
-def _named(codec: Codec, name: str) -> Codec:
-    assert codec.own is not None  # noqa: S101
-    text = name + codec.text.removeprefix(codec.own.name)
-    return replace(codec, text=text, own=codec.own._replace(name=name))
+    return tuple(
+        replace(codec, text=names[own] + codec.behind, own=own._replace(name=names[own])) if own else codec
+        for codec, own in ((codec, codec.own) for codec in codecs)
+    )
 
 
 def _with_file(own: Own) -> str:

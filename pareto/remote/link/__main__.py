@@ -3,7 +3,7 @@
 ``python -m pareto.remote.link`` runs as root, speaks `pareto.protocol.jsonlines` and answers
 `pareto.remote.link.requests`; the loopback is refused, and an interface whose root qdisc somebody else chose. Every
 interface is put back as it was by ``restore``, at end of file, SIGTERM, SIGHUP, after too long a silence or a line that
-is no request, and whatever ends or hangs the process that works (`guard`). What helpers that were killed left behind
+is no request, and whatever ends or hangs the process that works (`guard`). All that killed helpers left behind
 is undone by ``--repair`` and by the next ``apply``.
 """
 

@@ -1,13 +1,12 @@
 """A profile: what each direction of the link does to a packet.
 
-For driver and hosts. The driver reads profiles by `pareto.sweep.profile_files`.
+The driver reads them from files by `pareto.sweep.profile_files`.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from dataclasses import fields as fields_of
 from functools import cached_property
@@ -15,7 +14,7 @@ from typing import Annotated, Any
 
 from pareto.protocol.constants import QUEUE_BDP, QUEUE_LEAST_BYTES, QUEUE_LEAST_S
 from pareto.protocol.errors import UserError
-from pareto.protocol.validation import NAME, Bounds, check, read
+from pareto.protocol.validation import NAME, Bounds, check
 from pareto.remote.link import units
 from pareto.remote.link.trace import DELAY, MAX_DELAY_S, MAX_RATE_BPS, MIN_RATE_BPS, POSITION, Trace
 
@@ -45,10 +44,8 @@ def check_rate(rate_bps: float) -> None:
 
 @dataclass(frozen=True)
 class Gilbert:
-    """Bursty loss by the Gilbert-Elliott model: two states, a probability of loss in each. All from 0 to 1.
-
-    E. N. Gilbert, "Capacity of a burst-noise channel", BSTJ 39 (1960); E. O. Elliott, BSTJ 42 (1963).
-    """
+    """Bursty loss by the Gilbert-Elliott model (BSTJ 39, 1960; BSTJ 42, 1963): two states, a probability of loss in
+    each."""
 
     good_to_bad: SHARE
     bad_to_good: SHARE
@@ -73,12 +70,11 @@ class Direction:
     """One way through the link. A packet is lost, duplicated, corrupted or reordered; what is left waits for the
     line (`rate_bps`), then travels for `delay_s`.
 
-    `delay_s` and `jitter_s` in seconds: uniform within delay +- jitter, neighbours correlated by
-    `jitter_correlation`; jitter alone never reorders. `rate_bps` in bit/s on the wire, Ethernet headers included
-    (None: not limited). Probabilities from 0 to 1; a reordered packet overtakes all that wait. `limit_bytes` may
-    wait for the line, as in a router's buffer, before packets are dropped; `queue_bytes` where that says nothing, as
-    `Profile.with_queues` sets it (None: more than TCP sends unasked). `trace` gives rate and delay over time in place
-    of `rate_bps` and `delay_s`.
+    `delay_s` and `jitter_s` in seconds: uniform within delay +- jitter, neighbours correlated by `jitter_correlation`;
+    jitter alone never reorders. `rate_bps` in bit/s on the wire, Ethernet headers included (None: not limited).
+    Probabilities from 0 to 1; a reordered packet overtakes all that wait. `limit_bytes` may wait for the line, as in a
+    router's buffer, before packets are dropped; `queue_bytes` where that says nothing, as `Profile.with_queues` sets it
+    (None: more than TCP sends unasked). `trace` gives rate and delay over time in place of `rate_bps` and `delay_s`.
 
     Raises UserError for values that no link here can have.
     """
@@ -158,9 +154,8 @@ class Direction:
 
 @dataclass(frozen=True)
 class Bucket:
-    """tbf's token bucket: `burst_bytes` pass at once; its queue holds `burst_bytes` and what the rate carries in
-    `latency_s`, as tc computes it, and drops what does not fit.
-    """
+    """tbf's token bucket: `burst_bytes` pass at once; as tc computes it, its queue holds them and what the rate carries
+    in `latency_s`."""
 
     burst_bytes: BYTES = 32 << 10
     latency_s: Annotated[float, Bounds(1e-9, MAX_DELAY_S, unit="s", words="must be above 0, to 60 s")] = 0.4
@@ -171,11 +166,8 @@ class Bucket:
 
 @dataclass(frozen=True)
 class Profile:
-    """A named condition of the link, applied to each sender's egress.
-
-    `bucket` is set where the rate is enforced by tbf after netem's delay, as the commands in published experiments
-    do, and not by netem itself. `offset_s` is where traces begin.
-    """
+    """A named condition of the link, applied to each sender's egress. bucket: set where tbf after netem's delay
+    enforces the rate, as in published experiments, and not netem itself. offset_s: where traces begin."""
 
     name: NAME = ""
     edge_to_server: Direction = Direction()
@@ -251,7 +243,7 @@ class Profile:
         return replace(self, edge_to_server=out, server_to_edge=back)
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON's types, the inverse of `from_dict`."""
+        """JSON's types, as `validation.read` takes them."""
         return {
             "name": self.name,
             "edge_to_server": self.edge_to_server.to_dict(),
@@ -269,15 +261,6 @@ class Profile:
                 kept = {"name": trace["name"], "period_s": trace["period_s"], "steps": len(trace["steps"])}
                 fields[direction]["trace"] = kept | {"sha256": digest}
         return fields
-
-    @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> Profile:
-        """Raises UserError."""
-        try:
-            profile: Profile = read(cls, fields)
-        except ValueError as error:
-            raise UserError(str(error)) from None
-        return profile
 
 
 def describe(profile: Profile) -> str:

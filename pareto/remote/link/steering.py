@@ -41,8 +41,9 @@ _DESTINATION, _SOURCE = 16, 12
 
 @dataclass(frozen=True)
 class Scope:
-    """The packets of an interface that are shaped. filtered: only what goes to `peer`; else all. Of arriving packets
-    those from `peer`, or all without one. spared_port: SSH's, by TCP, on either side, where there are filters."""
+    """The packets of an interface that are shaped. filtered: only what goes to `peer`; else all. Arriving ones are
+    shaped if they come from `peer`, or all without one. spared_port: SSH's, by TCP, on either side, where there are
+    filters."""
 
     filtered: bool = False
     peer: str | None = None

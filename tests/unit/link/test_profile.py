@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
+from pareto.protocol import validation
 from pareto.protocol.errors import UserError
 from pareto.remote.link.profile import Bucket, Direction, Gilbert, Profile, describe
 from pareto.remote.link.trace import Step, Trace
@@ -102,7 +103,7 @@ def test_a_trace_stands_for_its_means_where_one_figure_is_asked() -> None:
     ],
 )
 def test_dictionaries_round_trip_through_json(profile: Profile) -> None:
-    assert Profile.from_dict(json.loads(json.dumps(profile.to_dict()))) == profile
+    assert validation.read(Profile, json.loads(json.dumps(profile.to_dict()))) == profile
 
 
 @pytest.mark.parametrize(
@@ -130,8 +131,8 @@ def test_dictionaries_round_trip_through_json(profile: Profile) -> None:
     ],
 )
 def test_a_wrong_request_is_refused(fields: Any, named: str) -> None:
-    with pytest.raises(UserError, match=named):
-        Profile.from_dict({"edge_to_server": fields})
+    with pytest.raises(ValueError, match=named):
+        validation.read(Profile, {"edge_to_server": fields})
 
 
 @pytest.mark.parametrize(
@@ -151,7 +152,7 @@ def test_a_line_without_a_limit_gets_the_usual_queue(name: str, out: int | None,
     assert [way.waiting_bytes for way in put.directions] == [out, back]
     assert put.tcp_fills == given.tcp_fills
     assert put.record() == given.record()
-    assert Profile.from_dict(put.to_dict()) == put
+    assert validation.read(Profile, put.to_dict()) == put
 
 
 def test_a_limit_of_its_own_stays() -> None:
