@@ -39,10 +39,8 @@ _WRITABLE = 0x200
 
 
 def bytes_of(tensor: Tensor) -> memoryview:
-    """A tensor's bytes, without a copy; only to be used while the tensor lives.
-
-    Raises BackendError for one that is not contiguous in host memory.
-    """
+    """A tensor's bytes, without a copy; only to be used while the tensor lives. Raises BackendError for one that is not
+    contiguous in host memory."""
     if not (tensor.is_contiguous() and tensor.is_cpu):
         raise BackendError("only contiguous tensors in host memory can be sent")
     # By its address: through numpy, which knows no bfloat16, it takes four times as long; and a ctypes array has a type
@@ -106,16 +104,12 @@ class Client(Protocol):
         """From now on, talk to the stage `fingerprint`, whose results have the layout `takes`."""
 
     def send(self, request_id: int, tensors: Tensors) -> float:
-        """Send a request; returns how long this thread computed to turn tensors into bytes, without waiting.
-
-        The tensors must stay as they are until the reply is there.
-        """
+        """Send a request; returns how long this thread computed to turn tensors into bytes, without waiting. The
+        tensors must stay as they are until the reply is there."""
 
     def receive(self) -> Reply:
-        """The next reply, in the order of sending. Raises BackendError.
-
-        Its tensors are the caller's: no later reply overwrites them.
-        """
+        """The next reply, in the order of sending. Raises BackendError. Its tensors are the caller's: no later reply
+        overwrites them."""
 
     def warm(self, nbytes: int) -> None:
         """Send `nbytes` that the server throws away, and wait: opens the congestion window."""
@@ -129,10 +123,8 @@ class Server(Protocol):
         """The port that clients connect to; None where hosts meet by agents."""
 
     def serve(self, stage: Stage, onward: Client | None = None) -> None:
-        """Answer requests with `stage` from now on. No request may be in flight.
-
-        With `onward`, what the stage makes of a request goes on to the next host, whose result is the answer.
-        """
+        """Answer requests with `stage` from now on. No request may be in flight. With `onward`, what the stage makes of
+        a request goes on to the next host, whose result is the answer."""
 
     def close(self) -> None: ...
 
@@ -149,10 +141,8 @@ class Backend(Protocol):
         """Connect a client to the server at this port. Raises BackendError."""
 
     def join(self, request: JoinAgents, listener: socket.socket | None) -> Client | None:
-        """Start this host's agent and return when those of all hosts are there. Raises BackendError.
-
-        They meet at a port whose `listener` the last host has; every other one gets a client of the host behind it.
-        """
+        """Start this host's agent and return when those of all hosts are there. Raises BackendError. They meet at a
+        port whose `listener` the last host has; every other one gets a client of the host behind it."""
 
     def leave(self) -> None:
         """End the agent, so that it can `join` again. Requests that have come are answered before."""
@@ -164,10 +154,8 @@ def backend(name: str) -> Backend:
 
 
 def servers(address: str, token: str, keys: Keys) -> dict[str, Server]:
-    """A server of each backend, and with keys one more of each that encrypts, by `BackendName.server`.
-
-    Raises BackendError.
-    """
+    """A server of each backend, and with keys one more of each that encrypts, by `BackendName.server`. Raises
+    BackendError."""
     made = {name: backend(name).serve(address, token) for name in BACKENDS}
     if (seal := Tls.of(keys)) is not None:
         for name, entry in BACKENDS.items():

@@ -29,10 +29,8 @@ Left out are those that need no network: shared memory (`shm`), another process'
 
 
 class Entry(NamedTuple):
-    """A backend. variants: the pattern that they match. words: how messages describe them.
-
-    has_agent: whether each host has an agent, one per process, and all agents meet. encrypts: whether it can.
-    """
+    """A backend. variants: the pattern that they match. words: how messages describe them. has_agent: whether each host
+    has an agent, one per process, and all agents meet. encrypts: whether it can."""
 
     module: str
     variants: str

@@ -120,10 +120,8 @@ def _connected(address: str, port: int, token: str, connections: int, seal: Tls 
 
 
 class TcpServer:
-    """The end towards the previous host: listens on the data address only, lets in who knows the token.
-
-    `onward` is a `TcpClient`, and one connection's at a time.
-    """
+    """The end towards the previous host: listens on the data address only, lets in who knows the token. `onward` is a
+    `TcpClient`, and one connection's at a time."""
 
     def __init__(self, address: str, token: str, seal: Tls | None = None) -> None:
         self.served: tuple[Stage, Client | None] | None = None

@@ -33,10 +33,8 @@ def run(
     silence_limit_s: float = SILENCE_LIMIT_S,
     grace_s: float = GRACE_S,
 ) -> NoReturn:
-    """Run `work` in a child process, and then `put_back` in this one; print what it did. Never returns.
-
-    Must be called while there is only one thread. `work` must end at the end of its stdin.
-    """
+    """Run `work` in a child process, and then `put_back` in this one; print what it did. Never returns. Must be called
+    while there is only one thread. `work` must end at the end of its stdin."""
     wake, woken = os.pipe()
     os.set_blocking(wake, False)
     os.set_blocking(woken, False)

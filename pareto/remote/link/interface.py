@@ -57,10 +57,8 @@ class Interface:
             self._player = Player(tracks, position_s)
 
     def seed(self, egress: int, ingress: int) -> bool:
-        """Begin chance anew in both directions; whether it now goes by these seeds, as read back.
-
-        Not while a trace is played: each of its steps begins chance anew by itself.
-        """
+        """Begin chance anew in both directions; whether it now goes by these seeds, as read back. Not while a trace is
+        played: each of its steps begins chance anew by itself."""
         seeded = True
         with TrafficControl() as control:
             for track, seed in zip(self._tracks, (egress, ingress), strict=True):

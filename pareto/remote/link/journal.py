@@ -51,10 +51,8 @@ class Journal:
         return left
 
     def put_back(self) -> list[str]:
-        """Undo what is ours; says what is not as it was because somebody changed it meanwhile.
-
-        Raises QdiscError, NetlinkError or OSError.
-        """
+        """Undo what is ours; says what is not as it was because somebody changed it meanwhile. Raises QdiscError,
+        NetlinkError or OSError."""
         if dict(socket.if_nameindex()).get(self.index) != self.interface:
             steering.delete_ifb(self.index)
             return ["the interface itself is gone"]
@@ -81,10 +79,8 @@ def look(interface: str) -> Journal:
 
 
 def claim(interface: str) -> Journal:
-    """Look at the interface and write that down, after undoing what a program that was killed left on it.
-
-    Raises QdiscError where another program shapes it, or where somebody else's qdisc is its root.
-    """
+    """Look at the interface and write that down, after undoing what a program that was killed left on it. Raises
+    QdiscError where another program shapes it, or where somebody else's qdisc is its root."""
     path = _path(interface)
     lock = _lock_new(path, interface)
     with ExitStack() as undo:

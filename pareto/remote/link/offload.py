@@ -40,8 +40,7 @@ def write(interface: str, wanted: Offloads) -> Offloads:
 
 def too_coarse(direction: Direction) -> bool:
     """Whether super-packets would falsify this direction: one takes a slow line's time at once, is lost as a whole, and
-    fills a queue that counts packets with forty times as much.
-    """
+    fills a queue that counts packets with forty times as much."""
     steps = direction.trace.steps if direction.trace is not None else (direction,)
     slow = any(step.rate_bps is not None and step.rate_bps < SLOW_BPS for step in steps)
     return slow or direction.impaired or direction.limit_bytes is not None

@@ -30,10 +30,8 @@ _ETHERNET_BYTES = 14
 
 
 def open_interface(name: str) -> socket.socket:
-    """A non-blocking socket on every frame that arrives at the interface, and none that leaves it.
-
-    Needs CAP_NET_RAW and CAP_NET_ADMIN; raises OSError. Frames carry the header described above.
-    """
+    """A non-blocking socket on every frame that arrives at the interface, and none that leaves it. Needs CAP_NET_RAW
+    and CAP_NET_ADMIN; raises OSError. Frames carry the header described above."""
     raw = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)  # protocol 0: nothing arrives before bind
     try:
         for option in (_VNET_HDR, _QDISC_BYPASS, _IGNORE_OUTGOING):
@@ -61,10 +59,8 @@ def lost(raw: socket.socket) -> int:
 
 
 def on_wire(frame: memoryview) -> tuple[int, int]:
-    """Packets and bytes, Ethernet headers included, that a frame becomes once cut into its segments.
-
-    As netem counts: without preamble, checksum and gap.
-    """
+    """Packets and bytes, Ethernet headers included, that a frame becomes once cut into its segments. As netem counts:
+    without preamble, checksum and gap."""
     flags, gso_type, _, gso_size, csum_start, _ = VNET_HEADER.unpack_from(frame)
     length = len(frame) - VNET_HEADER.size
     if gso_type == _GSO_NONE or not gso_size:
@@ -77,10 +73,8 @@ def on_wire(frame: memoryview) -> tuple[int, int]:
 
 
 def damaged(frame: memoryview, bit: int) -> bytes:
-    """A copy of a single packet with one bit flipped, counted from the first of its Ethernet header.
-
-    A checksum that the sender left to the card is filled in before: done after, it would declare the damage good.
-    """
+    """A copy of a single packet with one bit flipped, counted from the first of its Ethernet header. A checksum that
+    the sender left to the card is filled in before: done after, it would declare the damage good."""
     flags, _, _, _, start, offset = VNET_HEADER.unpack_from(frame)
     packet = bytearray(frame[VNET_HEADER.size :])
     if flags & _NEEDS_CSUM:

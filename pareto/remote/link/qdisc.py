@@ -215,10 +215,8 @@ def drops(control: TrafficControl, index: int) -> int:
 
 
 def supported() -> bool:
-    """Whether this kernel has netem, tried on the loopback of a namespace that lives for the moment.
-
-    Raises PermissionError for who is not root.
-    """
+    """Whether this kernel has netem, tried on the loopback of a namespace that lives for the moment. Raises
+    PermissionError for who is not root."""
 
     def attempt() -> None:
         with TrafficControl() as control:

@@ -58,10 +58,8 @@ class Jitter:
 
 
 class Line:
-    """netem's delay and rate: `max(arrival + delay, the one before) + bytes / rate`. Packets leave as they came.
-
-    The queue, of `limit_bytes` (None: no limit), is a router's at the near end: what jitter holds up does not fill it.
-    """
+    """netem's delay and rate: `max(arrival + delay, the one before) + bytes / rate`. Packets leave as they came. The
+    queue, of `limit_bytes` (None: no limit), is a router's at the near end: what jitter holds up does not fill it."""
 
     def __init__(self, direction: Direction, random: Random) -> None:
         self.limit_bytes = direction.waiting_bytes
@@ -101,10 +99,8 @@ class Line:
 
 
 class TokenBucket(Line):
-    """netem's delay, then tbf: what finds tokens passes at once, the rest waits for them.
-
-    The bucket starts full. Its queue is `rate x latency + burst` long, as tc computes it from a latency.
-    """
+    """netem's delay, then tbf: what finds tokens passes at once, the rest waits for them. The bucket starts full. Its
+    queue is `rate x latency + burst` long, as tc computes it from a latency."""
 
     def __init__(self, direction: Direction, rate_bps: float, bucket: Bucket, random: Random) -> None:
         super().__init__(direction, random)
@@ -166,10 +162,8 @@ class Losses:
         self._bad = False  # the state of a model of bursts
 
     def copies(self) -> tuple[int, int]:
-        """How often the packet is sent, 0 to 2, and how many of it and its copy were lost.
-
-        As in netem a loss cancels a copy, and a copy that is made is a packet of its own and can be lost too.
-        """
+        """How often the packet is sent, 0 to 2, and how many of it and its copy were lost. As in netem a loss cancels a
+        copy, and a copy that is made is a packet of its own and can be lost too."""
         copies = 1 + self.strikes(self.direction.duplicate)
         lost = int(self.loses())
         if copies - lost == 2:

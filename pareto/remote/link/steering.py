@@ -57,10 +57,8 @@ class Scope:
 
 
 def scope(interface: str, peer: str | None, filtered: bool) -> Scope:
-    """The whole interface, or only the peer's packets where SSH leaves through it as well or `filtered` is set.
-
-    Raises QdiscError where that needs the peer's IPv4 address, and it is not known.
-    """
+    """The whole interface, or only the peer's packets where SSH leaves through it as well or `filtered` is set. Raises
+    QdiscError where that needs the peer's IPv4 address, and it is not known."""
     ssh = _ssh()
     shared = ssh is not None and _leaves_through(interface, ssh[0])
     filtered = filtered or shared

@@ -44,10 +44,8 @@ class Step:
 
 @dataclass(frozen=True)
 class Trace:
-    """Steps in order, the first at 0, and the time after which they begin again. `name` says where it came from.
-
-    All positions are seconds since the trace's own beginning; those at or past the period wrap. Raises UserError.
-    """
+    """Steps in order, the first at 0, and the time after which they begin again. `name` says where it came from. All
+    positions are seconds since the trace's own beginning; those at or past the period wrap. Raises UserError."""
 
     name: NAME
     period_s: POSITION
