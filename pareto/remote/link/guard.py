@@ -1,10 +1,9 @@
 """Runs a program that must put things back as two processes: one works, the other guards it.
 
-The worker reads its requests from a pipe that the guard fills with what comes in on stdin. The guard understands none
-of it and shares no lock with the worker. At end of file, after too long a silence, at SIGTERM or SIGHUP it closes the
-pipe, at which the worker ends by itself; it kills a worker that has not done so in time. However the worker ended,
-the guard then puts back what it left. A guard that is killed closes the pipe as well: so what is left needs both to
-be killed at once, and is put back by the next program of the kind.
+The worker reads its requests from a pipe that the guard fills from stdin, and understands none of it. At end of file,
+after too long a silence, at SIGTERM or SIGHUP the guard closes the pipe, at which the worker ends by itself, or is
+killed. However it ended, the guard then puts back what it left. A guard that is killed closes the pipe as well: what is
+left needs both to be killed at once, and is put back by the next program of the kind.
 """
 
 from __future__ import annotations

@@ -69,8 +69,7 @@ class Interface:
                     continue
                 for place, layer in enumerate(track.chain):
                     if isinstance(layer, Netem):
-                        track.chain[place] = replace(layer, seed=seed)
-                        control.ask(qdisc.CHANGE, track.index, qdisc.nodes(track.chain)[place])
+                        track.put(control, place, replace(layer, seed=seed))
                 in_force = [layer for layer in qdisc.read(control, track.index) if isinstance(layer, Netem)]
                 seeded = seeded and all(layer.seed == seed for layer in in_force)
         return seeded
@@ -124,12 +123,9 @@ class Interface:
             egress = self._shape_egress(control, before.index, wanted, scope, anew)
             ingress = self._shape_ingress(control, before.index, wanted, scope, anew)
         self._tracks = egress, ingress
-        offloads = dict(before.offloads)
-        if offload.too_coarse(wanted.egress):
-            offloads = dict(offload.OFF)
-        if offload.too_coarse(wanted.ingress):
-            offloads["gro"] = False
-        offload.write(self.name, offloads)
+        coarse = offload.OFF if offload.too_coarse(wanted.egress) else {}
+        glued = {"gro": False} if offload.too_coarse(wanted.ingress) else {}
+        offload.write(self.name, before.offloads | coarse | glued)
         tracks = [track for track in self._tracks if track]
         has_bucket = any(isinstance(layer, Tbf) for track in tracks for layer in track.chain)
         # netem takes the remainder of a correlated number by twice the jitter, and the correlation is gone. Measured:
@@ -137,8 +133,7 @@ class Interface:
         correlated = wanted.egress.jitter_correlation or wanted.ingress.jitter_correlation
         shaper = NETEM_TBF if has_bucket or wanted.bucket else NETEM
         report = self._report(shaper, ["jitter_correlation"] if correlated else [])
-        playing = [track for track in tracks if track.direction.trace is not None]
-        if playing:
+        if playing := [track for track in tracks if track.direction.trace is not None]:
             self._player = Player(playing, wanted.offset_s)
         return report
 
@@ -149,12 +144,10 @@ class Interface:
         if not wanted.egress.shaped:
             qdisc.remove(control, index)
             return None
-        track = Track(index, wanted.egress, chain(wanted.egress, wanted))
-        if scope.filtered:
-            track.chain.insert(0, Prio())
-        if qdisc.apply(control, self.name, track.chain, anew=anew) and scope.filtered:
+        layers = [*([Prio()] if scope.filtered else []), *chain(wanted.egress, wanted)]
+        if qdisc.apply(control, self.name, layers, anew=anew) and scope.filtered:
             steering.steer_egress(control, index, scope)
-        return track
+        return Track(index, wanted.egress, layers)
 
     def _shape_ingress(
         self, control: TrafficControl, index: int, wanted: Apply, scope: Scope, anew: bool

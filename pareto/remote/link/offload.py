@@ -1,7 +1,7 @@
 """Segmentation offloads of an interface, through the ioctl that ethtool uses (linux/ethtool.h).
 
-With TSO and GSO the kernel hands 64 kB super-packets to the qdisc or the relay, which release each as one
-packet: on a slow link that is a burst no real link would let through. GRO glues packets together on arrival.
+With TSO and GSO the kernel hands 64 kB super-packets to the qdisc or the relay, which release each as one packet: a
+burst that no slow link would let through. GRO glues packets together on arrival.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Whole Ethernet frames in and out of an interface, and how many bytes one costs on the wire.
 
-PACKET_VNET_HDR puts ten bytes before each frame (linux/virtio_net.h) that say what the sender left for the
-network card to do: fill in a checksum, cut a GSO super-packet into segments. Sent on with the frame, they let
-both pass through unopened.
+PACKET_VNET_HDR puts ten bytes before each frame (linux/virtio_net.h) that say what the sender left for the card to do:
+fill in a checksum, cut a GSO super-packet into segments. Sent on with the frame, they let both pass unopened.
 """
 
 from __future__ import annotations

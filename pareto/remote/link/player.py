@@ -1,8 +1,8 @@
 """Traces played on qdiscs: a thread that changes netem's delay and tbf's rate when the trace says so.
 
-The delay is netem's, the rate is tbf's, after it. netem alone could do both, but computes when a packet leaves as it
-comes in: what waits would keep the rate of that moment, and a queue that was filled on a slow line would stay slow
-after the line is fast again (measured: half of what a trace carries). tbf decides when a packet is due.
+The delay is netem's, the rate is tbf's, after it. netem alone computes when a packet leaves as it comes in: a queue
+that was filled on a slow line would stay slow (measured: half of what a trace carries). tbf decides when a packet is
+due.
 
 Packets come to tbf after their delay, so the rate is played that much later. tbf's bucket is a packet and 2 ms of
 the rate, so that a timer that is late costs nothing; each change fills it, which is taken off the rate until the
@@ -100,6 +100,11 @@ class Track:
     direction: Direction
     chain: list[Layer]
 
+    def put(self, control: TrafficControl, place: int, layer: Layer) -> None:
+        """Change one qdisc of the chain."""
+        self.chain[place] = layer
+        control.ask(qdisc.CHANGE, self.index, qdisc.nodes(self.chain)[place])
+
 
 @dataclass
 class _Part:
@@ -157,8 +162,6 @@ class Player:
             if part.due_s > position_s:
                 continue
             layer, part.due_s = part.at(position_s)
-            chain = part.track.chain
             # tbf also where it stays the same: that its bucket is filled is counted on.
-            if layer != chain[part.place] or isinstance(layer, Tbf):
-                chain[part.place] = layer
-                control.ask(qdisc.CHANGE, part.track.index, qdisc.nodes(chain)[part.place])
+            if layer != part.track.chain[part.place] or isinstance(layer, Tbf):
+                part.track.put(control, part.place, layer)

@@ -12,16 +12,8 @@ from pareto.protocol.errors import UserError
 # Divided by, not multiplied with: 200 / 1000 is the float nearest to 0.2, 200 * 0.001 is not.
 _PER_SECOND = {"us": 1_000_000, "ms": 1_000, "s": 1}
 _LONG = {"s": 1, "min": 60, "h": 3600}
-_BITS = {"kbit": 1_000, "mbit": 1_000_000, "gbit": 1_000_000_000}
-_BYTES = {
-    "b": 1,
-    "kb": 1_000,
-    "kib": 1 << 10,
-    "mb": 1_000_000,
-    "mib": 1 << 20,
-    "gb": 1_000_000_000,
-    "gib": 1 << 30,
-}
+_BITS = {"kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
+_BYTES = {"b": 1, "kb": 10**3, "kib": 1 << 10, "mb": 10**6, "mib": 1 << 20, "gb": 10**9, "gib": 1 << 30}
 _PERCENT = {"%": 100}
 _QUANTITY = re.compile(r"(\d+(?:\.\d+)?|\.\d+)\s*([a-z%]*)", re.IGNORECASE)
 
