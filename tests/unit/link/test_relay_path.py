@@ -50,6 +50,58 @@ def trace_of(*steps: tuple[float, float, float | None], period_s: float) -> Trac
     return Trace("test", period_s, tuple(Step(*step) for step in steps))
 
 
+ALL_AT_ONCE = (0, 1000)
+LEAVES: dict[str, tuple[Line, list[tuple[int, int]], list[int]]] = {
+    "a dropped packet takes no time on the line": (
+        pacing_of(rate_bps=8e6, limit_bytes=2000),
+        [(0, 1000), (0, 1500), (0, 1000)],
+        [1 * MS, FULL, 2 * MS],
+    ),
+    "a super-packet larger than the limit passes an idle line": (
+        pacing_of(rate_bps=8e6, limit_bytes=3000),
+        [(0, 64_000), (0, 1000), (64 * MS, 64_000)],
+        [64 * MS, FULL, 128 * MS],
+    ),
+    "an idle line saves up no credit": (
+        pacing_of(rate_bps=8e6),
+        [(0, 1000), (500 * MS, 1000)],
+        [1 * MS, 501 * MS],
+    ),
+    "a full bucket passes its burst at once": (
+        pacing_of(Bucket(3000), delay_s=0.1, rate_bps=8e6),
+        [ALL_AT_ONCE] * 5,
+        [100 * MS, 100 * MS, 100 * MS, 101 * MS, 102 * MS],
+    ),
+    "a super-packet larger than the burst is paid for": (
+        pacing_of(Bucket(3000), rate_bps=8e6),
+        [(0, 10_000), (0, 1000)],
+        [7 * MS, 8 * MS],
+    ),
+    "the delay is that of the departure, and order is kept": (
+        pacing_of(trace=trace_of((0, 0.1, 8e6), (0.0015, 0.01, 8e6), (0.2, 0.02, 8e6), period_s=1)),
+        [(0, 1000), (0, 1000), (150 * MS, 1000), (200 * MS, 1000)],
+        [101 * MS, 101 * MS, 161 * MS, 221 * MS],
+    ),
+    "a trace of delays alone": (
+        pacing_of(trace=trace_of((0, 0.1, None), (1, 0.05, None), period_s=2)),
+        [(0, 1000), (0, 9000), (1500 * MS, 1000), (2000 * MS, 1000)],
+        [100 * MS, 100 * MS, 1550 * MS, 2100 * MS],
+    ),
+    "the queue of a trace is limited": (
+        pacing_of(
+            trace=trace_of((0, 0.1, 8e6), (0.002, 0.1, 0.0), (0.5, 0.1, 8e6), period_s=1), limit_bytes=3000
+        ),
+        [ALL_AT_ONCE] * 4 + [(300 * MS, 1000)] * 3,
+        [101 * MS, 102 * MS, 601 * MS, FULL, 602 * MS, 603 * MS, FULL],
+    ),
+}
+
+
+@pytest.mark.parametrize(("pacing", "arrivals", "leaves"), LEAVES.values(), ids=LEAVES)
+def test_when_packets_leave(pacing: Line, arrivals: list[tuple[int, int]], leaves: list[int]) -> None:
+    assert send(pacing, *arrivals) == leaves
+
+
 # A line: max(arrival + delay, the one before) + bytes / rate. At 8 Mbit/s a byte takes a microsecond.
 
 
@@ -115,29 +167,13 @@ def test_the_packet_that_does_not_fit_is_dropped() -> None:
     assert pacing.leave_ns(1 * MS, 1000, 104 * MS) == FULL
 
 
-def test_a_dropped_packet_takes_no_time_on_the_line() -> None:
-    pacing = pacing_of(rate_bps=8e6, limit_bytes=2000)
-    assert send(pacing, (0, 1000), (0, 1500), (0, 1000)) == [1 * MS, FULL, 2 * MS]
-
-
 def test_what_a_late_packet_holds_up_is_not_a_queue() -> None:
     """With jitter far above what the limit takes to drain, an idle line still drops nothing."""
     pacing = pacing_of(delay_s=0.2, jitter_s=0.2, rate_bps=8e6, limit_bytes=3000)
     assert FULL not in send(pacing, *((number * 4 * MS, 1000) for number in range(500)))
 
 
-def test_a_super_packet_larger_than_the_limit_passes_an_idle_line() -> None:
-    pacing = pacing_of(rate_bps=8e6, limit_bytes=3000)
-    assert send(pacing, (0, 64_000), (0, 1000), (64 * MS, 64_000)) == [64 * MS, FULL, 128 * MS]
-
-
 # tbf: 8 Mbit/s, bursts of 3000 bytes.
-
-
-def test_a_full_bucket_passes_its_burst_at_once() -> None:
-    pacing = pacing_of(Bucket(3000), delay_s=0.1, rate_bps=8e6)
-    sent = send(pacing, *[(0, 1000)] * 5)
-    assert sent == [100 * MS, 100 * MS, 100 * MS, 101 * MS, 102 * MS]
 
 
 def test_the_bucket_fills_at_the_rate_and_no_further_than_the_burst() -> None:
@@ -161,11 +197,6 @@ def test_a_reordered_packet_spends_tokens() -> None:
     pacing = pacing_of(Bucket(3000), delay_s=0.1, rate_bps=8e6)
     pacing.overtaken(100 * MS, 2000)
     assert send(pacing, (0, 1000), (0, 1000)) == [100 * MS, 101 * MS]
-
-
-def test_a_super_packet_larger_than_the_burst_is_paid_for() -> None:
-    pacing = pacing_of(Bucket(3000), rate_bps=8e6)
-    assert send(pacing, (0, 10_000), (0, 1000)) == [7 * MS, 8 * MS]
 
 
 def test_the_long_run_is_the_rate() -> None:
@@ -217,23 +248,6 @@ def test_an_outage_stops_the_line() -> None:
     assert send(pacing_of(trace=trace), (100 * MS, 1000)) == [501 * MS]
 
 
-def test_the_delay_is_that_of_the_departure_and_order_is_kept() -> None:
-    trace = trace_of((0, 0.1, 8e6), (0.0015, 0.01, 8e6), (0.2, 0.02, 8e6), period_s=1)
-    sent = send(pacing_of(trace=trace), (0, 1000), (0, 1000), (150 * MS, 1000), (200 * MS, 1000))
-    assert sent == [101 * MS, 101 * MS, 161 * MS, 221 * MS]
-
-
-def test_a_trace_of_delays_alone() -> None:
-    trace = trace_of((0, 0.1, None), (1, 0.05, None), period_s=2)
-    pacing = pacing_of(trace=trace)
-    assert send(pacing, (0, 1000), (0, 9000), (1500 * MS, 1000), (2000 * MS, 1000)) == [
-        100 * MS,
-        100 * MS,
-        1550 * MS,
-        2100 * MS,
-    ]
-
-
 def test_a_trace_begins_where_it_is_told_and_wraps() -> None:
     trace = trace_of((0, 0.0, 8e6), (1, 0.0, 1.6e6), period_s=2)
     now = 1000 * S
@@ -250,13 +264,6 @@ def test_a_trace_after_a_day_is_still_exact() -> None:
     trace = trace_of((0, 0.01, 8e6), (0.7, 0.01, 16e6), period_s=1)
     day = 86400 * S
     assert send(pacing_of(trace=trace), (day, 1000))[0] == pytest.approx(day + 11 * MS, abs=100)
-
-
-def test_the_queue_of_a_trace_is_limited() -> None:
-    trace = trace_of((0, 0.1, 8e6), (0.002, 0.1, 0.0), (0.5, 0.1, 8e6), period_s=1)
-    pacing = pacing_of(trace=trace, limit_bytes=3000)
-    sent = send(pacing, *[(0, 1000)] * 4, (300 * MS, 1000), (300 * MS, 1000), (300 * MS, 1000))
-    assert sent == [101 * MS, 102 * MS, 601 * MS, FULL, 602 * MS, 603 * MS, FULL]
 
 
 def test_a_trace_takes_jitter() -> None:
@@ -284,27 +291,7 @@ def test_an_unshaped_path_is_straight() -> None:
     path = RelayPath()
     assert path.straight
     assert path.next_due_ns == NEVER
-
-
-def test_delay_alone() -> None:
-    path = path_of(Direction(delay_s=0.02))
-    for now in (0, 5 * MS):
-        path.accept(FRAME, 1, 1000, now)
-    assert dues(path) == [20 * MS, 25 * MS]
-
-
-def test_frames_queue_for_the_line_then_travel() -> None:
-    path = path_of(Direction(0.1, 8e6))  # 1 byte a microsecond
-    for _ in range(3):
-        path.accept(FRAME, 1, 1000, 0)
-    assert dues(path) == [101 * MS, 102 * MS, 103 * MS]
-
-
-def test_an_idle_line_saves_up_no_credit() -> None:
-    path = path_of(Direction(rate_bps=8e6))
-    path.accept(FRAME, 1, 1000, 0)
-    path.accept(FRAME, 1, 1000, 500 * MS)
-    assert dues(path) == [1 * MS, 501 * MS]
+    assert not path_of(Direction(loss=0.1)).straight
 
 
 def test_a_shorter_delay_does_not_overtake() -> None:
@@ -333,12 +320,6 @@ def test_what_left_is_counted_with_its_lateness() -> None:
     assert (path.packets, path.bytes, list(path.late_ns)) == (2, 3000, [MS])
 
 
-@pytest.mark.parametrize(("rate_bps", "delay_s"), [(5e6, 0.2), (1e9, 0.1), (None, 0.2)])
-def test_the_queue_holds_what_is_in_flight_and_a_full_window(rate_bps: float | None, delay_s: float) -> None:
-    in_flight = (rate_bps or 0) / 8 * delay_s
-    assert path_of(Direction(delay_s, rate_bps)).limit_bytes > in_flight + 32e6
-
-
 def impaired(count: int, **fields: Any) -> RelayPath:
     """A path that frames have come to, a millisecond apart; the number is in each frame's last four bytes."""
     path = RelayPath(Random(11))  # noqa: S311
@@ -358,10 +339,6 @@ def test_lost_frames_are_counted_apart_from_dropped_ones() -> None:
     assert path.lost == 1000 - len(path.queue)
     assert 60 < path.lost < 140
     assert path.dropped == 0
-
-
-def test_loss_alone_is_no_straight_path() -> None:
-    assert not path_of(Direction(loss=0.1)).straight
 
 
 def test_duplicates_follow_their_original() -> None:
@@ -425,14 +402,6 @@ def test_a_super_packet_is_lost_whole_and_is_not_damaged() -> None:
     assert path.lost == 10 * (100 - len(path.queue))
     assert {frame for _, frame, *_ in path.queue} == {bytes(FRAME)}
     assert path.corrupted == 0
-
-
-def test_the_queue_limit_drops() -> None:
-    path = path_of(Direction(0.1, 8e6, limit_bytes=3000))
-    assert path.limit_bytes == 3000
-    for _ in range(5):
-        path.accept(FRAME, 1, 1000, 0)
-    assert (dues(path), path.dropped) == ([101 * MS, 102 * MS, 103 * MS], 2)
 
 
 def test_a_bucket_passes_its_burst() -> None:
