@@ -33,6 +33,7 @@ from tests.unit.backends.hostile import (
     spoiled,
     tensors_of,
 )
+from tests.unit.backends.test_stripes import Ends
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -149,21 +150,6 @@ def test_a_server(cases: int) -> None:
         check_server(data, bytes(peer.sent), takes, breaks=peer.breaks)
 
 
-class Lanes:
-    """Both ends of connections that go together."""
-
-    def __init__(self, count: int) -> None:
-        with socket.create_server((HERE, 0)) as listener:
-            pairs = [
-                (socket.create_connection(listener.getsockname()), listener.accept()[0]) for _ in range(count)
-            ]
-        self.near, self.far = [near for near, _ in pairs], [far for _, far in pairs]
-
-    def close(self) -> None:
-        for sock in (*self.near, *self.far):
-            sock.close()
-
-
 def put(socks: list[socket.socket], messages: list[bytes], chance: random.Random) -> None:
     """Send these in stripes, of which one is wrong, missing, or comes twice; then end."""
     stripes = [
@@ -214,10 +200,10 @@ LARGE: wire.Layout = (("float32", (12_000,)), ("uint8", (9,)))
 def test_a_client_over_several_connections(cases: int, takes: wire.Layout) -> None:
     for case in range(cases // OVER_LOOPBACK):
         chance = random.Random(f"stripes {SEED} {case}")  # noqa: S311
-        with closing(Lanes(3)) as lanes:
+        with closing(Ends()) as lanes:
             messages = replies(takes, chance)
-            put(lanes.far, messages, chance)
-            client = client_of(Stripes(lanes.near), takes)
+            put(lanes.far_socks, messages, chance)
+            client = client_of(Stripes(lanes.near_socks), takes)
             with pytest.raises(BackendError):
                 for _ in messages:
                     reply = client.receive()  # whose number the phases compare with the request's
@@ -232,11 +218,11 @@ def test_a_server_over_several_connections(cases: int, takes: wire.Layout) -> No
     form = wire.form(takes)
     for case in range(cases // OVER_LOOPBACK):
         chance = random.Random(f"served stripes {SEED} {case}")  # noqa: S311
-        with closing(Lanes(3)) as lanes:
+        with closing(Ends()) as lanes:
             messages = [it for it in requests(takes, chance) if it[6] == Kind.REQUEST]
-            put(lanes.near, messages, chance)
-            _Conversation(Stripes(lanes.far), server).run()
-            client = client_of(Stripes(lanes.near), (("uint8", (form.nbytes + 1,)),))
+            put(lanes.near_socks, messages, chance)
+            _Conversation(Stripes(lanes.far_socks), server).run()
+            client = client_of(Stripes(lanes.near_socks), (("uint8", (form.nbytes + 1,)),))
             with pytest.raises(BackendError):
                 for _ in messages:
                     reply = client.receive()

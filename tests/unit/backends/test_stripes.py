@@ -6,7 +6,7 @@ import socket
 import struct
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, suppress
+from contextlib import closing, suppress
 
 import pytest
 import torch
@@ -17,6 +17,7 @@ from pareto.remote.backends.base import Tensors, layout
 from pareto.remote.backends.stripes import STRIPE, Stripes
 from pareto.remote.backends.tcp import TcpServer
 from tests.program import wait_until
+from tests.unit.backends.seals import connected
 
 LANES = 3
 HEAD = wire.HEADER.size
@@ -26,19 +27,13 @@ TOKEN = "a token"  # noqa: S105
 class Ends:
     """Both ends of some connections; `near` and `far` are made of what a test did not take for itself."""
 
-    def __init__(self) -> None:
-        self._undo = ExitStack()
-        pairs = [self._pair() for _ in range(LANES)]
+    def __init__(self, count: int = LANES) -> None:
+        pairs = [connected() for _ in range(count)]
         self.near_socks, self.far_socks = [near for near, _ in pairs], [far for _, far in pairs]
 
-    def _pair(self) -> tuple[socket.socket, socket.socket]:
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            near = self._undo.enter_context(socket.create_connection(listener.getsockname(), 10))
-            near.settimeout(None)
-            return near, self._undo.enter_context(listener.accept()[0])
-
     def close(self) -> None:
-        self._undo.close()
+        for sock in (*self.near_socks, *self.far_socks):
+            sock.close()
 
 
 @pytest.fixture

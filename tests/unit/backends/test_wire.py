@@ -18,24 +18,11 @@ from pareto.remote.backends.rpc import RpcClient
 from pareto.remote.backends.wire import AHEAD, Line
 
 
-def pair() -> tuple[socket.socket, socket.socket]:
-    return socket.socketpair()
-
-
-def header(**fields: int) -> bytes:
-    values = {"version": wire.VERSION, "kind": 1, "tensors": 1, "stages": 0, "body": 16} | fields
-    return wire.HEADER.pack(
-        wire.MAGIC,
-        values["version"],
-        values["kind"],
-        values["tensors"],
-        1,
-        bytes(8),
-        values["stages"],
-        *[0.0] * wire.MAX_STAGES,
-        0.0,
-        values["body"],
-    )
+def header(
+    version: int = wire.VERSION, kind: int = 1, tensors: int = 1, stages: int = 0, body: int = 16
+) -> bytes:
+    times = [0.0] * (wire.MAX_STAGES + 1)
+    return wire.HEADER.pack(wire.MAGIC, version, kind, tensors, 1, bytes(8), stages, *times, body)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +36,7 @@ def header(**fields: int) -> bytes:
     ids=["another protocol", "another version", "unknown kind", "too many stages"],
 )
 def test_headers_are_checked(data: bytes, snapshot: SnapshotAssertion) -> None:
-    ours, theirs = pair()
+    ours, theirs = socket.socketpair()
     with ours, theirs:
         theirs.sendall(data)
         with pytest.raises(BackendError) as refused:
@@ -59,7 +46,7 @@ def test_headers_are_checked(data: bytes, snapshot: SnapshotAssertion) -> None:
 
 @pytest.mark.parametrize("stages_s", [(), (0.5,), (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)])
 def test_a_reply_tells_of_every_later_stage(stages_s: tuple[float, ...]) -> None:
-    ours, theirs = pair()
+    ours, theirs = socket.socketpair()
     with ours, theirs:
         form = wire.form_of((torch.ones(4),))
         Line(theirs).send(wire.reply(form, 1 << 40, stages_s, 0.25))
@@ -104,14 +91,14 @@ def test_bytes_whose_number_varies_are_as_many_as_were_expected_at_most() -> Non
 
 
 def test_a_message_cut_short_is_not_a_quiet_end(snapshot: SnapshotAssertion) -> None:
-    ours, theirs = pair()
+    ours, theirs = socket.socketpair()
     with ours:
         with theirs:
             theirs.sendall(header()[:20])
         with pytest.raises(BackendError) as cut_short:
             Line(ours).head()
         assert str(cut_short.value) == snapshot
-    ours, theirs = pair()
+    ours, theirs = socket.socketpair()
     with ours:
         theirs.close()
         with pytest.raises(EOFError):
@@ -128,7 +115,7 @@ def test_messages_that_came_at_once_are_told_apart_and_none_is_lost() -> None:
         for number, payload in enumerate(payloads)
     )
     for step in (len(stream), 7919, 1):
-        ours, theirs = pair()
+        ours, theirs = socket.socketpair()
         with ours, theirs, ThreadPoolExecutor() as pool:
             pool.submit(lambda: [theirs.sendall(stream[i : i + step]) for i in range(0, len(stream), step)])  # noqa: B023
             line = Line(ours)

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import IO
 
@@ -135,19 +135,24 @@ class Guarded:
         self._wire.close()
 
 
-@pytest.fixture
-def guarded(tmp_path: Path) -> Iterator[Guarded]:
-    program = Guarded(tmp_path)
-    yield program
-    program.close()
+Start = Callable[..., Guarded]
 
 
 @pytest.fixture
-def guarded_briefly(tmp_path: Path) -> Iterator[Guarded]:
+def start(tmp_path: Path) -> Iterator[Start]:
+    with ExitStack() as undo:
+        yield lambda *given, **named: undo.enter_context(closing(Guarded(tmp_path, *given, **named)))
+
+
+@pytest.fixture
+def guarded(start: Start) -> Guarded:
+    return start()
+
+
+@pytest.fixture
+def guarded_briefly(start: Start) -> Guarded:
     """Its worker has little time to end."""
-    program = Guarded(tmp_path, grace_s=GRACE_S)
-    yield program
-    program.close()
+    return start(grace_s=GRACE_S)
 
 
 def end_of_file(guarded: Guarded) -> None:
@@ -211,14 +216,13 @@ def test_a_worker_that_hangs_with_its_pipe_full_does_not_hide_the_end(guarded_br
 
 
 @pytest.mark.parametrize("hung", [False, True])
-def test_a_driver_that_falls_silent_is_gone_whatever_the_worker_does(tmp_path: Path, hung: bool) -> None:
+def test_a_driver_that_falls_silent_is_gone_whatever_the_worker_does(start: Start, hung: bool) -> None:
     grace_s, then = (GRACE_S, "hold") if hung else (PATIENCE_S, "")
-    guarded = Guarded(tmp_path, SILENCE_S, grace_s=grace_s, then=then)
+    guarded = start(SILENCE_S, grace_s=grace_s, then=then)
     assert guarded.process.wait(20) == int(hung)
     assert not guarded.changed.exists()
     assert f"nothing heard from the driver for {SILENCE_S} s" in guarded.said
     assert ended(guarded.workers)
-    guarded.close()
 
 
 @pytest.mark.parametrize("op", ["leave", "die"])
@@ -245,42 +249,39 @@ def test_a_guard_that_is_killed_leaves_nothing(guarded: Guarded) -> None:
     assert ended([guarded.worker])
 
 
-def test_a_guard_that_is_stopped_hides_no_silence(tmp_path: Path) -> None:
-    guarded = Guarded(tmp_path, SILENCE_S)
+def test_a_guard_that_is_stopped_hides_no_silence(start: Start) -> None:
+    guarded = start(SILENCE_S)
     guarded.guard.suspend()
     assert wait_until(lambda: not guarded.changed.exists())
     guarded.guard.resume()
     assert guarded.process.wait(20) == 0
-    guarded.close()
 
 
-def test_a_hangup_that_whoever_started_it_ignores_is_ignored(tmp_path: Path) -> None:
+def test_a_hangup_that_whoever_started_it_ignores_is_ignored(start: Start) -> None:
     """As under `nohup`."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        guarded = Guarded(tmp_path)
+        guarded = start()
     finally:
         signal.signal(signal.SIGHUP, before)
     for process in (guarded.guard, guarded.worker):
         process.send_signal(signal.SIGHUP)
     assert guarded.session.request("change") == guarded.worker.pid
-    guarded.close()
 
 
 @pytest.mark.parametrize(("end", "hung"), [(nonsense, False), (end_of_file, True), (term, True)])
 def test_nobody_need_read_what_is_said_at_the_end(
-    tmp_path: Path, hung: bool, end: Callable[[Guarded], None]
+    start: Start, hung: bool, end: Callable[[Guarded], None]
 ) -> None:
     """As where SSH is lost: stderr goes with stdin."""
     read, write = os.pipe()
     with os.fdopen(read, "rb"), os.fdopen(write, "wb") as words:
-        guarded = Guarded(tmp_path, words=words, grace_s=GRACE_S if hung else PATIENCE_S)
+        guarded = start(words=words, grace_s=GRACE_S if hung else PATIENCE_S)
     if hung:
         guarded.hang("hold")
     end(guarded)
     assert guarded.process.wait(20) == int(hung)
     assert not guarded.changed.exists()
-    guarded.close()
 
 
 def test_a_driver_whose_replies_nobody_reads_is_gone(tmp_path: Path) -> None:
