@@ -37,8 +37,10 @@ ENDED = "EOF: ", "ENOTCONN: ", "EPIPE: "
 
 _server: RpcServer | None = None
 """Who answers the requests that this process' agent gets."""
-_rendezvous: dict[str, Callable[[], Iterator[tuple[TCPStore, int, int]]]] = {}
-"""How the next `join` meets its peer; torch lets a scheme's handler be registered only once."""
+_Met = Iterator[tuple[TCPStore, int, int]]
+_rendezvous: list[Callable[[], _Met]] = []
+"""How each `join` has met its peers; torch lets a scheme's handler be registered only once."""
+register_rendezvous_handler("pareto", lambda url, **_: _rendezvous[-1]())  # type: ignore[no-untyped-call]
 
 
 def join(request: JoinAgents, listener: socket.socket | None) -> RpcClient | None:
@@ -48,7 +50,7 @@ def join(request: JoinAgents, listener: socket.socket | None) -> RpcClient | Non
     os.environ["GLOO_SOCKET_IFNAME"] = request.interface
     rank, world = len(hosts) - 1 - hosts.index(role), len(hosts)
 
-    def rendezvous() -> Iterator[tuple[TCPStore, int, int]]:
+    def rendezvous() -> _Met:
         # A socket on the data address, for TCPStore's own choice is every address; a duplicate, for it closes it.
         fd = os.dup(listener.fileno()) if listener is not None else None
         store = TCPStore(
@@ -62,11 +64,7 @@ def join(request: JoinAgents, listener: socket.socket | None) -> RpcClient | Non
         )
         yield store, rank, world
 
-    if "pareto" not in _rendezvous:
-        register_rendezvous_handler(  # type: ignore[no-untyped-call]
-            "pareto", lambda url, **_: _rendezvous["pareto"]()
-        )
-    _rendezvous["pareto"] = rendezvous
+    _rendezvous[:] = [rendezvous]
     options = rpc.TensorPipeRpcBackendOptions(
         rpc_timeout=CALL_TIMEOUT_S,
         init_method="pareto://",

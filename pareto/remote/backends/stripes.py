@@ -38,34 +38,27 @@ class _Connection:
         self._head = memoryview(bytearray(_HEADER.size))
         self._came = 0
 
-    def read(self, parts: Sequence[memoryview]) -> int:
-        """Bytes that came into these parts; 0 if none are there now. Raises EOFError at the end, OSError."""
+    def _read(self, parts: Sequence[memoryview]) -> int:
+        """Bytes that came into these parts; 0 if none are there now. Raises OSError; EOFError where the stream ends, or
+        BackendError in the middle of a stripe or its header."""
         try:
             came = self.sock.recvmsg_into(parts)[0]
         except BlockingIOError:
             return 0
         if not came:
-            raise EOFError
+            raise BackendError(wire.CUT) if self.left or self._came else EOFError
         return came
-
-    @property
-    def is_cut(self) -> bool:
-        """Whether a stripe, or its header, has begun and is not all there."""
-        return bool(self.left or self._came)
 
     def take(self, parts: Sequence[memoryview]) -> int:
         """Read into these parts what has come of the stripe that has begun; returns the number of bytes."""
-        try:
-            came = self.read(parts)
-        except EOFError:
-            raise BackendError(wire.CUT) from None
+        came = self._read(parts)
         self.at += came
         self.left -= came
         return came
 
     def begin(self) -> bool:
         """Read the next stripe's header. Returns whether all of it has come."""
-        self._came += self.read([self._head[self._came :]])
+        self._came += self._read([self._head[self._came :]])
         if self._came < _HEADER.size:
             return False
         self._came = 0
@@ -118,17 +111,7 @@ class Stripes:
     def _send(self, parts: list[memoryview]) -> None:
         while not self._free:
             self._free = [self._connections[fd] for fd, _ in self._out.poll()]
-        connection, left = self._free.pop(), sum(map(len, parts))
-        while left:
-            try:
-                sent = connection.sock.sendmsg(parts)
-            except BlockingIOError:  # it took a part, and the rest of a stripe cannot go elsewhere
-                alone = select.poll()
-                alone.register(connection.sock, select.POLLOUT)
-                alone.poll()
-                continue
-            parts = within(parts, sent, left)
-            left -= sent
+        wire.send_all(self._free.pop().sock, parts)  # the rest of a stripe cannot go elsewhere
 
     def head(self) -> memoryview:
         """The next message's header. EOFError at the end of the stream."""
@@ -216,8 +199,6 @@ class Stripes:
                         raise BackendError("a stripe came twice")
                     self._begun.add(stripe)
             except EOFError:
-                if connection.is_cut:
-                    raise BackendError(wire.CUT) from None
                 self._ended = True
                 self._unwatch(connection.sock.fileno())
                 continue

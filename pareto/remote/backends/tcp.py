@@ -1,7 +1,6 @@
 """Tensors over raw sockets: persistent connections, length-checked frames, no copies beyond the kernel's.
 
-One connection (`Line`), or a tensor in stripes over several (`Stripes`), as many as the client asks for. Each of them
-may be encrypted (`tls`): what is said here is the same.
+One connection (`Line`), or a tensor in stripes over several (`Stripes`); each may be encrypted (`tls`).
 
 Each host receives in one thread and has a `Pipeline` for the rest, receive buffers going round between them, so that
 a payload arrives while its predecessor is worked on.
@@ -19,7 +18,6 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
 
 from pareto.protocol.errors import BackendError
 from pareto.remote.backends import handshake, wire
@@ -257,10 +255,8 @@ class _Conversation:
                 print(f"tcp: {text}; the other end is gone: {error.strerror or error}", file=sys.stderr)
 
 
-class _Buffer(NamedTuple):
-    tensors: Tensors
-    views: list[memoryview]
-    """The tensors' bytes."""
+_Buffer = tuple[Tensors, list[memoryview]]
+"""Tensors, and their bytes."""
 
 
 class _Served:
@@ -274,7 +270,7 @@ class _Served:
         self._count: queue.SimpleQueue[None] = queue.SimpleQueue()
         for _ in range(BUFFERS):
             tensors = wire.empty(self.like.form)
-            self.give_back(_Buffer(tensors, wire.views(tensors)))
+            self.give_back((tensors, wire.views(tensors)))
 
     def take(self) -> _Buffer:
         """The buffer that was free last, as the processor's cache may still hold it; waits until one is."""

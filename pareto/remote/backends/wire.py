@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
+import select
 import socket
 import struct
 from collections.abc import Sequence
@@ -207,6 +208,21 @@ def header(data: memoryview) -> Header:
     return Header(_KINDS[kind], request_id, fingerprint, tuple(stages_s[:stages]), serialize_s, tensors, size)
 
 
+def send_all(sock: AnySocket, parts: Sequence[memoryview]) -> None:
+    """Send what lies in these parts, from where it lies, on a socket that blocks or not. Raises OSError."""
+    left = sum(map(len, parts))
+    while left:
+        try:
+            sent = sock.sendmsg(parts)
+        except BlockingIOError:
+            room = select.poll()
+            room.register(sock, select.POLLOUT)
+            room.poll()
+            continue
+        parts = within(parts, sent, left)
+        left -= sent
+
+
 class Line:
     """One connection. All methods raise BackendError for nonsense, and OSError. One thread may send, one receive."""
 
@@ -217,13 +233,8 @@ class Line:
         """The bounds in `_ahead` of the bytes that came and were not taken yet."""
 
     def send(self, head: bytes, body: Sequence[memoryview] = ()) -> None:
-        """One message, gathered from where its parts lie; their memory may be used again when this returns."""
-        parts = [memoryview(head), *body]
-        left = sum(map(len, parts))
-        while left:
-            sent = self._sock.sendmsg(parts)
-            parts = within(parts, sent, left)
-            left -= sent
+        """One message; the memory of its parts may be used again when this returns."""
+        send_all(self._sock, [memoryview(head), *body])
 
     def end(self) -> None:
         """Say that nothing more is sent."""

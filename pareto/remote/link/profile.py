@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from dataclasses import fields as fields_of
 from functools import cached_property
@@ -217,10 +218,12 @@ class Profile:
         """The profile as it is put in force: lines without a limit of their own get a queue of the usual length."""
         if self.bucket is not None:  # its queue is what fits into its latency
             return self
-        out, back = (
-            replace(direction, queue_bytes=self._usual_queue_bytes(direction))
-            for direction in self.directions
+        return self._with(
+            lambda direction: replace(direction, queue_bytes=self._usual_queue_bytes(direction))
         )
+
+    def _with(self, change: Callable[[Direction], Direction]) -> Profile:
+        out, back = map(change, self.directions)
         return replace(self, edge_to_server=out, server_to_edge=back)
 
     def _usual_queue_bytes(self, direction: Direction) -> int | None:
@@ -239,8 +242,7 @@ class Profile:
     @cached_property
     def typical(self) -> Profile:
         """This profile with its traces' mean delays and rates in place of the traces."""
-        out, back = (direction.typical for direction in self.directions)
-        return replace(self, edge_to_server=out, server_to_edge=back)
+        return self._with(lambda direction: direction.typical)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON's types, as `validation.read` takes them."""

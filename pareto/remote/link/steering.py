@@ -73,10 +73,9 @@ def scope(interface: str, peer: str | None, filtered: bool) -> Scope:
             raise QdiscError(f"{why}: that needs its IPv4 address, and {peer!r} is none") from None
     elif filtered:
         raise QdiscError(f"{why}: say which host that is, or use another data interface")
-    if not filtered:
-        return Scope(False, peer)
     # The driver may go through this host to the other one, or run here: then SSH between them is its own.
-    return Scope(True, peer, ssh[1] if ssh else _SSH_PORT)
+    port = ssh[1] if ssh else _SSH_PORT
+    return Scope(filtered, peer, port if filtered else None)
 
 
 def _ssh() -> tuple[str, int] | None:
