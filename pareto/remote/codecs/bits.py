@@ -69,24 +69,21 @@ class Affine:
         for tensor in tensors:
             if tensor.is_floating_point():
                 numbers, scales = self._quantised(tensor)
-                coded.append(numbers if self._bits == 8 else _packed(numbers))
+                tensor = numbers if self._bits == 8 else _packed(numbers)
                 parameters.append(scales)
-            else:
-                coded.append(tensor)
+            coded.append(tensor)
         return (*coded, torch.cat(parameters)) if parameters else tuple(coded)
 
     def decode(self, tensors: Tensors, layout: Layout) -> Tensors:
         check(tensors, self.encoded(layout))
         decoded, at = [], 0
         for tensor, (dtype, shape) in zip(tensors, layout, strict=False):  # scales are behind them
-            restored = tensor
             if dtype in FLOATS:
-                count = self._scales(shape)
-                scales = tensors[-1][at : at + count]
-                at += count
+                scales = tensors[-1][at : at + self._scales(shape)]
+                at += len(scales)
                 numbers = tensor if self._bits == 8 else _unpacked(tensor, shape)
-                restored = _restored(numbers, scales).to(getattr(torch, dtype))
-            decoded.append(restored)
+                tensor = _restored(numbers, scales).to(getattr(torch, dtype))
+            decoded.append(tensor)
         return tuple(decoded)
 
     def _coded(self, shape: tuple[int, ...]) -> tuple[int, ...]:

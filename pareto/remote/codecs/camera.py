@@ -1,8 +1,7 @@
 """Pictures as a camera's files: what a host makes of them for a model, and the codec `file`, which sends them.
 
 The edge decodes the files of a request inside its latency. With `file` it sends them instead where the whole model is
-on the server, in the frame of `pictures`, and the server decodes them. Every host, and the driver for the proof, makes
-the same pixels of a file by `pixels`.
+on the server, which decodes them. Every host, and the driver for the proof, makes the same pixels of a file.
 """
 
 from __future__ import annotations

@@ -41,11 +41,8 @@ _BLOSC2_KIND, _BLOSC2_KINDS = 31, (0x00, 0x10)
 
 
 class Library(NamedTuple):
-    """How bytes become others in memory that is given, by a library that takes them at once.
-
-    compress: bytes, memory with room for what they become, and the size of their items. decompress: compressed bytes,
-    and memory of just the size that must come out. Both raise any Exception, or return how many bytes they made.
-    """
+    """A library that takes bytes at once, into memory that is given. Both raise any Exception, or return how many bytes
+    they made. compress: also gets the size of items. decompress: gets memory of just the size that must come out."""
 
     compress: Callable[[memoryview, memoryview, int], int]
     decompress: Callable[[memoryview, memoryview], int]
@@ -106,15 +103,18 @@ def _framed(layout: Layout, name: str) -> Layout:
     return ((BYTES, (sum(size + size // SLACK + SLACK_BYTES for size in sizes),)),)
 
 
+def _put(made: bytes, into: memoryview) -> int:
+    into[: len(made)] = made
+    return len(made)
+
+
 def _zstd(variant: str) -> Library:
     zstandard = import_module("zstandard")
     compressor = zstandard.ZstdCompressor(level=int(variant))
     decompressor = zstandard.ZstdDecompressor()
 
     def compress(data: memoryview, into: memoryview, itemsize: int) -> int:
-        made = compressor.compress(data)
-        into[: len(made)] = made
-        return len(made)
+        return _put(compressor.compress(data), into)
 
     def decompress(data: memoryview, into: memoryview) -> int:
         frame = zstandard.get_frame_parameters(data)
@@ -144,13 +144,12 @@ def _zstd_length(data: memoryview, at: int, has_checksum: bool) -> int:
 def _lz4(variant: str) -> Library:
     # The package returns bytes of its own, which would have to be copied; LZ4's own functions write where they may.
     library = ctypes.CDLL(import_module("lz4.block")._block.__file__)
+    level = [int(variant)] if variant else []
+    compressing = library.LZ4_compress_HC if level else library.LZ4_compress_default
 
     def compress(data: memoryview, into: memoryview, itemsize: int) -> int:
         places = _address(data), _address(into), len(data), min(len(into), _MOST_INT)
-        level = int(variant or 0)
-        made: int = (
-            library.LZ4_compress_HC(*places, level) if level else library.LZ4_compress_default(*places)
-        )
+        made: int = compressing(*places, *level)
         return made
 
     def decompress(data: memoryview, into: memoryview) -> int:
@@ -182,9 +181,7 @@ def _blosc2(variant: str) -> Library:
     own = made_of(memoryview(bytes(range(256)) * 16), 4)
 
     def compress(data: memoryview, into: memoryview, itemsize: int) -> int:
-        made = made_of(data, itemsize)
-        into[: len(made)] = made
-        return len(made)
+        return _put(made_of(data, itemsize), into)
 
     def decompress(data: memoryview, into: memoryview) -> int:
         if len(data) < _BLOSC2_HEADER_BYTES:

@@ -52,11 +52,8 @@ class OwnStep:
     def __init__(
         self, own: Own, cut: Cut, codec: Any, encoded: Mapping[Layout, Layout] | None = None
     ) -> None:
-        """encoded: by the layout of a payload, that of what `encode` makes of it.
-
-        None: layouts are noted when they come for the first time. The driver does so, and also looks whether the
-        codec keeps to what it must: it changes nothing that it is given, and makes the same of the same twice.
-        """
+        """encoded: by the layout of a payload, that of what `encode` makes of it. None, on the driver: layouts are
+        noted as they come, and the codec must change nothing that it is given, and make the same of the same twice."""
         self.own = own
         self.cut = cut
         self.known: dict[Layout, Layout] = dict(encoded or {})
@@ -83,17 +80,14 @@ class OwnStep:
 
     def encode(self, tensors: Tensors) -> Tensors:
         of = layout(tensors)
-        if not self._is_new:
-            made = self._run("encode", tensors)
-            self._check_made(made, self.encoded(of))
-            return made
-        given = tuple(tensor.clone() for tensor in tensors)
+        given = _copied(tensors) if self._is_new else tensors
         made = self._run("encode", given)
-        if not _same(given, tensors):
-            raise self._fault("encode", "changes the tensors that it is given: change a copy")
-        is_first = of not in self.known
-        self.known.setdefault(of, self._noted(of, made))
-        self._check_made(made, self.known[of])
+        is_first = self._is_new and of not in self.known
+        if self._is_new:
+            if not _same(given, tensors):
+                raise self._fault("encode", "changes the tensors that it is given: change a copy")
+            self.known.setdefault(of, self._noted(of, made))
+        self._check_made(made, self.encoded(of))
         if is_first:
             self._check_repeats(tensors, made, of)
         return made
@@ -134,9 +128,9 @@ class OwnStep:
 
     def _check_repeats(self, tensors: Tensors, made: Tensors, of: Layout) -> None:
         """Raises BackendError where the same payload is encoded, or decoded, to something else a second time."""
-        kept = tuple(tensor.clone() for tensor in made)
-        first = tuple(tensor.clone() for tensor in self.decode(tuple(each.clone() for each in made), of))
-        again = self._run("encode", tuple(tensor.clone() for tensor in tensors))
+        kept = _copied(made)
+        first = _copied(self.decode(_copied(made), of))
+        again = self._run("encode", _copied(tensors))
         if not _same(again, kept):
             raise self._fault("encode", "makes something else of the same payload the second time")
         if not _same(made, kept):
@@ -149,10 +143,11 @@ class OwnStep:
         with _guarded(self.own, f".{method}()"), torch.inference_mode():
             made = getattr(self._codec, method)(tensors)
         if not isinstance(made, tuple | list):
-            raise self._fault(method, f"returns {_kind(made)}, not a tuple of tensors")
+            kind = "None" if made is None else type(made).__name__
+            raise self._fault(method, f"returns {kind}, not a tuple of tensors")
         for each in made:
             if not isinstance(each, Tensor):
-                raise self._fault(method, f"returns a tuple with {_kind(each)}: make it of tensors")
+                raise self._fault(method, f"returns a tuple with {type(each).__name__}: make it of tensors")
             if each.device.type != "cpu" or each.layout != torch.strided:
                 raise self._fault(method, f"returns a tensor on {each.device}: codecs run on the processor")
         return tuple(each.contiguous() for each in made)
@@ -162,15 +157,15 @@ class OwnStep:
         return BackendError(f"{_shown(self.own)}: {self.own.attribute}.{called} {words}")
 
 
+def _copied(tensors: Tensors) -> Tensors:
+    return tuple(tensor.clone() for tensor in tensors)
+
+
 def _same(tensors: Tensors, others: Tensors) -> bool:
     return layout(tensors) == layout(others) and all(
         torch.equal(one.reshape(-1).view(torch.uint8), two.reshape(-1).view(torch.uint8))
         for one, two in zip(tensors, others, strict=True)
     )
-
-
-def _kind(value: object) -> str:
-    return "None" if value is None else type(value).__name__
 
 
 def _guarded(
@@ -277,15 +272,11 @@ def state_of(steps: Mapping[int, OwnStep]) -> dict[str, Tensor]:
 
 def cuts_of(steps: Mapping[int, OwnStep]) -> list[messages.OwnCut]:
     """The cuts that a codec was made for and run at, as a host gets them."""
-    return [
-        messages.OwnCut(
-            point,
-            step.cut.name,
-            [*layout(step.cut.payload)],
-            [([*of], [*made]) for of, made in step.known.items()],
-        )
-        for point, step in steps.items()
-    ]
+    cuts = []
+    for point, step in steps.items():
+        encoded = [([*of], [*made]) for of, made in step.known.items()]
+        cuts.append(messages.OwnCut(point, step.cut.name, [*layout(step.cut.payload)], encoded))
+    return cuts
 
 
 # On a host

@@ -92,11 +92,8 @@ class Pictures:
                 pixels = picture.convert(MODES[channels]).tobytes()
         except Exception as error:  # Pillow's decoders raise OSError, ValueError, SyntaxError, TypeError
             raise unreadable(part, self._name, error) from error
-        return (
-            torch.frombuffer(bytearray(pixels), dtype=torch.uint8)
-            .reshape(height, width, channels)
-            .permute(2, 0, 1)
-        )
+        flat = torch.frombuffer(bytearray(pixels), dtype=torch.uint8)
+        return flat.reshape(height, width, channels).permute(2, 0, 1)
 
 
 def joined(parts: Sequence[bytes]) -> Tensor:
