@@ -220,6 +220,7 @@ WRONG: dict[str, Callable[[bytes], bytes]] = {
     "another place than was proven": lambda nonce: handshake.answer(TOKEN, nonce, ALONE)[:-1] + b"\2",
     "more than go together": lambda nonce: handshake.answer(TOKEN, nonce, Place(bytes(8), 0, 65)),
     "beyond its group": lambda nonce: handshake.answer(TOKEN, nonce, Place(bytes(8), 2, 2)),
+    "of none": lambda nonce: handshake.answer(TOKEN, nonce, Place(bytes(8), 0, 0)),
     "nothing": lambda nonce: bytes(handshake.ANSWER_BYTES),
 }
 

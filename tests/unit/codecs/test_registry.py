@@ -167,24 +167,14 @@ def test_another_layout_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", LOSSLESS[1:])
-def test_damaged_bytes_are_refused_in_one_line_or_give_the_layout(text: str) -> None:
+def test_a_frame_that_is_cut_or_too_long_is_refused_in_one_line(text: str) -> None:
     codec, tensors = parse(text), payload((2, 5, 7, 3), (4, 3))
     (frame,) = codec.encode(tensors)
-    drawn = torch.Generator().manual_seed(1)
     cut = [frame[:length] for length in (0, 3, 4, 20, len(frame) // 2, len(frame) - 1)]
-    longer = [torch.cat((frame, frame[:9]))]
-    for wrong in cut + longer:
+    for wrong in (*cut, torch.cat((frame, frame[:9]))):
         with pytest.raises(BackendError) as refused:
             codec.decode((wrong.clone(),), layout(tensors))
         assert "\n" not in str(refused.value)
-    for _ in range(300):
-        wrong = frame.clone()
-        place = torch.randint(len(frame), (3,), generator=drawn)
-        wrong[place] = torch.randint(256, (3,), generator=drawn, dtype=torch.uint8)
-        try:
-            assert layout(codec.decode((wrong,), layout(tensors))) == layout(tensors)
-        except BackendError as error:
-            assert "\n" not in str(error)
 
 
 @pytest.mark.parametrize("text", LOSSLESS[1:])
@@ -264,12 +254,6 @@ def test_a_zstd_frame_that_does_not_say_its_size_is_refused() -> None:
         parse("zstd").decode(
             (torch.frombuffer(bytearray(data), dtype=torch.uint8),), layout((torch.zeros(100),))
         )
-
-
-def test_lengths_of_parts_beyond_the_frame_are_refused() -> None:
-    frame = torch.frombuffer(bytearray(struct.pack("<I", 1 << 31) + bytes(50)), dtype=torch.uint8)
-    with pytest.raises(BackendError, match="its parts are longer"):
-        parse("lz4").decode((frame,), layout(payload((5,), (5,))))
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -199,11 +199,6 @@ def test_a_reordered_packet_spends_tokens() -> None:
     assert send(pacing, (0, 1000), (0, 1000)) == [100 * MS, 101 * MS]
 
 
-def test_the_long_run_is_the_rate() -> None:
-    pacing = pacing_of(Bucket(32_000, latency_s=10), rate_bps=8e6)
-    assert send(pacing, *[(0, 1000)] * 1000)[-1] == (1000 - 32) * MS
-
-
 def test_what_jitter_held_up_finds_the_queue_as_it_is_then() -> None:
     class Draws(Random):
         # The first two go into the jitter's own start.
@@ -493,12 +488,6 @@ def test_an_unimpaired_packet_passes_once() -> None:
     losses = losses_of()
     assert {losses.copies() for _ in range(100)} == {(1, 0)}
     assert not any(losses.strikes(losses.direction.corrupt) for _ in range(100))
-
-
-@pytest.mark.parametrize(("loss", "copies"), [(0.0, (1, 0)), (1.0, (0, 1))])
-def test_certain_loss(loss: float, copies: tuple[int, int]) -> None:
-    losses = losses_of(loss=loss)
-    assert {losses.copies() for _ in range(100)} == {copies}
 
 
 def test_loss_is_independent_from_packet_to_packet() -> None:
