@@ -1,8 +1,7 @@
 """The one protocol that every backend implements and every measuring loop is written against.
 
-A `Client` lives on the first device and sends payloads; a `Server` lives on the next, runs its stage on each
-and returns the result. Both outlive a cell: a connection that has been opened and warmed is kept for the run,
-and `Server.serve` changes the stage under it. `backend` and `servers` find the ends by a backend's name.
+A `Client` sends payloads to the next host's `Server`, which runs its stage on each and returns the result. Both outlive
+a cell: a connection that was opened and warmed is kept for the run, and `Server.serve` changes the stage under it.
 """
 
 from __future__ import annotations

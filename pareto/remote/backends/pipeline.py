@@ -28,11 +28,9 @@ Answer = Callable[[Tensors, tuple[float, ...], float], None]
 
 
 class Request(NamedTuple):
-    """A payload that has come, for `stage`, and with `onward` for the hosts behind.
-
-    answer: given the result, the seconds that each stage computed from this one on, and those spent serialising.
-    fail: given what went wrong, in place of `answer`. left: called once, when the payload's memory is free again.
-    """
+    """A payload that has come, for `stage`, and with `onward` for the hosts behind. answer: given the result, the
+    seconds of each stage from this one on, and those spent serialising. fail: given what went wrong, in place of
+    `answer`. left: called once, when the payload's memory is free again."""
 
     number: int
     tensors: Tensors

@@ -6,8 +6,7 @@ the link when both ends share a machine. An agent has its channels for life, and
 A request never keeps one of the agent's threads waiting, but for a quick stage: it goes into this host's `Pipeline` and
 is answered from there. So any number can be in flight.
 
-RPC has no authentication of its own and unpickles what it is sent. It is bound to the data address: run it on
-a link that you trust.
+RPC has no authentication of its own and unpickles what it is sent: run it on a link that you trust.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from pyroute2.netlink.exceptions import NetlinkError
@@ -86,25 +87,21 @@ class Helper:
             Stats: self.stats,
             Restore: self.restore,
         }
-        return messages.handlers({kind: self._guarded(kind, answer) for kind, answer in answers.items()})
+        return messages.handlers({kind: partial(self._answered, answer) for kind, answer in answers.items()})
 
-    def _guarded(self, kind: type[Request[Any]], answer: Callable[[Any], object]) -> Callable[[Any], object]:
-        """Refuses without a traceback what the user can act on, and all requests until a trace's fault is reported."""
-
-        def guarded(wanted: Request[Any]) -> object:
-            with self._lock:  # why traces stopped by themselves is told once
-                fault = "; ".join(filter(None, (each.take_fault() for each in self._interfaces.values())))
-            try:
-                report = answer(wanted) if not fault or kind is Restore else None
-            except NetlinkError as error:
-                raise jsonlines.Refused(f"the kernel refused: {qdisc.in_words(error)}") from None
-            except (UserError, QdiscError, OSError) as error:
-                raise jsonlines.Refused(str(error)) from None
-            if fault:
-                raise jsonlines.Refused(fault)
-            return report
-
-        return guarded
+    def _answered(self, answer: Callable[[Any], object], wanted: Request[Any]) -> object:
+        """The report. Refuses without a traceback what the user can act on, and once a trace's fault instead of it."""
+        with self._lock:
+            fault = "; ".join(filter(None, (each.take_fault() for each in self._interfaces.values())))
+        try:
+            report = answer(wanted) if not fault or isinstance(wanted, Restore) else None
+        except NetlinkError as error:
+            raise jsonlines.Refused(f"the kernel refused: {qdisc.in_words(error)}") from None
+        except (UserError, QdiscError, OSError) as error:
+            raise jsonlines.Refused(str(error)) from None
+        if fault:
+            raise jsonlines.Refused(fault)
+        return report
 
     def end(self) -> None:
         """Put everything back for good: the lock is kept, so that no handler changes anything afterwards."""

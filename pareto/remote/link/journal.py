@@ -1,11 +1,9 @@
 """How each shaped interface was, on file before anything on it is changed, so that it can always be put back.
 
-A file for each interface in /run/pareto-link, named by its network namespace's inode. Who shapes the interface
-holds an flock on the file, taken before the interface is looked at. The kernel drops the lock when that program dies,
-however it dies: a file that can be locked is a leftover. One that is not complete was never acted on.
-
-Our qdiscs are known by their handles and what steers arriving packets by its ifb's name: so only what they do not
-say is written down. A root qdisc that somebody else chose is never replaced; the kernel puts its own default back.
+A file for each interface in /run/pareto-link, named by its network namespace's inode. Who shapes the interface holds
+an flock on it, which the kernel drops when that program dies, however it dies: a file that can be locked is a leftover.
+One that is not complete was never acted on. Only what our qdiscs' handles and our ifb's name do not say is written
+down. A root qdisc that somebody else chose is never replaced; the kernel puts its own default back.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@ The delay is netem's, the rate is tbf's, after it. netem alone computes when a p
 that was filled on a slow line would stay slow (measured: half of what a trace carries). tbf decides when a packet is
 due.
 
-Packets come to tbf after their delay, so the rate is played that much later. tbf's bucket is a packet and 2 ms of
-the rate, so that a timer that is late costs nothing; each change fills it, which is taken off the rate until the
-next. In an outage the rate is what lets one packet pass by its end. So a trace is followed to within two packets.
+Packets come to tbf after their delay, so the rate is played that much later. tbf's bucket is a packet and 2 ms of the
+rate, so that a late timer costs nothing; each change fills it, which is taken off the rate until the next. In an outage
+the rate lets one packet pass by its end. So a trace is followed to within two packets.
 """
 
 from __future__ import annotations

@@ -170,11 +170,8 @@ class Probed:
 def question(
     profile: Profile, sample_s: float = SAMPLE_S, message_bytes: int = 0, *, by_tcp: bool = True
 ) -> Question:
-    """The question to ask about this link; `sample_s` is spent on counting losses.
-
-    Datagrams are used where TCP does not run at the link's rate: packets are lost, the queue is short, or TCP's own
-    settings do not let it (`by_tcp` is false).
-    """
+    """The question to ask about this link; `sample_s` is spent on counting losses. Datagrams are used where packets are
+    lost or the queue is short, so that TCP does not fill it, or TCP's own settings do not let it (not `by_tcp`)."""
     out, back = profile.directions
     slowest_bps = min(direction.typical.rate_bps or math.inf for direction in profile.directions)
     bulk_out, bulk_back = _bulk(profile, out), _bulk(profile, back)
@@ -221,11 +218,8 @@ def _bulk(profile: Profile, direction: Direction) -> _Bulk:
 
 
 def judge(profile: Profile, reading: Reading, tolerance: Tolerance | None = None, span: Span = STILL) -> str:
-    """Empty if the reading is within tolerance, else one line with each thing that is not.
-
-    A rate that was not asked is not judged. Too fast is as wrong as too slow: those bytes did not cross the link.
-    `span` is what was seen of a link that changes; the reading must then lie within what it was in that time.
-    """
+    """Empty if the reading is within tolerance, else one line with each thing that is not. Too fast is as wrong as too
+    slow: those bytes did not cross the link. span: seen of a link that changes, which bounds the reading."""
     tolerance = tolerance or Tolerance()
     faults = [judge_rtt(profile, reading.rtt_s, tolerance, span, reading.ping_bytes)]
     ways = (

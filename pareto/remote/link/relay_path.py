@@ -1,8 +1,7 @@
 """One direction of the relay: what becomes of each frame, when it leaves, and the queue it waits in.
 
-A frame leaves over a line of constant rate, through a token bucket, or as a trace says. Times are integer nanoseconds
-of one monotonic clock. No sockets, no clock: a packet's time is known as soon as it arrives, for the future of every
-line here is known.
+Times are integer nanoseconds of one monotonic clock. No sockets, no clock: a packet's time is known as soon as it
+arrives, for the future of every line here is known.
 """
 
 from __future__ import annotations
@@ -198,12 +197,9 @@ class _Shape:
 
 
 class RelayPath:
-    """Does what one netem qdisc does.
-
-    Frames leave in the order they came, whatever profile is put in force meanwhile; only reordered ones overtake.
-    A super-packet is lost, repeated or reordered whole, as in netem, and it is never damaged, for its segments'
-    checksums are not made yet. Hosts send none over an impaired link.
-    """
+    """Does what one netem qdisc does. Frames leave in the order they came, whatever profile is put in force meanwhile;
+    only reordered ones overtake. A super-packet is lost, repeated or reordered whole, as in netem, and never damaged,
+    for its segments' checksums are not made yet."""
 
     def __init__(self, random: Random | None = None) -> None:
         self.queue: deque[tuple[int, bytes, int, int]] = deque()  # due, frame, packets, wire bytes
