@@ -9,10 +9,9 @@ import ipaddress
 import os
 import socket
 import struct
-from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
-import psutil
 from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
@@ -92,10 +91,17 @@ def _ssh() -> tuple[str, int] | None:
 
 def _before_sudo() -> str:
     """SSH_CONNECTION of the nearest ancestor that has one: sudo, which empties the environment, does."""
-    for process in psutil.Process().parents():
-        with suppress(psutil.Error):
-            if connection := process.environ().get("SSH_CONNECTION"):
-                return connection
+    process = os.getppid()  # not by psutil, which the privileged program lacks
+    while process > 1:
+        try:
+            environment = Path(f"/proc/{process}/environ").read_bytes().split(b"\0")
+            parent = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1]
+        except OSError:
+            return ""
+        for variable in environment:
+            if variable.startswith(b"SSH_CONNECTION="):
+                return variable.partition(b"=")[2].decode()
+        process = int(parent)
     return ""
 
 

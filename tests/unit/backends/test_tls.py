@@ -20,7 +20,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from pareto.protocol.errors import BackendError
 from pareto.remote.backends import handshake, wire
-from pareto.remote.backends.base import Layout, Tensors, layout
+from pareto.remote.backends.base import Layout, layout
 from pareto.remote.backends.registry import CIPHER
 from pareto.remote.backends.stripes import Stripes
 from pareto.remote.backends.tcp import TcpClient, TcpServer
@@ -28,11 +28,11 @@ from pareto.remote.backends.tls import AT_ONCE, Tampered, TlsSocket, pieces
 from tests import REPOSITORY
 from tests.program import wait_until
 from tests.unit.backends.seals import HERE, Change, Proxy, connected, ends, other_seal, seal
+from tests.unit.backends.test_tcp import NAME, Doubling
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 TOKEN = "a token"  # noqa: S105
-NAME = b"thisone."
 HELLO = 4096
 """More than all that crosses one way before the first request."""
 
@@ -92,23 +92,9 @@ def test_nothing_crosses_in_the_clear_and_nothing_twice_alike() -> None:
     assert len(set(blocks)) == len(blocks)
 
 
-class Same:
-    """A stage that answers with what it got."""
-
-    fingerprint = NAME
-
-    def __init__(self, takes: Layout) -> None:
-        self.takes = takes
-        self.ran = 0
-
-    def run(self, tensors: Tensors) -> tuple[Tensors, float]:
-        self.ran += 1
-        return tuple(tensor.clone() for tensor in tensors), 1e-4
-
-
 def served(takes: Layout) -> TcpServer:
     server = TcpServer(HERE, TOKEN, seal())
-    server.serve(Same(takes))
+    server.serve(Doubling(takes, torch.clone))
     return server
 
 
@@ -225,7 +211,7 @@ def test_who_has_the_token_and_no_keys_gets_no_answer() -> None:
         while came := sock.recv(1000):
             assert wire.MAGIC not in came
     stage, _ = server.served or (None, None)
-    assert isinstance(stage, Same)
+    assert isinstance(stage, Doubling)
     assert not stage.ran
 
 
