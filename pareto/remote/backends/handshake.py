@@ -146,7 +146,7 @@ class Door:
         self._let_in = let_in
         self._name = name
         self._listener = socket.create_server((address, 0), backlog=MOST_WAITING)
-        self.address: tuple[str, int] = self._listener.getsockname()[:2]
+        self.address, self.port = self._listener.getsockname()[:2]
         self._waiting: dict[socket.socket, str] = {}
         """The addresses of those that have proven nothing yet, in the order of coming."""
         self._guard = threading.Lock()
@@ -154,10 +154,6 @@ class Door:
         self._turned_away = 0
         self._say_at = 0.0
         threading.Thread(target=self._accept, name=f"{name}-door", daemon=True).start()
-
-    @property
-    def port(self) -> int:
-        return self.address[1]
 
     def close(self) -> None:
         """Stop listening; connections that were let in stay."""

@@ -129,7 +129,7 @@ class TcpServer:
         """Those that have come of the connections that belong together, by number; and whose they are."""
         self._together = threading.Lock()
         self._door = handshake.Door(address, token, self._converse, "tcp")
-        self.address, self.port = self._door.address
+        self.address, self.port = self._door.address, self._door.port
 
     def serve(self, stage: Stage, onward: Client | None = None) -> None:
         self.served = (stage, onward)

@@ -40,15 +40,11 @@ class Entry(NamedTuple):
     words: str
     lossless: bool
     needs: str = ""
-    changes: tuple[str, ...] = ()
-
-    def acts_on(self, dtypes: Collection[str]) -> bool:
-        """Whether it changes a tensor of any of these dtypes."""
-        return any(not self.changes or dtype in self.changes for dtype in dtypes)
+    changes: frozenset[str] = frozenset()
 
 
-WIDE = ("float32", "float64")
-FLOATS = (*WIDE, "float16", "bfloat16")
+WIDE = frozenset({"float32", "float64"})
+FLOATS = WIDE | {"float16", "bfloat16"}
 BITS = {
     "fp16": Entry("bits", "", "", "fp16", False, changes=WIDE),
     "bf16": Entry("bits", "", "", "bf16", False, changes=WIDE),
@@ -77,7 +73,9 @@ PICTURES = {
 """Steps that make pictures of images: alone, and where the payload is the input."""
 FILE = "file"
 """The camera's own files in place of the images in them (`codecs.camera`); `none` where no images cross."""
-_ALL = BITS | COMPRESSORS | PICTURES | {FILE: Entry("", "", "", FILE, True, "PIL", changes=("uint8",))}
+_ALL = (
+    BITS | COMPRESSORS | PICTURES | {FILE: Entry("", "", "", FILE, True, "PIL", changes=frozenset({"uint8"}))}
+)
 _OWN = re.compile(r"(?P<file>.+?\.py):(?P<attribute>[^\W\d]\w*)(?P<rest>\+.*)?")
 _IS_OWN = Entry("", "", "", "path/to/file.py:Bottleneck", False)
 """The entry of every user's own step."""
@@ -139,11 +137,11 @@ class Codec:
 
     def at(self, dtypes: Collection[str]) -> Codec:
         """The codec without its steps that change no tensor of these dtypes, those of all that crosses; `none` where
-        nothing does. A step stays that changes one of several, as does what is behind a user's own, which makes its own
-        dtypes."""
+        nothing does. What is behind a user's own stays, which makes its own dtypes."""
         if self.own is not None:
             return self if dtypes else Codec(NONE)
-        return self._of(step for step in self.names if self._entry(step[0]).acts_on(dtypes))
+        crossing = frozenset(dtypes)
+        return self._of(each for each in self.names if crossing & (self._entry(each[0]).changes or crossing))
 
     def _of(self, steps: Iterable[tuple[str, str]]) -> Codec:
         return replace(self, text=JOINS.join(SEPARATOR.join(filter(None, step)) for step in steps) or NONE)

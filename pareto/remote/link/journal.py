@@ -59,14 +59,9 @@ class Journal:
         with ExitStack() as undo:
             undo.callback(offload.write, self.interface, self.offloads)
             control = undo.enter_context(TrafficControl())
-            undo.callback(lambda: left.append(self._remove_root(control)))
+            undo.callback(lambda: left.append(qdisc.remove(control, self.index)))
             undo.callback(lambda: left.append(steering.stop_ingress(control, self.index)))
         return [line for line in left if line]
-
-    def _remove_root(self, control: TrafficControl) -> str:
-        qdisc.remove(control, self.index)
-        kind = qdisc.foreign(control.at(self.index, qdisc.ROOT))
-        return kind and f"its root qdisc is now a {kind}, set by somebody else: it is left alone"
 
 
 def look(interface: str) -> Journal:

@@ -187,11 +187,13 @@ def is_ours(root: Node | None) -> bool:
     return root is not None and (root.handle, root.parent) == place and root.kind in (Netem.KIND, Prio.KIND)
 
 
-def remove(control: TrafficControl, index: int) -> None:
-    """Take our chain off, if it is on; the kernel puts its default there. Any other root is left alone."""
+def remove(control: TrafficControl, index: int) -> str:
+    """Take our chain off, if it is on; the kernel puts its default there. Says which other root is left alone."""
     root = control.at(index, ROOT)
     if root is not None and is_ours(root):
         control.ask(DELETE, index, root)
+    kind = foreign(root)
+    return kind and f"its root qdisc is now a {kind}, set by somebody else: it is left alone"
 
 
 def foreign(root: Node | None) -> str:
