@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,33 +11,6 @@ import pytest
 
 from pareto.remote.link import journal
 from pareto.remote.link.netem import QdiscError
-from tests import REPOSITORY
-
-PROGRAMS, CLAIMS = 4, 600
-
-# Each program's interface is another one's, by another namespace; nothing is looked at or changed on any.
-PROGRAM = """
-import os, sys
-from pathlib import Path
-from pareto.remote.link import journal
-
-class Nothing(journal.Journal):
-    def put_back(self):
-        return []
-
-journal.FOLDER, place, claims = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-journal._namespace_here = lambda: place
-journal.look = lambda interface: Nothing(interface, 1, {}, place)
-os.fsync = lambda file: None
-failed = []
-for _ in range(claims):
-    try:
-        claim = journal.claim("lo")
-        assert claim.undo() == []
-    except Exception as error:
-        failed.append(repr(error))
-print(len(failed), *set(failed), sep="; ")
-"""
 
 
 @pytest.fixture
@@ -79,22 +50,6 @@ def test_a_claim_whose_file_another_takes_away_is_made_again(
     assert next(times, None) is None
     assert [each.name for each in folder.iterdir()] == [path.name]
     assert claim.undo() == []
-    assert not folder.exists()
-
-
-@pytest.mark.deep
-def test_no_claim_fails_because_another_took_the_empty_folder_away(folder: Path) -> None:
-    programs = [
-        subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, str(folder), str(place), str(CLAIMS)],
-            cwd=REPOSITORY,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for place in range(1, PROGRAMS + 1)
-    ]
-    said = [program.communicate(timeout=120)[0].strip() for program in programs]
-    assert said == ["0"] * PROGRAMS
     assert not folder.exists()
 
 

@@ -74,11 +74,6 @@ def test_a_rate_3_percent_off_is_a_fault(rate: float, fine: bool) -> None:
     assert (judge(SLOW, Reading(0.2, 5e6 * rate * GOODPUT, None)) == "") is fine
 
 
-@pytest.mark.parametrize(("rtt_s", "fine"), [(0.019, False), (0.0198, True), (0.0202, True), (0.021, False)])
-def test_a_round_trip_of_20_ms_that_is_a_millisecond_off_is_a_fault(rtt_s: float, fine: bool) -> None:
-    assert (judge(load("10ms"), Reading(rtt_s - 0.01, None, None)) == "") is fine
-
-
 RATE_OFF = "rate edge to server"
 LINK, GIGABIT, TWENTY = (
     load("10ms-20mbit"),

@@ -115,15 +115,6 @@ def test_the_least_that_a_transfer_can_take(
     assert HOLE.least_transfer_s(nbytes, from_s, to_s) == pytest.approx(seconds, abs=1e-9)
 
 
-def test_the_best_start_may_be_the_one_whose_end_meets_an_edge() -> None:
-    """From slow into fast into nothing: best is to end where the outage begins."""
-    trace = Trace("peak", 3.0, (Step(0.0, 0.0, 8e3), Step(1.0, 0.0, 16e3), Step(2.0, 0.0, 0.0)))
-    assert trace.least_transfer_s(2500, 0.0, 1.0) == pytest.approx(1.5)
-    assert trace.transfer_s(2500, 0.5) == pytest.approx(1.5)
-    assert trace.transfer_s(2500, 0.0) == pytest.approx(1.75)
-    assert trace.transfer_s(2500, 1.0) > 2
-
-
 @pytest.mark.parametrize("seed", gating(SEEDS, *SEEDS[:15]))
 def test_no_start_does_better_than_the_least(seed: int) -> None:
     trace, rng = randomly(seed), random.Random(seed)  # noqa: S311
