@@ -146,7 +146,8 @@ class Door:
         self._let_in = let_in
         self._name = name
         self._listener = socket.create_server((address, 0), backlog=MOST_WAITING)
-        self.address, self.port = self._listener.getsockname()[:2]
+        self.address, port = self._listener.getsockname()[:2]
+        self.port = int(port)
         self._waiting: dict[socket.socket, str] = {}
         """The addresses of those that have proven nothing yet, in the order of coming."""
         self._guard = threading.Lock()

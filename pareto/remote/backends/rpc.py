@@ -38,7 +38,7 @@ _server: RpcServer | None = None
 """Who answers the requests that this process' agent gets."""
 _Met = Iterator[tuple[TCPStore, int, int]]
 _rendezvous: list[Callable[[], _Met]] = []
-"""How each `join` has met its peers; torch lets a scheme's handler be registered only once."""
+"""How the last `join` meets its peers; torch lets a scheme's handler be registered only once."""
 register_rendezvous_handler("pareto", lambda url, **_: _rendezvous[-1]())  # type: ignore[no-untyped-call]
 
 

@@ -137,7 +137,7 @@ class Codec:
 
     def at(self, dtypes: Collection[str]) -> Codec:
         """The codec without its steps that change no tensor of these dtypes, those of all that crosses; `none` where
-        nothing does. What is behind a user's own stays, which makes its own dtypes."""
+        nothing does. All steps stay behind a user's own, which makes its own dtypes."""
         if self.own is not None:
             return self if dtypes else Codec(NONE)
         crossing = frozenset(dtypes)

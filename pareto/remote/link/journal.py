@@ -32,7 +32,7 @@ class Occupied(QdiscError):
 
 @dataclass(frozen=True)
 class Journal:
-    """An interface as it was before it was shaped. namespace: its inode. lock: of the file, which this process has."""
+    """An interface as it was before it was shaped. namespace: the inode of its network namespace. lock: of its file."""
 
     interface: str
     index: int
