@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import inf
 
 from pareto.analysis.prediction.forecast import Slack
 from pareto.analysis.prediction.network import Network
 from pareto.remote.link.probe import Tolerance, delay_range_s
 from pareto.remote.link.profile import Direction, Profile
 
-NO_LIMIT = float("inf")
-
 
 def networks(profiles: Sequence[Profile]) -> tuple[tuple[Network, ...], tuple[Network, ...]]:
     """Each link's delays and rates: in the mean, and at their best, which bounds count with."""
-    usual = tuple(_between([_mean(way) for way in profile.directions]) for profile in profiles)
+    usual = tuple(Network(*_mean(each.edge_to_server), *_mean(each.server_to_edge)) for each in profiles)
     best = tuple(
-        _between([_best(way, bucket=profile.bucket is not None) for way in profile.directions])
-        for profile in profiles
+        Network(*_best(each.edge_to_server, each), *_best(each.server_to_edge, each)) for each in profiles
     )
     return usual, best
 
@@ -39,21 +37,16 @@ def doubts(profiles: Sequence[Profile]) -> Iterator[str]:
             )
 
 
-def _between(ways: Sequence[tuple[float, float]]) -> Network:
-    (delay_s, rate_bps), (delay_back_s, rate_back_bps) = ways
-    return Network(delay_s, rate_bps, delay_back_s, rate_back_bps)
-
-
 def _mean(way: Direction) -> tuple[float, float]:
-    return way.typical.delay_s, way.typical.rate_bps or NO_LIMIT
+    return way.typical.delay_s, way.typical.rate_bps or inf
 
 
-def _best(way: Direction, *, bucket: bool) -> tuple[float, float]:
+def _best(way: Direction, profile: Profile) -> tuple[float, float]:
     """The least delay and the greatest rate at any time."""
     if way.trace is None:
         # What passes a bucket at once, or overtakes, does not wait for the line.
-        unlimited = bucket or way.reorder > 0
-        return delay_range_s(way)[0], NO_LIMIT if unlimited else way.rate_bps or NO_LIMIT
+        unlimited = profile.bucket is not None or way.reorder > 0
+        return delay_range_s(way)[0], inf if unlimited else way.rate_bps or inf
     steps = way.trace.steps
-    rates_bps = [NO_LIMIT if step.rate_bps is None else step.rate_bps for step in steps]
-    return max(0.0, min(step.delay_s for step in steps) - way.jitter_s), max(rates_bps)
+    rate_bps = max(inf if step.rate_bps is None else step.rate_bps for step in steps)
+    return max(0.0, min(step.delay_s for step in steps) - way.jitter_s), rate_bps

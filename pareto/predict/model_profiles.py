@@ -50,6 +50,8 @@ ROUNDS_UNTIL_KNOWN = 2
 """Rounds of all cells, until their differences tell what can be on the front."""
 MOST_WORDS = 60
 """Characters that are shown of what a profile says of a device: anybody may have written it."""
+Facts = Mapping[str, Mapping[str, Any]]
+"""By role, what is known of a host."""
 DECIDING = ("machine", "cpu", "cores", "device", "cuda", "threads", "torch", "governor")
 """The facts about a device that decide how fast it is."""
 
@@ -98,15 +100,14 @@ def on_testbed(
             takes_s = estimate_s(sweep, care, of_links=costs is None)
             all_s = takes_s + (len(missing) - 1) * estimate_s(sweep, care, of_links=False)
             if not number and spares_s is not None and all_s > spares_s:
+                spared = f"and can spare no more than {minutes(spares_s)} of trials"
                 out.print(
-                    f"no model profile is made: it takes about {minutes(all_s)}, and can spare no more than "
-                    f"{minutes(spares_s)} of trials",
-                    soft_wrap=True,
+                    f"no model profile is made: it takes about {minutes(all_s)}, {spared}", soft_wrap=True
                 )
                 return profiles
             out.print(f"{name}: its model profile takes about {minutes(takes_s)}, on {', '.join(facts)}")
-            if name not in prepared:
-                prepared[name] = _prepared(name, sweep)
+            if name not in prepared:  # its weights are needed; images are noise there, so one batch is enough
+                prepared[name] = prepare(name, sweep.model_copy(update={"images": max(sweep.batch_sizes)}))
             workers.send(Meter(out, show), [name], whole=True)
             timing = timing or Timing(show, sweep, bed, workers, facts, care)
             made = timing.profile(prepared[name], outlines[name], costs)
@@ -169,7 +170,7 @@ def age(profile: ModelProfile) -> timedelta | None:
     return since if since >= timedelta(0) else None
 
 
-def difference(then: Mapping[str, Mapping[str, Any]], now: Mapping[str, Mapping[str, Any]]) -> str:
+def difference(then: Facts, now: Facts) -> str:
     """The first thing in which hosts of a profile are others than those there are, in words; empty: there is none."""
     if list(then) != list(now):
         return f"its hosts are {', '.join(then) or 'none'}"
@@ -188,47 +189,45 @@ def _deciding(value: Any) -> Any:
     return value.get("name") if isinstance(value, Mapping) else value
 
 
-def _kept(
-    out: Console, folder: Path, name: str, facts: Mapping[str, Mapping[str, Any]], care: Care
-) -> ModelProfile | None:
+def _kept(out: Console, folder: Path, name: str, facts: Facts, care: Care) -> ModelProfile | None:
     """The profile that is kept in a folder, if it counts; says why it does not."""
     if not folder.exists():
         return None
     try:
         profile = read(folder)
-        since = age(profile)
-        why = difference(profile.hosts, facts)
-        if since is None:
-            why = why or f"it says that it was made at {profile.made_at}"
-        elif care is THOROUGH and not any("peak_flops" in of_host for of_host in profile.hosts.values()):
-            why = why or "a search made it, with less care"
-        elif since > MOST_AGE:
-            why = why or f"it is {minutes(since.total_seconds())} old, and speeds drift"
+        if care is THOROUGH and not any("peak_flops" in of_host for of_host in profile.hosts.values()):
+            raise UserError(difference(profile.hosts, facts) or "a search made it, with less care")
+        ago = _ago(profile, facts)
     except UserError as error:
-        why, since = str(error), None
-    if why:
-        out.print(f"the model profile of {name} that was kept does not count: {why}", soft_wrap=True)
+        out.print(f"the model profile of {name} that was kept does not count: {error}", soft_wrap=True)
         return None
-    assert since is not None  # noqa: S101
-    ago = minutes(since.total_seconds())
     out.print(f"{name}: its model profile of {ago} ago is used; `partitions --times --fresh` makes it anew")
     return profile
 
 
-def _costs_of_another(
-    place: Path, sweep: Sweep, facts: Mapping[str, Mapping[str, Any]]
-) -> tuple[list[BackendCost], str] | None:
+def _ago(profile: ModelProfile, facts: Facts) -> str:
+    """How long ago a profile was made, in words. Raises UserError where it does not count on hosts with these facts."""
+    since = age(profile)
+    if why := difference(profile.hosts, facts):
+        raise UserError(why)
+    if since is None:
+        raise UserError(f"it says that it was made at {profile.made_at}")
+    words = minutes(since.total_seconds())
+    if since > MOST_AGE:
+        raise UserError(f"it is {words} old, and speeds drift")
+    return words
+
+
+def _costs_of_another(place: Path, sweep: Sweep, facts: Facts) -> tuple[list[BackendCost], str] | None:
     """The backends' costs on the links, and when they were measured, by another model's profile; None without one
     that counts."""
+    wanted = set(product(map("-".join, pairwise(facts)), sweep.transports))
     for other in sorted(place.parent.glob(f"*-{place.name.rpartition('-')[2]}")):
         with suppress(UserError):
             profile = read(other)
-            links = ["-".join(ends) for ends in pairwise(facts)]
-            wanted = set(product(links, sweep.transports))
             costs = [cost for cost in profile.backends if (cost.link, cost.backend) in wanted]
-            is_sound = not profile.backends_at and not difference(profile.hosts, facts)
-            since = age(profile)
-            if len(costs) == len(wanted) and is_sound and since is not None and since <= MOST_AGE:
+            _ago(profile, facts)
+            if len(costs) == len(wanted) and not profile.backends_at:
                 return costs, profile.made_at
     return None
 
@@ -243,8 +242,3 @@ def write(kept: Kept) -> None:
 def names(sweep: Sweep) -> list[str]:
     """The full names of a sweep's models."""
     return [registry.canonical(model) for model in sweep.models]
-
-
-def _prepared(name: str, sweep: Sweep) -> Prepared:
-    """The model as the hosts need it: its weights. Images are noise there, so one batch here is enough."""
-    return prepare(name, sweep.model_copy(update={"images": max(sweep.batch_sizes)}))

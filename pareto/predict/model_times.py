@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 
 from pareto.analysis.backend_cost import BackendCost
 from pareto.analysis.model_profile import CodecTimes, ModelProfile, Quartet, UnitTimes
-from pareto.analysis.statistics.samples import intervals
+from pareto.analysis.statistics.samples import Floats, intervals
 from pareto.hosts.host import EDGE, TestbedError
 from pareto.hosts.testbed import Testbed
 from pareto.models.prepare import Artifact, Prepared, recipe
@@ -52,8 +52,7 @@ class Timing:
         facts: Mapping[str, Mapping[str, Any]],
         care: Care,
     ) -> None:
-        self._show, self._sweep, self._bed, self._workers = show, sweep, bed, workers
-        self._care = care
+        self._show, self._sweep, self._bed, self._workers, self._care = show, sweep, bed, workers, care
         self._hosts = {role: dict(of_host) for role, of_host in facts.items()}
         for role, of_host in self._hosts.items():
             if care is THOROUGH:
@@ -113,8 +112,8 @@ class Timing:
     def _request(self, role: str, batch_size: int) -> TimeUnits:
         # Sensors of this machine cannot tell the hosts of a local testbed apart.
         has_sensor = not self._bed.is_local and "energy_j" in (self._hosts[role].get("sensors") or {})
-        runs, seconds, steady_s = self._care.runs, self._care.seconds, STEADY_S if has_sensor else 0.0
-        return TimeUnits(batch_size, self._cpu(role), runs, seconds, MOST_S, steady_s)
+        steady_s = STEADY_S if has_sensor else 0.0
+        return TimeUnits(batch_size, self._cpu(role), self._care.runs, self._care.seconds, MOST_S, steady_s)
 
     def _cpu(self, role: str) -> float:
         return self._sweep.edge_cpu if role == EDGE else 1.0
@@ -136,10 +135,10 @@ def of_outline(
     codecs: Iterable[CodecTimes] = (),
 ) -> ModelProfile:
     """The profile, made now, of the model of an outline, with what it took and what its units cost."""
-    flops, parameters, parameter_bytes = (
-        np.array([getattr(cost, what) for cost in units], dtype=np.float64)
+    added = {
+        what: np.array([getattr(cost, what) for cost in units], dtype=np.float64)
         for what in ("flops", "parameters", "parameter_bytes")
-    )
+    }
     return ModelProfile(
         model=outline.name,
         graph_digest=outline.graph_digest,
@@ -147,9 +146,7 @@ def of_outline(
         input=recipe(outline.name, sweep).input,
         points=tuple((point.name, point.payload_bytes) for point in outline.points),
         result_bytes=sum(spec.nbytes for spec in outline.results),
-        flops=flops,
-        parameters=parameters,
-        parameter_bytes=parameter_bytes,
+        **added,
         activation_bytes=np.array(costs.activation_bytes(outline), dtype=np.float64),
         times=tuple(times),
         backends=tuple(backends),
@@ -177,12 +174,8 @@ def unit_times(
     factor = float(np.median(sums_s) / medians_s.sum()) if medians_s.any() else 1.0
     low_s, high_s = intervals(units_s)
     (whole_low,), (whole_high,) = intervals(whole_s[None, :])
-    whole: Quartet = (
-        float(np.median(whole_s)),
-        float(whole_low),
-        float(whole_high),
-        float(np.quantile(sums_s, LEAST_SHARE)),  # no wait that was taken off in one run too many is in it
-    )
+    least = np.quantile(sums_s, LEAST_SHARE)  # no wait that was taken off in one run too many is in it
+    whole: Quartet = float(np.median(whole_s)), float(whole_low), float(whole_high), float(least)
     return UnitTimes(
         role=role,
         device=str(facts.get("device", "")),
@@ -237,27 +230,16 @@ def codec_times(
 ) -> Iterator[CodecTimes]:
     """Each codec's times on a host, from its runs. is_all: they were of all the batches that the run has."""
     sizes = zip(coded, runs.payload_bytes, runs.wire_bytes, strict=True)
-    seconds = zip(runs.encode_s, runs.encode_again_s, runs.decode_s, runs.decode_again_s, strict=True)
-    figures = {
-        place: (
-            nbytes,
-            np.median(sent),
-            min(sent),
-            *_seconds(encode_s, again_s),
-            *_seconds(decode_s, later_s),
-        )
-        for (place, nbytes, sent), (encode_s, again_s, decode_s, later_s) in zip(sizes, seconds, strict=True)
-    }
-    for text in dict.fromkeys(text for _, text in coded):
-        rows = np.full((len(outline.points), 7), np.nan)
-        for point, spec in enumerate(outline.points[:-1]):
-            if (point, text) not in figures:
-                continue
-            rows[point] = figures[point, text]
-            layout: Layout = tuple((each.dtype, each.at(batch_size)) for each in spec.payload)
-            if not (is_all or _is_fixed(text, layout)):
-                rows[point, 2] = np.nan
-        yield CodecTimes(role, batch_size, text, *rows.T)
+    encodings = zip(runs.encode_s, runs.encode_again_s, strict=True)
+    decodings = zip(runs.decode_s, runs.decode_again_s, strict=True)
+    tables: dict[str, Floats] = {}
+    for ((point, text), nbytes, sent), encoding, decoding in zip(sizes, encodings, decodings, strict=True):
+        layout = tuple((each.dtype, each.at(batch_size)) for each in outline.points[point].payload)
+        least = min(sent) if is_all or _is_fixed(text, layout) else np.nan
+        table = tables.setdefault(text, np.full((len(outline.points), 7), np.nan))
+        table[point] = nbytes, np.median(sent), least, *_seconds(*encoding), *_seconds(*decoding)
+    for text, table in tables.items():
+        yield CodecTimes(role, batch_size, text, *table.T)
 
 
 def _seconds(after_work_s: Sequence[float], again_s: Sequence[float]) -> tuple[float, float]:

@@ -13,7 +13,8 @@ identification: the fixed budget setting", AISTATS 2024.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any
@@ -24,11 +25,14 @@ from pareto.analysis.fronts import shared_rounds
 from pareto.analysis.schema import STANDS
 from pareto.analysis.statistics.samples import Bools, Floats, Ints
 from pareto.predict.strikes import Look, Prospects, Strikes, losses
+from pareto.sweep import plan
 from pareto.sweep.cell import Cell
 from pareto.trial.store import REDONE
 
 Group = tuple[str, str, int, str, str, int, str]
 """The values shared by all cells that are searched together: a condition but for the codec."""
+NAMES = ("model", "netem", "batch_size", "engine", "in_flight_asked", "prefetch_asked", "allocator")
+"""The columns of a group's values."""
 OBJECTIVES = {"latency": "latency_s", "throughput": "throughput_ips"}
 MOVED = 0.5
 """The probability to be chance above which a strike is taken back."""
@@ -36,26 +40,18 @@ MOVED = 0.5
 
 @dataclass(frozen=True)
 class Decision:
-    """The next step with a condition's cells.
+    """What follows from a look at a condition's cells, and the next step with them.
 
+    strikes: what is struck off. when: of each cell, after which round; 0 if it is not. front: of those that are not.
     round: the number of the next round, 0 when there is nothing more to measure. due: its cells that have no trial in
-    it yet. strikes: what is struck off. when: of each cell, after which round; 0 if it is not.
+    it yet.
     """
 
-    round: int
-    due: Bools
     strikes: Strikes
     when: Ints
-
-
-@dataclass(frozen=True)
-class _State:
-    """Where a search stands after a look at rows with this digest."""
-
-    rows: bytes
-    when: Ints
-    strikes: Strikes
     front: Bools
+    due: Bools
+    round: int = 0
 
 
 class Search:
@@ -67,7 +63,8 @@ class Search:
         self.joins = 1 if (prospects.tiers < 2).all() else 1 + 2 * rounds // 3
         """The round in which cells that are not likely are measured for the first time: by then those that can strike
         them off are known well."""
-        self._states: list[_State] = []
+        self._known: list[tuple[bytes, Decision]] = []
+        """What followed from each look so far, with the digest of its rows."""
 
     def decide(self, measured: Floats, tried: Bools) -> Decision:
         """The decision after these trials, by making every decision so far again.
@@ -79,26 +76,28 @@ class Search:
         lacks rounds. Where it is on the front, they are made up for by rounds of that front, but not more than as many
         again.
         """
-        cells, rounds = len(self.prospects.expected), self.rounds
-        state = _State(b"", np.zeros(cells, dtype=np.int64), Strikes.none(cells), np.ones(cells, bool))
+        cells, rounds, had = len(self.prospects.expected), self.rounds, len(tried)
+        none = np.zeros(cells, dtype=bool)
+        now = Decision(Strikes.none(cells), np.zeros(cells, dtype=np.int64), ~none, none)
+        most = max(had, 2 * rounds)
+        measured, tried = _filled(measured, most, np.nan), _filled(tried, most, False)
         step = 0
-        for number in range(1, max(len(tried), 2 * rounds) + 1):
-            done = _first(tried, number)
-            missing = state.front & (state.when == 0) & (done[: number - 1].sum(axis=0) < rounds)
-            if number > max(rounds, len(tried)) and not missing.any():
+        for number in range(1, most + 1):
+            missing = now.front & (now.when == 0) & (tried[: number - 1].sum(axis=0) < rounds)
+            if number > max(rounds, had) and not missing.any():
                 break
             for part in self._parts(number):
-                due = part & (state.when == 0) & ~done[number - 1]
+                due = part & (now.when == 0) & ~tried[number - 1]
                 if number > rounds:
-                    due &= state.front & missing.any()
+                    due &= now.front & missing.any()
                 if due.any():
-                    return Decision(number, due, state.strikes, state.when)
-                rows = _first(measured, number)
+                    return replace(now, round=number, due=due)
+                rows = measured[:number].copy()
                 if number == 1:
                     rows[0, ~part] = np.nan
-                state = self._after(step, number, state, rows)
+                now = self._after(step, number, now, rows)
                 step += 1
-        return Decision(0, np.zeros(cells, dtype=bool), state.strikes, state.when)
+        return now
 
     def _parts(self, number: int) -> Bools:
         """The cells of a round, part by part, each with those before it: parts x cells."""
@@ -106,23 +105,26 @@ class Search:
         present = np.unique(tiers if number >= self.joins else tiers[tiers < 2])
         return np.asarray(tiers <= (present if number == 1 else present[-1:])[:, None])
 
-    def _after(self, step: int, number: int, state: _State, rows: Floats) -> _State:
-        """The state after one look more."""
+    def _after(self, step: int, number: int, before: Decision, rows: Floats) -> Decision:
+        """The decision after one look more."""
         digest = blake2b(rows.tobytes()).digest()
-        if step < len(self._states):
-            if self._states[step].rows == digest:
-                return self._states[step]
-            del self._states[step:]
-        look, share = Look(self.prospects, rows), self._share(step)
-        if not share:
-            self._states.append(replace(state, rows=digest, front=look.front(state.when == 0)))
-            return self._states[-1]
-        now = look.strikes(state.when > 0, share)
-        is_struck = now.how != ""
-        stays = (state.when > 0) & ~is_struck & (now.chance <= MOVED) & ~now.below.any()
-        when = np.where(is_struck | stays, np.where(state.when > 0, state.when, number), 0)
-        self._states.append(_State(digest, when, now.over(state.strikes, stays), look.front(when == 0)))
-        return self._states[-1]
+        if step < len(self._known) and self._known[step][0] == digest:
+            return self._known[step][1]
+        look, share, when, strikes = (
+            Look(self.prospects, rows),
+            self._share(step),
+            before.when,
+            before.strikes,
+        )
+        if share:
+            now = look.strikes(when > 0, share)
+            is_struck = now.how != ""
+            stays = (when > 0) & ~is_struck & (now.chance <= MOVED) & ~now.below.any()
+            when = np.where(is_struck | stays, np.where(when > 0, when, number), 0)
+            strikes = now.over(strikes, stays)
+        after = replace(before, strikes=strikes, when=when, front=look.front(when == 0))
+        self._known[step:] = [(digest, after)]
+        return after
 
     def _share(self, step: int) -> float:
         """How much of the probability of a wrong strike the look after so many others may use; all have 1 at most.
@@ -137,11 +139,9 @@ class Search:
         return 1 / (2 * looks) if added < 0 else 0.5 / ((added + 1) * (added + 2))
 
 
-def _first(rows: Any, number: int) -> Any:
-    """A copy of the first rows, with empty ones (NaN, False) where there are fewer."""
-    kept = rows[:number]
-    empty = np.nan if rows.dtype == float else False
-    return np.concatenate([kept, np.full((number - len(kept), *rows.shape[1:]), empty)])
+def _filled(rows: Any, count: int, empty: float) -> Any:
+    """The rows, and after them empty ones, so many in all."""
+    return np.concatenate([rows, np.full((count - len(rows), *rows.shape[1:]), empty, dtype=rows.dtype)])
 
 
 def gaps(measured: Floats) -> Floats:
@@ -165,51 +165,71 @@ def gaps(measured: Floats) -> Floats:
     return np.where(known, np.where(ahead, np.minimum(others, beaten), behind), 0.0)
 
 
-@dataclass(frozen=True)
-class Trials:
-    """The trials so far of what is searched together: `measured` and `tried` as a `Search` takes them. took_s: rounds x
-    cells, NaN without a trial."""
+class Contest:
+    """The cells that are searched together, and their trials so far."""
 
+    search: Search
+    decision: Decision
     measured: Floats
+    """As a `Search` takes them, like `tried`."""
     tried: Bools
     took_s: Floats
+    """Rounds x cells, NaN without a trial."""
 
-    @classmethod
-    def of(
-        cls,
-        rows: Sequence[Mapping[str, str]],
-        group: Group,
-        cells: Sequence[Cell],
-        *,
-        with_unsound: bool = False,
-    ) -> Trials:
-        place = {(cell.point, cell.backend, cell.codec): number for number, cell in enumerate(cells)}
-        key = tuple(map(str, group))
-        names = ("model", "netem", "batch_size", "engine", "in_flight_asked", "prefetch_asked", "allocator")
+    def __init__(self, group: Group) -> None:
+        self.group, self.block, self.cells = group, group[:2], list[Cell]()
+
+    def read(self, rows: Iterable[Mapping[str, str]], *, with_unsound: bool) -> None:
+        """Take in their trials among these rows. with_unsound: also those of which no figure counts."""
+        places = {(cell.point, cell.backend, cell.codec): number for number, cell in enumerate(self.cells)}
+        key = tuple(map(str, self.group))
         mine = [
             row
             for row in rows
             if (with_unsound or row["status"] not in REDONE)
-            and tuple(row[name] for name in names) == key
-            and (row["point"], row["backend"], row["codec"]) in place
+            and tuple(row[name] for name in NAMES) == key
+            and (row["point"], row["backend"], row["codec"]) in places
         ]
-        count = max((int(row["round"]) for row in mine), default=0)
-        figures = np.full((count, len(cells), 2), np.nan)
-        tried = np.zeros((count, len(cells)), dtype=bool)
-        took_s = np.full((count, len(cells)), np.nan)
+        shape = max((int(row["round"]) for row in mine), default=0), len(self.cells)
+        figures = np.full((2, *shape), np.nan)
+        self.tried, self.took_s = np.zeros(shape, dtype=bool), np.full(shape, np.nan)
         for row in mine:
-            at = int(row["round"]) - 1, place[row["point"], row["backend"], row["codec"]]
-            tried[at] = True
-            took_s[at] = float(row["wall_s"] or 0)
-            for objective, (figure, column) in enumerate(OBJECTIVES.items()):
+            at = int(row["round"]) - 1, places[row["point"], row["backend"], row["codec"]]
+            self.tried[at] = True
+            self.took_s[at] = float(row["wall_s"] or 0)
+            for objective, (figure, column) in zip(figures, OBJECTIVES.items(), strict=True):
                 if row["status"] in STANDS[figure]:
-                    figures[at[0], at[1], objective] = float(row[column] or "nan")
-        return cls(losses(figures[..., 0], figures[..., 1]), tried, took_s)
+                    objective[at] = float(row[column] or "nan")
+        self.measured = losses(*figures)
 
+    def decide(self, rounds: int | None = None) -> Decision:
+        """The decision after so many rounds; None: after all."""
+        return self.search.decide(self.measured[:rounds], self.tried[:rounds])
 
-def medians(measured: Floats) -> Floats:
-    """The medians over rounds, NaN without a figure that can be trusted: cells x 2."""
-    medians = np.full(measured.shape[1:], np.nan)
-    known = ~np.isnan(measured).all(axis=0)
-    medians[known] = np.nanmedian(measured[:, known], axis=0)
-    return medians
+    def where(self, mask: Bools) -> list[Cell]:
+        """The cells where the mask is true."""
+        return [self.cells[place] for place in np.flatnonzero(mask)]
+
+    @property
+    def medians(self) -> Floats:
+        """The medians over rounds, NaN without a figure that can be trusted: cells x 2."""
+        medians = np.full(self.measured.shape[1:], np.nan)
+        known = ~np.isnan(self.measured).all(axis=0)
+        medians[known] = np.nanmedian(self.measured[:, known], axis=0)
+        return medians
+
+    def behind(self, figures: Floats, others: Floats, times: float) -> Bools:
+        """Whether, on each of its fronts, something is `times` as good in both objectives: cells x 2, `losses`."""
+        result, clearly = np.ones(len(figures), dtype=bool), math.log(times)
+        for those in self.search.prospects.members:
+            rivals = np.nan_to_num(others[those], nan=np.inf)
+            rivals = rivals[np.argsort(rivals[:, 0])]
+            best = np.concatenate([[np.inf], np.minimum.accumulate(rivals[:, 1])])
+            faster = np.searchsorted(rivals[:, 0], figures[those, 0] - clearly)
+            result[those] &= best[faster] < figures[those, 1] - clearly
+        return result
+
+    def ruled_out(self, others: Floats) -> list[Cell]:
+        """The cells that the links keep clearly behind these figures of their fronts: they have short trials, and are
+        not struck off."""
+        return self.where(self.behind(self.search.prospects.bound, others, plan.CLEARLY))

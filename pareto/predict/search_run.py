@@ -22,7 +22,7 @@ from pareto.analysis.prediction import forecast
 from pareto.analysis.statistics.samples import Bools, Floats
 from pareto.partitions.engines.registry import EAGER
 from pareto.predict import links
-from pareto.predict.search import Decision, Group, Search, Trials, gaps, medians
+from pareto.predict.search import Contest, Group, Search, gaps
 from pareto.predict.strikes import PHYSICS, Prospects, losses
 from pareto.remote.codecs.registry import NONE
 from pareto.remote.link.units import minutes
@@ -58,9 +58,10 @@ class Searching:
         self._grows = sweep.until is not None or sweep.budget is not None
         every = plan.cells(sweep, models, networks)
         self.conditions = list(dict.fromkeys(condition for cell in every for condition in cell.conditions))
-        self._cells: dict[Group, list[Cell]] = {}
+        self._contests: dict[Group, Contest] = {}
         for cell in every:
-            self._cells.setdefault(_group(cell.condition), []).append(cell)
+            group = _group(cell.condition)
+            self._contests.setdefault(group, Contest(group)).cells.append(cell)
         self.learn(profiles or {})
         self.is_measuring = False
         """Whether trials on disk of which no figure counts are this session's: they are not done again in it."""
@@ -73,10 +74,9 @@ class Searching:
         self._awaits = self._sweep.search and not are_all
         self.lacks_profiles = self._awaits and not self._models.keys() <= profiles.keys()
         self._is_by_profile = bool(profiles)
-        self._searches: dict[Group, Search] = {}
-        for group, cells in self._cells.items():
-            prospects = self._foreseen(group, cells, profiles.get(group[0]))
-            self._searches[group] = Search(prospects, self._sweep.rounds, grows=self._grows)
+        for each in self._contests.values():
+            prospects = self._foreseen(each.group, each.cells, profiles.get(each.group[0]))
+            each.search = Search(prospects, self._sweep.rounds, grows=self._grows)
 
     def update(self) -> None:
         """Decide by the rows on disk, and write what is struck off."""
@@ -86,19 +86,17 @@ class Searching:
 
     def _read(self) -> None:
         rows = self.store.rows() if self.store is not None else []
-        self._tables = {
-            group: Trials.of(rows, group, cells, with_unsound=self.is_measuring)
-            for group, cells in self._cells.items()
-        }
-        self._decisions = {group: self._decide(group) for group in self._cells}
+        for each in self._contests.values():
+            each.read(rows, with_unsound=self.is_measuring)
+            each.decision = each.decide()
 
     def part(self) -> Plan | None:
         """The next trials of rounds that are the sweep's own, or were added and begun; None when these are whole. Every
         (model, network) has its first round, before the first of them has all its others."""
         rounds: dict[Block, int] = {}
-        for group, decision in self._decisions.items():
-            if decision.round:
-                rounds[group[:2]] = min(decision.round, rounds.get(group[:2], decision.round))
+        for each in self._contests.values():
+            if number := each.decision.round:
+                rounds[each.block] = min(number, rounds.get(each.block, number))
         if not rounds:
             last = {each: self.last(each) for each in self.conditions}
             grown = {each: number for each, number in last.items() if number > self._sweep.rounds}
@@ -107,24 +105,15 @@ class Searching:
         # To change the network takes as long as many trials do. Within a budget all get as many rounds.
         most = math.inf if self._sweep.budget is not None else 2
         block = min(rounds, key=lambda each: min(rounds[each], most))
-        groups, number = [group for group in self._cells if group[:2] == block], rounds[block]
-        due = {
-            cell
-            for group in groups
-            if self._decisions[group].round == number
-            for cell, is_due in zip(self._cells[group], self._decisions[group].due, strict=True)
-            if is_due
-        }
-        done = [
-            self._cells[group][place]
-            for group in groups
-            for place in np.unique(np.nonzero(self._tables[group].tried)[1])
-        ]
+        there, number = [each for each in self._contests.values() if each.block == block], rounds[block]
+        of_round = [each for each in there if each.decision.round == number]
+        due = {cell for each in of_round for cell in each.where(each.decision.due)}
+        done = [cell for each in there for cell in each.where(each.tried.any(axis=0))]
         short: set[Cell] = set()
         if number == 1 and not (self._is_by_profile or self._awaits):
             # What needs no link, or the link alone, says which of the others are ruled out.
             due = {cell for cell in due if cell.cuts[0] == 0 or not self._crossed(cell)} or due
-            short.update(*map(self._ruled_out, groups))
+            short.update(*(each.ruled_out(each.medians) for each in there))
         fresh, self._block = self._block not in (None, block), block
         return self._some(number, due, block, done=done, short=short, fresh=fresh)
 
@@ -135,45 +124,22 @@ class Searching:
             models, networks = {block[0]: models[block[0]]}, {block[1]: networks[block[1]]}
         return plan.in_rounds(self._sweep, models, networks, [number], lambda cell, _: cell in due, **how)
 
-    def _ruled_out(self, group: Group) -> set[Cell]:
-        """The cells that the links keep clearly behind what others of their fronts were measured at: they have short
-        trials, and are not struck off."""
-        bound, seen = self._searches[group].prospects.bound, medians(self._tables[group].measured)
-        behind = self._behind(group, bound, seen, plan.CLEARLY)
-        return {self._cells[group][place] for place in np.flatnonzero(behind)}
-
-    def _behind(self, group: Group, figures: Floats, others: Floats, times: float) -> Bools:
-        """Whether, on each of its fronts, something is `times` as good in both objectives: cells x 2, `losses`."""
-        result, clearly = np.ones(len(figures), dtype=bool), math.log(times)
-        for those in self._searches[group].prospects.members:
-            rivals = np.nan_to_num(others[those], nan=np.inf)
-            rivals = rivals[np.argsort(rivals[:, 0])]
-            best = np.concatenate([[np.inf], np.minimum.accumulate(rivals[:, 1])])
-            faster = np.searchsorted(rivals[:, 0], figures[those, 0] - clearly)
-            result[those] &= best[faster] < figures[those, 1] - clearly
-        return result
-
     def expected(self) -> Plan:
         """The rest of the sweep's own rounds, as far as can be foreseen: cells clearly behind by what was measured or
         else foreseen have round 1, or in a search none."""
         parts: dict[tuple[int, Block], set[Cell]] = {}
         short: set[Cell] = set()
-        for group, cells in self._cells.items():
-            tried, when = self._tables[group].tried, self._decisions[group].when
-            known = self._searches[group].prospects.expected
+        for each in self._contests.values():
+            known, seen = each.search.prospects.expected, each.medians
             if np.isnan(known).any():
-                rough = [plan.foreseen(cell, self._sweep, self._models, self._networks) for cell in cells]
-                known = losses(*np.array(rough).T)
-            seen = medians(self._tables[group].measured)
-            known = np.where(np.isnan(seen), known, seen) if len(tried) else known
-            is_behind = self._behind(group, known, known, FORESEEN)
-            most = np.where(is_behind, not self._sweep.search, self._sweep.rounds)
-            for place, cell in enumerate(cells):
-                for number in range(1, 1 + int(most[place] * (when[place] == 0))):
-                    if number > len(tried) or not tried[number - 1, place]:
-                        parts.setdefault((number, group[:2]), set()).add(cell)
-            behind = self._behind(group, self._searches[group].prospects.bound, known, plan.CLEARLY)
-            short.update(cells[place] for place in np.flatnonzero(behind))
+                known = self._roughly(each.cells)
+            known = np.where(np.isnan(seen), known, seen)
+            most = np.where(each.behind(known, known, FORESEEN), not self._sweep.search, self._sweep.rounds)
+            most[each.decision.when > 0] = 0
+            for number in range(1, self._sweep.rounds + 1):
+                left = (most >= number) & ~each.tried[number - 1 : number].any(axis=0)
+                parts.setdefault((number, each.block), set()).update(each.where(left))
+            short.update(each.ruled_out(known))
         trials: list[plan.Trial] = []
         for number, block in sorted(parts, key=lambda part: (part[0] > 1, part[1], part[0])):
             fresh = not trials or trials[-1].cell.condition[:2] != block
@@ -191,29 +157,25 @@ class Searching:
         """
         due: dict[int, set[Cell]] = {}
         for group, number in {_group(each): number for each, number in numbers.items()}.items():
-            before, tried = self._decide(group, number - 1), self._tables[group].tried[number - 1 : number]
+            each = self._contests[group]
+            before, tried = each.decide(number - 1), each.tried[number - 1 : number]
             missing = (before.when == 0) & ~tried.any(axis=0) & (before.round == 0)
-            due.setdefault(number, set()).update(self._cells[group][each] for each in np.flatnonzero(missing))
+            due.setdefault(number, set()).update(each.where(missing))
         parts = (self._some(number, cells) for number, cells in sorted(due.items()))
         return Plan(tuple(trial for part in parts for trial in part.trials), self._sweep.rounds)
 
-    def _decide(self, group: Group, rounds: int | None = None) -> Decision:
-        """The decision after so many rounds; None: after all."""
-        table = self._tables[group]
-        return self._searches[group].decide(table.measured[:rounds], table.tried[:rounds])
-
     def last(self, condition: Condition) -> int:
         """The last round of what is searched together with a condition's cells."""
-        return len(self._tables[_group(condition)].tried)
+        return len(self._contests[_group(condition)].tried)
 
     def hardest(self, part: Plan, left_s: float, pace: float) -> Plan | None:
         """The cells of a round whose place is least clear, as many as fit into the time; None for fewer than two."""
         clear: dict[Cell, float] = {}
-        for group, cells in self._cells.items():
-            least = np.full(len(cells), np.inf)
-            for those in self._searches[group].prospects.members:
-                least[those] = np.minimum(least[those], gaps(self._tables[group].measured[:, those]))
-            clear |= zip(cells, least, strict=True)
+        for each in self._contests.values():
+            least = np.full(len(each.cells), np.inf)
+            for those in each.search.prospects.members:
+                least[those] = np.minimum(least[those], gaps(each.measured[:, those]))
+            clear |= zip(each.cells, least, strict=True)
         kept: set[Cell] = set()
         for trial in sorted(part.trials, key=lambda trial: clear[trial.cell]):
             left_s -= trial.estimate_s * pace
@@ -227,89 +189,85 @@ class Searching:
     def struck(self) -> list[Row]:
         """A row of struck.csv for each cell that is struck off."""
         rows, run = [], self.store.run if self.store is not None else ""
-        for group, cells in self._cells.items():
-            decision, measured = self._decisions[group], self._tables[group].measured
-            by_physics = (decision.strikes.how == PHYSICS)[:, None]
-            at = np.where(by_physics, self._searches[group].prospects.bound, medians(measured))
-            for number in np.flatnonzero(decision.when):
-                cell, by = cells[number], cells[decision.strikes.by[number]]
+        for each in self._contests.values():
+            when, strikes = each.decision.when, each.decision.strikes
+            by_physics = (strikes.how == PHYSICS)[:, None]
+            at = np.where(by_physics, each.search.prospects.bound, each.medians)
+            for number in np.flatnonzero(when):
+                cell, by = each.cells[number], each.cells[strikes.by[number]]
                 rows.append(
                     {
                         "run": run,
                         **cell.columns,
                         "point_name": cell.point_name,
-                        "round": int(decision.when[number]),
-                        "how": decision.strikes.how[number],
+                        "round": int(when[number]),
+                        "how": strikes.how[number],
                         "latency_s": float(np.exp(at[number, 0])),
                         "throughput_ips": float(np.exp(-at[number, 1])),
                         "payload_bytes": self._models[cell.model].points[cell.cuts[0]][1] * cell.batch_size,
                         "by_point": by.point,
                         "by_backend": by.backend,
-                        "probability": float(decision.strikes.chance[number]),
+                        "probability": float(strikes.chance[number]),
                     }
                 )
         return rows
-
-    def below(self) -> list[str]:
-        """A line for each group in which a cell was measured below its bound, so that no physics strikes off."""
-        lines = []
-        for group, decision in self._decisions.items():
-            broken = [
-                f"{cell.backend} {cell.point}{f' {cell.codec}' if cell.codec != NONE else ''}"
-                for cell, is_below in zip(self._cells[group], decision.strikes.below, strict=True)
-                if is_below
-            ]
-            if broken:
-                more = f" and {len(broken) - NAMED} more" if len(broken) > NAMED else ""
-                by = f" by {group[3]}" if group[3] != EAGER else ""
-                of, then = (
-                    ("model profile", "; make the profile anew") if self._is_by_profile else ("links", "")
-                )
-                lines.append(
-                    f"{group[0]} at {group[1]}{by}: {', '.join(broken[:NAMED])}{more} measured better than the "
-                    f"bound by the {of}: no cell is struck off by physics there{then}"
-                )
-        return lines
 
     def summary(self) -> list[str]:
         """Lines on how the cells are settled, and on bounds that do not hold."""
         self.update()
         return [*(f"error: {line}" for line in self.below()), self._words()]
 
+    def below(self) -> list[str]:
+        """A line for each group in which a cell was measured below its bound, so that no physics strikes off."""
+        lines = []
+        of, then = ("model profile", "; make the profile anew") if self._is_by_profile else ("links", "")
+        for (model, netem, _, engine, *_), each in self._contests.items():
+            broken = [
+                f"{cell.backend} {cell.point}{f' {cell.codec}' if cell.codec != NONE else ''}"
+                for cell in each.where(each.decision.strikes.below)
+            ]
+            if broken:
+                more = f" and {len(broken) - NAMED} more" if len(broken) > NAMED else ""
+                by = f" by {engine}" if engine != EAGER else ""
+                lines.append(
+                    f"{model} at {netem}{by}: {', '.join(broken[:NAMED])}{more} measured better than the bound by the "
+                    f"{of}: no cell is struck off by physics there{then}"
+                )
+        return lines
+
     def _words(self) -> str:
         """`44 cells: 6 in 6 rounds, 9 in 1, 29 by physics; 3 min 10 s, all cells would take 14 min 20 s`."""
-        tried: Counter[int] = Counter()
-        physics, took_s, open_s = 0, 0.0, 0.0
-        paces: list[float] = []
-        whole = plan.make(self._sweep, self._models, self._networks)
-        estimates = {(trial.cell, trial.round): trial.estimate_s for trial in whole.trials}
-        for group, cells in self._cells.items():
-            table, how = self._tables[group], self._decisions[group].strikes.how
-            counts = table.tried.sum(axis=0)
-            tried.update(counts[counts > 0].tolist())
-            physics += int((how[counts == 0] == PHYSICS).sum())
-            took_s += np.nansum(table.took_s)
-            for number, cell in enumerate(cells):
-                for place in range(self._sweep.rounds):
-                    estimate_s = estimates[cell, place + 1]
-                    if place < len(table.tried) and table.tried[place, number]:
-                        paces.append(table.took_s[place, number] / estimate_s)
-                    else:
-                        open_s += estimate_s
-        total = sum(map(len, self._cells.values()))
+        took_s: dict[tuple[Cell, int], float] = {}
+        total = physics = 0
+        for each in self._contests.values():
+            for number, place in np.argwhere(each.tried):
+                took_s[each.cells[place], number + 1] = each.took_s[number, place]
+            total += len(each.cells)
+            physics += int(((each.decision.strikes.how == PHYSICS) & ~each.tried.any(axis=0)).sum())
+        tried = Counter(Counter(cell for cell, _ in took_s).values())
         words = [f"{count} in {number}" for number, count in sorted(tried.items(), reverse=True)]
         if words:
             words[0] += " rounds" if max(tried) > 1 else " round"
         open_ = total - tried.total() - physics
         words += [f"{count} {what}" for count, what in ((physics, "by physics"), (open_, "open")) if count]
+        whole = plan.make(self._sweep, self._models, self._networks)
+        estimates_s = {(trial.cell, trial.round): trial.estimate_s for trial in whole.trials}
+        paces = [took_s[place] / estimates_s[place] for place in took_s.keys() & estimates_s.keys()]
+        open_s = sum(estimates_s[place] for place in estimates_s.keys() - took_s.keys())
         # The median: the first trial of a network took the time to open every connection as well.
-        every_s = took_s + open_s * (float(np.median(paces)) if paces else 1.0)
+        every_s = sum(took_s.values()) + open_s * (float(np.median(paces)) if paces else 1.0)
         sessions = self.store.manifest()["sessions"] if self.store is not None else []
         profiling_s = sum(float(session.get("profiling_s") or 0) for session in sessions)
         spent = f" with the model profile's {minutes(profiling_s)}" if profiling_s >= 1 else ""
         return (
-            f"{total} cells: {', '.join(words)}; {minutes(took_s + profiling_s)}{spent}, "
+            f"{total} cells: {', '.join(words)}; {minutes(sum(took_s.values()) + profiling_s)}{spent}, "
             f"all cells would take {minutes(every_s)}"
+        )
+
+    def _roughly(self, cells: Sequence[Cell]) -> Floats:
+        """What the plan foresees of cells: cells x 2, `losses`."""
+        return losses(
+            *np.array([plan.foreseen(cell, self._sweep, self._models, self._networks) for cell in cells]).T
         )
 
     def _foreseen(self, group: Group, cells: Sequence[Cell], profile: ModelProfile | None) -> Prospects:
@@ -326,14 +284,13 @@ class Searching:
         if self._awaits and profile is None:
             return result
         if profile is None:
-            likely = [plan.foreseen(cell, self._sweep, self._models, self._networks) for cell in cells]
             tolerance = self._sweep.link_tolerance
             least = [plan.of_links(cell, self._models, self._networks, tolerance) for cell in cells]
             backends = _numbered([cell.backend for cell in cells])
             if any(backends):
                 twins = _numbered([(cell.cuts, cell.codec) for cell in cells]), backends
                 result = replace(result, twins=np.array(twins).T)
-            result.expected[:], result.bound[:] = (losses(*np.array(each).T) for each in (likely, least))
+            result.expected[:], result.bound[:] = self._roughly(cells), losses(*np.array(least).T)
             return result
         usual, best = links.networks(self._networks[netem])
         slack = links.slack(self._sweep.link_tolerance)

@@ -116,9 +116,11 @@ class Prospects:
 
     def less_accurate(self, cells: Ints, than: Ints) -> Bools:
         """Whether each of the others is less accurate than each of these cells: cells x others."""
-        if self.accuracy is None:
-            return np.zeros((len(cells), len(than)), dtype=bool)
-        return np.asarray(self.accuracy[cells][:, None] > self.accuracy[than])
+        return np.asarray(self.accuracies[cells][:, None] > self.accuracies[than])
+
+    @property
+    def accuracies(self) -> Floats:
+        return np.ones(len(self.expected)) if self.accuracy is None else self.accuracy
 
 
 def losses(latency_s: Floats, throughput_ips: Floats) -> Floats:
@@ -268,14 +270,10 @@ class Look:
         """Those of these measured cells that none other of them dominates, by the rounds that each two share: on some
         front, in both objectives and accuracy."""
         result = np.zeros(len(among), dtype=bool)
-        accuracy = self.prospects.accuracy
         for those in self.prospects.members:
             figures = np.where(among[those, None], self.measured[:, those], np.nan)
-            if accuracy is None:
-                result[those] |= nondominated(figures, (False, False))
-            else:
-                known = np.broadcast_to(accuracy[those, None], (*figures.shape[:2], 1))
-                result[those] |= nondominated(np.concatenate([figures, known], axis=2), (False, False, True))
+            known = np.broadcast_to(self.prospects.accuracies[those, None], (*figures.shape[:2], 1))
+            result[those] |= nondominated(np.concatenate([figures, known], axis=2), (False, False, True))
         return result
 
     @cached_property
@@ -329,8 +327,7 @@ class Look:
         chance = np.ones(sure.shape)
         chance[tried] = np.maximum(stdtr(freedom, -no_better[tried]), 2 * stdtr(freedom, -behind[tried]))
         chance /= weights[tier]
-        by, least = _least(chance)
-        return others[by], least
+        return others[chance.argmin(axis=1)], chance.min(axis=1)
 
     def _by_physics(self, cells: Ints, error: Floats, freedom: float) -> tuple[Ints, Floats]:
         """The same of these cells' bounds against each measured cell. A bound does not vary: so only how many cells
@@ -347,8 +344,7 @@ class Look:
             tried &= ~self.prospects.less_accurate(cells[part], self.cells[those])
             chance[tried] = stdtr(freedom, -ahead[tried]).sum(axis=1)
             chance /= self.prospects.weights[self.cells[those]]
-            surest, of_front = _least(chance)
-            _keep_less_sure(by, least, part, those[surest], of_front)
+            _keep_less_sure(by, least, part, those[chance.argmin(axis=1)], chance.min(axis=1))
         return self.cells[by], least
 
     @cached_property
@@ -375,9 +371,3 @@ def _keep_less_sure(by: Ints, chance: Floats, cells: Ints, also_by: Ints, also: 
     """Take these probabilities of some cells, and what they are struck off by, where they are the greater ones."""
     greater = also >= chance[cells]
     by[cells[greater]], chance[cells[greater]] = also_by[greater], also[greater]
-
-
-def _least(chance: Floats) -> tuple[Ints, Floats]:
-    """Where each row is least, and how much that is."""
-    by = chance.argmin(axis=1)
-    return by, chance[np.arange(len(by)), by]

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, cast
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from pareto.commands import unit_times as profiling
 from pareto.hosts.host import EDGE, SERVER, TestbedError
 from pareto.hosts.session import SessionLost
 from pareto.hosts.testbed import Testbed
-from pareto.models.prepare import Prepared, recipe
+from pareto.models.prepare import recipe
 from pareto.partitions import model as partitioned
 from pareto.partitions import registry
 from pareto.predict import backend_costs, model_profiles
@@ -119,7 +120,7 @@ def measure(
     workers: FakeWorkers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., tuple[Kept, str]]:
     """The profile of a small model on a testbed of stand-ins, and what is printed meanwhile."""
-    monkeypatch.setattr(model_profiles, "_prepared", lambda name, _: name)
+    monkeypatch.setattr(model_profiles, "prepare", lambda name, _: name)
 
     def run(
         bed: Testbed | None = None, *, fresh: bool = False, spares_s: float | None = None, **options: Any
@@ -483,16 +484,13 @@ def test_a_model_that_is_not_there_costs_no_testbed(tmp_path: Path, monkeypatch:
         profiling.make_or_reuse(console(), sweep(model="nosuch", testbed="local"), tmp_path)
 
 
-def test_one_batch_of_images_is_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Sweep] = []
-
-    def prepare(name: str, wanted: Sweep) -> Prepared:
-        asked.append(wanted)
-        return cast(Prepared, name)
-
+def test_one_batch_of_images_is_prepared(
+    measure: Callable[..., tuple[Kept, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare = Mock(side_effect=lambda name, wanted: name)
     monkeypatch.setattr(model_profiles, "prepare", prepare)
-    model_profiles._prepared(MODEL, sweep(batch_size="1,8"))
-    assert [wanted.images for wanted in asked] == [8]
+    measure(batch_size="1,8")
+    assert [call.args[1].images for call in prepare.call_args_list] == [8]
 
 
 def test_what_is_the_default_is_no_other_setting(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from pareto.analysis.runs.load import joined
 from pareto.analysis.runs.struck import with_struck
 from pareto.hosts.host import TestbedError
 from pareto.partitions.engines.registry import ENGINES as ENTRIES
-from pareto.predict.search import Trials
+from pareto.predict.search import Contest
 from pareto.predict.search_run import Searching
 from pareto.remote.link.units import minutes
 from pareto.run import session
@@ -154,8 +154,8 @@ def test_a_run_that_goes_on_does_only_what_is_missing(default: tuple[Path, str],
 def test_links_alone_bound_what_was_never_profiled() -> None:
     sweep = make_sweep({"model": "m", "netem": "200ms-5mbit", "backend": "tcp,rpc"})
     made = searching([], sweep)
-    (group,) = made._cells
-    known = made._searches[group].prospects
+    (contest,) = made._contests.values()
+    known = contest.search.prospects
     least_s = np.exp(known.bound[:, 0])
     assert not made.lacks_profiles
     assert least_s == pytest.approx([0.198, 0.198, 0.198, 0.198, 0, 0], abs=2e-3)
@@ -301,11 +301,11 @@ def test_a_search_without_profiles_knows_the_links_alone() -> None:
     search = searching(
         [], make_sweep({"model": "m", "netem": "200ms-5mbit", "backend": "tcp", "search": True})
     )
-    (group,) = search._searches
-    assert np.isnan(search._searches[group].prospects.expected).all()
+    (contest,) = search._contests.values()
+    assert np.isnan(contest.search.prospects.expected).all()
     search.learn({}, are_all=True)
     assert not search.lacks_profiles
-    known = search._searches[group].prospects
+    known = contest.search.prospects
     assert np.isfinite(known.expected).all()
     assert np.isfinite(known.bound[:2]).all()
     assert not known.moves
@@ -425,14 +425,15 @@ def test_a_figure_that_stands_is_known_and_the_other_is_not() -> None:
     base = row(1, 1, latency_s="2") | {"netem": "200ms-5mbit"}
     statuses = ("ok", "latency only", "throughput only", "invalid", "failed")
     rows = [{**base, "round": str(number), "status": each} for number, each in enumerate(statuses, 1)]
-    made = searching(rows)
-    (group,) = made._cells
-    at = (*group[:1], "200ms-5mbit", *group[2:])
-    trials = Trials.of(rows, at, made._cells[group], with_unsound=True)
+    (made,) = searching(rows)._contests.values()
+    contest = Contest((*made.group[:1], "200ms-5mbit", *made.group[2:]))
+    contest.cells = made.cells
+    contest.read(rows, with_unsound=True)
     known = [[False] * 2, [False, True], [True, False], [True] * 2, [True] * 2]
-    assert np.isnan(trials.measured[:, 1]).tolist() == known
-    assert trials.tried[:, 1].all()
-    assert len(Trials.of(rows, at, made._cells[group]).tried) == 3, "what none counts of is due again"
+    assert np.isnan(contest.measured[:, 1]).tolist() == known
+    assert contest.tried[:, 1].all()
+    contest.read(rows, with_unsound=False)
+    assert len(contest.tried) == 3, "what none counts of is due again"
 
 
 CODECS = ("--codec", "none,int8,zstd", "--trials", "3", "--backend", "tcp")
@@ -565,13 +566,15 @@ def test_what_is_less_accurate_strikes_nothing_off() -> None:
     }  # fmt: skip
     store: Any = Rounds([])
     search = Searching(sweep, facts, networks_of(sweep, 1), store, {})
-    ((group, cells),) = search._cells.items()
-    known = search._searches[group].prospects
+    (contest,) = search._contests.values()
+    known = contest.search.prospects
     assert known.fronts is not None
     assert known.accuracy is not None
     made = {
         (cell.point, cell.codec): (front, share)
-        for cell, front, share in zip(cells, known.fronts.tolist(), known.accuracy.tolist(), strict=True)
+        for cell, front, share in zip(
+            contest.cells, known.fronts.tolist(), known.accuracy.tolist(), strict=True
+        )
     }
     int8, none = made["1", "int8"][0], made["1", "none"][0]
     assert sorted([int8, none]) == [[False, True], [True, False]]
