@@ -188,22 +188,8 @@ class Job:
         self, workers: AnyWorkers, store: Sink, watcher: Watcher, testbed: str, starts: int = 0
     ) -> Runner:
         """testbed: its name. starts: how often the run's workers have started."""
-        sweep = self.sweep
-        return Runner(
-            workers,
-            store,
-            self.networks,
-            sweep.link_tolerance,
-            watcher,
-            self.tally,
-            self.now,
-            sweep.slowdown,
-            sweep.others,
-            sweep.seed,
-            sweep.restart_rounds,
-            starts,
-            testbed,
-        )
+        of_job = self.networks, self.sweep, watcher, self.tally, self.now
+        return Runner(workers, store, *of_job, testbed, starts)
 
 
 def may_be_model(name: str) -> bool:

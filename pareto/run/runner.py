@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -20,8 +21,8 @@ from pareto.remote.link.profile import Profile, seed_of
 from pareto.sweep.bounds import Crossing
 from pareto.sweep.cell import Cell
 from pareto.sweep.networks import Networks
-from pareto.sweep.options import OTHERS, SLOWED
 from pareto.sweep.plan import Plan, Trial
+from pareto.sweep.sweep import Sweep
 from pareto.sweep.waits import starts_anew
 from pareto.trial import devices
 from pareto.trial.any_workers import RECENT_S, AnyWorkers
@@ -45,7 +46,7 @@ Spoilt = tuple[Trial, Row, str]
 
 
 class Sink(Protocol):
-    """Where a runner writes: a `Store`, or what sends it to one."""
+    """Where a runner writes: a `Store`, or what sends to one."""
 
     @property
     def run(self) -> str: ...
@@ -133,26 +134,20 @@ class Tally:
 
 @dataclass
 class Runner:
-    """Runs plans, one after the other. `tally` and the store hold the results, also after an interruption.
+    """Runs plans of a sweep, one after the other. `tally` and the store hold the results, also after an interruption.
 
-    testbed: its name. now: seconds on a clock that only goes forward. slowed, others: as of the options. seed: of the
-    chance on the links. restart_rounds: after how many rounds the workers restart; None: never. starts: how often they
-    have started.
+    now: seconds on a clock that only goes forward. testbed: its name. starts: how often the run's workers have started.
     """
 
     workers: AnyWorkers
     store: Sink
     networks: Networks
-    tolerance: probe.Tolerance
+    sweep: Sweep
     watcher: Watcher
     tally: Tally
     now: Callable[[], float] = time.monotonic
-    slowed: float = SLOWED
-    others: float = OTHERS
-    seed: int = 0
-    restart_rounds: int | None = None
-    starts: int = 0
     testbed: str = THIS_MACHINE
+    starts: int = 0
 
     def __post_init__(self) -> None:
         self.starts += 1
@@ -170,7 +165,7 @@ class Runner:
         Raises Aborted, and TestbedError when the hosts cannot work together at all.
         """
         for number, trials in itertools.groupby(plan.trials, key=lambda trial: trial.round):
-            if self._round not in (None, number) and starts_anew(self.restart_rounds, number):
+            if self._round not in (None, number) and starts_anew(self.sweep.restart_rounds, number):
                 self._restart()
             self._round = number
             spoilt = list(filter(None, (self._one(trial, plan) for trial in trials)))
@@ -237,11 +232,12 @@ class Runner:
 
     def _row(self, trial: Trial, plan: Plan) -> Row:
         began = self.now()
+        cell = trial.cell
         row = {
             **self._named(trial),
-            "point_name": trial.cell.point_name,
-            "secure": trial.cell.secure,
-            "stands_for": BETWEEN.join(trial.cell.stands_for),
+            "point_name": cell.point_name,
+            "secure": cell.secure,
+            "stands_for": BETWEEN.join(cell.stands_for),
             "started_at": self._date(),
             "restart": self.starts,
         }
@@ -254,7 +250,7 @@ class Runner:
 
     def _measure(self, trial: Trial, plan: Plan) -> Row:
         """Probe the links, run the trial, probe them again, and store the details. Raises FAULTS."""
-        cell, network = trial.cell, self.networks[trial.cell.netem]
+        cell, network, tolerance = trial.cell, self.networks[trial.cell.netem], self.sweep.link_tolerance
         self._is_there = False
         self.watcher.doing("making the hosts ready")
         self.workers.ready(cell, network)
@@ -286,11 +282,11 @@ class Runner:
             self._store_details(trial, crossings, result, samples)
         probes = {link.name: (was, now) for (link, _), was, now in zip(links, before, after, strict=True)}
         idle_s = None
-        if isinstance(result, TrialResult) and crossed_late(cell, crossings, result, probes, self.tolerance):
+        if isinstance(result, TrialResult) and crossed_late(cell, crossings, result, probes, tolerance):
             began = self.now()
             idle_s = self.workers.idle_crossing_s(links[0][0], crossings[0])
             self.tally.probing += self.now() - began
-        limits = self.slowed, self.others, self.tolerance
+        limits = self.sweep.slowdown, self.sweep.others, tolerance
         row = trial_row(cell, crossings, result, probes, samples, *limits, idle_s)
         row["link_seed"] = link_seed
         dropped = [(was.dropped, now.dropped) for was, now in zip(begun, ended, strict=True)]
@@ -304,7 +300,7 @@ class Runner:
     def _seed_links(self, trial: Trial, links: Sequence[tuple[Link, Profile]]) -> int | None:
         """Seed the links for the round, so that each of its cells meets the same chance; None if one takes no seed."""
         ours = [link for link, profile in links if profile.by_chance]
-        seed = seed_of(self.seed, trial.round)
+        seed = seed_of(self.sweep.seed, trial.round)
         seeded = [link.shaper.seed(seed_of(seed, link.name)) for link in ours]
         return seed if seeded and all(seeded) else None
 
@@ -324,42 +320,35 @@ class Runner:
 
     def _probe(self, trial: Trial, link: Link, profile: Profile, when: str) -> probe.Probed:
         """A reading of the link. One that is off is taken again: a machine's hiccup passes, a fault stays."""
-        for _ in range(MOST_READINGS):
-            probed = self._read_link(trial, link, profile, when)
-            if not probed.fault:
-                break
-        return probed
-
-    def _read_link(self, trial: Trial, link: Link, profile: Profile, when: str) -> probe.Probed:
         self.watcher.doing(f"probing the link {when}")
-        began = self.now()
-        probed, span = self.workers.probed(link, profile, self.tolerance)
-        ended = self.now()
-        self.store.append_link(
-            {
-                "at": self._date(),
-                "model": trial.cell.model,
-                "netem": profile.name,
-                "testbed": self.testbed,
-                "link": link.name,
-                "trial": trial_id(trial),
-                "when": when,
-                "verdict": "off" if probed.fault else "ok",
-                "reason": probed.fault,
-                **link_row(profile, probed.reading, span),
-            }
-        )
-        self.tally.probing += ended - began
         self._last_probes.pop(link.name, None)
-        if not probed.fault:
-            self._last_probes[link.name] = ended, probed
+        for _ in range(MOST_READINGS):
+            began = self.now()
+            probed, span = self.workers.probed(link, profile, self.sweep.link_tolerance)
+            ended = self.now()
+            self.store.append_link(
+                {
+                    "at": self._date(),
+                    "model": trial.cell.model,
+                    "netem": profile.name,
+                    "testbed": self.testbed,
+                    "link": link.name,
+                    "trial": trial_id(trial),
+                    "when": when,
+                    "verdict": "off" if probed.fault else "ok",
+                    "reason": probed.fault,
+                    **link_row(profile, probed.reading, span),
+                }
+            )
+            self.tally.probing += ended - began
+            if not probed.fault:
+                self._last_probes[link.name] = ended, probed
+                break
         return probed
 
     def _recent(self, link: Link) -> probe.Probed | None:
         """The probe after the last trial, if it was good and is recent."""
-        if link.name not in self._last_probes:
-            return None
-        taken, probed = self._last_probes[link.name]
+        taken, probed = self._last_probes.get(link.name, (-math.inf, None))
         return probed if self.now() - taken < RECENT_S * len(self.workers.links) else None
 
     def _named(self, trial: Trial) -> Row:

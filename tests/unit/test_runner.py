@@ -24,7 +24,8 @@ from pareto.remote.link.profile import Direction, Profile
 from pareto.run.runner import MAX_FAILURES_IN_A_ROW, MAX_REBUILDS, MOST_AGAIN, Aborted, Runner, Tally, Watcher
 from pareto.sweep.bounds import Crossing
 from pareto.sweep.cell import Cell
-from pareto.sweep.networks import profiles
+from pareto.sweep.checked_sweep import make_sweep
+from pareto.sweep.networks import Networks, profiles
 from pareto.sweep.plan import QUICK, ModelFacts, Plan, Trial, crossings
 from pareto.trial.any_workers import AnyWorkers
 from pareto.trial.faults import OTHER_PROGRAMS
@@ -119,10 +120,26 @@ def store(tmp_path: Path) -> Store:
     return Store.create(tmp_path, "run", {})
 
 
+def runner(
+    workers: StandInWorkers,
+    store: Store,
+    networks: Networks = {NONE.name: (NONE,)},  # noqa: B006
+    *,
+    follower: Watcher | None = None,
+    tally: Tally | None = None,
+    starts: int = 0,
+    **options: Any,
+) -> Runner:
+    """Of a sweep with these options."""
+    sweep = make_sweep({"model": "m", "restart": "never", **options})
+    watcher = follower or Follower(False)
+    return Runner(cast(AnyWorkers, workers), store, networks, sweep, watcher, tally or Tally(), starts=starts)
+
+
 def run(workers: StandInWorkers, store: Store, *, trials: int = 1, is_live: bool = False) -> Follower:
     follower = Follower(is_live)
-    runner = Runner(cast(AnyWorkers, workers), store, {NONE.name: (NONE,)}, Tolerance(), follower, Tally())
-    runner.run(Plan(tuple(replace(TRIAL, round=1 + n) for n in range(trials)), trials))
+    trial_of_each = tuple(replace(TRIAL, round=1 + n) for n in range(trials))
+    runner(workers, store, follower=follower).run(Plan(trial_of_each, trials))
     return follower
 
 
@@ -187,17 +204,15 @@ def test_drops_are_counted_only_where_somebody_counts(
 def test_how_disturbed_a_host_may_be_is_the_sweeps_to_say(tmp_path: Path) -> None:
     slow = StandInWorkers(report=report(**WINDOWS, edge_s=0.036, work_s=0.051, latency_s=0.42))
     shared = StandInWorkers(report=report(**WINDOWS, strangers_percent=50.0))
-    networks = {NONE.name: (NONE,)}
     limits: list[tuple[StandInWorkers, dict[str, float], str]] = [
         (slow, {}, "throughput only"),
-        (slow, {"slowed": 9.0}, "ok"),
+        (slow, {"slowdown": 9.0}, "ok"),
         (shared, {}, "invalid"),
         (shared, {"others": 0.6}, "ok"),
     ]
     for workers, allowed, status in limits:
         follower, store = Follower(False), Store.create(tmp_path, "run", {})
-        runner = Runner(cast(AnyWorkers, workers), store, networks, Tolerance(), follower, Tally(), **allowed)
-        runner.run(Plan((TRIAL,), 1))
+        runner(workers, store, follower=follower, **allowed).run(Plan((TRIAL,), 1))
         assert follower.rows[-1]["status"] == status
 
 
@@ -213,12 +228,10 @@ def test_hosts_that_stay_away_end_the_run(store: Store, snapshot: SnapshotAssert
 def test_failures_are_counted_from_plan_to_plan(store: Store) -> None:
     """Rounds that are added have few trials each: none of them alone has enough to give up."""
     workers = StandInWorkers(faults=[Unreachable("pi: No route to host")] * 9)
-    runner = Runner(
-        cast(AnyWorkers, workers), store, {NONE.name: (NONE,)}, Tolerance(), Follower(False), Tally()
-    )
+    all_rounds = runner(workers, store)
     with pytest.raises(Aborted):
         for number in range(1, 9):
-            runner.run(Plan((replace(TRIAL, round=number),), 1))
+            all_rounds.run(Plan((replace(TRIAL, round=number),), 1))
     assert len(store.rows()) == MAX_FAILURES_IN_A_ROW
 
 
@@ -226,10 +239,9 @@ def test_the_clock_knows_the_pace(store: Store) -> None:
     now = itertools.count(step=3.0).__next__
     tally = Tally()
     assert tally.pace == 1.0
-    networks = {NONE.name: (NONE,)}
-    Runner(cast(AnyWorkers, StandInWorkers()), store, networks, Tolerance(), Follower(False), tally, now).run(
-        Plan((TRIAL,), 1)
-    )
+    session = runner(StandInWorkers(), store, tally=tally)
+    session.now = now
+    session.run(Plan((TRIAL,), 1))
     walls = float(store.rows()[0]["wall_s"])
     assert (tally.wall, tally.foreseen) == (walls, TRIAL.estimate_s)
     assert tally.pace == walls / TRIAL.estimate_s > 1
@@ -320,12 +332,10 @@ def test_what_others_spoil_is_measured_again_after_its_round(
             self.count += 1
             return super().trial(*arguments)
 
-    tally, follower = Tally(), Follower(False)
-    runner = Runner(
-        cast(AnyWorkers, workers := Disturbed()), store, {NONE.name: (NONE,)}, Tolerance(), follower, tally
-    )
+    tally, follower, workers = Tally(), Follower(False), Disturbed()
     cells = [replace(CELL, cuts=(cut,)) for cut in range(5)]
-    runner.run(Plan(tuple(replace(TRIAL, cell=cell) for cell in cells), 1))
+    trials = tuple(replace(TRIAL, cell=cell) for cell in cells)
+    runner(workers, store, follower=follower, tally=tally).run(Plan(trials, 1))
     assert workers.count == attempts
     rows = {row["point"]: row["status"] for row in store.rows()}
     assert [rows[str(cut)] for cut in (1, 0, 2, 3, 4)] == statuses.split()
@@ -350,13 +360,10 @@ class Played(StandInWorkers):
 def test_each_round_sees_another_part_of_a_trace_also_one_that_is_added(store: Store) -> None:
     (changing,) = profiles("handover")
     assert changing.offset_s == 0
-    workers = Played()
-    runner = Runner(
-        cast(AnyWorkers, workers), store, {"t": (changing,)}, Tolerance(), Follower(False), Tally()
-    )
-    cell = replace(CELL, netem="t")
-    runner.run(Plan(tuple(replace(TRIAL, cell=cell, round=number) for number in (1, 2)), 2))
-    runner.run(Plan((replace(TRIAL, cell=cell, round=3),), 2))
+    workers, cell = Played(), replace(CELL, netem="t")
+    session = runner(workers, store, {"t": (changing,)})
+    session.run(Plan(tuple(replace(TRIAL, cell=cell, round=number) for number in (1, 2)), 2))
+    session.run(Plan((replace(TRIAL, cell=cell, round=3),), 2))
     period = changing.period_s or 0.0
     assert workers.played == pytest.approx([0, period / 2, period / 4])
 
@@ -377,10 +384,8 @@ def test_bytes_that_crossed_late_cross_the_idle_link_again(store: Store, idle_s:
     rate = Probed(Reading(0.01, 5e6 * GOODPUT, None), "")
     workers = OverAnIdleLink(readings=[rate, rate])
     workers.idle_s = idle_s
-    runner = Runner(
-        cast(AnyWorkers, workers), store, {"slow": (slow,)}, Tolerance(), Follower(False), Tally()
-    )
-    runner.run(Plan((replace(TRIAL, cell=replace(CELL, netem="slow")),), 1))
+    trial = replace(TRIAL, cell=replace(CELL, netem="slow"))
+    runner(workers, store, {"slow": (slow,)}).run(Plan((trial,), 1))
     assert workers.crossed == [100_352] * (1 if status == "ok" else 1 + MOST_AGAIN)
     assert store.rows()[0]["status"] == status, store.rows()[0]["reason"]
 
@@ -403,8 +408,7 @@ class ThreeHosts(StandInWorkers):
 def test_a_link_that_keeps_its_profile_in_another_network_is_probed_anew(store: Store) -> None:
     networks = {"none+a": (NONE, Profile("a")), "none+b": (NONE, Profile("b"))}
     trials = [replace(TRIAL, cell=replace(CELL, cuts=(3, 7), netem=name)) for name in networks]
-    runner = Runner(cast(AnyWorkers, ThreeHosts()), store, networks, Tolerance(), Follower(False), Tally())
-    runner.run(Plan(tuple(trials), 1))
+    runner(ThreeHosts(), store, networks).run(Plan(tuple(trials), 1))
     rows = list(csv.DictReader((store.folder / "link.csv").read_text().splitlines()))
     assert [row["when"] for row in rows if row["link"] == "edge-middle1"] == ["before", "after"] * 2
 
@@ -429,7 +433,7 @@ def test_every_cell_of_a_round_meets_the_same_losses_and_each_round_others(
     cells = [replace(CELL, netem="t", backend=backend) for backend in ("tcp", "rpc")]
     plan = Plan(tuple(replace(TRIAL, cell=cell, round=number) for number in (1, 2) for cell in cells), 2)
     network = {"t": (lossy,)}
-    Runner(cast(AnyWorkers, workers), store, network, Tolerance(), Follower(False), Tally(), seed=3).run(plan)
+    runner(workers, store, network, seed=3).run(plan)
     first, again, second, _ = workers.seeds
     assert first == again != second
     reports = [row["link_seed"] for row in store.rows()]
@@ -440,7 +444,7 @@ def test_every_cell_of_a_round_meets_the_same_losses_and_each_round_others(
         assert reports == [""] * 4
     other = Seeded()
     its = Store.create(tmp_path, "other", {})
-    Runner(cast(AnyWorkers, other), its, network, Tolerance(), Follower(False), Tally(), seed=4).run(plan)
+    runner(other, its, network, seed=4).run(plan)
     assert other.seeds[0] != first
 
 
@@ -451,9 +455,7 @@ class SeededChain(Seeded, ThreeHosts):
 def test_each_link_of_a_chain_has_a_chance_of_its_own(store: Store) -> None:
     workers, lossy = SeededChain(), Profile("lossy", Direction(0.01, 1e7, loss=0.01))
     trial = replace(TRIAL, cell=replace(CELL, cuts=(3, 7), netem="t"))
-    network = {"t": (lossy, lossy)}
-    runner = Runner(cast(AnyWorkers, workers), store, network, Tolerance(), Follower(False), Tally())
-    runner.run(Plan((trial,), 1))
+    runner(workers, store, {"t": (lossy, lossy)}).run(Plan((trial,), 1))
     first, second = workers.seeds
     assert first != second
 
@@ -469,19 +471,10 @@ def test_fresh_workers_for_every_so_many_rounds_and_each_row_says_which(tmp_path
     """Three rounds of two cells: a start each round, every two rounds, never; a session before had two starts."""
     cells = CELL, replace(CELL, backend="rpc")
     trials = tuple(replace(TRIAL, cell=cell, round=number) for number in (1, 2, 3) for cell in cells)
-    for every, starts, closed in ((1, [3, 3, 4, 4, 5, 5], 2), (2, [3, 3, 3, 3, 4, 4], 1), (None, [3] * 6, 0)):
+    each = ("round", [3, 3, 4, 4, 5, 5], 2), (2, [3, 3, 3, 3, 4, 4], 1), ("never", [3] * 6, 0)
+    for every, starts, closed in each:
         workers, follower, store = StandInWorkers(), Follower(False), Store.create(tmp_path, "run", {})
-        runner = Runner(
-            cast(AnyWorkers, workers),
-            store,
-            {NONE.name: (NONE,)},
-            Tolerance(),
-            follower,
-            Tally(),
-            restart_rounds=every,
-            starts=2,
-        )
-        runner.run(Plan(trials, 3))
+        runner(workers, store, follower=follower, restart=every, starts=2).run(Plan(trials, 3))
         assert [row["restart"] for row in follower.rows] == starts
         assert workers.closed == closed
         assert store.starts() == max(starts)
@@ -492,8 +485,7 @@ def test_another_allocator_has_fresh_workers_and_its_rows_say_so(store: Store) -
     trials = tuple(
         replace(TRIAL, cell=cell, round=n) for n, cell in ((1, CELL), (1, left), (2, left), (2, CELL))
     )
-    runner = Runner(cast(AnyWorkers, workers), store, {NONE.name: (NONE,)}, Tolerance(), follower, Tally())
-    runner.run(Plan(trials, 2))
+    runner(workers, store, follower=follower).run(Plan(trials, 2))
     assert [(row["allocator"], row["restart"]) for row in follower.rows] == [
         ("tuned", 1),
         ("default", 2),
@@ -505,9 +497,7 @@ def test_another_allocator_has_fresh_workers_and_its_rows_say_so(store: Store) -
 
 def test_a_row_says_which_codecs_it_stands_for(store: Store) -> None:
     cell = replace(CELL, stands_for=("none", "int8"))
-    workers = cast(AnyWorkers, StandInWorkers())
-    runner = Runner(workers, store, {NONE.name: (NONE,)}, Tolerance(), Follower(False), Tally())
-    runner.run(Plan((replace(TRIAL, cell=cell),), 1))
+    runner(StandInWorkers(), store).run(Plan((replace(TRIAL, cell=cell),), 1))
     (row,) = store.rows()
     assert (row["codec"], row["stands_for"]) == ("none", "none; int8")
     assert store.done() == {(CELL, 1)}, "a cell is the same cell, whatever it stands for"
