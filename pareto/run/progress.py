@@ -52,12 +52,11 @@ class Progress(Watcher):
         self._expected = set(plan.trials)
         self._left = _by_place(plan.trials)
         self._eta_s: float | None = None
-        self._ended = 0
-        self._paces: dict[tuple[object, ...], list[float]] = {}
+        self._ended = self._tenths = 0
+        self._paces = defaultdict[tuple[object, ...], list[float]](list)
         self._now: Trial | None = None
-        self._phase = ""
         self._began = 0.0
-        self._last = self._sensors = ""
+        self._phase = self._last = self._sensors = ""
         self._doing = "starting"
         self.is_live = out.is_terminal
         self._wakes = self.is_live and not shares_machine
@@ -68,7 +67,6 @@ class Progress(Watcher):
             refresh_per_second=REDRAW_HZ,
             transient=True,
         )
-        self._tenths = 0
 
     def __enter__(self) -> Progress:
         if self.is_live:
@@ -123,7 +121,7 @@ class Progress(Watcher):
         self._ended += self._left.pop((trial.cell, trial.round), None) is not None
         self._eta_s = None
         for group in _groups(trial):
-            self._paces.setdefault(group, []).append(row["wall_s"] / trial.estimate_s)
+            self._paces[group].append(row["wall_s"] / trial.estimate_s)
         self._last = _figures(row)
         if row["status"] == "failed":  # others may be measured again: what is left is told at the end
             self._out.print(f"failed: {named(trial.cell)}, round {trial.round}: {row['reason']}")
@@ -154,12 +152,10 @@ class Progress(Watcher):
     def _pace(self, groups: Groups) -> float:
         """How many times as long as foreseen trials take, by those that have ended."""
         cell, *others = groups
-        if paces := self._paces.get(cell):
-            return statistics.fmean(paces)
-        for group in others:
-            if paces := self._paces.get(group):  # the median, and the plan's own: a first one may be far off
-                return statistics.median([1.0, *paces])
-        return 1.0
+        if cell in self._paces:
+            return statistics.fmean(self._paces[cell])
+        paces = next((self._paces[group] for group in others if group in self._paces), [])
+        return statistics.median([1.0, *paces])  # the plan's own counts, too: a first one may be far off
 
     def _draw(self) -> Table:
         total = self._ended + len(self._left)

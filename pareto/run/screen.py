@@ -69,24 +69,21 @@ def plan(
         table.add_row("host", f"the {sweep.alone} alone, without a link; tables call it edge")
     else:
         table.add_row("backends", ", ".join(sweep.backends))
-    if sweep.codecs != (NONE,):
-        table.add_row("codecs", ", ".join(codec.text for codec in sweep.coding))
-        for same in _same_codecs(plan, models):
+    for title, values, usual in (
+        ("codecs", tuple(codec.text for codec in sweep.coding), NONE),
+        ("engines", sweep.engines, EAGER),
+        ("batch sizes", sweep.batch_sizes, 1),
+        ("in flight", sweep.depths, AUTO),
+        ("decoded ahead", sweep.prefetch, 0),
+        ("allocators", sweep.allocators, TUNED),
+    ):
+        if values != (usual,):
+            table.add_row(title, ", ".join(map(str, values)))
+        for same in _same_codecs(plan, models) if title == "codecs" else ():
             table.add_row("", same)
-    if sweep.engines != (EAGER,):
-        table.add_row("engines", ", ".join(sweep.engines))
-    if sweep.batch_sizes != (1,):
-        table.add_row("batch sizes", ", ".join(map(str, sweep.batch_sizes)))
-    if sweep.depths != (AUTO,):
-        table.add_row("in flight", ", ".join(sweep.depths))
-    if any(sweep.prefetch):
-        table.add_row("decoded ahead", ", ".join(map(str, sweep.prefetch)))
-    if sweep.allocators != (TUNED,):
-        table.add_row("allocators", ", ".join(sweep.allocators))
     slow = f", edge at {sweep.edge_cpu:.0%} of a core" if sweep.edge_cpu < 1 else ""
     gpus = gpus_in_words(sweep.device, chain(max(hosts, 2)), sweep.alone)
-    names = list(sweep.testbeds)
-    where = f"{len(names)} at once: {some(names)}" if sweep.fleet else sweep.testbed
+    where = f"{len(sweep.testbeds)} at once: {some([*sweep.testbeds])}" if sweep.fleet else sweep.testbed
     where = f"those that join {sweep.cluster}" if sweep.cluster is not None else where
     table.add_row("testbed", where + (f", {hosts} hosts" if hosts > 2 else "") + slow + gpus)
     if cores is not None and (held := _held(sweep, models, networks, plan, cores)):
@@ -98,21 +95,20 @@ def plan(
     for sent in dict.fromkeys(_input(sweep, model) for model in models.values()):
         table.add_row("input", sent)
     table.add_row("weights", sweep.weights + (f" (seed {sweep.seed})" if sweep.weights == "seeded" else ""))
-    cells, rounds = {trial.cell for trial in plan.trials}, {trial.round for trial in plan.trials}
     if plan.trials and (sweep.requests or sweep.phase):
         table.add_row("phases", _phases(sweep, plan))
+    cells, rounds = {trial.cell for trial in plan.trials}, {trial.round for trial in plan.trials}
     grows = sweep.until is not None or sweep.budget is not None
     which = f"{len(rounds)} of {count(sweep.rounds, 'round')}{' to begin with' if grows else ''}"
     if rounds and max(rounds) > sweep.rounds:
         which = f"what is left of round{'s' if len(rounds) > 1 else ''} {', '.join(map(str, sorted(rounds)))}"
     trials = f"about {len(expected.trials)} of {len(plan.trials)}" if sweep.focused else len(plan.trials)
     table.add_row("trials", f"{trials}: {count(len(cells), 'cell')}, {which}")
-    if sweep.focused and not sweep.search:
-        table.add_row(
-            "rounds", "of every cell once, then of what can still be on the front (--trials: of all)"
-        )
     if sweep.search:
         table.add_row("search", "the likeliest cells first; what cannot be on the front is struck off")
+    elif sweep.focused:
+        every = "of every cell once, then of what can still be on the front (--trials: of all)"
+        table.add_row("rounds", every)
     if grows:
         table.add_row("then", _ending(sweep))
     # A budget may end after the first round.
@@ -125,18 +121,13 @@ def plan(
     foreseen = f"{'at least' if grows else 'about'} {minutes(whole_s)} with start and report"
     if sweep.focused and not grows:
         foreseen += f", {minutes(plan.estimate_s + AROUND_S)} at most"
-    foreseen += _at_once(sweep, plan)
+    # On several testbeds a task is all cells of one (model, network) in one round.
+    tasks = len({(trial.round, trial.cell.model, trial.cell.netem) for trial in plan.trials})
+    if tasks and len(sweep.testbeds) > 1:
+        turns = -(-tasks // len(sweep.testbeds))
+        foreseen += f", {minutes(plan.estimate_s * turns / tasks)} on all testbeds ({tasks} tasks)"
     table.add_row("estimate", foreseen)
     out.print(table)
-
-
-def _at_once(sweep: Sweep, plan: Plan) -> str:
-    """How long that takes on several testbeds: a task is all cells of one (model, network) in one round."""
-    tasks = len({(trial.round, trial.cell.model, trial.cell.netem) for trial in plan.trials})
-    if len(sweep.testbeds) < 2 or not tasks:
-        return ""
-    turns = -(-tasks // len(sweep.testbeds))
-    return f", {minutes(plan.estimate_s * turns / tasks)} on all testbeds ({tasks} tasks)"
 
 
 def _input(sweep: Sweep, model: ModelFacts) -> str:
@@ -166,17 +157,13 @@ def summary(out: Console, tally: Tally, wall_s: float, simulated_in_s: float | N
     each_s = wall_s * tally.at_once
     share, probing = (spent_s / each_s if each_s else 0.0 for spent_s in (tally.measuring, tally.probing))
     what = f"measuring {share:.0%}, probing the link {probing:.0%}, the rest {1 - share - probing:.0%}"
+    made = f"{tally.trials} trials in"
     if simulated_in_s is None:
         driver = tally.driver_cpu / tally.watching if tally.watching else 0.0
-        out.print(
-            f"{tally.trials} trials in {minutes(wall_s)}{fleet}: {what}; "
-            f"the driver took {driver:.1%} of a core during trials"
-        )
+        what += f"; the driver took {driver:.1%} of a core during trials"
     else:
-        out.print(
-            f"{tally.trials} simulated trials, made in {simulated_in_s:.1f} s; real ones would take "
-            f"{minutes(wall_s)}{fleet}: {what}"
-        )
+        made = f"{tally.trials} simulated trials, made in {simulated_in_s:.1f} s; real ones would take"
+    out.print(f"{made} {minutes(wall_s)}{fleet}: {what}")
     if tally.again:
         blamed = Counter(each["blamed"] for each in tally.again)
         whom = ", ".join(f"{who} ({number})" for who, number in blamed.most_common())
@@ -228,22 +215,16 @@ def _known(sweep: Sweep, models: Models, networks: Networks, plan: Plan) -> Iter
 
 def _held(sweep: Sweep, models: Models, networks: Networks, plan: Plan, cores: int) -> str:
     """The throughputs that the local testbed's own cores are foreseen to hold back, in words; empty if none."""
-    cells = {trial.cell for trial in plan.trials}
-    held = [
-        cell
-        for cell in cells
-        if reach(cell, models[cell.model], networks[cell.netem], edge_cpu=sweep.edge_cpu, cores=cores)
-        < REACHED
-    ]
-    if not held:
-        return ""
-    where = "; ".join(
-        f"{netem} at {', '.join(dict.fromkeys(cell.point for cell in sorted(of, key=attrgetter('cuts'))))}"
-        for netem in networks
-        if (of := [cell for cell in held if cell.netem == netem])
-    )
-    return (
-        f"{cores} here, on which hosts, senders and the link all run: they will hold images/s of {len(held)} of "
+    cells, held = {trial.cell for trial in plan.trials}, 0
+    points: dict[str, dict[str, None]] = {netem: {} for netem in networks}
+    for cell in sorted(cells, key=attrgetter("cuts")):
+        model, network = models[cell.model], networks[cell.netem]
+        if reach(cell, model, network, edge_cpu=sweep.edge_cpu, cores=cores) < REACHED:
+            held += 1
+            points[cell.netem][cell.point] = None
+    where = "; ".join(f"{netem} at {', '.join(of)}" for netem, of in points.items() if of)
+    return where and (
+        f"{cores} here, on which hosts, senders and the link all run: they will hold images/s of {held} of "
         f"{len(cells)} cells below {REACHED:.0%} of the bound ({where})"
     )
 
@@ -282,11 +263,11 @@ def _ending(sweep: Sweep) -> str:
 
 
 def _tcp(tcp: TcpSettings) -> str:
-    window = TcpSettings.initial_window
+    window = tcp.initial_window
     settings = (
-        tcp.congestion or "",
-        f"initial window {tcp.initial_window}" if tcp.initial_window != window else "",
-        "slow start after idle" if tcp.slow_start_after_idle else "",
+        tcp.congestion,
+        window != TcpSettings.initial_window and f"initial window {window}",
+        tcp.slow_start_after_idle and "slow start after idle",
     )
     return ", ".join(filter(None, settings))
 
@@ -312,9 +293,6 @@ def _chosen(model: ModelFacts) -> str:
     if len(model.splits[0]) > 1:
         return f"{len(model.splits)} ways to split it at {len(model.points)} points"
     points = [cut for (cut,) in model.splits]
-    return f"{len(points)} of {len(model.points)} points, {_range(points)}"
-
-
-def _range(points: Sequence[int]) -> str:
-    whole = list(points) == list(range(points[0], points[-1] + 1))
-    return f"{points[0]} to {points[-1]}" if whole and len(points) > 2 else ", ".join(map(str, points))
+    is_whole = len(points) > 2 and points == list(range(points[0], points[-1] + 1))
+    which = f"{points[0]} to {points[-1]}" if is_whole else ", ".join(map(str, points))
+    return f"{len(points)} of {len(model.points)} points, {which}"
