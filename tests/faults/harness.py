@@ -17,10 +17,10 @@ from pathlib import Path
 from pareto.analysis.schema import STATUSES
 from pareto.models.prepare import Prepared, canonical, prepare
 from pareto.partitions import registry
-from pareto.remote.link.probe import Tolerance
 from pareto.run import runner
 from pareto.run.runner import Runner, Tally
 from pareto.sweep.cell import Cell
+from pareto.sweep.checked_sweep import make_sweep
 from pareto.sweep.checked_sweep import make_sweep
 from pareto.sweep.plan import Effort, Plan, Trial
 from pareto.sweep.profile_files import load
@@ -32,8 +32,7 @@ NET = Path(__file__).with_name("net.py")
 LINK = load("none")
 POINT = 1
 EFFORT = Effort(latency=(8, 0.05), throughput=(8, 0.05))
-ANY_LINK = Tolerance(rtt_fraction=9.0, rtt_floor_s=9.0, rate_fraction=9.0)
-SLOWED = 1000.0
+ANY = {"tolerance": 9.0, "rtt_tolerance": 9.0, "rtt_floor": 9.0, "slowdown": 1000.0, "others": 1.0}
 MOST_ROUNDS = 200
 """Until the look that notices: against hanging."""
 MEASURED = tuple(status for status in STATUSES if status != "failed")
@@ -93,9 +92,8 @@ class Harness:
         self._rounds = itertools.count(1)
         self._asked: Counter[tuple[Cell, int]] = Counter()
         networks = {LINK.name: (LINK,)}
-        self.runner = Runner(
-            workers, self.store, networks, ANY_LINK, self.watcher, self.tally, slowed=SLOWED, others=1.0
-        )
+        sweep = make_sweep({"model": prepared.name, "restart": "never"}).model_copy(update=ANY)
+        self.runner = Runner(workers, self.store, networks, sweep, self.watcher, self.tally)
 
     def suffer(
         self, fault: Fault, strike: Callable[[Struck], None], repairs: Sequence[Callable[[], None]] = ()

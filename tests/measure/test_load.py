@@ -17,7 +17,6 @@ from pareto.hosts.host import EDGE, SERVER
 from pareto.hosts.local.testbed import open_local
 from pareto.hosts.testbed import Testbed
 from pareto.models.prepare import Prepared, canonical, prepare
-from pareto.remote.link.probe import Tolerance
 from pareto.run.runner import Runner, Tally, Watcher
 from pareto.sweep.cell import Cell
 from pareto.sweep.checked_sweep import make_sweep
@@ -32,7 +31,7 @@ pytestmark = needs_networks
 SLOW_S = 0.05
 MODEL, NETEM, POINT = "mobilenet_v2", "10ms-100mbit", 7
 EFFORT = Effort(latency=(5, 0.5), throughput=(8, 0.5))
-ANY_LINK = Tolerance(rtt_fraction=1.0, rtt_floor_s=1.0, rate_fraction=0.9)
+ANY_LINK = {"rtt_tolerance": 1.0, "rtt_floor": 1.0, "tolerance": 0.9}
 """What is wrong here is not the link, whatever else the machine does."""
 
 
@@ -66,7 +65,8 @@ def measured(
     }
     store = Store.create(out, "run", manifest)
     cell = Cell(MODEL, (POINT,), prepared.facts.points[POINT][0], "tcp", NETEM, 1)
-    runner = Runner(workers, store, {NETEM: (profile,)}, ANY_LINK, Watcher(), Tally(), others=others)
+    sweep = make_sweep({"model": MODEL, "restart": "never"}).model_copy(update={**ANY_LINK, "others": others})
+    runner = Runner(workers, store, {NETEM: (profile,)}, sweep, Watcher(), Tally())
     runner.run(Plan((Trial(cell, 1, 0.05, 5.0, EFFORT),), 1))
     (row,) = store.rows()
     return row, find([store.folder], Options(figures="none")).warnings

@@ -35,18 +35,8 @@ def rows(sweep: Sweep, world: World) -> list[Row]:
     bed, store = simulation.testbed(links + 1), _Memory()
     try:
         workers = Workers(simulation, bed.links, edge_cpu=sweep.edge_cpu)
-        runner = Runner(
-            workers,
-            store,
-            networks,
-            sweep.link_tolerance,
-            Watcher(),
-            Tally(),
-            simulation.clock,
-            sweep.slowdown,
-            restart_rounds=sweep.restart_rounds,
-            testbed=sweep.testbed_name,
-        )
+        of_run = sweep, Watcher(), Tally(), simulation.clock, sweep.testbed_name
+        runner = Runner(workers, store, networks, *of_run)
         runner.run(plan.make(sweep, facts, networks))
     finally:
         bed.close()
