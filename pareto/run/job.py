@@ -24,6 +24,7 @@ from pareto.hosts.testbed import Testbed
 from pareto.partitions.recipe import squashed
 from pareto.run.fleet import cluster
 from pareto.run.runner import Runner, Sink, Tally, Watcher
+from pareto.simulated.world import load
 from pareto.sweep import plan
 from pareto.sweep.networks import links_of, networks_of
 from pareto.sweep.plan import ModelFacts
@@ -36,8 +37,8 @@ from pareto.trial.workers import Workers
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from pareto import simulated
     from pareto.models.prepare import Prepared
+    from pareto.simulated.workers import SimulatedModel
 
 _BUILDER = re.compile(r"^def (\w+)\(", re.MULTILINE)
 
@@ -63,10 +64,9 @@ class Job:
         self.began = began
         self.simulation = None
         if sweep.simulated:
-            from pareto import simulated
+            from pareto.simulated.workers import Simulation
 
-            first = next(iter(sweep.testbeds.values()))
-            self.simulation = simulated.Simulation(simulated.load(first), began)
+            self.simulation = Simulation(load(next(iter(sweep.testbeds.values()))), began)
         elif not dry_run and sweep.cluster is None:
             for testbed in dict.fromkeys(sweep.testbeds.values()):
                 require_testbed(testbed, sweep.edge_cpu, sweep.alone)
@@ -142,7 +142,7 @@ class Job:
         return facts
 
     @property
-    def _models(self) -> Mapping[str, Prepared] | Mapping[str, simulated.Model]:
+    def _models(self) -> Mapping[str, Prepared] | Mapping[str, SimulatedModel]:
         return self.prepared if self.simulation is None else self.simulation.models
 
     @property
@@ -176,9 +176,9 @@ class Job:
         """Those of a testbed. session: how many the run had before."""
         if self.simulation is None:
             return self._opened[1] if self._opened is not None else self._of_testbed(bed)
-        from pareto import simulated
+        from pareto.simulated.workers import SimulatedWorkers
 
-        return simulated.Workers(self.simulation, bed.links, edge_cpu=self.sweep.edge_cpu, session=session)
+        return SimulatedWorkers(self.simulation, bed.links, edge_cpu=self.sweep.edge_cpu, session=session)
 
     def _of_testbed(self, bed: Testbed) -> Workers:
         sweep = self.sweep

@@ -18,12 +18,14 @@ from pareto.analysis.runs import comparable
 from pareto.analysis.runs.manifest import FILE as MANIFEST
 from pareto.analysis.runs.manifest import SHAPE, fitting
 from pareto.basics.escaping import short
+from pareto.hosts import inventory
 from pareto.hosts.connection import FAULTS
 from pareto.hosts.inventory import SIMULATED, THIS_MACHINE
 from pareto.hosts.testbed import Testbed
 from pareto.protocol.errors import UserError
 from pareto.remote.backends import registry
 from pareto.remote.codecs.registry import is_own
+from pareto.simulated.world import load
 from pareto.sweep import dataset_names, profile_files
 from pareto.sweep.checked_sweep import check_sweep, parse_requested
 from pareto.sweep.networks import ALONG, Networks
@@ -154,13 +156,9 @@ def _testbed_hosts(sweep: Sweep) -> dict[str, Any] | None:
         each = {name: _testbed_hosts(sweep.on(testbed)) for name, testbed in sweep.testbeds.items()}
         return {name: hosts for name, hosts in each.items() if hosts is not None} or None
     if sweep.simulated:
-        from pareto import simulated
-
-        return simulated.load(sweep.testbed).record()
+        return load(sweep.testbed).record()
     if sweep.testbed == THIS_MACHINE:
         return None
-    from pareto.hosts import inventory
-
     links = ("data_address", "data_interface", "next_address", "next_interface")
     kept = ("name", "ssh", *links, "device", "threads", "python")
     file = inventory.load(Path(sweep.testbed))

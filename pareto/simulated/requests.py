@@ -52,7 +52,7 @@ class Work:
         return self.decode_s + self.compute_s + self.encode_s
 
 
-class Path:
+class RequestPath:
     """A request's path: the edge's stage, the link out, the next stage, ..., and the links back."""
 
     def __init__(

@@ -25,7 +25,7 @@ from pareto.models.prepare import recipe
 from pareto.partitions import costs
 from pareto.partitions import model as partitioned
 from pareto.partitions.engines import registry as engines
-from pareto.protocol import pace as pacing
+from pareto.protocol import pace
 from pareto.protocol.trial_messages import Coded, Progress, TrialReport, Usage, WrongOutput
 from pareto.remote.backends import registry
 from pareto.remote.codecs.registry import NONE
@@ -33,9 +33,10 @@ from pareto.remote.link import probe
 from pareto.remote.link.profile import Profile
 from pareto.remote.worker import phases, served
 from pareto.remote.worker.phases import Phase
-from pareto.remote.worker.trial import figures, pace
+from pareto.remote.worker.trial import figures
+from pareto.remote.worker.trial import pace as pace_of
 from pareto.simulated import codecs
-from pareto.simulated.requests import Path, Work
+from pareto.simulated.requests import RequestPath, Work
 from pareto.simulated.world import World
 from pareto.sweep.bounds import Crossing
 from pareto.sweep.cell import Cell
@@ -73,7 +74,7 @@ class Clock:
 
 
 @dataclass(frozen=True)
-class Model:
+class SimulatedModel:
     """A model as far as it is simulated. unit_flops: of each unit, one image."""
 
     facts: ModelFacts
@@ -106,7 +107,7 @@ class Simulation:
         """`began`: what the clock shows at first."""
         self.world = world
         self.clock = Clock(began, world.real_time)
-        self.models: dict[str, Model] = {}
+        self.models: dict[str, SimulatedModel] = {}
 
     def prepare(self, name: str, sweep: Sweep) -> None:
         """Get to know a model: its points, and what its units cost. Nothing is computed with it.
@@ -135,7 +136,7 @@ class Simulation:
             "input_shape": outline.input_shape,
             "points": [{"name": point, "payload_bytes": nbytes} for point, nbytes in points],
         }
-        self.models[name] = Model(facts, manifest, flops)
+        self.models[name] = SimulatedModel(facts, manifest, flops)
 
     def testbed(self, hosts: int) -> Testbed:
         """A chain of hosts that do not exist. Raises TestbedError for a host in the world that the chain lacks."""
@@ -151,37 +152,24 @@ class Simulation:
         return Testbed({}, links, world.label(roles), facts, is_local=True, undo=ExitStack())
 
 
-class Workers(AnyWorkers):
+class SimulatedWorkers(AnyWorkers):
     """The workers of a simulated testbed. A world and a sweep give the same figures in whatever order trials come."""
 
     def __init__(
         self, simulation: Simulation, links: tuple[Link, ...], *, edge_cpu: float = 1.0, session: int = 0
     ) -> None:
         """`session`: how many the run had before; what failed in one may succeed in the next."""
-        self._world = simulation.world
-        self._models = simulation.models
-        self._clock = simulation.clock
-        self._edge_cpu = edge_cpu
-        self._session = session
-        self._begun = 0
+        self._world, self._models, self._clock = simulation.world, simulation.models, simulation.clock
+        self._edge_cpu, self._session, self._begun = edge_cpu, session, 0
         self._hosts = chain(len(links) + 1)
         self._network: Sequence[Profile] | None = None
-        self._probing_s: dict[str, float] = {}
-        self._usual: dict[tuple[Any, ...], list[float]] = {}
-        self._rounds: dict[int, list[float]] = {}
         self.links = links
         self.shaped: dict[str, dict[str, Any]] = {}
 
     def facts(self) -> dict[str, Any]:
         packages = {name: version(name) for name in ("torch", "torchvision")}
-        return {
-            role: {
-                **packages,
-                "cpu": f"{SIMULATED}, {self._world.speed(role).gflops:g} GFLOP/s",
-                "threads": 1,
-            }
-            for role in self._hosts
-        }
+        speeds = {role: f"{SIMULATED}, {self._world.speed(role).gflops:g} GFLOP/s" for role in self._hosts}
+        return {role: {**packages, "cpu": speed, "threads": 1} for role, speed in speeds.items()}
 
     def ready(self, cell: Cell, network: Sequence[Profile]) -> None:
         """Put the network's profiles on the links. Raises SessionLost or Unreachable for a simulated fault."""
@@ -197,7 +185,6 @@ class Workers(AnyWorkers):
         if network != self._network:
             pairs = list(zip(self.links, network, strict=True))
             self.shaped[cell.netem] = {link.name: link.shaper.apply(profile) for link, profile in pairs}
-            self._probing_s = {profile.name: probe.duration_s(profile) for profile in network}
             self._network = network
 
     def probed(
@@ -206,7 +193,7 @@ class Workers(AnyWorkers):
         """A probe's reading of the link, by arithmetic, with its fault; and the span of the traces that it saw."""
         truth, span = self._world.link, probe.STILL
         begun = _position_s(link)
-        self._clock.jump(self._probing_s[profile.name])
+        self._clock.jump(probe.duration_s(profile))
         if profile.period_s is not None:
             span = begun, _position_s(link)
         rtt_s = statistics.fmean(probe.rtt_range_s(profile, span)) + 2 * truth.delay
@@ -242,49 +229,49 @@ class Workers(AnyWorkers):
         crossed, began = self.crossings(cell, network, seen), self._clock()
         alone = self._works(trial, crossed, draws)
         loaded = [
-            replace(work, compute_s=self._loaded_s(role, trial.round, work.compute_s))
+            replace(work, compute_s=world.slowdown(role, trial.round) * work.compute_s)
             for role, work in zip(self._hosts, alone, strict=False)
         ]
         backend_s = BACKEND_S.get(registry.parse(cell.backend).name, 0.0)
-        path = Path(crossed, loaded, world, backend_s, draws)
+        path = RequestPath(crossed, loaded, world, backend_s, draws)
         lone = path.alone(trial.effort.latency, began)
         self._clock.jump(lone.samples[-1].finished_s)
         asked = None if cell.in_flight == AUTO else int(cell.in_flight)
-        depth, pace_s = pace(lone, path.slowest_way_s, asked)
+        depth, pace_s = pace_of(lone, path.slowest_way_s, asked)
         many = path.in_flight(trial.effort.throughput, depth, pace_s, self._clock())
         self._clock.jump(many.samples[-1].finished_s)
-        result = self._result(cell, crossed, path, lone, many, began, [work.compute_s for work in alone])
-        self._clock.jump(pacing.alone_s([work.compute_s for work in alone]) + OVERHEAD_S)
+        alone_s = [work.compute_s for work in alone]
+        result = self._result(cell, crossed, path, lone, many, began, alone_s)
+        self._clock.jump(pace.alone_s(alone_s) + OVERHEAD_S)
         return result
 
     def _result(
         self,
         cell: Cell,
         crossed: Sequence[Crossing],
-        path: Path,
+        path: RequestPath,
         lone: Phase,
         many: Phase,
         began: float,
         alone_s: Sequence[float],
     ) -> TrialResult:
         """The hosts' reports on these phases of a trial that began at `began`. alone_s: of each stage by itself."""
-        requests, counted = len(lone.samples) + len(many.samples), phases.steady(many)[1:]
-        traffic: list[dict[str, Any]] = [
+        requests, steady = len(lone.samples) + len(many.samples), phases.steady(many)[1:]
+        counted: list[dict[str, Any]] = [
             {
+                **_NOT_MEASURED,
                 "sent_bytes": requests * round(crossing.sent_bytes if crossing else 0),
                 "received_bytes": requests * (crossing.result_bytes if crossing else 0),
+                "coded": None,
             }
             for crossing, _ in zip_longest(crossed, self._hosts)
         ]
-        coded: list[Coded | None] = [None] * len(self._hosts)
         if cell.codec != NONE:
-            sent = [*path.wire_bytes, 0]
-            for host, ((decode_s, encode_s), nbytes) in enumerate(zip(path.coded, sent, strict=True)):
-                coded[host] = Coded(decode_s, encode_s, [nbytes] * requests)
+            for of_host, coded_s, nbytes in zip(counted, path.coded, [*path.wire_bytes, 0], strict=False):
+                of_host["coded"] = Coded(*coded_s, [nbytes] * requests)
         edge = TrialReport(
             **figures(lone, many, cell.batch_size),
-            **traffic[0],
-            **_NOT_MEASURED,
+            **counted[0],
             payload_bytes=crossed[0].payload_bytes if crossed else 0,
             result_bytes=crossed[0].result_bytes if crossed else 0,
             max_abs_error=0.0,
@@ -292,11 +279,10 @@ class Workers(AnyWorkers):
             trial_window=(began, self._clock()),
             measured_s=self._clock() - began,
             tcp=None,
-            coded=coded[0],
         )
         later_usages = list[Usage]()
-        for later in range(len(self._hosts) - 1):
-            stages_s = [sample.stages_s[later] for sample in counted if later < len(sample.stages_s)]
+        for later, of_host in enumerate(counted[1:]):
+            stages_s = [sample.stages_s[later] for sample in steady if later < len(sample.stages_s)]
             ends = list(itertools.accumulate(stages_s, initial=0.0))
             later_usages.append(
                 Usage(
@@ -305,62 +291,31 @@ class Workers(AnyWorkers):
                     throughput_window_requests=edge.throughput_window_requests,
                     throughput_busy_s=ends[-1],
                     steady_s=served.steady_s(list(pairwise(ends)), len(stages_s)),
-                    **traffic[1 + later],
-                    **_NOT_MEASURED,
-                    coded=coded[1 + later],
+                    **of_host,
                 )
             )
         edge = paced(without_codecs(edge, later_usages), later_usages, cell.batch_size)
-        usages = [edge, *later_usages]
-        baselines = [seconds or None for seconds in alone_s]
-        hosts = {
-            role: HostReport(usage, baseline_s)
-            for role, usage, baseline_s in zip_longest(self._hosts, usages, baselines)
-        }
-        return TrialResult(edge, hosts)
+        reports = zip_longest(self._hosts, [edge, *later_usages], alone_s)
+        return TrialResult(edge, {role: HostReport(usage, own_s or None) for role, usage, own_s in reports})
 
     def _works(self, trial: Trial, crossed: Sequence[Crossing], draws: np.random.Generator) -> list[Work]:
         """The work of each host that takes part, for a batch in this trial, without each request's noise."""
-        noise, of_round, cell = self._world.noise, self._rounds.get(trial.round), trial.cell
-        shape = (len(self._hosts),)
-        if of_round is None:
-            of_round = noise.factors(self._draws("round", trial.round), noise.round, shape).tolist()
-            self._rounds[trial.round] = of_round
-        of_trial = noise.factors(draws, noise.trial, shape).tolist()
-        works = []
-        usual_s = self._usual_s(cell)[: len(crossed) + 1]
-        for place, (role, compute_s) in enumerate(zip(self._hosts, usual_s, strict=False)):
-            decode_s = self._coding_s(cell, role, crossed[place - 1])[1] if place else 0.0
-            encode_s = self._coding_s(cell, role, crossed[place])[0] if place < len(crossed) else 0.0
-            factor = of_trial[place] * of_round[place]
-            works.append(Work(factor * compute_s, factor * decode_s, factor * encode_s))
+        cell, noise, shape = trial.cell, self._world.noise, (len(self._hosts),)
+        of_round = noise.factors(self._draws("round", trial.round), noise.round, shape)
+        factors = (noise.factors(draws, noise.trial, shape) * of_round).tolist()
+        flops, engine = self._models[cell.model].unit_flops, engines.parse(cell.engine)
+        ends, works = (0, *cell.cuts, len(flops)), list[Work]()
+        for place, (role, factor) in enumerate(zip(self._hosts[: len(crossed) + 1], factors, strict=False)):
+            share = self._edge_cpu if role == EDGE else 1.0
+            units_s = self._world.unit_times_s(role, cell.model, flops)[ends[place] : ends[place + 1]]
+            compute_s = cell.batch_size * sum(units_s) * self._world.engine_share(engine.of(role))
+            coding_s = [
+                codecs.seconds(self._world, role, cell.codec, crossing.payload_bytes) for crossing in crossed
+            ]
+            decode_s = coding_s[place - 1][1] if place else 0.0
+            encode_s = coding_s[place][0] if place < len(crossed) else 0.0
+            works.append(Work(*(factor * (each_s / share) for each_s in (compute_s, decode_s, encode_s))))
         return works
-
-    def _coding_s(self, cell: Cell, role: str, crossing: Crossing) -> tuple[float, float]:
-        """The seconds that a host takes to encode, and to decode, a request's payload, without noise."""
-        both = codecs.seconds(self._world, role, cell.codec, crossing.payload_bytes)
-        share = self._edge_cpu if role == EDGE else 1.0
-        return both[0] / share, both[1] / share
-
-    def _loaded_s(self, role: str, number: int, seconds: float) -> float:
-        """The seconds that a stage takes in this round, with the load that the world puts on its host."""
-        load = self._world.loads.get(role)
-        return seconds * load.factor if load is not None and number in load.rounds else seconds
-
-    def _usual_s(self, cell: Cell) -> list[float]:
-        """The seconds of each host's units for a batch, without noise."""
-        key = cell.model, cell.cuts, cell.batch_size, cell.engine
-        if key not in self._usual:
-            flops = self._models[cell.model].unit_flops
-            times = {role: self._world.unit_times_s(role, cell.model, flops) for role in self._hosts}
-            spans = zip(times.values(), pairwise((0, *cell.cuts, len(flops))), strict=True)
-            engine = engines.parse(cell.engine)
-            edge_s, *later_s = (
-                cell.batch_size * sum(each[first:last]) * self._world.engine_share(engine.of(role))
-                for role, (each, (first, last)) in zip(self._hosts, spans, strict=True)
-            )
-            self._usual[key] = [edge_s / self._edge_cpu, *later_s]
-        return self._usual[key]
 
     def _draws(self, *key: object) -> np.random.Generator:
         """Random numbers of their own for each key, whatever was drawn before."""

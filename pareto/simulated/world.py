@@ -125,6 +125,11 @@ class World(Keys):
     def speed(self, role: str) -> Speed:
         return self.hosts.get(role) or _USUAL.get(role, Speed())
 
+    def slowdown(self, role: str, number: int) -> float:
+        """How many times as long a host's stages take in a round of this number."""
+        load = self.loads.get(role, Load())
+        return load.factor if number in load.rounds else 1.0
+
     def codec_step(self, name: str) -> CodecStep:
         return self.codecs.get(name) or _USUAL_STEPS.get(name, CodecStep())
 

@@ -21,7 +21,6 @@ from pareto.run import runner
 from pareto.run.runner import Runner, Tally
 from pareto.sweep.cell import Cell
 from pareto.sweep.checked_sweep import make_sweep
-from pareto.sweep.checked_sweep import make_sweep
 from pareto.sweep.plan import Effort, Plan, Trial
 from pareto.sweep.profile_files import load
 from pareto.trial.any_workers import AnyWorkers

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from pareto.commands import run
-from pareto.simulated import World
+from pareto.simulated.world import World
 from pareto.sweep.checked_sweep import make_sweep
 from pareto.sweep.sweep import Sweep
 from tests.unit.simulated.study import rows

@@ -12,7 +12,7 @@ from pareto.models.prepare import canonical, recipe
 from pareto.partitions import model as partitioned
 from pareto.partitions.registry import canonical as canonical_name
 from pareto.run.runner import Runner, Tally, Watcher
-from pareto.simulated.workers import Simulation, Workers
+from pareto.simulated.workers import SimulatedWorkers, Simulation
 from pareto.simulated.world import World
 from pareto.sweep import plan, splits
 from pareto.sweep.cell import Cell
@@ -34,7 +34,7 @@ def rows(sweep: Sweep, world: World) -> list[Row]:
     networks = {name: profiles(name, links) for name in sweep.netems}
     bed, store = simulation.testbed(links + 1), _Memory()
     try:
-        workers = Workers(simulation, bed.links, edge_cpu=sweep.edge_cpu)
+        workers = SimulatedWorkers(simulation, bed.links, edge_cpu=sweep.edge_cpu)
         of_run = sweep, Watcher(), Tally(), simulation.clock, sweep.testbed_name
         runner = Runner(workers, store, networks, *of_run)
         runner.run(plan.make(sweep, facts, networks))

@@ -11,8 +11,9 @@ import pytest
 from pareto.analysis.prediction import forecast
 from pareto.models.prepare import canonical
 from pareto.predict.links import networks, slack
-from pareto.simulated import Simulation, World
 from pareto.simulated.unit_times import model_profile
+from pareto.simulated.workers import Simulation
+from pareto.simulated.world import World
 from pareto.sweep.checked_sweep import make_sweep
 from pareto.sweep.networks import profiles
 from pareto.sweep.sweep import Sweep

@@ -10,8 +10,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from pareto.hosts.host import TestbedError
-from pareto.simulated import World, load
-from pareto.simulated.world import Noise
+from pareto.simulated.world import Noise, World, load
 
 
 def test_without_a_file_there_is_a_usual_world() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pareto.simulated import World
+from pareto.simulated.world import World
 from pareto.sweep.checked_sweep import make_sweep
 from pareto.sweep.sweep import Sweep
 
