@@ -135,10 +135,10 @@ def of_outline(
     codecs: Iterable[CodecTimes] = (),
 ) -> ModelProfile:
     """The profile, made now, of the model of an outline, with what it took and what its units cost."""
-    added = {
-        what: np.array([getattr(cost, what) for cost in units], dtype=np.float64)
+    flops, parameters, parameter_bytes = (
+        np.array([getattr(cost, what) for cost in units], dtype=np.float64)
         for what in ("flops", "parameters", "parameter_bytes")
-    }
+    )
     return ModelProfile(
         model=outline.name,
         graph_digest=outline.graph_digest,
@@ -146,7 +146,9 @@ def of_outline(
         input=recipe(outline.name, sweep).input,
         points=tuple((point.name, point.payload_bytes) for point in outline.points),
         result_bytes=sum(spec.nbytes for spec in outline.results),
-        **added,
+        flops=flops,
+        parameters=parameters,
+        parameter_bytes=parameter_bytes,
         activation_bytes=np.array(costs.activation_bytes(outline), dtype=np.float64),
         times=tuple(times),
         backends=tuple(backends),

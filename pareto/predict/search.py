@@ -6,9 +6,7 @@ join then. Between rounds cells are struck off (`pareto.predict.strikes`). A str
 the other cell make the difference less certain.
 
 Eliminating arms that are surely dominated, and giving what that saves to the rest, is due to Auer, Chiang, Ortner &
-Drugan, "Pareto front identification from stochastic bandit feedback", AISTATS 2016. Where time is short, the cells
-whose place is least clear are measured: the empirical gaps of Kone, Kaufmann & Richert, "Bandit Pareto set
-identification: the fixed budget setting", AISTATS 2024.
+Drugan, "Pareto front identification from stochastic bandit feedback", AISTATS 2016.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ import numpy as np
 from pareto.analysis.fronts import shared_rounds
 from pareto.analysis.schema import STANDS
 from pareto.analysis.statistics.samples import Bools, Floats, Ints
-from pareto.predict.strikes import Look, Prospects, Strikes, losses
+from pareto.predict.strikes import Evidence, Prospects, Strikes, losses
 from pareto.sweep import plan
 from pareto.sweep.cell import Cell
 from pareto.trial.store import REDONE
@@ -111,7 +109,7 @@ class Search:
         if step < len(self._known) and self._known[step][0] == digest:
             return self._known[step][1]
         look, share, when, strikes = (
-            Look(self.prospects, rows),
+            Evidence(self.prospects, rows),
             self._share(step),
             before.when,
             before.strikes,
@@ -146,12 +144,11 @@ def _filled(rows: Any, count: int, empty: float) -> Any:
 
 def gaps(measured: Floats) -> Floats:
     """How clear each cell's place is, by the rounds that each two share, on the scale of `strikes.losses`: the less,
-    the less; a cell without a valid trial has 0.
+    the less; a cell without a valid trial has 0. measured: as a `Search` takes it.
 
-    The empirical gaps of Kone, Kaufmann & Richert (2024): of a dominated cell, by how much; of another, how much it
-    lacks to be dominated, or to dominate one that would then be on the front.
-
-    measured: rounds x cells x 2, NaN without a valid trial.
+    The empirical gaps of Kone, Kaufmann & Richert, "Bandit Pareto set identification: the fixed budget setting",
+    AISTATS 2024: of a dominated cell, by how much; of another, how much it lacks to be dominated, or to dominate one
+    that would then be on the front.
     """
     worse = shared_rounds.least_excess(measured)  # by how much the second dominates the first
     known = ~np.isnan(measured).any(axis=2).all(axis=0)
@@ -206,7 +203,7 @@ class Contest:
         """The decision after so many rounds; None: after all."""
         return self.search.decide(self.measured[:rounds], self.tried[:rounds])
 
-    def where(self, mask: Bools) -> list[Cell]:
+    def where(self, mask: Any) -> list[Cell]:
         """The cells where the mask is true."""
         return [self.cells[place] for place in np.flatnonzero(mask)]
 

@@ -9,9 +9,10 @@ engine is searched by itself.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence, Set
+from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
@@ -113,7 +114,7 @@ class Searching:
         if number == 1 and not (self._is_by_profile or self._awaits):
             # What needs no link, or the link alone, says which of the others are ruled out.
             due = {cell for cell in due if cell.cuts[0] == 0 or not self._crossed(cell)} or due
-            short.update(*(each.ruled_out(each.medians) for each in there))
+            short = {cell for each in there for cell in each.ruled_out(each.medians)}
         fresh, self._block = self._block not in (None, block), block
         return self._some(number, due, block, done=done, short=short, fresh=fresh)
 
@@ -143,9 +144,8 @@ class Searching:
         trials: list[plan.Trial] = []
         for number, block in sorted(parts, key=lambda part: (part[0] > 1, part[1], part[0])):
             fresh = not trials or trials[-1].cell.condition[:2] != block
-            due = parts[number, block]
-            part = self._some(number, due, block, fresh=fresh, short=short if number == 1 else ())
-            trials.extend(part.trials)
+            how = {"fresh": fresh, "short": short if number == 1 else ()}
+            trials.extend(self._some(number, parts[number, block], block, **how).trials)
         return Plan(tuple(trials), self._sweep.rounds)
 
     def further(self, numbers: Mapping[Condition, int]) -> Plan:
@@ -176,19 +176,16 @@ class Searching:
             for those in each.search.prospects.members:
                 least[those] = np.minimum(least[those], gaps(each.measured[:, those]))
             clear |= zip(each.cells, least, strict=True)
-        kept: set[Cell] = set()
-        for trial in sorted(part.trials, key=lambda trial: clear[trial.cell]):
-            left_s -= trial.estimate_s * pace
-            if left_s < 0:
-                break
-            kept.add(trial.cell)
+        order = sorted(part.trials, key=lambda trial: clear[trial.cell])
+        spent_s = itertools.accumulate(trial.estimate_s * pace for trial in order)
+        kept = {trial.cell for trial, until_s in zip(order, spent_s, strict=True) if until_s <= left_s}
         if len(kept) < 2:
             return None
         return Plan(tuple(trial for trial in part.trials if trial.cell in kept), part.rounds)
 
     def struck(self) -> list[Row]:
         """A row of struck.csv for each cell that is struck off."""
-        rows, run = [], self.store.run if self.store is not None else ""
+        rows, run = list[Row](), self.store.run if self.store is not None else ""
         for each in self._contests.values():
             when, strikes = each.decision.when, each.decision.strikes
             by_physics = (strikes.how == PHYSICS)[:, None]
@@ -215,25 +212,21 @@ class Searching:
     def summary(self) -> list[str]:
         """Lines on how the cells are settled, and on bounds that do not hold."""
         self.update()
-        return [*(f"error: {line}" for line in self.below()), self._words()]
+        return [*(f"error: {line}" for line in self._below()), self._words()]
 
-    def below(self) -> list[str]:
+    def _below(self) -> Iterator[str]:
         """A line for each group in which a cell was measured below its bound, so that no physics strikes off."""
-        lines = []
         of, then = ("model profile", "; make the profile anew") if self._is_by_profile else ("links", "")
         for (model, netem, _, engine, *_), each in self._contests.items():
-            broken = [
-                f"{cell.backend} {cell.point}{f' {cell.codec}' if cell.codec != NONE else ''}"
-                for cell in each.where(each.decision.strikes.below)
-            ]
+            cells = each.where(each.decision.strikes.below)
+            broken = [f"{cell.backend} {cell.point} {cell.codec}".removesuffix(f" {NONE}") for cell in cells]
             if broken:
                 more = f" and {len(broken) - NAMED} more" if len(broken) > NAMED else ""
                 by = f" by {engine}" if engine != EAGER else ""
-                lines.append(
+                yield (
                     f"{model} at {netem}{by}: {', '.join(broken[:NAMED])}{more} measured better than the bound by the "
                     f"{of}: no cell is struck off by physics there{then}"
                 )
-        return lines
 
     def _words(self) -> str:
         """`44 cells: 6 in 6 rounds, 9 in 1, 29 by physics; 3 min 10 s, all cells would take 14 min 20 s`."""

@@ -7,17 +7,16 @@ On a scale where less is better (`losses`: the logarithm of the latency, and of 
 A cell is struck off when another one is better in both objectives, and the probability that this is chance, over all
 looks, is `ALPHA` at most (Bonferroni's inequality; half of it goes to each):
 
-- by physics: the other's level is below this cell's bound, whatever trials of this cell say. Only the other's noise
-  can be wrong, so the probabilities of all others that were measured add up, whatever the number of such cells;
+- by physics: the other's level is below this cell's bound. Only the other's noise can be wrong, so the probabilities of
+  all others that were measured add up, whatever the number of such cells;
 - by rounds: the other's level is below this cell's, in differences that the rounds' own effects cancel from. All pairs
   add up whose first cell may be struck off wrongly: those not struck off yet (Holm, "A simple sequentially rejective
   multiple test procedure", Scandinavian Journal of Statistics 6, 1979).
 
-With several codecs there are several fronts: one for each codec, and one over all of them in latency, throughput and
-accuracy. All their cells are looked at together, and one is struck off when it is off every codec's front that it could
-be on: beaten by another cell of that front, which is no less accurate. Such a cell is off the front over all codecs as
-well. A cell that is on some front in truth is struck off only if the test against that front is wrong, too: so the
-greatest of a cell's probabilities, one a front, is what counts.
+With several codecs there are several fronts: one for each codec, and one over all in latency, throughput and accuracy.
+A cell is struck off when on each codec's front that it could be on another one beats it that is no less accurate: so it
+is off the front over all codecs as well. On some front in truth, it is struck off only if the test against that front
+is wrong, too: so the greatest of a cell's probabilities, one a front, counts.
 
 Only pairs decide, and ties may be reported, as in Kone, Kaufmann & Richert, "Adaptive algorithms for relaxed Pareto
 set identification", NeurIPS 2023.
@@ -110,9 +109,8 @@ class Prospects:
     @property
     def members(self) -> list[Ints]:
         """The cells of each front."""
-        if self.fronts is None:
-            return [np.arange(len(self.expected))]
-        return [np.flatnonzero(front) for front in self.fronts.T if front.any()]
+        fronts = np.ones((len(self.expected), 1)) if self.fronts is None else self.fronts
+        return [np.flatnonzero(front) for front in fronts.T if front.any()]
 
     def less_accurate(self, cells: Ints, than: Ints) -> Bools:
         """Whether each of the others is less accurate than each of these cells: cells x others."""
@@ -165,33 +163,29 @@ class Strikes:
         )
 
 
-class Look:
-    """The evidence of the rows so far on the cells of one condition."""
+class Evidence:
+    """The evidence of the rows so far on the cells of one condition: their levels without what rounds share, by a
+    two-way additive model and least squares.
+
+    A level is that of a round like the mean of all that are linked, also of a cell that was not in all of them. Two
+    cells differ the more surely, the more rounds link them. The rounds' own effects are solved for, with the Laplacian
+    of the graph in which two rounds are the closer, the more cells they have in common: there are few rounds, and may
+    be thousands of cells.
+    """
 
     def __init__(self, prospects: Prospects, measured: Floats) -> None:
         """measured: rounds x cells x 2, `losses`, NaN without a valid trial."""
-        self.prospects = prospects
-        self.measured = measured
-        self.known: Bools = np.asarray(~np.isnan(measured).any(axis=2))
-        self.cells = np.flatnonzero(self.known.any(axis=0))
+        self.prospects, self.measured = prospects, measured
+        whole = ~np.isnan(measured).any(axis=2)
+        self.cells = np.flatnonzero(whole.any(axis=0))
         """Those that were measured; all that follows is about these."""
-        self._fit()
-
-    def _fit(self) -> None:
-        """Levels of the cells without what rounds share: a two-way additive model by least squares.
-
-        A level is that of a round like the mean of all that are linked, also of a cell that was not in all of them.
-        Two cells differ the more surely, the more rounds link them. The rounds' own effects are solved for, with the
-        Laplacian of the graph in which two rounds are the closer, the more cells they have in common: there are few
-        rounds, and may be thousands of cells.
-        """
-        rounds = self.known.any(axis=1)
-        known, x = self.known[rounds][:, self.cells], self.measured[rounds][:, self.cells]
+        rounds = whole.any(axis=1)
+        known, x = whole[rounds][:, self.cells], measured[rounds][:, self.cells]
         k, x = known.astype(float), np.where(known[..., None], x, 0.0)
         self.count, in_round = k.sum(axis=0), k.sum(axis=1)
         self.weight = k / self.count
         laplacian = np.diag(in_round) - self.weight @ k.T
-        self.parts, part = connected_components(k @ k.T > 0, directed=False)
+        parts, part = connected_components(k @ k.T > 0, directed=False)
         self.part = part[k.argmax(axis=0)] if len(k) else part
         # What a connected part has in common is all that it leaves open.
         self.inverse = np.linalg.pinv(laplacian, hermitian=True)
@@ -199,7 +193,7 @@ class Look:
         effects = self.inverse @ right
         self.levels = np.einsum("rc,rco->co", self.weight, x - effects[:, None])
         self.residual = np.where(known[..., None], x - self.levels - effects[:, None], 0.0)
-        self.freedom = int(known.sum()) - len(self.cells) - int(rounds.sum()) + self.parts
+        self.freedom = int(known.sum()) - len(self.cells) - int(rounds.sum()) + parts
         self.first = known, x
 
     def _apart(self, cells: Ints) -> Floats:
@@ -220,13 +214,13 @@ class Look:
         """
         first = self._noise_of_first()
         has_twins = first is not None and self.prospects.twins is not None
-        if self.freedom >= (LEAST_REPEATS if has_twins else LEAST_FREEDOM):
-            repeats = np.maximum(self.count - 1, 0).astype(np.int64)
-            share = repeats.sum() / self.freedom
-            made = [moderated(share * (self.residual[..., o] ** 2).sum(axis=0), repeats) for o in (0, 1)]
-            variances = np.stack([variance for variance, _ in made], axis=1)
-            return variances, max(1.0, min(free for _, free in made) / share)
-        return first
+        if self.freedom < (LEAST_REPEATS if has_twins else LEAST_FREEDOM):
+            return first
+        repeats = np.maximum(self.count - 1, 0).astype(np.int64)
+        share = repeats.sum() / self.freedom
+        made = [moderated(share * (self.residual[..., o] ** 2).sum(axis=0), repeats) for o in (0, 1)]
+        variances = np.stack([variance for variance, _ in made], axis=1)
+        return variances, max(1.0, min(free for _, free in made) / share)
 
     def _noise_of_first(self) -> tuple[Floats, float] | None:
         """The same by the round with most cells alone."""
@@ -238,8 +232,7 @@ class Look:
         if self.prospects.twins is None:
             off = (x[row] - self.prospects.expected[self.cells])[there]
             off = off[~np.isnan(off).any(axis=1)]
-            freedom = len(off) - 1
-            off = off - off.mean(axis=0) if len(off) else off
+            off, freedom = off - off.sum(axis=0) / max(1, len(off)), len(off) - 1
         else:
             off, freedom = _between_twins(x[row][there], self.prospects.twins[self.cells[there]])
         if freedom < LEAST_FREEDOM:

@@ -23,7 +23,7 @@ from pareto.hosts.inventory import SIMULATED, THIS_MACHINE
 from pareto.hosts.testbed import Testbed
 from pareto.partitions.recipe import squashed
 from pareto.run.fleet import cluster
-from pareto.run.runner import Runner, Sink, Tally, Watcher
+from pareto.run.runner import Runner, Tally, Watcher
 from pareto.simulated.world import load
 from pareto.sweep import plan
 from pareto.sweep.networks import links_of, networks_of
@@ -185,7 +185,7 @@ class Job:
         return Workers(bed, self.prepared, sweep.transports, sweep.sample, sweep.tcp, sweep.allocators[0])
 
     def runner(
-        self, workers: AnyWorkers, store: Sink, watcher: Watcher, testbed: str, starts: int = 0
+        self, workers: AnyWorkers, store: Store, watcher: Watcher, testbed: str, starts: int = 0
     ) -> Runner:
         """testbed: its name. starts: how often the run's workers have started."""
         of_job = self.networks, self.sweep, watcher, self.tally, self.now

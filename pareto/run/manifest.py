@@ -45,14 +45,7 @@ SPENT = ("measuring", "probing", "watching", "driver_cpu")
 ENDING = ("until", "budget")
 """Options that decide how long a run goes on, not what it measures."""
 _PACKAGES = (
-    "torch",
-    "torchvision",
-    "safetensors",
-    "paramiko",
-    "pyroute2",
-    "numpy",
-    "scipy",
-    "pandas",
+    *("torch", "torchvision", "safetensors", "paramiko", "pyroute2", "numpy", "scipy", "pandas"),
     "moocore",
 )
 
@@ -74,12 +67,8 @@ def new_manifest(sweep: Sweep, models: Records, networks: Networks) -> dict[str,
 
 def session_begin(bed: Testbed, testbed_name: str) -> dict[str, Any]:
     """The facts that a session's record begins with: this machine's name, kernel and packages, and the testbed's."""
-    driver = {
-        "hostname": platform.node(),
-        "kernel": platform.release(),
-        "python": platform.python_version(),
-        "packages": {name: version(name) for name in _PACKAGES},
-    }
+    machine = {"hostname": platform.node(), "kernel": platform.release(), "python": platform.python_version()}
+    driver = {**machine, "packages": {name: version(name) for name in _PACKAGES}}
     began = {"started_at": utc_now(), "driver": driver}
     return {**began, "testbed_name": testbed_name, "testbed": bed.facts}
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
-from typing import Any, Protocol
+from typing import Any
 
-from pareto.analysis.schema import BETWEEN, DEVICES, REQUESTS, Table, trial_name
+from pareto.analysis.schema import BETWEEN, DEVICES, REQUESTS, trial_name
 from pareto.hosts.connection import FAULTS
 from pareto.hosts.inventory import THIS_MACHINE
 from pareto.hosts.testbed import Link
@@ -19,7 +19,6 @@ from pareto.protocol.trial_messages import Progress
 from pareto.remote.link import probe
 from pareto.remote.link.profile import Profile, seed_of
 from pareto.sweep.bounds import Crossing
-from pareto.sweep.cell import Cell
 from pareto.sweep.networks import Networks
 from pareto.sweep.plan import Plan, Trial
 from pareto.sweep.sweep import Sweep
@@ -29,7 +28,7 @@ from pareto.trial.any_workers import RECENT_S, AnyWorkers
 from pareto.trial.faults import PASSING, Samples, crossed_late
 from pareto.trial.result import TrialResult
 from pareto.trial.rows import link_row, stage_rows, trial_row
-from pareto.trial.store import Parts, Row
+from pareto.trial.store import Row, Store
 
 MAX_FAILURES_IN_A_ROW = 5
 MAX_REBUILDS = 3
@@ -43,24 +42,6 @@ MOST_READINGS = 4
 
 Spoilt = tuple[Trial, Row, str]
 """A trial with its row, and what is to blame."""
-
-
-class Sink(Protocol):
-    """Where a runner writes: a `Store`, or what sends to one."""
-
-    @property
-    def run(self) -> str: ...
-
-    def append_trial(self, row: Row) -> None: ...
-
-    def take_back(self, cell: Cell, number: int) -> bool:
-        """Remove the rows of a trial that is measured again; False where it cannot be."""
-
-    def append_stages(self, rows: Iterable[Row]) -> None: ...
-
-    def append_link(self, row: Row) -> None: ...
-
-    def write_parts(self, table: Table, cell: Cell, number: int, parts: Parts) -> None: ...
 
 
 class Aborted(Exception):
@@ -140,7 +121,7 @@ class Runner:
     """
 
     workers: AnyWorkers
-    store: Sink
+    store: Store
     networks: Networks
     sweep: Sweep
     watcher: Watcher
@@ -174,17 +155,16 @@ class Runner:
 
     def _once_more(self, spoilt: Sequence[Spoilt], plan: Plan) -> list[Spoilt]:
         """Those of these trials that are spoilt when measured again. Some in a row end it: the cause has not passed."""
-        left: list[Spoilt] = []
-        in_a_row = 0
+        again: list[Spoilt | None] = []
         for each in spoilt:
-            trial = each[0]
-            if in_a_row == MAX_SPOILT_IN_A_ROW or not self.store.take_back(trial.cell, trial.round):
+            trial, last = each[0], again[-MAX_SPOILT_IN_A_ROW:]
+            if len(last) == MAX_SPOILT_IN_A_ROW and all(last):
+                break
+            if not self.store.take_back(trial.cell, trial.round):
                 break
             self.tally.measured_again(each)
-            again = self._one(trial, plan)
-            in_a_row = in_a_row + 1 if again else 0
-            left += [again] if again else []
-        return left
+            again.append(self._one(trial, plan))
+        return list(filter(None, again))
 
     def _one(self, trial: Trial, plan: Plan) -> Spoilt | None:
         """Measure a trial; it is returned where something spoilt it that may pass. Raises as `run`."""
@@ -277,15 +257,15 @@ class Runner:
         samples = self.workers.samples()  # now there is one after the end, too
         seen = [(was.position_s or 0.0, now.position_s or 0.0) for was, now in zip(begun, ended, strict=True)]
         crossings = self.workers.crossings(cell, network, seen)
+        probes = {link.name: (was, now) for (link, _), was, now in zip(links, before, after, strict=True)}
+        idle_s = None
         if isinstance(result, TrialResult):
             self.tally.measuring += result.edge.measured_s
             self._store_details(trial, crossings, result, samples)
-        probes = {link.name: (was, now) for (link, _), was, now in zip(links, before, after, strict=True)}
-        idle_s = None
-        if isinstance(result, TrialResult) and crossed_late(cell, crossings, result, probes, tolerance):
-            began = self.now()
-            idle_s = self.workers.idle_crossing_s(links[0][0], crossings[0])
-            self.tally.probing += self.now() - began
+            if crossed_late(cell, crossings, result, probes, tolerance):
+                began = self.now()
+                idle_s = self.workers.idle_crossing_s(links[0][0], crossings[0])
+                self.tally.probing += self.now() - began
         limits = self.sweep.slowdown, self.sweep.others, tolerance
         row = trial_row(cell, crossings, result, probes, samples, *limits, idle_s)
         row["link_seed"] = link_seed

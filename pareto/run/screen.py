@@ -263,13 +263,12 @@ def _ending(sweep: Sweep) -> str:
 
 
 def _tcp(tcp: TcpSettings) -> str:
-    window = tcp.initial_window
     settings = (
-        tcp.congestion,
-        window != TcpSettings.initial_window and f"initial window {window}",
-        tcp.slow_start_after_idle and "slow start after idle",
+        (tcp.congestion, tcp.congestion),
+        (tcp.initial_window != TcpSettings.initial_window, f"initial window {tcp.initial_window}"),
+        (tcp.slow_start_after_idle, "slow start after idle"),
     )
-    return ", ".join(filter(None, settings))
+    return ", ".join(words for is_told, words in settings if is_told and words)
 
 
 _APART = (

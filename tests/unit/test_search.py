@@ -107,13 +107,13 @@ def test_all_looks_together_may_be_wrong_once_in_twenty_times() -> None:
 
 def test_looks_at_rows_that_did_not_change_are_not_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[int] = []
-    look = search.Look
+    look = search.Evidence
 
-    def counted(known: Prospects, rows: Floats) -> strikes.Look:
+    def counted(known: Prospects, rows: Floats) -> strikes.Evidence:
         looks.append(len(rows))
         return look(known, rows)
 
-    monkeypatch.setattr(search, "Look", counted)
+    monkeypatch.setattr(search, "Evidence", counted)
     figures = measured(12)
     searched_, seen = Search(prospects(), ROUNDS_WANTED), np.full_like(figures, np.nan)
     while (now := searched_.decide(seen[:6], tried(seen[:6]))).round:

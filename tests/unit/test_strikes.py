@@ -10,7 +10,7 @@ import pytest
 from pareto.analysis.statistics.samples import Floats
 from pareto.predict import strikes
 from pareto.predict.search import Search
-from pareto.predict.strikes import PHYSICS, ROUNDS, Look, Prospects
+from pareto.predict.strikes import PHYSICS, ROUNDS, Evidence, Prospects
 
 CELLS, COUNT = 30, 5
 
@@ -27,7 +27,7 @@ def sparse(seed: int, missing: float, noise: float = 0.1) -> Floats:
 def test_levels_and_their_differences_are_those_of_least_squares(missing: float) -> None:
     """One column for each cell and each round, solved as a whole."""
     measured = sparse(1, missing)
-    look = Look(Prospects.unknown(CELLS), measured)
+    look = Evidence(Prospects.unknown(CELLS), measured)
     rounds, cells = np.nonzero(~np.isnan(measured[..., 0]))
     design = np.zeros((len(rounds), CELLS + COUNT))
     design[np.arange(len(rounds)), cells] = design[np.arange(len(rounds)), CELLS + rounds] = 1
@@ -49,7 +49,7 @@ def test_cells_that_no_rounds_link_do_not_strike_each_other_off() -> None:
     measured = sparse(1, 0, noise=0.03)
     measured[:2, : CELLS // 2] = np.nan
     measured[2:, CELLS // 2 :] = np.nan
-    found = Look(Prospects.unknown(CELLS), measured).strikes(np.zeros(CELLS, dtype=bool), 1.0)
+    found = Evidence(Prospects.unknown(CELLS), measured).strikes(np.zeros(CELLS, dtype=bool), 1.0)
     struck = np.flatnonzero(found.how == ROUNDS)
     assert set(struck // (CELLS // 2)) == {0, 1}
     assert (struck // (CELLS // 2) == found.by[struck] // (CELLS // 2)).all()
@@ -62,7 +62,7 @@ def test_few_pairs_at_once_give_the_same_strikes(monkeypatch: pytest.MonkeyPatch
     for at_once in (strikes.AT_ONCE, 7 * CELLS):
         monkeypatch.setattr(strikes, "AT_ONCE", at_once)
         known = Prospects(expected, np.full((CELLS, 2), 0.2), np.full((CELLS, 2), np.nan))
-        both.append(Look(known, sparse(3, 0.3)).strikes(np.arange(CELLS) % 7 == 0, 1.0))
+        both.append(Evidence(known, sparse(3, 0.3)).strikes(np.arange(CELLS) % 7 == 0, 1.0))
     one, other = both
     assert (one.how == ROUNDS).sum() > CELLS / 2
     assert one.by.tolist() == other.by.tolist()
@@ -74,7 +74,7 @@ def test_the_surest_of_all_pairs_strikes() -> None:
     draws = np.random.default_rng(4)
     expected = np.arange(CELLS)[:, None] / 10 + draws.normal(0, 0.3, (CELLS, 2))
     known = Prospects(expected, np.full((CELLS, 2), 0.2), np.full((CELLS, 2), np.nan))
-    look = Look(known, sparse(3, 0.3))
+    look = Evidence(known, sparse(3, 0.3))
     noise = look._noise()
     assert noise is not None
     variance, freedom = noise
@@ -104,11 +104,11 @@ def of_fronts(*fronts: tuple[bool, bool], accuracy: list[float] | None = None) -
     )  # fmt: skip
 
 
-def looked_at(known: Prospects, unmeasured: tuple[int, ...] = ()) -> Look:
+def looked_at(known: Prospects, unmeasured: tuple[int, ...] = ()) -> Evidence:
     draws = np.random.default_rng(5)
     measured = LEVELS + draws.normal(0, 0.01, (4, *LEVELS.shape))
     measured[:, list(unmeasured)] = np.nan
-    return Look(known, measured)
+    return Evidence(known, measured)
 
 
 @pytest.mark.parametrize("how", [ROUNDS, PHYSICS])
@@ -163,9 +163,9 @@ def test_bounds_of_links_alone_do_not_move_with_the_machine() -> None:
     """Which is so much faster than forecast, as by another engine, that moved bounds would strike nothing off."""
     known = of_fronts(*[FIRST] * 6)
     look = looked_at(known, unmeasured=(2, 3))
-    faster = Look(replace(known, expected=LEVELS + 4), look.measured)
+    faster = Evidence(replace(known, expected=LEVELS + 4), look.measured)
     assert faster.strikes(np.zeros(6, dtype=bool), 1.0).how[[2, 3]].tolist() == ["", ""]
-    still = Look(replace(known, expected=LEVELS + 4, moves=False), look.measured)
+    still = Evidence(replace(known, expected=LEVELS + 4, moves=False), look.measured)
     assert still.strikes(np.zeros(6, dtype=bool), 1.0).how[[2, 3]].tolist() == [PHYSICS, PHYSICS]
 
 
@@ -182,7 +182,7 @@ def twins(noise: float) -> tuple[Prospects, Floats]:
 
 @pytest.mark.parametrize("noise", [0.01, 0.1])
 def test_the_first_rounds_noise_is_how_far_twins_are_apart_beyond_what_they_usually_are(noise: float) -> None:
-    look = Look(*twins(noise))
+    look = Evidence(*twins(noise))
     known = look._noise()
     assert known is not None
     variance, freedom = known
@@ -193,11 +193,11 @@ def test_the_first_rounds_noise_is_how_far_twins_are_apart_beyond_what_they_usua
 def test_a_twin_that_lacks_a_figure_leaves_fewer_degrees_of_freedom() -> None:
     prospects, measured = twins(0.01)
     measured[0, 3] = np.nan
-    known = Look(prospects, measured)._noise()
+    known = Evidence(prospects, measured)._noise()
     assert known is not None
     assert known[1] == 13
     measured[0, ::2] = np.nan
-    assert Look(prospects, measured)._noise() is None, "one backend says nothing of the noise"
+    assert Evidence(prospects, measured)._noise() is None, "one backend says nothing of the noise"
 
 
 def test_physics_strikes_off_what_one_trial_each_is_too_noisy_for() -> None:
@@ -207,7 +207,7 @@ def test_physics_strikes_off_what_one_trial_each_is_too_noisy_for() -> None:
     measured[0, :2] = 0.0
     bound = np.where(np.arange(CELLS)[:, None] < 2, -np.inf, measured[0] - 0.05)
     alone, with_bounds = (
-        Look(
+        Evidence(
             replace(prospects, bound=each), measured + np.random.default_rng(1).normal(0, 0.2, measured.shape)
         )
         .strikes(np.zeros(CELLS, dtype=bool), 1.0)

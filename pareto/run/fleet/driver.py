@@ -58,7 +58,7 @@ def tasks(trials: Iterable[Trial]) -> list[Task]:
     return [tuple(each) for _, each in groupby(trials, lambda trial: (trial.round, *group((trial,))))]
 
 
-def taken(waiting: list[Task], testbed: Testbed) -> Task:
+def taken(waiting: list[Task], testbed: FleetTestbed) -> Task:
     """The task that a testbed does next: of what it has had least, the first. So it sees every cell if rounds allow."""
     task = min(waiting, key=lambda each: testbed.seen[group(each)])
     waiting.remove(task)
@@ -67,24 +67,24 @@ def taken(waiting: list[Task], testbed: Testbed) -> Task:
 
 
 @dataclass(eq=False)
-class Testbed:
-    """A testbed of the fleet. name: of its member at the scheduler, and in the rows."""
+class FleetTestbed:
+    """A testbed of the fleet.
+
+    name: of its member at the scheduler, and in the rows. process: the member, if it is the driver's own. address: the
+    member's at the scheduler; empty while it is not there. future: dask's, of the task. seen: how many tasks it has
+    had, by model and network. failed: its last trials, as far as they failed: another does them again if it is taken
+    out. out: why it is in the fleet no more.
+    """
 
     name: str
     process: subprocess.Popen[str] | None = None
-    """The member, if it is the driver's own."""
     address: str = ""
-    """The member's at the scheduler; empty while it is not there."""
     task: Task = ()
     future: Any = None
-    """dask's, of the task."""
     seen: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """How many tasks it has had, by model and network."""
     losses: int = 0
     failed: list[Trial] = field(default_factory=list)
-    """Its last trials, as far as they failed: another does them again if it is taken out."""
     out: str = ""
-    """Why it is in the fleet no more."""
 
     @property
     def is_here(self) -> bool:
@@ -112,16 +112,13 @@ def fitting(message: Mapping[str, Any], trials: Sequence[Trial], testbed: str) -
         for table, rows in ((TRIALS, [row]), (STAGES, stages), (LINKS, links)):
             for each in rows:
                 checked(each, table)
-        named = {name: row[name] for name in (*CELL, "round", "testbed")}
-        of_link = {"model": trial.cell.model, "testbed": testbed, "trial": trial_id(trial)}
-        if (trial_of(row), row["testbed"]) != ((trial.cell, trial.round), testbed) or not all(
-            wanted.items() <= each.items()
-            for wanted, rows in ((named, stages), (of_link, links))
-            for each in rows
-        ):
+        named = {name: row[name] for name in (*CELL, "round", "testbed")}.items()
+        of_link = {"model": trial.cell.model, "testbed": testbed, "trial": trial_id(trial)}.items()
+        is_its = (trial_of(row), row["testbed"]) == ((trial.cell, trial.round), testbed)
+        is_its = is_its and all(named <= each.items() for each in stages)
+        if not is_its or not all(of_link <= each.items() for each in links):
             raise ValueError("it is of another trial")
-        content = (message["requests"], message["devices"])
-        if not all(isinstance(each, bytes) for each in content) or not isinstance(message["opened"], str):
+        if [type(message[part]) for part in ("requests", "devices", "opened")] != [bytes, bytes, str]:
             raise ValueError("it has other parts")
         _ = row["wall_s"] + 0.0, int(row["restart"]), row["reason"]  # which are counted with, or shown
         return trial
@@ -154,12 +151,14 @@ class Driver:
         self._session = f"pareto-{uuid4().hex}"
         self._inbox: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         """The messages that came, in their order, each with the key of its task."""
-        self._testbeds: dict[str, Testbed] = {}
+        self._testbeds: dict[str, FleetTestbed] = {}
         self._waiting: list[Task] = []
         self._said: set[str] = set()
         self._here_s = time.monotonic()
         """When a testbed was there last."""
-        self._progress = Progress(job.console, planned, testbeds=lambda: map(Testbed.in_words, self._all()))
+        self._progress = Progress(
+            job.console, planned, testbeds=lambda: map(FleetTestbed.in_words, self._all())
+        )
 
     def run(self, parts: Iterable[Plan], stopping: Stopping) -> None:
         """Measure these parts of the plan, each when the one before is done. Raises Aborted, StoreError."""
@@ -168,7 +167,7 @@ class Driver:
         self._write_manifest()
         try:
             for name in self._sweep.testbeds if self._sweep.cluster is None else ():
-                self._testbeds[name] = Testbed(name, self._start(name))
+                self._testbeds[name] = FleetTestbed(name, self._start(name))
             with self._progress:
                 for part in parts:
                     self._progress.expect(part)
@@ -192,7 +191,7 @@ class Driver:
             with suppress(queue.Empty):
                 self._hear(self._inbox.get(timeout=LOOK_S))
 
-    def _hand_out(self, testbed: Testbed, rounds: int) -> None:
+    def _hand_out(self, testbed: FleetTestbed, rounds: int) -> None:
         testbed.task, key = taken(self._waiting, testbed), f"{self._session}-{uuid4().hex}"
         then = {part: self._then[part] for part in ("models", "profiles")}
         of_run = self._session, self._store.run, testbed.name, self._sweep.model_dump(mode="json"), then
@@ -207,10 +206,10 @@ class Driver:
         testbed.future = self._client.submit(measure, pickle.dumps(order), key=key, pure=False, **where)
         testbed.future.add_done_callback(lambda done: self._inbox.put({"key": done.key}))
 
-    def _all(self) -> list[Testbed]:
+    def _all(self) -> list[FleetTestbed]:
         return list(self._testbeds.values())
 
-    def _here(self) -> list[Testbed]:
+    def _here(self) -> list[FleetTestbed]:
         return [each for each in self._all() if each.is_here]
 
     def _look(self) -> None:
@@ -220,7 +219,7 @@ class Driver:
         workers = self._client.scheduler_info()["workers"].items()
         here = {str(one["name"]): address for address, one in workers if cluster.RESOURCE in one["resources"]}
         for name in sorted(here.keys() - self._testbeds.keys()):
-            self._testbeds[name] = Testbed(name)
+            self._testbeds[name] = FleetTestbed(name)
         for testbed in self._all():
             if (address := here.get(testbed.name, "")) != testbed.address:
                 self._lose(testbed)
@@ -236,21 +235,21 @@ class Driver:
                     self._take_out(testbed, f"its process ended {MOST_LOSSES} times{why and f': {why}'}")
         self._check_any_left()
 
-    def _lose(self, testbed: Testbed) -> None:
+    def _lose(self, testbed: FleetTestbed) -> None:
         """Its member is gone, if it had one: what it has not done is given out again."""
         if testbed.is_here:
             self._progress.say(f"{testbed.name}: lost; what it had not done is given out again")
         testbed.address = ""
         self._give_back(testbed)
 
-    def _give_back(self, testbed: Testbed) -> None:
+    def _give_back(self, testbed: FleetTestbed) -> None:
         """Put back the part of a testbed's task that it has not done, for another to do."""
         self._waiting[:0] = tasks(each for each in testbed.task if (each.cell, each.round) not in self._rows)
         if testbed.future is not None:
             testbed.future.release()
         testbed.task, testbed.future = (), None
 
-    def _take_out(self, testbed: Testbed, why: str) -> None:
+    def _take_out(self, testbed: FleetTestbed, why: str) -> None:
         testbed.out = why
         self._progress.say(f"attention: {testbed.name} is taken out of the fleet: {why}")
         self._give_back(testbed)
@@ -289,7 +288,7 @@ class Driver:
         except Unfit as fault:
             self._take_out(testbed, str(fault))
 
-    def _take(self, testbed: Testbed, message: dict[str, Any]) -> None:
+    def _take(self, testbed: FleetTestbed, message: dict[str, Any]) -> None:
         """Write all that a trial has, in place of how it failed elsewhere. Raises Unfit."""
         trial, store, row = fitting(message, testbed.task, testbed.name), self._store, message["row"]
         key = trial.cell, trial.round
@@ -313,7 +312,7 @@ class Driver:
         self._tally.add(trial, row)
         self._progress.finished(trial, row)
 
-    def _keep(self, testbed: Testbed, record: Mapping[str, Any]) -> None:
+    def _keep(self, testbed: FleetTestbed, record: Mapping[str, Any]) -> None:
         """Write a session's record, as it is so far. Raises Unfit."""
         if not isinstance(record, Mapping) or not {"started_at", "label"} <= record.keys():
             raise Unfit("it sent no record of its session")

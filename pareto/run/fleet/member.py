@@ -18,6 +18,7 @@ from concurrent.futures import Executor, Future
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
 from pareto.analysis.schema import Table
@@ -32,7 +33,7 @@ from pareto.run.runner import Aborted, Watcher
 from pareto.sweep.cell import Cell
 from pareto.sweep.plan import Plan, Trial
 from pareto.sweep.sweep import Sweep
-from pareto.trial.store import Parts, Row, parquet_of
+from pareto.trial.store import Row, Store
 
 if TYPE_CHECKING:
     from distributed import Security, Worker
@@ -65,14 +66,15 @@ class Order:
     code: str
 
 
-class Sink:
-    """The parts of a trial, kept until its row comes, and sent as one: as a `Store`, for a `Runner`.
+class Outbox(Store):
+    """A store without a folder: the parts of a trial are kept until its row comes, and sent as one.
 
     place: of the trial in its task. opened: when its testbed was.
     """
 
     def __init__(self, run: str, opened: str, send: Send) -> None:
-        self.run, self.place, self._opened, self._send = run, 0, opened, send
+        super().__init__(Path(run))
+        self.place, self._opened, self._send = 0, opened, send
         self._clear()
 
     def _clear(self) -> None:
@@ -84,8 +86,8 @@ class Sink:
     def append_stages(self, rows: Iterable[Row]) -> None:
         self._parts["stages"] = [plain(row) for row in rows]
 
-    def write_parts(self, table: Table, cell: Cell, number: int, parts: Parts) -> None:
-        self._parts[table.file.rstrip("/")] = parquet_of(table, parts) if parts else b""
+    def write_content(self, table: Table, cell: Cell, number: int, content: bytes) -> None:
+        self._parts[table.file.rstrip("/")] = content
 
     def take_back(self, cell: Cell, number: int) -> bool:
         """False: a trial that is sent stands."""
@@ -177,7 +179,7 @@ class Member(Executor):
                 self._say(f"measuring for {order.run}")
                 self._open(order)
                 self.send({"record": self._record})
-            for self._sink.place, trial in enumerate(order.trials):
+            for self._outbox.place, trial in enumerate(order.trials):
                 if self.is_wanted():
                     self._runner.run(Plan((trial,), order.rounds))
         except (Aborted, UserError, TestbedError, *FAULTS) as error:
@@ -219,8 +221,8 @@ class Member(Executor):
                 "label": bed.label,
                 **started(out, workers, bed, job.sweep, job.networks, lambda words: None),
             }
-            self._sink = Sink(order.run, self._record["started_at"], self.send)
-            self._runner = job.runner(workers, self._sink, lines, order.testbed)
+            self._outbox = Outbox(order.run, self._record["started_at"], self.send)
+            self._runner = job.runner(workers, self._outbox, lines, order.testbed)
             self._end = partial(session_end, job.tally, job.networks, workers, bed)
             self._undo, self.session = undo.pop_all(), order.session
 

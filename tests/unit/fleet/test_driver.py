@@ -71,7 +71,7 @@ def test_a_testbed_gets_what_it_has_had_least_and_of_that_the_first() -> None:
     waiting: list[Task] = [
         (Trial(cell, number, 0.1, 2.0, QUICK),) for number in (1, 2) for cell in cells.values()
     ]
-    one, other = driver.Testbed("lab1"), driver.Testbed("lab2")
+    one, other = driver.FleetTestbed("lab1"), driver.FleetTestbed("lab2")
     tasks = [taken(waiting, each)[0] for each in (one, other, one, other)]
     assert [(trial.cell.netem, trial.round) for trial in tasks] == [
         *(("wifi", 1), ("lte", 1)),
@@ -81,7 +81,7 @@ def test_a_testbed_gets_what_it_has_had_least_and_of_that_the_first() -> None:
 
 
 def test_what_a_testbed_does_is_said() -> None:
-    testbed = driver.Testbed("lab1")
+    testbed = driver.FleetTestbed("lab1")
     assert testbed.in_words() == "lab1: not there"
     testbed.address = "tls://a"
     assert testbed.in_words() == "lab1: idle"

@@ -114,7 +114,7 @@ def in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """The second testbed has tasks only when the first is out."""
     here = driver.Driver._here
 
-    def one_of_them(self: driver.Driver) -> list[driver.Testbed]:
+    def one_of_them(self: driver.Driver) -> list[driver.FleetTestbed]:
         return [each for each in here(self) if each.name == "simulated" or self._testbeds["simulated"].out]
 
     monkeypatch.setattr(driver.Driver, "_here", one_of_them)

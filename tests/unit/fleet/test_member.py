@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("distributed")
 
 from pareto.hosts import parcels
-from pareto.run.fleet.member import Member, Order, Sink
+from pareto.run.fleet.member import Member, Order, Outbox
 from pareto.run.job import Job
 from pareto.run.manifest import new_manifest
 from pareto.sweep import plan
@@ -99,8 +99,8 @@ def test_it_refuses_what_is_not_as_the_drivers(order: Order, changed: dict[str, 
 
 def test_a_row_has_pythons_own_numbers() -> None:
     sent: Messages = []
-    sink = Sink("run", "then", sent.append)
-    sink.append_link({"rtt_s": np.float64(0.5)})
-    sink.append_trial({"round": np.int64(1), "status": "ok"})
+    outbox = Outbox("run", "then", sent.append)
+    outbox.append_link({"rtt_s": np.float64(0.5)})
+    outbox.append_trial({"round": np.int64(1), "status": "ok"})
     (one,) = sent
     assert [type(value) for value in (*one["row"].values(), *one["links"][0].values())] == [int, str, float]
