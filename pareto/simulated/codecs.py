@@ -25,13 +25,10 @@ def wire_shares(world: World, outline: Outline, codecs: Sequence[Codec]) -> dict
     """By codec, also those that others come to somewhere, the share of each point's payload that it sends; 1 where it
     is not used."""
     coded = coded_at(outline, codecs)
-    return {
-        text: tuple(
-            _share(world, registry.parse(text), point.payload) if (at, text) in coded else 1.0
-            for at, point in enumerate(outline.points)
-        )
-        for text in dict.fromkeys(text for _, text in coded)
-    }
+    shares = {text: [1.0] * len(outline.points) for _, text in coded}
+    for at, text in coded:
+        shares[text][at] = _share(world, registry.parse(text), outline.points[at].payload)
+    return {text: tuple(of_points) for text, of_points in shares.items()}
 
 
 def codec_s(

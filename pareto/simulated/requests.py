@@ -64,7 +64,7 @@ class RequestPath:
         draws: np.random.Generator,
     ) -> None:
         """hosts: those that take part, edge first. overhead_s: the backend's, a link."""
-        link = world.link
+        link, self.crossings, self.hosts = world.link, crossings, hosts
         self.out = [
             OneWay.of(each.profile.edge_to_server, each.sent_bytes, link, each.seen) for each in crossings
         ]
@@ -72,13 +72,10 @@ class RequestPath:
         self.back = [
             OneWay.of(each.profile.server_to_edge, each.result_bytes, link, each.seen) for each in crossings
         ]
-        self.hosts = hosts
         self.coded: list[tuple[list[float], list[float]]] = [([], []) for _ in hosts]
         """By host, the seconds of its codec for each request so far: to decode, to encode."""
         self.overhead_s = overhead_s * len(crossings)
-        self.noise = world.noise
-        self.draws = draws
-        self.most = world.requests
+        self.noise, self.draws, self.most = world.noise, draws, world.requests
 
     @property
     def latency_s(self) -> float:
@@ -104,16 +101,14 @@ class RequestPath:
         """The requests of a throughput phase with `depth` in flight, as many as `phases.throughput` makes."""
         _, count = in_bursts(length[0], min(length[1], self.most * pace_s), pace_s, depth)
         factors, worked, delays = self._drawn(count)
-        steps = [*itertools.chain(*zip(worked, self.out, strict=False)), worked[-1], *reversed(self.back)]
-        if not self.out:
-            steps = [worked[0]]
-        waits = iter(delays)
-        busy, after = np.zeros((2, len(steps), count))
-        for number, step in enumerate(steps):
-            if isinstance(step, OneWay):
-                busy[number], after[number] = step.busy_s, next(waits)
-            else:
-                busy[number] = step
+        ways = [
+            (np.full(count, way.busy_s), delay)
+            for way, delay in zip((*self.out, *reversed(self.back)), delays, strict=True)
+        ]
+        out, back = ways[: len(self.out)], ways[len(self.out) :]
+        stages = [(each, np.zeros(count)) for each in worked]
+        steps = [stages[0], *itertools.chain(*zip(out, stages[1:], strict=True)), *back]
+        busy, after = (np.array(each) for each in zip(*steps, strict=True))
         free = [0.0] * len(steps)
         began, finished = list[float](), list[float]()
         for number, (busy_s, after_s) in enumerate(zip(busy.T.tolist(), after.T.tolist(), strict=True)):

@@ -53,11 +53,9 @@ def model_profile(simulation: Simulation, name: str, sweep: Sweep) -> ModelProfi
             times.append(_times(role, batch_size * usual_s, factors, batch_size, share))
             nbytes = batch_size * np.array([point.payload_bytes for point in outline.points], dtype=float)
             for codec, of_points in shares.items():
-                is_used = [(at, codec) in used for at in range(len(nbytes))]
-                of_payloads = np.where(is_used, nbytes, np.nan)
-                coded.append(
-                    _codec(world, role, batch_size, codec, of_payloads, np.array(of_points), factors / share)
-                )
+                payloads = np.where([(at, codec) in used for at in range(len(nbytes))], nbytes, np.nan)
+                wire_bytes = np.round(np.array(of_points) * payloads)
+                coded.append(_codec(world, role, batch_size, codec, payloads, wire_bytes, factors / share))
     links = [f"{near}-{far}" for near, far in pairwise(roles)]
     backends = (_cost(link, backend) for link in links for backend in sweep.transports)
     hosts = {role: {"device": SIMULATED, "threads": 1} for role in roles}
@@ -70,11 +68,10 @@ def _codec(
     batch_size: int,
     codec: str,
     payload_bytes: Floats,
-    shares: Floats,
+    wire_bytes: Floats,
     factors: Floats,
 ) -> CodecTimes:
     """A codec's times on a host for these payloads (NaN: it is not used), all with the same factors in its runs."""
-    wire_bytes = np.round(shares * payload_bytes)
     usual_s = np.array([codecs.seconds(world, role, codec, nbytes) for nbytes in payload_bytes])
     encode_s, decode_s = usual_s.T
     if role == EDGE:

@@ -50,7 +50,7 @@ from pareto.trial.result import HostReport, TrialResult, paced
 BACKEND_S = {"tcp": 0.0001, "rpc": 0.0007}
 """Seconds that a backend adds to a request that crosses a link: about what it takes on an unshaped one."""
 _NOT_MEASURED: dict[str, Any] = dict.fromkeys(
-    ("cpu_percent", "rss_bytes", "peak_rss_bytes", "gpu_s", "retransmits")
+    ("cpu_percent", "rss_bytes", "peak_rss_bytes", "gpu_s", "retransmits", "coded")
 )
 WRONG, ALLOWED = 1.0, 1e-4
 """How far a wrong output is off, and how far one may be."""
@@ -118,12 +118,10 @@ class Simulation:
         outline = partitioned.outline(how)
         flops = tuple(cost.flops for cost in costs.of_units(outline))
         points = tuple((point.name, point.payload_bytes) for point in outline.points)
-        whole_s = sum(self.world.unit_times_s(EDGE, outline.name, flops))
-        result_bytes = sum(spec.nbytes for spec in outline.results)
         facts = ModelFacts(
             points,
-            whole_s,
-            result_bytes,
+            sum(self.world.unit_times_s(EDGE, outline.name, flops)),
+            sum(spec.nbytes for spec in outline.results),
             input=how.input,
             notes=(fold_note(outline.points, outline.cuts), f"{SIMULATED}: {NOTE}"),
             dtypes=tuple(tuple(spec.dtype for spec in point.payload) for point in outline.points),
@@ -143,9 +141,8 @@ class Simulation:
         roles, world = chain(hosts), self.world
         for role in (*world.hosts, *world.loads, *filter(None, [world.faults.lost])):
             if role not in roles:
-                raise TestbedError(
-                    f"the simulated testbed has no host {role}: its hosts are {', '.join(roles)}"
-                )
+                there = ", ".join(roles)
+                raise TestbedError(f"the simulated testbed has no host {role}: its hosts are {there}")
         ends = [End(role, SIMULATED, "") for role in roles]
         links = tuple(Link(near, far, SimulatedShaper(self.clock)) for near, far in pairwise(ends))
         facts = {"kind": SIMULATED, "shaper": SIMULATED}
@@ -177,10 +174,7 @@ class SimulatedWorkers(AnyWorkers):
         faults = self._world.faults
         if faults.lost is not None and self._begun > faults.after:
             raise Unreachable(f"{faults.lost}: does not answer ({SIMULATED})")
-        if (
-            faults.failed
-            and self._draws("failed", cell.id, self._session, self._begun).random() < faults.failed
-        ):
+        if self._draws("failed", cell.id, self._session, self._begun).random() < faults.failed:
             raise SessionLost(f"{self._hosts[-1]} ended ({SIMULATED})")
         if network != self._network:
             pairs = list(zip(self.links, network, strict=True))
@@ -241,28 +235,21 @@ class SimulatedWorkers(AnyWorkers):
         many = path.in_flight(trial.effort.throughput, depth, pace_s, self._clock())
         self._clock.jump(many.samples[-1].finished_s)
         alone_s = [work.compute_s for work in alone]
-        result = self._result(cell, crossed, path, lone, many, began, alone_s)
+        result = self._result(cell, path, lone, many, began, alone_s)
         self._clock.jump(pace.alone_s(alone_s) + OVERHEAD_S)
         return result
 
     def _result(
-        self,
-        cell: Cell,
-        crossed: Sequence[Crossing],
-        path: RequestPath,
-        lone: Phase,
-        many: Phase,
-        began: float,
-        alone_s: Sequence[float],
+        self, cell: Cell, path: RequestPath, lone: Phase, many: Phase, began: float, alone_s: Sequence[float]
     ) -> TrialResult:
         """The hosts' reports on these phases of a trial that began at `began`. alone_s: of each stage by itself."""
+        crossed = path.crossings
         requests, steady = len(lone.samples) + len(many.samples), phases.steady(many)[1:]
         counted: list[dict[str, Any]] = [
             {
                 **_NOT_MEASURED,
                 "sent_bytes": requests * round(crossing.sent_bytes if crossing else 0),
                 "received_bytes": requests * (crossing.result_bytes if crossing else 0),
-                "coded": None,
             }
             for crossing, _ in zip_longest(crossed, self._hosts)
         ]

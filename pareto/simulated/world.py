@@ -23,8 +23,6 @@ from pareto.remote.link import units
 from pareto.sweep.profile_files import MOST_TRACE_BYTES
 
 Floats = npt.NDArray[np.float64]
-
-
 Share = Annotated[float, quantity(units.share, plain=True), Field(ge=0, le=1)]
 TIMES = ["model", "host", "unit", "seconds"]
 """The columns of a file of compute times. Units count from 1: unit k lies between the points k - 1 and k."""
@@ -199,12 +197,10 @@ def _read_times(path: Path) -> dict[tuple[str, str, int], float]:
         if not row.keys() >= set(TIMES):
             raise TestbedError(f"{path} must have the columns {', '.join(TIMES)}")
         try:
-            seconds = float(row["seconds"])
+            times[row["model"], row["host"], int(row["unit"])] = seconds = float(row["seconds"])
             if not 0 <= seconds <= 3600:
                 raise ValueError
-            times[row["model"], row["host"], int(row["unit"])] = seconds
         except (TypeError, ValueError):
-            raise TestbedError(
-                f"{path}:{number}: unit is a number from 1 on, seconds one from 0 to 3600"
-            ) from None
+            words = "unit is a number from 1 on, seconds one from 0 to 3600"
+            raise TestbedError(f"{path}:{number}: {words}") from None
     return times
