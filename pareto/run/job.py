@@ -81,15 +81,10 @@ class Job:
         self.sweep = sweep
         self.prepared: dict[str, Prepared] = {}
         self._opened: tuple[Testbed, Workers] | None = None
+        is_here = sweep.testbed == THIS_MACHINE and not sweep.fleet and not dry_run
+        is_harmless = all(map(may_be_model, sweep.models)) and not any(codec.own for codec in sweep.coding)
         with ExitStack() as undo:
-            if (
-                launch
-                and not dry_run
-                and sweep.testbed == THIS_MACHINE
-                and not sweep.fleet
-                and all(map(may_be_model, sweep.models))
-                and not any(codec.own for codec in sweep.coding)
-            ):
+            if launch and is_here and is_harmless:
                 self._launch(undo)
             # It imports torch, which takes as long as the workers take for it.
             from pareto.models.prepare import canonical
@@ -122,21 +117,21 @@ class Job:
         from pareto.sweep import splits
 
         sweep, links = self.sweep, self._links
-        names = [canonical_name(model) for model in sweep.models]
-        points = {name: partitioned.describe(recipe(name, sweep))[0] for name in names}
+        points = {
+            name: partitioned.describe(recipe(name, sweep))[0] for name in map(canonical_name, sweep.models)
+        }
         # Before anything is made of the models: bad input must not cost minutes.
         chosen = {name: splits.find(name, of, sweep.points, links) for name, of in points.items()}
         measured = {name: splits.to_measure(name, of, sweep, links) for name, of in points.items()}
         with Doing(self.console) as doing:
-            for name in names:
+            for name, wanted in measured.items():
                 if self.simulation is not None:
                     self.simulation.prepare(name, sweep)
                 else:
-                    self.prepared[name] = prepare(name, sweep, measured[name], doing.show)
+                    self.prepared[name] = prepare(name, sweep, wanted, doing.show)
         facts = {}
         for name, model in self._models.items():
-            added = set(measured[name]).difference(chosen[name])
-            notes = (splits.ends_note(added), *model.facts.notes)
+            notes = (splits.ends_note(set(measured[name]).difference(chosen[name])), *model.facts.notes)
             facts[name] = replace(model.facts, splits=measured[name], notes=notes)
         plan.check_fits(sweep, facts)
         return facts
@@ -157,9 +152,10 @@ class Job:
     @property
     def name(self) -> str:
         """The name of the run that begins now."""
-        models, networks = list(self.facts), list(self.networks)
-        model = models[0] if len(models) == 1 else f"{len(models)}-models"
-        netem = networks[0] if len(networks) == 1 else f"{len(networks)}-profiles"
+        model, netem = (
+            next(iter(named)) if len(named) == 1 else f"{len(named)}-{what}"
+            for named, what in ((self.facts, "models"), (self.networks, "profiles"))
+        )
         kind = f"-{SIMULATED}" if self.simulation is not None else ""
         return f"{model}-{netem}{kind}-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
 

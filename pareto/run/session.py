@@ -103,14 +103,13 @@ def allocator_cost(
     is_due = TUNED in sweep.allocators and (not sweep.quick or len(sweep.allocators) > 1)
     if not is_due or not isinstance(workers, Workers):
         return []
-    chosen: dict[tuple[str, int], Cell] = {}
 
     def fewest(cell: Cell) -> int:
         """The units of the host that runs the fewest."""
         return min(end - start for start, end in itertools.pairwise((0, *cell.cuts, models[cell.model].last)))
 
-    for cell in sorted(plan.cells(sweep, models, networks), key=fewest):
-        chosen[cell.model, cell.batch_size] = cell
+    cells = sorted(plan.cells(sweep, models, networks), key=fewest)
+    chosen = {(cell.model, cell.batch_size): cell for cell in cells}
     took: dict[Cell, dict[str, dict[str, float]]] = {cell: {} for cell in chosen.values()}
     try:
         # The one that they have comes first: each start takes seconds.
@@ -135,9 +134,8 @@ def _profile(
 ) -> dict[str, Any]:
     """Give the search its models' profiles of this testbed, where they can spare more than they take, and keep them in
     the run's folder; returns their cost. Raises UserError, TestbedError, StoreError."""
-    began = job.now()
+    began, folders = job.now(), job.profiles(store)
     profiles = _model_profiles(job, store.folder.parent / PROFILES.name, bed, workers, progress)
-    folders = job.profiles(store)
     for name, profile in profiles.items():
         with files.written(folders[name]):
             profile.write(folders[name], under=store.folder)
@@ -156,9 +154,8 @@ def _model_profiles(
     from pareto.predict.model_profiles import on_testbed, spares_s
 
     assert isinstance(workers, Workers)  # noqa: S101
-    sweep, out, show = job.sweep, job.console, progress.shows
-    most_s = spares_s(plan.make(sweep, job.facts, job.networks))
-    kept = on_testbed(out, sweep, bed, workers, job.prepared, folder, spares_s=most_s, show=show)
+    of_job, most_s = (job.console, job.sweep), spares_s(plan.make(job.sweep, job.facts, job.networks))
+    kept = on_testbed(*of_job, bed, workers, job.prepared, folder, spares_s=most_s, show=progress.shows)
     return {name: each.profile for name, each in kept.items()}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -27,11 +26,7 @@ NAMED = 5
 
 
 class Rounds:
-    """Every cell in each round: what decides which trials come next where nothing is searched.
-
-    last: each condition's last planned round. more: the plan of one more round of these conditions, by number.
-    together: how many rounds are measured at once, so that no testbed of a fleet is idle; None: all of the plan.
-    """
+    """Every cell in each round: what decides which trials come next where nothing is searched."""
 
     def __init__(
         self,
@@ -40,18 +35,19 @@ class Rounds:
         more: Callable[[Mapping[Condition, int]], Plan],
         together: Callable[[], int] | None = None,
     ) -> None:
+        """last: each condition's last planned round. more: the plan of one more round of these conditions, by number.
+        together: how many rounds are measured at once, so that no testbed of a fleet is idle; None: all of the plan."""
         self.conditions, self._last, self._more, self._together = [*last], dict(last), more, together
         by_round = itertools.groupby(planned.trials, key=lambda trial: trial.round)
-        self._rounds = [tuple(each) for _, each in by_round]
-        self._planned = planned.rounds
+        self._rounds, self._planned = [tuple(each) for _, each in by_round], planned.rounds
 
     def update(self) -> None:
         """Nothing follows from what was measured."""
 
     def part(self) -> Plan | None:
         """The next part of what is planned; None after it."""
-        next_ones = len(self._rounds) if self._together is None else self._together()
-        now, self._rounds = self._rounds[:next_ones], self._rounds[next_ones:]
+        count = len(self._rounds) if self._together is None else self._together()
+        now, self._rounds = self._rounds[:count], self._rounds[count:]
         return Plan(tuple(itertools.chain(*now)), self._planned) if now else None
 
     def last(self, condition: Condition) -> int:
@@ -101,15 +97,14 @@ class Stopping:
         while True:
             self.source.update()  # `look` reads what is struck off from the disk
             part, said = self.source.part(), ""
-            if part is None and self.sweep.until is self.sweep.budget is None:
-                self._ended = "done"
-                return
             if part is None:
                 if not (numbers := self._next()):
                     return
                 part, first = self.source.further(numbers), max(numbers.values())
                 if self._known is not None:
-                    said = f"{_rounds(first, max(trial.round for trial in part.trials))} added: {_unsure(self._known)}"
+                    last = max(trial.round for trial in part.trials)
+                    rounds = f"round {first} is" if last <= first else f"rounds {first} to {last} are"
+                    said = f"{rounds} added: {_unsure(self._known)}"
             if (fits := self._shortened(part)) is None:
                 return
             if said:
@@ -118,19 +113,17 @@ class Stopping:
 
     def _shortened(self, part: Plan) -> Plan | None:
         """The part, or what of it fits into the budget; None for too little. A session's first part always fits."""
-        foreseen_s, left_s = part.estimate_s * self.tally.pace, math.inf
-        if self.sweep.budget is not None:
-            left_s = self.sweep.budget - (self.now() - self.began)
-        if not self.tally.trials or foreseen_s <= left_s:
+        budget, foreseen_s = self.sweep.budget, part.estimate_s * self.tally.pace
+        if budget is None or not self.tally.trials:
             return part
-        shorter = self.source.hardest(part, left_s, self.tally.pace)
-        if shorter is None:
-            within = minutes(self.sweep.budget or 0.0)
-            spent = f"the next round, of about {minutes(foreseen_s)}, does not fit into {within}"
-            self._end("budget", self._with_doubts(spent))
-        else:
+        if foreseen_s <= (left_s := budget - (self.now() - self.began)):
+            return part
+        if shorter := self.source.hardest(part, left_s, self.tally.pace):
             cells = len(shorter.trials)
             self.say(f"of round {part.trials[0].round}, {cells} cells fit: the least clear ones")
+        else:
+            spent = f"the next round, of about {minutes(foreseen_s)}, does not fit into {minutes(budget)}"
+            self._end("budget", self._with_doubts(spent))
         return shorter
 
     def failed(self) -> None:
@@ -142,21 +135,27 @@ class Stopping:
         """For the manifest: what the user wanted, and what ended the session; None where the plan was all."""
         if self._ended == "done":
             return None
-        record = {"until": self.sweep.until, "budget_s": self.sweep.budget, "ended": self._ended}
-        if (known := self._known) is None:
-            return record
-        counts = {"rounds": known.rounds, "points": known.points, "unsure": known.unsure}
-        return {**record, **counts, "widest": known.widest, "lost": [*known.lost, *known.mostly_invalid]}
+        record: dict[str, Any] = {
+            "until": self.sweep.until,
+            "budget_s": self.sweep.budget,
+            "ended": self._ended,
+        }
+        if (known := self._known) is not None:
+            record |= {"rounds": known.rounds, "points": known.points, "unsure": known.unsure}
+            record |= {"widest": known.widest, "lost": [*known.lost, *known.mostly_invalid]}
+        return record
 
     def _next(self) -> dict[Condition, int]:
         """The next round's number for each condition that needs one; at the end none, and the reason is printed."""
         wanted = set(self.source.conditions)
+        if self.sweep.until is self.sweep.budget is None:
+            self._ended = "done"
+            return {}
         if self.sweep.until is not None:
             self._known = self.look(self.sweep.until)
             wanted &= self._known.conditions
             if not wanted:
-                why = "sure" if self._known.points else "lost"
-                self._end(why, _sure(self._known, self.sweep.until))
+                self._end("sure" if self._known.points else "lost", _sure(self._known, self.sweep.until))
                 return {}
         numbers = {condition: self.source.last(condition) + 1 for condition in sorted(wanted)}
         allowed = {condition: number for condition, number in numbers.items() if number <= MOST_ROUNDS}
@@ -183,11 +182,6 @@ def known(folder: Path, within: float) -> Certainty:
 
     trials = load.load([folder])
     return stability.certainty(front(trials), within, setups.factors(trials))
-
-
-def _rounds(first: int, last: int) -> str:
-    """`round 7 is`, `rounds 7 to 9 are`."""
-    return f"round {first} is" if last <= first else f"rounds {first} to {last} are"
 
 
 def _unsure(known: Certainty) -> str:
