@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import importlib.util
 import re
 import time
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -81,10 +80,9 @@ class Job:
         self.sweep = sweep
         self.prepared: dict[str, Prepared] = {}
         self._opened: tuple[Testbed, Workers] | None = None
-        is_here = sweep.testbed == THIS_MACHINE and not sweep.fleet and not dry_run
-        is_harmless = all(map(may_be_model, sweep.models)) and not any(codec.own for codec in sweep.coding)
+        launch = launch and sweep.testbed == THIS_MACHINE and not sweep.fleet and not dry_run
         with ExitStack() as undo:
-            if launch and is_here and is_harmless:
+            if launch and all(map(may_be_model, sweep.models)) and not any(each.own for each in sweep.coding):
                 self._launch(undo)
             # It imports torch, which takes as long as the workers take for it.
             from pareto.models.prepare import canonical
@@ -100,10 +98,8 @@ class Job:
 
     def _launch(self, undo: ExitStack) -> None:
         """Build the testbed and have the workers begin to start. Raises TestbedError."""
-        bed = self.testbed()
-        undo.callback(bed.close)
-        workers = self._of_testbed(bed)
-        undo.callback(workers.close)
+        bed = undo.enter_context(closing(self.testbed()))
+        workers = undo.enter_context(closing(self._of_testbed(bed)))
         try:
             workers.launch()
         except FAULTS as error:
@@ -189,21 +185,13 @@ class Job:
 
 
 def may_be_model(name: str) -> bool:
-    """Whether a model may have this name, known without torch, which takes seconds to import; what is False here,
-    `partitions.registry` is about to refuse."""
+    """Whether a model may have this name, known without torch, which takes seconds to import: by the functions in the
+    text of torchvision's models. What is False here, `partitions.registry` is about to refuse."""
     file, is_file, _ = name.partition(".py")
     if is_file:
         return Path(f"{file}.py").is_file()
-    return squashed(name).startswith("yolo") or squashed(name) in _builders()
-
-
-@functools.cache
-def _builders() -> frozenset[str]:
-    """The names of all functions that torchvision's models are made by, and of some others; read, not imported."""
     spec = importlib.util.find_spec("torchvision")
-    if spec is None or spec.origin is None:
-        return frozenset()
-    sources = (Path(spec.origin).parent / "models").rglob("*.py")
-    return frozenset(
-        squashed(name) for source in sources for name in _BUILDER.findall(source.read_text("utf-8"))
-    )
+    sources = (Path(spec.origin).parent / "models").rglob("*.py") if spec and spec.origin else ()
+    texts = (source.read_text("utf-8") for source in sources)
+    names = {squashed(builder) for text in texts for builder in _BUILDER.findall(text)}
+    return squashed(name).startswith("yolo") or squashed(name) in names

@@ -159,14 +159,13 @@ class Progress(Watcher):
 
     def _draw(self) -> Table:
         total = self._ended + len(self._left)
-        head = Table.grid(padding=(0, 1, 0, 0))
+        head, both = Table.grid(padding=(0, 1, 0, 0)), Table.grid()
         head.add_row(
             ProgressBar(total=total, completed=self._ended, width=24),
             f"{self._ended}/{total}",
             f"{minutes(self.eta_s)} left",
             Text(named(self._now.cell) if self._now else "", overflow="ellipsis", no_wrap=True),
         )
-        both = Table.grid()
         if total:
             both.add_row(head)
         if self._now:

@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from pareto.analysis.naming import count, some
 from pareto.analysis.statistics.samples import needed
@@ -52,19 +52,16 @@ def plan(
     expected: what of the plan is foreseen to be measured; None: all. cores: of the local testbed, if it is one.
     """
     expected = expected or plan
-    hosts = 1 + max(len(network) for network in networks.values())
-    table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True)
-    table.add_column()
+    hosts = 1 + max(map(len, networks.values()))
+    table = Table.grid(Column(no_wrap=True), Column(), padding=(0, 2, 0, 0))
     for name, model in models.items():
         table.add_row("model", f"{name}: {_chosen(model)}")
         for note in filter(None, model.notes):
             table.add_row("", note)
     for profile in dict.fromkeys(itertools.chain(*networks.values())):
         table.add_row("netem", f"{profile.name}: {describe(profile)}")
-    if hosts > 2:
-        for network in networks.values():
-            table.add_row("", f"on the links in order: {', '.join(profile.name for profile in network)}")
+    for network in networks.values() if hosts > 2 else ():
+        table.add_row("", f"on the links in order: {', '.join(profile.name for profile in network)}")
     if sweep.alone:
         table.add_row("host", f"the {sweep.alone} alone, without a link; tables call it edge")
     else:
@@ -180,16 +177,20 @@ def summary(out: Console, tally: Tally, wall_s: float, simulated_in_s: float | N
 
 def ending(rows: Sequence[Mapping[str, str]], again: str) -> str:
     """The last line of a run with trials that are not ok: what is missing, and the command that measures it `again`."""
-    without = [row for row in rows if row["status"] in REDONE]
+    without = sum(row["status"] in REDONE for row in rows)
     if not without:
         faulty = sum(row["status"] != "ok" for row in rows)
         return f"exit code 1: {faulty} of {len(rows)} trials count for one figure alone: trials.csv says why"
-    names = [" ".join(row[name] for name in ("model", "point", "backend", "netem")) for row in rows]
-    sound = {name for name, row in zip(names, rows, strict=True) if row["status"] not in REDONE}
-    never = [name for name in dict.fromkeys(names) if name not in sound]
+    is_sound: dict[str, bool] = {}
+    for row in rows:
+        name = " ".join(row[column] for column in ("model", "point", "backend", "netem"))
+        is_sound[name] = is_sound.get(name, False) or row["status"] not in REDONE
+    never = [name for name, is_one in is_sound.items() if not is_one]
     more = " and more" * (len(never) > LISTED_FAULTS)
     points = f"; {', '.join(never[:LISTED_FAULTS])}{more} never do" if never else ""
-    return f"exit code 1: {len(without)} of {len(rows)} trials do not count{points}; to measure them again: {again}"
+    return (
+        f"exit code 1: {without} of {len(rows)} trials do not count{points}; to measure them again: {again}"
+    )
 
 
 def _known(sweep: Sweep, models: Models, networks: Networks, plan: Plan) -> Iterator[str]:
@@ -245,13 +246,15 @@ def _same_codecs(plan: Plan, models: Models) -> Iterator[str]:
 def _phases(sweep: Sweep, plan: Plan) -> str:
     """How long each phase is, and which quantiles of its latency a trial of the slowest cell then tells."""
     least = min(one_by_one(*trial.effort.latency, trial.latency_s) for trial in plan.trials)
-    takes = {f"p{100 * quantile:g}": needed(quantile) for quantile in (0.5, 0.9, 0.95, 0.99, 0.999)}
-    told = [name for name, requests in takes.items() if requests <= least][-1:] or ["no quantile"]
-    more = [f", {name} takes {requests}" for name, requests in takes.items() if requests > least][:1]
-    each = f"{least} requests each"
+    told, more, each = "no quantile", "", f"{least} requests each"
+    for quantile in (0.999, 0.99, 0.95, 0.9, 0.5):
+        if needed(quantile) <= least:
+            told = f"p{100 * quantile:g}"
+            break
+        more = f", p{100 * quantile:g} takes {needed(quantile)}"
     if sweep.phase:
         each = f"{sweep.phase:g} s each, about {least} requests or more, {MOST_REQUESTS} at most"
-    return f"{each}: a trial tells {told[0]} at 99 % confidence{''.join(more)}"
+    return f"{each}: a trial tells {told} at 99 % confidence{more}"
 
 
 def _ending(sweep: Sweep) -> str:
