@@ -26,7 +26,6 @@ from pareto.hosts.testbed import Testbed
 from pareto.models.prepare import Prepared, prepare, recipe
 from pareto.partitions import model as partitioned
 from pareto.partitions import registry
-from pareto.partitions.model import Outline
 from pareto.partitions.weights import file_digest
 from pareto.predict.backend_costs import QUICK, THOROUGH, Care
 from pareto.predict.model_times import Timing
@@ -140,7 +139,7 @@ def spares_s(whole: Plan) -> float:
     return sum(sum(sorted(of_round)[LEAST_LIKELY:]) for of_round in taken_s.values())
 
 
-def folder_of(folder: Path, sweep: Sweep, outline: Outline, world: Any = None) -> Path:
+def folder_of(folder: Path, sweep: Sweep, outline: partitioned.Outline, world: Any = None) -> Path:
     """Where the profile of a model is kept: a folder for each graph, testbed, and setting that changes a time.
 
     The name's end is the same for all models on a testbed whose links are to be the same for a backend. world: the

@@ -24,7 +24,6 @@ from pareto.predict.backend_costs import QUICK, THOROUGH, Care, on_links
 from pareto.protocol.profile_messages import CodecRuns, TimeCodecs, TimeUnits, UnitRuns
 from pareto.remote.backends.base import BYTES, Layout
 from pareto.remote.codecs import registry
-from pareto.remote.codecs.registry import Codec
 from pareto.sweep.sweep import Sweep
 from pareto.trial.devices import energy_per_image
 from pareto.trial.store import utc_now
@@ -197,7 +196,7 @@ def unit_times(
 
 
 def coded_at(
-    outline: Outline, codecs: Sequence[Codec], unfit: Mapping[str, Container[int]] | None = None
+    outline: Outline, codecs: Sequence[registry.Codec], unfit: Mapping[str, Container[int]] | None = None
 ) -> list[tuple[int, str]]:
     """Every point where something crosses a link, with each of these codecs that takes it, and what that is there.
     unfit: by a user's own codec, the points that it is not for."""

@@ -30,7 +30,6 @@ from pareto.remote.link.units import minutes
 from pareto.sweep import plan
 from pareto.sweep.cell import Cell, Condition
 from pareto.sweep.networks import Networks
-from pareto.sweep.plan import Models, Plan
 from pareto.sweep.sweep import Sweep
 from pareto.trial.store import Row, Store
 
@@ -48,7 +47,7 @@ class Searching:
     def __init__(
         self,
         sweep: Sweep,
-        models: Models,
+        models: plan.Models,
         networks: Networks,
         store: Store | None = None,
         profiles: Mapping[str, ModelProfile] | None = None,
@@ -91,7 +90,7 @@ class Searching:
             each.read(rows, with_unsound=self.is_measuring)
             each.decision = each.decide()
 
-    def part(self) -> Plan | None:
+    def part(self) -> plan.Plan | None:
         """The next trials of rounds that are the sweep's own, or were added and begun; None when these are whole. Every
         (model, network) has its first round, before the first of them has all its others."""
         rounds: dict[Block, int] = {}
@@ -118,14 +117,14 @@ class Searching:
         fresh, self._block = self._block not in (None, block), block
         return self._some(number, due, block, done=done, short=short, fresh=fresh)
 
-    def _some(self, number: int, due: Set[Cell], block: Block | None = None, **how: Any) -> Plan:
+    def _some(self, number: int, due: Set[Cell], block: Block | None = None, **how: Any) -> plan.Plan:
         """These cells in a round of this number, in the order of the round, or of its part that the block is."""
         models, networks = self._models, self._networks
         if block is not None:
             models, networks = {block[0]: models[block[0]]}, {block[1]: networks[block[1]]}
         return plan.in_rounds(self._sweep, models, networks, [number], lambda cell, _: cell in due, **how)
 
-    def expected(self) -> Plan:
+    def expected(self) -> plan.Plan:
         """The rest of the sweep's own rounds, as far as can be foreseen: cells clearly behind by what was measured or
         else foreseen have round 1, or in a search none."""
         parts: dict[tuple[int, Block], set[Cell]] = {}
@@ -146,9 +145,9 @@ class Searching:
             fresh = not trials or trials[-1].cell.condition[:2] != block
             how = {"fresh": fresh, "short": short if number == 1 else ()}
             trials.extend(self._some(number, parts[number, block], block, **how).trials)
-        return Plan(tuple(trials), self._sweep.rounds)
+        return plan.Plan(tuple(trials), self._sweep.rounds)
 
-    def further(self, numbers: Mapping[Condition, int]) -> Plan:
+    def further(self, numbers: Mapping[Condition, int]) -> plan.Plan:
         """The trials that an added round of these conditions lacks, each with the number of its own, after `update`:
         those of all cells that were not struck off before it.
 
@@ -162,13 +161,13 @@ class Searching:
             missing = (before.when == 0) & ~tried.any(axis=0) & (before.round == 0)
             due.setdefault(number, set()).update(each.where(missing))
         parts = (self._some(number, cells) for number, cells in sorted(due.items()))
-        return Plan(tuple(trial for part in parts for trial in part.trials), self._sweep.rounds)
+        return plan.Plan(tuple(trial for part in parts for trial in part.trials), self._sweep.rounds)
 
     def last(self, condition: Condition) -> int:
         """The last round of what is searched together with a condition's cells."""
         return len(self._contests[_group(condition)].tried)
 
-    def hardest(self, part: Plan, left_s: float, pace: float) -> Plan | None:
+    def hardest(self, part: plan.Plan, left_s: float, pace: float) -> plan.Plan | None:
         """The cells of a round whose place is least clear, as many as fit into the time; None for fewer than two."""
         clear: dict[Cell, float] = {}
         for each in self._contests.values():
@@ -181,7 +180,7 @@ class Searching:
         kept = {trial.cell for trial, until_s in zip(order, spent_s, strict=True) if until_s <= left_s}
         if len(kept) < 2:
             return None
-        return Plan(tuple(trial for trial in part.trials if trial.cell in kept), part.rounds)
+        return plan.Plan(tuple(trial for trial in part.trials if trial.cell in kept), part.rounds)
 
     def struck(self) -> list[Row]:
         """A row of struck.csv for each cell that is struck off."""

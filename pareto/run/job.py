@@ -26,7 +26,6 @@ from pareto.run.runner import Runner, Tally, Watcher
 from pareto.simulated.world import load
 from pareto.sweep import plan
 from pareto.sweep.networks import links_of, networks_of
-from pareto.sweep.plan import ModelFacts
 from pareto.sweep.sweep import Sweep
 from pareto.trial import start
 from pareto.trial.any_workers import AnyWorkers
@@ -106,7 +105,7 @@ class Job:
             raise start.not_started(bed, error) from error
         self._opened = bed, workers
 
-    def _prepare(self) -> dict[str, ModelFacts]:
+    def _prepare(self) -> dict[str, plan.ModelFacts]:
         from pareto.models.prepare import prepare, recipe
         from pareto.partitions import model as partitioned
         from pareto.partitions.registry import canonical as canonical_name

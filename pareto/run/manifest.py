@@ -180,8 +180,10 @@ def resumed_sweep(folder: Path, options: Mapping[str, Any]) -> Sweep:
         wanted = canonical(wanted)
     except UserError as error:
         raise UserError(str(error) if "model" in options else f"{source}: {error}") from None
-    said = {*options, *(("backend",) if "secure" in options else ())}  # which is written out there
-    for name in (name for name in OPTIONS if name in said and name not in ENDING):
+    said = {*options, *(("backend",) if "secure" in options else ())} - {
+        *ENDING
+    }  # which is written out there
+    for name in filter(said.__contains__, OPTIONS):
         then, now = (_comparable(name, _value(sweep, name)) for sweep in (recorded, wanted))
         if then != now:
             raise UserError(
@@ -209,9 +211,7 @@ def _elsewhere(sweep: Sweep) -> dict[str, str]:
 def _comparable(name: str, value: Any) -> Any:
     """The part of an option's value that must stay the same. A file may have moved: its content is compared later."""
     if name == "model":
-        from pareto.partitions.user_file import is_reference, name_of
-
-        return tuple(name_of(model) if is_reference(model) else model for model in value)
+        return tuple(_own_name(model) or model for model in value)
     if name == "netem":
         return tuple(ALONG.join(_profile_name(part) for part in netem.split(ALONG)) for netem in value)
     if name == "codec":
@@ -223,14 +223,15 @@ def _profile_name(name: str) -> str:
     return Path(name).stem if profile_files.is_file(name) else name.casefold()
 
 
-def _models_outside(models: tuple[str, ...]) -> bool:
-    from pareto.partitions.user_file import is_reference
+def _own_name(model: str) -> str | None:
+    """The name of a user's own model; None of another."""
+    from pareto.partitions.user_file import is_reference, name_of
 
-    return any(map(is_reference, models))
+    return name_of(model) if is_reference(model) else None
 
 
 _OUTSIDE: Mapping[str, Callable[[Any], bool]] = {
-    "model": _models_outside,
+    "model": lambda models: any(map(_own_name, models)),
     "netem": lambda netems: any(
         profile_files.is_file(part) for netem in netems for part in (netem, *netem.split(ALONG))
     ),

@@ -142,9 +142,7 @@ class Runner:
 
     def run(self, plan: Plan) -> None:
         """Every trial of the plan; those that something spoilt that may pass once or twice more, after their round.
-
-        Raises Aborted, and TestbedError when the hosts cannot work together at all.
-        """
+        Raises Aborted, and TestbedError when the hosts cannot work together at all."""
         for number, trials in itertools.groupby(plan.trials, key=lambda trial: trial.round):
             if self._round not in (None, number) and starts_anew(self.sweep.restart_rounds, number):
                 self._restart()

@@ -24,7 +24,6 @@ from pareto.run.stop import Stopping
 from pareto.sweep import plan
 from pareto.sweep.cell import Cell
 from pareto.sweep.networks import Networks
-from pareto.sweep.plan import Models, Plan
 from pareto.sweep.sweep import Sweep
 from pareto.trial.any_workers import AnyWorkers
 from pareto.trial.start import started
@@ -40,12 +39,10 @@ ALONE_RUNS = 3
 
 
 def measure(
-    job: Job, store: Store, planned: Plan, stopping: Stopping, search: Searching | None = None
+    job: Job, store: Store, planned: plan.Plan, stopping: Stopping, search: Searching | None = None
 ) -> None:
-    """Measure a plan and what is added to it on one testbed, which is put back, and record the session.
-
-    Raises Aborted, StoreError, TestbedError, UserError.
-    """
+    """Measure a plan and what is added to it on one testbed, which is put back, and record the session. Raises Aborted,
+    StoreError, TestbedError, UserError."""
     parts = stopping.plans()
     # The first is taken before a testbed is built: a run that goes on may have measured enough.
     is_first_search = search is not None and search.lacks_profiles
@@ -93,7 +90,7 @@ def measure(
 
 
 def allocator_cost(
-    workers: AnyWorkers, sweep: Sweep, models: Models, networks: Networks
+    workers: AnyWorkers, sweep: Sweep, models: plan.Models, networks: Networks
 ) -> list[dict[str, Any]]:
     """The cost to hosts of leaving freed memory to the C library, as other programs do: for each model and batch size
     the point where it is cut most evenly, and by role how many times as long as tuned a run of that host's part took.

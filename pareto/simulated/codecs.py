@@ -14,14 +14,15 @@ from pareto.partitions.model import Outline
 from pareto.predict.model_times import coded_at
 from pareto.remote.codecs import registry
 from pareto.remote.codecs.base import nbytes
-from pareto.remote.codecs.registry import Codec
 from pareto.simulated.world import World
 
 REFERENCE_GFLOPS = 100.0
 """The host whose rates a world states: a host of half as many GFLOP/s takes twice as long."""
 
 
-def wire_shares(world: World, outline: Outline, codecs: Sequence[Codec]) -> dict[str, tuple[float, ...]]:
+def wire_shares(
+    world: World, outline: Outline, codecs: Sequence[registry.Codec]
+) -> dict[str, tuple[float, ...]]:
     """By codec, also those that others come to somewhere, the share of each point's payload that it sends; 1 where it
     is not used."""
     coded = coded_at(outline, codecs)
@@ -32,7 +33,7 @@ def wire_shares(world: World, outline: Outline, codecs: Sequence[Codec]) -> dict
 
 
 def codec_s(
-    world: World, outline: Outline, codecs: Sequence[Codec]
+    world: World, outline: Outline, codecs: Sequence[registry.Codec]
 ) -> dict[str, tuple[tuple[float, float], ...]]:
     """By codec, the seconds of the edge to encode an image's payload at each point, and to decode it."""
     return {
@@ -53,7 +54,7 @@ def seconds(world: World, role: str, codec: str, payload_bytes: float) -> tuple[
     return encode_s, decode_s
 
 
-def _share(world: World, codec: Codec, payload: Sequence[TensorSpec]) -> float:
+def _share(world: World, codec: registry.Codec, payload: Sequence[TensorSpec]) -> float:
     """The share of a payload that a codec sends."""
     layout = tuple((spec.dtype, spec.at(1)) for spec in payload)
     share = 1.0
@@ -61,6 +62,6 @@ def _share(world: World, codec: Codec, payload: Sequence[TensorSpec]) -> float:
         if name not in registry.BITS:
             share *= world.codec_step(name).share
             continue
-        coded = Codec(registry.SEPARATOR.join(filter(None, (name, variant)))).encoded(layout)
+        coded = registry.Codec(registry.SEPARATOR.join(filter(None, (name, variant)))).encoded(layout)
         share *= sum(nbytes(*each) for each in coded) / sum(nbytes(*each) for each in layout)
     return share

@@ -32,7 +32,6 @@ from pareto.remote.codecs.registry import NONE
 from pareto.remote.link import probe
 from pareto.remote.link.profile import Profile
 from pareto.remote.worker import phases, served
-from pareto.remote.worker.phases import Phase
 from pareto.remote.worker.trial import figures
 from pareto.remote.worker.trial import pace as pace_of
 from pareto.simulated import codecs
@@ -110,10 +109,8 @@ class Simulation:
         self.models: dict[str, SimulatedModel] = {}
 
     def prepare(self, name: str, sweep: Sweep) -> None:
-        """Get to know a model: its points, and what its units cost. Nothing is computed with it.
-
-        Raises UserError, partitions.graph.UntraceableModel.
-        """
+        """Get to know a model: its points, and what its units cost. Nothing is computed with it. Raises UserError,
+        partitions.graph.UntraceableModel."""
         how = recipe(name, sweep)
         outline = partitioned.outline(how)
         flops = tuple(cost.flops for cost in costs.of_units(outline))
@@ -240,7 +237,13 @@ class SimulatedWorkers(AnyWorkers):
         return result
 
     def _result(
-        self, cell: Cell, path: RequestPath, lone: Phase, many: Phase, began: float, alone_s: Sequence[float]
+        self,
+        cell: Cell,
+        path: RequestPath,
+        lone: phases.Phase,
+        many: phases.Phase,
+        began: float,
+        alone_s: Sequence[float],
     ) -> TrialResult:
         """The hosts' reports on these phases of a trial that began at `began`. alone_s: of each stage by itself."""
         crossed = path.crossings

@@ -25,7 +25,6 @@ from pareto.hosts import parcels
 from pareto.protocol.errors import one_line
 from pareto.remote.link.units import minutes
 from pareto.run.fleet import cluster
-from pareto.run.fleet.cluster import LOOK_S
 from pareto.run.fleet.member import Order
 from pareto.run.manifest import SPENT
 from pareto.run.progress import Progress
@@ -180,16 +179,16 @@ class Driver:
 
     def _measure(self, part: Plan) -> None:
         self._waiting += tasks(part.trials)
-        looked = -LOOK_S
+        looked = -cluster.LOOK_S
         while self._waiting or any(each.task for each in self._all()):
-            if time.monotonic() - looked >= LOOK_S:
+            if time.monotonic() - looked >= cluster.LOOK_S:
                 self._look()
                 looked = time.monotonic()
             for testbed in self._here():
                 if self._waiting and not testbed.task:
                     self._hand_out(testbed, part.rounds)
             with suppress(queue.Empty):
-                self._hear(self._inbox.get(timeout=LOOK_S))
+                self._hear(self._inbox.get(timeout=cluster.LOOK_S))
 
     def _hand_out(self, testbed: FleetTestbed, rounds: int) -> None:
         testbed.task, key = taken(self._waiting, testbed), f"{self._session}-{uuid4().hex}"

@@ -168,10 +168,8 @@ class Member(Executor):
         return getattr(self.worker.state.tasks.get(self._order.key), "state", "") == "executing"
 
     def measure(self, order: Order) -> None:
-        """Measure a task's trials as long as they are wanted, on the testbed that is open for its driver.
-
-        Raises RuntimeError where the testbed can do no more.
-        """
+        """Measure a task's trials as long as they are wanted, on the testbed that is open for its driver. Raises
+        RuntimeError where the testbed can do no more."""
         self._order = order
         try:
             if self.session != order.session:
