@@ -176,7 +176,7 @@ class Evidence:
     def __init__(self, prospects: Prospects, measured: Floats) -> None:
         """measured: rounds x cells x 2, `losses`, NaN without a valid trial."""
         self.prospects, self.measured = prospects, measured
-        whole = ~np.isnan(measured).any(axis=2)
+        whole: Bools = np.asarray(~np.isnan(measured).any(axis=2))
         self.cells = np.flatnonzero(whole.any(axis=0))
         """Those that were measured; all that follows is about these."""
         rounds = whole.any(axis=1)

@@ -21,7 +21,7 @@ from pareto.run.runner import Tally
 from pareto.sweep import plan, profile_files
 from pareto.sweep.checked_sweep import make_sweep
 from pareto.sweep.networks import profiles
-from pareto.sweep.plan import ModelFacts, Plan
+from pareto.sweep.plan import ModelFacts, Models, Plan
 
 FACTS = {
     "mobilenet_v2": ModelFacts(
@@ -37,9 +37,13 @@ def out() -> Console:
     return Console(file=io.StringIO(), width=80, highlight=False, markup=False)
 
 
-def text(out: Console) -> str:
+def text_of(out: Console) -> str:
     assert isinstance(out.file, io.StringIO)
-    written = out.file.getvalue()
+    return out.file.getvalue()
+
+
+def text(out: Console) -> str:
+    written = text_of(out)
     assert "\x1b" not in written
     assert max(len(line) for line in written.splitlines()) <= 80
     return written
@@ -49,14 +53,19 @@ def made() -> Plan:
     return plan.make(SWEEP, FACTS, NETWORKS)
 
 
+def planned(out: Console, *, cores: int | None = None, facts: Models = FACTS, **options: Any) -> str:
+    """What the plan of a sweep with these options says."""
+    sweep = make_sweep({"model": next(iter(facts)), **options})
+    networks = {name: profiles(name, (sweep.hosts or 2) - 1) for name in sweep.netems}
+    screen.plan(out, sweep, facts, networks, plan.make(sweep, facts, networks), cores=cores)
+    return text(out)
+
+
 def test_the_plan_says_which_throughputs_the_machines_own_cores_will_hold_back(
     out: Console, snapshot: SnapshotAssertion
 ) -> None:
     """Of quick stages, on a link that is quicker: sending takes as much of the edge's quarter as computing."""
-    networks = {name: (profile_files.load(name),) for name in ("200ms-5mbit", "lan-1gbit")}
-    sweep = SWEEP.model_copy(update={"netems": tuple(networks)})
-    screen.plan(out, sweep, FACTS, networks, plan.make(sweep, FACTS, networks), cores=2)
-    shown = text(out)
+    shown = planned(out, cores=2, netem="200ms-5mbit,lan-1gbit", edge_cpu=0.25, trials=3)
     assert "lan-1gbit at" in " ".join(shown.split())
     assert shown == snapshot
 
@@ -76,10 +85,7 @@ def test_a_link_that_is_slower_than_all_cores_leaves_nothing_to_say(out: Console
 )
 def test_what_physics_says_beforehand(out: Console, netem: str, compute_s: float, shown: str) -> None:
     facts = {name: replace(model, compute_s=compute_s) for name, model in FACTS.items()}
-    networks = {netem: profiles(netem)}
-    sweep = SWEEP.model_copy(update={"netems": (netem,)})
-    screen.plan(out, sweep, facts, networks, plan.make(sweep, facts, networks), cores=2)
-    words = " ".join(text(out).split())
+    words = " ".join(planned(out, cores=2, facts=facts, netem=netem, edge_cpu=0.25, trials=3).split())
     assert ("no split can be faster" in words) is bool(shown)
     assert shown in words
 
@@ -100,15 +106,8 @@ def test_the_plan_says_what_will_be_done(out: Console, snapshot: SnapshotAsserti
 
 def test_the_plan_of_a_chain_tells_its_links_and_ways(out: Console, snapshot: SnapshotAssertion) -> None:
     splits = ((0, 0), (0, 3), (3, 7))
-    facts = {
-        "mine": ModelFacts(
-            FACTS["mobilenet_v2"].points, 0.03, splits=splits, notes=("", "40 [cuts], 12 points")
-        )
-    }
-    networks = {"wifi+lte": profiles("wifi+lte", 2)}
-    sweep = make_sweep({"model": "mine", "netem": "wifi+lte", "input": "uint8", "hosts": 3})
-    screen.plan(out, sweep, facts, networks, plan.make(sweep, facts, networks))
-    shown = text(out)
+    mine = replace(FACTS["mobilenet_v2"], splits=splits, notes=("", "40 [cuts], 12 points"))
+    shown = planned(out, facts={"mine": mine}, netem="wifi+lte", input="uint8", hosts=3)
     assert "40 [cuts], 12 points" in shown
     assert shown == snapshot
 
@@ -122,34 +121,21 @@ def row_of(plan: str, title: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "shown"),
+    ("wanted", "title", "shown"),
     [
-        ({}, ""),
-        ({"initial_window": 100}, ""),
-        ({"congestion": "bbr", "initial_window": 10}, "bbr, initial window 10"),
-        ({"slow_start_after_idle": True}, "slow start after idle"),
+        ({}, "TCP", ""),
+        ({"initial_window": 100}, "TCP", ""),
+        ({"congestion": "bbr", "initial_window": 10}, "TCP", "bbr, initial window 10"),
+        ({"slow_start_after_idle": True}, "TCP", "slow start after idle"),
+        ({"engine": "eager"}, "engines", ""),
+        ({"engine": "eager,edge=onnx,server=compile"}, "engines", "eager, edge=onnx+server=compile"),
+        ({"engine": "edge=onnx,edge=compile"}, "engines", "edge=onnx, edge=compile"),
     ],
 )
-def test_the_plan_tells_what_was_asked_of_tcp(out: Console, wanted: dict[str, Any], shown: str) -> None:
-    sweep = make_sweep({"model": "mobilenet_v2", "netem": "wifi", **wanted})
-    networks = {"wifi": profiles("wifi", 1)}
-    screen.plan(out, sweep, FACTS, networks, plan.make(sweep, FACTS, networks))
-    assert row_of(text(out), "TCP") == shown
-
-
-@pytest.mark.parametrize(
-    ("wanted", "shown"),
-    [
-        ("eager", ""),
-        ("eager,edge=onnx,server=compile", "eager, edge=onnx+server=compile"),
-        ("edge=onnx,edge=compile", "edge=onnx, edge=compile"),
-    ],
-)
-def test_the_plan_tells_the_engines_as_they_were_understood(out: Console, wanted: str, shown: str) -> None:
-    sweep = make_sweep({"model": "mobilenet_v2", "netem": "wifi", "engine": wanted})
-    networks = {"wifi": profiles("wifi", 1)}
-    screen.plan(out, sweep, FACTS, networks, plan.make(sweep, FACTS, networks))
-    assert row_of(text(out), "engines") == shown
+def test_the_plan_tells_what_is_unusual_as_it_was_understood(
+    out: Console, wanted: dict[str, Any], title: str, shown: str
+) -> None:
+    assert row_of(planned(out, netem="wifi", **wanted), title) == shown
 
 
 @pytest.mark.parametrize(
@@ -160,10 +146,7 @@ def test_the_plan_tells_the_engines_as_they_were_understood(out: Console, wanted
 def test_the_plan_of_a_run_that_grows_says_how_far(
     out: Console, wanted: dict[str, Any], snapshot: SnapshotAssertion
 ) -> None:
-    sweep = make_sweep({"model": "mobilenet_v2", "netem": "wifi", **wanted})
-    networks = {"wifi": profiles("wifi", 1)}
-    screen.plan(out, sweep, FACTS, networks, plan.make(sweep, FACTS, networks))
-    shown = text(out)
+    shown = planned(out, netem="wifi", **wanted)
     assert [row_of(shown, title) for title in ("trials", "then", "estimate")] == snapshot
 
 
@@ -191,10 +174,7 @@ def test_the_plan_of_a_run_that_grew_says_what_is_left_of_it(
 def test_the_plan_says_how_long_phases_are_and_which_quantiles_they_tell(
     out: Console, wanted: dict[str, Any], named: str, snapshot: SnapshotAssertion
 ) -> None:
-    sweep = make_sweep({"model": "mobilenet_v2", "netem": "wifi", **wanted})
-    networks = {"wifi": profiles("wifi", 1)}
-    screen.plan(out, sweep, FACTS, networks, plan.make(sweep, FACTS, networks))
-    shown = row_of(text(out), "phases")
+    shown = row_of(planned(out, netem="wifi", **wanted), "phases")
     assert named in shown
     assert shown == snapshot
 
@@ -215,21 +195,9 @@ def test_the_summary_says_that_phases_ended_by_their_number_of_requests(out: Con
 
 def test_the_summary_adds_up_and_lists_what_is_not_ok(out: Console, snapshot: SnapshotAssertion) -> None:
     bad = {
-        "model": "m",
-        "point": "3+7",
-        "backend": "tcp",
-        "netem": "lte",
-        "batch_size": 8,
-        "round": 1,
-        "status": "invalid",
-        "reason": "off",
-    }
-    bad |= {
-        "in_flight_asked": "4",
-        "prefetch_asked": "0",
-        "codec": "none",
-        "engine": "eager",
-        "allocator": "tuned",
+        **{"model": "m", "point": "3+7", "backend": "tcp", "netem": "lte", "batch_size": 8, "round": 1},
+        **{"in_flight_asked": "4", "prefetch_asked": "0", "codec": "none", "engine": "eager"},
+        **{"allocator": "tuned", "status": "invalid", "reason": "off"},
     }
     tally = Tally(measuring=80.0, probing=5.0, watching=90.0, driver_cpu=1.8, trials=40, faulty=[bad] * 12)
     screen.summary(out, tally, 100.0)
@@ -255,8 +223,7 @@ def test_the_last_line_says_what_is_missing_and_the_command(snapshot: SnapshotAs
 
 def test_nothing_run_nothing_said(out: Console) -> None:
     screen.summary(out, Tally(), 3.0)
-    assert isinstance(out.file, io.StringIO)
-    assert out.file.getvalue() == ""
+    assert text_of(out) == ""
 
 
 def test_labels_of_backends_are_not_taken_for_emoji(capsys: pytest.CaptureFixture[str]) -> None:
@@ -296,19 +263,11 @@ def test_what_is_done_is_shown_without_a_thread_so_that_figures_are_drawn_on_all
     assert shown.endswith("\x1b[2K"), "the line goes away"
 
 
-def text_of(out: Console) -> str:
-    assert isinstance(out.file, io.StringIO)
-    return out.file.getvalue()
-
-
 def test_the_plan_says_which_codecs_are_one_cell(out: Console, snapshot: SnapshotAssertion) -> None:
     points = (("input", 100_000), ("one", 400_000), ("last", 0))
     dtypes = (("uint8",), ("float32",), ())
     facts = {"mine": ModelFacts(points, 0.03, splits=((0,), (1,), (2,)), dtypes=dtypes)}
-    networks = {"none": profiles("none", 1)}
-    sweep = make_sweep({"model": "mine", "netem": "none", "codec": "none,int8,uint4,int8+zstd"})
-    screen.plan(out, sweep, facts, networks, plan.make(sweep, facts, networks))
-    shown = text(out)
+    shown = planned(out, facts=facts, netem="none", codec="none,int8,uint4,int8+zstd")
     assert "int8, uint4 do the same as none at point 0" in " ".join(shown.split())
     assert "int8+zstd:3 does the same as zstd:3 at point 0" in " ".join(shown.split())
     assert shown == snapshot

@@ -383,8 +383,7 @@ def test_a_search_with_a_budget_goes_on_and_loses_nothing(budgeted: Path, tmp_pa
     run = only_run(tmp_path)
     lines = (run / "trials.csv").read_text().splitlines(keepends=True)
     (run / "trials.csv").write_text("".join(lines[: rows + 1]))
-    again = measured("--resume", str(run), "--model", MODEL, "--figures", "none")
-    assert again.code == 0, again.err
+    assert measured("--resume", str(run), "--model", MODEL, "--figures", "none").code == 0
     after = (run / "trials.csv").read_text().splitlines(keepends=True)
     assert after[: rows + 1] == lines[: rows + 1]
     assert len(after) > rows + 1
@@ -419,6 +418,14 @@ def searching(rows: Rows, sweep: Sweep | None = None, nbytes: int = 5) -> Search
     facts = {"m": ModelFacts((("input", 9), ("mid", nbytes), ("output", 0)), 0.1, splits=((0,), (1,), (2,)))}
     store: Any = Rounds(rows)
     return Searching(sweep, facts, networks_of(sweep, 1), store, {})
+
+
+def part_of(rows: Rows, sweep: Sweep | None = None, nbytes: int = 5) -> tuple[plan.Trial, ...]:
+    """The next trials after these rows; none when all is measured."""
+    search = searching(rows, sweep, nbytes)
+    search.update()
+    part = search.part()
+    return () if part is None else part.trials
 
 
 def test_a_figure_that_stands_is_known_and_the_other_is_not() -> None:
@@ -579,36 +586,23 @@ def test_what_is_less_accurate_strikes_nothing_off() -> None:
     int8, none = made["1", "int8"][0], made["1", "none"][0]
     assert sorted([int8, none]) == [[False, True], [True, False]]
     assert made == {
-        ("0", "none"): ([True, True], 1.0),
-        ("1", "none"): (none, 1.0),
-        ("1", "int8"): (int8, 0.5),
-        ("2", "none"): (none, 1.0),
-        ("2", "int8"): (int8, 0.75),
-        ("3", "none"): ([True, True], 1.0),
+        **{("1", "none"): (none, 1.0), ("1", "int8"): (int8, 0.5), ("0", "none"): ([True, True], 1.0)},
+        **{("2", "none"): (none, 1.0), ("2", "int8"): (int8, 0.75), ("3", "none"): ([True, True], 1.0)},
     }
 
 
 def row(point: int, number: int, status: str = "ok", latency_s: str = "0.1") -> dict[str, str]:
     return {
         **{"model": "m", "netem": "none", "batch_size": "1", "codec": "none", "engine": "eager"},
-        **{
-            "in_flight_asked": "auto",
-            "prefetch_asked": "0",
-            "allocator": "tuned",
-            "point": str(point),
-            "backend": "tcp",
-            "round": str(number),
-        },
-        **{"status": status, "latency_s": latency_s, "throughput_ips": "10", "wall_s": "2"},
+        **{"in_flight_asked": "auto", "prefetch_asked": "0", "allocator": "tuned", "backend": "tcp"},
+        **{"point": str(point), "round": str(number), "status": status, "latency_s": latency_s},
+        **{"throughput_ips": "10", "wall_s": "2"},
     }
 
 
 def test_trials_of_which_no_figure_counts_are_due_again() -> None:
-    search = searching([row(0, 1), row(1, 1, "failed", ""), row(2, 1, "latency only")])
-    search.update()
-    part = search.part()
-    assert part is not None
-    assert [(trial.cell.point, trial.round) for trial in part.trials] == [("1", 1)]
+    due = part_of([row(0, 1), row(1, 1, "failed", ""), row(2, 1, "latency only")])
+    assert [(trial.cell.point, trial.round) for trial in due] == [("1", 1)]
 
 
 def test_what_fails_in_a_session_is_not_due_again_in_it() -> None:
@@ -629,39 +623,24 @@ def test_the_first_round_begins_with_what_tells_which_trials_may_be_short() -> N
     """Over this link a payload takes 20 s: whatever the hosts take, the edge alone is better in both."""
     sweep = make_sweep({"model": "m", "netem": "200ms-5mbit", "backend": "tcp"})
     far = [row(point, 1) | {"netem": "200ms-5mbit"} for point in (0, 2)]
-    parts = []
-    for known in ([], far):
-        search = searching(known, sweep, HUGE)
-        search.update()
-        part = search.part()
-        assert part is not None
-        parts.append({trial.cell.point: trial.effort for trial in part.trials})
-    assert parts == [{"0": plan.THOROUGH, "2": plan.THOROUGH}, {"1": plan.SHORT}]
+    efforts = [{it.cell.point: it.effort for it in part_of(known, sweep, HUGE)} for known in ([], far)]
+    assert efforts == [{"0": plan.THOROUGH, "2": plan.THOROUGH}, {"1": plan.SHORT}]
     asked = make_sweep({"model": "m", "netem": "200ms-5mbit", "backend": "tcp", "requests": 64})
     slow = [each | {"latency_s": "90", "throughput_ips": "0.01"} for each in far]
     for rows, by, effort in ((slow, sweep, plan.THOROUGH), (far, asked, plan.Effort((64, 0.0), (64, 0.0)))):
-        search = searching(rows, by, HUGE)
-        search.update()
-        part = search.part()
-        assert part is not None
-        assert [trial.effort for trial in part.trials] == [effort], (
-            "by what was measured, and what was asked for"
-        )
+        measured_by = [trial.effort for trial in part_of(rows, by, HUGE)]
+        assert measured_by == [effort], "by what was measured, and what was asked for"
 
 
 @pytest.mark.parametrize("budget", [None, "1h"])
 def test_a_network_has_its_later_rounds_in_a_row_but_within_a_budget(budget: str | None) -> None:
     options = {"model": "m", "netem": "none,200ms-5mbit", "backend": "tcp", "trials": 3, "search": True}
     sweep = make_sweep({**options, **({"budget": budget} if budget else {})})
-    rows: list[dict[str, str]] = []
+    rows: Rows = []
     order = []
-    while True:
-        search = searching(rows, sweep)
-        search.update()
-        if (part := search.part()) is None:
-            break
-        rows += [row(each.cell.cuts[0], each.round) | {"netem": each.cell.netem} for each in part.trials]
-        order.append((part.trials[0].cell.netem, part.trials[0].round))
+    while due := part_of(rows, sweep):
+        rows += [row(each.cell.cuts[0], each.round) | {"netem": each.cell.netem} for each in due]
+        order.append((due[0].cell.netem, due[0].round))
     first, second = "none", "200ms-5mbit"
     in_a_row = [(first, 1), (second, 1), (first, 2), (first, 3), (second, 2), (second, 3)]
     assert list(dict.fromkeys(order)) == (
@@ -687,37 +666,26 @@ def test_stages_that_no_trial_had_yet_take_their_time_to_build() -> None:
     rows = [row(point, 1) | {"engine": "compile"} for point in (0, 1)]
     waits_s = []
     for known in (rows[:1], rows):
-        search = searching([*known, row(2, 1, "failed", "") | {"engine": "compile"}], sweep)
-        search.update()
-        part = search.part()
-        assert part is not None
-        waits_s.append({trial.cell.point: trial.waiting_s for trial in part.trials})
+        due = part_of([*known, row(2, 1, "failed", "") | {"engine": "compile"}], sweep)
+        waits_s.append({trial.cell.point: trial.waiting_s for trial in due})
     least_s = ENTRIES["compile"].stage_s
     assert waits_s[0].keys() == {"1", "2"}
     assert min(waits_s[0].values()) > least_s
     assert waits_s[1]["2"] > least_s, "of the whole model"
-    whole = searching([*rows, row(2, 1) | {"engine": "compile"}], sweep)
-    whole.update()
-    second = whole.part()
-    assert second is not None
-    assert max(trial.waiting_s for trial in second.trials) < least_s
+    second = part_of([*rows, row(2, 1) | {"engine": "compile"}], sweep)
+    assert max(trial.waiting_s for trial in second) < least_s
 
 
 @pytest.mark.parametrize("added", [(0,), (0, 2)])
 def test_an_added_round_that_was_interrupted_is_completed(added: tuple[int, ...]) -> None:
     whole = [row(point, number) for number in (1, 2) for point in range(3)]
     sweep = make_sweep({"model": "m", "trials": 2, "search": True, "backend": "tcp", "until": "1%"})
-    search = searching([*whole, *(row(point, 3) for point in added)], sweep)
-    search.update()
-    rest = search.part()
-    assert rest is not None
-    assert {(trial.cell.point, trial.round) for trial in rest.trials} == {
+    rest = part_of([*whole, *(row(point, 3) for point in added)], sweep)
+    assert {(trial.cell.point, trial.round) for trial in rest} == {
         (str(point), 3) for point in range(3) if point not in added
     }
     for rows in (whole, [*whole, *(row(point, 3) for point in range(3))]):
-        search = searching(rows, sweep)
-        search.update()
-        assert search.part() is None
+        assert part_of(rows, sweep) == ()
 
 
 def test_each_condition_is_added_a_round_of_its_own() -> None:
