@@ -25,7 +25,7 @@ from pareto.hosts.connection import FAULTS
 from pareto.hosts.host import TestbedError
 from pareto.models.prepare import Prepared, canonical, recipe
 from pareto.partitions import model as partitioned
-from pareto.predict.model_profiles import Kept, folder_of, names, on_testbed, write
+from pareto.predict.model_profiles import KeptProfile, folder_of, names, on_testbed, write
 from pareto.protocol.errors import UserError
 from pareto.simulated.unit_times import model_profile
 from pareto.simulated.workers import Simulation
@@ -67,7 +67,7 @@ def run(out: Console, sweep: Sweep, folder: Path, *, fresh: bool, trace: Path | 
 
 def make_or_reuse(
     out: Console, sweep: Sweep, folder: Path = PROFILES, *, fresh: bool = False
-) -> dict[str, Kept]:
+) -> dict[str, KeptProfile]:
     """The profile of each of a sweep's models on its testbed, by full name; `on_testbed` says which are made anew.
 
     Raises UserError, TestbedError.
@@ -93,14 +93,16 @@ def make_or_reuse(
                 return on_testbed(out, sweep, bed, workers, prepared, folder, fresh=fresh, show=show)
 
 
-def _simulated(sweep: Sweep, folder: Path) -> dict[str, Kept]:
+def _simulated(sweep: Sweep, folder: Path) -> dict[str, KeptProfile]:
     """It takes no time, so none is used again."""
     simulation = Simulation(load(sweep.testbed))
     profiles = {}
     for name in names(sweep):
         outline = partitioned.outline(recipe(name, sweep))
         made = model_profile(simulation, name, sweep)
-        profiles[name] = Kept(made, folder_of(folder, sweep, outline, simulation.world.record()), is_new=True)
+        profiles[name] = KeptProfile(
+            made, folder_of(folder, sweep, outline, simulation.world.record()), is_new=True
+        )
         write(profiles[name])
     return profiles
 

@@ -181,7 +181,6 @@ class Ends:
         if taken.same is False:
             raise TestbedError(f"{backend}: what came is not what was sent")
         if sent_bytes < nbytes * count:
-            raise TestbedError(
-                f"{backend}: only {sent_bytes} of {nbytes * count} bytes crossed {self._interface}"
-            )
+            crossed = f"{sent_bytes} of {nbytes * count} bytes crossed {self._interface}"
+            raise TestbedError(f"{backend}: only {crossed}")
         return near, taken

@@ -56,7 +56,7 @@ DECIDING = ("machine", "cpu", "cores", "device", "cuda", "threads", "torch", "go
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptProfile:
     """A model profile and its folder. is_new: made now, not before."""
 
     profile: ModelProfile
@@ -75,8 +75,8 @@ def on_testbed(
     fresh: bool = False,
     spares_s: float | None = None,
     show: Callable[[str], None],
-) -> dict[str, Kept]:
-    """The same on a testbed that is open, by workers that have started and have nothing to do.
+) -> dict[str, KeptProfile]:
+    """The profiles of a sweep's models on an open testbed, by workers that have started and have nothing to do.
 
     A profile that is kept beneath `folder` counts if it is of the same graph, devices and settings and not too old;
     why one does not is printed. fresh: none counts. spares_s: of a search, the seconds of trials that profiles can
@@ -85,14 +85,14 @@ def on_testbed(
     UserError, TestbedError.
     """
     care = THOROUGH if spares_s is None else QUICK
-    profiles: dict[str, Kept] = {}
+    profiles: dict[str, KeptProfile] = {}
     try:
         facts = workers.facts()
         outlines = {name: partitioned.outline(recipe(name, sweep)) for name in names(sweep)}
         places = {name: folder_of(folder, sweep, outline) for name, outline in outlines.items()}
         for name, place in places.items():
             if not fresh and (kept := _kept(out, place, name, facts, care)) is not None:
-                profiles[name] = Kept(kept, place, is_new=False)
+                profiles[name] = KeptProfile(kept, place, is_new=False)
         missing, timing = [name for name in outlines if name not in profiles], None
         for number, name in enumerate(missing):
             costs = None if fresh or care is THOROUGH else _costs_of_another(places[name], sweep, facts)
@@ -110,7 +110,7 @@ def on_testbed(
             workers.send(Meter(out, show), [name], whole=True)
             timing = timing or Timing(show, sweep, bed, workers, facts, care)
             made = timing.profile(prepared[name], outlines[name], costs)
-            profiles[name] = Kept(made, places[name], is_new=True)
+            profiles[name] = KeptProfile(made, places[name], is_new=True)
             write(profiles[name])
     except FAULTS as fault:
         raise TestbedError(f"the profile broke off: {bed.lost() or fault}") from fault
@@ -231,7 +231,7 @@ def _costs_of_another(place: Path, sweep: Sweep, facts: Facts) -> tuple[list[Bac
     return None
 
 
-def write(kept: Kept) -> None:
+def write(kept: KeptProfile) -> None:
     """Write a profile into its folder."""
     with written(kept.folder):
         kept.folder.parent.mkdir(parents=True, exist_ok=True)

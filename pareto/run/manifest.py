@@ -213,14 +213,13 @@ def _comparable(name: str, value: Any) -> Any:
     if name == "model":
         return tuple(_own_name(model) or model for model in value)
     if name == "netem":
-        return tuple(ALONG.join(_profile_name(part) for part in netem.split(ALONG)) for netem in value)
+        return tuple(
+            ALONG.join(Path(part).stem if profile_files.is_file(part) else part.casefold() for part in parts)
+            for parts in (netem.split(ALONG) for netem in value)
+        )
     if name == "codec":
         return tuple(codec.text for codec in coding(value))
     return "a file" if name in _OUTSIDE and _OUTSIDE[name](value) else value
-
-
-def _profile_name(name: str) -> str:
-    return Path(name).stem if profile_files.is_file(name) else name.casefold()
 
 
 def _own_name(model: str) -> str | None:

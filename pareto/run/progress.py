@@ -16,7 +16,7 @@ from rich.text import Text
 
 from pareto.analysis.naming import count
 from pareto.analysis.schema import LATENCY_ONLY, THROUGHPUT_ONLY
-from pareto.protocol.trial_messages import Progress as TrialProgress
+from pareto.protocol.trial_messages import Progress
 from pareto.remote.link.units import minutes
 from pareto.remote.worker.sensors.raspberry import throttled_words
 from pareto.run.runner import MAX_REBUILDS, Watcher
@@ -31,7 +31,7 @@ WAITING_S = 1.0
 """A trial that waits so long is the first on a network, or has a stage built; loading one that was built is faster."""
 
 
-class Progress(Watcher):
+class Display(Watcher):
     """A live line on a terminal, a line for each tenth of the trials in a log."""
 
     def __init__(
@@ -47,8 +47,7 @@ class Progress(Watcher):
         """
         self.at_once = 1
         """How many testbeds measure at the same time."""
-        self._testbeds = testbeds
-        self._out = out
+        self._out, self._testbeds = out, testbeds
         self._expected = set(plan.trials)
         self._left = _by_place(plan.trials)
         self._eta_s: float | None = None
@@ -68,14 +67,13 @@ class Progress(Watcher):
             transient=True,
         )
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> Display:
         if self.is_live:
             self._live.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.is_live:
-            self._live.stop()
+        self._live.stop()  # which does nothing unless it was started
 
     def expect(self, part: Plan, left: Plan | None = None) -> None:
         """Take in what is measured next, which may be more than was planned, and all that is left as far as is
@@ -98,23 +96,19 @@ class Progress(Watcher):
             self._live.refresh()
 
     def started(self, trial: Trial) -> None:
-        self._now, self._began, self._phase = trial, time.monotonic(), ""
-        self._refresh()
+        self._now, self._began = trial, time.monotonic()
+        self.doing("")
 
     def doing(self, words: str) -> None:
         self._phase = words
-        self._refresh()
-
-    def _refresh(self) -> None:
         if self.is_live and not self._wakes:
             self._live.refresh()
 
-    def sampled(self, latest: dict[str, dict[str, Any]], progress: TrialProgress | None) -> None:
-        done = None if progress is None else f"{progress.phase}, {count(progress.requests, 'request')} done"
-        self._phase = done or "measuring"
+    def sampled(self, latest: dict[str, dict[str, Any]], progress: Progress | None) -> None:
         shown = {role: _sensed(sample) for role, sample in latest.items()}
         self._sensors = "; ".join(f"{role} {words}" for role, words in shown.items() if words)
-        self._refresh()
+        done = progress and f"{progress.phase}, {count(progress.requests, 'request')} done"
+        self.doing(done or "measuring")
 
     def finished(self, trial: Trial, row: Row) -> None:
         # One that is measured again is counted once.

@@ -18,7 +18,7 @@ from pareto.partitions.allocator import DEFAULT, TUNED
 from pareto.run import screen
 from pareto.run.job import Job
 from pareto.run.manifest import session_begin, session_end
-from pareto.run.progress import Progress
+from pareto.run.progress import Display
 from pareto.run.runner import Aborted
 from pareto.run.stop import Stopping
 from pareto.sweep import plan
@@ -53,7 +53,7 @@ def measure(
     with ExitStack() as ending, closing(job.testbed()) as bed:
         session = session_begin(bed, job.sweep.testbed_name)
         workers = job.workers(bed, len(store.manifest()["sessions"]))
-        with closing(workers), Progress(job.console, expected, shares_machine=bed.is_local) as progress:
+        with closing(workers), Display(job.console, expected, shares_machine=bed.is_local) as progress:
             import pyarrow.parquet  # noqa: F401  (while the workers start, not in the first trial)
 
             session |= started(job.console, workers, bed, job.sweep, job.networks, progress.shows)
@@ -127,7 +127,7 @@ def allocator_cost(
 
 
 def _profile(
-    job: Job, search: Searching, store: Store, bed: Testbed, workers: AnyWorkers, progress: Progress
+    job: Job, search: Searching, store: Store, bed: Testbed, workers: AnyWorkers, progress: Display
 ) -> dict[str, Any]:
     """Give the search its models' profiles of this testbed, where they can spare more than they take, and keep them in
     the run's folder; returns their cost. Raises UserError, TestbedError, StoreError."""
@@ -141,7 +141,7 @@ def _profile(
 
 
 def _model_profiles(
-    job: Job, folder: Path, bed: Testbed, workers: AnyWorkers, progress: Progress
+    job: Job, folder: Path, bed: Testbed, workers: AnyWorkers, progress: Display
 ) -> dict[str, ModelProfile]:
     """By model, what its units take on the testbed, or as kept in a folder. Raises UserError, TestbedError."""
     if job.simulation is not None:

@@ -27,7 +27,15 @@ from pareto.partitions import model as partitioned
 from pareto.partitions import registry
 from pareto.predict import backend_costs, model_profiles
 from pareto.predict.backend_costs import QUICK, THOROUGH, USUAL
-from pareto.predict.model_profiles import Kept, age, difference, estimate_s, folder_of, on_testbed, spares_s
+from pareto.predict.model_profiles import (
+    KeptProfile,
+    age,
+    difference,
+    estimate_s,
+    folder_of,
+    on_testbed,
+    spares_s,
+)
 from pareto.predict.model_times import at_once, unit_times
 from pareto.protocol.constants import GOODPUT
 from pareto.protocol.errors import UserError
@@ -118,13 +126,13 @@ def workers() -> FakeWorkers:
 @pytest.fixture
 def measure(
     workers: FakeWorkers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., tuple[Kept, str]]:
+) -> Callable[..., tuple[KeptProfile, str]]:
     """The profile of a small model on a testbed of stand-ins, and what is printed meanwhile."""
     monkeypatch.setattr(model_profiles, "prepare", lambda name, _: name)
 
     def run(
         bed: Testbed | None = None, *, fresh: bool = False, spares_s: float | None = None, **options: Any
-    ) -> tuple[Kept, str]:
+    ) -> tuple[KeptProfile, str]:
         opened = bed or bed_of(remotes(), is_local=True, shaper=FakeShaper())
         monkeypatch.setattr(backend_costs, "Ends", lambda *_: FakeEnds())
         wanted = sweep(**{"backend": "tcp,rpc", "testbed": "local", **options})
@@ -149,7 +157,7 @@ def measure(
 
 
 def test_every_device_is_measured_at_every_batch_size(
-    workers: FakeWorkers, measure: Callable[..., tuple[Kept, str]]
+    workers: FakeWorkers, measure: Callable[..., tuple[KeptProfile, str]]
 ) -> None:
     kept, _ = measure(batch_size="1,4", edge_cpu=0.5)
     asked = [(role, request.batch_size, request.cpu) for _, role, request in workers.requests]
@@ -175,7 +183,7 @@ def test_every_device_is_measured_at_every_batch_size(
 
 
 def test_local_backends_are_timed_without_a_profile_and_with_a_usual_one(
-    measure: Callable[..., tuple[Kept, str]],
+    measure: Callable[..., tuple[KeptProfile, str]],
 ) -> None:
     shaper = FakeShaper()
     kept, _ = measure(bed_of(remotes(), is_local=True, shaper=shaper))
@@ -186,14 +194,14 @@ def test_local_backends_are_timed_without_a_profile_and_with_a_usual_one(
     assert slowed.link_s == pytest.approx(0.01 + 8 / GOODPUT * bare.payload_bytes / 100e6)
 
 
-def test_a_real_link_is_probed(measure: Callable[..., tuple[Kept, str]]) -> None:
+def test_a_real_link_is_probed(measure: Callable[..., tuple[KeptProfile, str]]) -> None:
     kept, _ = measure(bed_of(remotes(), is_local=False))
     tcp = kept.profile.cost("edge-server", "tcp")
     assert tcp.link_s == pytest.approx(0.002 + 8 * tcp.payload_bytes / 8e6)
 
 
 def test_energy_is_that_of_a_run_where_there_is_a_sensor(
-    workers: FakeWorkers, measure: Callable[..., tuple[Kept, str]]
+    workers: FakeWorkers, measure: Callable[..., tuple[KeptProfile, str]]
 ) -> None:
     workers.hosts[EDGE]["sensors"] = {"energy_j": "powercap"}
     kept, _ = measure(bed_of(remotes(), is_local=False))
@@ -206,14 +214,14 @@ def test_energy_is_that_of_a_run_where_there_is_a_sensor(
 
 
 def test_what_is_measured_is_shown_meanwhile(
-    workers: FakeWorkers, measure: Callable[..., tuple[Kept, str]], snapshot: SnapshotAssertion
+    workers: FakeWorkers, measure: Callable[..., tuple[KeptProfile, str]], snapshot: SnapshotAssertion
 ) -> None:
     measure()
     assert [words.replace(NAME, "MODEL") for words in workers.shown] == snapshot
 
 
 def test_a_profile_is_used_again(
-    workers: FakeWorkers, measure: Callable[..., tuple[Kept, str]], snapshot: SnapshotAssertion
+    workers: FakeWorkers, measure: Callable[..., tuple[KeptProfile, str]], snapshot: SnapshotAssertion
 ) -> None:
     first, _ = measure()
     again, words = measure()
@@ -229,7 +237,7 @@ def test_a_profile_is_used_again(
     [{"batch_size": "2"}, {"edge_cpu": 0.5}, {"threads": 2}, {"backend": "tcp"}, {"granularity": "block"}],
 )
 def test_another_setting_has_a_folder_of_its_own(
-    measure: Callable[..., tuple[Kept, str]], options: dict[str, Any]
+    measure: Callable[..., tuple[KeptProfile, str]], options: dict[str, Any]
 ) -> None:
     usual = {"granularity": "op"} if "granularity" in options else {}
     assert measure(**usual)[0].folder != measure(**options)[0].folder
@@ -265,7 +273,9 @@ def _without_a_zone(folder: Path) -> None:
     ids=["too old", "of the future", "without a zone", "without a file", "damaged"],
 )
 def test_what_does_not_count_is_said_and_made_anew(
-    measure: Callable[..., tuple[Kept, str]], damage: Callable[[Path], None], snapshot: SnapshotAssertion
+    measure: Callable[..., tuple[KeptProfile, str]],
+    damage: Callable[[Path], None],
+    snapshot: SnapshotAssertion,
 ) -> None:
     first, _ = measure()
     damage(first.folder)
@@ -276,7 +286,7 @@ def test_what_does_not_count_is_said_and_made_anew(
 
 
 def test_another_device_is_said_and_measured(
-    workers: FakeWorkers, measure: Callable[..., tuple[Kept, str]], snapshot: SnapshotAssertion
+    workers: FakeWorkers, measure: Callable[..., tuple[KeptProfile, str]], snapshot: SnapshotAssertion
 ) -> None:
     measure()
     workers.hosts[SERVER]["cuda"] = {"name": "H200"}
@@ -296,7 +306,7 @@ def test_which_cores_a_host_has_is_no_difference() -> None:
 
 
 def test_a_host_that_is_lost_is_a_fault_of_the_testbed(
-    workers: FakeWorkers, measure: Callable[..., tuple[Kept, str]]
+    workers: FakeWorkers, measure: Callable[..., tuple[KeptProfile, str]]
 ) -> None:
     workers.lost = True
     with pytest.raises(TestbedError, match="the profile broke off: edge ended"):
@@ -304,7 +314,7 @@ def test_a_host_that_is_lost_is_a_fault_of_the_testbed(
 
 
 def test_another_number_of_units_is_refused(
-    workers: FakeWorkers, measure: Callable[..., tuple[Kept, str]]
+    workers: FakeWorkers, measure: Callable[..., tuple[KeptProfile, str]]
 ) -> None:
     workers.units = UNITS - 1
     with pytest.raises(TestbedError, match=f"edge reports {UNITS - 1} units"):
@@ -312,7 +322,7 @@ def test_another_number_of_units_is_refused(
 
 
 def test_a_folder_that_cannot_be_written_is_one_line(
-    measure: Callable[..., tuple[Kept, str]], tmp_path: Path
+    measure: Callable[..., tuple[KeptProfile, str]], tmp_path: Path
 ) -> None:
     (tmp_path / "profiles").write_text("a file")
     with pytest.raises(UserError, match="cannot write"):
@@ -324,7 +334,7 @@ SEARCH = {"spares_s": 1e6}
 
 
 def test_a_search_measures_with_less_care_and_all_hosts_at_once(
-    workers: FakeWorkers, measure: Callable[..., tuple[Kept, str]]
+    workers: FakeWorkers, measure: Callable[..., tuple[KeptProfile, str]]
 ) -> None:
     brief, _ = measure(**SEARCH)
     assert workers.together == [2]
@@ -352,7 +362,7 @@ def test_hosts_are_timed_at_once_where_none_disturbs_the_other() -> None:
 
 
 def test_what_backends_add_is_measured_once_for_all_models(
-    workers: FakeWorkers, measure: Callable[..., tuple[Kept, str]]
+    workers: FakeWorkers, measure: Callable[..., tuple[KeptProfile, str]]
 ) -> None:
     """Another batch size stands for another model: the links are the same."""
     first, _ = measure(**SEARCH)
@@ -378,7 +388,7 @@ def test_what_backends_add_is_measured_once_for_all_models(
     "options", [{"fresh": True}, {"edge_cpu": 0.5}, {"backend": "tcp,rpc,tcp:4"}, {"congestion": "bbr"}]
 )
 def test_on_other_links_or_by_other_backends_it_is_measured_anew(
-    workers: FakeWorkers, measure: Callable[..., tuple[Kept, str]], options: dict[str, Any]
+    workers: FakeWorkers, measure: Callable[..., tuple[KeptProfile, str]], options: dict[str, Any]
 ) -> None:
     measure(**SEARCH)
     opened = len(workers.opened_for)
@@ -387,14 +397,14 @@ def test_on_other_links_or_by_other_backends_it_is_measured_anew(
 
 
 def test_what_backends_add_on_other_hosts_is_not_taken(
-    workers: FakeWorkers, measure: Callable[..., tuple[Kept, str]]
+    workers: FakeWorkers, measure: Callable[..., tuple[KeptProfile, str]]
 ) -> None:
     measure(**SEARCH)
     workers.hosts[SERVER]["torch"] = "2.14"
     assert measure(**SEARCH, batch_size="2")[0].profile.backends_at == ""
 
 
-def test_a_profile_is_as_old_as_its_oldest_part(measure: Callable[..., tuple[Kept, str]]) -> None:
+def test_a_profile_is_as_old_as_its_oldest_part(measure: Callable[..., tuple[KeptProfile, str]]) -> None:
     made = measure(**SEARCH)[0].profile
     assert age(made) < timedelta(minutes=5)  # type: ignore[operator]
     since = (datetime.now(timezone.utc) - timedelta(hours=30)).isoformat()
@@ -403,7 +413,7 @@ def test_a_profile_is_as_old_as_its_oldest_part(measure: Callable[..., tuple[Kep
 
 def test_no_profile_is_made_that_takes_longer_than_it_spares(
     workers: FakeWorkers,
-    measure: Callable[..., tuple[Kept, str]],
+    measure: Callable[..., tuple[KeptProfile, str]],
     capsys: pytest.CaptureFixture[str],
     snapshot: SnapshotAssertion,
 ) -> None:
@@ -485,7 +495,7 @@ def test_a_model_that_is_not_there_costs_no_testbed(tmp_path: Path, monkeypatch:
 
 
 def test_one_batch_of_images_is_prepared(
-    measure: Callable[..., tuple[Kept, str]], monkeypatch: pytest.MonkeyPatch
+    measure: Callable[..., tuple[KeptProfile, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prepare = Mock(side_effect=lambda name, wanted: name)
     monkeypatch.setattr(model_profiles, "prepare", prepare)

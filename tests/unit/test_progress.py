@@ -12,8 +12,8 @@ from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
 from pareto.protocol.host_messages import SensorSample
-from pareto.protocol.trial_messages import Progress as TrialProgress
-from pareto.run.progress import Progress
+from pareto.protocol.trial_messages import Progress
+from pareto.run.progress import Display
 from pareto.sweep import plan
 from pareto.sweep.checked_sweep import make_sweep
 from pareto.sweep.networks import profiles
@@ -38,7 +38,7 @@ def terminal() -> Console:
 def test_what_is_done_before_the_first_trial_is_shown() -> None:
     """On a terminal; of a plan that is not known yet there is no bar."""
     out = terminal()
-    with Progress(out, Plan((), 3), shares_machine=True) as progress:
+    with Display(out, Plan((), 3), shares_machine=True) as progress:
         progress.shows("m on the edge, batch size 1")
         before = text_of(out)
         assert "m on the edge, batch size 1" in before
@@ -51,7 +51,7 @@ def test_what_is_done_before_the_first_trial_is_shown() -> None:
 def test_a_round_that_is_added_counts_and_is_told_by_others(out: Console) -> None:
     todo = made()
     first, added = (Plan(tuple(t for t in todo.trials if t.round == number), 1) for number in (1, 2))
-    with Progress(out, first) as progress:
+    with Display(out, first) as progress:
         for part in (first, added):
             progress.expect(part)
             assert progress.eta_s == pytest.approx(part.estimate_s)
@@ -65,7 +65,7 @@ def test_a_round_that_is_added_counts_and_is_told_by_others(out: Console) -> Non
 
 def test_also_a_session_that_only_adds_rounds_is_told_by_others(out: Console) -> None:
     added = made()
-    with Progress(out, Plan((), 3)) as progress:
+    with Display(out, Plan((), 3)) as progress:
         progress.expect(added)
         for trial in added.trials:
             progress.finished(trial, ROW)
@@ -79,7 +79,7 @@ def test_also_a_session_that_only_adds_rounds_is_told_by_others(out: Console) ->
 )
 def test_only_figures_that_can_be_trusted_are_shown(out: Console, status: str, shown: str) -> None:
     todo = made()
-    with Progress(out, todo) as progress:
+    with Display(out, todo) as progress:
         for trial in todo.trials[:8]:
             progress.finished(trial, ROW | {"status": status, "reason": "why"})
     assert re.search(rf": {shown}$", " ".join(text(out).split()))
@@ -88,7 +88,7 @@ def test_only_figures_that_can_be_trusted_are_shown(out: Console, status: str, s
 
 def test_a_log_gets_a_line_for_each_tenth_and_each_fault(out: Console, snapshot: SnapshotAssertion) -> None:
     todo = made()
-    with Progress(out, todo) as progress:
+    with Display(out, todo) as progress:
         for number, trial in enumerate(todo.trials):
             row = ROW | {"wall_s": 2 * trial.estimate_s}
             if number == 30:
@@ -108,7 +108,7 @@ def test_the_time_left_tells_trials_that_wait_for_a_build_from_others(out: Conso
     todo = made()
     builds = [replace(trial, waiting_s=9.0) for trial in todo.trials[:2]]
     todo = replace(todo, trials=(*builds, *todo.trials[2:]))
-    with Progress(out, todo) as progress:
+    with Display(out, todo) as progress:
         for trial, factor in zip(todo.trials[:3], (3, 3, 1), strict=False):
             row = {"status": "ok", "reason": "", "wall_s": factor * trial.estimate_s}
             progress.started(trial)
@@ -118,7 +118,7 @@ def test_the_time_left_tells_trials_that_wait_for_a_build_from_others(out: Conso
 
 def drawn(out: Console, samples: list[dict[str, dict[str, float | None]]]) -> list[str]:
     """The lines on a terminal while a trial runs, as they are drawn last."""
-    with Progress(out, made()) as progress:
+    with Display(out, made()) as progress:
         assert progress.is_live
         for latest in samples:
             progress.sampled(latest, None)
@@ -157,7 +157,7 @@ def test_all_sensors_of_both_hosts_stay_in_one_line(snapshot: SnapshotAssertion)
 def test_where_hosts_share_the_machine_it_is_drawn_only_when_the_driver_is_awake_anyway() -> None:
     out, todo = terminal(), made()
     others = set(threading.enumerate())  # one of an earlier test may still be ending
-    with Progress(out, todo, shares_machine=True) as progress:
+    with Display(out, todo, shares_machine=True) as progress:
         for number, trial in enumerate(todo.trials[:2]):
             progress.started(trial)
             drawn_before = len(text_of(out))
@@ -165,7 +165,7 @@ def test_where_hosts_share_the_machine_it_is_drawn_only_when_the_driver_is_awake
             new = set(threading.enumerate()) - others
             assert not [it for it in new if type(it).__name__ == "_RefreshThread"]
             progress.sampled(
-                {"edge": {**dict.fromkeys(FIELDS), "cpu_percent": 42.0}}, TrialProgress("throughput", 3)
+                {"edge": {**dict.fromkeys(FIELDS), "cpu_percent": 42.0}}, Progress("throughput", 3)
             )
             drawn = text_of(out)[drawn_before:]
             assert "edge 42% CPU" in drawn
@@ -185,7 +185,7 @@ def test_what_is_left_is_learnt_from_the_trials_of_the_same_cells(out: Console) 
     trials = [first, *others]
     rounds = [trial for trial in trials if trial.round == 1]
     left = [trial for trial in trials if trial.round > 1]
-    with Progress(out, Plan(tuple(trials), SWEEP.trials)) as progress:
+    with Display(out, Plan(tuple(trials), SWEEP.trials)) as progress:
         for trial in rounds:
             progress.finished(trial, {**ROW, "wall_s": takes(trial)})
         assert progress.eta_s == pytest.approx(sum(map(takes, left)), rel=0.02)
@@ -193,7 +193,7 @@ def test_what_is_left_is_learnt_from_the_trials_of_the_same_cells(out: Console) 
 
 def test_what_is_left_is_shared_by_the_testbeds_of_a_fleet_each_of_which_has_a_line() -> None:
     out, lines = terminal(), ["lab1: m wifi, round 1", f"lab2: {'not there ' * 9}"]
-    with Progress(out, made(), testbeds=lambda: lines) as progress:
+    with Display(out, made(), testbeds=lambda: lines) as progress:
         whole_s = progress.eta_s
         progress.at_once = 2
         assert progress.eta_s == pytest.approx(whole_s / 2)
@@ -203,7 +203,7 @@ def test_what_is_left_is_shared_by_the_testbeds_of_a_fleet_each_of_which_has_a_l
 
 
 def test_a_log_shows_no_sensors(out: Console) -> None:
-    with Progress(out, made()) as progress:
+    with Display(out, made()) as progress:
         assert not progress.is_live
         progress.sampled({"edge": {"cpu_percent": 99.0}}, None)
     assert text_of(out) == ""
@@ -213,7 +213,7 @@ def test_no_two_cells_have_the_same_line_of_a_fault(out: Console) -> None:
     factors = {"engine": "eager,onnx", "codec": "none,int8", "batch_size": "1,8", "in_flight": "auto,4"}
     sweep = make_sweep({"model": "mobilenet_v2", "netem": "wifi", "trials": 1, **factors})
     todo = plan.make(sweep, FACTS, {"wifi": profiles("wifi", 1)})
-    with Progress(out, todo) as progress:
+    with Display(out, todo) as progress:
         for trial in todo.trials:
             progress.finished(trial, {"status": "failed", "reason": "why", "wall_s": 1.0})
     said = re.findall(r"failed: (.*?), round 1: why", " ".join(text(out).split()))

@@ -27,7 +27,7 @@ from pareto.remote.link.units import minutes
 from pareto.run.fleet import cluster
 from pareto.run.fleet.member import Order
 from pareto.run.manifest import SPENT
-from pareto.run.progress import Progress
+from pareto.run.progress import Display
 from pareto.run.runner import Aborted, trial_id
 from pareto.sweep.cell import Cell
 from pareto.sweep.plan import Plan, Trial
@@ -155,7 +155,7 @@ class Driver:
         self._said: set[str] = set()
         self._here_s = time.monotonic()
         """When a testbed was there last."""
-        self._progress = Progress(
+        self._progress = Display(
             job.console, planned, testbeds=lambda: map(FleetTestbed.in_words, self._all())
         )
 
