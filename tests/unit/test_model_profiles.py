@@ -123,10 +123,13 @@ def workers() -> FakeWorkers:
     return FakeWorkers()
 
 
+Measure = Callable[..., tuple[KeptProfile, str]]
+
+
 @pytest.fixture
 def measure(
     workers: FakeWorkers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., tuple[KeptProfile, str]]:
+) -> Measure:
     """The profile of a small model on a testbed of stand-ins, and what is printed meanwhile."""
     monkeypatch.setattr(model_profiles, "prepare", lambda name, _: name)
 
@@ -156,9 +159,7 @@ def measure(
     return run
 
 
-def test_every_device_is_measured_at_every_batch_size(
-    workers: FakeWorkers, measure: Callable[..., tuple[KeptProfile, str]]
-) -> None:
+def test_every_device_is_measured_at_every_batch_size(workers: FakeWorkers, measure: Measure) -> None:
     kept, _ = measure(batch_size="1,4", edge_cpu=0.5)
     asked = [(role, request.batch_size, request.cpu) for _, role, request in workers.requests]
     assert asked == [(EDGE, 1, 0.5), (SERVER, 1, 1.0), (EDGE, 4, 0.5), (SERVER, 4, 1.0)]
@@ -183,7 +184,7 @@ def test_every_device_is_measured_at_every_batch_size(
 
 
 def test_local_backends_are_timed_without_a_profile_and_with_a_usual_one(
-    measure: Callable[..., tuple[KeptProfile, str]],
+    measure: Measure,
 ) -> None:
     shaper = FakeShaper()
     kept, _ = measure(bed_of(remotes(), is_local=True, shaper=shaper))
@@ -194,15 +195,13 @@ def test_local_backends_are_timed_without_a_profile_and_with_a_usual_one(
     assert slowed.link_s == pytest.approx(0.01 + 8 / GOODPUT * bare.payload_bytes / 100e6)
 
 
-def test_a_real_link_is_probed(measure: Callable[..., tuple[KeptProfile, str]]) -> None:
+def test_a_real_link_is_probed(measure: Measure) -> None:
     kept, _ = measure(bed_of(remotes(), is_local=False))
     tcp = kept.profile.cost("edge-server", "tcp")
     assert tcp.link_s == pytest.approx(0.002 + 8 * tcp.payload_bytes / 8e6)
 
 
-def test_energy_is_that_of_a_run_where_there_is_a_sensor(
-    workers: FakeWorkers, measure: Callable[..., tuple[KeptProfile, str]]
-) -> None:
+def test_energy_is_that_of_a_run_where_there_is_a_sensor(workers: FakeWorkers, measure: Measure) -> None:
     workers.hosts[EDGE]["sensors"] = {"energy_j": "powercap"}
     kept, _ = measure(bed_of(remotes(), is_local=False))
     assert kept.profile.of(EDGE, 1).energy_j == pytest.approx(5.0 * 2 / 20)
@@ -214,15 +213,13 @@ def test_energy_is_that_of_a_run_where_there_is_a_sensor(
 
 
 def test_what_is_measured_is_shown_meanwhile(
-    workers: FakeWorkers, measure: Callable[..., tuple[KeptProfile, str]], snapshot: SnapshotAssertion
+    workers: FakeWorkers, measure: Measure, snapshot: SnapshotAssertion
 ) -> None:
     measure()
     assert [words.replace(NAME, "MODEL") for words in workers.shown] == snapshot
 
 
-def test_a_profile_is_used_again(
-    workers: FakeWorkers, measure: Callable[..., tuple[KeptProfile, str]], snapshot: SnapshotAssertion
-) -> None:
+def test_a_profile_is_used_again(workers: FakeWorkers, measure: Measure, snapshot: SnapshotAssertion) -> None:
     first, _ = measure()
     again, words = measure()
     assert (again.is_new, again.folder) == (False, first.folder)
@@ -236,44 +233,35 @@ def test_a_profile_is_used_again(
     "options",
     [{"batch_size": "2"}, {"edge_cpu": 0.5}, {"threads": 2}, {"backend": "tcp"}, {"granularity": "block"}],
 )
-def test_another_setting_has_a_folder_of_its_own(
-    measure: Callable[..., tuple[KeptProfile, str]], options: dict[str, Any]
-) -> None:
+def test_another_setting_has_a_folder_of_its_own(measure: Measure, options: dict[str, Any]) -> None:
     usual = {"granularity": "op"} if "granularity" in options else {}
     assert measure(**usual)[0].folder != measure(**options)[0].folder
 
 
-def _older(folder: Path) -> None:
-    facts = json.loads((folder / "profile.json").read_text())
-    facts["made_at"] = (datetime.now(timezone.utc) - timedelta(days=3, hours=2)).isoformat()
-    (folder / "profile.json").write_text(json.dumps(facts))
+LONG_AGO = (datetime.now(timezone.utc) - timedelta(days=3, hours=2)).isoformat()
 
 
-def _of_the_future(folder: Path) -> None:
-    facts = json.loads((folder / "profile.json").read_text())
-    facts["made_at"] = "2999-01-01T00:00:00+00:00"
-    (folder / "profile.json").write_text(json.dumps(facts))
+def made_at(when: str) -> Callable[[Path], None]:
+    def damage(folder: Path) -> None:
+        facts = json.loads((folder / "profile.json").read_text())
+        (folder / "profile.json").write_text(json.dumps(facts | {"made_at": when}))
 
-
-def _without_a_zone(folder: Path) -> None:
-    facts = json.loads((folder / "profile.json").read_text())
-    facts["made_at"] = "2026-01-01T00:00:00"
-    (folder / "profile.json").write_text(json.dumps(facts))
+    return damage
 
 
 @pytest.mark.parametrize(
     "damage",
     [
-        _older,
-        _of_the_future,
-        _without_a_zone,
+        made_at(LONG_AGO),
+        made_at("2999-01-01T00:00:00+00:00"),
+        made_at("2026-01-01T00:00:00"),
         lambda folder: (folder / "backends.csv").unlink(),
         lambda folder: (folder / "profile.csv").write_text("nothing\n"),
     ],
     ids=["too old", "of the future", "without a zone", "without a file", "damaged"],
 )
 def test_what_does_not_count_is_said_and_made_anew(
-    measure: Callable[..., tuple[KeptProfile, str]],
+    measure: Measure,
     damage: Callable[[Path], None],
     snapshot: SnapshotAssertion,
 ) -> None:
@@ -286,7 +274,7 @@ def test_what_does_not_count_is_said_and_made_anew(
 
 
 def test_another_device_is_said_and_measured(
-    workers: FakeWorkers, measure: Callable[..., tuple[KeptProfile, str]], snapshot: SnapshotAssertion
+    workers: FakeWorkers, measure: Measure, snapshot: SnapshotAssertion
 ) -> None:
     measure()
     workers.hosts[SERVER]["cuda"] = {"name": "H200"}
@@ -305,25 +293,22 @@ def test_which_cores_a_host_has_is_no_difference() -> None:
     assert len(hostile) < 200
 
 
-def test_a_host_that_is_lost_is_a_fault_of_the_testbed(
-    workers: FakeWorkers, measure: Callable[..., tuple[KeptProfile, str]]
+@pytest.mark.parametrize(
+    ("fault", "value", "words"),
+    [
+        ("lost", True, "the profile broke off: edge ended"),
+        ("units", UNITS - 1, f"edge reports {UNITS - 1} units"),
+    ],
+)
+def test_a_host_that_is_lost_or_has_other_units_ends_it(
+    workers: FakeWorkers, measure: Measure, fault: str, value: Any, words: str
 ) -> None:
-    workers.lost = True
-    with pytest.raises(TestbedError, match="the profile broke off: edge ended"):
+    setattr(workers, fault, value)
+    with pytest.raises(TestbedError, match=words):
         measure()
 
 
-def test_another_number_of_units_is_refused(
-    workers: FakeWorkers, measure: Callable[..., tuple[KeptProfile, str]]
-) -> None:
-    workers.units = UNITS - 1
-    with pytest.raises(TestbedError, match=f"edge reports {UNITS - 1} units"):
-        measure()
-
-
-def test_a_folder_that_cannot_be_written_is_one_line(
-    measure: Callable[..., tuple[KeptProfile, str]], tmp_path: Path
-) -> None:
+def test_a_folder_that_cannot_be_written_is_one_line(measure: Measure, tmp_path: Path) -> None:
     (tmp_path / "profiles").write_text("a file")
     with pytest.raises(UserError, match="cannot write"):
         measure()
@@ -334,7 +319,7 @@ SEARCH = {"spares_s": 1e6}
 
 
 def test_a_search_measures_with_less_care_and_all_hosts_at_once(
-    workers: FakeWorkers, measure: Callable[..., tuple[KeptProfile, str]]
+    workers: FakeWorkers, measure: Measure
 ) -> None:
     brief, _ = measure(**SEARCH)
     assert workers.together == [2]
@@ -361,9 +346,7 @@ def test_hosts_are_timed_at_once_where_none_disturbs_the_other() -> None:
         assert at_once(apart, THOROUGH)
 
 
-def test_what_backends_add_is_measured_once_for_all_models(
-    workers: FakeWorkers, measure: Callable[..., tuple[KeptProfile, str]]
-) -> None:
+def test_what_backends_add_is_measured_once_for_all_models(workers: FakeWorkers, measure: Measure) -> None:
     """Another batch size stands for another model: the links are the same."""
     first, _ = measure(**SEARCH)
     opened = len(workers.opened_for)
@@ -379,7 +362,7 @@ def test_what_backends_add_is_measured_once_for_all_models(
         assert model_profile.read(kept.folder).backends_at == first.profile.made_at, (
             "not of the second's copy"
         )
-    _older(first.folder)
+    made_at(LONG_AGO)(first.folder)
     fourth, _ = measure(**SEARCH, batch_size="8")
     assert fourth.profile.backends_at == "", "a copy is no source: what it has may be of any age"
 
@@ -388,7 +371,7 @@ def test_what_backends_add_is_measured_once_for_all_models(
     "options", [{"fresh": True}, {"edge_cpu": 0.5}, {"backend": "tcp,rpc,tcp:4"}, {"congestion": "bbr"}]
 )
 def test_on_other_links_or_by_other_backends_it_is_measured_anew(
-    workers: FakeWorkers, measure: Callable[..., tuple[KeptProfile, str]], options: dict[str, Any]
+    workers: FakeWorkers, measure: Measure, options: dict[str, Any]
 ) -> None:
     measure(**SEARCH)
     opened = len(workers.opened_for)
@@ -396,15 +379,13 @@ def test_on_other_links_or_by_other_backends_it_is_measured_anew(
     assert len(workers.opened_for) > opened
 
 
-def test_what_backends_add_on_other_hosts_is_not_taken(
-    workers: FakeWorkers, measure: Callable[..., tuple[KeptProfile, str]]
-) -> None:
+def test_what_backends_add_on_other_hosts_is_not_taken(workers: FakeWorkers, measure: Measure) -> None:
     measure(**SEARCH)
     workers.hosts[SERVER]["torch"] = "2.14"
     assert measure(**SEARCH, batch_size="2")[0].profile.backends_at == ""
 
 
-def test_a_profile_is_as_old_as_its_oldest_part(measure: Callable[..., tuple[KeptProfile, str]]) -> None:
+def test_a_profile_is_as_old_as_its_oldest_part(measure: Measure) -> None:
     made = measure(**SEARCH)[0].profile
     assert age(made) < timedelta(minutes=5)  # type: ignore[operator]
     since = (datetime.now(timezone.utc) - timedelta(hours=30)).isoformat()
@@ -413,7 +394,7 @@ def test_a_profile_is_as_old_as_its_oldest_part(measure: Callable[..., tuple[Kep
 
 def test_no_profile_is_made_that_takes_longer_than_it_spares(
     workers: FakeWorkers,
-    measure: Callable[..., tuple[KeptProfile, str]],
+    measure: Measure,
     capsys: pytest.CaptureFixture[str],
     snapshot: SnapshotAssertion,
 ) -> None:
@@ -494,9 +475,7 @@ def test_a_model_that_is_not_there_costs_no_testbed(tmp_path: Path, monkeypatch:
         profiling.make_or_reuse(console(), sweep(model="nosuch", testbed="local"), tmp_path)
 
 
-def test_one_batch_of_images_is_prepared(
-    measure: Callable[..., tuple[KeptProfile, str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_batch_of_images_is_prepared(measure: Measure, monkeypatch: pytest.MonkeyPatch) -> None:
     prepare = Mock(side_effect=lambda name, wanted: name)
     monkeypatch.setattr(model_profiles, "prepare", prepare)
     measure(batch_size="1,8")
