@@ -38,7 +38,7 @@ MOVED = 0.5
 
 @dataclass(frozen=True)
 class Decision:
-    """What follows from a look at a condition's cells, and the next step with them.
+    """The outcome of a look at a condition's cells, and the next step with them.
 
     strikes: what is struck off. when: of each cell, after which round; 0 if it is not. front: of those that are not.
     round: the number of the next round, 0 when there is nothing more to measure. due: its cells that have no trial in
@@ -62,7 +62,7 @@ class Search:
         """The round in which cells that are not likely are measured for the first time: by then those that can strike
         them off are known well."""
         self._known: list[tuple[bytes, Decision]] = []
-        """What followed from each look so far, with the digest of its rows."""
+        """The outcome of each look so far, with the digest of its rows."""
 
     def decide(self, measured: Floats, tried: Bools) -> Decision:
         """The decision after these trials, by making every decision so far again.

@@ -257,7 +257,7 @@ class Searching:
         )
 
     def _roughly(self, cells: Sequence[Cell]) -> Floats:
-        """What the plan foresees of cells: cells x 2, `losses`."""
+        """The figures that the plan foresees: cells x 2, `losses`."""
         return losses(
             *np.array([plan.foreseen(cell, self._sweep, self._models, self._networks) for cell in cells]).T
         )

@@ -185,7 +185,7 @@ class Job:
 
 def may_be_model(name: str) -> bool:
     """Whether a model may have this name, known without torch, which takes seconds to import: by the functions in the
-    text of torchvision's models. What is False here, `partitions.registry` is about to refuse."""
+    text of torchvision's models. Others are about to be refused by `partitions.registry`."""
     file, is_file, _ = name.partition(".py")
     if is_file:
         return Path(f"{file}.py").is_file()
