@@ -60,15 +60,8 @@ class Session:
             partial(plan.further, self.sweep, MODELS, networks),
             (lambda: self.testbeds) if grows else None,
         )
-        stopping = Stopping(
-            self.sweep,
-            source,
-            lambda within: next(looks),
-            tally,
-            0.0,
-            self.said.append,
-            lambda: self.time_s,
-        )
+        look = lambda within: next(looks)  # noqa: E731
+        stopping = Stopping(self.sweep, source, look, tally, 0.0, self.said.append, lambda: self.time_s)
         for part in itertools.islice(stopping.plans(), most):
             self.parts.append(part)
             for trial in part.trials:
@@ -120,16 +113,8 @@ def test_rounds_are_added_until_all_is_sure(snapshot: SnapshotAssertion) -> None
     assert session.numbers == [[1], [2], [3], [4]]
     assert {len(part.trials) for part in session.parts} == {2 * CELLS}
     assert session.said == snapshot
-    assert record == {
-        "until": 0.05,
-        "budget_s": None,
-        "ended": "sure",
-        "rounds": 7,
-        "points": 4,
-        "unsure": 0,
-        "widest": "",
-        "lost": [],
-    }
+    ended = {"until": 0.05, "budget_s": None, "ended": "sure", "rounds": 7, "points": 4, "unsure": 0}
+    assert record == {**ended, "widest": "", "lost": []}
 
 
 def test_only_the_conditions_that_are_unsure_are_measured_again_and_whole() -> None:
@@ -176,11 +161,8 @@ def test_a_run_that_is_sure_needs_no_testbed() -> None:
 def test_a_budget_is_spent_on_whole_rounds(snapshot: SnapshotAssertion) -> None:
     sweep = wanted()
     session = Session(wanted(budget=4.5 * round_s(sweep)))
-    assert (session.run().record() or {}) == {
-        "until": None,
-        "budget_s": pytest.approx(4.5 * round_s(sweep)),
-        "ended": "budget",
-    }
+    budget_s = pytest.approx(4.5 * round_s(sweep))
+    assert session.run().record() == {"until": None, "budget_s": budget_s, "ended": "budget"}
     assert session.numbers == [[1], [2], [3], [4]]
     assert session.said == snapshot
 

@@ -95,6 +95,7 @@ def test_the_surest_of_all_pairs_strikes() -> None:
 
 LEVELS = np.array([[0.0, 0.0], [1.0, 1.0], [2.0, 2.0], [3.0, 3.0], [0.5, 0.5], [1.5, 1.5]])
 FIRST, SECOND, BOTH = (True, False), (False, True), (True, True)
+NONE = np.zeros(len(LEVELS), dtype=bool)
 
 
 def of_fronts(*fronts: tuple[bool, bool], accuracy: list[float] | None = None) -> Prospects:
@@ -115,13 +116,13 @@ def looked_at(known: Prospects, unmeasured: tuple[int, ...] = ()) -> Evidence:
 def test_a_cell_is_struck_off_by_cells_of_its_own_fronts_alone(how: str) -> None:
     known = of_fronts(FIRST, SECOND, SECOND, FIRST, SECOND, BOTH)
     look = looked_at(known, (2, 3, 5) if how == PHYSICS else ())
-    found = look.strikes(np.zeros(6, dtype=bool), 1.0)
+    found = look.strikes(NONE, 1.0)
     if how == PHYSICS:
         assert found.how.tolist() == ["", ROUNDS, PHYSICS, PHYSICS, "", PHYSICS]
     else:
         assert found.how.tolist() == ["", *[ROUNDS] * 3, "", ROUNDS]
     assert found.by[[1, 2, 3]].tolist() == [4, 4, 0], "the second front's best is not the first one's"
-    assert look.front(np.ones(6, dtype=bool)).tolist() == [True, False, False, False, True, False]
+    assert look.front(~NONE).tolist() == [True, False, False, False, True, False]
     assert known.tiers[[0, 4]].tolist() == [0, 0]
 
 
@@ -130,9 +131,9 @@ def test_a_cell_of_several_fronts_stays_as_long_as_it_may_be_on_one(unmeasured: 
     """The first front has nothing better than it; only the second has."""
     known = of_fronts(SECOND, SECOND, FIRST, FIRST, SECOND, BOTH)
     look = looked_at(known, unmeasured)
-    found = look.strikes(np.zeros(6, dtype=bool), 1.0)
+    found = look.strikes(NONE, 1.0)
     assert found.how[5] == ""
-    assert look.front(np.ones(6, dtype=bool))[5] == (not unmeasured)
+    assert look.front(~NONE)[5] == (not unmeasured)
     assert known.tiers[5] == 0
     if not unmeasured:
         assert found.by[[2, 3]].tolist() == [5, 5], "it strikes off what is worse on either"
@@ -142,17 +143,17 @@ def test_a_cell_of_several_fronts_stays_as_long_as_it_may_be_on_one(unmeasured: 
 def test_a_less_accurate_cell_strikes_nothing_off(unmeasured: tuple[int, ...]) -> None:
     known = of_fronts(*[FIRST] * 6, accuracy=[0.9, 1.0, 0.9, 1.0, 1.0, 0.8])
     look = looked_at(known, unmeasured)
-    found = look.strikes(np.zeros(6, dtype=bool), 1.0)
+    found = look.strikes(NONE, 1.0)
     assert (found.how != "").tolist() == [False, True, True, True, False, True]
     assert found.by[[1, 2]].tolist() == [4, 0]
-    assert look.front(np.ones(6, dtype=bool)).tolist() == [True, False, False, False, True, False]
+    assert look.front(~NONE).tolist() == [True, False, False, False, True, False]
     assert known.tiers[4] == 0
 
 
 def test_one_front_of_all_is_what_there_is_without_codecs() -> None:
     known = Prospects(LEVELS, np.full(LEVELS.shape, 0.01), LEVELS - 0.05)
     with_one = of_fronts(*[FIRST] * 6, accuracy=[1.0] * 6)
-    one, other = (looked_at(each, (3,)).strikes(np.zeros(6, dtype=bool), 1.0) for each in (known, with_one))
+    one, other = (looked_at(each, (3,)).strikes(NONE, 1.0) for each in (known, with_one))
     assert one.how.tolist() == other.how.tolist()
     assert one.chance.tolist() == other.chance.tolist()
     assert known.tiers.tolist() == with_one.tiers.tolist()
@@ -164,9 +165,9 @@ def test_bounds_of_links_alone_do_not_move_with_the_machine() -> None:
     known = of_fronts(*[FIRST] * 6)
     look = looked_at(known, unmeasured=(2, 3))
     faster = Evidence(replace(known, expected=LEVELS + 4), look.measured)
-    assert faster.strikes(np.zeros(6, dtype=bool), 1.0).how[[2, 3]].tolist() == ["", ""]
+    assert faster.strikes(NONE, 1.0).how[[2, 3]].tolist() == ["", ""]
     still = Evidence(replace(known, expected=LEVELS + 4, moves=False), look.measured)
-    assert still.strikes(np.zeros(6, dtype=bool), 1.0).how[[2, 3]].tolist() == [PHYSICS, PHYSICS]
+    assert still.strikes(NONE, 1.0).how[[2, 3]].tolist() == [PHYSICS, PHYSICS]
 
 
 def twins(noise: float) -> tuple[Prospects, Floats]:
@@ -206,12 +207,9 @@ def test_physics_strikes_off_what_one_trial_each_is_too_noisy_for() -> None:
     measured[0, :] = 1.2 + 0.001 * np.arange(CELLS)[:, None]
     measured[0, :2] = 0.0
     bound = np.where(np.arange(CELLS)[:, None] < 2, -np.inf, measured[0] - 0.05)
+    measured = measured + np.random.default_rng(1).normal(0, 0.2, measured.shape)
     alone, with_bounds = (
-        Evidence(
-            replace(prospects, bound=each), measured + np.random.default_rng(1).normal(0, 0.2, measured.shape)
-        )
-        .strikes(np.zeros(CELLS, dtype=bool), 1.0)
-        .how
+        Evidence(replace(prospects, bound=each), measured).strikes(np.zeros(CELLS, dtype=bool), 1.0).how
         for each in (prospects.bound, bound)
     )
     assert (alone == PHYSICS).sum() == 0

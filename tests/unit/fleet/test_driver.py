@@ -8,6 +8,7 @@ import pytest
 
 pytest.importorskip("distributed")
 
+from pareto.analysis.schema import CELL as CELL_COLUMNS
 from pareto.run.fleet import driver
 from pareto.run.fleet.driver import Task, Unfit, fitting, taken
 from pareto.run.runner import trial_id
@@ -26,32 +27,13 @@ TRIALS = (planned(CELL, 1), planned(OTHER, 1))
 
 
 def message(cell: Cell = CELL, number: int = 1, place: Any = 0, **changes: Any) -> dict[str, Any]:
-    named = {
-        "model": cell.model,
-        "point": cell.point,
-        "backend": cell.backend,
-        "netem": cell.netem,
-        "batch_size": cell.batch_size,
-        "codec": cell.codec,
-        "engine": cell.engine,
-        "in_flight_asked": cell.in_flight,
-        "prefetch_asked": str(cell.prefetch),
-        "allocator": cell.allocator,
-        "round": number,
-        "testbed": "lab",
-    }
+    columns = {name: cell.columns[name] for name in CELL_COLUMNS}
+    named = {**columns, "prefetch_asked": str(cell.prefetch), "round": number, "testbed": "lab"}
     row = {**named, "point_name": cell.point_name, "status": "ok", "reason": "", "restart": 1, "wall_s": 1.0}
     link = {"model": cell.model, "netem": "none", "testbed": "lab", "trial": trial_id(planned(cell, number))}
-    parts = {
-        "place": place,
-        "opened": "today",
-        "row": row,
-        "stages": [{**named, "position": 0, "host": "edge"}],
-        "links": [link],
-        "requests": b"",
-        "devices": b"",
-    }
-    return {**parts, **changes}
+    stages = [{**named, "position": 0, "host": "edge"}]
+    parts = {"place": place, "opened": "today", "row": row, "stages": stages, "links": [link]}
+    return {**parts, "requests": b"", "devices": b"", **changes}
 
 
 def with_row(**changes: Any) -> dict[str, Any]:
@@ -81,14 +63,11 @@ def test_a_testbed_gets_what_it_has_had_least_and_of_that_the_first() -> None:
 
 
 def test_what_a_testbed_does_is_said() -> None:
-    testbed = driver.FleetTestbed("lab1")
-    assert testbed.in_words() == "lab1: not there"
-    testbed.address = "tls://a"
-    assert testbed.in_words() == "lab1: idle"
-    testbed.task = TRIALS
-    assert testbed.in_words() == "lab1: mobilenet_v2 none, round 1"
-    testbed.out = "slow"
-    assert testbed.in_words() == "lab1: taken out: slow"
+    testbed, said = driver.FleetTestbed("lab1"), []
+    for name, value in (("losses", 0), ("address", "tls://a"), ("task", TRIALS), ("out", "slow")):
+        setattr(testbed, name, value)
+        said.append(testbed.in_words().removeprefix("lab1: "))
+    assert said == ["not there", "idle", "mobilenet_v2 none, round 1", "taken out: slow"]
 
 
 def test_a_row_of_a_trial_that_was_given_is_taken() -> None:
