@@ -238,13 +238,16 @@ def test_another_setting_has_a_folder_of_its_own(measure: Measure, options: dict
     assert measure(**usual)[0].folder != measure(**options)[0].folder
 
 
-LONG_AGO = (datetime.now(timezone.utc) - timedelta(days=3, hours=2)).isoformat()
+LONG_AGO = timedelta(days=3, hours=2)
 
 
-def made_at(when: str) -> Callable[[Path], None]:
+def made_at(when: str | timedelta) -> Callable[[Path], None]:
+    """Lets a profile say that it was made then, or so long ago."""
+
     def damage(folder: Path) -> None:
+        at = when if isinstance(when, str) else (datetime.now(timezone.utc) - when).isoformat()
         facts = json.loads((folder / "profile.json").read_text())
-        (folder / "profile.json").write_text(json.dumps(facts | {"made_at": when}))
+        (folder / "profile.json").write_text(json.dumps(facts | {"made_at": at}))
 
     return damage
 
