@@ -99,10 +99,8 @@ def _simulated(sweep: Sweep, folder: Path) -> dict[str, KeptProfile]:
     profiles = {}
     for name in names(sweep):
         outline = partitioned.outline(recipe(name, sweep))
-        made = model_profile(simulation, name, sweep)
-        profiles[name] = KeptProfile(
-            made, folder_of(folder, sweep, outline, simulation.world.record()), is_new=True
-        )
+        place = folder_of(folder, sweep, outline, simulation.world.record())
+        profiles[name] = KeptProfile(model_profile(simulation, name, sweep), place, is_new=True)
         write(profiles[name])
     return profiles
 
