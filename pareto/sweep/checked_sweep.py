@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -82,168 +82,158 @@ def read_file(path: Path) -> dict[str, Any]:
 
 def check_sweep(sweep: Sweep) -> Sweep:
     """The sweep, if its values fit together. Raises UserError."""
-    if _of_fleet(sweep):
-        for testbed in dict.fromkeys(sweep.testbeds.values()):
-            check_sweep(sweep.on(testbed))
-        return sweep
+    if fault := next(_faults(sweep), ""):
+        raise UserError(fault)
+    for testbed in dict.fromkeys(sweep.testbeds.values()) if sweep.fleet else ():
+        check_sweep(sweep.on(testbed))
+    return sweep
+
+
+def _faults(sweep: Sweep) -> Iterator[str]:
+    """Faults of a sweep, in words: what follows the first one may rest on what that denies."""
+    yield from _of_testbeds(sweep)
+    if sweep.fleet:
+        return
     for backend in sweep.backends:
         try:
             registry.parse(backend)
         except ValueError as error:
-            raise UserError(f"--backend: {error}") from None
+            yield f"--backend: {error}"
     for depth in sweep.depths:
         if depth != AUTO and not (depth.isdecimal() and 1 <= int(depth) <= MOST_IN_FLIGHT):
-            raise UserError(f"--in-flight {depth}: {AUTO}, or a number from 1 to {MOST_IN_FLIGHT}")
+            yield f"--in-flight {depth}: {AUTO}, or a number from 1 to {MOST_IN_FLIGHT}"
     for ahead in sweep.prefetch:
         if not 0 <= ahead <= MOST_IN_FLIGHT:
-            raise UserError(f"--prefetch {ahead}: a number from 0 to {MOST_IN_FLIGHT}")
+            yield f"--prefetch {ahead}: a number from 0 to {MOST_IN_FLIGHT}"
     if sweep.requests and sweep.phase:
-        raise UserError("--requests and --phase both say how long a phase is: give one of them")
-    _check_codecs(sweep)
-    _check_engines(sweep)
-    _check_roles(sweep, "allocator", [Allocator.parse(text) for text in sweep.allocators])
+        yield "--requests and --phase both say how long a phase is: give one of them"
+    yield from _of_codecs(sweep)
+    yield from _of_engines(sweep)
+    yield from _of_roles(sweep, "allocator", [Allocator.parse(text) for text in sweep.allocators])
     if sweep.search and sweep.allocators != (TUNED,):
-        raise UserError(
-            "--search begins with model profiles, which are of tuned allocators: leave --allocator out"
-        )
+        yield "--search begins with model profiles, which are of tuned allocators: leave --allocator out"
     for name in sweep.netems:
         profiles(name)
     if not all(1 <= size <= MOST_IMAGES for size in sweep.batch_sizes):
-        raise UserError(f"--batch-size counts images: 1 to {MOST_IMAGES}")
-    _check_dataset(sweep)
-    _check_source(sweep)
-    _check_alone(sweep)
-    _check_hosts(sweep)
-    return sweep
+        yield f"--batch-size counts images: 1 to {MOST_IMAGES}"
+    yield from _of_dataset(sweep)
+    yield from _of_source(sweep)
+    if sweep.alone:
+        yield from _of_one_host(sweep, f"--{sweep.alone}-only")
+    yield from _of_hosts(sweep)
 
 
-def _check_hosts(sweep: Sweep) -> None:
-    """Raises UserError for what is said of hosts that say it themselves, or compute nothing."""
-    if sweep.device != OPTIONS["device"].default and sweep.testbed == THIS_MACHINE:
-        devices(sweep.device, chain(sweep.hosts or 2))
-    elif sweep.device != OPTIONS["device"].default and sweep.simulated:
-        raise UserError(f"--device {sweep.device}: a simulated testbed computes nothing: leave it out")
-    if sweep.testbed != THIS_MACHINE and not sweep.simulated:
-        for name in OF_LOCAL_TESTBED:
-            if getattr(sweep, name) != OPTIONS[name].default:
-                raise UserError(
-                    f"{OPTIONS[name].typed} is for the local testbed: leave it out, {sweep.testbed} says what there is"
-                )
-
-
-def _of_fleet(sweep: Sweep) -> bool:
-    """Whether a fleet measures the sweep. Raises UserError for testbeds that are none, or cannot be together."""
+def _of_testbeds(sweep: Sweep) -> Iterator[str]:
+    """Faults of testbeds that are none, or that no fleet can have together."""
     option = f"--testbed {sweep.testbed}"
     try:
         testbeds = sweep.testbeds.values()
     except ValueError as error:
-        raise UserError(f"{option}: {error}") from None
+        yield f"{option}: {error}"
     if any(sweep.tls_files) and sweep.cluster is None:
-        raise UserError("--tls-ca-file, --tls-cert and --tls-key go with --cluster: leave them out")
+        yield "--tls-ca-file, --tls-cert and --tls-key go with --cluster: leave them out"
     if not sweep.fleet:
-        return False
+        return
     each = [sweep.on(testbed) for testbed in testbeds]
     if sweep.cluster is not None and sweep.testbed not in (THIS_MACHINE, SIMULATED):
-        raise UserError(f"{option}: a cluster has its own testbeds: leave it out, or say {SIMULATED}")
+        yield f"{option}: a cluster has its own testbeds: leave it out, or say {SIMULATED}"
     if sweep.search:
-        raise UserError(
-            "--search decides by the rows so far, on one testbed: leave it out, or name one testbed"
-        )
+        yield "--search decides by the rows so far, on one testbed: leave it out, or name one testbed"
     if len({one.simulated for one in each}) > 1:
-        raise UserError(f"{option}: a simulated testbed measures nothing: not beside real ones")
+        yield f"{option}: a simulated testbed measures nothing: not beside real ones"
     if len({links_of(one) for one in each}) > 1:
-        raise UserError(f"{option}: they have different numbers of hosts: a run has one")
-    return True
+        yield f"{option}: they have different numbers of hosts: a run has one"
 
 
-def _check_dataset(sweep: Sweep) -> None:
-    """Raises UserError for a data set that is not where the sweep says."""
+def _of_hosts(sweep: Sweep) -> Iterator[str]:
+    """Faults of what is said of hosts that say it themselves, or compute nothing. Raises UserError."""
+    if sweep.device != OPTIONS["device"].default and sweep.testbed == THIS_MACHINE:
+        devices(sweep.device, chain(sweep.hosts or 2))
+    elif sweep.device != OPTIONS["device"].default and sweep.simulated:
+        yield f"--device {sweep.device}: a simulated testbed computes nothing: leave it out"
+    for option in map(OPTIONS.__getitem__, OF_LOCAL_TESTBED):
+        says_it = sweep.testbed != THIS_MACHINE and not sweep.simulated
+        if says_it and getattr(sweep, option.field) != option.default:
+            yield f"{option.typed} is for the local testbed: leave it out, {sweep.testbed} says what there is"
+
+
+def _of_dataset(sweep: Sweep) -> Iterator[str]:
+    """Faults of a data set that is not where the sweep says."""
     needs_path = sweep.dataset in dataset_names.IN_PATH
     if needs_path != (sweep.data_path is not None) and not dataset_names.runs_code(sweep.dataset):
-        raise UserError(
+        yield (
             "--data-path says where a data set lies: give it with --dataset cifar10 or --dataset folder, or for a data "
             "set of your own, and only then"
         )
     if (in_file := dataset_names.own(sweep.dataset)) and not in_file.file.is_file():
-        raise UserError(f"--dataset {sweep.dataset}: there is no file {in_file.file}")
+        yield f"--dataset {sweep.dataset}: there is no file {in_file.file}"
 
 
-def _check_source(sweep: Sweep) -> None:
-    """Raises UserError for requests that cannot begin with files."""
+def _of_source(sweep: Sweep) -> Iterator[str]:
+    """Faults of requests that cannot begin with files."""
     file = next((codec.text for codec in sweep.coding if codec.file), None)
     if sweep.source != JPEG:
         if file:
-            raise UserError(f"--codec {file} sends the camera's files: give it with --from {JPEG} only")
+            yield f"--codec {file} sends the camera's files: give it with --from {JPEG} only"
         if any(sweep.prefetch):
             typed = OPTIONS["prefetch"].written(sweep.prefetch)
-            raise UserError(
-                f"--prefetch {typed}: nothing is decoded on the edge: give it with --from {JPEG} only"
-            )
+            yield f"--prefetch {typed}: nothing is decoded on the edge: give it with --from {JPEG} only"
         return
     if sweep.dataset != dataset_names.FOLDER:
-        raise UserError(f"--from {JPEG} needs files of a camera: give --dataset folder and --data-path")
+        yield f"--from {JPEG} needs files of a camera: give --dataset folder and --data-path"
     if sweep.input == "float32":
-        raise UserError(f"--from {JPEG} decodes to bytes: leave out --input float32")
+        yield f"--from {JPEG} decodes to bytes: leave out --input float32"
     for where, is_used in (("--search", sweep.search), (f"--testbed {sweep.testbed}", sweep.simulated)):
         if is_used:
-            raise UserError(
-                f"--from {JPEG} cannot be given with {where}, which does not know what decoding takes"
-            )
+            yield f"--from {JPEG} cannot be given with {where}, which does not know what decoding takes"
     if file and links_of(sweep) > 1:
-        raise UserError(f"--codec {file} is for two hosts: with --from {JPEG} on a chain give --codec none")
+        yield f"--codec {file} is for two hosts: with --from {JPEG} on a chain give --codec none"
 
 
-def _check_codecs(sweep: Sweep) -> None:
-    """Raises UserError for codecs that cannot be used here."""
+def _of_codecs(sweep: Sweep) -> Iterator[str]:
+    """Faults of codecs that cannot be used here."""
     for codec in sweep.coding:
         if missing := codec.missing:
-            raise UserError(f"--codec {codec.text} needs the package {missing}: install requirements.txt")
-        if codec.own is None:
-            continue
-        if not Path(codec.own.file).is_file():
-            raise UserError(f"--codec {codec.typed}: there is no file {codec.own.file}")
-        if sweep.simulated:
-            raise UserError(
+            yield f"--codec {codec.text} needs the package {missing}: install requirements.txt"
+        if codec.own is not None and not Path(codec.own.file).is_file():
+            yield f"--codec {codec.typed}: there is no file {codec.own.file}"
+        if codec.own is not None and sweep.simulated:
+            yield (
                 f"--codec {codec.typed}: a simulated testbed computes nothing, so a codec of your own cannot be known: "
                 "leave it out"
             )
 
 
-def _check_alone(sweep: Sweep) -> None:
-    """Raises UserError for what a single host has no use for."""
-    if not sweep.alone:
-        return
-    only = f"--{sweep.alone}-only"
+def _of_one_host(sweep: Sweep, only: str) -> Iterator[str]:
+    """Faults of what a single host has no use for. only: the option that says that there is one."""
     if sweep.edge_only and sweep.server_only:
-        raise UserError(
-            "--edge-only and --server-only: give one of them, and then the other in a run of its own"
-        )
+        yield "--edge-only and --server-only: give one of them, and then the other in a run of its own"
     if sweep.simulated:
-        raise UserError(f"{only} needs a host that computes by itself: --testbed local, or a file of hosts")
-    for name in NOT_ALONE:
-        if getattr(sweep, OPTIONS[name].field) != OPTIONS[name].default:
-            raise UserError(f"{only}: nothing crosses a link: leave {OPTIONS[name].typed} out")
+        yield f"{only} needs a host that computes by itself: --testbed local, or a file of hosts"
+    for option in map(OPTIONS.__getitem__, NOT_ALONE):
+        if getattr(sweep, option.field) != option.default:
+            yield f"{only}: nothing crosses a link: leave {option.typed} out"
 
 
-def _check_engines(sweep: Sweep) -> None:
-    """Raises UserError for engines that cannot be used here."""
+def _of_engines(sweep: Sweep) -> Iterator[str]:
+    """Faults of engines that cannot be used here. Raises UserError for those that lose something beside each other."""
     engines = [engine_registry.parse(text) for text in sweep.engines]
     for engine in engines if sweep.simulated else ():
         if engine.differs:
-            raise UserError(
+            yield (
                 f"--engine {engine.text}: a simulated testbed computes nothing, so what an engine changes in the "
                 "results cannot be known: leave it out"
             )
     engine_registry.check_lossy(sweep.engines)
-    _check_roles(sweep, "engine", engines)
+    yield from _of_roles(sweep, "engine", engines)
 
 
-def _check_roles(sweep: Sweep, name: str, each: Sequence[ByRole]) -> None:
-    """Raises UserError where the values of an option name hosts that are not there."""
+def _of_roles(sweep: Sweep, name: str, each: Sequence[ByRole]) -> Iterator[str]:
+    """Faults of an option whose values name hosts that are not there."""
     named = {role: one for one in each for role in one.by_role}
     if named and sweep.alone:
         which, one = next(iter(named.items()))
-        raise UserError(
+        yield (
             f"--{name} {one.text}: --{sweep.alone}-only has one host: name its {name} alone, as in --{name} "
             f"{one.of(which)}"
         )
@@ -251,4 +241,4 @@ def _check_roles(sweep: Sweep, name: str, each: Sequence[ByRole]) -> None:
     roles = [role(position, hosts) for position in range(hosts)]
     for which, one in named.items():
         if which not in roles:
-            raise UserError(f"--{name} {one.text}: the testbed has no {which}: it has {', '.join(roles)}")
+            yield f"--{name} {one.text}: the testbed has no {which}: it has {', '.join(roles)}"

@@ -51,7 +51,7 @@ from pareto.protocol.profile_messages import Expect, GetTaken, Timed, TimePayloa
 from pareto.remote.backends import base, handshake, registry, tls
 from pareto.remote.link import units
 from pareto.remote.worker import payloads
-from pareto.remote.worker.payloads import ANSWER, End, Far, Near
+from pareto.remote.worker.payloads import ANSWER, Ends, Near
 from pareto.trial.run_keys import run_keys
 
 HERE, INTERFACE, FLOOR, IN_FLIGHT = "127.0.0.1", "lo", "floor", 4
@@ -125,7 +125,7 @@ class FloorFar:
         self._door = handshake.Door(address, token, self._run, type(self).__name__)
         self.port = self._door.port
 
-    def expect(self, nbytes: int, count: int, *, kept: bool = False) -> None:
+    def expect(self, nbytes: int, count: int) -> None:
         self.taken = 0, None
         self._orders.put((nbytes, count))
 
@@ -200,7 +200,7 @@ def _some(received: int) -> int:
     return received
 
 
-class AnyEnd(End):
+class AnyEnd(Ends):
     """One end of every way."""
 
     def __init__(self) -> None:
@@ -211,17 +211,23 @@ class AnyEnd(End):
 
     def listen(self, request: tuple[str, str, Sequence[str], Keys]) -> dict[str, int]:
         address, token, ways, keys = request
-        ports, servers, fars = {}, base.servers(address, token, keys), dict[str, Far]()
+        ports, servers = {}, base.servers(address, token, keys)
         for way in ways:
             if way in SOCKETS:
                 self._fars[way] = far = SOCKETS[way][1](address, token)
                 ports[way] = far.port
             else:
-                name = registry.parse(way).server
-                server = servers[name]
-                self._fars[way] = fars.setdefault(name, Far(server))  # which several ways may have in common
+                self._fars[way] = server = servers[registry.parse(way).server]
                 ports |= {} if server.port is None else {way: server.port}
         return ports
+
+    def expect(self, request: Expect) -> None:
+        far = self._fars[request.backend]
+        if not isinstance(far, FloorFar):
+            super().expect(request)
+            return
+        far.expect(request.nbytes, request.count)
+        self._expected = request, far, time.process_time()
 
     def connect(self, request: Connect) -> None:
         seals = {registry.TLS: tls.Tls.of(request.keys)}

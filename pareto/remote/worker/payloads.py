@@ -70,60 +70,41 @@ class Near:
 
 
 class Answering:
-    """A stage that computes nothing: it takes a payload and returns four bytes."""
+    """A stage that computes nothing: it takes payloads of a size, the last of which it may keep, and returns four
+    bytes. taken: how many came, and the last one if it is kept."""
 
-    def __init__(self, nbytes: int) -> None:
+    def __init__(self, nbytes: int, *, kept: bool = False) -> None:
         self.fingerprint = _fingerprint(nbytes)
         self.takes: Layout = (("uint8", (nbytes,)),)
         self.taken: tuple[int, Tensor | None] = 0, None
-        self.kept = False
+        self._kept = kept
 
     def run(self, tensors: Tensors) -> tuple[Tensors, float]:
-        last = tensors[0].clone() if self.kept else None  # its memory is used again
+        last = tensors[0].clone() if self._kept else None  # its memory is used again
         self.taken = self.taken[0] + 1, last
         return _RESULT, 0.0
 
 
-class Far:
-    """The end that answers, by a backend's server as a sweep uses it."""
+class Ends:
+    """The ends of a worker's backends, each by its name: near by its client, far by its server."""
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
-        self._stage = Answering(0)
-
-    def expect(self, nbytes: int, count: int, *, kept: bool = False) -> None:
-        """Be ready for `count` payloads, while none is under way. kept: whether the last one is kept."""
-        stage = Answering(nbytes)
-        if stage.takes != self._stage.takes:
-            self._stage = stage
-            self._server.serve(stage)
-        self._stage.taken, self._stage.kept = (0, None), kept
-
-    @property
-    def taken(self) -> tuple[int, Tensor | None]:
-        """How many of the expected payloads have come, and the last one if it is kept."""
-        return self._stage.taken
-
-
-class End:
-    """One end of a worker's backends, each by its name: near, by its clients, and far, by its servers."""
-
-    def __init__(self, near: Callable[[str], Near], far: Callable[[str], Far]) -> None:
+    def __init__(self, near: Callable[[str], Near], far: Callable[[str], Server]) -> None:
         self._near, self._far = near, far
-        self._expected: tuple[Expect, Far, float] | None = None
+        self._expected: tuple[Expect, Answering, float] | None = None
 
     def expect(self, request: Expect) -> None:
+        """Be ready for payloads, while none is under way."""
         gc.collect()
-        far = self._far(request.backend)
-        far.expect(request.nbytes, request.count, kept=request.kept)
-        self._expected = request, far, time.process_time()
+        stage = Answering(request.nbytes, kept=request.kept)
+        self._far(request.backend).serve(stage)
+        self._expected = request, stage, time.process_time()
 
     def taken(self, _: GetTaken) -> Taken:
         now = time.process_time()
         if self._expected is None:
             raise Refused("nothing was expected")
-        order, far, since = self._expected
-        count, last = far.taken
+        order, stage, since = self._expected
+        count, last = stage.taken
         return Taken(now - since, count, None if last is None else torch.equal(last, payload(order.nbytes)))
 
     def time(self, request: TimePayloads) -> Timed:

@@ -63,9 +63,9 @@ class Worker:
         self._servers: dict[str, Server] = {}
         self._runs = Runs()
         self._clients: dict[str, Client] = {}
-        self.payloads = payloads.End(
+        self.payloads = payloads.Ends(
             lambda backend: payloads.Near(self._clients[backend]),
-            lambda backend: payloads.Far(self._servers[registry.parse(backend).server]),
+            lambda backend: self._servers[registry.parse(backend).server],
         )
         self.prober = Prober()
         self._rendezvous: socket.socket | None = None

@@ -15,10 +15,10 @@ from pareto.protocol.messages import Connect, Listen
 from pareto.protocol.profile_messages import Expect, GetTaken, Timed, TimePayloads
 from pareto.remote.backends.tcp import TcpClient, TcpServer
 from pareto.remote.worker import device
-from pareto.remote.worker.payloads import Answering, Far, Near, payload
+from pareto.remote.worker.payloads import Answering, Near, payload
 from pareto.remote.worker.worker import Worker
 
-Pair = tuple[Near, Far]
+Pair = tuple[Near, TcpServer]
 LOCAL = "127.0.0.1"
 SIZES = (4, 4_000, 3_000_000)
 
@@ -26,18 +26,18 @@ SIZES = (4, 4_000, 3_000_000)
 @pytest.fixture
 def pair() -> Iterator[Pair]:
     with closing(TcpServer(LOCAL, "t")) as server, closing(TcpClient(LOCAL, server.port, "t")) as client:
-        yield Near(client), Far(server)
+        yield Near(client), server
 
 
 def test_every_size_arrives_as_it_was_sent(pair: Pair) -> None:
     near, far = pair
     for nbytes in SIZES:
         near.begin(payload(nbytes))
-        far.expect(nbytes, 3, kept=True)
+        far.serve(stage := Answering(nbytes, kept=True))
         seconds = near.trips(3)
         assert len(seconds) == 3
         assert min(seconds) > 0
-        count, last = far.taken
+        count, last = stage.taken
         assert count == 3
         assert last is not None
         assert torch.equal(last, payload(nbytes))
@@ -48,12 +48,12 @@ def test_every_size_arrives_as_it_was_sent(pair: Pair) -> None:
 def test_a_stream_ends_when_all_of_it_is_there(pair: Pair, count: int, in_flight: int) -> None:
     near, far = pair
     near.begin(payload(200_000))
-    far.expect(200_000, count)
+    far.serve(stage := Answering(200_000))
     near.stream(count, in_flight)
-    assert far.taken == (count, None)
-    far.expect(200_000, 1)  # nothing of the stream is left over
+    assert stage.taken == (count, None)
+    far.serve(stage := Answering(200_000))  # nothing of the stream is left over
     near.trips(1)
-    assert far.taken[0] == 1
+    assert stage.taken[0] == 1
 
 
 def test_two_workers_time_payloads_between_them() -> None:
@@ -85,7 +85,7 @@ def test_nothing_is_taken_that_was_not_expected() -> None:
 def test_tcp_says_when_the_far_end_expects_something_else(pair: Pair, snapshot: SnapshotAssertion) -> None:
     near, far = pair
     near.begin(payload(8))
-    far.expect(4, 1)
+    far.serve(Answering(4))
     with pytest.raises(BackendError) as refused:
         near.trips(1)
     assert str(refused.value) == snapshot
