@@ -43,8 +43,7 @@ from pareto.sweep.plan import OVERHEAD_S, ModelFacts, Trial, crossings
 from pareto.sweep.splits import fold_note
 from pareto.sweep.sweep import AUTO, Sweep
 from pareto.trial.any_workers import AnyWorkers
-from pareto.trial.codec_work import without_codecs
-from pareto.trial.result import HostReport, TrialResult, paced
+from pareto.trial.result import HostReport, TrialResult, of_edge
 
 BACKEND_S = {"tcp": 0.0001, "rpc": 0.0007}
 """Seconds that a backend adds to a request that crosses a link: about what it takes on an unshaped one."""
@@ -284,7 +283,7 @@ class SimulatedWorkers(AnyWorkers):
                     **of_host,
                 )
             )
-        edge = paced(without_codecs(edge, later_usages), later_usages, cell.batch_size)
+        edge = of_edge(edge, later_usages, cell.batch_size)
         reports = zip_longest(self._hosts, [edge, *later_usages], alone_s)
         return TrialResult(edge, {role: HostReport(usage, own_s or None) for role, usage, own_s in reports})
 

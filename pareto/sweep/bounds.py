@@ -107,11 +107,18 @@ def throughput_ips(
     batch_size: int, stages_s: Mapping[str, float], crossings: Sequence[Crossing]
 ) -> tuple[float, str]:
     """Images a second, and what bounds them: a stage's host, or a link and its direction ('edge-server out')."""
-    steps_s = dict(stages_s)
-    for crossing in crossings:
-        steps_s |= zip((f"{crossing.link} out", f"{crossing.link} back"), crossing.occupied_s, strict=True)
+    steps_s = {**stages_s, **busy_s(crossings)}
     slowest = max(steps_s, key=steps_s.__getitem__)
     return batch_size / steps_s[slowest], slowest
+
+
+def busy_s(crossings: Sequence[Crossing]) -> dict[str, float]:
+    """By link and direction, the seconds that one of many requests keeps it busy at the least."""
+    return {
+        f"{crossing.link} {way}": seconds
+        for crossing in crossings
+        for way, seconds in zip(("out", "back"), crossing.occupied_s, strict=True)
+    }
 
 
 def _at_rate(

@@ -20,8 +20,8 @@ RECENT_S = 2.0
 
 
 class AnyWorkers(Protocol):
-    """The workers that run the trials of a plan: `pareto.trial.workers.Workers`, or those of a simulated testbed. Its
-    methods raise connection.FAULTS, and TestbedError when the hosts cannot work together at all."""
+    """The workers of a real or a simulated testbed. Methods raise connection.FAULTS, and TestbedError when the hosts
+    cannot work together at all."""
 
     links: tuple[Link, ...]
     shaped: dict[str, dict[str, Any]]
@@ -40,27 +40,31 @@ class AnyWorkers(Protocol):
         """Why the testbed must be built or reached again, after a fault; empty where it is there."""
         return ""
 
-    def ready(self, cell: Cell, network: Sequence[Profile]) -> None: ...
+    def ready(self, cell: Cell, network: Sequence[Profile]) -> None:
+        """Load the cell's model on all hosts, put each link's profile in force, and warm the connections."""
 
     def probed(
         self, link: Link, profile: Profile, tolerance: probe.Tolerance
-    ) -> tuple[probe.Probed, probe.Span]: ...
+    ) -> tuple[probe.Probed, probe.Span]:
+        """A reading of the link now with its verdict, and the part of its traces that passed meanwhile."""
 
     def idle_crossing_s(self, link: Link, crossing: Crossing) -> float | None:
-        """Seconds in which a request's bytes and its result's cross the link now at the latest, while nothing else
-        does; None where that is not measured."""
+        """Seconds in which a request's bytes and its result's cross the idle link now at the latest; None where that is
+        not measured."""
         return None
 
     def crossings(
         self, cell: Cell, network: Sequence[Profile], seen: Sequence[probe.Span] | None = None
-    ) -> list[Crossing]: ...
+    ) -> list[Crossing]:
+        """The load of a request of the cell on each link that it crosses."""
 
     def trial(
         self,
         trial: Trial,
         network: Sequence[Profile],
         sampled: Callable[[dict[str, Any], Progress | None], None] | None = None,
-    ) -> TrialResult | WrongOutput: ...
+    ) -> TrialResult | WrongOutput:
+        """The result of a trial. sampled: gets the devices' latest samples, about once a second, and how far it is."""
 
     def samples(self) -> dict[str, devices.Series]:
         """By role, the sensors' samples since the last call."""

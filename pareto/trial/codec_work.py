@@ -32,7 +32,7 @@ class CodecWork:
         return {role: self._least_s(_both_s(coded)) for role, coded in self.hosts.items()}
 
     def least_apart_s(self, role: str) -> tuple[float, float]:
-        """The same of a host that has a codec, for decoding and for encoding."""
+        """The same of a host that has a codec: decoding, encoding."""
         coded = self.hosts[role]
         return self._least_s(coded.decode_s), self._least_s(coded.encode_s)
 
@@ -44,9 +44,13 @@ class CodecWork:
         columns = (getattr(coded, name) for coded in self.hosts.values())
         return [sum(each) for each in zip(*columns, strict=True)]
 
+    def _median(self, each: Sequence[float]) -> float | None:
+        """The median of the latency phase's requests; None where there are none, as without a codec."""
+        return statistics.median(each[: self.first]) if each else None
+
     def wire_bytes(self, role: str) -> float | None:
-        """The bytes that a host sends of a request's payload: the median of the latency phase; None without a codec."""
-        return statistics.median(self.hosts[role].wire_bytes[: self.first]) if role in self.hosts else None
+        """The bytes that a host sends of a request's payload, as `_median`."""
+        return self._median(self.each_wire_bytes(role))
 
     def each_wire_bytes(self, role: str) -> list[float]:
         """The bytes that a host sends of each request's payload in the latency phase; empty without a codec."""
@@ -68,18 +72,11 @@ class CodecWork:
 
     def trial_columns(self) -> Row:
         """`encode_s` and `decode_s` of trials.csv."""
-        return {
-            name: statistics.median(self.times_s(name)[: self.first]) if self.hosts else None
-            for name in TIMES
-        }
+        return {name: self._median(self.times_s(name)) for name in TIMES}
 
     def stage_columns(self, role: str, *, sends: bool) -> Row:
         """The columns of a host in stages.csv. sends: whether it sends anything on."""
-        coded = self.hosts.get(role)
-        times = {
-            name: statistics.median(getattr(coded, name)[: self.first]) if coded is not None else None
-            for name in TIMES
-        }
+        times = {name: self._median(getattr(self.hosts.get(role), name, ())) for name in TIMES}
         return {**times, "wire_bytes": self.wire_bytes(role) if sends else None}
 
     def request_columns(self, edge: str, requests: slice) -> dict[str, list[Any]]:
@@ -96,10 +93,8 @@ def _both_s(coded: Coded) -> list[float]:
 
 
 def without_codecs(report: TrialReport, later: Sequence[Usage]) -> TrialReport:
-    """The edge's report with the later hosts' codecs taken out of the times of their stages, request by request.
-
-    later: of the hosts behind the edge. The edge has the sum of both, which is all that a reply says.
-    """
+    """The edge's report with the later hosts' codecs taken out of the times of their stages, request by request: a
+    reply says no more than the sum of both."""
     codec_s = [_both_s(usage.coded) for usage in later if usage.coded is not None]
     if not codec_s:
         return report

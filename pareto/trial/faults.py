@@ -43,10 +43,8 @@ Samples = Mapping[str, devices.Series]
 
 @dataclass(frozen=True)
 class Fault:
-    """A trial's fault in words, and whether the trial's latency and its throughput can be trusted all the same.
-
-    passing: what is to blame, if that may have passed when the trial is measured again.
-    """
+    """A trial's fault in words, and whether its latency and its throughput can be trusted all the same. passing: what
+    is to blame, if that may have passed when the trial is measured again."""
 
     words: str
     spares_latency: bool = False
@@ -85,21 +83,18 @@ def of_trial(
 
     crossings: with what a codec sends. probed: the same at the links' rates as probed. bound_s, bound_ips: the bounds,
     by the links' rates as asked for or as probed, whichever allow more. idle_s: where `crossed_late`, the seconds in
-    which the same bytes cross the idle link.
-
-    A latency below its bound spoils both figures: the link was not what it was asked to be.
+    which the same bytes cross the idle link. A latency below its bound spoils both figures: the link was not what it
+    was asked to be.
     """
     report = result.edge
     for words in _link_faults(cell, crossings, report, probes, tolerance):
         yield Fault(words, passing=THE_LINK)
-    if words := output_fault(report):
-        yield Fault(words)
+    yield from map(Fault, output_faults(report))
     yield from map(Fault, _bytes_faults(result, crossings))
     if report.latency_s < (1 - ROUNDING) * bound_s:
         yield Fault(f"latency {report.latency_s:.4g} s is under its physical bound {bound_s:.4g} s")
-    if words := _parts_fault(result.networks_s):
-        yield Fault(words)
-    if words := _load_fault(cell, probed, result, tolerance, idle_s):
+    yield from map(Fault, _parts_faults(result.networks_s))
+    for words in _load_faults(cell, probed, result, tolerance, idle_s):
         yield Fault(words, passing=THE_LINK)
     if report.throughput_ips > (1 + ROUNDING) * bound_ips:
         over = f"throughput {report.throughput_ips:.4g} images/s is over its bound {bound_ips:.4g}"
@@ -161,41 +156,31 @@ def _link_faults(
 
 def _varies_s(crossing: Crossing, reading: Reading) -> float:
     """By how much the time of a request and its result on a link differs between the profile's rates and those read."""
-    varies_s = 0.0
-    ways = zip(
-        crossing.profile.directions,
-        (reading.rate_bps, reading.rate_back_bps),
-        (crossing.sent_bytes, crossing.result_bytes),
-        strict=True,
-    )
-    for direction, measured, nbytes in ways:
+    varies_s, read = 0.0, (reading.rate_bps, reading.rate_back_bps)
+    loads = crossing.sent_bytes, crossing.result_bytes
+    for direction, measured, nbytes in zip(crossing.profile.directions, read, loads, strict=True):
         if direction.rate_bps:
             expected_s = 8 * nbytes / (direction.rate_bps * GOODPUT)
             varies_s += abs(8 * nbytes / measured - expected_s) if measured else math.inf
     return varies_s
 
 
-def _load_fault(
+def _load_faults(
     cell: Cell, crossings: Sequence[Crossing], result: TrialResult, tolerance: Tolerance, idle_s: float | None
-) -> str:
+) -> Iterator[str]:
     """A link that is right when it is probed and slower while the hosts compute."""
     late = _late_s(cell, crossings, result, tolerance)
     if late is None:
-        return ""
+        return
     crossed_s, alone_s = late
+    off = "link off during the trial:"
     if idle_s is None:
         bits = 8 * crossings[0].sent_bytes
-        rates = [bits / (seconds - _beside_s(crossings[0])) for seconds in late]
-        return (
-            f"link off during the trial: at best {rate(rates[0], 3)} of payload, its probes found "
-            f"{rate(rates[1], 3)}"
-        )
-    if crossed_s <= _latest_s(max(idle_s, alone_s), tolerance):
-        return ""
-    return (
-        f"link off during the trial: its fastest request crossed in {1e3 * crossed_s:.3g} ms, the same bytes cross the "
-        f"idle link in {1e3 * idle_s:.3g} ms"
-    )
+        loaded, probed = (rate(bits / (seconds - _beside_s(crossings[0])), 3) for seconds in late)
+        yield f"{off} at best {loaded} of payload, its probes found {probed}"
+    elif crossed_s > _latest_s(max(idle_s, alone_s), tolerance):
+        crossed = f"its fastest request crossed in {1e3 * crossed_s:.3g} ms"
+        yield f"{off} {crossed}, the same bytes cross the idle link in {1e3 * idle_s:.3g} ms"
 
 
 def _late_s(
@@ -242,23 +227,20 @@ def _bytes_faults(result: TrialResult, crossings: Sequence[Crossing]) -> Iterato
             yield from too_many_bytes(role, host.usage, requests, warm_ups)
 
 
-def output_fault(report: TrialReport | WrongOutput) -> str:
-    """The fault of results that are not the whole model's; empty text where there is none, as in all that follow."""
+def output_faults(report: TrialReport | WrongOutput) -> Iterator[str]:
+    """Results that are not the whole model's."""
     error, allowed = report.max_abs_error, report.tolerance
-    if error <= allowed:
-        return ""
-    return f"output differs from the whole model's by {error:.3g}, allowed {allowed:.3g}"
+    if not error <= allowed:
+        yield f"output differs from the whole model's by {error:.3g}, allowed {allowed:.3g}"
 
 
-def _parts_fault(networks_s: Sequence[float]) -> str:
-    """The fault of hosts' times that do not fit, one after the other, into their request's latency."""
-    beyond = [-seconds for seconds in networks_s if seconds < -CLOCK_GRAIN_S]
-    if not beyond:
-        return ""
-    return (
-        f"in {len(beyond)} of {len(networks_s)} requests the hosts' own times exceed the latency, by "
-        f"{1e3 * max(beyond):.3g} ms: they were not taken one after the other, or a host's clock is off"
-    )
+def _parts_faults(networks_s: Sequence[float]) -> Iterator[str]:
+    """Hosts' times that do not fit, one after the other, into their request's latency."""
+    if beyond := [-seconds for seconds in networks_s if seconds < -CLOCK_GRAIN_S]:
+        yield (
+            f"in {len(beyond)} of {len(networks_s)} requests the hosts' own times exceed the latency, by "
+            f"{1e3 * max(beyond):.3g} ms: they were not taken one after the other, or a host's clock is off"
+        )
 
 
 def _slow_stages(result: TrialResult, slowed: float) -> Iterator[Fault]:

@@ -13,9 +13,10 @@ from pareto.hosts.host import EDGE, ROLES
 from pareto.protocol import pace
 from pareto.protocol.jsonlines import plain
 from pareto.protocol.trial_messages import TrialReport, Usage
+from pareto.sweep import bounds
 from pareto.sweep.bounds import Crossing
 from pareto.sweep.cell import Cell
-from pareto.trial.codec_work import CodecWork
+from pareto.trial.codec_work import CodecWork, without_codecs
 
 
 @dataclass(frozen=True)
@@ -39,8 +40,9 @@ class HostReport:
         return min(1.0, busy_s / length_s), max(0.0, (length_s - busy_s) / requests)
 
 
-def paced(report: TrialReport, later: Sequence[Usage], batch_size: int) -> TrialReport:
-    """The edge's report, with no more images/s than a later host can do (`pacing.paced`)."""
+def of_edge(report: TrialReport, later: Sequence[Usage], batch_size: int) -> TrialReport:
+    """The edge's report, without the later hosts' codecs, and with no more images/s than a later host can do."""
+    report = without_codecs(report, later)
     for usage in later:
         window, requests = usage.throughput_window, usage.throughput_window_requests
         if window is not None and requests == report.throughput_window_requests:
@@ -55,9 +57,8 @@ class TrialResult:
     """The hosts' reports on a trial that measured something.
 
     hosts: by role in the order of the chain, the edge first. strangers_percent: what other programs took of this
-    machine's cores, where the hosts are on it. quality: the columns of a row that say what the codec costs at the split
-    (`partitions.quality`): its trials have results equal to those that it was worked out from. is_local: the hosts are
-    this machine, where what belongs to the run counts with the others of each. warm_ups: requests before the phases.
+    machine's cores, where the hosts are on it. quality: the columns of what the codec costs at the split. is_local: the
+    hosts are this machine, where others of each include the run's own. warm_ups: requests before the phases.
     """
 
     edge: TrialReport
@@ -151,16 +152,13 @@ class TrialResult:
     def busy_shares(self, cell: Cell, crossings: Sequence[Crossing]) -> dict[str, float]:
         """By step, the share of the throughput phase's steady part in which it was busy; empty if a host's is unknown.
         A link's, in each direction, follows from what a request needs at the profile's rate."""
-        shares = dict[str, float]()
-        for role in self.compute_s:
-            if (share := self.hosts[role].utilization[0]) is None:
-                return {}
-            shares[role] = share
+        hosts = {role: self.hosts[role].utilization[0] for role in self.compute_s}
+        shares = {role: share for role, share in hosts.items() if share is not None}
+        if len(shares) < len(hosts):
+            return {}
         requests_per_s = self.edge.throughput_ips / cell.batch_size
-        for crossing in crossings:
-            for direction, occupied_s in zip(("out", "back"), crossing.occupied_s, strict=True):
-                shares[f"{crossing.link} {direction}"] = occupied_s * requests_per_s
-        return shares
+        links_s = bounds.busy_s(crossings)
+        return shares | {name: occupied_s * requests_per_s for name, occupied_s in links_s.items()}
 
     def filled(self, batch_size: int, bound_s: float, bound_ips: float) -> TrialResult:
         """The same, with a throughput by the whole phase but the first request's least time, where completions are more
@@ -182,15 +180,11 @@ class TrialResult:
         of_phases = {"latency": slice(first), "throughput": slice(first, None)}
         phases = {}
         for phase, columns in plain(self.edge.requests).items():
-            others = {name: values for name, values in plain(columns).items() if name != "stages_s"}
-            split = [
-                (each[:-1], each[-1]) if each and len(each) == later else (each, None)
-                for each in columns.stages_s
-            ]
+            stages_s = columns.stages_s
             phases[phase] = {
-                **others,
-                "middle_s": [list(middle) for middle, _ in split],
-                "server_s": [server for _, server in split],
+                **{name: values for name, values in plain(columns).items() if name != "stages_s"},
+                "middle_s": [list(each[:-1] if len(each) == later else each) for each in stages_s],
+                "server_s": [each[-1] if each and len(each) == later else None for each in stages_s],
                 **self.codecs.request_columns(EDGE, of_phases[phase]),
             }
         return phases

@@ -16,17 +16,8 @@ from pareto.sweep import bounds
 from pareto.sweep.bounds import Crossing
 from pareto.sweep.cell import Cell
 from pareto.sweep.options import OTHERS, SLOWED
-from pareto.trial import devices
-from pareto.trial.faults import (
-    Fault,
-    Probes,
-    Samples,
-    as_probed,
-    loaded_rate_bps,
-    of_trial,
-    output_fault,
-    verdict,
-)
+from pareto.trial import devices, faults
+from pareto.trial.faults import Fault, Probes, Samples, as_probed, loaded_rate_bps, output_faults, verdict
 from pareto.trial.result import TrialResult
 from pareto.trial.store import Row
 
@@ -81,13 +72,10 @@ def trial_row(
     tolerance: Tolerance = _USUAL,
     idle_s: float | None = None,
 ) -> Row:
-    """The trial's row with its verdict, without what names the trial, and without times.
-
-    slowed: how many times as long as alone a stage may take. others: the share of the cores that other programs may
-    take. idle_s: as in `pareto.trial.faults.of_trial`.
-    """
+    """The trial's row with its verdict, without what names the trial, and without times. slowed, others: as the options
+    say. idle_s: as in `faults.of_trial`."""
     if isinstance(result, WrongOutput):
-        return verdict([Fault(output_fault(result))]) | {"max_abs_error": result.max_abs_error}
+        return verdict([*map(Fault, output_faults(result))]) | {"max_abs_error": result.max_abs_error}
     samples = samples or {}
     crossings = result.crossed(crossings)
     server = result.hosts.get(SERVER)
@@ -103,7 +91,7 @@ def trial_row(
     result = result.filled(cell.batch_size, min(bound_s, probed_bound_s), max(bound_ips, probed_bound_ips))
     report, shares = result.edge, result.busy_shares(cell, crossings)
     busiest = max(shares, key=shares.__getitem__, default=None)
-    faults = of_trial(
+    found = faults.of_trial(
         cell, crossings, result, probes, samples, slowed, others, tolerance,
         probed=probed, idle_s=idle_s,
         bound_s=min(bound_s, probed_bound_s), bound_ips=max(bound_ips, probed_bound_ips),
@@ -114,9 +102,9 @@ def trial_row(
     return {
         # Whatever the report calls as a column is called.
         **{name: value for name, value in plain(report).items() if name in TRIALS.columns},
-        **verdict(list(faults)),
+        **verdict(list(found)),
         "wire_bytes": report.payload_bytes if (sent := result.codecs.wire_bytes(EDGE)) is None else sent,
-        **({} if output_fault(report) else result.quality),
+        **({} if [*output_faults(report)] else result.quality),
         **result.codecs.trial_columns(),
         "serialize_s": report.serialize_s if crossings else None,
         "network_s": statistics.median(result.networks_s) if crossings else None,

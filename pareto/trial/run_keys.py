@@ -13,12 +13,9 @@ _ALWAYS = datetime(1970, 1, 2, tzinfo=timezone.utc), datetime(9999, 12, 31, tzin
 
 
 def run_keys(backends: Iterable[str]) -> Keys:
-    """A new self-signed certificate with its private key, if one of these backends encrypts."""
-    return Keys(*_certificate()) if any(registry.parse(backend).seal for backend in backends) else NO_KEYS
-
-
-def _certificate() -> tuple[str, str]:
-    """A self-signed certificate and its private key (ECDSA, P-256), as PEM."""
+    """A new self-signed certificate with its private key (ECDSA, P-256), as PEM, if one of these backends encrypts."""
+    if not any(registry.parse(backend).seal for backend in backends):
+        return NO_KEYS
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -36,11 +33,6 @@ def _certificate() -> tuple[str, str]:
         .not_valid_after(_ALWAYS[1])
         .sign(private_key, hashes.SHA256())
     )
-    return (
-        certificate.public_bytes(serialization.Encoding.PEM).decode(),
-        private_key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        ).decode(),
-    )
+    pem = serialization.Encoding.PEM
+    form = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    return Keys(certificate.public_bytes(pem).decode(), private_key.private_bytes(pem, *form).decode())

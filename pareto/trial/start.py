@@ -25,7 +25,7 @@ from pareto.trial.workers import Workers
 
 
 def testbed_of(sweep: Sweep, profiles: Iterable[Profile], say: Say = to_stderr) -> Testbed:
-    """Open the testbed of a sweep, whose links get these profiles. say: takes lines. Raises TestbedError."""
+    """The testbed of a sweep, whose links get these profiles. say: takes lines. Raises TestbedError."""
     return open_testbed(
         sweep.testbed,
         profiles,
@@ -49,10 +49,8 @@ def started(
     networks: Networks,
     show: Callable[[str], None],
 ) -> dict[str, Any]:
-    """Start the workers and send them what they need; returns what the session's record says of them.
-
-    show: takes on a terminal what is done now. Raises TestbedError.
-    """
+    """The session's record of the workers, which are started, and sent what they need. show: takes on a terminal what
+    is done now. Raises TestbedError."""
     try:
         workers.start()
         record: dict[str, Any] = {"hosts": workers.facts()}

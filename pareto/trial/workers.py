@@ -28,11 +28,10 @@ from pareto.sweep.cell import Cell
 from pareto.sweep.plan import Trial, crossings
 from pareto.sweep.sweep import AUTO
 from pareto.trial.any_workers import RECENT_S, AnyWorkers
-from pareto.trial.codec_work import without_codecs
 from pareto.trial.devices import Devices, Series
 from pareto.trial.model_upload import Meter, Sender
 from pareto.trial.probes import bare, crossing_s, own_profile, probed, settle
-from pareto.trial.result import HostReport, TrialResult, paced
+from pareto.trial.result import HostReport, TrialResult, of_edge
 from pareto.trial.run_keys import run_keys
 
 if TYPE_CHECKING:
@@ -49,8 +48,6 @@ ANSWER_TIMEOUT_S = 5.0
 MOST_REQUESTS = 60
 """A trial whose requests take long makes fewer, unless more are asked for."""
 NOT_SHAPED = "none"
-
-
 OVERDRAWN_S = 0.004
 """Seconds of a core that a stage may use beyond its host's share, until the kernel looks (every 1/250 s). The host
 waits until that is paid back, and what follows the stage is late."""
@@ -70,9 +67,7 @@ class Workers(AnyWorkers):
         allocator: str = TUNED,
     ) -> None:
         """backends: the cells' transports. sample_s: as of `Devices`. allocator: until a cell says otherwise."""
-        self._testbed = testbed
-        self._prepared = prepared
-        self._backends = backends
+        self._testbed, self._prepared, self._backends = testbed, prepared, backends
         self._tcp = tcp or TcpSettings()
         self.allocator = allocator
         self._sessions = Programs()
@@ -86,7 +81,7 @@ class Workers(AnyWorkers):
         self._agent = ""
         """The one of these rpc agents that the hosts have joined."""
         self._ports: dict[str, dict[str, int]] = {}
-        self._facts: dict[str, messages.Facts] = {}
+        self._facts: Mapping[str, messages.Facts] = {}
         self._bare: dict[str, probe.Reading] = {}
         self._token, self._keys = "", messages.NO_KEYS
         self._is_used = False
@@ -144,7 +139,7 @@ class Workers(AnyWorkers):
             raise
 
     def send(self, meter: Meter, models: Iterable[str] = (), *, whole: bool = False) -> None:
-        """Send the hosts what they need for the cells of these models, or of all. whole: to run any of their units."""
+        """Send the hosts what they need of these models, or of all. whole: to run any of their units."""
         self._sender.send([self._prepared[name] for name in models or self._prepared], meter, whole=whole)
 
     def sending(self) -> dict[str, Any] | None:
@@ -163,7 +158,6 @@ class Workers(AnyWorkers):
         }
 
     def ready(self, cell: Cell, network: Sequence[Profile]) -> None:
-        """Load the cell's model on all hosts, put each link's profile in force, and warm the connections."""
         self.loaded(cell)
         if network != self._network or cell.agent not in ("", self._agent):
             self._join(cell, network)
@@ -181,21 +175,18 @@ class Workers(AnyWorkers):
     def probed(
         self, link: Link, profile: Profile, tolerance: probe.Tolerance
     ) -> tuple[probe.Probed, probe.Span]:
-        """A reading of the link now with its verdict, and the part of its traces that passed meanwhile."""
-        near = self._sessions[link.near.role]
-        promised = self._promised(link, profile)
+        near, promised = self._sessions[link.near.role], self._promised(link, profile)
         if promised is not profile:
             tolerance = tolerance.at_least(probe.OWN)
         asked, is_local = self._question(promised), self._testbed.is_local
         return probed(link.shaper, near, promised, tolerance, asked, is_local=is_local)
 
     def idle_crossing_s(self, link: Link, crossing: Crossing) -> float:
-        """Seconds in which a request's bytes and its result's cross the link now, and what a near host with a share of
-        a core may have to wait for that before it sends."""
-        near = self._sessions[link.near.role]
-        share: float = self._testbed.facts.get("hosts", {}).get(link.near.role, {}).get("cpu_share", 1.0)
-        waits_s = OVERDRAWN_S * (1 / share - 1)
-        return crossing_s(near, round(crossing.sent_bytes), crossing.result_bytes) + waits_s
+        """As of all workers: a near host with a share of a core may have to wait for that before it sends."""
+        near = link.near.role
+        share: float = self._testbed.facts.get("hosts", {}).get(near, {}).get("cpu_share", 1.0)
+        takes_s = crossing_s(self._sessions[near], round(crossing.sent_bytes), crossing.result_bytes)
+        return takes_s + OVERDRAWN_S * (1 / share - 1)
 
     def bare_links(self) -> dict[str, probe.Reading]:
         """Readings of the links between real hosts before anything is emulated on them, by name; measured once."""
@@ -209,7 +200,6 @@ class Workers(AnyWorkers):
     def crossings(
         self, cell: Cell, network: Sequence[Profile], seen: Sequence[probe.Span] | None = None
     ) -> list[Crossing]:
-        """The load of a request of the cell on each link that it crosses."""
         names = [link.name for link in self.links]
         promised = [self._promised(link, profile) for link, profile in zip(self.links, network, strict=True)]
         crossed = crossings(cell, self._prepared[cell.model].facts, promised, names, seen)
@@ -224,7 +214,6 @@ class Workers(AnyWorkers):
         network: Sequence[Profile],
         sampled: Callable[[dict[str, Any], Progress | None], None] | None = None,
     ) -> TrialResult | trial_messages.WrongOutput:
-        """Run one trial. sampled: gets the devices' latest samples, about once a second, and how far it is."""
         cell = trial.cell
         split, staged = self._stage(cell)
         compute_s = sum(stage.run_s for stage in staged.values())  # there; the plan's is the driver's own
@@ -271,13 +260,10 @@ class Workers(AnyWorkers):
             return report
         self._proven.add(cell)
         made = len(report.requests.throughput.started_s)
-        served = trial_messages.GetUsage(
-            made,
-            1 + report.throughput_window_requests,
-            0 if report.coded is None else len(report.requests.latency.started_s) + made,
-        )
+        coded = 0 if report.coded is None else len(report.requests.latency.started_s) + made
+        served = trial_messages.GetUsage(made, 1 + report.throughput_window_requests, coded)
         usages = self._sessions.ask_all(dict.fromkeys(others, served), LOAD_TIMEOUT_S)
-        report = paced(without_codecs(report, [*usages.values()]), [*usages.values()], cell.batch_size)
+        report = of_edge(report, [*usages.values()], cell.batch_size)
         percent = strangers() if strangers is not None else None
         again = self._baselines(split)
         self._alone = time.monotonic(), _stages(cell), again
@@ -301,7 +287,7 @@ class Workers(AnyWorkers):
     def unit_runs(
         self, model: str, requests: Mapping[str, profile_messages.TimeUnits]
     ) -> dict[str, profile_messages.UnitRuns]:
-        """Runs of a model's units on these hosts, by role, at the same time; the others have nothing to do."""
+        """Runs of a model's units on these hosts, by role, at the same time."""
         self._load(model, whole=True)
         longest_s = max(each.most_s + each.steady_s for each in requests.values())
         return self._sessions.ask_all(requests, LOAD_TIMEOUT_S + longest_s)
@@ -309,9 +295,8 @@ class Workers(AnyWorkers):
     def opened(self, backends: Sequence[str]) -> dict[str, tuple[Session, Session]]:
         """By link, the workers at its two ends, with connections of these backends and no others, opened anew; of the
         rpc agents, which exclude each other, one at most."""
-        self._network = None
+        self._network, sessions = None, self._sessions
         self._connect(backends)
-        sessions = self._sessions
         return {link.name: (sessions[link.near.role], sessions[link.far.role]) for link in self.links}
 
     def codec_runs(
@@ -337,11 +322,9 @@ class Workers(AnyWorkers):
         """Have each host load its stage of a cell."""
         split = Split(cell.cuts, cell.batch_size, cell.transport, cell.codec, cell.engine)
         interfaces = {link.near.role: link.near.interface for link in self.links}
-        prepared = self._prepared[cell.model]
+        ranges = self._prepared[cell.model].ranges
         loading = {
-            role: messages.LoadStage(
-                split, position, interfaces.get(role), dict(prepared.ranges(cell, position))
-            )
+            role: messages.LoadStage(split, position, interfaces.get(role), dict(ranges(cell, position)))
             for position, role in enumerate(self._sessions)
         }
         timeout_s = LOAD_TIMEOUT_S if cell.engine == EAGER else BUILD_TIMEOUT_S
@@ -384,12 +367,9 @@ class Workers(AnyWorkers):
     def _connect(self, backends: Sequence[str]) -> None:
         """Open these backends' connections and the probe's anew, and no others: TCP's memory of another link (least
         RTT, time-out) would mislead it here."""
-        to = {
-            link.near.role: messages.Connect(
-                link.far.address, self._token, self._ports[link.far.role], list(backends), self._keys
-            )
-            for link in self.links
-        }
+        token, ports, by = self._token, self._ports, (list(backends), self._keys)
+        far = {link.near.role: link.far for link in self.links}
+        to = {near: messages.Connect(end.address, token, ports[end.role], *by) for near, end in far.items()}
         self._sessions.ask_all(to, START_TIMEOUT_S)
         for agent in (backend for backend in backends if backend in self._agents):
             roles = list(self._sessions)
@@ -414,8 +394,7 @@ class Workers(AnyWorkers):
         """The payload rate away from the edge in bit/s and the round trip, of the profile on the link beneath it."""
         asked_bps = profile.typical.edge_to_server.rate_bps
         rate_bps = asked_bps * probe.GOODPUT if asked_bps else math.inf
-        beneath = self._bare.get(link.name)
-        if beneath is None:
+        if (beneath := self._bare.get(link.name)) is None:
             return rate_bps, profile.rtt_s
         return min(rate_bps, beneath.rate_bps or math.inf), profile.rtt_s + (beneath.rtt_s or 0.0)
 
@@ -427,10 +406,8 @@ class Workers(AnyWorkers):
         loading = self._sender.loading(prepared, whole=whole)
         for role, loaded in self._sessions.ask_all(loading.requests, LOAD_TIMEOUT_S).items():
             if loaded.graph_digest != prepared.graph_digest:
-                raise TestbedError(
-                    f"{role} traces another graph of {model} than the driver: "
-                    "its torch or torchvision is another version"
-                )
+                than = f"{role} traces another graph of {model} than the driver"
+                raise TestbedError(f"{than}: its torch or torchvision is another version")
         self._model, self._is_whole = model, loading.is_whole
 
 

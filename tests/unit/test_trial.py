@@ -24,7 +24,7 @@ from pareto.sweep.options import SLOWED
 from pareto.trial.codec_work import without_codecs
 from pareto.trial.faults import PASSING, crossed_late
 from pareto.trial.probes import own_profile
-from pareto.trial.result import TrialResult, paced
+from pareto.trial.result import TrialResult, of_edge
 from pareto.trial.rows import stage_rows, trial_row
 from pareto.trial.store import Store
 from tests.unit.reported import result_of
@@ -946,7 +946,7 @@ def test_no_later_host_is_quicker_than_it_can_be() -> None:
     usage = replace(
         told.hosts[SERVER].usage, throughput_window=(5.0, 5.32), throughput_window_requests=30, steady_s=0.01
     )
-    assert paced(told.edge, [usage], 1).throughput_ips == pytest.approx(30 / 0.32)
+    assert of_edge(told.edge, [usage], 1).throughput_ips == pytest.approx(30 / 0.32)
     slow = replace(told.edge, throughput_ips=99.0)
-    assert paced(slow, [usage], 1) == slow
-    assert paced(told.edge, [replace(usage, throughput_window_requests=29)], 1) == told.edge
+    assert of_edge(slow, [usage], 1) == slow
+    assert of_edge(told.edge, [replace(usage, throughput_window_requests=29)], 1) == told.edge
