@@ -18,19 +18,14 @@ from pareto.sweep import bounds
 from pareto.sweep.cell import Cell, Condition
 from pareto.sweep.networks import ALONG, Networks
 from pareto.sweep.sweep import AUTO, Sweep
-from pareto.sweep.waits import Waits, slowed, starts_anew
+from pareto.sweep.waits import Waits, resent_s, slowed, starts_anew, usual_nodes, warming_requests
 
 OVERHEAD_S = 0.08
-"""The rest of a trial: control messages, changing stages, checking results, writing rows. Most of it is the edge's
-work: with a quarter of a core it took 0.4 s."""
+"""The rest of a trial: messages, changing stages, checking results, rows. On a quarter of a core it took 0.4 s."""
 SENDING_S = 0.0017
-"""A request's seconds of a host's core beyond its stage, for each link: threads, queues, sockets. At most points
-of the example it was 1.7 to 1.9 ms of the edge's processor time."""
+"""A request's seconds of a host's core beyond its stage, for each link: in the example 1.7 to 1.9 ms at most points."""
 RELAY_S_PER_BYTE = 38e-9
 """The relay's seconds of a core for a byte: 0.47 core at 100 Mbit/s."""
-RESENT_RTTS = 25
-"""Round trips more that a trial of rpc takes whose payloads do not fit in pairs into a link's queue: the kernel sends
-as it does by default (cubic), and what is lost again. At 200ms-5mbit it took 2 to 6.5 s."""
 
 
 @dataclass(frozen=True)
@@ -40,43 +35,28 @@ class Effort:
     latency: tuple[int, float]
     throughput: tuple[int, float]
 
-    @classmethod
-    def of(cls, sweep: Sweep, *, short: bool = False) -> Effort:
-        """The effort of a trial of a sweep. short: of what is ruled out anyway, unless the user says how much."""
-        if sweep.requests or sweep.phase:
-            each = sweep.requests or 1, sweep.phase or 0.0
-            return cls(each, each)
-        return SHORT if short else QUICK if sweep.quick else THOROUGH
-
 
 THOROUGH = Effort(latency=(1, 0.6), throughput=(1, 0.5))
-"""Short, and six rounds of it by default: trials of one cell differ by more than the requests of one trial do, so that
-six short trials err less than three of the double length (docs/measuring.md)."""
+"""Trials of one cell differ by more than the requests of one trial do: six short ones err less than three of the double
+length (docs/measuring.md)."""
 QUICK = Effort(latency=(1, 0.3), throughput=(1, 0.3))
 SHORT = Effort(latency=(1, 0.0), throughput=(1, 0.0))
 """For a cell that physics rules out: its figures stand, but nothing is decided by how exact they are."""
 CLEARLY = 1.5
-"""How many times as good as the links allow a cell something else must be, for that cell to have a short trial, or for
-a plan to say so: what the edge takes is known roughly beforehand."""
-WARMUP_S, LONG_S = 0.1, 0.2
-"""How long requests warm up what they pass, and how long a request is that is not repeated for that. A trial's first
-request takes 2 to 5 % more than the later ones, the second none (docs/measuring.md)."""
-MAX_WARMUP_REQUESTS = 20
-USUAL_NODES = 150
-"""The usual number of nodes in a model's graph: MobileNetV2 has 153."""
+"""How many times as good as the links allow a cell something else must be, for that cell to have a short trial, or a
+plan to say so: what the edge takes is known roughly."""
 
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """The facts about a model that planning needs. Bytes are those of one image.
+    """The facts about a model that planning needs. Bytes and seconds, of this machine, are those of one image.
 
-    points: name and payload bytes of each. compute_s: of the whole model's forward pass on this machine. splits: the
-    cuts to measure, a point for each link. input: dtypes of what it takes. own_inputs: whether its author makes that,
-    and it is no image. notes: lines for the user. wire_shares: by codec, of each point's payload the share that it
-    sends. codec_s: by codec, what encoding an image's payload at each point takes on this machine, and decoding it.
-    accuracy: by batch size, codec at work, engine and split, as far as it is known beforehand. dtypes: of the tensors
-    that cross at each point; where that is not known, they are taken for floats. unfit: of a user's own codec, the
-    points at which it does not take what crosses.
+    points: name and payload bytes of each. compute_s: of the whole model. splits: the cuts to measure, a point for each
+    link. input: dtypes of what it takes. own_inputs: whether its author makes that, and it is no image. notes: lines
+    for the user. wire_shares: by codec, of each point's payload the share that it sends. codec_s: by codec, encoding at
+    each point, and decoding. accuracy: by batch size, codec at work, engine and split, as far as it is known. dtypes:
+    of the tensors that cross at each point; floats where that is not known. nodes: before each point; of a usual model
+    where that is not known. unfit: of a user's own codec, the points at which it does not take what crosses.
     """
 
     points: tuple[tuple[str, int], ...]
@@ -95,7 +75,6 @@ class ModelFacts:
 
     @property
     def last(self) -> int:
-        """The last point, which leaves everything on the edge."""
         return len(self.points) - 1
 
     def crossing(self, cuts: Sequence[int]) -> frozenset[str]:
@@ -104,11 +83,11 @@ class ModelFacts:
         return frozenset(dtype for cut in cuts if cut < self.last for dtype in known[cut])
 
     def accuracy_of(self, cell: Cell) -> float:
-        """The accuracy of a cell as far as it is known beforehand; 1 where it is not."""
+        """The accuracy of a cell; 1 where it is not known."""
         return self.accuracy.get((cell.batch_size, cell.codec, cell.engine, cell.cuts), 1.0)
 
     def coding_s(self, cut: int, codec: str) -> tuple[float, float]:
-        """A codec's seconds to encode an image's payload at a point, and to decode it; 0 where they are not known."""
+        """A codec's seconds at a point: encoding, decoding; 0 where they are not known."""
         of_points = self.codec_s.get(codec, ())
         return of_points[cut] if cut < len(of_points) else (0.0, 0.0)
 
@@ -121,13 +100,12 @@ class ModelFacts:
 
 
 Models = Mapping[str, ModelFacts]
-"""By name."""
 
 
 @dataclass(frozen=True)
 class Trial:
     """A cell to measure in a round. Foreseen: latency_s of a request, estimate_s of the trial with its probes, and of
-    that waiting_s, until the hosts are ready: with the model, connections that are warm, and stages that are built."""
+    that waiting_s, until the hosts are ready."""
 
     cell: Cell
     round: int
@@ -136,14 +114,10 @@ class Trial:
     effort: Effort
     waiting_s: float = 0.0
 
-    def after(self, waiting_s: float) -> Trial:
-        """The same, of which it first waits so long."""
-        return replace(self, estimate_s=self.estimate_s + waiting_s, waiting_s=waiting_s)
-
     def warmup_requests(self, proven: bool, compute_s: float = 0.0) -> int:
-        """Requests before the clock starts: one to prove a cell's output, and what warms up. Stages are warmed by
-        themselves on each host, where a request took `compute_s`."""
-        return max(0 if proven else 1, _warming(max(self.latency_s, compute_s)))
+        """Requests before the clock starts: one to prove a cell's output, and what warms up. compute_s: of a request on
+        the hosts, which have warmed their stages."""
+        return max(0 if proven else 1, warming_requests(max(self.latency_s, compute_s)))
 
 
 @dataclass(frozen=True)
@@ -154,11 +128,8 @@ class Plan:
     rounds: int
 
     def part(self, number: int) -> float:
-        """Where in a trace a round begins, as a share of it: each at another place.
-
-        The rounds to begin with divide it evenly. Each as many more begin in the gaps between all before them, by
-        the sequence 0, 1/2, 1/4, 3/4, 1/8, ... (van der Corput, 1935), so that none has to move when one is added.
-        """
+        """Where in a trace a round begins, as a share of it. The rounds to begin with divide it evenly, as many more
+        begin in the gaps between all before them, by the sequence 0, 1/2, 1/4, 3/4, 1/8, ... (van der Corput, 1935)."""
         turn, place = divmod(number - 1, self.rounds)
         into, half = 0.0, 0.5
         while turn:
@@ -172,11 +143,8 @@ class Plan:
 
 
 def cells(sweep: Sweep, models: Models, netems: Iterable[str]) -> list[Cell]:
-    """Every cell of the sweep, in order. netems: the networks' names.
-
-    Codecs that come to the same at a split are one cell, which stands for all of them: any where nothing crosses, and
-    none and int8 where bytes do. Pictures are made of the input alone: other points have no such cell.
-    """
+    """Every cell of the sweep, in order. netems: the networks' names. Codecs that come to the same at a split are one
+    cell, which stands for all of them: any where nothing crosses, and none and int8 where bytes do."""
     return [
         Cell(
             *(model, cuts, ALONG.join(facts.points[cut][0] for cut in cuts), backend, netem, batch_size),
@@ -224,10 +192,8 @@ def crossings(
     links: Sequence[str] | None = None,
     seen: Sequence[probe.Span] | None = None,
 ) -> list[bounds.Crossing]:
-    """The load of a request of the cell on each link that it crosses, in order: these are the first of the links.
-
-    links: the names of all links, where they matter. seen: of each link, the part of its traces that passed meanwhile.
-    """
+    """The load of a request of the cell on each link that it crosses: the first ones. links: the names of all, where
+    they matter. seen: of each link, the part of its traces that passed meanwhile."""
     if not network:
         return []
     links, seen = links or [""] * len(network), seen or [probe.STILL] * len(network)
@@ -250,17 +216,14 @@ def crossings(
 def of_links(
     cell: Cell, models: Models, networks: Networks, tolerance: probe.Tolerance
 ) -> tuple[float, float]:
-    """The least seconds of a request, and the most images/s, that the links allow whatever the hosts take.
-
-    The links are as good as their probes tolerate, at their best moment. Through a codec payloads have no bytes: what
-    it makes of other data than the first is not known.
-    """
+    """The least seconds of a request, and the most images/s, that the links allow whatever the hosts take: as good as
+    their probes tolerate, at their best moment. Through a codec payloads have no bytes: what it makes of other data
+    than the first is not known."""
     network = networks[cell.netem]
     whole = [(0.0, each.period_s or 0.0) for each in network]
-    crossed = [
-        each if cell.codec == NONE else replace(each, wire_bytes=0.0)
-        for each in crossings(cell, models[cell.model], network, seen=whole)
-    ]
+    crossed = crossings(cell, models[cell.model], network, seen=whole)
+    if cell.codec != NONE:
+        crossed = [replace(each, wire_bytes=0.0) for each in crossed]
     delays_s = sum(max(0.0, each.delays_s - tolerance.rtt_s(each.profile.rtt_s)) for each in crossed)
     carried_s = sum(each.least_s - each.delays_s for each in crossed) / (1 + tolerance.rate_fraction)
     busy_s = max((seconds for each in crossed for seconds in each.occupied_s), default=0.0)
@@ -320,8 +283,7 @@ def further(
     numbers: Mapping[Condition, int],
     done: Container[tuple[Cell, int]] = frozenset(),
 ) -> Plan:
-    """One more whole round of each of these conditions, with its number, without the trials that are `done`: a cell of
-    several conditions may have its trial from another one's round."""
+    """One more whole round of each of these conditions, with its number, without the trials that are `done`."""
 
     def is_due(cell: Cell, number: int) -> bool:
         wanted = any(numbers.get(condition) == number for condition in cell.conditions)
@@ -341,30 +303,25 @@ def in_rounds(
     done: Iterable[Cell] | None = None,
     short: Container[Cell] = (),
 ) -> Plan:
-    """The cells that are due in each of these rounds, in the round's order.
-
-    short: those that have a short trial. fresh, done: as of `Waits`.
-    """
+    """The cells that are due in each of these rounds. short: those with a short trial. fresh, done: as of `Waits`."""
+    nodes = {name: model.nodes or usual_nodes(len(model.points)) for name, model in models.items()}
+    waits = Waits(sweep, nodes, networks, fresh=fresh, done=done)
     trials = [
-        _trial(cell, number, sweep, models, networks, short=cell in short)
+        _trial(cell, number, sweep, models, networks, waits.before_s(cell, number), short=cell in short)
         for number in numbers
         for cell in _order(sweep, models, networks, number)
         if is_due(cell, number)
     ]
-    nodes = {name: model.nodes or _evenly(len(model.points)) for name, model in models.items()}
-    waits = Waits(sweep, nodes, networks, fresh=fresh, done=done)
-    return Plan(tuple(trial.after(waits.before_s(trial.cell, trial.round)) for trial in trials), sweep.rounds)
+    return Plan(tuple(trials), sweep.rounds)
 
 
 def _order(sweep: Sweep, models: Models, netems: Iterable[str], number: int) -> Iterator[Cell]:
     """Every cell in the order of a round.
 
     The cells of one (model, network) stay together, because loading a model or reshaping the link between any two
-    trials would take longer than the trials. The order of these groups, and of the cells in each, is random from the
-    sweep's seed. The cells of one rpc agent stay together for the same reason; and those of one allocator, with which
-    workers start: a round begins with the one that the round before ended with.
+    trials would take longer than the trials; so do those of one rpc agent, and those of one allocator, with which
+    workers start: a round begins with the one that the round before ended with. All else is random from the seed.
     """
-    # Not cryptography: an order that anybody can make again from the manifest.
     shuffled = random.Random(f"{sweep.seed}/{number}")  # noqa: S311
     groups: dict[tuple[str, str, str], list[Cell]] = {}
     for cell in cells(sweep, models, netems):
@@ -383,13 +340,11 @@ def _by_agent(group: Sequence[Cell], shuffled: random.Random) -> Iterator[Cell]:
     process has one agent with one set of channels: for another one, all hosts' agents must meet anew."""
     agents = list(dict.fromkeys(cell.agent for cell in group if cell.agent))
     if len(agents) < 2:
-        yield from group
-        return
+        return iter(group)
     parts: dict[str, list[Cell]] = {agent: [] for agent in agents}
     for cell in group:
         parts[cell.agent or shuffled.choice(agents)].append(cell)
-    for part in parts.values():
-        yield from part
+    return itertools.chain.from_iterable(parts.values())
 
 
 def foreseen(cell: Cell, sweep: Sweep, models: Models, networks: Networks) -> tuple[float, float]:
@@ -412,29 +367,26 @@ def _foreseen(
 
 
 def _trial(
-    cell: Cell, number: int, sweep: Sweep, models: Models, networks: Networks, *, short: bool = False
+    cell: Cell, number: int, sweep: Sweep, models: Models, networks: Networks, wait_s: float, *, short: bool
 ) -> Trial:
     model, network = models[cell.model], networks[cell.netem]
     crossed = crossings(cell, model, network)
     hosts_s, latency_s, pace_s, depth = _foreseen(cell, model, crossed, sweep)
-    effort = Effort.of(sweep, short=short)
+    effort = SHORT if short else QUICK if sweep.quick else THOROUGH
+    if sweep.requests or sweep.phase:  # the user says how much
+        each = sweep.requests or 1, sweep.phase or 0.0
+        effort = Effort(each, each)
     lone = one_by_one(*effort.latency, latency_s)
     _, many = in_bursts(*effort.throughput, pace_s, depth)
     phases_s = lone * latency_s + latency_s + (many - 1) * pace_s
     probing_s = sum(probe.duration_s(profile) for profile in network)
     # Fresh workers prove each cell's output by a request; later they warm up only where requests are short.
-    warming_s = latency_s * _warming(latency_s)
+    warming_s = latency_s * warming_requests(latency_s)
     if starts_anew(sweep.restart_rounds, number):
         warming_s = max(warming_s, latency_s)
-    resent_s = RESENT_RTTS * sum(each.profile.rtt_s for each in crossed if cell.agent and _overflows(each))
-    around_s = warming_s + probing_s + alone_s(hosts_s) + OVERHEAD_S * slowed(sweep.edge_cpu) + resent_s
-    return Trial(cell, number, latency_s, phases_s + around_s, effort)
-
-
-def _overflows(crossing: bounds.Crossing) -> bool:
-    """Whether a link's queue is too short for two payloads."""
-    waiting_bytes = crossing.profile.with_queues().edge_to_server.waiting_bytes
-    return waiting_bytes is not None and 2 * crossing.sent_bytes > waiting_bytes
+    around_s = warming_s + probing_s + alone_s(hosts_s) + OVERHEAD_S * slowed(sweep.edge_cpu)
+    around_s += resent_s(crossed) if cell.agent else 0.0
+    return Trial(cell, number, latency_s, phases_s + around_s + wait_s, effort, wait_s)
 
 
 def _hosts_s(cell: Cell, model: ModelFacts) -> list[float]:
@@ -446,15 +398,3 @@ def _hosts_s(cell: Cell, model: ModelFacts) -> list[float]:
         for host, seconds in enumerate(model.coding_s(cut, cell.codec), start=link):
             hosts_s[host] += cell.batch_size * seconds
     return hosts_s
-
-
-def _evenly(points: int) -> tuple[int, ...]:
-    """The nodes before each point of a usual model."""
-    return tuple(round(USUAL_NODES * point / max(1, points - 1)) for point in range(points))
-
-
-def _warming(request_s: float) -> int:
-    """How many requests of that length warm up: none on a slow link or device, where one more would only cost time."""
-    if request_s > LONG_S:
-        return 0
-    return max(1, min(MAX_WARMUP_REQUESTS, int(WARMUP_S / max(request_s, 1e-6))))

@@ -1,7 +1,5 @@
-"""How long trials wait until the hosts are ready: for workers, models, connections, and stages that engines build.
-
-A stage takes long to build when it is new, and hardly any time when it comes back.
-"""
+"""How long trials wait until the hosts are ready: for workers, models, connections, stages that engines build, and for
+requests that warm up or are sent again. A stage takes long to build when it is new, and hardly any time later."""
 
 from __future__ import annotations
 
@@ -14,6 +12,7 @@ from pareto.partitions.engines import registry as engines
 from pareto.remote.backends import registry
 from pareto.remote.link import probe
 from pareto.remote.link.profile import Profile
+from pareto.sweep.bounds import Crossing
 from pareto.sweep.cell import Cell
 from pareto.sweep.sweep import Sweep
 
@@ -23,6 +22,14 @@ testbed both took 3.1 to 3.9 s with MobileNetV2, and loading it 0.6 to 0.9 s."""
 CONNECT_TRIPS, JOIN_TRIPS = 6, 22
 """Round trips until connections are open over a link, and until rpc's agents have met over it: 1.22 and 4.49 s of
 200 ms."""
+USUAL_NODES = 150
+"""The usual number of nodes in a model's graph: MobileNetV2 has 153."""
+RESENT_RTTS = 25
+"""Round trips more that a trial of rpc takes whose payloads do not fit in pairs into a link's queue: the kernel sends
+as it does by default (cubic), and what is lost again. At 200ms-5mbit it took 2 to 6.5 s."""
+WARMUP_S, LONG_S, MAX_WARMUP_REQUESTS = 0.1, 0.2, 20
+"""How long requests warm up what they pass, and how long a request is that is not repeated for that. A trial's first
+request takes 2 to 5 % more than the later ones, the second none (docs/measuring.md)."""
 QUOTA_COST = 1.2
 """How many times as long as by its share alone a host takes that gets a share of a core by quota: on a quarter of a
 core stages took 4.5 to 5.1 times as long as on a whole one, and were built 4.5 to 5.1 times as long."""
@@ -36,6 +43,26 @@ def slowed(edge_cpu: float) -> float:
 def starts_anew(every: int | None, number: int) -> bool:
     """Whether a round begins with fresh workers. every: how many rounds share them; None: all do."""
     return number == 1 or (every is not None and (number - 1) % every == 0)
+
+
+def usual_nodes(points: int) -> tuple[int, ...]:
+    """The nodes before each point of a usual model."""
+    return tuple(round(USUAL_NODES * point / max(1, points - 1)) for point in range(points))
+
+
+def warming_requests(request_s: float) -> int:
+    """How many requests of that length warm up: none on a slow link or device, where one more would only cost time."""
+    most = min(MAX_WARMUP_REQUESTS, int(WARMUP_S / max(request_s, 1e-6)))
+    return max(1, most) if request_s <= LONG_S else 0
+
+
+def resent_s(crossed: Sequence[Crossing]) -> float:
+    """Seconds that rpc takes more over links whose queues are too short for two payloads."""
+    queues = [each.profile.with_queues().edge_to_server.waiting_bytes for each in crossed]
+    sent = zip(crossed, queues, strict=True)
+    return RESENT_RTTS * sum(
+        each.profile.rtt_s for each, most in sent if most is not None and 2 * each.sent_bytes > most
+    )
 
 
 def open_s(sweep: Sweep, network: Sequence[Profile]) -> float:
@@ -60,9 +87,9 @@ def open_s(sweep: Sweep, network: Sequence[Profile]) -> float:
 class Waits:
     """The waits of a sweep's trials, one after the other.
 
-    nodes: by model, how many operators of its graph lie before each point. networks: by name, the profile of each link.
-    fresh: whether the workers have neither model nor connections, and have built no stage; else they have the only
-    model, connections over the only network, and all stages, or those of the cells that are `done`.
+    nodes: by model, how many lie before each point. networks: by name, the profile of each link. fresh: whether the
+    workers have neither model nor connections, and have built no stage; else they have the only model, connections over
+    the only network, and all stages, or those of the cells that are `done`.
     """
 
     def __init__(
@@ -74,9 +101,7 @@ class Waits:
         fresh: bool,
         done: Iterable[Cell] | None = None,
     ) -> None:
-        self._sweep = sweep
-        self._nodes = nodes
-        self._networks = networks
+        self._sweep, self._nodes, self._networks = sweep, nodes, networks
         self._slowed = slowed(sweep.edge_cpu)
         self._round, self._allocator = 1, sweep.allocators[0] if fresh else ""
         self._model = next(iter(nodes), "") if not fresh and len(nodes) == 1 else ""

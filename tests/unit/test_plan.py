@@ -277,7 +277,7 @@ def test_fresh_workers_cost_their_start_in_each_round_that_has_them() -> None:
         make(sweep(model="a", netem="none", trials=4, restart=when)).estimate_s
         for when in ("never", "round", "2")
     )
-    start_s = waits.START_S + waits.LOAD_NODE_S * plan.USUAL_NODES
+    start_s = waits.START_S + waits.LOAD_NODE_S * waits.USUAL_NODES
     assert each - never > 2.9 * start_s
     assert second - never == pytest.approx(start_s, rel=0.5)
 
