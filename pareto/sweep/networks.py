@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from pareto.hosts import inventory
 from pareto.hosts.inventory import THIS_MACHINE
 from pareto.protocol.errors import UserError
 from pareto.remote.link.profile import Profile
@@ -18,19 +19,15 @@ Networks = Mapping[str, Sequence[Profile]]
 
 
 def profiles(netem: str, links: int | None = None) -> tuple[Profile, ...]:
-    """The profile of each link: `wifi+lte` names them in order; a single one is for every link.
-
-    links: how many there are; None where that is not known yet. Raises UserError, also for another number of profiles.
-    """
+    """The profile of each link: `wifi+lte` names them in order; a single one is for every link. links: how many there
+    are; None where that is not known yet. Raises UserError, also for another number of profiles."""
     names = [netem] if Path(netem).exists() else netem.split(ALONG)
     loaded = tuple(profile_files.load(name) for name in names)
     if links is None or len(loaded) == links:
         return loaded
     if len(loaded) > 1:
-        several = f"{links} link{'s' if links > 1 else ''}"
-        raise UserError(
-            f"--netem {netem} names {len(loaded)} profiles for {several}: name one a link, or one for all"
-        )
+        named = f"names {len(loaded)} profiles for {links} link{'s' if links > 1 else ''}"
+        raise UserError(f"--netem {netem} {named}: name one a link, or one for all")
     return loaded * links
 
 
@@ -42,16 +39,12 @@ def links_of(sweep: Sweep) -> int:
         return links_of(sweep.on(next(iter(sweep.testbeds.values()))))
     if sweep.testbed == THIS_MACHINE or sweep.simulated:
         return (sweep.hosts or 2) - 1
-    from pareto.hosts import inventory
-
     return len(inventory.load(Path(sweep.testbed)).roles) - 1
 
 
 def networks_of(sweep: Sweep, links: int) -> Networks:
-    """The sweep's networks. A network is named after its profile, or after its links' profiles in order (`wifi+lte`).
-
-    Raises UserError where two profiles have one name.
-    """
+    """The sweep's networks, by their profile's name, or their links' profiles' in order (`wifi+lte`). Raises UserError
+    where two profiles have one name."""
     if sweep.alone:  # a name of its own: it is never compared with what a network slows
         return {f"{sweep.alone}-only": ()}
     networks: dict[str, tuple[Profile, ...]] = {}
@@ -60,9 +53,8 @@ def networks_of(sweep: Sweep, links: int) -> Networks:
         network = profiles(netem, links)
         for profile in network:
             if known.setdefault(profile.name, profile) != profile:
-                raise UserError(
-                    f"--netem {netem}: another profile is called {profile.name} too; rename one's file"
-                )
+                what = f"another profile is called {profile.name} too"
+                raise UserError(f"--netem {netem}: {what}; rename one's file")
         names = [profile.name for profile in network]
         networks[names[0] if len(set(names)) == 1 else ALONG.join(names)] = network
     return networks

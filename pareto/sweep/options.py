@@ -1,7 +1,6 @@
 """The options of a sweep, each declared once: what a user types and reads in `--help`, and what a manifest records.
 
-`pareto.commands.app` makes the command line from them, `pareto.sweep.sweep.Sweep` says which values they take, and
-`command` writes the line that makes a run again. Needs nothing but the standard library: `--help` must be quick.
+`pareto.sweep.sweep.Sweep` says which values they take. Needs nothing but the standard library: `--help` must be quick.
 """
 
 from __future__ import annotations
@@ -43,9 +42,9 @@ class Option:
     """An option.
 
     field: of a `Sweep`, and in a manifest. name: in a sweep file, and of the option, with hyphens; else as the field.
-    shown: what `--help` says of the default; else the default itself. kind: of what is typed, where that is not the
-    default's. metavar: what stands for a value; else as its unit or kind. unit: in which a number is written, as text:
-    ms, min or %. group: its head in `--help`. level: `USUAL` or `ALL`. short: the name with one letter.
+    shown: what `--help` says of the default; else the default itself. kind: of what is typed; else the default's.
+    metavar: what stands for a value; else as its unit or kind. unit: in which a number is written, as text: ms, min or
+    %. group: its head in `--help`. level: `USUAL` or `ALL`. short: the name with one letter.
     """
 
     field: str
@@ -77,7 +76,6 @@ class Option:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The option's names on the command line."""
         both = f"{self.typed}/--no-{self.key}" if self.default is True else self.typed
         return (both, self.short) if self.short else (both,)
 
@@ -116,18 +114,15 @@ class Option:
             return "off"
         if isinstance(value, list | tuple):
             return ",".join(map(str, value))
-        if self.unit == "ms":
-            milliseconds = _decimal(value, 1000)
-            # Unless its reader would then find another last bit.
-            return f"{milliseconds}ms" if float(milliseconds) / 1000 == value else f"{_decimal(value)}s"
         if self.unit == "min":
             return f"{_decimal(value / 60)}min" if value % 60 == 0 else f"{_decimal(value)}s"
-        if self.unit == "%":
-            percent = _decimal(value, 100)
-            # `until` takes nothing without its sign.
-            exact = self.field == "until" or float(percent) / 100 == value
-            return f"{percent}%" if exact else _decimal(value)
-        return str(value)
+        if not self.unit:
+            return str(value)
+        times, other = (1000, "s") if self.unit == "ms" else (100, "")
+        text = _decimal(value, times)
+        # Unless its reader would then find another last bit; but `until` takes nothing without its sign.
+        exact = self.field == "until" or float(text) / times == value
+        return f"{text}{self.unit}" if exact else f"{_decimal(value)}{other}"
 
 
 def _decimal(value: float, times: int = 1) -> str:
@@ -325,10 +320,7 @@ OF_LINKS = ("hosts", "tolerance", "rtt_tolerance", "rtt_floor", "shape_at")
 
 
 def command(sweep: Mapping[str, Any]) -> str:
-    """`./pareto.sh --model mobilenet_v2 --netem wifi`: a manifest's `sweep` as one line for a shell.
-
-    Options are left out whose value is the default.
-    """
+    """`./pareto.sh --model mobilenet_v2 --netem wifi`: a manifest's `sweep` as one line for a shell; no defaults."""
     return " ".join(map(shlex.quote, ["./pareto.sh", *_words(sweep)]))
 
 
@@ -343,8 +335,7 @@ def _words(sweep: Mapping[str, Any]) -> Iterator[str]:
 
 def testbed_name(option: str) -> str:
     """The name that rows have for the testbed of `--testbed`: its kind, or a file's name without its ending; one of a
-    file's several (`labs.yaml#lab1`) has its own.
-    """
+    file's several (`labs.yaml#lab1`) has its own."""
     kind, colon, _ = option.partition(":")
     if colon and kind == "simulated":
         return kind

@@ -1,7 +1,4 @@
-"""Profiles and traces: by name, from files, and from names that say it all.
-
-For the driver only. A host gets its profile from the driver and needs neither files nor PyYAML.
-"""
+"""Profiles and traces: by name, from files, and from names that say it all. Hosts get theirs from the driver."""
 
 from __future__ import annotations
 
@@ -36,24 +33,22 @@ DELIVERY_BYTES = 1514
 """One delivery on the wire: mahimahi lets 1500 bytes of IP pass at a time, rates here count Ethernet's header too."""
 
 
-def names(directory: Path = PROFILES) -> list[str]:
+def names() -> list[str]:
     """The profiles that have a file, sorted."""
-    return sorted(path.stem for path in directory.glob("*.yaml"))
+    return sorted(path.stem for path in PROFILES.glob("*.yaml"))
 
 
-def load(name_or_path: str, directory: Path = PROFILES) -> Profile:
-    """The profile of that name in `directory`, else of that YAML file, else as the name itself says: ``80ms-20mbit``
-    shapes edge to server and leaves the way back alone. Raises UserError."""
+def load(name_or_path: str) -> Profile:
+    """The profile of that name, else of that YAML file, else as the name itself says: ``80ms-20mbit`` shapes edge to
+    server and leaves the way back alone. Raises UserError."""
     text = name_or_path.strip()
-    if (name := text.casefold()) in names(directory):
-        return read(directory / f"{name}.yaml")
+    if (name := text.casefold()) in names():
+        return read(PROFILES / f"{name}.yaml")
     if is_file(text):
         if not Path(text).exists():
-            raise UserError(f"there is no file {text}{_instead(Path(text).stem, directory)}")
+            raise UserError(f"there is no file {text}{_instead(Path(text).stem)}")
         return read(Path(text))
-    if name == "none":
-        return Profile(name)
-    return Profile(text, _from_name(text, directory))
+    return Profile(name) if name == "none" else Profile(text, _from_name(text))
 
 
 def is_file(name: str) -> bool:
@@ -65,7 +60,7 @@ _NAME_PARTS = {"delay_s": units.delay_s, "rate_bps": units.rate_bps, "loss": uni
 """In the order in which a name has them."""
 
 
-def _from_name(name: str, directory: Path) -> Direction:
+def _from_name(name: str) -> Direction:
     """The direction that ``80ms-20mbit``, ``50ms`` or ``10mbit-1%`` describes."""
     values: dict[str, Any] = {}
     for part in name.split("-"):
@@ -78,12 +73,12 @@ def _from_name(name: str, directory: Path) -> Direction:
             return _passable(Direction(**values))
         except UserError as error:
             raise UserError(f"netem profile {name!r}: {error}") from None
-    raise UserError(f"there is no netem profile {name!r}{_instead(name, directory)}")
+    raise UserError(f"there is no netem profile {name!r}{_instead(name)}")
 
 
-def _instead(name: str, directory: Path) -> str:
+def _instead(name: str) -> str:
     """A hint at what to write in place of a name that is none, or of a file that is not there."""
-    known = names(directory)
+    known = names()
     near = difflib.get_close_matches(name.casefold(), known, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(known)}."
     return f": {hint} Or write {SYNTAX}, or a YAML file's path"
@@ -97,11 +92,9 @@ def read(path: Path) -> Profile:
     unshaped. Raises UserError with the file and the line."""
     file = YamlFile(path, "netem profile")
     keys = file.read(_Profile, "'edge_to_server: {delay: 200ms, rate: 5mbit}'")
-    out = _direction(file, "edge_to_server", keys.edge_to_server)
-    back = _direction(file, "server_to_edge", keys.server_to_edge)
+    out, back = (_direction(file, way, getattr(keys, way)) for way in ("edge_to_server", "server_to_edge"))
     with file.blaming():
-        values = {"burst_bytes": keys.burst_bytes, "latency_s": keys.latency_s}
-        given: dict[str, Any] = {name: value for name, value in values.items() if value is not None}
+        given = keys.model_dump(include={"burst_bytes", "latency_s"}, exclude_none=True)
         if given and keys.shaper != NETEM_TBF:
             raise UserError(f"{bare_name(next(iter(given)))} needs 'shaper: {NETEM_TBF}'")
         if keys.offset_s is not None and out.trace is back.trace is None:
@@ -181,11 +174,8 @@ def read_trace(path: Path, delay_s: float | None = None) -> Trace:
 
     A table has the columns `at`, and `rate` or `delay` or both, whose cells have units; or `at_s`, `rate_bps`,
     `delay_s`, whose cells have none. Rate 0 is an outage. Its last row has a time alone: there it begins again.
-
-    Delivery times are whole milliseconds, one a line, each for one packet of 1500 bytes; the last is the period. The
-    packets of 10 ms become the rate of these 10 ms.
-
-    `delay_s` is the delay of every step of a trace that has none of its own (None: 0). Raises UserError.
+    Delivery times are whole milliseconds, one a line, each for one packet of 1500 bytes; the last is the period.
+    delay_s: of every step of a trace that has none of its own (None: 0). Raises UserError.
     """
     lines = files.text(path, "trace", MOST_TRACE_BYTES).splitlines()
     if not any(line.strip() for line in lines):

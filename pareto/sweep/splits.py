@@ -34,11 +34,8 @@ _Name = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 def find(
     model: str, points: Sequence[Point], selectors: Sequence[str], links: int, most: int = MOST_SPLITS
 ) -> tuple[Split, ...]:
-    """The splits of a model that `selectors` name, sorted. Raises UserError.
-
-    selectors: 'all', points (`7`, `features.7`, `4-9`), which may stand at any link, or one of these for each link
-    (`3+7`, `0-4+9`). most: how many there may be for more than two hosts.
-    """
+    """The splits of a model that `selectors` name, sorted: 'all', points (`7`, `features.7`, `4-9`), which may stand at
+    any link, or one of these for each link (`3+7`, `0-4+9`). most: for more than two hosts. Raises UserError."""
     if not links:  # a single host, which runs all of it
         return ((len(points) - 1,),)
     anywhere: set[int] = set()
@@ -76,8 +73,8 @@ def ends_note(added: Collection[Split]) -> str:
     """A sentence on the splits that were added to the wanted ones; empty if there are none."""
     if not added:
         return ""
-    which = [ALONG.join(map(str, split)) for split in sorted(added)]
-    named = " and ".join(filter(None, (", ".join(which[:-1]), which[-1])))
+    *most, last = (ALONG.join(map(str, split)) for split in sorted(added))
+    named = f"{', '.join(most)} and {last}" if most else last
     return f"added: {named}, the whole model on one host, which a cut has to beat (--only leaves them out)"
 
 
@@ -86,10 +83,8 @@ def fold_note(points: Sequence[Point], cuts: int) -> str:
     folded, kept = sum(len(point.folded) for point in points), len(points) - 1
     if not folded:
         return f"{kept} of {cuts} cuts are points (--granularity op has the others)" if kept < cuts else ""
-    return (
-        f"{kept + folded} cuts, {kept} points before the last: {folded} fold into their neighbours "
-        "(--no-fold keeps them)"
-    )
+    fold = f"{folded} fold into their neighbours (--no-fold keeps them)"
+    return f"{kept + folded} cuts, {kept} points before the last: {fold}"
 
 
 def _along(model: str, points: Sequence[Point], text: str, links: int) -> list[Split]:

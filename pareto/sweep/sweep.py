@@ -80,22 +80,21 @@ def _unless_off(value: Any) -> Any:
     return None if value in ("off", False) else value
 
 
-def _depths(value: Any) -> Any:
-    """The parts of `auto,1,8`, or of numbers from YAML; 08 is 8."""
-    parts = _selectors(value)
-    if not isinstance(parts, list):
-        return parts
-    return [str(int(part)) if part.isascii() and part.isdecimal() else part for part in parts]
-
-
 def _each_once(values: tuple[Any, ...]) -> tuple[Any, ...]:
     """The values without repetitions: a cell is measured once a round."""
     return tuple(dict.fromkeys(values))
 
 
+def _depths(parts: tuple[str, ...]) -> tuple[str, ...]:
+    """The depths, each once; 08 is 8."""
+    return _each_once(
+        tuple(str(int(each)) if each.isascii() and each.isdecimal() else each for each in parts)
+    )
+
+
 @functools.cache
 def coding(texts: tuple[str, ...]) -> tuple[codec_registry.Codec, ...]:
-    """The codecs of these texts. Raises ValueError."""
+    """The codecs of these texts; the user's own are by their names in rows. Raises ValueError."""
     return codec_registry.parse_all(texts)
 
 
@@ -149,7 +148,7 @@ class Sweep(BaseModel):
     codecs: Annotated[_Texts, AfterValidator(_codecs)] = _option("codec")
     engines: Annotated[_Texts, AfterValidator(engine_registry.listed)] = _option("engine")
     allocators: Annotated[_Texts, AfterValidator(Allocator.listed)] = _option("allocator")
-    depths: Annotated[Names, BeforeValidator(_depths)] = _option("in_flight")
+    depths: Annotated[_Texts, BeforeValidator(_selectors), AfterValidator(_depths)] = _option("in_flight")
     congestion: Literal["cubic", "bbr", "reno"] | None = _option("congestion")
     initial_window: int | None = _option("initial_window", ge=1, le=1000)
     slow_start_after_idle: bool = _option("slow_start_after_idle")
@@ -234,7 +233,6 @@ class Sweep(BaseModel):
 
     @property
     def testbed_name(self) -> str:
-        """The testbed's name in the rows."""
         return testbed_name(self.testbed)
 
     @property
@@ -249,7 +247,6 @@ class Sweep(BaseModel):
 
     @property
     def coding(self) -> tuple[codec_registry.Codec, ...]:
-        """The codecs; those of the user's own are by their names in rows."""
         return coding(self.codecs)
 
     @property
@@ -261,18 +258,16 @@ class Sweep(BaseModel):
 def parse_sweep(fields: Mapping[str, Any], source: str = "") -> Sweep:
     """A sweep from options' names and values, each of which is one that the option takes; `secure` is written out in
     the backends. source: of the values, for messages; empty for the command line. Raises UserError."""
-    where = f"{source}: " if source else ""
+    where, in_the_clear = f"{source}: " if source else "", OPTIONS["secure"].default
     try:
         sweep = Sweep.model_validate(fields)
     except ValidationError as error:
         raise UserError(where + _first_fault(error, of_file=bool(source))) from None
     if sweep.alone:
-        if sweep.backends not in (OPTIONS["backend"].default, WITHOUT_LINK) or sweep.secure != ("none",):
-            raise UserError(
-                f"{where}--{sweep.alone}-only: nothing crosses a link: leave --backend and --secure out"
-            )
+        if sweep.backends not in (OPTIONS["backend"].default, WITHOUT_LINK) or sweep.secure != in_the_clear:
+            only = f"{where}--{sweep.alone}-only: nothing crosses a link"
+            raise UserError(f"{only}: leave --backend and --secure out")
         return sweep.model_copy(update={"backends": WITHOUT_LINK})
-    in_the_clear = OPTIONS["secure"].default
     if sweep.secure == in_the_clear:
         return sweep
     return sweep.model_copy(update={"backends": _secured(sweep, where), "secure": in_the_clear})

@@ -26,10 +26,8 @@ def spelled_out(text: str) -> str:
 
 
 def several(text: str) -> tuple[str, ...]:
-    """The testbeds that `--testbed` names: `a.yaml,local`, or `simulated:w.yaml*32` for as many of a kind.
-
-    Raises ValueError.
-    """
+    """The testbeds that `--testbed` names: `a.yaml,local`, or `simulated:w.yaml*32` for as many of a kind. Raises
+    ValueError."""
     if not re.search(r"[,*]", text) or Path(text).is_file():
         return (text,)
     testbeds: list[str] = []

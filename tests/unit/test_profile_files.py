@@ -14,6 +14,7 @@ from pareto.protocol import validation
 from pareto.protocol.errors import UserError
 from pareto.remote.link.profile import Bucket, Direction, Gilbert, Profile
 from pareto.remote.link.trace import Step, Trace
+from pareto.sweep import profile_files
 from pareto.sweep.profile_files import PROFILES, load, names, read, read_trace
 
 
@@ -68,8 +69,12 @@ def test_the_example_of_a_trace() -> None:
     ]
 
 
-def test_none_is_the_clean_link_even_without_its_file(tmp_path: Path) -> None:
-    for profile in (load("none"), load("none", tmp_path)):
+def test_none_is_the_clean_link_even_without_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = load("none")
+    monkeypatch.setattr(profile_files, "PROFILES", tmp_path)
+    for profile in (there, load("none")):
         assert profile == Profile("none", Direction(), Direction())
         assert not profile.edge_to_server.shaped
 
@@ -91,9 +96,10 @@ def test_a_name_without_a_file_is_read(name: str, direction: Direction) -> None:
     assert load(name) == Profile(name, direction, Direction())
 
 
-def test_a_file_of_that_name_wins_over_the_name(tmp_path: Path) -> None:
+def test_a_file_of_that_name_wins_over_the_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(profile_files, "PROFILES", tmp_path)
     (tmp_path / "50ms.yaml").write_text("server_to_edge: {delay: 50ms}\n")
-    assert load("50ms", tmp_path) == Profile("50ms", Direction(), Direction(0.05))
+    assert load("50ms") == Profile("50ms", Direction(), Direction(0.05))
 
 
 def test_a_path_is_read(tmp_path: Path) -> None:
