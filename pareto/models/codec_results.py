@@ -45,9 +45,8 @@ class Expected:
 
     references: the results with each codec or engine that loses something, as (n, batch, ...): `int8@7.reference0`.
     qualities: of these by `Codec.coded_name`; those of the whole model, and so of all that lose nothing, by `none`.
-    wire_shares: by codec, the share of each point's payload that it sends; 1 where it is not used. codec_s: by codec,
-    what encoding an image's payload at each point takes here, and decoding it; 0 where it is not used. Codecs that
-    others come to somewhere are among them. ranges: by which stages are quantised.
+    wire_shares, codec_s: as `ModelFacts` has them, also of codecs that others come to somewhere. ranges: by which
+    stages are quantised.
     """
 
     references: Mapping[str, Tensor]
@@ -132,10 +131,7 @@ def expected(
             name = codec.coded_name(split, by.text)
             compared[name].add(Answers.of(results, task, places), whole[index], labels[index])
             for number, tensor in enumerate(results):
-                key = f"{name}.reference{number}"
-                if key not in references:
-                    references[key] = torch.empty(len(inputs), *tensor.shape, dtype=tensor.dtype)
-                references[key][index] = tensor
+                put(references, f"{name}.reference{number}", index, tensor, len(inputs))
 
         for index, batch in enumerate(inputs):
             compared[NONE].add(whole[index], whole[index], labels[index])
@@ -154,6 +150,13 @@ def expected(
             stages.let_go(coded)
     qualities = {name: comparison.quality() for name, comparison in compared.items()}
     return Expected(references, qualities, sizes.shares(), sizes.seconds(), stages.ranges)
+
+
+def put(batches: dict[str, Tensor], name: str, index: int, batch: Tensor, count: int) -> None:
+    """Put a batch in its place among so many, which are one tensor."""
+    if name not in batches:
+        batches[name] = torch.empty(count, *batch.shape, dtype=batch.dtype)
+    batches[name][index] = batch
 
 
 def _rest(stages: _Stages, tensors: Tensors, coded: Coded, last: int) -> Tensors:
@@ -178,7 +181,7 @@ class _Sizes:
         self._points = len(model.points)
         self._raw = dict.fromkeys(cuts, 0)
         self._sent = {codec.text: dict.fromkeys(cuts, 0) for codec in self._codecs}
-        self._took_s: dict[tuple[str, int], tuple[float, float]] = {}
+        self._took_s: dict[str, dict[int, tuple[float, float]]] = {codec.text: {} for codec in self._codecs}
 
     def add(self, payloads: Mapping[int, Tensors], images: int) -> None:
         for cut, payload in payloads.items():
@@ -193,21 +196,20 @@ class _Sizes:
                 there.decode(encoded, layout(payload))
                 took_s = encoded_at - began, time.perf_counter() - encoded_at
                 self._sent[codec.text][cut] += nbytes(encoded)
-                key = codec.text, cut
-                least_s = self._took_s.get(key, (math.inf, math.inf))
-                self._took_s[key] = min(least_s[0], took_s[0] / images), min(least_s[1], took_s[1] / images)
+                encode_s, decode_s = self._took_s[codec.text].get(cut, (math.inf, math.inf))
+                least_s = min(encode_s, took_s[0] / images), min(decode_s, took_s[1] / images)
+                self._took_s[codec.text][cut] = least_s
 
     def seconds(self) -> dict[str, tuple[tuple[float, float], ...]]:
+        every = range(self._points)
         return {
-            codec.text: tuple(self._took_s.get((codec.text, cut), (0.0, 0.0)) for cut in range(self._points))
-            for codec in self._codecs
+            text: tuple(took.get(cut, (0.0, 0.0)) for cut in every) for text, took in self._took_s.items()
         }
 
     def shares(self) -> dict[str, tuple[float, ...]]:
+        raw, every = self._raw, range(self._points)
         return {
-            text: tuple(
-                sent[cut] / self._raw[cut] if self._raw.get(cut) else 1.0 for cut in range(self._points)
-            )
+            text: tuple(sent[cut] / raw[cut] if raw.get(cut) else 1.0 for cut in every)
             for text, sent in self._sent.items()
         }
 
@@ -218,17 +220,14 @@ class _Stages:
     def __init__(
         self, model: PartitionedModel, inputs: Sequence[Tensors], held: ExitStack, show: Callable[[str], None]
     ) -> None:
-        self._model = model
+        self._model, self._held, self._show = model, held, show
         self._inputs = inputs[: math.ceil(CALIBRATED / len(inputs[0][0]))]
         """Those that calibrate."""
         self._known = 0, self._inputs
         """A point, and what crosses there of these inputs."""
-        self._held = held
-        self._show = show
         self._awaited: Counter[Built] = Counter()
         """Stages that are built, and by how many splits, codecs and engines they are still needed."""
         self._number = 0
-        """How many stages were built."""
         self._made: dict[Built, Stage] = {}
         self._builders: dict[str, Builder] = {}
         self.ranges: dict[Built, Ranges] = {}
@@ -241,8 +240,7 @@ class _Stages:
             if key not in self._made:
                 is_eager = engine == EAGER
                 self._made[key] = self._model.stage(start, end) if is_eager else self._built(*key, tensors)
-            outputs: Tensors = self._made[key](tensors)
-        return outputs
+            return self._made[key](tensors)
 
     def expect(self, through: Sequence[Coded]) -> None:
         """Take in with what splits, codecs and engines the stages will be run."""
@@ -265,8 +263,8 @@ class _Stages:
     def _built(self, engine: str, start: int, end: int, example: Tensors) -> Stage:
         """The stage as an engine builds it, and quantises it by the ranges that its tensors have in eager."""
         self._number += 1
-        stage_of = f"stage {self._number} of {len(self._awaited)}"
-        self._show(f"{self._model.name}: building {stage_of} here, by {engine}")
+        which = f"stage {self._number} of {len(self._awaited)}"
+        self._show(f"{self._model.name}: building {which} here, by {engine}")
         if engine not in self._builders:
             self._builders[engine] = registry.builder(engine, torch.get_num_threads())
             self._held.callback(self._builders[engine].close)

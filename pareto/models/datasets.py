@@ -45,10 +45,10 @@ class Labelled:
 
 @dataclass(frozen=True)
 class Dataset:
-    """Samples and the names of their classes, which are empty where nobody said what the samples show.
+    """Samples and the names of their classes; none where nobody said what the samples show.
 
-    where: for messages. numbered: the labels are numbers of the model's outputs, and nobody named them. pictures:
-    all samples are. at_once: whether several threads may read at the same time.
+    where: for messages. numbered: the labels are numbers of the model's outputs, and nobody named them. pictures: all
+    samples are. at_once: whether several threads may read.
     """
 
     where: str
@@ -59,9 +59,8 @@ class Dataset:
     at_once: bool = True
 
     def spread(self, seed: int) -> tuple[Labelled, ...]:
-        """All samples in an order of which each beginning is spread as evenly over the classes as it can be. The order
-        depends on nothing but the seed and the set's content."""
-        # Not cryptography: a choice that anybody can make again from the manifest.
+        """All samples in an order of which each beginning is spread as evenly over the classes as it can be. It depends
+        on nothing but the seed and the set's content, so that anybody can make it again from the manifest."""
         shuffled = random.Random(f"{seed}/images")  # noqa: S311
         by_class: dict[int | None, list[Labelled]] = {}
         for sample in self.samples:
@@ -107,14 +106,12 @@ def folder(path: Path) -> Dataset:
         )
     if not loose and not any(inside):
         raise UserError(f"no images in {path}: it looks for {' '.join(SUFFIXES)}")
-    if loose:
-        return Dataset(str(path), tuple(_in_file(None, file) for file in loose))
-    samples = (_in_file(label, file) for label, files in enumerate(inside) for file in files)
-    return Dataset(str(path), tuple(samples), tuple(folder.name for folder in folders))
-
-
-def _in_file(label: int | None, file: Path) -> Labelled:
-    return Labelled(label, partial(_read, file), str(file), file=file)
+    labelled = [(label, file) for label, files in enumerate(inside) for file in files]
+    samples = [
+        Labelled(label, partial(_read, file), str(file), file=file)
+        for label, file in labelled or [(None, file) for file in loose]
+    ]
+    return Dataset(str(path), tuple(samples), tuple(folder.name for folder in folders if labelled))
 
 
 def _images(files: Iterable[Path]) -> list[Path]:
@@ -166,7 +163,7 @@ def open_named(name: str, path: Path | None) -> Dataset:
             pass  # what is to be there is said by whoever reads it
         except OSError as error:
             raise UserError(f"--data-path {path}: {error.strerror}") from None
-        return {dataset_names.CIFAR10: cifar10, dataset_names.FOLDER: folder}[name](path)
+        return cifar10(path) if name == dataset_names.CIFAR10 else folder(path)
     return _Own(name, path).dataset()
 
 
@@ -186,27 +183,23 @@ class _Own:
         self._length = self._calling(lambda: len(made), ": its len()")
         if not self._length:
             raise UserError(f"{self._shown} makes a data set that is empty")
+        classes = getattr(made, "classes", None)
+        self._classes = self._calling(lambda: tuple(map(str, classes or ())), ": its classes")
 
     def dataset(self) -> Dataset:
-        """Raises UserError for what it says of its classes and labels."""
-        classes, targets = getattr(self._set, "classes", None), getattr(self._set, "targets", None)
-        names = self._calling(lambda: tuple(map(str, classes or ())), ": its classes")
+        """Raises UserError for what it says of its labels."""
+        targets, names = getattr(self._set, "targets", None), self._classes
         labels: list[int | None] = [None] * self._length
         if targets is not None:
             listed = self._calling(lambda: list(targets), ": its targets")
             if len(listed) != self._length:
                 raise UserError(f"{self._shown} has {self._length} samples and {len(listed)} targets")
-            labels = [self._label(label, number, names) for number, label in enumerate(listed)]
-        samples = tuple(
-            Labelled(
-                label,
-                partial(self._read, number),
-                f"{self._shown}[{number}]",
-                partial(self._looked_at, number, names) if targets is None else None,
-            )
-            for number, label in enumerate(labels)
-        )
-        return Dataset(self._shown, samples, names, numbered=not names, pictures=False, at_once=False)
+            labels = [self._label(label, number) for number, label in enumerate(listed)]
+        samples = []
+        for number, label in enumerate(labels):
+            look = partial(self._looked_at, number) if targets is None else None
+            samples.append(Labelled(label, partial(self._read, number), f"{self._shown}[{number}]", look))
+        return Dataset(self._shown, tuple(samples), names, not names, pictures=False, at_once=False)
 
     def _pair(self, number: int) -> tuple[Any, Any]:
         pair = self._calling(lambda: self._set[number], f"[{number}]")
@@ -220,21 +213,19 @@ class _Own:
     def _read(self, number: int) -> Any:
         return self._pair(number)[0]
 
-    def _looked_at(self, number: int, classes: Sequence[str]) -> int | None:
-        return self._label(self._pair(number)[1], number, classes)
+    def _looked_at(self, number: int) -> int | None:
+        return self._label(self._pair(number)[1], number)
 
-    def _label(self, label: Any, number: int, classes: Sequence[str]) -> int | None:
+    def _label(self, label: Any, number: int) -> int | None:
         if label is None:
             return None
-        most = len(classes) or MOST_CLASSES
+        most, its = len(self._classes) or MOST_CLASSES, f"{self._shown}[{number}]: its label is"
         try:
             index = operator.index(label)
         except TypeError:
-            raise UserError(
-                f"{self._shown}[{number}]: its label is no whole number but {_kind(label)}"
-            ) from None
+            raise UserError(f"{its} no whole number but {_kind(label)}") from None
         if not 0 <= index < most:
-            raise UserError(f"{self._shown}[{number}]: its label is {index}: labels are from 0 to {most - 1}")
+            raise UserError(f"{its} {index}: labels are from 0 to {most - 1}")
         return index
 
     def _calling(self, call: Callable[[], _T], what: str) -> _T:
@@ -254,35 +245,26 @@ def _kind(value: Any) -> str:
     return type(value).__name__
 
 
-@dataclass(frozen=True)
-class Labels:
-    """indices: for each class of a data set, the model's output that stands for it; empty where there is none. how: by
-    what they are matched, or why they cannot be."""
-
-    indices: tuple[int, ...]
-    how: str
-
-
-def match(classes: Sequence[str], outputs: int | None, categories: Sequence[str]) -> Labels:
-    """The model's outputs for the `classes` of a data set, by names, numbers or order. outputs: how many classes the
-    model tells apart, None where it is no classifier. categories: their names, where the model's author gives them."""
+def match(
+    classes: Sequence[str], outputs: int | None, categories: Sequence[str]
+) -> tuple[tuple[int, ...], str]:
+    """The model's outputs for the `classes` of a data set, and by what they are matched: names, numbers or order; no
+    outputs, and why not. outputs: how many classes the model tells apart, None where it is no classifier. categories:
+    their names, where the model's author gives them."""
     if not classes:
-        return Labels((), "the images are in no class folders")
+        return (), "the images are in no class folders"
     if outputs is None:
-        return Labels((), "the model is no classifier")
+        return (), "the model is no classifier"
     known = {_plain(name): index for index, name in enumerate(categories)}
     if all(_plain(name) in known for name in classes):
-        return Labels(tuple(known[_plain(name)] for name in classes), "names")
+        return tuple(known[_plain(name)] for name in classes), "names"
     if all(name.isdecimal() and int(name) < outputs for name in classes):
-        return Labels(tuple(map(int, classes)), "numbers")
+        return tuple(map(int, classes)), "numbers"
     if len(classes) == outputs:
-        return Labels(tuple(range(outputs)), "order")
+        return tuple(range(outputs)), "order"
     strange = next(name for name in classes if _plain(name) not in known)
-    return Labels(
-        (),
-        f"the data set has {len(classes)} classes and the model {outputs}, and {strange!r} is neither the name nor the "
-        "number of one of them",
-    )
+    has = f"the data set has {len(classes)} classes and the model {outputs}"
+    return (), f"{has}, and {strange!r} is neither the name nor the number of one of them"
 
 
 def _plain(name: str) -> str:

@@ -75,10 +75,10 @@ class Synthetic:
 class Samples:
     """Samples of a data set, each taken once; those left over that make no whole batch are not taken.
 
-    samples: in the order of use. images: how many at least. fit: from a sample to its tensors, without the batch
-    dimension; it raises ValueError. finish: from a batch of images to what the model takes; None where it takes them
-    as they are. classes: of the model, for each of the data set; empty where they are not known. threads: read ahead.
-    are_files: whether what is read of a sample is the bytes of its file.
+    samples: in the order of use. images: how many at least. fit: from a sample to its tensors, without the batch; it
+    raises ValueError. finish: from a batch of images to what the model takes; None where it takes them as they are.
+    classes: of the model, for each of the data set; empty where they are not known. threads: read ahead. are_files:
+    whether what is read of a sample is the bytes of its file.
     """
 
     samples: tuple[Labelled, ...]
@@ -148,11 +148,9 @@ def ahead(jobs: Iterable[Callable[[], _T]], threads: int = THREADS) -> Iterator[
 
 
 def image(what: Any, shape: tuple[int, ...], crop: Crop | None) -> Tensors:
-    """The one tensor of bytes, of this shape, that an image becomes: one of PIL, or a tensor. Raises ValueError.
-
-    A tensor (channels, height, width) holds bytes, or floats from 0 to 1. One of the model's own shape is taken as it
-    is; all others are cut to it by `crop`, which is None where the model takes no pictures.
-    """
+    """The one tensor of bytes, of this shape, that an image becomes: one of PIL, or a tensor (channels, height, width)
+    of bytes, or floats from 0 to 1. One of this shape is taken as it is; all others are cut to it by `crop`, which is
+    None where the model takes no pictures. Raises ValueError."""
     if isinstance(what, Tensor):
         what = _as_bytes(what)
         if what.shape == shape:
@@ -240,26 +238,21 @@ def feed_for(
     images = sweep.images or min(IMAGES, len(dataset.samples))
     chosen = dataset.chosen(sweep.seed, max(math.ceil(images / size) * size for size in sweep.batch_sizes))
     outputs = results[0].shape[1] if len(results) == 1 and len(results[0].shape) == 2 else None
-    labels = match(chosen.classes, outputs, entry.classes)
+    indices, how = match(chosen.classes, outputs, entry.classes)
     threads = THREADS if dataset.at_once else 1
     samples, are_files = chosen.samples, sweep.source == JPEG
     if are_files:
         samples = tuple(sample.encoded for sample in samples)
         fit = partial(_of_file, crop=crop_for(recipe.name, entry.images.shape))
-    feed = Samples(samples, images, fit, finish, labels.indices, threads, are_files)
+    feed = Samples(samples, images, fit, finish, indices, threads, are_files)
     facts = {
         "name": dataset_names.shown(sweep.dataset),
         "images": images,
         "of": len(dataset.samples),
-        "labels": labels.how,
-        "classes": dict(zip(chosen.classes, labels.indices, strict=False)),
+        "labels": how,
+        "classes": dict(zip(chosen.classes, indices, strict=False)),
     }
-    notes = () if labels.indices else (f"no accuracy for {recipe.name}: {labels.how}",)
-    return feed, facts, notes
-
-
-def _of_file(file: bytes, crop: Crop) -> Tensors:
-    return (camera.pixels(file, crop),)
+    return feed, facts, () if indices else (f"no accuracy for {recipe.name}: {how}",)
 
 
 def _fitting(
@@ -268,10 +261,13 @@ def _fitting(
     """`Samples.fit` and `Samples.finish` for a model. Raises UserError."""
     if not isinstance(takes, Images):
         return partial(own_inputs, inputs=takes.inputs), None
-    shape, finish = takes.shape, None
+    shape = takes.shape
     if not dataset.pictures and takes.dtypes("") != BYTES:
         return partial(own_inputs, inputs=(Input(shape, getattr(torch, recipe.input)),)), None
     crop = crop_for(recipe.name, shape) if dataset.pictures or shape[0] in pictures.MODES else None
-    if recipe.input != BYTES:
-        finish = partial(normalized, mean=takes.mean, std=takes.std)
+    finish = None if recipe.input == BYTES else partial(normalized, mean=takes.mean, std=takes.std)
     return partial(image, shape=shape, crop=crop), finish
+
+
+def _of_file(file: bytes, crop: Crop) -> Tensors:
+    return (camera.pixels(file, crop),)

@@ -83,11 +83,10 @@ class OwnCodec:
 class Prepared:
     """A model ready to be sent out.
 
-    code: the Python file that builds a user's own model. data: for each batch size what it takes as `input0`,
-    `input1`, ... (n, batch, ...), the whole model's answers as `reference0`, ... (n, batch, ...), and those through
-    codecs and engines. qualities, calibration: for each batch size, as `coding.Expected` has qualities and ranges.
-    codecs: the user's own. shards: what of the weights travels. splits: which the hosts are to run; none: any.
-    file_bytes: the most that an image's file has, where requests begin with such files, which are in `data` too.
+    code: the Python file that builds a user's own model. data: for each batch size, as `worker.trial.Data` has it.
+    qualities, calibration: for each batch size, as `codec_results.Expected` has qualities and ranges. codecs: the
+    user's own. shards: what of the weights travels. splits: which the hosts are to run; none: any. file_bytes: the most
+    that an image's file has, where requests begin with such files, which are in `data` too.
     """
 
     name: str
@@ -130,26 +129,23 @@ def full_names(sweep: Sweep) -> list[str]:
     """The full name of each model, with the number of its classes where that is asked for or the weights have it.
     Raises UserError."""
     names = [registry.canonical(name) for name in sweep.models]
-    others = [sweep.classes or weights.classes(name, sweep.weights) for name in names]
     return [
         registry.entry(f"{name}{CLASSES}{classes}").name if classes else name
-        for name, classes in zip(names, others, strict=True)
+        for name in names
+        for classes in [sweep.classes or weights.classes(name, sweep.weights)]
     ]
 
 
 def recipe(name: str, sweep: Sweep) -> Recipe:
-    """The recipe by which a sweep builds and cuts a model. Raises UserError."""
+    """The recipe by which a sweep builds and cuts a model. The edge's input is a camera's bytes, unless the model takes
+    no images. Raises UserError."""
     file, attribute = registry.source(name)
-    cuts = Cuts(sweep.granularity, sweep.live_tensors, sweep.fold)
-    return Recipe(name, cuts, file, attribute, chosen_points(name, file), _input(name, sweep))
-
-
-def _input(name: str, sweep: Sweep) -> str:
-    """The dtype of the edge's input: a camera's bytes, unless the model takes no images. Raises UserError."""
-    takes = registry.entry(name).takes
+    cuts, takes = Cuts(sweep.granularity, sweep.live_tensors, sweep.fold), registry.entry(name).takes
+    points = chosen_points(name, file)
     if sweep.input != AUTO and not isinstance(takes, Images):
         raise UserError(f"--input {sweep.input}: {name} makes its own inputs: leave it out")
-    return takes.dtypes("" if sweep.input == AUTO else sweep.input)
+    dtypes = takes.dtypes("" if sweep.input == AUTO else sweep.input)
+    return Recipe(name, cuts, file, attribute, points, dtypes)
 
 
 def prepare(
@@ -345,11 +341,9 @@ def _answered(model: PartitionedModel, images: feed.Feed, batch_size: int) -> tu
         if not index:
             proof.check_again(model, batch, answers)
         kinds = (("input", batch), ("reference", answers))
-        named = {f"{kind}{number}": one for kind, group in kinds for number, one in enumerate(group)}
-        for key, tensor in named.items():
-            if key not in tensors:
-                tensors[key] = torch.empty(images.count(batch_size), *tensor.shape, dtype=tensor.dtype)
-            tensors[key][index] = tensor
+        for name, group in kinds:
+            for number, tensor in enumerate(group):
+                codec_results.put(tensors, f"{name}{number}", index, tensor, images.count(batch_size))
     labels = images.labels(batch_size)
     return tensors if labels is None else {**tensors, "labels": labels}, fastest_s
 
