@@ -32,8 +32,7 @@ from pareto.remote.codecs.registry import NONE
 from pareto.remote.link import probe
 from pareto.remote.link.profile import Profile
 from pareto.remote.worker import phases, served
-from pareto.remote.worker.trial import figures
-from pareto.remote.worker.trial import pace as pace_of
+from pareto.remote.worker.trial import figures, pacing
 from pareto.simulated import codecs
 from pareto.simulated.requests import RequestPath, Work
 from pareto.simulated.world import World
@@ -227,7 +226,7 @@ class SimulatedWorkers(AnyWorkers):
         lone = path.alone(trial.effort.latency, began)
         self._clock.jump(lone.samples[-1].finished_s)
         asked = None if cell.in_flight == AUTO else int(cell.in_flight)
-        depth, pace_s = pace_of(lone, path.slowest_way_s, asked)
+        depth, pace_s = pacing(lone, path.slowest_way_s, asked)
         many = path.in_flight(trial.effort.throughput, depth, pace_s, self._clock())
         self._clock.jump(many.samples[-1].finished_s)
         alone_s = [work.compute_s for work in alone]

@@ -1,12 +1,12 @@
 """Measuring a link by UDP: round trips, the rate, and what share of a sample is lost, repeated or reordered.
 
-For links on which TCP cannot tell: it neither echoes in time, since what is lost holds up what follows, nor runs at the
-link's rate. The probe's TCP connection, which knows the run's token, carries the question, when all is sent, and what
-came; without the cookie that it gives out, a datagram is neither counted nor answered.
+For links on which TCP cannot tell: what is lost holds up what follows, and it does not run at the link's rate. The
+probe's TCP connection, which knows the run's token, carries the question, when all is sent, and what came; without the
+cookie that it gives out, a datagram is neither counted nor answered.
 
-All times are taken on one clock, as in `probe`: an echo carries how long it was kept waiting, by its host's clock. A
-time is the kernel's own stamp, taken when a packet comes, however long the process then waits for a core. The stamp is
-of CLOCK_REALTIME; its age when it is read is taken from CLOCK_MONOTONIC, so that nobody who sets the clock moves it.
+All times are taken on one clock, as in `probe`. A time is the kernel's own stamp, taken when a packet comes, however
+long the process then waits for a core. The stamp is of CLOCK_REALTIME; its age when it is read is taken from
+CLOCK_MONOTONIC, so that nobody who sets the clock moves it.
 """
 
 from __future__ import annotations
@@ -82,19 +82,15 @@ def receive(sock: socket.socket, buffer: memoryview | bytearray) -> tuple[int, i
 
 def rate_bps(arrivals: Sequence[Arrival], skip: int = 0, *, constant: bool = True) -> float | None:
     """The line's rate in bit/s, by what arrived beyond the first `skip` bytes; None: nothing; infinite: all in one
-    piece.
-
-    For a line of `constant` rate it is the median slope over all pairs of arrivals, Theil and Sen's regression (P. K.
-    Sen, JASA 63, 1968): up to 29 % may be late, by a hiccup, without moving it. Else it is the mean from first to last.
-    """
+    piece. For a line of `constant` rate it is the median slope over all pairs of arrivals, Theil and Sen's regression
+    (P. K. Sen, JASA 63, 1968), which a hiccup of up to 29 % of them does not move; else the mean from first to last."""
     counted = [(at_s, nbytes) for at_s, nbytes in arrivals if nbytes > skip]
     if not counted:
         return None
     if not constant:
         seconds = counted[-1][0] - counted[0][0]
         return 8 * (counted[-1][1] - counted[0][1]) / seconds if seconds > 0 else math.inf
-    step = math.ceil(len(counted) / _MOST_POINTS)
-    points = counted[::step]
+    points = counted[:: math.ceil(len(counted) / _MOST_POINTS)]
     slopes = sorted(
         (then - now) / (more - less)
         for number, (now, less) in enumerate(points)
@@ -140,8 +136,8 @@ class Arrivals:
         return Sample(self.expected, len(self.at), self.duplicates, reordered)
 
     def rate_bps(self) -> float | None:
-        """The rate of a train's payload in bit/s, beyond the datagrams that do not count; None: fewer than two came;
-        infinite: all at once. Duplicates count, which took their time on the line; what was lost before it does not."""
+        """The rate of a train's payload in bit/s, beyond the datagrams that do not count; None: fewer than two came.
+        Duplicates count, which took their time on the line."""
         if len(self.times) - self.skip < 2:
             return None
         came = [(at_ns / 1e9, TRAIN_BYTES * count) for count, at_ns in enumerate(self.times, 1)]
@@ -155,9 +151,7 @@ class End:
         self, udp: socket.socket, peer: tuple[str, int], cookie: bytes, expected: dict[int, Arrivals]
     ) -> None:
         self.expected = expected
-        self._udp = udp
-        self._peer = peer
-        self._cookie = cookie
+        self._udp, self._peer, self._cookie = udp, peer, cookie
         self._buffer = memoryview(bytearray(2048))
         self._end_s = time.perf_counter() + TIMEOUT_S
 
@@ -168,7 +162,9 @@ class End:
         started = time.perf_counter()
         for number in range(count):
             if gap_s:  # to a deadline: an oversleep does not add up
-                self._listen(started + number * gap_s)
+                self._read(until := started + number * gap_s)
+                while time.perf_counter() < until:
+                    self._read(until)
             _HEADER.pack_into(datagram, 0, self._cookie, kind, number)
             sent.append(time.monotonic_ns())
             self._put(datagram)
@@ -188,11 +184,6 @@ class End:
         while not self._read(self._end_s, tcp):
             if time.perf_counter() >= self._end_s:
                 raise TimeoutError("the probe's other end fell silent")
-
-    def _listen(self, until: float) -> None:
-        self._read(until)
-        while time.perf_counter() < until:
-            self._read(until)
 
     def _read(self, until: float, tcp: socket.socket | None = None) -> bool:
         """Sleep till something comes or it is `until`, take a batch; whether `tcp` has something to read."""
@@ -282,21 +273,11 @@ def ask(tcp: socket.socket, question: Question) -> Reading:
         end.wait_for(tcp)  # until the other end has sent all
         counted = receive_json(tcp, _Counted)
         end.gather(question.wait_s, SAMPLE, TRAIN)
-    rtts_s = [
-        (echoes.at[number] - sent[number] - echoes.held[number]) / 1e9
-        for number in range(1, pings)
-        if number in echoes.at
-    ]
-    return Reading(
-        statistics.median(rtts_s) if rtts_s else None,
-        counted.rate_bps,
-        train.rate_bps(),
-        counted.sample,
-        sample.sample(),
-        PAYLOAD_SHARE,
-        tuple(rtts_s),
-        ping_bytes=PING_WIRE_BYTES,
-    )
+    came = [number for number in range(1, pings) if number in echoes.at]
+    rtts_s = tuple((echoes.at[number] - sent[number] - echoes.held[number]) / 1e9 for number in came)
+    rtt_s, rates = statistics.median(rtts_s) if rtts_s else None, (counted.rate_bps, train.rate_bps())
+    samples = counted.sample, sample.sample()
+    return Reading(rtt_s, *rates, *samples, PAYLOAD_SHARE, rtts_s, ping_bytes=PING_WIRE_BYTES)
 
 
 def answer(tcp: socket.socket) -> None:

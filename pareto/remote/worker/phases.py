@@ -29,8 +29,12 @@ OVERTIME = 4.0
 
 @dataclass(frozen=True)
 class Sample:
-    """One request. Seconds; `started_s` and `finished_s` count from the start of the phase. `stages_s` is of the later
-    stages, in the order of the chain: empty where no other host took part. A codec's times there are within them."""
+    """One request. Seconds; `started_s` and `finished_s` count from the start of the phase.
+
+    stages_s: of the later stages with their codecs, in the order of the chain; empty where no other host took part.
+    wire_bytes: what the edge sent, with a codec. decode_s: where a request begins with files, until the edge made the
+    model's input of them, before `edge_s`. waited_s: where inputs are decoded ahead, until this one was then computed.
+    """
 
     started_s: float
     finished_s: float
@@ -39,11 +43,8 @@ class Sample:
     stages_s: tuple[float, ...]
     encode_s: float = 0.0
     wire_bytes: int = 0
-    """With a codec, what the edge sent."""
     decode_s: float = 0.0
-    """Where a request begins with files: what the edge took to make the model's input of them, before `edge_s`."""
     waited_s: float = 0.0
-    """Where inputs are decoded ahead: how long this one then waited to be computed, before `edge_s`."""
 
     @property
     def busy_s(self) -> float:
@@ -60,16 +61,15 @@ def _unseen(requests: int) -> None: ...
 
 @dataclass(frozen=True)
 class Phase:
+    """The requests of a phase. origin_s: when it began, on the clock of `time.monotonic`, on Linux also that of
+    `time.perf_counter`. outputs: the number of an input, and its result, unless it equals the input's last one. depth:
+    requests that were in flight. prefetch: those that were decoded ahead, at most, beside them."""
+
     origin_s: float
-    """When it began, on the clock of `time.monotonic`, which on Linux is also that of `time.perf_counter`."""
     samples: list[Sample]
     outputs: list[tuple[int, Tensors]]
-    """The number of the input, and its result, unless it equals the input's last one to the last bit: checked
-    afterwards."""
     depth: int = 1
-    """Requests that were in flight."""
     prefetch: int = 0
-    """Requests that were decoded ahead, at most, beside those in flight."""
 
 
 class NoLink:
@@ -102,9 +102,9 @@ def latency(
     decode: Compute | None = None,
     seen: Callable[[int], None] = _unseen,
 ) -> Phase:
-    """Measure requests one after another, each from the input being ready to the result being there. encode, decode:
-    what is done to a payload before it is sent, and to an input first. seen: gets the number of requests done, outside
-    their time."""
+    """The phase of requests one after another, each from the input being ready to the result being there. encode,
+    decode: what is done to a payload before it is sent, and to an input first. seen: gets the number of requests done,
+    outside their time."""
     samples: list[Sample] = []
     outputs = _Outputs()
     origin = time.perf_counter()
@@ -135,13 +135,12 @@ def throughput(
     prefetch: int = 0,
     seen: Callable[[int], None] = _unseen,
 ) -> Phase:
-    """Measure with `depth` requests in flight: this thread computes, one sends, one receives.
+    """The phase of `depth` requests in flight: this thread computes, one sends, one receives.
 
-    `pace_s` is the foreseen time from one completion to the next and only decides how many requests are made. `length`
-    is that of the steady state: the requests that fill the steps, and those that drain them, come on top. A payload is
-    encoded by the thread that computes, while the one before it is sent. So is an input decoded; or, with `prefetch`,
-    by a thread of its own, so many requests ahead at most: a request begins there, and is in flight once it is taken.
-    seen: gets the number of requests that are done, when one is.
+    length: of the steady state; requests that fill and drain the steps come on top. pace_s: foreseen from a completion
+    to the next; it only decides how many requests are made. A payload is encoded by the thread that computes, while the
+    one before it is sent. So is an input decoded; or, with `prefetch`, by a thread of its own, so many requests ahead
+    at most: a request begins there, and is in flight once it is taken. seen: gets the number of requests done.
     """
     least, wanted = in_bursts(length.requests, length.seconds, pace_s, depth, prefetch)
     permits = threading.Semaphore(depth)
@@ -212,10 +211,8 @@ def steady(phase: Phase) -> Sequence[Sample]:
 
     Those completed after the last one was begun drain the steps: they are not among them. And where `depth` requests do
     not fill a long link, they come back in bursts, one a round trip: from a burst's beginning to the end of another
-    would be more completions than round trips. So the time is a whole number of times `depth` completions.
-
-    From `throughput` these are at least as many as were to be measured, and one: with `depth` in flight the last
-    request only begins when all but `depth - 1`, and those decoded ahead, are there before it.
+    would be more completions than round trips. So the time is a whole number of times `depth` completions. From
+    `throughput` these are at least as many as were to be measured, and one.
     """
     samples = phase.samples
     full = [sample for sample in samples if sample.finished_s <= samples[-1].started_s]
@@ -240,8 +237,7 @@ def window(phase: Phase) -> tuple[tuple[float, float], int]:
 
 
 def loaded(phase: Phase) -> Sequence[Sample]:
-    """The requests that began when `depth - 1` others were in flight: their latencies are those under load. The first
-    `depth` of a phase, and as many as are decoded ahead, find fewer before them, and are quicker for it."""
+    """The requests that began when `depth - 1` others were in flight: their latencies are those under load."""
     return phase.samples[phase.depth + phase.prefetch :]
 
 
@@ -252,8 +248,8 @@ def p95_s(samples: Sequence[Sample]) -> float | None:
 
 
 def edge_runs(phase: Phase) -> list[list[Window]]:
-    """When each step of the edge worked on each request; seconds from the start of the phase. It is one step, or, where
-    inputs are decoded ahead, two: decoding, then what follows it."""
+    """When each step of the edge worked on each request; seconds from the start of the phase: one step, or two where
+    inputs are decoded ahead."""
     samples = phase.samples
     if not phase.prefetch:
         return [[(each.started_s, each.started_s + each.busy_s) for each in samples]]
@@ -266,7 +262,7 @@ def edge_runs(phase: Phase) -> list[list[Window]]:
 
 
 def busy_s(phase: Phase) -> float:
-    """Seconds that the edge worked within `window`: decoded, computed, encoded. With two steps, those of the busier."""
+    """Seconds that the edge worked within `window`; with two steps, those of the busier."""
     counted = steady(phase)
     first, last = counted[0].finished_s, counted[-1].finished_s
     return max(

@@ -1,9 +1,8 @@
 """Measuring the link as it is: round trip time by small messages, rate by a bulk transfer, one connection.
 
-The edge asks, the server echoes and sinks. All durations are of one clock: round trips on the edge's, less what the
-server says that it kept an echo waiting; the rate where the bytes arrive. Where TCP cannot tell, `datagrams` measures,
-asked over this connection. ``python -m pareto.remote.worker.probe`` is the probe by itself, for the doctor. It needs no
-torch.
+All durations are of one clock: round trips on the edge's, less what the server says that it kept an echo waiting; the
+rate where the bytes arrive. Where TCP cannot tell, `datagrams` measures, asked over this connection. ``python -m
+pareto.remote.worker.probe`` is the probe by itself, for the doctor, and needs no torch.
 """
 
 from __future__ import annotations
@@ -90,10 +89,8 @@ class ProbeClient:
         if question.datagrams or question.sample_out or question.sample_back:
             self._sock.sendall(_ASK.pack(b"d", 0, 0))
             by_udp = datagrams.ask(self._sock, question)
-            if question.datagrams:
-                reading = by_udp
-            else:
-                reading = replace(reading, sample=by_udp.sample, sample_back=by_udp.sample_back)
+            sampled = replace(reading, sample=by_udp.sample, sample_back=by_udp.sample_back)
+            reading = by_udp if question.datagrams else sampled
         if question.message:
             reading = replace(reading, message_s=self._time_message(question.message, question.answer))
         return reading
@@ -112,8 +109,7 @@ class ProbeClient:
             (_, _, held_ns), came_ns = _receive(self._sock)
             round_trips.append((came_ns - sent_ns[number] - held_ns) / 1e9)
         asking.join()
-        rate = self._receive_rate() if question.bulk_out else None
-        rate_back = None
+        rate, rate_back = self._receive_rate() if question.bulk_out else None, None
         if question.bulk_back:
             self._sock.sendall(_ASK.pack(b"b", question.bulk_back, 0))
             came = _sink(self._sock, question.bulk_back)

@@ -16,7 +16,7 @@ from torch import Tensor
 from pareto.partitions import proof
 from pareto.partitions.engines.registry import EXACT, Engine
 from pareto.partitions.stage import Stage
-from pareto.protocol import pace as pacing
+from pareto.protocol import pace
 from pareto.protocol.jsonlines import Refused
 from pareto.protocol.trial_messages import (
     Coded,
@@ -51,8 +51,8 @@ PROGRESS_S = 1.0
 class Data:
     """Inputs, each a batch of all tensors that the model takes, and what the whole model makes of them.
 
-    coded: by `Codec.coded_name`, what the model makes of them in one process, cut there, with a codec that loses
-    something. files: what requests begin with in their place, files of these images; each one tensor of bytes.
+    coded: by `Codec.coded_name`, what the model makes of them in one process, cut there, with what loses something.
+    files: what requests begin with in their place, files of these images; each one tensor of bytes.
     """
 
     inputs: Sequence[Tensors]
@@ -62,8 +62,7 @@ class Data:
 
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor]) -> Data:
-        """The data from a data file's tensors: `input0` and so on, `reference0` and so on. References with a codec are
-        behind its name and a dot: `int8@7.reference0`."""
+        """The data of a file: (n, batch, ...) of `input0`, ..., `reference0`, ..., `int8@7.reference0`, ..."""
         coded = dict.fromkeys(key.rpartition(".")[0] for key in tensors if "@" in key)
         through = {name: batches(tensors, f"{name}.reference") for name in coded}
         inputs = batches(tensors, "input")
@@ -86,8 +85,7 @@ class Data:
 
     def tolerance(self, expected: Sequence[Tensors], by: Engine = EXACT) -> float:
         """The largest error of a right result, as `proof.max_error` says it. On another kind of processor a value that
-        lies between two levels of a quantiser may fall on the other one: so, of what codec and engine change, a small
-        share is allowed."""
+        lies between two levels of a quantiser may fall on the other one: a small share of what changes is allowed."""
         changed = self.changed(expected)
         levels = max(LEVELS_SHARE, by.differs) * changed
         return max(proof.TOLERANCE, levels) if math.isfinite(changed) else proof.TOLERANCE
@@ -140,7 +138,7 @@ def run(
     before = host.counters(request.interface)
     lone = phases.latency(*work, request.latency, encode, decode, tells("latency"))
     prefetch = request.prefetch if decode is not None else 0
-    depth, pace_s = pace(lone, request.transfer_s, request.in_flight, ahead=prefetch > 0)
+    depth, pace_s = pacing(lone, request.transfer_s, request.in_flight, ahead=prefetch > 0)
     many = phases.throughput(
         *work, request.throughput, pace_s, depth, encode, decode, prefetch, tells("throughput")
     )
@@ -181,27 +179,25 @@ def _tells(so_far: Callable[[Progress], None] | None, from_s: float, phase: str)
     return seen
 
 
-def pace(lone: Phase, transfer_s: float, in_flight: int | None, *, ahead: bool = False) -> tuple[int, float]:
+def pacing(lone: Phase, transfer_s: float, in_flight: int | None, *, ahead: bool = False) -> tuple[int, float]:
     """How many requests to keep in flight, and the foreseen seconds from one completion to the next. lone: the latency
     phase. transfer_s, in_flight: as in `RunTrial`. ahead: whether inputs are decoded ahead."""
     decodes_s = [sample.decode_s if ahead else 0.0 for sample in lone.samples]
-    rests_s = [
-        (sample.busy_s - decode_s, sample.latency_s - decode_s)
-        for sample, decode_s in zip(lone.samples, decodes_s, strict=True)
-    ]
-    busy_s, latency_s = map(statistics.median, zip(*rests_s, strict=True))
+    each = list(zip(lone.samples, decodes_s, strict=True))
+    busy_s = statistics.median(sample.busy_s - decode_s for sample, decode_s in each)
+    latency_s = statistics.median(sample.latency_s - decode_s for sample, decode_s in each)
     slowest_s = max(statistics.median(decodes_s), busy_s, *_per_stage(lone), transfer_s)
-    depth = in_flight or pacing.in_flight(latency_s, slowest_s)
+    depth = in_flight or pace.in_flight(latency_s, slowest_s)
     return depth, max(slowest_s, latency_s / depth)
 
 
 def figures(lone: Phase, many: Phase, batch_size: int) -> dict[str, Any]:
     """The latency and throughput of the two phases: the fields of a TrialReport that come from their times."""
     edge_s, *stages_s = _per_stage(lone)
-    throughput_window, throughput_window_requests = phases.window(many)
+    throughput_window, counted = phases.window(many)
     runs = phases.edge_runs(many)[-1]
-    best_s = steady_s(runs, throughput_window_requests)
-    span_s, rate_ips = runs[throughput_window_requests][1] - runs[0][1], phases.rate(many, batch_size)
+    best_s = steady_s(runs, counted)
+    span_s, rate_ips = runs[counted][1] - runs[0][1], phases.rate(many, batch_size)
     return {
         "latency_s": statistics.median(sample.latency_s for sample in lone.samples),
         "latency_p95_s": phases.p95_s(lone.samples),
@@ -211,13 +207,13 @@ def figures(lone: Phase, many: Phase, batch_size: int) -> dict[str, Any]:
         "work_s": statistics.median(sample.busy_s + sum(sample.stages_s) for sample in lone.samples),
         "serialize_s": statistics.median(sample.serialize_s for sample in lone.samples),
         "stages_s": tuple(stages_s),
-        "throughput_ips": pacing.paced(rate_ips, batch_size, best_s, throughput_window_requests / span_s),
+        "throughput_ips": pace.paced(rate_ips, batch_size, best_s, counted / span_s),
         "sequential_ips": phases.sequential_rate(lone.samples, batch_size),
         "steady_s": best_s,
         "in_flight": many.depth,
         "prefetch": many.prefetch,
         "throughput_window": throughput_window,
-        "throughput_window_requests": throughput_window_requests,
+        "throughput_window_requests": counted,
         "throughput_busy_s": phases.busy_s(many),
         "requests": Phases(_columns(Requests, lone.samples), _columns(Requests, many.samples)),
     }

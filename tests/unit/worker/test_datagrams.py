@@ -303,9 +303,10 @@ def test_what_sending_takes_is_no_part_of_the_gap(monkeypatch: pytest.MonkeyPatc
     class Slow(End):
         """Sending takes half of the gap, and waiting as long as it should."""
 
-        def _listen(self, until: float) -> None:
+        def _read(self, until: float, tcp: socket.socket | None = None) -> bool:
             nonlocal now_s
             now_s = max(now_s, until)
+            return False
 
         def _put(self, datagram: bytearray | memoryview) -> None:
             nonlocal now_s

@@ -12,7 +12,7 @@ import torch
 
 from pareto.partitions import proof
 from pareto.partitions.stage import Stage
-from pareto.protocol import pace as pacing
+from pareto.protocol import pace as paces
 from pareto.protocol.jsonlines import Refused
 from pareto.protocol.messages import Split
 from pareto.protocol.trial_messages import Length, Progress, RunTrial, WrongOutput
@@ -136,7 +136,7 @@ def test_the_slowest_of_all_steps_sets_the_pace(
     stage_s: float, transfer_s: float, in_flight: int | None, pace: tuple[int, float]
 ) -> None:
     lone = Phase(0.0, [Sample(0.0, 1.0, 0.125, 0.0, (0.0625, stage_s))] * 3, [])
-    assert trial.pace(lone, transfer_s, in_flight) == pace
+    assert trial.pacing(lone, transfer_s, in_flight) == pace
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_what_is_decoded_ahead_is_a_step_of_its_own(
     ahead: bool, in_flight: int | None, pace: tuple[int, float]
 ) -> None:
     lone = Phase(0.0, [Sample(0.0, 1.0, 0.125, 0.0, (0.0625,), decode_s=0.25)] * 3, [])
-    assert trial.pace(lone, 0.0, in_flight, ahead=ahead) == pace
+    assert trial.pacing(lone, 0.0, in_flight, ahead=ahead) == pace
 
 
 @pytest.mark.parametrize(("stage_s", "transfer_s"), [(0.02, 1e-6), (0.0, 10.0)], ids=["stage", "link"])
@@ -156,7 +156,7 @@ def test_a_trial_keeps_as_many_in_flight_as_its_pace_asks_for(
 ) -> None:
     report = run(connected(server, 1, stage_s), data(), transfer_s=transfer_s)
     slowest_s = max(report.edge_s, *report.stages_s, transfer_s)
-    assert report.in_flight == pacing.in_flight(report.latency_s, slowest_s)
+    assert report.in_flight == paces.in_flight(report.latency_s, slowest_s)
 
 
 def test_how_many_are_in_flight_may_be_asked_for(server: TcpServer) -> None:
