@@ -38,8 +38,7 @@ class Devices:
 
     def __init__(self, testbed: Testbed, interval_s: float | None) -> None:
         """interval_s: how often they read their sensors; None: there are none, and nothing is reported."""
-        self._testbed = testbed
-        self._interval_s = interval_s
+        self._testbed, self._interval_s = testbed, interval_s
         self._sessions = Programs()
         self._sensors: dict[str, dict[str, str]] = {}
         self._sharing = frozenset[str]()
@@ -122,11 +121,8 @@ def columns(
     row |= summary(series, window)
     if row["throttled"] is not None:
         row["throttled"] = hex(row["throttled"])
-    shares = {
-        "steal": share(series, "steal_s", window),
-        "others": others(series, window),
-        "wait": share(series, "waited_s", window),
-    }
+    steal, waited = (share(series, field, window) for field in ("steal_s", "waited_s"))
+    shares = {"steal": steal, "others": others(series, window), "wait": waited}
     row |= {f"{name}_percent": part and 100 * part for name, part in shares.items()}
     steady, requests = usage.throughput_window, usage.throughput_window_requests
     if steady is not None and requests:
@@ -140,8 +136,7 @@ def columns(
 
 def others(series: Series | None, window: Window | None) -> float | None:
     """The share of the worker's cores that other programs had in a window; None where it is not known, as where a CPU
-    quota held the host back: the kernel counts that by looking at every tick, its own programs' time exactly, and a
-    quota begins anew in step with the ticks."""
+    quota, which begins anew in step with the ticks at which the kernel looks, held the host back."""
     if series is None or window is None or _held_back(series, window):
         return None
     return share(series, "others_s", window)
@@ -189,11 +184,9 @@ def _held_back(series: Series, window: Window) -> float:
 
 
 def energy_per_image(series: Series, window: Window, images: int) -> float | None:
-    """Joules per image: the energy counter's rise between the window's ends, each interpolated linearly.
-
-    None where energy was not measured: no sensor, a reading missed, or samples that do not reach from a time
-    at or before the window to one at or after it, or fewer than three inside; and where there are no images.
-    """
+    """Joules per image: the energy counter's rise between the window's ends, each interpolated linearly. None where
+    energy was not measured: no sensor, a reading missed, samples that do not reach from one end of the window to the
+    other, or fewer than three inside; and where there are no images."""
     times, energies = series.get("at_s", ()), series.get("energy_j", ())
     first, last = bisect_right(times, window[0]) - 1, bisect_left(times, window[1])
     inside = bisect_right(times, window[1]) - bisect_left(times, window[0])
@@ -219,11 +212,9 @@ def share(series: Series, field: str, window: Window) -> float | None:
 
 
 def summary(series: Series, window: Window) -> dict[str, float | int | None]:
-    """The device's state in the window, over the samples inside it; None for what they did not measure.
-
-    Maxima of temperature and GPU memory; means of frequency and GPU use. `throttled`: the four bits that say what is so
-    now. Each is set if any sample has it, or if its twin, which says the same of all the time since boot, came up.
-    """
+    """The device's state in the window, over the samples inside it; None for what they did not measure. throttled: the
+    four bits that say what is so now. Each is set if any sample has it, or if its twin, which says the same of all the
+    time since boot, came up."""
     times = series.get("at_s", ())
     inside = slice(bisect_left(times, window[0]), bisect_right(times, window[1]))
 

@@ -34,7 +34,7 @@ class Loading:
 
 
 class Sender:
-    """Brings models to the hosts of a testbed. sent_bytes: by role, what went over so far, but for the program."""
+    """The sending of models to the hosts of a testbed. sent_bytes: by role, what went over so far, but the program."""
 
     def __init__(self, testbed: Testbed) -> None:
         self.sent_bytes: dict[str, int] = {}
@@ -60,10 +60,9 @@ class Sender:
         needs: dict[str, dict[str, Parcel]] = {role: {} for role in hosts}
         there = {}
         for prepared in models:
-            of_hosts = zip(hosts.items(), _units(prepared, len(hosts), whole), strict=True)
             requests = {
-                role: _request(prepared, needs[role], role, remote.host.folder, units)
-                for (role, remote), units in of_hosts
+                role: _request(prepared, needs[role], role, hosts[role].host.folder, units)
+                for role, units in zip(hosts, _units(prepared, len(hosts), whole), strict=True)
             }
             there[prepared.name] = Loading(requests, whole)
         lacking = on_each({role: partial(_lacking, remote, needs[role]) for role, remote in hosts.items()})
@@ -118,14 +117,8 @@ def _request(
         [file(data) for data in prepared.data.values()] if role == EDGE else [],
         [
             messages.OwnCodec(
-                codec.own.name,
-                file(codec.code, ".py"),
-                codec.own.attribute,
-                codec.own.file,
-                file(codec.weights),
-                codec.weights.digest,
-                codec.seed,
-                codec.cuts,
+                *(codec.own.name, file(codec.code, ".py"), codec.own.attribute, codec.own.file),
+                *(file(codec.weights), codec.weights.digest, codec.seed, codec.cuts),
             )
             for codec in prepared.codecs
         ],
@@ -160,21 +153,18 @@ class Meter:
         """So many bytes more; hosts may say so from threads of their own."""
         with self._lock:
             self._sent[role] += nbytes
-            every_s = DRAWN_S if self._out.is_terminal else LOGGED_S
-            if self._now() - self._said_s < every_s:
-                return
-            self._said_s = self._now()
-            if self._out.is_terminal:
-                self._show(self.words)
-            else:
-                self._out.print(self.words)
+            on_terminal = self._out.is_terminal
+            if self._now() - self._said_s >= (DRAWN_S if on_terminal else LOGGED_S):
+                self._said_s = self._now()
+                (self._show if on_terminal else self._out.print)(self.words)
 
     def end(self) -> None:
         """Say what was sent."""
-        words = [f"{_mb(size)} MB to {role}" for role, size in self._sizes.items() if size]
-        none = [role for role, size in self._sizes.items() if not size]
-        sent = [f"sent {', '.join(words)}"] if words else []
-        self._out.print("; ".join([*sent, *([f"nothing to send to {', '.join(none)}"] if none else [])]))
+        sent = ", ".join(f"{_mb(size)} MB to {role}" for role, size in self._sizes.items() if size)
+        none = ", ".join(role for role, size in self._sizes.items() if not size)
+        self._out.print(
+            "; ".join([f"sent {sent}"] * bool(sent) + [f"nothing to send to {none}"] * bool(none))
+        )
 
     @property
     def words(self) -> str:

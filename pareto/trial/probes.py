@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 import statistics
+from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 
@@ -34,7 +36,7 @@ def probed(
     *,
     is_local: bool,
 ) -> tuple[probe.Probed, probe.Span]:
-    """Measure and judge the link now; also returns the part of its traces that passed meanwhile. A profile that asks
+    """A reading of the link now with its verdict, and the part of its traces that passed meanwhile. A profile that asks
     for nothing promises nothing of a real link, and cannot be off there."""
     begun = _position_s(shaper, profile)
     reading = near.ask(question or probe.question(profile), TIMEOUT_S)
@@ -55,10 +57,8 @@ def settle(
 def bare(near: Session) -> probe.Reading:
     """The link as it is: round trip, and TCP's payload rate each way, by bulk that takes about `BARE_S`."""
     first = near.ask(Question(FIRST_BULK_BYTES, FIRST_BULK_BYTES), TIMEOUT_S)
-    out, back = (
-        int(min(max(BARE_S * (rate or 0.0) / 8, FIRST_BULK_BYTES), MOST_BULK_BYTES))
-        for rate in (first.rate_bps, first.rate_back_bps)
-    )
+    bulks = [BARE_S * (rate or 0.0) / 8 for rate in (first.rate_bps, first.rate_back_bps)]
+    out, back = (int(min(max(each, FIRST_BULK_BYTES), MOST_BULK_BYTES)) for each in bulks)
     return near.ask(Question(out, back, pings=BARE_PINGS), TIMEOUT_S)
 
 
@@ -74,11 +74,25 @@ def crossing_s(near: Session, sent: int, back: int) -> float:
 def own_profile(name: str, link: probe.Reading) -> Profile:
     """The profile of a real link as it was measured: where nothing is emulated, trials are judged by it."""
     delay_s = min((link.rtt_s or 0.0) / 2, MAX_DELAY_S)
-    out, back = (
-        min(max(rate / probe.GOODPUT, MIN_RATE_BPS), MAX_RATE_BPS) if rate else None
+    ways = (
+        Direction(delay_s, min(max(rate / probe.GOODPUT, MIN_RATE_BPS), MAX_RATE_BPS) if rate else None)
         for rate in (link.rate_bps, link.rate_back_bps)
     )
-    return Profile(name, Direction(delay_s, out), Direction(delay_s, back))
+    return Profile(name, *ways)
+
+
+def promised(profile: Profile, beneath: probe.Reading | None) -> Profile:
+    """The profile that a link is held to: its own, or where nothing is emulated, that measured beneath."""
+    return own_profile(profile.name, beneath) if beneath is not None and not profile.shaped else profile
+
+
+def carries(profile: Profile, beneath: probe.Reading | None) -> tuple[float, float]:
+    """The payload rate away from the edge in bit/s and the round trip, of a profile on the link beneath it."""
+    asked_bps = profile.typical.edge_to_server.rate_bps
+    rate_bps = asked_bps * probe.GOODPUT if asked_bps else math.inf
+    if beneath is None:
+        return rate_bps, profile.rtt_s
+    return min(rate_bps, beneath.rate_bps or math.inf), profile.rtt_s + (beneath.rtt_s or 0.0)
 
 
 def in_words(link: probe.Reading) -> str:
@@ -91,27 +105,23 @@ def in_words(link: probe.Reading) -> str:
     return ", ".join(filter(None, figures))
 
 
-def prospects(profile: Profile, link: probe.Reading, tolerance: probe.Tolerance) -> list[str]:
+def prospects(profile: Profile, link: probe.Reading, tolerance: probe.Tolerance) -> Iterator[str]:
     """A line on each thing that a profile asks and the link beneath cannot do: its trials would be invalid."""
     if not profile.shaped:
-        return []
-    faults = []
+        return
     allowed_s = tolerance.rtt_s(profile.rtt_s)
     if link.rtt_s is not None and link.rtt_s > allowed_s:
-        faults.append(
+        yield (
             f"{profile.name}: the link's own round trip of {units.duration(link.rtt_s)} comes on top of the "
             f"{units.duration(profile.rtt_s)} asked, of which only {units.duration(allowed_s)} are tolerated: "
             "take it off the profile's delay, or give a larger --rtt-floor"
         )
     ways = zip(profile.directions, ("out", "back"), (link.rate_bps, link.rate_back_bps), strict=True)
     for direction, name, rate in ways:
-        asked = direction.typical.rate_bps
-        if asked and rate and rate < asked * probe.GOODPUT * (1 - tolerance.rate_fraction):
-            faults.append(
-                f"{profile.name}: the link itself carries only {units.rate(rate, 3)} {name}, "
-                f"{units.rate(asked * probe.GOODPUT, 3)} of payload are asked"
-            )
-    return faults
+        payload_bps = (direction.typical.rate_bps or 0.0) * probe.GOODPUT
+        if rate and rate < payload_bps * (1 - tolerance.rate_fraction):
+            carries = f"the link itself carries only {units.rate(rate, 3)} {name}"
+            yield f"{profile.name}: {carries}, {units.rate(payload_bps, 3)} of payload are asked"
 
 
 class Probers:

@@ -1,8 +1,8 @@
 """A run's folder, results/<run>/: its manifest, a row for each trial, host and probe; requests and sensor readings.
 
-trials.csv alone decides what is done: a row reaches the disk before the next trial starts, and a row that a crash cut
-short is dropped when the folder is opened again. One process at a time writes to a folder. A folder may come from
-anybody: no link in it is followed, and whatever is read from it is checked.
+trials.csv alone decides what is done: a row reaches the disk before the next trial starts, and one that a crash cut
+short is dropped. One process at a time writes to a folder. A folder may come from anybody: no link in it is followed,
+and whatever is read from it is checked.
 """
 
 from __future__ import annotations
@@ -79,9 +79,7 @@ class Store:
 
     def __init__(self, folder: Path, lock: int | None = None, made: Sequence[Path] = ()) -> None:
         """lock: as `files.locked` returns it. made: the folders that were made for it, the innermost first."""
-        self.folder = folder
-        self._lock = lock
-        self._made = made
+        self.folder, self._lock, self._made = folder, lock, made
         self._done: set[tuple[str, ...]] = set()
 
     @classmethod
@@ -107,7 +105,7 @@ class Store:
             if not isinstance(error, OSError | StoreError):
                 raise
             words = (
-                f"cannot write results to {out}: {error.strerror}" if isinstance(error, OSError) else error
+                error if isinstance(error, StoreError) else f"cannot write results to {out}: {error.strerror}"
             )
             raise StoreError(f"{words} (choose another --out)") from None
         return store
@@ -200,19 +198,16 @@ class Store:
 
     @contextmanager
     def _sound_rows(self) -> Iterator[list[dict[str, str]]]:
+        rows = self.rows()
         try:
-            yield self.rows()
-        except StoreError:
-            raise
+            yield rows
         except ValueError as error:
             path = self.folder / "trials.csv"
             raise StoreError(f"{path} has a row that is no trial's: {error}") from None
 
     def append_trial(self, row: Row) -> None:
-        """Append a trial's row. Raises StoreError also for a trial that has one.
-
-        A figure that no report would read is left out, and the trial does not count.
-        """
+        """Append a trial's row. Raises StoreError also for a trial that has one. A figure that no report would read is
+        left out, and the trial does not count."""
         line, faults = checked(row, TRIALS)
         if faults and row["status"] not in ("invalid", "failed"):
             reason = "; ".join(filter(None, [row.get("reason"), *faults]))
@@ -243,10 +238,8 @@ class Store:
         files.replace(self.folder, STRUCK.file, _csv(lines))
 
     def write_parts(self, table: Table, cell: Cell, number: int, parts: Parts) -> None:
-        """Write a trial's requests by phase, or its sensor readings by host, in order; nothing if there are none.
-
-        A column that a host has no sensor for may be left out.
-        """
+        """Write a trial's requests by phase, or its sensor readings by host, in order; nothing if there are none. A
+        column that a host has no sensor for may be left out."""
         if parts:
             self.write_content(table, cell, number, parquet_of(table, parts))
 
@@ -256,8 +249,7 @@ class Store:
         files.replace(self.folder, name, content, durable=False)
 
     def drop_unsound(self) -> None:
-        """Remove the rows of trials that are done again, as none of their figures counts: each cell has one row in
-        each round."""
+        """Remove the rows of trials that are done again, as none of their figures counts."""
         self._keep(lambda row: row["status"] not in REDONE)
 
     def _keep(self, is_kept: Callable[[Mapping[str, str]], bool]) -> None:
@@ -278,10 +270,9 @@ class Store:
                 raise StoreError(f"{path} has other columns than this version writes: start a new run")
             rows = []
             for line in lines:
-                if len(line) != len(columns):
-                    raise StoreError(
-                        f"{path}:{lines.line_num}: damaged: {len(line)} cells, where a row has {len(columns)}"
-                    )
+                if (cells := len(line)) != len(columns):
+                    has = f"{cells} cells, where a row has {len(columns)}"
+                    raise StoreError(f"{path}:{lines.line_num}: damaged: {has}")
                 rows.append(dict(zip(columns, line, strict=True)))
             return rows
         except (UnicodeDecodeError, csv.Error) as error:
@@ -358,10 +349,8 @@ def checked(row: Row, table: Table) -> tuple[list[str], list[str]]:
 
 
 def _text(value: Any) -> str:
-    """A value as it is written: empty for what was not measured; six digits, which are more than a measurement has.
-
-    Text may be what a host said: it becomes one line, and never a spreadsheet's formula.
-    """
+    """A value as it is written: empty for what was not measured; six digits, which are more than a measurement has. A
+    host's text becomes one line, and never a spreadsheet's formula."""
     if value is None:
         return ""
     if isinstance(value, float):
@@ -384,9 +373,10 @@ def _remove_empty(folders: Iterable[Path]) -> None:
 
 def _new_folder(folder: Path) -> Path:
     """Make a folder of that name, with a number after it if there is one already; returns it. Raises OSError."""
-    for number in itertools.count(1):
-        candidate = folder if number == 1 else folder.with_name(f"{folder.name}-{number}")
+    candidate, number = folder, 1
+    while True:
         with suppress(FileExistsError):
             candidate.mkdir()
             return candidate
-    raise AssertionError
+        number += 1
+        candidate = folder.with_name(f"{folder.name}-{number}")

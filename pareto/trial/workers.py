@@ -30,15 +30,14 @@ from pareto.sweep.sweep import AUTO
 from pareto.trial.any_workers import RECENT_S, AnyWorkers
 from pareto.trial.devices import Devices, Series
 from pareto.trial.model_upload import Meter, Sender
-from pareto.trial.probes import bare, crossing_s, own_profile, probed, settle
+from pareto.trial.probes import bare, carries, crossing_s, probed, promised, settle
 from pareto.trial.result import HostReport, TrialResult, of_edge
 from pareto.trial.run_keys import run_keys
 
 if TYPE_CHECKING:
     from pareto.models.prepare import Artifact, Prepared
 
-START_TIMEOUT_S = 300.0
-LOAD_TIMEOUT_S = 300.0
+START_TIMEOUT_S = LOAD_TIMEOUT_S = 300.0
 CODED_TIMEOUT_S = 10.0
 """More for each point and codec that is timed."""
 BUILD_TIMEOUT_S = 1800.0
@@ -54,8 +53,8 @@ waits until that is paid back, and what follows the stage is late."""
 
 
 class Workers(AnyWorkers):
-    """A worker on each host of the chain. Its methods raise SessionError, SessionLost, TimeoutError or Unreachable;
-    after any of them, `close`: the next `ready` starts all again, on hosts logged in to anew if they were lost."""
+    """A worker on each host of the chain. After any method has raised, `close`: the next `ready` starts all again, on
+    hosts logged in to anew if they were lost."""
 
     def __init__(
         self,
@@ -72,8 +71,7 @@ class Workers(AnyWorkers):
         self.allocator = allocator
         self._sessions = Programs()
         self._model: str | None = None
-        self._is_whole = False
-        """Whether the hosts have loaded all units of this model."""
+        self._is_whole = False  # it is loaded with all of its units
         self._sender = Sender(testbed)
         self._proven: set[Cell] = set()
         self._network: Sequence[Profile] | None = None
@@ -127,9 +125,8 @@ class Workers(AnyWorkers):
             self._facts = self._sessions.ask_all(asked, START_TIMEOUT_S)
             for role, facts in self._facts.items():
                 if facts.allocator != (wanted := Allocator.parse(self.allocator).of(role)):
-                    raise TestbedError(
-                        f"--allocator {wanted}: the {role} has {facts.allocator}: does its C library have mallopt?"
-                    )
+                    has = f"the {role} has {facts.allocator}"
+                    raise TestbedError(f"--allocator {wanted}: {has}: does its C library have mallopt?")
             self._devices.start(self._facts)
             ends = [link.far for link in self.links]
             listening = {end.role: messages.Listen(end.address, self._token, self._keys) for end in ends}
@@ -163,8 +160,7 @@ class Workers(AnyWorkers):
             self._join(cell, network)
 
     def loaded(self, cell: Cell) -> None:
-        """Load the cell's model on all hosts. The workers start again where the cell has other allocators: these are a
-        process's from its start."""
+        """Load the cell's model on all hosts. The workers start again where the cell has other allocators."""
         if cell.allocator != self.allocator:
             self.close()
             self.allocator = cell.allocator
@@ -175,11 +171,11 @@ class Workers(AnyWorkers):
     def probed(
         self, link: Link, profile: Profile, tolerance: probe.Tolerance
     ) -> tuple[probe.Probed, probe.Span]:
-        near, promised = self._sessions[link.near.role], self._promised(link, profile)
-        if promised is not profile:
+        near, held_to = self._sessions[link.near.role], promised(profile, self._bare.get(link.name))
+        if held_to is not profile:
             tolerance = tolerance.at_least(probe.OWN)
-        asked, is_local = self._question(promised), self._testbed.is_local
-        return probed(link.shaper, near, promised, tolerance, asked, is_local=is_local)
+        asked, is_local = self._question(held_to), self._testbed.is_local
+        return probed(link.shaper, near, held_to, tolerance, asked, is_local=is_local)
 
     def idle_crossing_s(self, link: Link, crossing: Crossing) -> float:
         """As of all workers: a near host with a share of a core may have to wait for that before it sends."""
@@ -201,8 +197,8 @@ class Workers(AnyWorkers):
         self, cell: Cell, network: Sequence[Profile], seen: Sequence[probe.Span] | None = None
     ) -> list[Crossing]:
         names = [link.name for link in self.links]
-        promised = [self._promised(link, profile) for link, profile in zip(self.links, network, strict=True)]
-        crossed = crossings(cell, self._prepared[cell.model].facts, promised, names, seen)
+        held_to = [promised(each, self._bare.get(name)) for name, each in zip(names, network, strict=True)]
+        crossed = crossings(cell, self._prepared[cell.model].facts, held_to, names, seen)
         return [
             replace(crossing, own=crossing.profile is not profile, filled=crossing.filled and self._tcp.fills)
             for crossing, profile in zip(crossed, network, strict=False)
@@ -331,8 +327,8 @@ class Workers(AnyWorkers):
         return split, self._sessions.ask_all(loading, timeout_s)
 
     def _recent(self, cell: Cell) -> dict[str, float | None] | None:
-        """The baselines after the last trial, where they are recent and of the stages that a cell has. They are used
-        once: no fault, and no other trial, lies between them and the trial that begins."""
+        """The baselines after the last trial, where they are recent and of a cell's stages, used once: no fault and no
+        other trial lies between."""
         (taken_s, of, baselines), self._alone = self._alone or (-math.inf, (), None), None
         is_recent = time.monotonic() - taken_s < RECENT_S * max(1, len(self.links))
         return baselines if is_recent and of == _stages(cell) else None
@@ -356,10 +352,10 @@ class Workers(AnyWorkers):
         opened = [each for each in self._backends if each == self._agent or each not in self._agents]
         self._connect(opened)
         for link, profile in pairs:
-            near, (rate_bps, rtt_s) = self._sessions[link.near.role], self._carries(link, profile)
-            promised = self._promised(link, profile)
+            near, beneath = self._sessions[link.near.role], self._bare.get(link.name)
+            held_to, (rate_bps, rtt_s) = promised(profile, beneath), carries(profile, beneath)
             if is_new:
-                settle(link.shaper, near, promised, self._question(promised), is_local=self._testbed.is_local)
+                settle(link.shaper, near, held_to, self._question(held_to), is_local=self._testbed.is_local)
             for backend in opened:
                 warm(near, backend, rate_bps, rtt_s, settles=profile.tcp_fills)
         self._network = network
@@ -371,32 +367,19 @@ class Workers(AnyWorkers):
         far = {link.near.role: link.far for link in self.links}
         to = {near: messages.Connect(end.address, token, ports[end.role], *by) for near, end in far.items()}
         self._sessions.ask_all(to, START_TIMEOUT_S)
+        remotes = self._testbed.remotes
         for agent in (backend for backend in backends if backend in self._agents):
-            roles = list(self._sessions)
-            address = self._testbed.remotes[SERVER].host.data_address
-            port = self._sessions[SERVER].ask(messages.OpenRendezvous(address))
+            address = remotes[SERVER].host.data_address
+            at = list(self._sessions), address, self._sessions[SERVER].ask(messages.OpenRendezvous(address))
             ends = {
-                role: messages.JoinAgents(agent, role, roles, address, port, remote.host.data_interface)
-                for role, remote in self._testbed.remotes.items()
+                role: messages.JoinAgents(agent, role, *at, remote.host.data_interface)
+                for role, remote in remotes.items()
             }
             self._sessions.ask_all(ends, START_TIMEOUT_S)
 
-    def _promised(self, link: Link, profile: Profile) -> Profile:
-        """The profile that the link is held to: its own, or where nothing is emulated, that measured before the run."""
-        beneath = self._bare.get(link.name)
-        return own_profile(profile.name, beneath) if beneath is not None and not profile.shaped else profile
-
     def _question(self, profile: Profile) -> probe.Question:
-        """The link is judged, and not TCP: where that is to be slow, datagrams tell the rate."""
+        """The question that judges the link, and not TCP: where that is to be slow, datagrams tell the rate."""
         return probe.question(profile, by_tcp=self._tcp.fills)
-
-    def _carries(self, link: Link, profile: Profile) -> tuple[float, float]:
-        """The payload rate away from the edge in bit/s and the round trip, of the profile on the link beneath it."""
-        asked_bps = profile.typical.edge_to_server.rate_bps
-        rate_bps = asked_bps * probe.GOODPUT if asked_bps else math.inf
-        if (beneath := self._bare.get(link.name)) is None:
-            return rate_bps, profile.rtt_s
-        return min(rate_bps, beneath.rate_bps or math.inf), profile.rtt_s + (beneath.rtt_s or 0.0)
 
     def _load(self, model: str, *, whole: bool = False) -> None:
         """Have all hosts load a model, unless they have it. whole: with the units that no cell has them run."""

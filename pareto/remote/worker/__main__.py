@@ -6,6 +6,7 @@ import argparse
 import gc
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 if __name__ == "__main__":
@@ -22,17 +23,13 @@ from pareto.remote.worker.device import refused_out_of_memory
 from pareto.remote.worker.worker import Worker, answers
 
 
-def _answering(answer: Callable[[Any], object]) -> Callable[[Any], object]:
-    """Wrap `answer` so that faults that need no traceback are Refused."""
-
-    def guarded(request: Any) -> object:
-        try:
-            with refused_out_of_memory():
-                return answer(request)
-        except (BackendError, UserError) as error:  # of another host, the link or a user's file
-            raise Refused(str(error)) from error
-
-    return guarded
+def _guarded(answer: Callable[[Any], object], request: Any) -> object:
+    """The answer to a request. Raises Refused for faults that need no traceback."""
+    try:
+        with refused_out_of_memory():
+            return answer(request)
+    except (BackendError, UserError) as error:  # of another host, the link or a user's file
+        raise Refused(str(error)) from error
 
 
 def main() -> None:
@@ -57,7 +54,7 @@ def main() -> None:
     except Refused as refusal:
         print(refusal, file=sys.stderr)
         sys.exit(2)
-    guarded = {request: _answering(answer) for request, answer in answers(worker).items()}
+    guarded = {request: partial(_guarded, answer) for request, answer in answers(worker).items()}
     serve(messages.handlers(guarded), at_end=worker.forget_engines)
 
 

@@ -41,20 +41,15 @@ def timed(
     payloads, at = list(batches), 0
     spare = torch.zeros(2, COOLING_BYTES, dtype=torch.uint8)
 
-    def run(took_s: list[float], work: Callable[..., Tensors], *given: Any) -> Tensors:
-        began = clock()
-        tensors = work(*given)
-        took_s.append((clock() - began) / request.cpu)
-        return tensors
-
     def runs(
         first_s: list[float], again_s: list[float], work: Callable[..., Tensors], *given: Any
     ) -> Tensors:
         """The tensors that `work` makes; the seconds after other work, and right after that, go into these lists."""
         spare[1].copy_(spare[0])
-        tensors = run(first_s, work, *given)
-        for _ in range(AGAIN):
-            run(again_s, work, *given)
+        for took_s in (first_s, *[again_s] * AGAIN):
+            began = clock()
+            tensors = work(*given)
+            took_s.append((clock() - began) / request.cpu)
         return tensors
 
     for number in sorted(range(len(request.coded)), key=lambda number: request.coded[number][0]):

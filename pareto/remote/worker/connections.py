@@ -1,8 +1,7 @@
 """This process' own TCP connections, whichever library opened them, and what the kernel says of each.
 
-They are found in /proc/self/fd, so TensorPipe's are among them, and looked at through duplicates of their descriptors:
-closing these closes nothing else, and no flag of a socket is touched. For TCP_INFO see `struct tcp_info` in
-linux/tcp.h. Fields were only ever added at its end: an older kernel's is shorter.
+They are found in /proc/self/fd, and looked at through duplicates of their descriptors: no flag of a socket is touched.
+For TCP_INFO see `struct tcp_info` in linux/tcp.h. Fields were only ever added at its end: an older kernel's is shorter.
 """
 
 from __future__ import annotations
@@ -78,8 +77,8 @@ def to(peer: str) -> dict[int, Connection]:
 
 
 def carried(before: Mapping[int, Connection], after: Mapping[int, Connection]) -> TcpConnection | None:
-    """The kernel's figures for the connections on which a peer acknowledged something between two looks. Latest rates
-    are of different moments, and their sum may be above the link's: times and rate are the busiest one's."""
+    """The kernel's figures for the connections on which a peer acknowledged something between two looks. Times and rate
+    are the busiest one's: rates are of different moments, and their sum may be above the link's."""
 
     def since(inode: int, field: str) -> int | None:
         end = getattr(after[inode], field)

@@ -64,8 +64,7 @@ class PeakMemory:
 
 
 def interface_bytes(interface: str) -> tuple[int, int]:
-    """The bytes that an interface received and sent. Raises OSError if the interface is not there. /proc/net follows
-    the reader's namespace; /sys/class/net would show the one that mounted it."""
+    """The bytes that an interface received and sent. Raises OSError if it is not there."""
     counted = psutil.net_io_counters(pernic=True, nowrap=False).get(interface)
     if counted is None:
         raise OSError(f"no interface {interface}")

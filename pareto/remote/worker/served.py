@@ -1,8 +1,8 @@
 """A stage that a host serves to the one before: when it ran, and what it takes.
 
-A stage that has its host to itself may still wait: for a core that another program keeps busy. The kernel counts that
-wait for each thread, to the nanosecond (`schedstat`, its second figure), and it is taken off, so that a baseline holds
-also where something disturbs it. Time held back by a CPU quota is the host's own speed, and stays.
+A stage may wait for a core that another program keeps busy. The kernel counts that for each thread (`schedstat`, its
+second figure), and it is taken off, so that a baseline holds also where something disturbs it. Time held back by a CPU
+quota is the host's own speed, and stays.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ class Runs:
 
 @dataclass(frozen=True)
 class Coding:
-    """A host's coding of payloads around its stage: it decodes what comes, of the layout `takes`, by `codec`, and
-    encodes what it sends on by `onward`; None where it sends nothing on."""
+    """A host's coding around its stage: it decodes what comes by `codec`, to the layout `takes`, and encodes what it
+    sends on by `onward`; None where it sends nothing on."""
 
     codec: Codec
     takes: Layout
@@ -88,8 +88,8 @@ class Coding:
 
 @dataclass(eq=False)
 class ServedStage:
-    """A stage behind the edge: whatever stage is resident, under this fingerprint. It has no weights of its own: the
-    backends' threads hold on to it until the next request. takes: what comes over the link."""
+    """A stage behind the edge: whatever is resident, under this fingerprint. It has no weights of its own, as backends'
+    threads hold on to it until the next request. takes: what comes over the link."""
 
     device: Device
     resident: ResidentStage

@@ -179,7 +179,9 @@ def _tells(so_far: Callable[[Progress], None] | None, from_s: float, phase: str)
     return seen
 
 
-def pacing(lone: Phase, transfer_s: float, in_flight: int | None, *, ahead: bool = False) -> tuple[int, float]:
+def pacing(
+    lone: Phase, transfer_s: float, in_flight: int | None, *, ahead: bool = False
+) -> tuple[int, float]:
     """How many requests to keep in flight, and the foreseen seconds from one completion to the next. lone: the latency
     phase. transfer_s, in_flight: as in `RunTrial`. ahead: whether inputs are decoded ahead."""
     decodes_s = [sample.decode_s if ahead else 0.0 for sample in lone.samples]

@@ -1,12 +1,9 @@
 """The times of each unit of a stage on this device, and the rates that the device reaches at best.
 
 A unit by itself would find other caches than in a model, so units are timed within a run of all of them, by marks
-between them. Runs with marks and without take turns: their difference is what the marks cost, and not the machine's
-drift.
-
-Another program that has the core meanwhile would fall into one unit or another. So the units' clock is processor time
-where that is what passes: of one thread, and under a CPU quota, whose pauses most units see none of and some a whole
-one. All units together are timed by the clock on the wall, less the waits that the kernel counts.
+between them. Runs with marks and without take turns: their difference is what the marks cost. The units' clock is
+processor time where that is what passes: of one thread, and under a CPU quota. So neither another program nor a pause
+falls into one unit. All units together are timed by the clock on the wall, less the waits that the kernel counts.
 """
 
 from __future__ import annotations
@@ -105,8 +102,7 @@ def example(takes: Layout) -> Tensors:
 
 
 def roofline(device: Device, cpu: float = 1.0) -> Roofline:
-    """The device's best rates a second: operations in a product of matrices, bytes read and written in a copy. cpu: the
-    share of a core that it has."""
+    """The device's best rates a second: operations of a matrix product, bytes of a copy. cpu: its share of a core."""
     on_gpu = device.name != "cpu"
     size, nbytes = (GPU_MATRIX, GPU_COPIED_BYTES) if on_gpu else (MATRIX, COPIED_BYTES)
     with refused_out_of_memory(), torch.inference_mode():
@@ -117,11 +113,8 @@ def roofline(device: Device, cpu: float = 1.0) -> Roofline:
 
 
 class _Ends:
-    """The stamps of a run with two marks, within readings of how long this thread had waited for a core.
-
-    A GPU does not wait for one. Under a quota a wait costs nothing as long as it is shorter than the pause that would
-    have come: so none is taken off. reading_s: what the readings took.
-    """
+    """The stamps of a run with two marks, within readings of how long this thread had waited for a core: none on a GPU;
+    under a quota a wait replaces a pause, so none is taken off. reading_s: what the readings took."""
 
     def __init__(self, device: Device, cpu: float) -> None:
         self.reading_s = 0.0

@@ -48,8 +48,7 @@ class Worker:
 
     def __init__(self, device: Device, congestion: str | None = None) -> None:
         """`congestion`: the congestion control of every connection; None: what the routes or this host say."""
-        self._device = device
-        self._congestion = congestion
+        self._device, self._congestion = device, congestion
         self._threads = torch.get_num_threads()
         self._digest = ""
         self._own: dict[str, own.Received] = {}
@@ -119,9 +118,8 @@ class Worker:
         for text in request.backends:
             name = registry.parse(text)
             if not name.agent:
-                to = request.address, request.ports[name.server], request.token
-                by = seal if name.seal else None
-                self._clients[text] = base.backend(name.name).connect(*to, name.variant, by)
+                to = request.address, request.ports[name.server], request.token, name.variant
+                self._clients[text] = base.backend(name.name).connect(*to, seal if name.seal else None)
         self.prober.connect(ConnectProbe(request.address, request.ports["probe"], request.token))
         self._set_congestion()
 
@@ -185,9 +183,10 @@ class Worker:
         if start == end:
             return None
         example = self._example(_layout(model.points[start].payload, split.batch_size), split.batch_size)
-        seconds = baseline_s(lambda: self._device.run(resident.stage, example))
-        self._device.forget()
-        return seconds
+        try:
+            return baseline_s(lambda: self._device.run(resident.stage, example))
+        finally:
+            self._device.forget()
 
     def units(self, request: profile_messages.TimeUnits) -> profile_messages.UnitRuns:
         model, resident = self._loaded()

@@ -97,7 +97,7 @@ def into_reading(reading: Reading) -> None:
     keep({"judged": judge(PROFILE, reading, Tolerance())})
     own = probes.own_profile("own", reading)
     keep({"judged": judge(own, reading, OWN), "words": probes.in_words(reading)})
-    probes.prospects(PROFILE, reading, Tolerance())
+    list(probes.prospects(PROFILE, reading, Tolerance()))
     keep(link_row(PROFILE, reading, (0.0, 0.0)))
 
 

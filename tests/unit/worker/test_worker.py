@@ -50,7 +50,7 @@ from pareto.remote.codecs import camera, own, pictures
 from pareto.remote.codecs.registry import parse
 from pareto.remote.link.probe import Question
 from pareto.remote.worker import device, host
-from pareto.remote.worker.__main__ import _answering
+from pareto.remote.worker.__main__ import _guarded
 from pareto.remote.worker.worker import Worker, _layout, answers
 from pareto.trial.codec_work import without_codecs
 from tests.unit.backends.seals import keys
@@ -670,7 +670,7 @@ def test_a_fault_of_the_link_or_of_a_users_file_is_a_reason_and_no_traceback(kin
         raise kind("sending to the server failed")
 
     with pytest.raises(Refused, match=r"^sending to the server failed$"):
-        _answering(fail)({})
+        _guarded(fail, {})
 
 
 @pytest.mark.parametrize(("name", "behind"), [("Bottleneck", ""), ("Bottleneck", "+lz4"), ("Entropy", "")])
