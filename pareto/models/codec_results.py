@@ -240,7 +240,8 @@ class _Stages:
             if key not in self._made:
                 is_eager = engine == EAGER
                 self._made[key] = self._model.stage(start, end) if is_eager else self._built(*key, tensors)
-            return self._made[key](tensors)
+            outputs: Tensors = self._made[key](tensors)
+        return outputs
 
     def expect(self, through: Sequence[Coded]) -> None:
         """Take in with what splits, codecs and engines the stages will be run."""

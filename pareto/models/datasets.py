@@ -106,12 +106,13 @@ def folder(path: Path) -> Dataset:
         )
     if not loose and not any(inside):
         raise UserError(f"no images in {path}: it looks for {' '.join(SUFFIXES)}")
-    labelled = [(label, file) for label, files in enumerate(inside) for file in files]
-    samples = [
+    groups: Iterable[tuple[int | None, list[Path]]] = [(None, loose)] if loose else enumerate(inside)
+    samples = (
         Labelled(label, partial(_read, file), str(file), file=file)
-        for label, file in labelled or [(None, file) for file in loose]
-    ]
-    return Dataset(str(path), tuple(samples), tuple(folder.name for folder in folders if labelled))
+        for label, files in groups
+        for file in files
+    )
+    return Dataset(str(path), tuple(samples), tuple(folder.name for folder in folders if not loose))
 
 
 def _images(files: Iterable[Path]) -> list[Path]:

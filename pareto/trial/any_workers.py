@@ -27,9 +27,11 @@ class AnyWorkers(Protocol):
     shaped: dict[str, dict[str, Any]]
     """By network and link, what the shaper read back."""
 
-    def start(self) -> None: ...
+    def start(self) -> None:
+        return
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        return
 
     def facts(self) -> dict[str, dict[str, Any]]:
         """By role, what the manifest records of a host."""

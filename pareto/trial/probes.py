@@ -74,11 +74,11 @@ def crossing_s(near: Session, sent: int, back: int) -> float:
 def own_profile(name: str, link: probe.Reading) -> Profile:
     """The profile of a real link as it was measured: where nothing is emulated, trials are judged by it."""
     delay_s = min((link.rtt_s or 0.0) / 2, MAX_DELAY_S)
-    ways = (
+    out, back = (
         Direction(delay_s, min(max(rate / probe.GOODPUT, MIN_RATE_BPS), MAX_RATE_BPS) if rate else None)
         for rate in (link.rate_bps, link.rate_back_bps)
     )
-    return Profile(name, *ways)
+    return Profile(name, out, back)
 
 
 def promised(profile: Profile, beneath: probe.Reading | None) -> Profile:
