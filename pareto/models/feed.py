@@ -56,7 +56,6 @@ class Synthetic:
     seed: int
 
     def count(self, batch_size: int) -> int:
-        """How many batches there are."""
         return INPUTS if self.images is None else math.ceil(self.images / batch_size)
 
     def batches(self, batch_size: int) -> Iterator[Tensors]:
@@ -67,7 +66,6 @@ class Synthetic:
         """None: nobody says what they show."""
 
     def files(self, batch_size: int) -> Iterator[Tensor]:
-        """None."""
         return iter(())
 
 

@@ -71,7 +71,6 @@ class OwnCodec:
 
     @property
     def record(self) -> dict[str, Any]:
-        """The manifest's record of it."""
         return {
             "source_digest": self.code.digest,
             "weights_digest": self.weights.digest,
@@ -349,7 +348,6 @@ def _answered(model: PartitionedModel, images: feed.Feed, batch_size: int) -> tu
 
 
 def _digest(batches: Sequence[Tensors]) -> str:
-    """SHA-256 of the tensors' bytes."""
     digest = hashlib.sha256()
     for tensor in itertools.chain.from_iterable(batches):
         digest.update(tensor.reshape(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]

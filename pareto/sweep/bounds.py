@@ -36,7 +36,6 @@ class Crossing:
 
     @property
     def sent_bytes(self) -> float:
-        """The bytes that are sent of a request's payload."""
         return self.payload_bytes if self.wire_bytes is None else self.wire_bytes
 
     def as_probed(self, readings: Sequence[Reading]) -> Crossing:
@@ -65,7 +64,6 @@ class Crossing:
 
     @property
     def delays_s(self) -> float:
-        """Seconds of the least delays, out and back."""
         return sum(delay_range_s(direction, self.seen)[0] for direction in self.profile.directions)
 
     @property

@@ -76,15 +76,12 @@ class Cell:
 
     @property
     def secure(self) -> str:
-        """How it encrypts: `none` or `tls`."""
         return registry.parse(self.backend).secure
 
     @property
     def agent(self) -> str:
-        """The rpc agent that the cell needs."""
         return registry.parse(self.backend).agent
 
     @property
     def id(self) -> str:
-        """The beginning of its files' names."""
         return cell_name(self.columns)

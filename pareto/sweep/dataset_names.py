@@ -41,7 +41,6 @@ def runs_code(name: str) -> bool:
 
 
 def offered() -> dict[str, EntryPoint]:
-    """By name, what installed packages offer."""
     return {point.name: point for point in entry_points(group=GROUP)}
 
 

@@ -65,12 +65,10 @@ class Option:
 
     @property
     def typed(self) -> str:
-        """`--batch-size`."""
         return f"--{self.key.replace('_', '-')}"
 
     @property
     def takes(self) -> type:
-        """The type of what is typed."""
         is_number = isinstance(self.default, int | float) and not self.unit
         return self.kind or (type(self.default) if is_number else str)
 
@@ -97,13 +95,11 @@ class Option:
 
     @property
     def described(self) -> str:
-        """Its help, with the default."""
         has_default = not any(self.default is none for none in (None, False, REQUIRED))
         default = self.shown or (self.written(self.default) if has_default else "")
         return f"{self.help}  [{default}]" if default else self.help
 
     def words(self, value: Any) -> list[str]:
-        """The words that are typed for a value."""
         if isinstance(value, bool):
             return [self.typed if value else f"--no-{self.key}"]
         return [self.typed, self.written(value)]

@@ -83,7 +83,6 @@ class ModelFacts:
         return frozenset(dtype for cut in cuts if cut < self.last for dtype in known[cut])
 
     def accuracy_of(self, cell: Cell) -> float:
-        """The accuracy of a cell; 1 where it is not known."""
         return self.accuracy.get((cell.batch_size, cell.codec, cell.engine, cell.cuts), 1.0)
 
     def coding_s(self, cut: int, codec: str) -> tuple[float, float]:

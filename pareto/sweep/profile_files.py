@@ -52,7 +52,6 @@ def load(name_or_path: str) -> Profile:
 
 
 def is_file(name: str) -> bool:
-    """Whether it names a profile's file by its path."""
     return "/" in name or name.strip().endswith((".yaml", ".yml"))
 
 
@@ -61,7 +60,6 @@ _NAME_PARTS = {"delay_s": units.delay_s, "rate_bps": units.rate_bps, "loss": uni
 
 
 def _from_name(name: str) -> Direction:
-    """The direction that ``80ms-20mbit``, ``50ms`` or ``10mbit-1%`` describes."""
     values: dict[str, Any] = {}
     for part in name.split("-"):
         for field, parse in _NAME_PARTS.items():

@@ -113,7 +113,6 @@ def _select(model: str, points: Sequence[Point], text: str) -> list[int]:
 
 
 def example(links: int) -> str:
-    """An example of a selector for `links` links."""
     return ALONG.join(str(3 * number) for number in range(1, links + 1))
 
 

@@ -70,7 +70,6 @@ def _absolute(path: Path) -> Path:
 
 
 def _share(value: Any) -> Any:
-    """The share that `10%` or 0.1 says."""
     is_percent = isinstance(value, str) and value.strip().endswith("%")
     return units.share(value, "tolerance") if is_percent else value
 
@@ -86,7 +85,6 @@ def _each_once(values: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _depths(parts: tuple[str, ...]) -> tuple[str, ...]:
-    """The depths, each once; 08 is 8."""
     return _each_once(
         tuple(str(int(each)) if each.isascii() and each.isdecimal() else each for each in parts)
     )
@@ -219,7 +217,6 @@ class Sweep(BaseModel):
         return self.cluster is not None or several(self.testbed) != (self.testbed,)
 
     def on(self, testbed: str) -> Sweep:
-        """The same on one testbed."""
         of_cluster = ("cluster", "tls_ca_file", "tls_cert", "tls_key")
         return self.model_copy(update={"testbed": testbed, **dict.fromkeys(of_cluster)})
 

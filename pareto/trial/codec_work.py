@@ -71,7 +71,6 @@ class CodecWork:
         return [rest - sum(both) for rest, both in zip(rests_s, taken, strict=True)]
 
     def trial_columns(self) -> Row:
-        """`encode_s` and `decode_s` of trials.csv."""
         return {name: self._median(self.times_s(name)) for name in TIMES}
 
     def stage_columns(self, role: str, *, sends: bool) -> Row:
@@ -88,7 +87,6 @@ class CodecWork:
 
 
 def _both_s(coded: Coded) -> list[float]:
-    """Seconds of decoding and encoding, request by request."""
     return [sum(both) for both in zip(coded.decode_s, coded.encode_s, strict=True)]
 
 

@@ -81,7 +81,6 @@ class Devices:
         }
 
     def latest(self) -> dict[str, dict[str, Any]]:
-        """The newest sample of each host."""
         return {
             role: {field: value for field, value in plain(sample).items() if self._measures(role, field)}
             for role, sample in self._ask_all(host_messages.GetLatestSample()).items()
@@ -99,7 +98,6 @@ class Devices:
         }
 
     def cost(self) -> dict[str, dict[str, Any]]:
-        """By role, what sampling itself took."""
         return {role: plain(cost) for role, cost in self._ask_all(host_messages.GetSamplingCost()).items()}
 
     def _ask_all(self, request: Request[R]) -> dict[str, R]:

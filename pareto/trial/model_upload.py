@@ -159,7 +159,6 @@ class Meter:
                 (self._show if on_terminal else self._out.print)(self.words)
 
     def end(self) -> None:
-        """Say what was sent."""
         sent = ", ".join(f"{_mb(size)} MB to {role}" for role, size in self._sizes.items() if size)
         none = ", ".join(role for role, size in self._sizes.items() if not size)
         self._out.print(

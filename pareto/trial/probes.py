@@ -142,7 +142,6 @@ class Probers:
             undo.pop_all()
 
     def shape(self, link: Link, profile: Profile) -> dict[str, Any]:
-        """Put a profile on a link; returns what was read back."""
         in_force = link.shaper.apply(profile)
         near, far = link.near.role, link.far.role
         self._sessions[near].ask(ConnectProbe(*self._place(far), self._token), TIMEOUT_S)
@@ -160,7 +159,6 @@ class Probers:
         return probed(link.shaper, self._near(link), profile, tolerance, question, is_local=is_local)
 
     def bare(self, link: Link) -> probe.Reading:
-        """The link as it is now."""
         return bare(self._near(link))
 
     def close(self) -> None:

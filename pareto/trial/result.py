@@ -83,12 +83,10 @@ class TrialResult:
 
     @property
     def retransmits(self) -> int:
-        """Packets that the hosts sent again."""
         return sum(host.usage.retransmits or 0 for host in self.hosts.values())
 
     @cached_property
     def codecs(self) -> CodecWork:
-        """The work of the hosts' codecs."""
         coded = {role: host.usage.coded for role, host in self.hosts.items() if host.usage.coded is not None}
         return CodecWork(coded, len(self.edge.requests.latency.started_s))
 

@@ -187,7 +187,6 @@ class Store:
         return self._read("trials.csv")
 
     def starts(self) -> int:
-        """How often workers were started for the run."""
         with self._sound_rows() as rows:
             return max((int(row["restart"] or 0) for row in rows), default=0)
 
@@ -220,7 +219,6 @@ class Store:
             self._done.add(trial)
 
     def take_back(self, cell: Cell, number: int) -> bool:
-        """Remove the rows of a trial, which is measured again."""
         named = {name: _text(value) for name, value in cell.columns.items()} | {"round": str(number)}
         self._keep(lambda row: any(row[name] != value for name, value in named.items()))
         return True
@@ -327,7 +325,6 @@ def _line(row: Row, table: Table) -> list[str]:
 
 
 def utc_now() -> str:
-    """The time, to the second."""
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 

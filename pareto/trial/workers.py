@@ -117,7 +117,6 @@ class Workers(AnyWorkers):
             raise
 
     def start(self) -> None:
-        """Start the workers; they are connected once the links are shaped."""
         if not self._sessions:
             self.launch()
         try:
@@ -315,7 +314,6 @@ class Workers(AnyWorkers):
         return self._devices.cost() or None
 
     def _stage(self, cell: Cell) -> tuple[Split, dict[str, messages.StageLoaded]]:
-        """Have each host load its stage of a cell."""
         split = Split(cell.cuts, cell.batch_size, cell.transport, cell.codec, cell.engine)
         interfaces = {link.near.role: link.near.interface for link in self.links}
         ranges = self._prepared[cell.model].ranges

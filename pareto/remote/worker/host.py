@@ -27,7 +27,6 @@ class Counters:
     retransmits: int
 
     def traffic_since(self, before: Counters) -> dict[str, Any]:
-        """Bytes sent and received, and segments sent again, between the two."""
         return {name: getattr(self, name) - getattr(before, name) for name in TRAFFIC}
 
 

@@ -34,7 +34,6 @@ class Near:
         self._client = client
 
     def begin(self, payload: Tensor) -> None:
-        """Send this payload from now on."""
         self._tensors = (payload,)
         self._number = 0
         self._client.open(_fingerprint(payload.nbytes), layout(_RESULT))

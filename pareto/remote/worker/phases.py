@@ -220,7 +220,6 @@ def steady(phase: Phase) -> Sequence[Sample]:
 
 
 def rate(phase: Phase, batch_size: int) -> float:
-    """Images per second over steady state."""
     counted = steady(phase)
     return (len(counted) - 1) * batch_size / (counted[-1].finished_s - counted[0].finished_s)
 
@@ -307,7 +306,6 @@ class _Edge:
 
 
 def _taken(decode: Compute | None, tensors: Tensors) -> _Taken:
-    """The request that begins now."""
     started = time.perf_counter()
     decoded = tensors if decode is None else decode(tensors)
     return _Taken(decoded, started, 0.0 if decode is None else time.perf_counter() - started)

@@ -44,7 +44,6 @@ class Runs:
         self._runs.append((began, ended))
 
     def note_coded(self, decode_s: float, encode_s: float, wire_bytes: int) -> None:
-        """Note the codec's seconds and bytes for a run."""
         self._coded.append((decode_s, encode_s, wire_bytes))
 
     def coded(self, requests: int) -> Coded | None:
@@ -55,7 +54,6 @@ class Runs:
         return Coded(decode_s, encode_s, wire_bytes)
 
     def trial_window(self) -> Window | None:
-        """From the first run to the last."""
         return (self._began, self._runs[-1][1]) if self._began is not None else None
 
     def last(self, requests: int, steady: int) -> Sequence[Window]:

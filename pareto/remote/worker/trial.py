@@ -222,7 +222,6 @@ def figures(lone: Phase, many: Phase, batch_size: int) -> dict[str, Any]:
 
 
 def _per_stage(phase: Phase) -> list[float]:
-    """The median computing time of the edge and of each later stage."""
     times = ((sample.edge_s, *sample.stages_s) for sample in phase.samples)
     return [statistics.median(column) for column in zip(*times, strict=True)]
 

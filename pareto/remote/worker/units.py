@@ -51,7 +51,6 @@ class _Marks:
         self._stamps.append(self.stamp())
 
     def of_run(self, stage: Stage, stamp: Callable[[], Any]) -> list[Any]:
-        """The readings of `stamp` at each mark of a run."""
         self.stamp, self._stamps = stamp, []
         self._device.run(stage, self._tensors)
         return self._stamps

@@ -323,7 +323,6 @@ class Worker:
         return fingerprint(self._digest, graph_digest, *stage, codec, split.engine)
 
     def _camera(self) -> Camera:
-        """The reader of the files that requests begin with."""
         from pareto.remote.codecs.camera import Camera, crop_for  # it takes a moment, and needs Pillow
 
         model, _ = self._loaded()
@@ -366,7 +365,6 @@ def _engine(split: Split, position: int, device: Device) -> str:
 
 
 def answers(worker: Worker) -> messages.Answers:
-    """The method that answers each kind of request."""
     return {
         messages.GetFacts: worker.facts,
         messages.LoadModel: worker.load,
