@@ -32,6 +32,8 @@ from tests.unit.reported import result_of
 PROFILE = Profile("200ms-5mbit", Direction(0.2, 5e6), Direction(0.0, None))
 CELL = Cell("mobilenet_v2", (7,), "features.6", "tcp", PROFILE.name, 1)
 GOOD = Reading(0.2003, 4.78e6, None)
+SOUND = {"edge-server": (Probed(GOOD, ""),) * 2}
+EXACT = {"edge-server": (Probed(Reading(0.2, 5e6 * GOODPUT, None), ""),) * 2}
 USAGE = {"cpu_percent": 5.0, "rss_bytes": 3 << 20, "retransmits": None}
 CROSSING = Crossing("edge-server", PROFILE, 100_352, 4000)
 
@@ -95,6 +97,19 @@ def report(**changes: Any) -> dict[str, Any]:
     return reports | changes
 
 
+def judged(
+    edge: dict[str, Any],
+    samples: dict[str, Any] | None = None,
+    *,
+    server: dict[str, Any] = USAGE,
+    probes: dict[str, tuple[Probed, Probed]] = SOUND,
+    crossing: Crossing = CROSSING,
+    **how: Any,
+) -> dict[str, Any]:
+    result = result_of({"edge": edge, "server": server})
+    return trial_row(CELL, [crossing], result, probes, samples, **how)
+
+
 def row(reports: dict[str, Any], before: Reading = GOOD, after: Reading = GOOD) -> dict[str, Any]:
     first, last = (Probed(reading, judge(PROFILE, reading)) for reading in (before, after))
     crossed = [CROSSING] if reports.get("stages_s") else []
@@ -117,16 +132,8 @@ def test_a_good_trial_is_ok_and_its_times_add_up() -> None:
 
 def test_a_row_has_its_split_s_quality_only_if_its_results_are_those() -> None:
     quality = {"agreement": 0.9, "agreement_images": 10, "output_error": 0.1}
-    probes = {"edge-server": (Probed(GOOD, ""), Probed(GOOD, ""))}
-    good, wrong = (
-        trial_row(
-            CELL,
-            [CROSSING],
-            replace(result_of({"edge": report(max_abs_error=error), "server": USAGE}), quality=quality),
-            probes,
-        )
-        for error in (0.0, 1.0)
-    )
+    results = (result_of({"edge": report(max_abs_error=error), "server": USAGE}) for error in (0.0, 1.0))
+    good, wrong = (trial_row(CELL, [CROSSING], replace(each, quality=quality), SOUND) for each in results)
     assert good.items() >= quality.items()
     assert not wrong.keys() & quality.keys()
 
@@ -247,23 +254,19 @@ def test_a_real_links_rate_may_vary_where_the_figures_hardly_do(
     seen: Reading, latency_s: float, status: str
 ) -> None:
     link = own_profile("none", Reading(0.0001, 15e9, 15e9))
-    judged = Probed(seen, judge(link, seen, OWN))
-    assert judged.fault
+    probed = Probed(seen, judge(link, seen, OWN))
+    assert probed.fault
     spans = {"started_s": [0.5 * i for i in range(6)], "finished_s": [0.5 * i + latency_s for i in range(6)]}
     parts = {"edge_s": [1e-4] * 6, "serialize_s": [0.0] * 6, "stages_s": [[1e-4]] * 6}
     phases = dict.fromkeys(("latency", "throughput"), spans | parts)
     short = {"edge_s": 1e-4, "stages_s": [1e-4], "work_s": 2e-4, "serialize_s": 0.0, "baseline_s": 1e-4}
     told = report(latency_s=latency_s, throughput_ips=1.9, requests=phases, **short)
     crossing = Crossing("edge-server", link, 100_352, 4000, own=True)
-    row = trial_row(
-        CELL, [crossing], result_of({"edge": told, "server": USAGE}), {"edge-server": (judged, judged)}
-    )
-    assert row["status"] == status, row["reason"]
-    promised = [replace(crossing, own=False)]
-    row = trial_row(
-        CELL, promised, result_of({"edge": told, "server": USAGE}), {"edge-server": (judged, judged)}
-    )
-    assert row["status"] == "invalid", "a profile promises its rate"
+    probes = {"edge-server": (probed, probed)}
+    made = judged(told, probes=probes, crossing=crossing)
+    assert made["status"] == status, made["reason"]
+    made = judged(told, probes=probes, crossing=replace(crossing, own=False))
+    assert made["status"] == "invalid", "a profile promises its rate"
 
 
 def test_every_reason_is_told() -> None:
@@ -288,7 +291,7 @@ def test_what_the_kernel_says_of_the_connection_stands_in_the_row() -> None:
 
 
 def test_an_unproven_split_has_no_figures() -> None:
-    made = trial_row(CELL, [CROSSING], WrongOutput(3.0, 1e-4), {"edge-server": (Probed(GOOD, ""),) * 2})
+    made = trial_row(CELL, [CROSSING], WrongOutput(3.0, 1e-4), SOUND)
     assert made["status"] == "invalid"
     assert "latency_s" not in made
 
@@ -306,10 +309,8 @@ def test_a_stage_that_was_slowed_makes_the_trial_invalid_and_does_not_loosen_the
 
 
 def test_how_slow_a_stage_may_be_can_be_asked_for() -> None:
-    reports = {"edge": slowed_in("latency", "throughput"), "server": USAGE}
-    probes = {"edge-server": (Probed(GOOD, ""),) * 2}
-    assert trial_row(CELL, [CROSSING], result_of(reports), probes, slowed=4.1)["status"] == "ok"
-    assert trial_row(CELL, [CROSSING], result_of(reports), probes, slowed=3.9)["status"] == "throughput only"
+    for slowed, status in ((4.1, "ok"), (3.9, "throughput only")):
+        assert judged(slowed_in("latency", "throughput"), slowed=slowed)["status"] == status
 
 
 def test_a_slowed_stage_that_is_little_of_the_latency_does_not_matter() -> None:
@@ -333,12 +334,8 @@ def test_a_gpu_that_clocks_down_between_requests_is_not_disturbed() -> None:
 
 
 def test_the_server_is_judged_as_the_edge_is() -> None:
-    reports = {
-        "edge": report(stages_s=[0.05], work_s=0.06, latency_s=0.42),
-        "server": {**USAGE, "baseline_s": 0.015},
-    }
-    good = Probed(GOOD, "")
-    made = trial_row(CELL, [CROSSING], result_of(reports), {"edge-server": (good, good)})
+    edge = report(stages_s=[0.05], work_s=0.06, latency_s=0.42)
+    made = judged(edge, server={**USAGE, "baseline_s": 0.015})
     assert made["status"] == "throughput only"
     assert "the server's stage" in made["reason"]
     assert made["server_slowdown"] == pytest.approx(50 / 15)
@@ -351,8 +348,7 @@ def loaded(latency: float, throughput: float, **how: Any) -> dict[str, Any]:
     """A trial on hosts of their own, on the server of which others take these shares of the cores in the phases."""
     others_s = [0.0, 2 * latency, 2 * (latency + throughput)]
     samples = {"server": {"at_s": [0.0, 2.0, 4.0], "others_s": others_s}}
-    good, result = Probed(GOOD, ""), result_of({"edge": report(**PHASES), "server": {**USAGE, **PHASES}})
-    return trial_row(CELL, [CROSSING], result, {"edge-server": (good, good)}, samples, **how)
+    return judged(report(**PHASES), samples, server={**USAGE, **PHASES}, **how)
 
 
 @pytest.mark.parametrize(
@@ -382,11 +378,11 @@ def test_other_programs_on_a_host_that_computes_nothing_disturb_nothing() -> Non
 def test_on_one_machine_only_programs_that_are_none_of_the_runs_are_others(
     snapshot: SnapshotAssertion,
 ) -> None:
-    good, samples = Probed(GOOD, ""), {"server": {"at_s": [0.0, 4.0], "others_s": [0.0, 4.0]}}
+    samples = {"server": {"at_s": [0.0, 4.0], "others_s": [0.0, 4.0]}}
     for percent, status in ((19.0, "ok"), (34.0, "invalid"), (None, "ok")):
         reports = {"edge": report(**PHASES, strangers_percent=percent), "server": {**USAGE, **PHASES}}
         result = replace(result_of(reports), is_local=True)
-        made = trial_row(CELL, [CROSSING], result, {"edge-server": (good, good)}, samples)
+        made = trial_row(CELL, [CROSSING], result, SOUND, samples)
         assert made["status"] == status
         assert made["reason"] == ("" if status == "ok" else snapshot)
 
@@ -447,20 +443,12 @@ def test_the_busiest_step_is_not_what_sets_the_bound() -> None:
     """5 requests a second keep the link busy for 80 % of the time, and the edge for 90 %."""
     reports = report(**STEADY, throughput_busy_s=1.8, throughput_ips=5.0)
     usage = {**USAGE, **STEADY, "throughput_busy_s": 0.2}
-    probed = Probed(GOOD, "")
-    made = trial_row(
-        CELL, [CROSSING], result_of({"edge": reports, "server": usage}), {"edge-server": (probed, probed)}
-    )
+    made = judged(reports, server=usage)
     assert (made["bound_by"], made["busiest"]) == ("edge-server out", "edge")
     assert made["busiest_utilization"] == pytest.approx(0.9)
     reports["throughput_busy_s"] = 1.4
-    made = trial_row(
-        CELL, [CROSSING], result_of({"edge": reports, "server": usage}), {"edge-server": (probed, probed)}
-    )
-    assert (made["busiest"], made["busiest_utilization"]) == (
-        "edge-server out",
-        pytest.approx(5 * 8 * 100_352 / 5e6),
-    )
+    made, share = judged(reports, server=usage), pytest.approx(5 * 8 * 100_352 / 5e6)
+    assert (made["busiest"], made["busiest_utilization"]) == ("edge-server out", share)
 
 
 def test_no_step_is_the_busiest_while_a_hosts_share_is_unknown() -> None:
@@ -569,9 +557,8 @@ WINDOWS = {
 
 
 def sensed_row(samples: dict[str, Any], cell: Cell = CELL) -> dict[str, Any]:
-    good = Probed(GOOD, "")
     reports = {"edge": report(**WINDOWS), "server": {**USAGE, **WINDOWS}}
-    return trial_row(cell, [CROSSING], result_of(reports), {"edge-server": (good, good)}, samples)
+    return trial_row(cell, [CROSSING], result_of(reports), SOUND, samples)
 
 
 def test_the_sensors_columns_are_each_hosts_own() -> None:
@@ -590,11 +577,8 @@ def test_a_full_core_is_named_where_the_throughput_falls_short() -> None:
     most = sensed_row({})["throughput_bound_ips"]
 
     def named(throughput_ips: float, samples: dict[str, Any]) -> Any:
-        good = Probed(GOOD, "")
-        reports = {"edge": report(**WINDOWS, throughput_ips=throughput_ips), "server": {**USAGE, **WINDOWS}}
-        return trial_row(CELL, [CROSSING], result_of(reports), {"edge-server": (good, good)}, samples)[
-            "full_cores"
-        ]
+        edge = report(**WINDOWS, throughput_ips=throughput_ips)
+        return judged(edge, samples, server={**USAGE, **WINDOWS})["full_cores"]
 
     assert named(0.8 * most, {"edge": full, "server": idle}) == "edge"
     assert named(0.8 * most, {"edge": full, "server": full}) == "edge, server"
@@ -623,10 +607,9 @@ def test_a_device_that_was_held_back_after_the_latency_phase_leaves_the_latency(
     """The throughput phase's steady part begins at 1.5 s, so that the sample at 2 s is the first that knows of it."""
 
     def status(throttled: list[int]) -> str:
-        reports = {"edge": report(**WINDOWS) | {"throughput_window": [1.5, 3.5]}, "server": USAGE | WINDOWS}
-        probes = {"edge-server": (Probed(GOOD, ""),) * 2}
-        samples = {"edge": {**SENSED, "throttled": throttled}}
-        return str(trial_row(CELL, [CROSSING], result_of(reports), probes, samples)["status"])
+        edge, samples = report(**WINDOWS), {"edge": {**SENSED, "throttled": throttled}}
+        made = judged(edge | {"throughput_window": [1.5, 3.5]}, samples, server=USAGE | WINDOWS)
+        return str(made["status"])
 
     assert status([0, 0, 0, 0x4, 0]) == "latency only"
     assert status([0, 0, 0, 0x40000, 0x40000]) == "latency only", "it came up between two samples"
@@ -680,29 +663,21 @@ ON_WIRE_S = 8 * 100_352 / (5e6 * GOODPUT)
 
 @pytest.mark.parametrize(
     ("backend", "slower", "invalid"),
-    [
-        ("tcp", 0.0, False),
-        ("tcp", 0.02, False),
-        ("tcp", 0.08, True),
-        ("tcp", 0.15, True),
-        ("rpc", 0.15, False),
-    ],
+    [*(("tcp", slower, slower > 0.05) for slower in (0.0, 0.02, 0.08, 0.15)), ("rpc", 0.15, False)],
 )
 def test_a_link_that_is_right_when_probed_and_slow_under_load(
     backend: str, slower: float, invalid: bool, snapshot: SnapshotAssertion
 ) -> None:
-    reports = {"edge": took(0.2 + (1 + slower) * ON_WIRE_S + 0.001), "server": USAGE}
-    exact = Reading(0.2, 5e6 * GOODPUT, None)
-    probes = {"edge-server": (Probed(exact, ""), Probed(exact, ""))}
+    result = result_of({"edge": took(0.2 + (1 + slower) * ON_WIRE_S + 0.001), "server": USAGE})
     it = replace(CELL, backend=backend)
-    made = trial_row(it, [CROSSING], result_of(reports), probes)
+    made = trial_row(it, [CROSSING], result, EXACT)
     assert (made["status"] == "invalid") is invalid, made["reason"]
     assert made["loaded_rate_bps"] == pytest.approx(5e6 * GOODPUT / (1 + slower), rel=0.01)
     if invalid:
         assert "during the trial" in made["reason"]
         assert made["reason"] == snapshot
     lossy = replace(CROSSING, filled=False)
-    assert "during the trial" not in trial_row(it, [lossy], result_of(reports), probes)["reason"]
+    assert "during the trial" not in trial_row(it, [lossy], result, EXACT)["reason"]
 
 
 @pytest.mark.parametrize(("idle_s", "invalid"), [(0.40, False), (0.35, True), (0.3, True)])
@@ -711,19 +686,15 @@ def test_requests_that_cross_late_are_held_against_the_same_bytes_over_the_idle_
 ) -> None:
     """A large result on its way back, or a host that waits for its share of a core, is not the link's fault."""
     result = result_of({"edge": took(0.4), "server": USAGE})
-    exact = Reading(0.2, 5e6 * GOODPUT, None)
-    probes = {"edge-server": (Probed(exact, ""), Probed(exact, ""))}
-    assert crossed_late(CELL, [CROSSING], result, probes, Tolerance())
-    made = trial_row(CELL, [CROSSING], result, probes, idle_s=idle_s)
+    assert crossed_late(CELL, [CROSSING], result, EXACT, Tolerance())
+    made = trial_row(CELL, [CROSSING], result, EXACT, idle_s=idle_s)
     assert (made["status"] == "invalid") is invalid, made["reason"]
     assert made["reason"] == snapshot
 
 
 def test_requests_that_cross_as_the_probes_say_are_not_late() -> None:
-    exact = Reading(0.2, 5e6 * GOODPUT, None)
-    probes = {"edge-server": (Probed(exact, ""), Probed(exact, ""))}
     result = result_of({"edge": took(0.2 + ON_WIRE_S + 0.001), "server": USAGE})
-    assert not crossed_late(CELL, [CROSSING], result, probes, Tolerance())
+    assert not crossed_late(CELL, [CROSSING], result, EXACT, Tolerance())
 
 
 def test_requests_of_different_sizes_tell_the_rate_of_the_one_that_crossed_fastest_for_its_size() -> None:
@@ -736,41 +707,30 @@ def test_requests_of_different_sizes_tell_the_rate_of_the_one_that_crossed_faste
         for finished_s, nbytes in zip(phase["finished_s"], sizes, strict=True)
     ]
     coding = Coded([0.0] * 12, [0.0] * 12, [*sizes, *sizes])
-    exact = Reading(0.2, 5e6 * GOODPUT, None)
-    probes = {"edge-server": (Probed(exact, ""), Probed(exact, ""))}
-    made = trial_row(CELL, [CROSSING], result_of({"edge": edge | {"coded": coding}, "server": USAGE}), probes)
+    made = judged(edge | {"coded": coding}, probes=EXACT)
     assert made["loaded_rate_bps"] == pytest.approx(5e6 * GOODPUT, rel=0.01)
 
 
 def test_a_link_under_load_may_be_off_by_more_where_its_readings_may() -> None:
-    exact = Reading(0.2, 5e6 * GOODPUT, None)
-    probes = {"edge-server": (Probed(exact, ""), Probed(exact, ""))}
     for slower, late_s, tolerance in (
         (0.08, 0.0, Tolerance(rate_fraction=0.08)),
         (0.0, 0.02, Tolerance(rtt_floor_s=0.02)),
     ):
-        reports = {"edge": took(0.2 + (1 + slower) * ON_WIRE_S + 0.001 + late_s), "server": USAGE}
-        assert "during the trial" in trial_row(CELL, [CROSSING], result_of(reports), probes)["reason"]
-        assert not trial_row(CELL, [CROSSING], result_of(reports), probes, tolerance=tolerance)["reason"]
+        edge = took(0.2 + (1 + slower) * ON_WIRE_S + 0.001 + late_s)
+        assert "during the trial" in judged(edge, probes=EXACT)["reason"]
+        assert not judged(edge, probes=EXACT, tolerance=tolerance)["reason"]
 
 
 def test_a_short_transfer_tells_no_rate() -> None:
     short = replace(CROSSING, payload_bytes=10_000)
-    probes = {"edge-server": (Probed(GOOD, ""), Probed(GOOD, ""))}
-    assert (
-        trial_row(CELL, [short], result_of({"edge": took(0.5), "server": USAGE}), probes)["loaded_rate_bps"]
-        is None
-    )
+    assert judged(took(0.5), crossing=short)["loaded_rate_bps"] is None
 
 
 def test_what_is_too_good_is_judged_by_the_link_as_probed() -> None:
     """1.5 % faster than asked is within the probe's tolerance: the latency of such a link is no fault."""
-    reports = {"edge": took(0.2 + ON_WIRE_S * GOODPUT / 1.015), "server": USAGE}
-    slow, fast = (Reading(0.2, 5e6 * share * GOODPUT, None) for share in (1.0, 1.015))
-    rows = [
-        trial_row(CELL, [CROSSING], result_of(reports), {"edge-server": (Probed(it, ""), Probed(it, ""))})
-        for it in (slow, fast)
-    ]
+    edge = took(0.2 + ON_WIRE_S * GOODPUT / 1.015)
+    slow, fast = (Probed(Reading(0.2, 5e6 * share * GOODPUT, None), "") for share in (1.0, 1.015))
+    rows = [judged(edge, probes={"edge-server": (it, it)}) for it in (slow, fast)]
     assert rows[0]["latency_bound_s"] == rows[1]["latency_bound_s"]
     assert rows[0]["probed_latency_bound_s"] == pytest.approx(rows[0]["latency_bound_s"], rel=1e-6)
     assert rows[1]["probed_latency_bound_s"] == pytest.approx(
