@@ -9,7 +9,7 @@ is the least it can be: delay less jitter, less a token bucket's burst, at the b
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pareto.remote.link.probe import GOODPUT, OWN, STILL, Reading, Span, arriving_share, delay_range_s
@@ -19,11 +19,9 @@ from pareto.remote.link.trace import MAX_RATE_BPS
 
 @dataclass(frozen=True)
 class Crossing:
-    """The load that a request and its result put on a link.
-
-    wire_bytes: of what a codec makes of the payload; None without one. seen: the part of the link's traces that passed
-    meanwhile. own: the profile is the link as it was measured, not one that was asked for. filled: TCP has its rate.
-    """
+    """The load that a request and its result put on a link. wire_bytes: of what a codec makes of the payload; None
+    without one. seen: the part of the link's traces that passed meanwhile. own: the profile is the link as it was
+    measured, not one that was asked for. filled: TCP has its rate."""
 
     link: str
     profile: Profile
@@ -40,22 +38,17 @@ class Crossing:
 
     def as_probed(self, readings: Sequence[Reading]) -> Crossing:
         """The same over a link as fast as its fastest reading; over the profile's where no reading says, or it changes.
-
-        A link that is not emulated may be faster and nearer in between than it was when it was probed.
-        """
+        One that is not emulated may be faster and nearer in between than it was when it was probed."""
         if self.profile.bucket is not None:
             return self
-        out, back = self.profile.directions
-        faster = 1 + OWN.rate_fraction if self.own else 1.0
-        nearer = 1 - OWN.rtt_fraction if self.own else 1.0
-        near, far = (
-            replace(_at_rate(direction, rates, faster), delay_s=nearer * direction.delay_s)
-            for direction, rates in (
-                (out, [(reading.rate_bps, reading.payload_share) for reading in readings]),
-                (back, [(reading.rate_back_bps, reading.payload_share) for reading in readings]),
-            )
+        shares = [reading.payload_share for reading in readings]
+        rates = [reading.rate_bps for reading in readings], [reading.rate_back_bps for reading in readings]
+        faster, nearer = (1 + OWN.rate_fraction, 1 - OWN.rtt_fraction) if self.own else (1.0, 1.0)
+        out, back = (
+            replace(_at_rate(way, zip(read, shares, strict=True), faster), delay_s=nearer * way.delay_s)
+            for way, read in zip(self.profile.directions, rates, strict=True)
         )
-        return replace(self, profile=replace(self.profile, edge_to_server=near, server_to_edge=far))
+        return replace(self, profile=replace(self.profile, edge_to_server=out, server_to_edge=back))
 
     @property
     def least_s(self) -> float:
@@ -68,14 +61,12 @@ class Crossing:
 
     @property
     def occupied_s(self) -> tuple[float, float]:
-        """Seconds that one of many requests keeps the line busy at the least: out, back. A bucket's burst is spent
-        once, and gains nothing here."""
+        """Seconds that one of many requests keeps the line busy at the least: out, back. A burst gains nothing here."""
         return self._transfers_s(None)
 
     @property
     def usual_ways_s(self) -> tuple[float, float]:
-        """Seconds of a request for the way out, and of its result for the way back, at TCP's goodput: to foresee, not
-        to bound."""
+        """Seconds of a request out, and of its result back, at TCP's goodput: to foresee, not to bound."""
         out, back = self.profile.typical.directions
         return _usual_s(out, self.sent_bytes), _usual_s(back, self.result_bytes)
 
@@ -120,7 +111,7 @@ def busy_s(crossings: Sequence[Crossing]) -> dict[str, float]:
 
 
 def _at_rate(
-    direction: Direction, readings: Sequence[tuple[float | None, float]], faster: float
+    direction: Direction, readings: Iterable[tuple[float | None, float]], faster: float
 ) -> Direction:
     """`readings`: payload in bit/s, and its share of the wire."""
     probed = [rate / arriving_share(direction, share) for rate, share in readings if rate]

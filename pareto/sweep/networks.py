@@ -61,8 +61,7 @@ def networks_of(sweep: Sweep, links: int) -> Networks:
 
 
 def networks_to_check(sweep: Sweep) -> list[tuple[Profile, ...]]:
-    """Each network's profiles, one a link. Without `hosts`, the local testbed has as many links as the longest needs.
-    Raises UserError, TestbedError."""
+    """Each network's profiles, one a link; without `hosts`, as many links as the longest needs. Raises UserError."""
     is_free = sweep.testbed == THIS_MACHINE and sweep.hosts is None
     links = max(len(profiles(name)) for name in sweep.netems) if is_free else links_of(sweep)
     return [profiles(name, links) for name in sweep.netems]
