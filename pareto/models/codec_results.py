@@ -12,7 +12,7 @@ import itertools
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
@@ -137,7 +137,9 @@ def expected(
             compared[NONE].add(whole[index], whole[index], labels[index])
             if not eager and index >= SIZED:
                 continue
-            payloads = dict(_payloads(stages, batch, cuts))
+            payloads: dict[int, Tensors] = {}  # as they cross without a codec
+            for start, end in itertools.pairwise((0, *cuts)):
+                payloads[end] = stages.run(start, end, payloads.get(start, batch))
             if index < SIZED:
                 sizes.add(payloads, len(batch[0]))
             for coded in eager:
@@ -289,10 +291,3 @@ def _at_work(model: PartitionedModel, split: Split, codec: Codec) -> Codec:
     """The codec that this one comes to at a split."""
     crossing = (spec.dtype for cut in split for spec in model.points[cut].payload)
     return codec.at(frozenset(crossing))
-
-
-def _payloads(stages: _Stages, batch: Tensors, cuts: Sequence[int]) -> Iterator[tuple[int, Tensors]]:
-    """Each of these points with the tensors that cross there without a codec."""
-    for start, end in itertools.pairwise((0, *cuts)):
-        batch = stages.run(start, end, batch)
-        yield end, batch
