@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -110,12 +111,16 @@ def test_bad_options_are_one_line_that_names_them(
     fields: dict[str, Any], named: str, snapshot: SnapshotAssertion
 ) -> None:
     given = {"model": "m"} | fields
-    with pytest.raises(UserError) as refused:
-        make_sweep({name: value for name, value in given.items() if value is not None})
-    line = str(refused.value)
+    line = refused(make_sweep, {name: value for name, value in given.items() if value is not None})
     assert named in line
-    assert "\n" not in line
     assert line == snapshot
+
+
+def refused(make: Callable[..., object], *arguments: Any) -> str:
+    with pytest.raises(UserError) as fault:
+        make(*arguments)
+    assert "\n" not in str(fault.value)
+    return str(fault.value)
 
 
 @pytest.mark.parametrize(
@@ -199,9 +204,7 @@ def test_a_bad_file_is_named_with_its_fault(
 ) -> None:
     file = tmp_path / "sweep.yaml"
     file.write_text(text, encoding="latin-1")
-    with pytest.raises(UserError) as refused:
-        requested_sweep(file, {"model": "alexnet"} if "modle" in text else {})
-    line = str(refused.value)
+    line = refused(requested_sweep, file, {"model": "alexnet"} if "modle" in text else {})
     assert named in line
     assert str(file) in line
     assert line == snapshot
@@ -250,31 +253,23 @@ def test_a_file_says_what_its_text_says(tmp_path: Path, text: str, field: str, v
 @pytest.mark.parametrize(
     "text",
     [
-        *(
-            "budget: 1:30",
-            "budget: 90",
-            f"seed: {'9' * 5000}",
-            "trials: !!int abc",
-            "seed: 0x10",
-            "trials: 2026-01-02",
-        ),
-        *("{1: 2}: 3", "seed: .inf", "trials: !!binary abc"),
+        *("budget: 1:30", "budget: 90", f"seed: {'9' * 5000}", "trials: !!int abc", "seed: 0x10"),
+        *("trials: 2026-01-02", "{1: 2}: 3", "seed: .inf", "trials: !!binary abc"),
     ],
 )
 def test_a_value_that_an_option_does_not_take_is_one_line(tmp_path: Path, text: str) -> None:
     file = tmp_path / "sweep.yaml"
     file.write_text(f"model: alexnet\n{text}\n")
-    with pytest.raises(UserError, match=r"^[^\n]{1,400}$") as refused:
-        requested_sweep(file, {})
-    assert str(file) in str(refused.value)
+    line = refused(requested_sweep, file, {})
+    assert str(file) in line
+    assert len(line) <= 400
 
 
 @pytest.mark.parametrize("points", ["null", "{a: 1}"])
 def test_points_that_are_no_list_are_refused(tmp_path: Path, points: str) -> None:
     file = tmp_path / "sweep.yaml"
     file.write_text(f"model: alexnet\npoints: {points}\n")
-    with pytest.raises(UserError, match="points"):
-        requested_sweep(file, {})
+    assert "points" in refused(requested_sweep, file, {})
 
 
 def test_a_file_may_leave_to_the_command_line_where_the_images_are(tmp_path: Path) -> None:
@@ -292,8 +287,7 @@ def test_from_jpeg_either_host_decodes_unless_codecs_are_named() -> None:
 
 
 def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"^[^\n]*none\.yaml[^\n]*$"):
-        requested_sweep(tmp_path / "none.yaml", {})
+    assert "none.yaml" in refused(requested_sweep, tmp_path / "none.yaml", {})
 
 
 def test_an_engine_may_be_a_middle_hosts_where_there_is_one() -> None:
@@ -302,13 +296,11 @@ def test_an_engine_may_be_a_middle_hosts_where_there_is_one() -> None:
 
 def test_a_codec_whose_package_is_missing_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pareto.remote.codecs.registry.find_spec", lambda name: None)
-    with pytest.raises(UserError, match="needs the package lz4"):
-        make_sweep({"model": "m", "codec": "int8+lz4"})
+    assert "needs the package lz4" in refused(make_sweep, {"model": "m", "codec": "int8+lz4"})
 
 
 def test_a_users_own_codec_whose_file_is_not_there_is_one_line(
     tmp_path: Path, snapshot: SnapshotAssertion
 ) -> None:
-    with pytest.raises(UserError) as refused:
-        make_sweep({"model": "m", "codec": f"{tmp_path}/b.py:Own"})
-    assert str(refused.value).replace(str(tmp_path), "FOLDER") == snapshot
+    line = refused(make_sweep, {"model": "m", "codec": f"{tmp_path}/b.py:Own"})
+    assert line.replace(str(tmp_path), "FOLDER") == snapshot

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -103,22 +104,22 @@ def test_samples_without_labels(tmp_path: Path) -> None:
 def test_what_is_wrong_with_it_is_one_line_that_names_it(
     parts: dict[str, object], tmp_path: Path, snapshot: object
 ) -> None:
+    assert fault(tmp_path, lambda: open_named(written(tmp_path, **parts), None).chosen(0, 12)) == snapshot
+
+
+def fault(folder: Path, make: Callable[[], object]) -> str:
+    """What is said: one line that names the data set's file."""
     with pytest.raises(UserError) as refused:
-        open_named(written(tmp_path, **parts), None).chosen(0, 12)
-    line = str(refused.value)
-    assert str(tmp_path / "own.py") in line and "\n" not in line
-    assert line.replace(str(tmp_path), "FOLDER") == snapshot
+        make()
+    assert str(folder / "own.py") in str(refused.value) and "\n" not in str(refused.value)
+    return str(refused.value).replace(str(folder), "FOLDER")
 
 
 @pytest.mark.parametrize("text", ["make = 3", "def make(path):\n    return 3", "import gone_package"])
 def test_what_makes_no_data_set_is_one_line(text: str, tmp_path: Path, snapshot: object) -> None:
     file = tmp_path / "own.py"
     file.write_text(text)
-    with pytest.raises(UserError) as refused:
-        open_named(f"{file}:make", None)
-    line = str(refused.value)
-    assert str(file) in line and "\n" not in line
-    assert line.replace(str(tmp_path), "FOLDER") == snapshot
+    assert fault(tmp_path, lambda: open_named(f"{file}:make", None)) == snapshot
 
 
 # Its name

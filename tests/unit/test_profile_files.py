@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from syrupy.assertion import SnapshotAssertion
@@ -59,14 +60,8 @@ def test_the_example_of_a_trace() -> None:
     trace = profile.edge_to_server.trace
     assert trace is not None
     assert (trace.name, profile.period_s, profile.rtt_s) == ("handover.csv", 30.0, pytest.approx(0.05))
-    assert [trace.step(at).rate_bps for at in (0, 15.9, 16.0, 16.2, 16.4, 29.9)] == [
-        20e6,
-        2e6,
-        0,
-        0,
-        4e6,
-        20e6,
-    ]
+    rates_bps = [trace.step(at).rate_bps for at in (0, 15.9, 16.0, 16.2, 16.4, 29.9)]
+    assert rates_bps == [20e6, 2e6, 0, 0, 4e6, 20e6]
 
 
 def test_none_is_the_clean_link_even_without_its_file(
@@ -284,11 +279,7 @@ def test_a_wrong_file_is_named_with_its_line(
     tmp_path: Path, text: str, line: int | None, snapshot: SnapshotAssertion
 ) -> None:
     path = write(tmp_path, text)
-    with pytest.raises(UserError) as caught:
-        read(path)
-    assert str(caught.value).startswith(f"{path}: " if line is None else f"{path}:{line}: ")
-    assert "\n" not in str(caught.value)
-    assert str(caught.value) == snapshot
+    assert fault(path, line, read, path) == snapshot
 
 
 @pytest.mark.parametrize(
@@ -302,10 +293,9 @@ def test_a_wrong_trace_is_named_with_both_lines(
     tmp_path: Path, text: str, line: int, place: str, snapshot: SnapshotAssertion
 ) -> None:
     path = write(tmp_path, text)
-    with pytest.raises(UserError) as caught:
-        read(path)
-    assert str(caught.value).startswith(f"{path}:{line}: {tmp_path}/{place}: ")
-    assert str(caught.value) == snapshot
+    words = fault(path, line, read, path)
+    assert words.startswith(f"{path}:{line}: {tmp_path}/{place}: ")
+    assert words == snapshot
 
 
 @pytest.mark.parametrize("text", ["[" * 1000, "&a {edge_to_server: *a}\n", "&a [*a]\n"])
@@ -403,39 +393,29 @@ def test_a_table_of_delays_is_not_limited(tmp_path: Path) -> None:
 def test_a_wrong_table_is_named_with_its_line(
     tmp_path: Path, text: str, line: int | None, snapshot: SnapshotAssertion
 ) -> None:
+    assert fault(tmp_path / "trace.csv", line, table, tmp_path, text) == snapshot
+
+
+def fault(path: Path, line: int | None, read: Callable[..., object], *arguments: Any) -> str:
+    """What is said: one line that begins with the file, and the number of the line where there is one to blame."""
     with pytest.raises(UserError) as caught:
-        table(tmp_path, text)
-    check_place(str(caught.value), tmp_path / "trace.csv", line)
-    assert str(caught.value) == snapshot
-
-
-def check_place(message: str, path: Path, line: int | None) -> None:
-    """One line that begins with the file, and the number of the line where there is one to blame."""
-    assert message.startswith(f"{path}: " if line is None else f"{path}:{line}: ")
-    assert "\n" not in message
+        read(*arguments)
+    assert str(caught.value).startswith(f"{path}: " if line is None else f"{path}:{line}: ")
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
 
 
 def test_a_delay_is_not_given_twice(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
-    with pytest.raises(UserError) as caught:
-        table(tmp_path, "at,delay\n0s,20ms\n1s,\n", 0.0)
-    check_place(str(caught.value), tmp_path / "trace.csv", 1)
-    assert str(caught.value) == snapshot
+    text = "at,delay\n0s,20ms\n1s,\n"
+    assert fault(tmp_path / "trace.csv", 1, table, tmp_path, text, 0.0) == snapshot
 
 
 def test_each_delivery_is_a_packet_of_its_10_ms(tmp_path: Path) -> None:
     """1500 bytes of IP are 1514 on the wire. Those of 1 to 10 ms are the first ten's, so the last has its place."""
     packet = 1514 * 8 / 0.010
     trace = times(tmp_path, 1, 10, 11, 40, 40, 40, delay_s=0.02)
-    assert trace == Trace(
-        "trace.up",
-        0.04,
-        (
-            Step(0.0, 0.02, 2 * packet),
-            Step(0.01, 0.02, 1 * packet),
-            Step(0.02, 0.02, 0.0),
-            Step(0.03, 0.02, 3 * packet),
-        ),
-    )
+    steps = [Step(0.01 * number, 0.02, packets * packet) for number, packets in enumerate((2, 1, 0, 3))]
+    assert trace == Trace("trace.up", 0.04, tuple(steps))
 
 
 def test_a_packet_at_0_passes_at_once(tmp_path: Path) -> None:
@@ -480,10 +460,7 @@ def test_no_bit_is_lost(tmp_path: Path, period: int) -> None:
 def test_wrong_times_are_named_with_their_line(
     tmp_path: Path, lines: list[str], line: int | None, snapshot: SnapshotAssertion
 ) -> None:
-    with pytest.raises(UserError) as caught:
-        times(tmp_path, *lines)
-    check_place(str(caught.value), tmp_path / "trace.up", line)
-    assert str(caught.value) == snapshot
+    assert fault(tmp_path / "trace.up", line, times, tmp_path, *lines) == snapshot
 
 
 def test_a_trace_that_cannot_be_read_is_one_line(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
