@@ -199,4 +199,8 @@ def _worth(folders: Sequence[Path], known: ModelProfile) -> Iterator[str]:
     manifests = [run.manifest for run in runs.runs]
     front = compared.of_eager(fronts(runs.trials).front, runs.trials)
     frame = compared.compared(front, [known], manifests)
-    yield from (*compared.sentences(frame), *compared.faults(frame), *compared.unused([known], manifests))
+    yield from (
+        *compared.sentences(frame),
+        *map(str, compared.faults(frame)),
+        *compared.unused([known], manifests),
+    )
