@@ -32,6 +32,19 @@ MOST = 50
 """Sentences, and those of the rest of a workload: nobody reads more."""
 
 
+class Answer(str):
+    """An answer in a sentence. conditions: those that it answers (values of `CONDITION`, as text), first that of the
+    engine that it chooses.
+    """
+
+    conditions: tuple[tuple[str, ...], ...]
+
+    def __new__(cls, text: str, conditions: tuple[tuple[str, ...], ...]) -> Answer:
+        made = super().__new__(cls, text)
+        made.conditions = conditions
+        return made
+
+
 @dataclass(frozen=True)
 class Advice:
     """The advice for `network`. `title` names the workload, `measured` the profiles that it was measured at.
@@ -212,7 +225,7 @@ def answers(
     front: pd.DataFrame | None = None,
     struck_off: pd.DataFrame | None = None,
 ) -> list[str]:
-    """The point of least latency: a sentence for each workload and profile, in the order of the trials.
+    """The point of least latency: an `Answer` for each workload and profile, in the order of the trials.
 
     Frames as in `advise`.
     Engines compete with each other, and the answer names one; a second sentence says what each is best at
@@ -227,7 +240,7 @@ def answers(
     struck_off: the cells that a search struck off, whose trials are not among these (`analysis.runs.struck`).
     """
     known, floor = networks(manifests, strict=False), over_engines(floors(trials), trials)
-    said: list[tuple[pd.Series, str, str]] = []
+    said: list[_Said] = []
     for rows in workloads(with_bytes(trials), over_engines=True):
         if len(said) >= MOST:
             break
@@ -237,7 +250,7 @@ def answers(
         first = _workload(rows)
         for netem in rows["netem"].unique():
             if ensemble is None or netem not in ensemble.observed.places:
-                said.append((first, netem, "no valid trial"))
+                said.append((first, netem, _of(rows, netem), "no valid trial"))
                 continue
             network = None if _is_chain(ensemble.observed) else known.get(netem)
             among = None if front is None else _feasible(front[front["netem"] == netem], rows)
@@ -255,15 +268,16 @@ def answers(
                     ),
                 )
             except UserError as error:
-                said.append((first, netem, str(error)))
+                said.append((first, netem, _of(rows, netem), str(error)))
             else:
                 by_engine = engines.sentence(ensemble, rows, network, netem, among, where)
                 keep = ALONE.get(netem, KEEP)
                 texts = filter(None, (_sentence(ranked, network), by_engine))
-                said += [(first, netem, text.replace(KEEP, keep)) for text in texts]
+                of = _of(rows, netem, ranked.best.engine)
+                said += [(first, netem, of, text.replace(KEEP, keep)) for text in texts]
     lines = _lines(said)
     conditions = trials[CONDITION].assign(setup=without_engine(trials)).drop_duplicates()
-    left = len(conditions) - len({(*row[WORKLOAD], netem) for row, netem, _ in said})
+    left = len(conditions) - len({(*row[WORKLOAD], netem) for row, netem, *_ in said})
     return [*lines, f"and {left} more conditions: report on fewer runs to see them"] if left > 0 else lines
 
 
@@ -279,19 +293,31 @@ def _plain_first(codec: str) -> tuple[bool, str]:
     return codec != NO_CODEC, codec
 
 
-def _lines(said: Sequence[tuple[pd.Series, str, str]]) -> list[str]:
+_Said = tuple[pd.Series, str, tuple[tuple[str, ...], ...], str]
+"""A workload's first row, the network, the conditions that it has there, and the answer for them."""
+
+
+def _of(rows: pd.DataFrame, netem: str, engine: str = "") -> tuple[tuple[str, ...], ...]:
+    """The conditions of a workload's rows in one network, those of that engine first."""
+    there = rows.loc[rows["netem"] == netem, [*CONDITION, WORK]].astype("str").drop_duplicates()
+    there = there.sort_values(WORK, key=lambda works: works != engine, kind="stable")
+    return tuple(dict.fromkeys(there[CONDITION].itertuples(index=False, name=None)))
+
+
+def _lines(said: Sequence[_Said]) -> list[str]:
     """A line for each answer; codecs with the same answer in the same profile share one, where the first of them is."""
-    alike: dict[tuple[str, str], list[tuple[pd.Series, str]]] = {}
-    for row, netem, text in said:
-        alike.setdefault((title(row.to_dict() | {"codec": ""}, netem), text), []).append((row, netem))
-    lines = []
-    for (head, text), rows in alike.items():
-        if len(rows) == 1:
-            head = title(*rows[0])
+    alike: dict[tuple[str, str], list[_Said]] = {}
+    for row, netem, of, text in said:
+        head = title(row.to_dict() | {"codec": ""}, netem)
+        alike.setdefault((head, text), []).append((row, netem, of, text))
+    lines: list[str] = []
+    for (head, text), same in alike.items():
+        if len(same) == 1:
+            head = title(*same[0][:2])
         else:
-            codecs = sorted((str(row["codec"]) or NO_CODEC for row, _ in rows), key=_plain_first)
+            codecs = sorted((str(row["codec"]) or NO_CODEC for row, *_ in same), key=_plain_first)
             head += f", codecs {', '.join(codecs)}"
-        lines.append(f"{head}: {text}")
+        lines.append(Answer(f"{head}: {text}", tuple(key for _, _, of, _ in same for key in of)))
     return lines
 
 

@@ -9,9 +9,10 @@ import pandas as pd
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.analysis.advice.advise import advise, answers
+from pareto.analysis.advice.advise import Answer, advise, answers
 from pareto.analysis.engines import of_role
 from pareto.analysis.fronts.front import front
+from pareto.analysis.points import CONDITION
 from pareto.analysis.prediction.network import Network
 from pareto.protocol.errors import UserError
 from tests.unit import simulated_network as world
@@ -47,6 +48,9 @@ def test_the_answer_names_point_and_engine_and_what_each_is_best_at(snapshot: Sn
     assert np.argmin(best) == 1, "with eager a cut is best, with onnx the whole model on the edge"
     assert "with onnx the best split moves from 1 to all on the edge" in each
     assert [first, each] == snapshot
+    assert isinstance(first, Answer)
+    setups = [condition[CONDITION.index("setup")] for condition in first.conditions]
+    assert setups == ["onnx", "eager"], "the engine that it chooses is first"
 
 
 def test_an_engine_that_changes_the_results_does_not_win_by_it() -> None:
