@@ -39,7 +39,7 @@ class Answer(str):
 
     conditions: tuple[tuple[str, ...], ...]
 
-    def __new__(cls, text: str, conditions: tuple[tuple[str, ...], ...]) -> Answer:
+    def __new__(cls, text: str, conditions: tuple[tuple[str, ...], ...] = ()) -> Answer:
         made = super().__new__(cls, text)
         made.conditions = conditions
         return made

@@ -86,24 +86,6 @@ class Predictor:
         conditions = _one_link(0.0, rate_bps, 0.0, rate_back_bps)
         return np.asarray(formula.occupied_s(self._payloads, conditions) / self.filling)
 
-    def lines(self) -> pd.DataFrame:
-        """The terms of each cell's times by delay and rate, for any network whose way back is not shaped.
-
-        latency = fixed_s + delays * delay + bits / rate. Seconds a batch: the greatest of stage_s, and where something
-        crosses (delays > 0) of occupied_bits / rate and latency / in_flight. A row a cell; NaN: not known. The
-        predictor is neither resampled nor anchored.
-        """
-        fixed_s = self.latency_s(0.0, math.inf)
-        return pd.DataFrame(
-            {
-                "fixed_s": fixed_s,
-                "delays": self.latency_s(1.0, math.inf) - fixed_s,
-                "bits": self.latency_s(0.0, 1.0) - fixed_s,
-                "stage_s": self.stage_s,
-                "occupied_bits": self._link_s(1.0, math.inf),
-            }
-        )
-
     @property
     def _payloads(self) -> Payloads:
         return Payloads(self.payload_bytes[..., None], self.result_bytes[..., None])

@@ -23,17 +23,14 @@ UNKNOWN = "-"
 class Column:
     """A head with its unit, and the text of each row's cell.
 
-    kind: how cells are aligned and sorted: as text, as a number (the first in the cell), or as a partition point.
-    detail, group: what the cell is called beside a point of the page's chart, and under which head it stands there;
-    empty where it does not. look: what rich does with the column, where its kind alone does not say it.
+    kind: how cells are aligned and sorted: as text, as a number (the first in the cell), or as a partition point. look:
+    what rich does with the column, where its kind alone does not say it.
     """
 
     head: str
     cells: Sequence[str]
     unit: str = ""
     kind: Literal["number", "text", "point"] = "text"
-    detail: str = ""
-    group: str = ""
     look: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -80,25 +80,14 @@ class Page:
         )
         return float(box[0]), float(box[1])
 
-    def hover(self, selector: str) -> None:
-        x, y = self.place(selector)
-        self.ask("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
-
     def click(self, selector: str) -> None:
         x, y = self.place(selector)
         for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
             self.ask("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
-    def tap(self, selector: str) -> None:
-        x, y = self.place(selector)
-        self.ask("Input.dispatchTouchEvent", type="touchStart", touchPoints=[{"x": x, "y": y}])
-        self.ask("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
-
     def press(self, key: str) -> None:
-        text = {"Enter": "\r", " ": " "}.get(key, "")
-        code = {"Tab": 9, "Enter": 13, " ": 32, "Escape": 27, "ArrowLeft": 37, "ArrowRight": 39, "End": 35}[
-            key
-        ]
+        text = {"Enter": "\r"}.get(key, "")
+        code = {"Enter": 13, "ArrowLeft": 37}[key]
         for kind in ("keyDown", "keyUp"):
             down = {"text": text} if text and kind == "keyDown" else {}
             self.ask(
@@ -107,11 +96,6 @@ class Page:
 
     def text(self, selector: str) -> str:
         return str(self.js(f"document.querySelector({json.dumps(selector)}).innerText"))
-
-    def picture(self, file: Path, *, whole: bool = True) -> Path:
-        data = self.ask("Page.captureScreenshot", captureBeyondViewport=whole)["data"]
-        file.write_bytes(base64.b64decode(data))
-        return file
 
     def pdf(self, file: Path) -> Path:
         file.write_bytes(base64.b64decode(self.ask("Page.printToPDF", preferCSSPageSize=True)["data"]))

@@ -32,8 +32,9 @@ CONTRAST = """
     const style = getComputedStyle(element);
     note("text", element instanceof SVGElement ? style.fill : style.color, behind(element), element);
   }
-  for (const element of document.querySelectorAll(".mark path, .stairs")) {
-    note("marks", getComputedStyle(element).stroke, behind(element.closest("figure, button")), element);
+  for (const element of document.querySelectorAll("use, .stairs")) {
+    const stroke = getComputedStyle(element).stroke;
+    if (element.getClientRects().length) note("marks", stroke, behind(element.closest("figure")), element);
   }
   return worst;
 })()

@@ -1,21 +1,20 @@
-"""The page of two runs beside each other, as text; `tests/integration/test_page.py` has it in a browser."""
+"""The page of two runs beside each other, as text."""
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pareto.analysis.comparing.between_runs import Comparison, compare
 from pareto.analysis.figures.marks import FILLS
 from pareto.analysis.page import comparison as page
-from pareto.basics.files import StoreError
+from pareto.basics.files import NoPlainFile
+from tests.unit.analysis.test_page import EVIL, Read
 from tests.unit.example_run import trials
 from tests.unit.example_run import write as write_run
-
-EVIL = '</script ><img src=x onerror="alert(1)">'
 
 
 @pytest.fixture(scope="module")
@@ -30,30 +29,35 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
     return compare(*(write_run(folder / name, of) for name, of in zip("ab", rows, strict=True)))
 
 
-def test_both_runs_have_their_points_and_fronts(compared: Comparison, tmp_path: Path) -> None:
+def test_both_runs_have_their_points_and_fronts_on_the_same_axes(
+    compared: Comparison, tmp_path: Path
+) -> None:
     text = page.write(compared, tmp_path).read_text(encoding="utf-8")
     assert text == page.html(compared)
-    assert "<img" not in text
-    data = json.loads(re.findall(r'<script type="application/json"[^>]*>(.*?)</script>', text)[0])
-    (chart,) = data["charts"]
-    assert chart["answer"] == 0
-    rows = compared.differences
-    tcp = rows[rows["backend"] == "tcp"]
-    front = compared.fronts.iloc[0]
-    for side, column, moved in (("A", "first", "leave"), ("B", "other", "enter")):
-        points = next(each["points"] for each in chart["sides"] if each["name"] == side)
-        assert [point[0] for point in points[: len(tcp)]] == pytest.approx(
-            tcp[f"{column}_latency_s"] * 1e3, rel=1e-5
+    seen = Read(text)
+    assert "img" not in seen.texts
+    assert seen.texts["td"].count(EVIL) == 2
+    assert [each["data-of"] for each in seen.of("li")[:1]] == ["0"]
+    sides = re.findall(r"<figure.*?</figure>", text, re.DOTALL)
+    ticks = [re.findall(r'<text class="tick".*?</text>', side) for side in sides]
+    assert ticks[0] == ticks[1] and len(ticks[0]) > 6
+    rows, front = compared.differences, compared.fronts.iloc[0]
+    for side, column, moved in zip(sides, ("first", "other"), ("leave", "enter"), strict=True):
+        found = re.findall(r'<a href="#p(\d+)".*? x="([\d.]+)%" y="([\d.]+)%" fill-opacity="([\d.]+)"', side)
+        assert len(found) == len(rows)
+        number, x, _, fill = np.array(found, dtype=float).T
+        ordered = rows.sort_values(
+            "backend", key=lambda names: names.map({"tcp": 0, "rpc": 1, "": 2}), kind="stable"
         )
-        assert [point[1] for point in points[: len(tcp)]] == pytest.approx(
-            tcp[f"{column}_throughput_ips"], rel=1e-5
-        )
+        latency = ordered[f"{column}_latency_s"].to_numpy()[number.astype(int)]
+        slope, start = np.polyfit(np.log(latency), x, 1)
+        assert start + slope * np.log(latency) == pytest.approx(x, abs=0.02)
         sure, unsure = (
             sum(len(list(filter(None, str(front[f"{may}{name}"]).split("; ")))) for name in ("stay", moved))
             for may in ("", "may_")
         )
-        assert sum(point[8] == FILLS["front"] for point in points) == sure
-        assert sum(point[8] == FILLS["unsure"] for point in points) == unsure
+        assert (fill == FILLS["front"]).sum() == sure
+        assert (fill == FILLS["unsure"]).sum() == unsure
         assert sure + unsure > 0
 
 
@@ -61,6 +65,6 @@ def test_a_link_in_its_place_is_not_followed(compared: Comparison, tmp_path: Pat
     target = tmp_path / "target"
     target.write_text("kept")
     (tmp_path / page.FILE).symlink_to(target)
-    with pytest.raises(StoreError, match=page.FILE):
+    with pytest.raises(NoPlainFile, match=page.FILE):
         page.write(compared, tmp_path)
     assert target.read_text() == "kept"

@@ -1,0 +1,145 @@
+"""The page's conditions, each with its chart and its table of every point."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pandas as pd
+
+from pareto.analysis.advice.observed import WORKLOAD
+from pareto.analysis.figures.marks import states
+from pareto.analysis.findings import Findings, figure_name
+from pareto.analysis.naming import backend_name, backends, cell_names, condition_title, count, time_unit
+from pareto.analysis.page.chart import chart
+from pareto.analysis.page.tables import plain
+from pareto.analysis.points import CONDITION, struck_off
+from pareto.analysis.tables.columns import UNKNOWN, Column, by_backend, number, spans, sureness
+
+MOST_CELLS = 4000
+"""How many points the page has: with more, no telephone opens it."""
+PLANE = {"latency", "throughput"}
+"""The objectives whose front is a staircase in the chart."""
+_SURE = {"probability": "sure", "probability_all": "sure, all"}
+_USUAL = {
+    *("backend", "point", "point_name", "on_front", "latency_s", "latency_bound_s", "latency_efficiency"),
+    *("throughput_ips", "throughput_efficiency"),
+}
+
+
+def conditions(findings: Findings) -> tuple[list[dict[str, Any]], str]:
+    """Each condition in the order of all tables; and a sentence on what there is no room for."""
+    every, note = _fewer(findings.front)
+    names, stairs = backends(every), "each" if set(findings.objectives) == PLANE else ""
+    shown: list[dict[str, Any]] = []
+    first = 0
+    for _, group in every.groupby(CONDITION, dropna=False, observed=True):
+        rows = by_backend(group, "point")
+        marks_of = marks(rows.assign(on=rows["on_backend_front"].astype(bool), state=states(rows)), first)
+        shown.append(
+            {
+                "key": tuple(str(rows.iloc[0][name]) for name in CONDITION),
+                "workload": tuple(str(rows.iloc[0][name]) for name in WORKLOAD),
+                "name": ", ".join(figure_name(rows, every)),
+                "title": condition_title(rows.iloc[0]),
+                "about": _about(rows),
+                "charts": [("", chart(marks_of, names, stairs))],
+                "columns": _columns(rows),
+                "first": first,
+                "bold": marks_of["on"].tolist(),
+            }
+        )
+        first += len(rows)
+    return shown, note
+
+
+def _fewer(front: pd.DataFrame) -> tuple[pd.DataFrame, str]:
+    """The rows that there is room for: all, or those that are, or may be, on a front, of as many conditions as fit."""
+    if len(front) <= MOST_CELLS:
+        return front, ""
+    likely = front[front["on_backend_front"] | (front["probability"] > 0)]
+    groups = likely.groupby(CONDITION, dropna=False, observed=True)
+    sizes = groups.size()
+    kept = int((sizes.cumsum() <= MOST_CELLS).sum())
+    rows = likely[groups.ngroup() < kept]
+    note = f"{len(rows)} of {len(front)} points are shown here: those that are, or may be, on a front"
+    note += f", of the first {kept} of {len(sizes)} conditions" if kept < len(sizes) else ""
+    return rows, f"{note}. All are in front.csv."
+
+
+def marks(rows: pd.DataFrame, first: int) -> pd.DataFrame:
+    """The marks of a chart (`analysis.page.chart`), of rows like a front's that know their state and whether they are
+    `on` a staircase. first: the number of their table's first row.
+    """
+    unit, scale = time_unit(float(rows["latency_s"].min()))
+    figures = {
+        f"{axis}{end}": rows[f"{measure}{end}_{of}"] * by
+        for axis, measure, of, by in (("x", "latency", "s", scale), ("y", "throughput", "ips", 1.0))
+        for end in ("", "_low", "_high")
+    }
+    between = [
+        [f" (95 %: {text})" if text != UNKNOWN else "" for text in spans(*ends, 2)]
+        for ends in ((figures["x_low"], figures["x_high"]), (figures["y_low"], figures["y_high"]))
+    ]
+    chances = rows["probability"] if "probability" in rows else [math.nan] * len(rows)
+    sure = [f", sure {text} %" if text != UNKNOWN else "" for text in map(sureness, chances)]
+    titles = [
+        f"{cell} {name}: {x:.4g} {unit}{x_ends}, {y:.4g} images/s{y_ends}{how}"
+        for cell, name, x, x_ends, y, y_ends, how in zip(
+            cell_names(rows),
+            rows["point_name"],
+            figures["x"],
+            between[0],
+            figures["y"],
+            between[1],
+            sure,
+            strict=True,
+        )
+    ]
+    return rows[["backend", "state", "on"]].assign(
+        **figures,
+        point=rows["point"].astype("str"),
+        unit=unit,
+        fit=rows["feasible"].astype(bool),
+        row=range(first, first + len(rows)),
+        title=titles,
+    )
+
+
+def _about(rows: pd.DataFrame) -> str:
+    """The number of rounds and of points, and what was left out."""
+    off = struck_off(rows)
+    counts = sorted({int(rounds) for rounds in rows.loc[~off, "rounds"] if rounds})
+    excluded = count(int(rows["left_out"].sum()), "trial")
+    if not counts:
+        return f"No valid trial: {excluded} left out, so there is nothing to draw."
+    span = f"{counts[0]} to {counts[-1]} rounds" if len(counts) > 1 else count(counts[0], "round")
+    parts = [f"Medians over {span}; {count(int((~off).sum()), 'point')}."]
+    parts += (
+        [f"The search struck off {off.sum()} more, which take no part in any front."] if off.any() else []
+    )
+    parts += [f"{excluded} left out, as invalid or failed."] if rows["left_out"].any() else []
+    parts += ["Too few rounds for 95 % intervals."] if rows["latency_low_s"].isna().all() else []
+    return " ".join(parts)
+
+
+def _columns(rows: pd.DataFrame) -> list[Column]:
+    """Every figure of a condition's points: first the columns of the terminal's table, then each other column of
+    front.csv in which the points differ, under its own name.
+    """
+    unit, scale = time_unit(float(rows["latency_s"].min()))
+    after = 4 if unit == "s" else 2
+    stars = rows["on_front"].astype(bool).map({True: "*", False: ""})
+    more = [name for name in rows if name not in {*CONDITION, *_USUAL, *_SURE} and rows[name].nunique() > 1]
+    return [
+        Column("backend", [backend_name(backend) for backend in rows["backend"]]),
+        Column("point", list(rows["point"].astype("str") + stars), kind="point"),
+        Column("name", [str(name) or UNKNOWN for name in rows["point_name"]]),
+        number("latency", rows["latency_s"] * scale, after, unit),
+        number("bound", rows["latency_bound_s"] * scale, after, unit),
+        number("eff", rows["latency_efficiency"] * 100, 0, "%"),
+        number("img", rows["throughput_ips"], 2, "/s"),
+        number("eff", rows["throughput_efficiency"] * 100, 0, "%"),
+        *(Column(head, list(map(sureness, rows[name])), "%", "number") for name, head in _SURE.items()),
+        *plain(rows, more, (unit, scale)),
+    ]
