@@ -13,7 +13,7 @@ import pandas as pd
 from pareto.analysis.advice import predict
 from pareto.analysis.advice.best import best
 from pareto.analysis.advice.observed import WORKLOAD, Observed, observe, workloads
-from pareto.analysis.advice.predict import Predictor, Validation, margin_on_grid
+from pareto.analysis.advice.predict import Validation, margin_on_grid
 from pareto.analysis.advice.rivals import absent
 from pareto.analysis.findings import Findings
 from pareto.analysis.naming import cell_name, count
@@ -61,54 +61,60 @@ def _map(observed: Observed, winners: pd.DataFrame, none: str) -> dict[str, Any]
     predictor, validation = predict.predictor(observed), predict.validate(observed)
     delays = np.array([0.0, *_steps(winners["delay_s"], "delay_s")])
     rates = np.array([*_steps(winners["rate_bps"], "rate_bps"), math.inf])
+    size = len(delays), len(rates)
+    measured = [
+        _measured(both, str(netem), delays, rates) for netem, both in winners.groupby("netem", sort=False)
+    ]
     inside = np.outer(_between(delays, winners["delay_s"]), _between(rates, winners["rate_bps"]))
     drawn: list[dict[str, Any]] = []
     data: dict[str, Any] = {"delay": list(map(duration, delays)), "rate": list(map(_rate, rates))}
     for objective, title in OBJECTIVES.items():
+        # Delays x rates x cells; the way back is not shaped.
+        each = [
+            predictor.cost(objective, delay_s=np.full(size[1], delay), rate_bps=rates) for delay in delays
+        ]
+        costs = np.stack(each)
         error = math.expm1(validation.spread(objective))
         close = margin_on_grid(predictor, delays, rates, objective) < np.nan_to_num(error)
-        areas, data[objective] = _objective(predictor, delays, rates, objective)
+        used, best_of = np.unique(costs.argmin(axis=-1).ravel(), return_inverse=True)
+        cells = predictor.cells.iloc[used].to_dict("records")
         off = f"Too close to tell: another point is within the prediction's error ({percent(error)})."
         beyond = "This is beyond what was measured."
-        data[objective] |= {
+        data[objective] = {
+            "best": best_of.tolist(),
+            "orders": list(map(_order, cells)),
+            "cost": [
+                _figure(objective, cost).removesuffix(" images/s") for cost in costs.min(axis=-1).ravel()
+            ],
             "note": (close + 2 * ~inside).ravel().tolist(),
             "notes": ["", off, beyond, f"{off} {beyond}"],
         }
-        worth = _worth(validation, objective) + (f" {none}." if none else "")
-        drawn.append({"title": title, "areas": areas, "close": _path(close), "worth": worth})
+        points = list(dict.fromkeys(cell["point"] for cell in cells))
+        shades = np.linspace(0.08, 0.6, len(points)).round(3).tolist()
+        drawn.append(
+            {
+                "title": title,
+                "areas": [
+                    (
+                        shades[points.index(cell["point"])],
+                        _path(where),
+                        _name(where, cell_name(cell), measured),
+                    )
+                    for cell, where in zip(
+                        cells, best_of.reshape(size) == np.arange(len(cells))[:, None, None], strict=True
+                    )
+                ],
+                "close": _path(close),
+                "worth": _worth(validation, objective) + (f" {none}." if none else ""),
+            }
+        )
     return {
         "drawn": drawn,
-        "size": (len(rates), len(delays)),
+        "size": size[::-1],
         "x": _ticks(rates, data["rate"]),
         "y": _ticks(delays, data["delay"]),
-        "measured": list(_measured(winners, delays, rates)),
+        "measured": measured,
         "data": data,
-    }
-
-
-def _objective(
-    predictor: Predictor, delays: Floats, rates: Floats, objective: str
-) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """The areas in which a cell is best, and by delay and rate the best cell and what it comes to; the way back is not
-    shaped.
-    """
-    costs = np.stack(
-        [predictor.cost(objective, delay_s=np.full(len(rates), delay), rate_bps=rates) for delay in delays]
-    )
-    used, best_of = np.unique(costs.argmin(axis=-1).ravel(), return_inverse=True)
-    cells = predictor.cells.iloc[used].to_dict("records")
-    points = list(dict.fromkeys(cell["point"] for cell in cells))
-    shade = 0.52 / max(1, len(points) - 1)
-    areas = [
-        {"opacity": round(0.08 + shade * points.index(cell["point"]), 3)}
-        | _area((best_of == number).reshape(len(delays), -1), cell_name(cell))
-        for number, cell in enumerate(cells)
-    ]
-    least = costs.min(axis=-1).ravel()
-    return areas, {
-        "best": best_of.tolist(),
-        "orders": [_order(cell) for cell in cells],
-        "cost": [duration(cost) if objective == "latency" else f"{1 / cost:.3g}" for cost in least],
     }
 
 
@@ -170,36 +176,41 @@ def _path(where: Bools) -> str:
     return "".join(f"M{start} {down}H{end}v1H{start}z" for down, start, end in _runs(where))
 
 
-def _area(where: Bools, name: str) -> dict[str, Any]:
-    """A cell's area as a path, and its name where there is room for it: its place in percent, and the text."""
+def _name(where: Bools, name: str, measured: list[dict[str, Any]]) -> tuple[float, float, str] | None:
+    """The place, in percent, of a cell's name in its area, clear of the measured networks; None without room."""
     high, wide = where.shape
     longest = max(end - start for _, start, end in _runs(where))
     rows = [run for run in _runs(where) if run[2] - run[1] == longest]
-    down, start, end = rows[len(rows) // 2]
-    has_room = longest / wide * MAP_PX[0] > LETTER_PX * len(name) and len(rows) / high * MAP_PX[1] > 14
-    place = (_percent((start + end) / 2, wide), _percent(down + 0.5, high), name)
-    return {"path": _path(where), "name": place if has_room else None}
+    if longest / wide * MAP_PX[0] < LETTER_PX * len(name) or len(rows) / high * MAP_PX[1] < 14:
+        return None
+    free = [
+        run for run in rows if all(abs(high - 1 - each["delay"] - run[0]) > 2 for each in measured)
+    ] or rows
+    down, start, end = free[len(free) // 2]
+    return _percent((start + end) / 2, wide), _percent(down + 0.5, high), name
 
 
-def _measured(winners: pd.DataFrame, delays: Floats, rates: Floats) -> Iterator[dict[str, Any]]:
-    """Yield each measured network: its place, and the best median there for both figures."""
-    for netem, both in winners.groupby("netem", sort=False):
-        delay, rate_at = _nearest(delays, both["delay_s"].iloc[0]), _nearest(rates, both["rate_bps"].iloc[0])
-        found = {row["objective"]: row for row in both.to_dict("records")}
-        words = [f"{cell_name(row)}, {_figure(name, row['measured'])}" for name, row in found.items()]
-        yield {
-            "netem": str(netem),
-            "delay": delay,
-            "rate": rate_at,
-            "x": _percent(rate_at + 0.5, len(rates)),
-            "y": _percent(len(delays) - delay - 0.5, len(delays)),
-            "points": [str(found[name]["point"]) if name in found else "" for name in OBJECTIVES],
-            "words": f"{netem}, measured: {'; '.join(words)}",
-        }
+def _measured(both: pd.DataFrame, netem: str, delays: Floats, rates: Floats) -> dict[str, Any]:
+    """A measured network: its place, and the best median there for both figures."""
+    delay, rate_at = _nearest(delays, both["delay_s"].iloc[0]), _nearest(rates, both["rate_bps"].iloc[0])
+    found = {row["objective"]: row for row in both.to_dict("records")}
+    costs = {
+        name: row["measured"] if name == "latency" else 1 / row["measured"] for name, row in found.items()
+    }
+    words = [f"{cell_name(found[name])}, {_figure(name, cost)}" for name, cost in costs.items()]
+    return {
+        "netem": netem,
+        "delay": delay,
+        "rate": rate_at,
+        "x": _percent(rate_at + 0.5, len(rates)),
+        "y": _percent(len(delays) - delay - 0.5, len(delays)),
+        "points": [str(found[name]["point"]) if name in found else "" for name in OBJECTIVES],
+        "words": f"{netem}, measured: {'; '.join(words)}",
+    }
 
 
-def _figure(objective: str, value: float) -> str:
-    return duration(value) if objective == "latency" else f"{value:.3g} images/s"
+def _figure(objective: str, cost: float) -> str:
+    return duration(cost) if objective == "latency" else f"{1 / cost:.3g} images/s"
 
 
 def _worth(validation: Validation, objective: str) -> str:

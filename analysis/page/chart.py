@@ -11,9 +11,12 @@ import numpy as np
 import pandas as pd
 
 from pareto.analysis.figures.marks import FILLS, STATE_WORDS, ends, is_logarithmic
-from pareto.analysis.naming import ANY
+from pareto.analysis.naming import ANY, cell_names, time_unit
 from pareto.analysis.points import NONE
+from pareto.analysis.tables.columns import UNKNOWN, sureness
 
+LATENCY = ("latency_s", "latency_low_s", "latency_high_s")
+THROUGHPUT = ("throughput_ips", "throughput_low_ips", "throughput_high_ips")
 SHAPES = 7
 """How many shapes and colours of backends the page has."""
 PLANES_PX = {"wide": (640, 330), "narrow": (300, 250)}
@@ -33,11 +36,10 @@ class Axis:
     log: bool
 
     @classmethod
-    def of(cls, marks: pd.DataFrame, name: str) -> Axis:
-        """An axis that holds the marks, and the intervals of those that have them drawn, by the rule of all figures."""
-        drawn = marks.loc[marks["state"] != "dominated", [f"{name}_low", f"{name}_high"]]
-        values = [*marks[name], *drawn.stack().dropna()]
-        return cls(*ends(min(values), max(values), 0.06), is_logarithmic(min(values), max(values)))
+    def of(cls, values: pd.Series) -> Axis:
+        """An axis that holds the values, by the rule of all figures."""
+        low, high = float(values.min()), float(values.max())
+        return cls(*ends(low, high, 0.06), is_logarithmic(low, high))
 
     def at(self, values: Any) -> Any:
         """The values' places, in percent of the axis."""
@@ -62,54 +64,74 @@ class Axis:
         return list(zip(self.at(values).round(2).tolist(), texts, strict=True))
 
 
-def planes(marks: pd.DataFrame) -> tuple[Axis, Axis]:
-    """The axes of marks as `chart` has them."""
-    shown = marks.dropna(subset=["x", "y"])
-    return Axis.of(shown, "x"), Axis.of(shown, "y")
+@dataclass(frozen=True)
+class Plane:
+    """The plane of a chart. unit: of latency, and how many of it make a second."""
+
+    unit: tuple[str, float]
+    across: Axis
+    up: Axis
+
+    @classmethod
+    def of(cls, rows: pd.DataFrame) -> Plane:
+        """A plane that holds the points, and the intervals of those that have them drawn."""
+        unit = time_unit(float(rows[LATENCY[0]].min()))
+        drawn = rows[rows["state"] != "dominated"]
+        latency, throughput = (
+            pd.concat([rows[names[0]], *(drawn[name] for name in names[1:])]).dropna()
+            for names in (LATENCY, THROUGHPUT)
+        )
+        return cls(unit, Axis.of(latency * unit[1]), Axis.of(throughput))
+
+
+def known(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows that have a place in a chart."""
+    return rows.dropna(subset=[LATENCY[0], THROUGHPUT[0]])
 
 
 def chart(
-    marks: pd.DataFrame, names: Sequence[str], stairs: str = "", axes: tuple[Axis, Axis] | None = None
+    rows: pd.DataFrame, names: Sequence[str], first: int, stairs: str = "", plane: Plane | None = None
 ) -> dict[str, Any]:
     """A chart of latency and throughput; empty without a point that has both.
 
-    marks: a row a point: backend, point, x (in `unit`) and y with their ends x_low, ..., state (a key of `FILLS`), on
-    (whether a staircase goes through it), fit (feasible), title, row (of its table). names: of all backends. stairs:
-    `each` backend has one, or `all` have one together.
+    rows: like a front's, with `state` (a key of `FILLS`) and `on` (whether a staircase goes through the point). names:
+    of all backends. first: the number of the rows' first one on the page. stairs: `each` backend has one, or `all`
+    have one together.
     """
-    shown = marks.dropna(subset=["x", "y"])
+    shown = known(rows.assign(row=range(first, first + len(rows))))
     if shown.empty:
         return {}
-    across, up = axes or planes(marks)
+    plane = plane or Plane.of(shown)
     tones = {name: "sn" if name == NONE else f"s{place % SHAPES}" for place, name in enumerate(names)}
-    placed = shown.assign(
-        **{name: across.at(shown[name]) for name in ("x", "x_low", "x_high")},
-        **{name: 100 - up.at(shown[name]) for name in ("y", "y_low", "y_high")},
+    latency, throughput = shown[[*LATENCY]] * plane.unit[1], shown[[*THROUGHPUT]]
+    marks = shown[["backend", "point_name", "state", "on", "feasible", "row"]].assign(
+        **dict(zip(("x", "x_low", "x_high"), plane.across.at(latency).to_numpy().T, strict=True)),
+        **dict(zip(("y", "y_low", "y_high"), 100 - plane.up.at(throughput).to_numpy().T, strict=True)),
+        point=shown["point"].astype("str"),
+        cell=cell_names(shown),
+        figures=[*zip(latency.to_numpy().tolist(), throughput.to_numpy().tolist(), strict=True)],
+        sure=list(map(sureness, shown["probability"])) if "probability" in shown else UNKNOWN,
         tone=shown["backend"].map(tones),
         fill=shown["state"].map(FILLS),
-    ).round(2)
-    lines = {}
+    )
+    marks = marks.round(2)
+    lines = {NONE: marks} if stairs == "all" else {}
     if stairs == "each":
-        several = [name for name in names if name != NONE and (shown["backend"] == name).any()] or [NONE]
-        lines = {name: placed[placed["backend"].isin([name, NONE])] for name in several}
-    elif stairs:
-        lines = {NONE: placed}
-    named = placed[placed["on"]].to_dict("records")
+        several = [name for name in names if name != NONE and (marks["backend"] == name).any()] or [NONE]
+        lines = {name: marks[marks["backend"].isin([name, NONE])] for name in several}
+    named = marks[marks["on"]].to_dict("records")
     return {
-        "x": (f"latency ({shown['unit'].iloc[0]}{', log' * across.log})", across.ticks()),
-        "y": (f"throughput (images/s{', log' * up.log})", up.ticks()),
-        "stairs": [
-            (tones.get(name, "sn"), _stairs(rows)) for name, rows in lines.items() if rows["on"].any()
-        ],
-        "marks": placed.sort_values("fill", kind="stable").to_dict("records"),
+        "unit": plane.unit[0],
+        "x": (f"latency ({plane.unit[0]}{', log' * plane.across.log})", plane.across.ticks()),
+        "y": (f"throughput (images/s{', log' * plane.up.log})", plane.up.ticks()),
+        "stairs": [(tones.get(name, "sn"), _stairs(of)) for name, of in lines.items() if of["on"].any()],
+        "marks": marks.sort_values("fill", kind="stable").to_dict("records"),
         "names": [
-            (size, *name)
-            for size, plane in PLANES_PX.items()
-            for name in _names(named, placed[["x", "y"]], *plane)
+            (size, *name) for size, px in PLANES_PX.items() for name in _names(named, marks[["x", "y"]], *px)
         ],
-        "key": [(tones[name], name or ANY) for name in names if (shown["backend"] == name).any()],
+        "key": [(tones[name], name or ANY) for name in names if (marks["backend"] == name).any()],
         "states": [
-            (fill, STATE_WORDS[state]) for state, fill in FILLS.items() if (shown["state"] == state).any()
+            (fill, STATE_WORDS[state]) for state, fill in FILLS.items() if (marks["state"] == state).any()
         ],
     }
 

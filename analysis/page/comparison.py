@@ -11,8 +11,8 @@ import pandas as pd
 
 from pareto.analysis.comparing.between_runs import Comparison
 from pareto.analysis.naming import backend_name, backends, cell_names, condition_title
-from pareto.analysis.page.chart import chart, planes
-from pareto.analysis.page.conditions import MOST_CELLS, marks
+from pareto.analysis.page.chart import LATENCY, THROUGHPUT, Plane, chart, known
+from pareto.analysis.page.conditions import MOST_CELLS
 from pareto.analysis.page.document import rendered
 from pareto.analysis.page.tables import plain
 from pareto.analysis.points import CONDITION
@@ -56,9 +56,9 @@ def html(comparison: Comparison) -> str:
     first = 0
     for _, group in rows.groupby(CONDITION, dropna=False, observed=True, sort=False):
         of = by_backend(group, "point")
-        known = dict(front_marks(fronts.get(tuple(of.iloc[0][CONDITION]), {})))
-        sides = {name: _side(of, known, side, on, first) for name, side, on in _SIDES}
-        axes = planes(pd.concat(sides.values()))
+        on_fronts = dict(front_marks(fronts.get(tuple(of.iloc[0][CONDITION]), {})))
+        sides = {name: _side(of, on_fronts, side, on) for name, side, on in _SIDES}
+        plane = Plane.of(known(pd.concat(sides.values())))
         named = of.assign(
             backend=of["backend"].map(backend_name),
             **{
@@ -73,7 +73,9 @@ def html(comparison: Comparison) -> str:
                 "title": condition_title(of.iloc[0]),
                 "significant": int((of["latency_significant"] | of["throughput_significant"]).sum()),
                 "rounds": [int(of[f"{side}_rounds"].median()) for _, side, _ in _SIDES],
-                "charts": [(name, chart(each, backends(rows), "all", axes)) for name, each in sides.items()],
+                "charts": [
+                    (name, chart(each, backends(rows), first, "all", plane)) for name, each in sides.items()
+                ],
                 "columns": list(plain(named, _COLUMNS)),
                 "first": first,
             }
@@ -91,12 +93,15 @@ def html(comparison: Comparison) -> str:
     )
 
 
-def _side(rows: pd.DataFrame, known: dict[str, str], side: str, on: str, first: int) -> pd.DataFrame:
-    """The marks of one run's chart."""
-    found = cell_names(rows).map(lambda cell: known.get(cell, " "))
+def _side(rows: pd.DataFrame, on_fronts: dict[str, str], side: str, on: str) -> pd.DataFrame:
+    """The rows of one run's chart."""
+    found = cell_names(rows).map(lambda cell: on_fronts.get(cell, " "))
     is_on = found.str[0].isin(list(on))
-    ends = {f"{name}_{end}_{unit}": math.nan for name, unit in _MEASURES.items() for end in ("low", "high")}
-    figures = {f"{name}_{unit}": rows[f"{side}_{name}_{unit}"] for name, unit in _MEASURES.items()}
-    state = np.where(is_on, np.where(found.str.endswith("?"), "unsure", "front"), "dominated")
-    named = rows[["backend", "point", "point_name"]]
-    return marks(named.assign(**ends, **figures, on=is_on, state=state, feasible=True), first)
+    figures = {name: rows[f"{side}_{name}"] for name in (LATENCY[0], THROUGHPUT[0])}
+    return rows[["backend", "point", "point_name"]].assign(
+        **dict.fromkeys((*LATENCY[1:], *THROUGHPUT[1:]), math.nan),
+        **figures,
+        on=is_on,
+        state=np.where(is_on, np.where(found.str.endswith("?"), "unsure", "front"), "dominated"),
+        feasible=True,
+    )

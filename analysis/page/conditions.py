@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import pandas as pd
@@ -10,11 +9,11 @@ import pandas as pd
 from pareto.analysis.advice.observed import WORKLOAD
 from pareto.analysis.figures.marks import states
 from pareto.analysis.findings import Findings, figure_name
-from pareto.analysis.naming import backend_name, backends, cell_names, condition_title, count, time_unit
+from pareto.analysis.naming import backend_name, backends, condition_title, count, time_unit
 from pareto.analysis.page.chart import chart
 from pareto.analysis.page.tables import plain
 from pareto.analysis.points import CONDITION, struck_off
-from pareto.analysis.tables.columns import UNKNOWN, Column, by_backend, number, spans, sureness
+from pareto.analysis.tables.columns import UNKNOWN, Column, by_backend, number, sureness
 
 MOST_CELLS = 4000
 """How many points the page has: with more, no telephone opens it."""
@@ -35,7 +34,7 @@ def conditions(findings: Findings) -> tuple[list[dict[str, Any]], str]:
     first = 0
     for _, group in every.groupby(CONDITION, dropna=False, observed=True):
         rows = by_backend(group, "point")
-        marks_of = marks(rows.assign(on=rows["on_backend_front"].astype(bool), state=states(rows)), first)
+        on = rows["on_backend_front"].astype(bool)
         shown.append(
             {
                 "key": tuple(str(rows.iloc[0][name]) for name in CONDITION),
@@ -43,10 +42,10 @@ def conditions(findings: Findings) -> tuple[list[dict[str, Any]], str]:
                 "name": ", ".join(figure_name(rows, every)),
                 "title": condition_title(rows.iloc[0]),
                 "about": _about(rows),
-                "charts": [("", chart(marks_of, names, stairs))],
+                "charts": [("", chart(rows.assign(on=on, state=states(rows)), names, first, stairs))],
                 "columns": _columns(rows),
                 "first": first,
-                "bold": marks_of["on"].tolist(),
+                "bold": on.tolist(),
             }
         )
         first += len(rows)
@@ -65,45 +64,6 @@ def _fewer(front: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     note = f"{len(rows)} of {len(front)} points are shown here: those that are, or may be, on a front"
     note += f", of the first {kept} of {len(sizes)} conditions" if kept < len(sizes) else ""
     return rows, f"{note}. All are in front.csv."
-
-
-def marks(rows: pd.DataFrame, first: int) -> pd.DataFrame:
-    """The marks of a chart (`analysis.page.chart`), of rows like a front's that know their state and whether they are
-    `on` a staircase. first: the number of their table's first row.
-    """
-    unit, scale = time_unit(float(rows["latency_s"].min()))
-    figures = {
-        f"{axis}{end}": rows[f"{measure}{end}_{of}"] * by
-        for axis, measure, of, by in (("x", "latency", "s", scale), ("y", "throughput", "ips", 1.0))
-        for end in ("", "_low", "_high")
-    }
-    between = [
-        [f" (95 %: {text})" if text != UNKNOWN else "" for text in spans(*ends, 2)]
-        for ends in ((figures["x_low"], figures["x_high"]), (figures["y_low"], figures["y_high"]))
-    ]
-    chances = rows["probability"] if "probability" in rows else [math.nan] * len(rows)
-    sure = [f", sure {text} %" if text != UNKNOWN else "" for text in map(sureness, chances)]
-    titles = [
-        f"{cell} {name}: {x:.4g} {unit}{x_ends}, {y:.4g} images/s{y_ends}{how}"
-        for cell, name, x, x_ends, y, y_ends, how in zip(
-            cell_names(rows),
-            rows["point_name"],
-            figures["x"],
-            between[0],
-            figures["y"],
-            between[1],
-            sure,
-            strict=True,
-        )
-    ]
-    return rows[["backend", "state", "on"]].assign(
-        **figures,
-        point=rows["point"].astype("str"),
-        unit=unit,
-        fit=rows["feasible"].astype(bool),
-        row=range(first, first + len(rows)),
-        title=titles,
-    )
 
 
 def _about(rows: pd.DataFrame) -> str:

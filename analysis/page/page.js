@@ -35,12 +35,15 @@ for (const table of document.querySelectorAll("table:not(.facts)")) {
 // --- conditions: what is of the chosen one is shown; an answer leads to its own by the page's address ---------------
 
 const select = document.getElementById("condition");
+const said = document.querySelector(".said");
 const isOf = (element, number) => element.dataset.of.split(" ").includes(number);
 
 function choose(number) {
   select.value = number;
   for (const each of document.querySelectorAll("#view [data-of], #points [data-of]")) each.hidden = !isOf(each, number);
   for (const each of document.querySelectorAll(".answers [data-of]")) each.classList.toggle("now", isOf(each, number));
+  const now = document.querySelector(".answers .now");
+  if (now) said.scrollTop = now.offsetTop - said.firstElementChild.offsetTop;
   const tab = document.getElementById("tab-map");
   if (tab) tab.disabled = !document.querySelector(".map:not([hidden])");
   if (tab?.disabled) document.getElementById("tab-front").checked = true;
@@ -104,6 +107,6 @@ if (select.options.length) {
   document.documentElement.classList.add("scripted");
   select.addEventListener("change", () => { location.hash = `c${select.value}`; });
   window.addEventListener("hashchange", chooseByAddress);
-  choose("0");
+  choose(document.querySelector(".answers [data-of]")?.dataset.of.split(" ")[0] ?? "0");
   chooseByAddress();
 }
