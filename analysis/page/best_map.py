@@ -156,7 +156,7 @@ def _ticks(steps: Floats, texts: list[str]) -> list[tuple[float, str]]:
     """The places, in percent, and the texts of whole decades, and of 0 or no limit at an end."""
     ends = [place for place, step in enumerate(steps) if not 0 < step < math.inf]
     whole = [place for place, step in enumerate(steps) if f"{step:.2e}".startswith("1.00e")]
-    shown = [*ends, *(place for place in whole if all(abs(place - end) > 2 for end in ends))]
+    shown = [*ends, *(place for place in whole if all(abs(place - end) > 0.18 * len(steps) for end in ends))]
     return [(_percent(place + 0.5, len(steps)), texts[place]) for place in sorted(shown)]
 
 
