@@ -13,10 +13,10 @@ import pandas as pd
 from pareto.analysis.advice import predict
 from pareto.analysis.advice.best import best
 from pareto.analysis.advice.observed import WORKLOAD, Observed, observe, workloads
-from pareto.analysis.advice.predict import Validation, margin_on_grid
+from pareto.analysis.advice.predict import margin_on_grid
 from pareto.analysis.advice.rivals import absent
 from pareto.analysis.findings import Findings
-from pareto.analysis.naming import cell_name, count
+from pareto.analysis.naming import cell_name
 from pareto.analysis.points import NONE
 from pareto.analysis.prediction.network import networks
 from pareto.analysis.statistics.samples import Bools, Floats
@@ -74,12 +74,11 @@ def _map(observed: Observed, winners: pd.DataFrame, none: str) -> dict[str, Any]
             predictor.cost(objective, delay_s=np.full(size[1], delay), rate_bps=rates) for delay in delays
         ]
         costs = np.stack(each)
+        errors = validation.errors[objective]
         error = math.expm1(validation.spread(objective))
         close = margin_on_grid(predictor, delays, rates, objective) < np.nan_to_num(error)
         used, best_of = np.unique(costs.argmin(axis=-1).ravel(), return_inverse=True)
         cells = predictor.cells.iloc[used].to_dict("records")
-        off = f"Too close to tell: another point is within the prediction's error ({percent(error)})."
-        beyond = "This is beyond what was measured."
         data[objective] = {
             "best": best_of.tolist(),
             "orders": list(map(_order, cells)),
@@ -87,7 +86,6 @@ def _map(observed: Observed, winners: pd.DataFrame, none: str) -> dict[str, Any]
                 _figure(objective, cost).removesuffix(" images/s") for cost in costs.min(axis=-1).ravel()
             ],
             "note": (close + 2 * ~inside).ravel().tolist(),
-            "notes": ["", off, beyond, f"{off} {beyond}"],
         }
         points = list(dict.fromkeys(cell["point"] for cell in cells))
         shades = np.linspace(0.08, 0.6, len(points)).round(3).tolist()
@@ -105,7 +103,12 @@ def _map(observed: Observed, winners: pd.DataFrame, none: str) -> dict[str, Any]
                     )
                 ],
                 "close": _path(close),
-                "worth": _worth(validation, objective) + (f" {none}." if none else ""),
+                "error": percent(error),
+                "errors": [
+                    percent(each)
+                    for each in (errors.median, errors.worst)
+                    if validation.held_out and math.isfinite(each)
+                ],
             }
         )
     return {
@@ -114,6 +117,8 @@ def _map(observed: Observed, winners: pd.DataFrame, none: str) -> dict[str, Any]
         "x": _ticks(rates, data["rate"]),
         "y": _ticks(delays, data["delay"]),
         "measured": measured,
+        "tested": validation.profiles,
+        "none": none,
         "data": data,
     }
 
@@ -211,14 +216,3 @@ def _measured(both: pd.DataFrame, netem: str, delays: Floats, rates: Floats) -> 
 
 def _figure(objective: str, cost: float) -> str:
     return duration(cost) if objective == "latency" else f"{1 / cost:.3g} images/s"
-
-
-def _worth(validation: Validation, objective: str) -> str:
-    """How far predictions were off where the truth was measured."""
-    errors = validation.errors[objective]
-    if not validation.held_out or math.isnan(errors.median):
-        return "How far predictions are off is not known: it takes a second network to test them."
-    return (
-        f"Tested on {count(validation.profiles, 'network')}, each predicted from the others: off by "
-        f"{percent(errors.median)} (median), {percent(errors.worst)} (worst)."
-    )

@@ -75,6 +75,7 @@ class Plane:
     @classmethod
     def of(cls, rows: pd.DataFrame) -> Plane:
         """A plane that holds the points, and the intervals of those that have them drawn."""
+        rows = rows.dropna(subset=[LATENCY[0], THROUGHPUT[0]])
         unit = time_unit(float(rows[LATENCY[0]].min()))
         drawn = rows[rows["state"] != "dominated"]
         latency, throughput = (
@@ -82,11 +83,6 @@ class Plane:
             for names in (LATENCY, THROUGHPUT)
         )
         return cls(unit, Axis.of(latency * unit[1]), Axis.of(throughput))
-
-
-def known(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows that have a place in a chart."""
-    return rows.dropna(subset=[LATENCY[0], THROUGHPUT[0]])
 
 
 def chart(
@@ -98,7 +94,8 @@ def chart(
     of all backends. first: the number of the rows' first one on the page. stairs: `each` backend has one, or `all`
     have one together.
     """
-    shown = known(rows.assign(row=range(first, first + len(rows))))
+    numbered = rows.assign(row=range(first, first + len(rows)))
+    shown = numbered.dropna(subset=[LATENCY[0], THROUGHPUT[0]])
     if shown.empty:
         return {}
     plane = plane or Plane.of(shown)
@@ -114,10 +111,10 @@ def chart(
         tone=shown["backend"].map(tones),
         fill=shown["state"].map(FILLS),
     )
-    marks = marks.round(2)
+    marks, is_there = marks.round(2), set(marks["backend"])
     lines = {NONE: marks} if stairs == "all" else {}
     if stairs == "each":
-        several = [name for name in names if name != NONE and (marks["backend"] == name).any()] or [NONE]
+        several = [name for name in names if name != NONE and name in is_there] or [NONE]
         lines = {name: marks[marks["backend"].isin([name, NONE])] for name in several}
     named = marks[marks["on"]].to_dict("records")
     return {
@@ -129,9 +126,9 @@ def chart(
         "names": [
             (size, *name) for size, px in PLANES_PX.items() for name in _names(named, marks[["x", "y"]], *px)
         ],
-        "key": [(tones[name], name or ANY) for name in names if (marks["backend"] == name).any()],
+        "key": [(tones[name], name or ANY) for name in names if name in is_there],
         "states": [
-            (fill, STATE_WORDS[state]) for state, fill in FILLS.items() if (marks["state"] == state).any()
+            (FILLS[state], words) for state, words in STATE_WORDS.items() if (marks["state"] == state).any()
         ],
     }
 

@@ -11,7 +11,7 @@ import pandas as pd
 
 from pareto.analysis.comparing.between_runs import Comparison
 from pareto.analysis.naming import backend_name, backends, cell_names, condition_title
-from pareto.analysis.page.chart import LATENCY, THROUGHPUT, Plane, chart, known
+from pareto.analysis.page.chart import LATENCY, THROUGHPUT, Plane, chart
 from pareto.analysis.page.conditions import MOST_CELLS
 from pareto.analysis.page.document import rendered
 from pareto.analysis.page.tables import plain
@@ -58,7 +58,7 @@ def html(comparison: Comparison) -> str:
         of = by_backend(group, "point")
         on_fronts = dict(front_marks(fronts.get(tuple(of.iloc[0][CONDITION]), {})))
         sides = {name: _side(of, on_fronts, side, on) for name, side, on in _SIDES}
-        plane = Plane.of(known(pd.concat(sides.values())))
+        plane = Plane.of(pd.concat(sides.values()))
         named = of.assign(
             backend=of["backend"].map(backend_name),
             **{

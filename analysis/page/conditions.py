@@ -9,7 +9,7 @@ import pandas as pd
 from pareto.analysis.advice.observed import WORKLOAD
 from pareto.analysis.figures.marks import states
 from pareto.analysis.findings import Findings, figure_name
-from pareto.analysis.naming import backend_name, backends, condition_title, count, time_unit
+from pareto.analysis.naming import backend_name, backends, condition_title, time_unit
 from pareto.analysis.page.chart import chart
 from pareto.analysis.page.tables import plain
 from pareto.analysis.points import CONDITION, struck_off
@@ -26,22 +26,26 @@ _USUAL = {
 }
 
 
-def conditions(findings: Findings) -> tuple[list[dict[str, Any]], str]:
-    """Each condition in the order of all tables; and a sentence on what there is no room for."""
-    every, note = _fewer(findings.front)
+def conditions(findings: Findings) -> list[dict[str, Any]]:
+    """Each condition that there is room for, in the order of all tables."""
+    every = shown(findings.front)
     names, stairs = backends(every), "each" if set(findings.objectives) == PLANE else ""
-    shown: list[dict[str, Any]] = []
+    made: list[dict[str, Any]] = []
     first = 0
     for _, group in every.groupby(CONDITION, dropna=False, observed=True):
         rows = by_backend(group, "point")
-        on = rows["on_backend_front"].astype(bool)
-        shown.append(
+        on, off = rows["on_backend_front"].astype(bool), struck_off(rows)
+        made.append(
             {
                 "key": tuple(str(rows.iloc[0][name]) for name in CONDITION),
                 "workload": tuple(str(rows.iloc[0][name]) for name in WORKLOAD),
                 "name": ", ".join(figure_name(rows, every)),
                 "title": condition_title(rows.iloc[0]),
-                "about": _about(rows),
+                "rounds": sorted({int(rounds) for rounds in rows.loc[~off, "rounds"] if rounds}),
+                "points": len(rows) - int(off.sum()),
+                "struck": int(off.sum()),
+                "left_out": int(rows["left_out"].sum()),
+                "intervals": bool(rows["latency_low_s"].notna().any()),
                 "charts": [("", chart(rows.assign(on=on, state=states(rows)), names, first, stairs))],
                 "columns": _columns(rows),
                 "first": first,
@@ -49,38 +53,16 @@ def conditions(findings: Findings) -> tuple[list[dict[str, Any]], str]:
             }
         )
         first += len(rows)
-    return shown, note
+    return made
 
 
-def _fewer(front: pd.DataFrame) -> tuple[pd.DataFrame, str]:
+def shown(front: pd.DataFrame) -> pd.DataFrame:
     """The rows that there is room for: all, or those that are, or may be, on a front, of as many conditions as fit."""
     if len(front) <= MOST_CELLS:
-        return front, ""
+        return front
     likely = front[front["on_backend_front"] | (front["probability"] > 0)]
     groups = likely.groupby(CONDITION, dropna=False, observed=True)
-    sizes = groups.size()
-    kept = int((sizes.cumsum() <= MOST_CELLS).sum())
-    rows = likely[groups.ngroup() < kept]
-    note = f"{len(rows)} of {len(front)} points are shown here: those that are, or may be, on a front"
-    note += f", of the first {kept} of {len(sizes)} conditions" if kept < len(sizes) else ""
-    return rows, f"{note}. All are in front.csv."
-
-
-def _about(rows: pd.DataFrame) -> str:
-    """The number of rounds and of points, and what was left out."""
-    off = struck_off(rows)
-    counts = sorted({int(rounds) for rounds in rows.loc[~off, "rounds"] if rounds})
-    excluded = count(int(rows["left_out"].sum()), "trial")
-    if not counts:
-        return f"No valid trial: {excluded} left out, so there is nothing to draw."
-    span = f"{counts[0]} to {counts[-1]} rounds" if len(counts) > 1 else count(counts[0], "round")
-    parts = [f"Medians over {span}; {count(int((~off).sum()), 'point')}."]
-    parts += (
-        [f"The search struck off {off.sum()} more, which take no part in any front."] if off.any() else []
-    )
-    parts += [f"{excluded} left out, as invalid or failed."] if rows["left_out"].any() else []
-    parts += ["Too few rounds for 95 % intervals."] if rows["latency_low_s"].isna().all() else []
-    return " ".join(parts)
+    return likely[groups.ngroup() < (groups.size().cumsum() <= MOST_CELLS).sum()]
 
 
 def _columns(rows: pd.DataFrame) -> list[Column]:

@@ -19,6 +19,7 @@ from pareto.analysis.fronts.quality import in_words
 from pareto.analysis.page import tables
 from pareto.analysis.page.best_map import maps
 from pareto.analysis.page.conditions import PLANE, conditions
+from pareto.analysis.points import CONDITION
 from pareto.analysis.runs.manifest import section
 from pareto.analysis.standing import stands, status_words
 from pareto.analysis.tables.testbeds import testbeds_table
@@ -42,7 +43,7 @@ def write(findings: Findings, path: Path) -> Path:
 
 def html(findings: Findings) -> str:
     """The page."""
-    shown, note = conditions(findings)
+    shown = conditions(findings)
     places = {condition["key"]: place for place, condition in enumerate(shown)}
     found = list(maps(findings))
     bad = findings.trials[findings.trials["status"] != "ok"]
@@ -51,7 +52,7 @@ def html(findings: Findings) -> str:
         findings=findings,
         answers=[(line, _of(line, places)) for line in findings.answers],
         conditions=shown,
-        note=note,
+        every=findings.front[CONDITION].drop_duplicates(),
         is_plane=set(findings.objectives) == PLANE,
         objectives=[in_words([name], findings.front) for name in findings.objectives],
         maps=[

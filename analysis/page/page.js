@@ -74,7 +74,7 @@ for (const section of document.querySelectorAll(".map")) {
       const of = map[each.dataset.objective];
       say(each, "order", of.orders[of.best[cell]]);
       say(each, "cost", of.cost[cell]);
-      say(each, "note", of.notes[of.note[cell]]);
+      for (const note of each.querySelectorAll("[data-note]")) note.hidden = !(of.note[cell] & note.dataset.note);
     }
     const across = `${100 * (Number(rate.value) + 0.5) / map.rate.length}%`;
     const down = `${100 - 100 * (Number(delay.value) + 0.5) / map.delay.length}%`;

@@ -47,7 +47,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     links = probes(verdict=["ok", "off"], reason=["", EVIL], asked_rtt_s=[0.2, 0.2], rtt_s=[0.2, 0.3])
     folder = tmp_path_factory.mktemp("found")
     found = findings(folder, rows, links=links, runs=[Run(folder / "run", PROFILES)], warnings=["few rounds"])
-    keys = [condition["key"] for condition in conditions(found)[0]]
+    keys = [condition["key"] for condition in conditions(found)]
     found.answers = [Answer(f"cut at 7 {EVIL}", (keys[0],)), Answer("keep all on the edge", (keys[1],))]
     return page.write(found, folder / "report.html")
 
