@@ -12,8 +12,8 @@ import pandas as pd
 
 from pareto.analysis.advice import predict
 from pareto.analysis.advice.best import best
-from pareto.analysis.advice.observed import WORKLOAD, Observed, observe, workloads
-from pareto.analysis.advice.predict import margin_on_grid
+from pareto.analysis.advice.observed import WORKLOAD, observe, workloads
+from pareto.analysis.advice.predict import Predictor, Validation, margin_on_grid
 from pareto.analysis.advice.rivals import absent
 from pareto.analysis.findings import Findings
 from pareto.analysis.naming import cell_name
@@ -51,14 +51,21 @@ def maps(findings: Findings) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]
                 rows = findings.front[(findings.front[WORKLOAD].astype("str") == of).all(axis=1)]
                 winners = best(rows, observed.networks)
                 winners = winners[winners["netem"].isin(observed.profiles)]
-                if made < MOST_MAPS and len(observed.cells) <= MOST_CELLS and len(winners):
+                predictor = _known(predict.predictor(observed))
+                if made < MOST_MAPS and 0 < len(predictor.cells) <= MOST_CELLS and len(winners):
                     made += 1
-                    yield tuple(of), _map(observed, winners, absent(observed.cells, trials, findings.struck))
+                    none = absent(observed.cells, trials, findings.struck)
+                    yield tuple(of), _map(predictor, predict.validate(observed), winners, none)
 
 
-def _map(observed: Observed, winners: pd.DataFrame, none: str) -> dict[str, Any]:
+def _known(predictor: Predictor) -> Predictor:
+    """The predictor of the cells of which both figures can be predicted."""
+    costs = [predictor.cost(objective, delay_s=0.1, rate_bps=1e7).ravel() for objective in OBJECTIVES]
+    return predictor.only(np.asarray(np.isfinite(costs).all(axis=0)))
+
+
+def _map(predictor: Predictor, validation: Validation, winners: pd.DataFrame, none: str) -> dict[str, Any]:
     """A map: how each objective's is drawn, the measured networks, and `data`, in which the sliders look a cell up."""
-    predictor, validation = predict.predictor(observed), predict.validate(observed)
     delays = np.array([0.0, *_steps(winners["delay_s"], "delay_s")])
     rates = np.array([*_steps(winners["rate_bps"], "rate_bps"), math.inf])
     size = len(delays), len(rates)
@@ -87,20 +94,15 @@ def _map(observed: Observed, winners: pd.DataFrame, none: str) -> dict[str, Any]
             ],
             "note": (close + 2 * ~inside).ravel().tolist(),
         }
-        points = list(dict.fromkeys(cell["point"] for cell in cells))
-        shades = np.linspace(0.08, 0.6, len(points)).round(3).tolist()
+        points = dict.fromkeys(cell["point"] for cell in cells)
+        shade = dict(zip(points, np.linspace(0.08, 0.6, len(points)).round(3).tolist(), strict=True))
+        areas = best_of.reshape(size) == np.arange(len(cells))[:, None, None]
         drawn.append(
             {
                 "title": title,
                 "areas": [
-                    (
-                        shades[points.index(cell["point"])],
-                        _path(where),
-                        _name(where, cell_name(cell), measured),
-                    )
-                    for cell, where in zip(
-                        cells, best_of.reshape(size) == np.arange(len(cells))[:, None, None], strict=True
-                    )
+                    (shade[cell["point"]], _path(where), name, _place(where, name, measured))
+                    for cell, name, where in zip(cells, map(cell_name, cells), areas, strict=True)
                 ],
                 "close": _path(close),
                 "error": percent(error),
@@ -181,7 +183,7 @@ def _path(where: Bools) -> str:
     return "".join(f"M{start} {down}H{end}v1H{start}z" for down, start, end in _runs(where))
 
 
-def _name(where: Bools, name: str, measured: list[dict[str, Any]]) -> tuple[float, float, str] | None:
+def _place(where: Bools, name: str, measured: list[dict[str, Any]]) -> tuple[float, float] | None:
     """The place, in percent, of a cell's name in its area, clear of the measured networks; None without room."""
     high, wide = where.shape
     longest = max(end - start for _, start, end in _runs(where))
@@ -192,7 +194,7 @@ def _name(where: Bools, name: str, measured: list[dict[str, Any]]) -> tuple[floa
         run for run in rows if all(abs(high - 1 - each["delay"] - run[0]) > 2 for each in measured)
     ] or rows
     down, start, end = free[len(free) // 2]
-    return _percent((start + end) / 2, wide), _percent(down + 0.5, high), name
+    return _percent((start + end) / 2, wide), _percent(down + 0.5, high)
 
 
 def _measured(both: pd.DataFrame, netem: str, delays: Floats, rates: Floats) -> dict[str, Any]:

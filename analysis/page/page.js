@@ -23,7 +23,7 @@ function sortBy(table, head, place) {
   table.tBodies[0].append(...rows.map(({ row }) => row));
 }
 
-for (const table of document.querySelectorAll("table:not(.facts)")) {
+for (const table of document.querySelectorAll("table")) {
   [...table.tHead.rows[0].cells].forEach((head, place) => {
     const button = document.createElement("button");
     button.append(...head.childNodes);
