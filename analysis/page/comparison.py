@@ -23,21 +23,11 @@ from pareto.basics import files
 FILE = "compare.html"
 _SIDES = (("A", "first", "*-"), ("B", "other", "*+"))
 """Each run: its name, how its columns begin, and the marks (`analysis.tables.compare`) of what is on its front."""
-_MEASURES = {"latency": "s", "throughput": "ips"}
-_COLUMNS = [
-    *("backend", "point", "point_name"),
-    *(
-        name
-        for measure, of in _MEASURES.items()
-        for name in (
-            *(f"{measure}_{side}_{of}" for side in "AB"),
-            *(
-                f"{measure}_{what}"
-                for what in ("difference_percent", "low_percent", "high_percent", "significant")
-            ),
-        )
-    ),
+_FIRST = [
+    *("backend", "point", "point_name", "A_latency_s", "B_latency_s", "latency_difference_percent"),
+    *("latency_significant", "throughput_difference_percent"),
 ]
+"""The columns that the table shows at first."""
 
 
 def write(comparison: Comparison, folder: Path) -> Path:
@@ -59,14 +49,8 @@ def html(comparison: Comparison) -> str:
         on_fronts = dict(front_marks(fronts.get(tuple(of.iloc[0][CONDITION]), {})))
         sides = {name: _side(of, on_fronts, side, on) for name, side, on in _SIDES}
         plane = Plane.of(pd.concat(sides.values()))
-        named = of.assign(
-            backend=of["backend"].map(backend_name),
-            **{
-                f"{measure}_{name}_{unit}": of[f"{side}_{measure}_{unit}"]
-                for measure, unit in _MEASURES.items()
-                for name, side, _ in _SIDES
-            },
-        )
+        named = of.assign(backend=of["backend"].map(backend_name)).rename(columns=_by_run)
+        names = dict.fromkeys([*_FIRST, *named.columns.difference(CONDITION, sort=False)])
         shown.append(
             {
                 "name": condition_title(of.iloc[0]),
@@ -76,7 +60,7 @@ def html(comparison: Comparison) -> str:
                 "charts": [
                     (name, chart(each, backends(rows), first, "all", plane)) for name, each in sides.items()
                 ],
-                "columns": list(plain(named, _COLUMNS)),
+                "columns": list(plain(named, names, plane.unit)),
                 "first": first,
             }
         )
@@ -91,6 +75,13 @@ def html(comparison: Comparison) -> str:
         most=MOST_CELLS,
         data=[],
     )
+
+
+def _by_run(column: str) -> str:
+    """The column's name on the page: `A_latency_s` of `first_latency_s`."""
+    side, _, rest = column.partition("_")
+    names = {begins: name for name, begins, _ in _SIDES}
+    return f"{names[side]}_{rest}" if side in names else column
 
 
 def _side(rows: pd.DataFrame, on_fronts: dict[str, str], side: str, on: str) -> pd.DataFrame:
