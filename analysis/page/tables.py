@@ -67,13 +67,15 @@ def plain(
         unit, scale = UNITS.get(end, ("", 1.0))
         if end == "_s":
             unit, scale = time or time_unit(float(values.max()))
-        numbers = [
-            np.format_float_positional(value, 4, fractional=False, trim="-")
-            if np.isfinite(value)
-            else UNKNOWN
-            for value in values * scale
-        ]
+        numbers = list(map(_digits, values * scale))
         yield Column(head.removesuffix(end.replace("_", " ")), numbers, unit, "number")
+
+
+def _digits(value: float) -> str:
+    if not np.isfinite(value):
+        return UNKNOWN
+    is_tiny = 0 < abs(value) < 1e-4
+    return f"{value:.2g}" if is_tiny else np.format_float_positional(value, 4, fractional=False, trim="-")
 
 
 def others(findings: Findings) -> dict[str, list[Column]]:

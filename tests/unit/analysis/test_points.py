@@ -197,7 +197,7 @@ def test_all_say_the_same_of_it(tmp_path: Path) -> None:
     (line,) = re.findall(r"any +21\* classifier +(\S+).* (\S+) +\S+ *\n", printed(found.front))
     assert line == (shown, sureness(one["probability"]))
     page = (tmp_path / "out" / "report.html").read_text()
-    (row,) = re.findall(r"<tr><td>any</td><td class=n>21</td>.*?</tr>", page)
+    (row,) = re.findall(r"<td>any</td><td class=n>21\*</td>.*?</tr>", page)
     assert f">{shown}<" in row
     data = {each.kind: each.data for each in drawings(found, each=True)}
     for kind in ("front", "attribution", "bound"):
