@@ -43,7 +43,7 @@ function choose(number) {
   for (const each of document.querySelectorAll("#view [data-of], #points [data-of]")) each.hidden = !isOf(each, number);
   for (const each of document.querySelectorAll(".answers [data-of]")) each.classList.toggle("now", isOf(each, number));
   const now = document.querySelector(".answers .now");
-  if (now) said.scrollTop = now.offsetTop - said.firstElementChild.offsetTop;
+  if (now) said.scrollTop = now.offsetTop - said.offsetTop - 60; // px: the heading stays above the first
   const tab = document.getElementById("tab-map");
   if (tab) tab.disabled = !document.querySelector(".map:not([hidden])");
   if (tab?.disabled) document.getElementById("tab-front").checked = true;
