@@ -47,7 +47,7 @@ def front_latex(
     """The points of one condition that the terminal shows, from rows of `analysis.front`, as a `table` with caption and
     label; empty text where nothing was measured.
 
-    What was not measured at all has no column, what is not known of one point is a dash. chosen: of `FRONT_COLUMNS`, in
+    A figure that was not measured at all has no column, one that is not known of a point is a dash. chosen: of `FRONT_COLUMNS`, in
     this order; without any, those that a width has room for.
     """
     check_columns(chosen)
@@ -182,7 +182,7 @@ def _is_known(values: pd.Series | list[str]) -> bool:
 
 
 def _name(row: pd.Series) -> list[str]:
-    """What a label names: the condition, as far as it is not the usual one."""
+    """The parts of a label: the condition, as far as it is not the usual one."""
     parts = [str(row["model"]), str(row["netem"])]
     parts += [f"b{row['batch_size']}"] if row["batch_size"] != 1 else []
     parts += [f"d{row['in_flight_asked']}"] if row["in_flight_asked"] != "auto" else []

@@ -13,6 +13,7 @@ from pareto.analysis.comparing.between_runs import compare
 from pareto.analysis.page import comparison
 from pareto.analysis.page.conditions import conditions
 from pareto.analysis.runs.load import Run
+from pareto.analysis.statistics.doubt import Doubt
 from tests.integration.browser import CHROMIUM, Page, browser
 from tests.integration.contrast import worst_contrast
 from tests.unit.example_findings import PROFILES, findings, probes
@@ -46,7 +47,9 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows[0] |= {"status": "failed", "reason": EVIL}
     links = probes(verdict=["ok", "off"], reason=["", EVIL], asked_rtt_s=[0.2, 0.2], rtt_s=[0.2, 0.3])
     folder = tmp_path_factory.mktemp("found")
-    found = findings(folder, rows, links=links, runs=[Run(folder / "run", PROFILES)], warnings=["few rounds"])
+    found = findings(
+        folder, rows, links=links, runs=[Run(folder / "run", PROFILES)], doubts=[Doubt("few rounds")]
+    )
     keys = [condition["key"] for condition in conditions(found)]
     found.answers = [Answer(f"cut at 7 {EVIL}", (keys[0],)), Answer("keep all on the edge", (keys[1],))]
     return page.write(found, folder / "report.html")

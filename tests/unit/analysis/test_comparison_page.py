@@ -11,7 +11,7 @@ import pytest
 from pareto.analysis.comparing.between_runs import Comparison, compare
 from pareto.analysis.figures.marks import FILLS
 from pareto.analysis.page import comparison as page
-from pareto.basics.files import NoPlainFile
+from pareto.basics.files import StoreError
 from tests.unit.analysis.test_page import EVIL, Read
 from tests.unit.example_run import trials
 from tests.unit.example_run import write as write_run
@@ -60,6 +60,6 @@ def test_a_link_in_its_place_is_not_followed(compared: Comparison, tmp_path: Pat
     target = tmp_path / "target"
     target.write_text("kept")
     (tmp_path / page.FILE).symlink_to(target)
-    with pytest.raises(NoPlainFile, match=page.FILE):
+    with pytest.raises(StoreError, match=page.FILE):
         page.write(compared, tmp_path)
     assert target.read_text() == "kept"

@@ -29,6 +29,7 @@ from pareto.analysis.naming import cell_name
 from pareto.analysis.page import conditions, document
 from pareto.analysis.page.tables import LONG
 from pareto.analysis.points import CONDITION, TRIAL
+from pareto.analysis.statistics.doubt import Doubt
 from pareto.analysis.tables.columns import sureness
 from pareto.basics.escaping import terminal
 from pareto.protocol.constants import GOODPUT
@@ -102,8 +103,10 @@ def of_other_objectives(folder: Path, plain: Findings) -> Findings:
 
 
 def with_what_is_said(folder: Path, plain: Findings) -> Findings:
-    told = {name: [f"{name}: something"] for name in ("warnings", "verdicts", "codecs", "engines", "notes")}
-    return replace(plain, **told, answers=["cut at 7", *["or at 8"] * 100])
+    told = {name: [f"{name}: something"] for name in ("verdicts", "codecs", "engines", "notes")}
+    return replace(
+        plain, **told, doubts=[Doubt("warnings: something")], answers=["cut at 7", *["or at 8"] * 100]
+    )
 
 
 def without_a_valid_trial(folder: Path, plain: Findings) -> Findings:
@@ -213,8 +216,8 @@ def test_text_from_runs_is_never_markup(tmp_path: Path) -> None:
         "profiles": {f"{EVIL}&amp;": PROFILES["profiles"]["200ms-5mbit"]},
     }
     links = probes(verdict=["off"], reason=[EVIL], netem=[EVIL])
-    told = dict.fromkeys(("answers", "warnings", "verdicts", "notes"), lines)
-    found = findings(tmp_path, rows, links=links, **told)
+    told = dict.fromkeys(("answers", "verdicts", "notes"), lines)
+    found = findings(tmp_path, rows, links=links, doubts=[*map(Doubt, lines)], **told)
     found.runs[0] = Run(found.runs[0].folder, manifest)
     text = document.html(found)
     assert terminal(text) == text and "red" in text
