@@ -47,8 +47,8 @@ def front_latex(
     """The points of one condition that the terminal shows, from rows of `analysis.front`, as a `table` with caption and
     label; empty text where nothing was measured.
 
-    A figure that was not measured at all has no column, one that is not known of a point is a dash. chosen: of `FRONT_COLUMNS`, in
-    this order; without any, those that a width has room for.
+    A figure that was not measured at all has no column, one that is not known of a point is a dash. chosen: of
+    `FRONT_COLUMNS`, in this order; without any, those that a width has room for.
     """
     check_columns(chosen)
     measured = rows[(rows["rounds"] > 0) & rows["feasible"].astype(bool)]
