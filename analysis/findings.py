@@ -50,9 +50,9 @@ CHANCE = (
 
 @dataclass(frozen=True)
 class Options:
-    """The choices for a report. figures: `auto` draws those of each condition only if there are few conditions.
-    profiles: folders of model profiles whose forecasts are compared with what was measured. uncertainty: what fronts
-    show of it (`analysis.figures.marks.UNCERTAINTIES`). look: that of figures.
+    """The choices for a report. figures: `auto` draws the usual kinds, those of each condition only if there are few of
+    these; `all` draws every kind. profiles: folders of model profiles whose forecasts are compared with what was
+    measured. uncertainty: what fronts show of it (`analysis.figures.marks.UNCERTAINTIES`). look: that of figures.
     """
 
     objectives: tuple[str, ...] = DEFAULT
@@ -60,7 +60,7 @@ class Options:
     widths: tuple[str, ...] = ("page",)
     figures: str = "auto"
     profiles: tuple[Path, ...] = ()
-    uncertainty: str = "none"
+    uncertainty: str = "box"
     look: Look = USUAL
 
     @classmethod
@@ -71,7 +71,7 @@ class Options:
         width: str,
         figures: str,
         profiles: Sequence[Path] = (),
-        uncertainty: str = "none",
+        uncertainty: str = "box",
         look: Look = USUAL,
     ) -> Options:
         """Options from the texts of the command line. Raises UserError."""

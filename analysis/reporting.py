@@ -9,7 +9,7 @@ from pathlib import Path
 from pareto.analysis import markdown, page
 from pareto.analysis.figures.drawing import origin, save_all, told_apart
 from pareto.analysis.figures.look import drawn_as
-from pareto.analysis.figures.shown import KINDS, MOST_CONDITIONS, latex_rows, worth_showing
+from pareto.analysis.figures.shown import GONE, KINDS, MOST_CONDITIONS, drawings, latex_rows, worth_showing
 from pareto.analysis.findings import Findings, Options, find
 from pareto.analysis.naming import digest
 from pareto.analysis.points import CONDITION
@@ -27,6 +27,7 @@ TABLES = {
     "paired-codecs.csv": "paired_codecs",
     "paired-engines.csv": "paired_engines",
     "drift.csv": "drifts",
+    "progress.csv": "progress",
     "prediction.csv": "prediction",
     "delta-rate.csv": "delta_rates",
     "testbeds.csv": "testbeds",
@@ -36,7 +37,7 @@ PAGE = "report.html"
 TEXT = "report.md"
 _OURS = re.compile(
     "|".join(map(re.escape, (*TABLES, PAGE, TEXT)))
-    + rf"|figures/(?:{'|'.join(KINDS)})-[A-Za-z0-9.+-]+\.(?:pdf|png|svg|csv|txt|tex)"
+    + rf"|figures/(?:{'|'.join((*KINDS, *GONE))})-[A-Za-z0-9.+-]+\.(?:pdf|png|svg|csv|txt|tex)"
 )
 """Matches the name of everything that a report writes beneath its folder, except the list of it, `files.MADE`."""
 
@@ -50,7 +51,7 @@ def report(
 ) -> Findings:
     """Analyse one run or several joined, and write a report into `out` (by default a single run's folder).
 
-    `front.csv` `hypervolume.csv` `attainment.csv` `drift.csv`; `overhead.csv`, where something crosses the link;
+    `front.csv` `hypervolume.csv` `attainment.csv` `drift.csv` `progress.csv`; `overhead.csv`, where something crosses;
     `paired.csv`, `paired-codecs.csv`, `paired-engines.csv`, of two backends, codecs, engines or more; `delta-rate.csv`,
     of two codecs or more that have curves; `testbeds.csv`, of two testbeds or more; `report.html` and `report.md`; then
     `figures/`: LaTeX tables, and each figure as PDF and PNG with its data and caption. Trials that are not `ok` are
@@ -80,9 +81,8 @@ def report(
     if before_figures is not None:
         before_figures(findings)
     if options.figures != "none":
-        from pareto.analysis.figures.kinds import drawings
-
-        made = list(drawings(findings, each=each, uncertainty=options.uncertainty))
+        every = options.figures == "all"
+        made = list(drawings(findings, each=each, every=every, uncertainty=options.uncertainty))
         folder, widths = out / "figures", options.widths
         waiting = told_apart(made, folder, widths)
         with drawn_as(options.look):

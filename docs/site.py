@@ -14,13 +14,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from pareto import analysis
-from pareto.analysis.figures.drawing import save
-from pareto.analysis.figures.kinds import drawings
+from pareto.analysis.figures.drawing import Nothing, save
 from pareto.analysis.figures.look import Look, drawn_as
-from pareto.analysis.figures.shown import KINDS
+from pareto.analysis.figures.shown import KINDS, drawings
 from pareto.analysis.findings import Options, find
 from tests.unit import example_codecs, example_engines, example_run
 
@@ -37,7 +37,6 @@ EXAMPLE = "results/example"
 SIMULATED = (
     "--netem wifi --codec none,fp16,int8 --points 0,4,9,15,21",
     "--netem wifi+lte --hosts 3 --points 0,3,7,12,17,21",
-    "--netem wifi --search",
 )
 """What is simulated for the kinds of figures that the example has nothing for."""
 LINK = re.compile(r"\[([^\]]*)\]\(([^)\s#]+)(#[^)\s]*)?\)")
@@ -77,12 +76,13 @@ def gallery(pages: Path) -> str:
         for run, words in runs(Path(scratch)):
             for drawing in drawings(find([run], Options()), each=True):
                 if drawing.kind not in shown:
-                    with drawn_as(Look(formats=("png",))):
-                        picture, *beside = save(drawing, pages / "gallery")
-                    for path in beside:
-                        path.unlink()
-                    image = f"![{drawing.kind}](gallery/{picture.name})"
-                    shown[drawing.kind] = f"## {drawing.kind}\n\n{image}\n\n{drawing.caption}\n\n{words}\n"
+                    with drawn_as(Look(formats=("png",))), suppress(Nothing):
+                        picture, data, caption = save(drawing, pages / "gallery")
+                        image = f"![{drawing.kind}](gallery/{picture.name})"
+                        text = f"{image}\n\n{caption.read_text()}\n{words}\n"
+                        shown[drawing.kind] = f"## {drawing.kind}\n\n{text}"
+                        data.unlink()
+                        caption.unlink()
     if lacking := [kind for kind in KINDS if kind not in shown]:
         raise SystemExit(f"docs/site.py: no run of the gallery has {', '.join(lacking)}")
     return (
@@ -116,8 +116,9 @@ def redraw(pictures: Path, runs: Sequence[Path]) -> list[Path]:
     with drawn_as(Look(formats=("png",))), tempfile.TemporaryDirectory() as scratch:
         for drawing in drawings(find(list(runs), Options()), each=True):
             if (there := pictures / f"{drawing.stem()}.png").is_file():
-                picture, *_ = save(drawing, Path(scratch))
-                drawn.append(Path(shutil.copyfile(picture, there)))
+                with suppress(Nothing):
+                    picture, *_ = save(drawing, Path(scratch))
+                    drawn.append(Path(shutil.copyfile(picture, there)))
     return drawn
 
 

@@ -1,12 +1,13 @@
 """Figures for notebooks and papers, from the frames of `analysis.load` (trials) and `analysis.front`.
 
-Each function returns a matplotlib figure, or draws on axes of yours and returns these. The rows have to be of one
-model, profile, batch size and depth, unless the function says otherwise. `width`: "page" (7 in) or "column" (3.4 in),
-as printed. Every figure can be told apart in grey; nothing here writes files, which `./pareto.sh report` does.
+Each function returns a matplotlib figure, or draws on axes of yours (`ax`; several panels take a list of as many) and
+returns these. The rows have to be of one model, profile, batch size and depth, unless the function says otherwise.
+`width`: "page" (7 in) or "column" (3.4 in), as printed. `title`: of the figure, in place of its own. Every figure can
+be told apart in grey; nothing here writes files, which `./pareto.sh report` does.
 
->>> from pareto.analysis.figures import bound, example, front
+>>> from pareto.analysis.figures import attribution, example, front
 >>> points = example()
->>> figure = front(points, width="column")
+>>> figure = front(points, width="column", title="A toy")
 >>> figure.get_size_inches()[0].item()
 3.4
 >>> figure.savefig("front.pdf")  # doctest: +SKIP
@@ -18,26 +19,201 @@ last thing that you draw:
 >>> left, right = Figure(figsize=(7, 3), layout="constrained").subplots(1, 2)
 >>> front(points, ax=left) is left
 True
->>> bound(points, ax=right, measure="throughput").get_ylabel()
-'throughput\\n(% of its bound)'
+>>> attribution(points, ax=right).get_ylabel()
+'latency (ms)'
 """
 
 from __future__ import annotations
 
-from importlib import import_module
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pareto.analysis.figures.notebook import *  # noqa: F403 - for editors and type checkers
+    import pandas as pd
+
+    from pareto.analysis.comparing.paired import What
+    from pareto.analysis.runs.load import Runs
 
 __all__ = [
-    "accuracy", "attribution", "bound", "cuts", "energy", "example", "front", "fronts",  # noqa: F405
-    "paired", "payload", "pipelining", "rate_quality", "tail", "utilization",  # noqa: F405
-]  # fmt: skip
+    *("accuracy", "attribution", "energy", "example", "front", "fronts", "paired", "payload", "tail"),
+    "utilization",
+]
 
 
-def __getattr__(name: str) -> Any:
-    """The function of that name. matplotlib is imported with the first of them, not with the package."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module("pareto.analysis.figures.notebook"), name)
+def front(df: pd.DataFrame, ax: Any = None, *, uncertainty: str = "box", **look: str) -> Any:
+    """Latency against throughput, the front of each backend as a staircase, and how sure the points are.
+
+    `df`: trials or front. uncertainty: `box` for the points' 95 % intervals; `band`, of trials, for what 5 % and 95 %
+    of the resamples attain; `none`. Raises `UserError` if `df` is of several conditions or has no valid trial.
+
+    >>> front(example()).axes[0].get_xlabel()
+    'latency (ms)'
+    """
+    return _front("front", df, None, ax, uncertainty, look)
+
+
+def fronts(df: pd.DataFrame, ax: Any = None, *, uncertainty: str = "box", **look: str) -> Any:
+    """The fronts of one model, a panel for each profile (and batch size and depth, if there are several).
+
+    >>> import pandas as pd
+    >>> both = pd.concat([example(slower=4).assign(netem="lte"), example()])
+    >>> [axes.get_title(loc="left") for axes in fronts(both).axes]
+    ['wifi', 'lte']
+    """
+    return _front("fronts", df, ["model"], ax, uncertainty, look)
+
+
+def attribution(df: pd.DataFrame, ax: Any = None, *, backend: str = "", **look: str) -> Any:
+    """Where the time of a request goes at each point: all backends beside each other, or `backend` alone.
+
+    >>> attribution(example(), backend="rpc").axes[0].get_ylabel()
+    'latency (ms)'
+    """
+    from pareto.analysis.points import NONE
+    from pareto.protocol.errors import UserError
+
+    rows = _rows(df)
+    if backend:
+        if backend not in set(rows["backend"]):
+            raise UserError(f"attribution: no trial of backend {backend!r}")
+        rows = rows[rows["backend"].isin([backend, NONE])]
+    return _drawn("time_figures:attribution", ax, look, rows=rows)
+
+
+def tail(df: pd.DataFrame, runs: Runs, ax: Any = None, **look: str) -> Any:
+    """The share of requests that take longer than a latency, alone and under load. `df`: trials of `runs`."""
+    from pareto.analysis.runs.load import folders
+
+    return _drawn("reading_figures:tail", ax, look, rows=_rows(df), trials=df, runs=folders(runs))
+
+
+def energy(df: pd.DataFrame, ax: Any = None, **look: str) -> Any:
+    """Energy over latency and over throughput. Raises `UserError` where no energy is known."""
+    return _drawn("front_figures:third", ax, look, rows=_rows(df), kind="energy")
+
+
+def accuracy(df: pd.DataFrame, ax: Any = None, **look: str) -> Any:
+    """Accuracy over latency and over throughput. Raises `UserError` where fewer than two codecs have one.
+
+    >>> accuracy(example(codecs=("none", "int8"))).axes[0].get_ylabel()
+    'agreement (%)'
+    """
+    return _drawn("front_figures:third", ax, look, rows=_rows(df), kind="accuracy")
+
+
+def payload(
+    df: pd.DataFrame, stages: pd.DataFrame | None = None, manifest: Mapping[str, Any] | None = None, ax: Any = None,
+    **look: str,
+) -> Any:  # fmt: skip
+    """The payload at each point, and the share of the computing before it.
+
+    `stages`: of `analysis.stages`, needed for chains, with trials as `df`. `manifest`: a run's, for input and FLOPs.
+    """
+    from pareto.analysis.costs import stage_medians
+
+    staged = None if stages is None else stage_medians(stages, df)
+    return _drawn("point_figures:payload", ax, look, rows=_rows(df), stages=staged, manifest=manifest)
+
+
+def utilization(df: pd.DataFrame, stages: pd.DataFrame, ax: Any = None, **look: str) -> Any:
+    """How busy each host and link of a chain is at points on the front. `df`: trials; `stages`: `analysis.stages`."""
+    from pareto.analysis.costs import stage_medians
+
+    return _drawn("time_figures:utilization", ax, look, rows=_rows(df), stages=stage_medians(stages, df))
+
+
+def paired(df: pd.DataFrame, ax: Any = None, *, what: What = "backend", **look: str) -> Any:
+    """One backend against another at each point, in the same rounds; each codec against none if `what` is "codec", each
+    engine against eager if it is "engine". `df`: trials.
+    """
+    from pareto.analysis.comparing.paired import paired as pairs
+    from pareto.analysis.engines import without_engine
+
+    rows = _rows(df.assign(setup=without_engine(df)) if what == "engine" else df)
+    return _drawn("point_figures:paired", ax, look, rows, pairs=pairs(df, what), trials=df, what=what)
+
+
+def _front(
+    name: str, df: pd.DataFrame, alike: list[str] | None, ax: Any, uncertainty: str, look: Mapping[str, str]
+) -> Any:
+    from pareto.analysis.figures.marks import UNCERTAINTIES
+    from pareto.analysis.fronts.indicators import attainment
+    from pareto.protocol.errors import UserError
+
+    if uncertainty not in UNCERTAINTIES:
+        raise UserError(f"no uncertainty {uncertainty!r} of a front: one of {', '.join(UNCERTAINTIES)}")
+    if uncertainty == "band" and "status" not in df:
+        raise UserError("the band of a front is made from trials: give them instead of the front")
+    attained = attainment(df) if uncertainty == "band" else None
+    of = {"rows": _rows(df, alike), "attainment": attained}
+    return _drawn(f"front_figures:{name}", ax, look, uncertainty=uncertainty, **of)
+
+
+def _rows(df: pd.DataFrame, alike: list[str] | None = None) -> pd.DataFrame:
+    """The front. Raises `UserError` if a column that is to be the same has several values, or nothing was measured."""
+    from pareto.analysis.findings import FIGURE
+    from pareto.analysis.fronts.front import front as front_of
+    from pareto.protocol.errors import UserError
+
+    rows = front_of(df) if "status" in df else df
+    for column in FIGURE if alike is None else alike:
+        if rows[column].nunique() > 1:
+            values = ", ".join(sorted(map(str, rows[column].unique())))
+            raise UserError(
+                f"one {column} in a figure, not {values}: filter first, df[df[{column!r}] == ...]"
+            )
+    if rows[["latency_s", "throughput_ips"]].isna().any(axis=1).all():
+        raise UserError("nothing to draw: no valid trial")
+    return rows
+
+
+def _drawn(
+    draw: str, ax: Any, look: Mapping[str, str], front: Any = None, uncertainty: str = "box", **of: Any
+) -> Any:
+    """The figure of that function, or the caller's axes, drawn on. front: where `of` has no rows of one."""
+    from importlib import import_module
+
+    from pareto.analysis.figures import style
+    from pareto.analysis.figures.layout import Scheme
+
+    if wrong := look.keys() - {"width", "title"}:
+        raise TypeError(f"no such argument of a figure: {', '.join(sorted(wrong))}")
+    module, _, name = draw.partition(":")
+    scheme = Scheme.of(of["rows"] if front is None else front, uncertainty)
+    with style.styled(look.get("width", "page")):
+        on = style.Printed(look.get("width", "page")) if ax is None else ax
+        function = getattr(import_module(f"pareto.analysis.figures.{module}"), name)
+        function(on, **of, scheme=scheme, title=look.get("title"))
+    return on
+
+
+def example(slower: float = 1, codecs: Sequence[str] = ("none",)) -> pd.DataFrame:
+    """A front of made-up figures, two backends and four points, to try a figure with.
+
+    >>> sorted(example()["point"].unique())
+    ['0', '1', '2', '3']
+
+    At the last point nothing crosses: it is of no backend.
+    """
+    import pandas as pd
+
+    from pareto.analysis.fronts.front import front as front_of
+
+    made = [
+        {
+            "run": "example", "model": "toy", "netem": "wifi", "batch_size": 1, "codec": codec, "setup": "",
+            "in_flight_asked": "auto", "backend": backend, "point": str(point), "point_name": f"layer{point}",
+            "round": number, "status": "ok", "reason": "", "bound_by": "edge", "latency_s": latency_s,
+            "latency_bound_s": 0.9 * latency_s, "edge_s": 0.5 * latency_s, "serialize_s": 0.1 * latency_s,
+            "network_s": 0.2 * latency_s, "server_s": 0.2 * latency_s, "throughput_ips": 1.5 / latency_s,
+            "throughput_bound_ips": 2 / latency_s, "payload_bytes": 1000.0 * (3 - point),
+            "wire_bytes": 1000.0 * (3 - point) / place, "agreement": 1 - 0.01 * (place - 1),
+            "agreement_images": 1000.0, "output_error": 0.02 * (place - 1),
+        }
+        for number in range(7)
+        for backend, factor in (("tcp", 1.0), ("rpc", 1.1))
+        for point in range(4)
+        for place, codec in enumerate(codecs, 1)
+        for latency_s in [slower / place * factor * (0.02 + 0.01 * abs(point - 2)) * (1 + 0.01 * number)]
+    ]  # fmt: skip
+    return front_of(pd.DataFrame(made), resamples=100)

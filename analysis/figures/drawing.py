@@ -17,7 +17,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
@@ -29,27 +29,28 @@ from pareto.basics import files
 from pareto.basics.escaping import short
 from pareto.protocol.errors import UserError
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 POINT = [*CELL, "point_name", "rounds", "excluded"]
 """The columns that the data of most figures begin with."""
 MOST_PROCESSES = 8
+MOST_WORDS = 60
+"""The most words of a figure's caption; what marks mean in general is in docs/figures.md."""
+_NAMED, _TESTBED_WORDS = 4, 12
+Told = tuple[str, pd.DataFrame]
+"""The caption of a figure and its data: what is drawn, units in the columns' names."""
+
+
+class Nothing(UserError):
+    """A figure that has nothing to show, and why."""
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure that `save` writes, with its data and caption.
-
-    kind: what it shows (`front`); name: of what (`mobilenet_v2`, `wifi`), as in its files' names. draw: from one of
-    `WIDTHS_IN` to the figure. data: what is drawn, one row a mark, units in the columns' names. caption: full
-    sentences.
+    """A figure that `save` writes. kind: what it shows (`front`). name: of what (`mobilenet_v2`, `wifi`), as in its
+    files' names. draw: draws on an empty figure.
     """
 
     kind: str
-    draw: Callable[[str], Figure]
-    data: pd.DataFrame
-    caption: str
+    draw: Callable[[Any], Told]
     name: tuple[str, ...] = ()
 
     def paths(self, folder: Path, widths: Sequence[str]) -> list[Path]:
@@ -60,6 +61,14 @@ class Drawing:
     def stem(self, width: str = PAGE) -> str:
         """The beginning of the names of its files."""
         return file_stem(self.kind, *self.name) + ("" if width == PAGE else f"-{width}")
+
+    def drawn(self, width: str = PAGE) -> tuple[Any, str, pd.DataFrame]:
+        """The figure at this width, its caption and its data. Raises `Nothing`."""
+        from pareto.analysis.figures import style
+
+        with style.styled(width):
+            figure = style.Printed(width)
+            return (figure, *self.draw(figure))
 
 
 def told_apart(drawings: Sequence[Drawing], folder: Path, widths: Sequence[str]) -> list[Drawing]:
@@ -74,20 +83,19 @@ def told_apart(drawings: Sequence[Drawing], folder: Path, widths: Sequence[str])
 
 
 def save(drawing: Drawing, folder: Path, widths: Sequence[str] = (PAGE,)) -> list[Path]:
-    """Write `<kind>-<name>.pdf` and `.png` (or the formats of the chosen look), `.csv` (the data) and `.txt` (the
-    caption); returns their paths.
-
-    `-column` is added to the names of the pictures of that width. The same drawing gives the same bytes.
+    """The paths of `<kind>-<name>.pdf` and `.png` (or the formats of the chosen look), `.csv` (the data) and `.txt`
+    (the caption), which are written: `-column` is added to pictures of that width. Raises `Nothing`.
     """
     from pareto.analysis.figures import style
 
-    files.make(folder)
     *_, data, caption = drawing.paths(folder, widths)
     pictures = []
     for width in widths:
-        pictures += style.save(drawing.draw(width), folder / drawing.stem(width), chosen().formats)
-    files.write_table(data, drawing.data)
-    files.write(caption, f"{drawing.caption}\n")
+        figure, text, frame = drawing.drawn(width)
+        files.make(folder)
+        pictures += style.save(figure, folder / drawing.stem(width), chosen().formats)
+    files.write_table(data, frame)
+    files.write(caption, f"{text}\n")
     return [*pictures, data, caption]
 
 
@@ -103,7 +111,7 @@ def save_all(
     say: Callable[[str], None] = lambda line: None,
     step: Callable[[str], None] = lambda words: None,
 ) -> list[Path]:
-    """`save` each, on as many cores as there are. Returns all paths, in the same order.
+    """`save` each that has something to show, on as many cores as there are. Returns all paths, in the same order.
 
     say: gets a line for each figure that cannot be drawn, whose files are then missing. step: gets what is done next;
     it may have no thread. Raises OSError, UserError.
@@ -143,6 +151,8 @@ def _save_one(folder: Path, widths: Sequence[str], number: int) -> list[Path] | 
     drawing = _waiting[number]
     try:
         return save(drawing, folder, widths)
+    except Nothing:
+        return []
     except (OSError, UserError):
         raise
     except Exception as error:
@@ -152,6 +162,25 @@ def _save_one(folder: Path, widths: Sequence[str], number: int) -> list[Path] | 
 def caption(*sentences: str) -> str:
     """The sentences that are not empty as one text, each with its full stop."""
     return " ".join(f"{sentence.rstrip('.')}." for sentence in sentences if sentence)
+
+
+def told(what: str, rows: pd.DataFrame, testbed: str, *marks: str) -> str:
+    """The caption of a figure in `MOST_WORDS`: what it shows, of what, and what its marks mean; sentences for which
+    there is no room are left out, the last ones first. rows: of the front.
+    """
+    words = testbed.split()
+    where = " ".join(words[:_TESTBED_WORDS]) + (" …" if len(words) > _TESTBED_WORDS else "")
+    model, *counted, out = _facts(rows) if len(rows) else ("", "")
+    return in_few_words(what, model, *counted, *marks, f"Testbed: {where}" if where else "", out)
+
+
+def in_few_words(*sentences: str) -> str:
+    """The caption of the sentences that fit `MOST_WORDS`, earlier ones first."""
+    kept: list[str] = []
+    for sentence in sentences:
+        if len(" ".join((*kept, sentence)).split()) <= MOST_WORDS:
+            kept.append(sentence)
+    return caption(*kept)
 
 
 def testbeds(manifests: Iterable[Mapping[str, Any]]) -> str:
@@ -167,10 +196,15 @@ def origin(manifests: Iterable[Mapping[str, Any]]) -> str:
 
 
 def conditions(rows: pd.DataFrame, testbed: str = "") -> str:
-    """The facts that a reader must know to judge a figure: conditions, rounds, testbed, trials left out.
+    """The facts that a reader must know to judge a table: conditions, rounds, testbed, trials left out.
 
-    `rows`: of `analysis.fronts.front.front`; what is not the same in all of them is left to the figure.
+    `rows`: of `analysis.fronts.front.front`; what is not the same in all of them is left to the table.
     """
+    *facts, out = _facts(rows)
+    return caption(*facts, f"Testbed: {testbed}" if testbed else "", out)
+
+
+def _facts(rows: pd.DataFrame) -> list[str]:
     models, profiles = (sorted(map(str, rows[column].unique())) for column in ("model", "netem"))
     codecs = sorted(map(str, rows["codec"].unique()), key=lambda codec: (codec != "none", codec))
     parts = [
@@ -182,25 +216,22 @@ def conditions(rows: pd.DataFrame, testbed: str = "") -> str:
     ]
     off = struck_off(rows)
     counts = sorted({int(count) for count in rows.loc[~off, "rounds"] if count})
-    alone = (
-        ", but some count for latency or throughput alone"
-        if (rows["excluded"] > rows["left_out"]).any()
-        else ""
-    )
+    partly = (rows["excluded"] > rows["left_out"]).any()
     span = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else str(counts[0] if counts else 0)
-    return caption(
+    return [
         ", ".join(part for part in parts if part),
         f"Medians over {span} rounds" if span != "1" else "One round: nothing is known of its spread",
         f"{off.sum()} of {len(rows)} points were struck off by a search, with fewer rounds or none"
         if off.any()
         else "",
-        f"Testbed: {testbed}" if testbed else "",
-        (left_out(rows) or "No trial was left out") + alone,
-    )
+        (left_out(rows) or "No trial was left out")
+        + (", but some count for latency or throughput alone" if partly else ""),
+    ]
 
 
 def _several(what: str, values: Sequence[object]) -> str:
     """`profile wifi` or `profiles lte, wifi`; empty text without a value."""
     if len(values) > 1 and not what.endswith("s"):
         what += "s"
-    return f"{what} {', '.join(map(str, values))}" if len(values) else ""
+    more = f" and {len(values) - _NAMED} more" if len(values) > _NAMED else ""
+    return f"{what} {', '.join(map(str, values[:_NAMED]))}{more}" if len(values) else ""

@@ -31,13 +31,13 @@ def is_logarithmic(low: float, high: float) -> bool:
     return low > 0 and high / low >= LOG_RANGE
 
 
-def ends(low: float, high: float, room: float) -> tuple[float, float]:
+def ends(low: float, high: float, room: float, logarithmic: bool | None = None) -> tuple[float, float]:
     """The ends of an axis of values from `low` to `high`, with `room` (a share of what is shown) beyond them.
 
-    A linear axis starts at 0, or below it only where a value does.
+    A linear axis starts at 0, or below it only where a value does. logarithmic: where that is decided already.
     """
-    if is_logarithmic(low, high):
-        margin = (high / low) ** room
+    if is_logarithmic(low, high) if logarithmic is None else logarithmic:
+        margin = max((high / low) ** room, 1.1)
         return low / margin, high * margin
     start, end = min(low, 0.0), max(high, 0.0)
     margin = room * (end - start) or 1.0

@@ -1,21 +1,27 @@
-"""The kinds of figures, and which conditions have them: known before any is drawn, and without matplotlib."""
+"""The kinds of figures, and which a report draws of what its findings are; matplotlib is imported with the drawing."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pandas as pd
 
+from pareto.analysis.engines import without_engine
+from pareto.analysis.figures.drawing import Drawing, testbeds, undrawn
 from pareto.analysis.findings import FIGURE, Findings, figure_name
-from pareto.analysis.points import CONDITION
+from pareto.analysis.points import CONDITION, competing
 
 KINDS = (
-    *("front", "fronts", "attribution", "tail", "utilization", "cuts", "energy", "bound", "payload"),
-    *("paired", "paired-codecs", "paired-engines", "pipelining", "best-map", "link-asked", "predicted"),
-    *("answer", "accuracy", "rate-quality"),
+    *("front", "fronts", "attribution", "tail", "best-map", "payload"),
+    *("paired", "paired-codecs", "paired-engines", "accuracy", "energy", "utilization", "link-asked"),
 )
 """The beginnings of the names of figures' and LaTeX tables' files."""
+ASKED = KINDS[6:]
+"""The kinds that only `--figures all` draws."""
+GONE = ("answer", "bound", "cuts", "pipelining", "predicted", "rate-quality")
+"""Kinds that earlier versions drew: a new report takes them away."""
 MOST_CONDITIONS = 12
 """With more conditions than this the figures of each are drawn only on request: they take seconds each."""
 
@@ -39,3 +45,85 @@ def latex_rows(findings: Findings) -> Iterator[tuple[tuple[str, ...], pd.DataFra
 def part_of(frame: pd.DataFrame, key: tuple[Any, ...], columns: list[str] = FIGURE) -> pd.DataFrame:
     """The rows of a frame that belong to one figure. key: the values of these columns."""
     return frame[frame[columns].eq(pd.Series(key, columns)).all(axis=1)]
+
+
+def drawings(
+    findings: Findings, *, each: bool, every: bool = True, uncertainty: str = "box"
+) -> Iterator[Drawing]:
+    """Yield every figure that the trials may allow, of each condition (only if `each`) and over all of them.
+
+    A condition with nothing but trials that are not `ok` has none. every: also the kinds of `ASKED`. uncertainty: what
+    fronts show of it.
+    """
+    try:
+        for kind, name, draw in _all(findings, each, uncertainty):
+            if every or kind not in ASKED:
+                yield Drawing(kind, draw, name)
+    except Exception as error:  # what is wrong with figures ends no report
+        findings.undrawn.append(undrawn("after these", error))
+
+
+def _all(
+    findings: Findings, each: bool, uncertainty: str
+) -> Iterator[tuple[str, tuple[str, ...], partial[Any]]]:
+    from pareto.analysis import costs
+    from pareto.analysis.figures import front_figures, map_figure, point_figures, reading_figures
+    from pareto.analysis.figures.layout import Scheme
+
+    front = findings.front.assign(objectives="+".join(findings.objectives))
+    shown, testbed = worth_showing(front), testbeds(run.manifest for run in findings.runs)
+    scheme = Scheme.of(front, uncertainty, testbed)
+    if each:
+        medians = costs.stage_medians(findings.stages, findings.trials)
+        for key, rows in shown.groupby(FIGURE, dropna=False):
+            if rows[["latency_s", "throughput_ips"]].notna().all(axis=1).any():
+                made = _of_condition(findings, key, rows, part_of(medians, key), scheme)
+                yield from ((kind, figure_name(rows, front), draw) for kind, draw in made.items())
+        # Each engine is a setup, and has the figures of a condition by itself; these set them against each other.
+        trials = competing(findings.trials)
+        alike = trials.assign(setup=without_engine(trials))
+        for key, pairs in findings.paired_engines.groupby(FIGURE, dropna=False):
+            own = trials.loc[part_of(alike, key).index]
+            draw = partial(point_figures.paired, pairs=pairs, trials=own, scheme=scheme, what="engine")
+            yield "paired-engines", figure_name(pairs, findings.paired_engines), draw
+    by = [column for column in FIGURE if column != "netem"]
+    for key, rows in shown.groupby(by, dropna=False):
+        if rows["netem"].nunique() > 1:
+            own = part_of(findings.attainment, key, by)
+            name = tuple(part for part in figure_name(rows, front) if part != rows["netem"].iloc[0])
+            yield "fronts", name, partial(front_figures.fronts, rows=rows, scheme=scheme, attainment=own)
+    for name, rows in map_figure.workloads(findings):
+        yield "best-map", name, partial(map_figure.best_map, findings=findings, workload=rows)
+    if not findings.simulated:  # nobody has measured those links
+        manifests = {run.folder.resolve().name: run.manifest for run in findings.runs}
+        for name, probes in reading_figures.parts(findings.links, manifests):
+            yield "link-asked", name, partial(reading_figures.link, probes=probes, testbed=testbed)
+
+
+def _of_condition(
+    findings: Findings, key: tuple[Any, ...], rows: pd.DataFrame, stages: pd.DataFrame, scheme: Any
+) -> dict[str, partial[Any]]:
+    """The figures of a condition, by kind."""
+    from pareto.analysis.figures import front_figures, point_figures, reading_figures, time_figures
+    from pareto.analysis.fronts import energy
+
+    manifest, runs = next((run.manifest for run in findings.runs), {}), [run.folder for run in findings.runs]
+    of, every = {"rows": rows, "scheme": scheme}, part_of(findings.trials, key)
+    pairs = {"trials": competing(every), "scheme": scheme}
+    backends, codecs = part_of(findings.paired, key), part_of(findings.paired_codecs, key)
+    attained = part_of(findings.attainment, key)
+    made = {
+        "front": partial(front_figures.front, **of, attainment=attained),
+        "attribution": partial(time_figures.attribution, **of, stages=stages),
+        "tail": partial(reading_figures.tail, **of, trials=every, runs=runs),
+        "payload": partial(point_figures.payload, **of, stages=stages, manifest=manifest),
+        "paired": partial(point_figures.paired, pairs=backends, **pairs),
+        "paired-codecs": partial(point_figures.paired, pairs=codecs, what="codec", **pairs),
+        "accuracy": partial(front_figures.third, **of, kind="accuracy"),
+        "utilization": partial(time_figures.utilization, **of, stages=stages),
+    }
+    charged = rows[rows["on_energy_front"].groupby(rows["codec"]).transform("any")]
+    if charged["energy_of"].nunique() == 1:
+        of = {"rows": charged, "scheme": scheme, "note": energy.note(charged, manifest)}
+        made["energy"] = partial(front_figures.third, **of, kind="energy")
+    return made

@@ -305,7 +305,7 @@ def _costs(shaper: Shaper, before: int | None) -> str:
 
 
 def _figure(profile: Profile, title: str, series: Sequence[Observed], path: Path) -> str:
-    from pareto.analysis.figures.link_figure import link_figure
+    from pareto.analysis.figures.reading_figures import link_figure
     from pareto.basics import files
 
     out, back = profile.directions

@@ -142,17 +142,14 @@ def points_table(outline: Outline, running: Sequence[Cost], proofs: Sequence[str
 def draw(outline: Outline, running: Sequence[Cost], folder: Path, caption: str) -> list[Path]:
     """Write the figure to partitions-<model>.pdf and .png in `folder`; returns their paths."""
     from pareto.analysis.figures.look import USUAL
-    from pareto.analysis.figures.payload_figure import partitions_figure
+    from pareto.analysis.figures.point_figures import partitions_figure
     from pareto.analysis.figures.style import save
     from pareto.analysis.naming import file_stem
 
     stem = file_stem("partitions", outline.name)
     files.claim(folder, *(f"{stem}.{kind}" for kind in USUAL.formats))
-    whole = outline.takes.nbytes
-    images = isinstance(outline.takes, Images)
-    inputs = {"input, float32": whole, "input, uint8": whole // 4} if images else {"input": whole}
-    figure = partitions_figure(figure_rows(outline, running), inputs, caption)
-    return save(figure, folder / stem)
+    figure = partitions_figure(figure_rows(outline, running), outline.takes.nbytes, caption)
+    return save(figure, folder / stem, USUAL.formats)
 
 
 def figure_rows(outline: Outline, running: Sequence[Cost]) -> pd.DataFrame:

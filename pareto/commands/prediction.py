@@ -1,18 +1,20 @@
-"""`advise` without runs: the predicted front among all splits of a model, in a table and a figure."""
+"""`advise` without runs: the predicted front among all splits of a model, in a table."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from rich.console import Console
 
 from pareto import PROFILES
 from pareto.analysis.model_profile import ModelProfile, read
+from pareto.analysis.prediction.forecast import AUTO, NONE
 from pareto.analysis.prediction.predicted import Case
+from pareto.basics import files
 from pareto.basics.escaping import say
 from pareto.basics.files import written_into
 from pareto.commands.unit_times import make_or_reuse
@@ -23,20 +25,19 @@ from pareto.sweep.networks import Networks, links_of, networks_of
 from pareto.sweep.sweep import Sweep
 
 PREDICTIONS = "predictions"
-"""The folder of the figures, beside those of runs."""
+"""The folder of the tables, beside those of runs."""
 
 
 def run(
     console: Console, options: Mapping[str, Any], kept: Path | None, out: Path, *, json: bool = False
 ) -> None:
-    """Predict each case of what options ask for, print it, and draw it into `out`/predictions. Raises UserError.
+    """Predict each case of what options ask for, print it, and write it into `out`/predictions. Raises UserError.
 
     options: of a sweep, as typed. kept: the folder of a model profile; else they are made or used again in
     `out`/profiles. json: one object on standard output instead of what is printed.
     """
     from pareto.analysis import as_json
-    from pareto.analysis.figures.drawing import save_all
-    from pareto.analysis.figures.forecast_figure import forecast_drawing
+    from pareto.analysis.naming import file_stem
     from pareto.analysis.prediction.predicted import predicted, splits_of
     from pareto.analysis.tables.predicted import answers, predicted_table, sentences
 
@@ -45,14 +46,15 @@ def run(
     made = networks_of(sweep, links_of(sweep))
     known = known or [each.profile for each in make_or_reuse(console, sweep, out / PROFILES.name).values()]
     found: list[dict[str, Any]] = []
-    drawings, lossy = [], {codec.text for codec in sweep.coding if not codec.lossless}
+    tables: dict[str, pd.DataFrame] = {}
+    lossy = {codec.text for codec in sweep.coding if not codec.lossless}
     for profile, case in itertools.product(known, list(cases(sweep, made))):
         rows = predicted(profile, sweep.transports, case)
         splits = splits_of(profile, case.hosts)
         lines = [*sentences(rows, splits, case.hosts), *doubts(made[case.netem])]
         if case.codec in lossy:
             lines.append(f"What {case.codec} costs in accuracy is not predicted.")
-        drawings.append(forecast_drawing(rows, str(kept or sweep.testbed), splits))
+        tables[f"{file_stem('forecast', profile.model, case.netem, *_variants(case))}.csv"] = rows
         if json:
             found.append(as_json.of_forecast(rows, [*answers(rows), *lines]))
             continue
@@ -61,15 +63,24 @@ def run(
         for shown in (predicted_table(rows), *lines, ""):
             console.print(shown)
 
-    to = partial(console.print, soft_wrap=True)
     with written_into(out):
-        drawn = save_all(drawings, out / PREDICTIONS, say=lambda line: to(f"attention: {line}; report it"))
+        files.make(out / PREDICTIONS)
+        for name, rows in tables.items():
+            path = files.write_table(out / PREDICTIONS / name, rows)
+            if not json:
+                console.print(str(path), soft_wrap=True)
     if json:
         say(as_json.text({"cases": found}))
-        return
-    for path in drawn:
-        if path.suffix == ".pdf":
-            to(str(path))
+
+
+def _variants(case: Case) -> Iterator[str]:
+    """Yield what tells a case from the usual one of its network."""
+    if case.batch_size != 1:
+        yield f"b{case.batch_size}"
+    if case.codec != NONE:
+        yield case.codec
+    if case.in_flight != AUTO:
+        yield f"d{case.in_flight}"
 
 
 def _asked(profile: ModelProfile) -> dict[str, Any]:

@@ -33,7 +33,7 @@ def report(
     width: str = option("page", "Width of the figures: page, column (of a two-column paper), or both."),
     figures: Which = option("auto", WHICH, kind="auto|all|none"),
     uncertainty: str = option(
-        "none",
+        "box",
         "What fronts show beside how sure a mark is: the points' 95 % intervals, or a band.",
         kind="none|box|band",
     ),

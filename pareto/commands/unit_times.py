@@ -1,4 +1,4 @@
-"""`partitions --times`: each model's units on each device in a table, figures, and a trace for Perfetto."""
+"""`partitions --times`: each model's units on each device in a table, and a trace for Perfetto."""
 
 from __future__ import annotations
 
@@ -56,9 +56,7 @@ def run(out: Console, sweep: Sweep, folder: Path, *, fresh: bool, trace: Path | 
             out.print(table(profile, batch_size))
         for line in lines(profile):
             out.print(line, soft_wrap=True)
-        if each.is_new:
-            draw(profile, each.folder)
-        out.print(f"{each.folder}/: profile.csv, backends.csv, profile.json, figures", soft_wrap=True)
+        out.print(f"{each.folder}/: profile.csv, backends.csv, profile.json", soft_wrap=True)
     if trace is not None:
         with files.written(trace):
             files.write(trace, trace_events([each.profile for each in kept.values()]))
@@ -197,14 +195,6 @@ def _of_backend(cost: BackendCost) -> str:
     return f"{cost.backend} on {cost.link}: {'; where a link slows it '.join(parts)}"
 
 
-def draw(profile: ModelProfile, folder: Path) -> None:
-    """Write the two figures as PDF and PNG."""
-    from pareto.analysis.figures.style import save
-    from pareto.analysis.figures.units_figure import roofline_figure, units_figure
-
-    save(units_figure(profile), folder / "units")
-    if any(facts.get("peak_flops") for facts in profile.hosts.values()):
-        save(roofline_figure(profile), folder / "roofline")
 
 
 def trace_events(profiles: Sequence[ModelProfile]) -> str:

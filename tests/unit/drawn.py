@@ -18,7 +18,7 @@ from matplotlib.transforms import Bbox
 def rendered(figure: Figure) -> Figure:
     """Its layout made: each artist where it is drawn, and no pixels."""
     FigureCanvasAgg(figure)
-    figure.draw_without_rendering()
+    Figure.draw_without_rendering(figure)  # also where the layout is final
     return figure
 
 

@@ -192,7 +192,7 @@ def test_links_to_what_the_site_lacks_are_words(tmp_path: Path) -> None:
 def test_the_pictures_of_the_pages_are_drawn_anew(tmp_path: Path) -> None:
     site = runpy.run_path(str(REPOSITORY / "docs" / "site.py"))
     run = example_run.write(tmp_path / "run", example_run.trials(rounds=1)[::8])
-    names = ["bound-mobilenetv2-200ms-5mbit.png", "bound-another-run.png"]
+    names = ["attribution-mobilenetv2-200ms-5mbit.png", "front-another-run.png"]
     for name in names:
         (tmp_path / name).touch()
     assert [path.name for path in site["redraw"](tmp_path, [run])] == names[:1]

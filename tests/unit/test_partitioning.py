@@ -1,15 +1,13 @@
 """`partitions`: the tables and the figure, as printed and drawn, and the table in a document."""
 
-import dataclasses
 import io
-import itertools
 
-import pandas as pd
+import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from rich.console import Console
 
-from pareto.analysis.figures.payload_figure import partitions_figure
+from pareto.analysis.figures.point_figures import partitions_figure
 from pareto.commands import partitions as partitioning
 from pareto.partitions import costs, proof, registry
 from pareto.partitions import model as partitioned
@@ -227,40 +225,14 @@ def frame(name, cuts):
 )
 def test_the_figure_has_every_point(name, cuts):
     points, input_bytes = frame(name, cuts)
-    figure = partitions_figure(
-        points, {"input, float32": input_bytes, "input, uint8": input_bytes // 4}, "The caption."
-    )
+    figure = partitions_figure(points, input_bytes, "The caption.")
     FigureCanvasAgg(figure).draw()
     above, below = figure.axes
-    drawn = pd.concat(
-        pd.Series(line.get_ydata(), line.get_xdata())
-        for line in above.lines
-        if line.get_label().endswith(("tensor", "tensors", "more"))
-    ).sort_index()
-    assert drawn.index.tolist() == points["point"].tolist()[:-1]
-    assert (1024 * drawn).tolist() == points["payload_bytes"].tolist()[:-1]
-    (mark,) = [line for line in above.lines if line.get_label() == "smallest payload"]
-    assert mark.get_xdata()[0] == points["payload_bytes"][:-1].idxmin()
-    levels = {
-        line.get_label(): line.get_ydata()[0] for line in above.lines if line.get_label().startswith("input")
+    lines = {
+        line.get_label(): np.asarray(line.get_ydata(), dtype=float) for line in (*above.lines, *below.lines)
     }
-    assert levels == {"input, float32": input_bytes / 1024, "input, uint8": input_bytes / 4096}
-    for line in below.lines:
-        assert (line.get_ydata()[0], line.get_ydata()[-1]) == (0, 1)
-    labels = [text for text in below.get_xticklabels() if text.get_text()]
-    assert len(labels) == len(points) if len(points) <= 36 else 10 <= len(labels) <= 31
-    boxes = [text.get_window_extent() for text in labels]
-    if len(points) > 36:
-        assert not any(one.overlaps(other) for one, other in itertools.pairwise(boxes))
-    assert figure.get_supxlabel() == "The caption."
-
-
-def test_a_model_without_parameters_has_no_shares(net, tmp_path):
-    points, input_bytes = frame("alexnet", Cuts())
-    partitions_figure(points.assign(edge_flops=0, edge_parameters=0), {"input": input_bytes}, "")
-    outline = partitioned.outline(Recipe("alexnet"))
-    nothing = [costs.Cost()] * len(outline.points)
-    table = partitioning.points_table(dataclasses.replace(outline), nothing)
-    out = Console(width=80, file=io.StringIO())
-    out.print(table)
-    assert rows(out.file.getvalue())[1][-6:] == ["0.00", "0.00", "0", "0.00", "0.00", "0"]
+    assert (1024 * lines["payload"])[:-1].tolist() == points["payload_bytes"].tolist()[:-1]
+    assert lines["input"][0] == input_bytes / 1024
+    for name, label in (("edge_flops", "FLOPs"), ("edge_parameters", "parameters")):
+        assert lines[f"{label} on the edge"].tolist() == (points[name] / points[name].iloc[-1]).tolist()
+    assert "The caption." in figure.get_supxlabel()

@@ -1,4 +1,4 @@
-"""`partitions --times`: what it prints, draws and traces."""
+"""`partitions --times`: what it prints, writes and traces."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_the_command_on_a_simulated_testbed(tmp_path: Path) -> None:
     assert done.code == 0, done.err
     (folder,) = (out / "profiles").iterdir()
     files = {path.name for path in folder.iterdir()}
-    assert files == {"profile.csv", "backends.csv", "profile.json", "units.pdf", "units.png"}
+    assert files == {"profile.csv", "backends.csv", "profile.json"}
     kept = model_profile.read(folder)
     assert len(kept.units) == POINTS - 1
     assert kept.batch_sizes == (1, 2)

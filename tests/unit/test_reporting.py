@@ -17,7 +17,7 @@ import pytest
 from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.analysis.figures import bound_figure, kinds
+from pareto.analysis.figures import time_figures
 from pareto.basics.escaping import markdown
 from pareto.commands.report import _joined, run_folders
 from pareto.remote.link.units import duration
@@ -271,19 +271,14 @@ def test_a_figure_that_cannot_be_drawn_is_one_line_and_ends_no_report(
     def no_height(*_: object, **__: object) -> None:
         raise ValueError("figure size must be positive\nnot -1")
 
-    def payload_drawing(*_: object, **__: object) -> None:
-        raise KeyError("point")
-
-    monkeypatch.setattr(bound_figure, "bound_figure", no_height)
-    monkeypatch.setattr(kinds, "payload_drawing", payload_drawing)
+    monkeypatch.setattr(time_figures, "attribution", no_height)
     monkeypatch.setattr(threading, "active_count", lambda: 1 + threads)
     run = few(tmp_path)
     done = command("report", str(run), "--format", "pdf")
     said = [line for line in done.out.splitlines() if "cannot be drawn" in line]
-    assert (done.code, done.err, len(said)) == (0, "", 2)
-    for line, words in zip(sorted(said), ("bound-mobilenetv2-200ms-5mbit", "payload"), strict=True):
-        assert line.startswith(f"attention: the figure {words}")
+    assert (done.code, done.err, len(said)) == (0, "", 1)
+    assert said[0].startswith("attention: the figure attribution-mobilenetv2-200ms-5mbit")
     made = {path.name.partition("-")[0] for path in (run / "figures").iterdir()}
-    assert {"front", "attribution", "paired"} <= made
-    assert not {"bound", "payload"} & made
+    assert {"front", "payload"} <= made
+    assert "attribution" not in made
     assert "ValueError: figure size must be positive not -1; report it" in done.out

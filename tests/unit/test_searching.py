@@ -724,5 +724,4 @@ def test_where_a_search_strikes_off_all_that_crosses_a_slow_link_figures_are_dra
     assert (done.code, done.err) == (0, "")
     assert "cannot be drawn" not in done.out
     kinds = {path.name.partition("-")[0] for path in (run / "figures").iterdir()}
-    assert {"front", "bound", "payload"} <= kinds
-    assert "utilization" not in kinds, "nothing on the front crosses the link"
+    assert {"front", "attribution", "payload"} <= kinds

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import pandas as pd
 
 from pareto.analysis import schema
 from pareto.analysis.figures.drawing import Drawing
-from pareto.analysis.figures.kinds import drawings
+from pareto.analysis.figures.shown import drawings
 from pareto.analysis.findings import Findings, find
 from pareto.analysis.prediction.network import Network
 from pareto.sweep.cell import Cell
@@ -33,23 +33,16 @@ class Reported:
     found: Findings
     drawings: Mapping[str, Drawing]
 
-    def of(self, kind: str) -> Drawing:
-        """The only drawing of this kind."""
-        (drawing,) = (each for each in self.drawings.values() if each.kind == kind)
-        return drawing
+    def drawn(self, name: str, width: str = "page") -> tuple[Any, str, pd.DataFrame]:
+        """The figure, caption and data of the drawing of this kind or name."""
+        drawing = next(it for stem, it in self.drawings.items() if name in (stem, it.kind))
+        return drawing.drawn(width)
 
     @classmethod
     def made(cls, name: str, folder: Path) -> Reported:
         found = find(RUNS[name](folder))
+        found = _thousand(found) if name == "thousand" else found
         return cls(found, {"-".join((it.kind, *it.name)): it for it in drawings(found, each=True)})
-
-
-def with_gain(rows: list[Row]) -> list[Row]:
-    """The same with what one request in flight gave."""
-    for row in rows:
-        sequential_ips = 0.98 / row["latency_s"]
-        row |= {"sequential_ips": sequential_ips, "pipeline_gain": row["throughput_ips"] / sequential_ips}
-    return rows
 
 
 def keep_requests(folder: Path, row: Row, latencies_s: np.ndarray) -> None:
@@ -64,7 +57,7 @@ def keep_requests(folder: Path, row: Row, latencies_s: np.ndarray) -> None:
 def _backends(folder: Path) -> list[Path]:
     """Two backends at all points, with all that a sweep of two hosts can measure."""
     rng = np.random.default_rng(5)
-    rows = [row | {"in_flight": DEPTH} for row in with_gain(with_energy(trials(rounds=7)))]
+    rows = [row | {"in_flight": DEPTH} for row in with_energy(trials(rounds=7))]
     for row in rows:
         if row["point"] in (20, 21):
             keep_requests(folder, row, rng.lognormal(-3, 0.3, REQUESTS))
@@ -85,7 +78,7 @@ def _few(folder: Path) -> list[Path]:
 
 def _one(folder: Path) -> list[Path]:
     names = {"model": "a_model_of_a_very_long_name_" * 3, "netem": "congested-cafe-wifi+lte"}
-    return [write(folder, with_energy(with_gain(trials(rounds=1, **names))[3:4]))]
+    return [write(folder, with_energy(trials(rounds=1, **names)[3:4]))]
 
 
 def _wide(folder: Path) -> list[Path]:
@@ -101,12 +94,6 @@ def _wide(folder: Path) -> list[Path]:
 def _chain(folder: Path) -> list[Path]:
     splits = example_chain.splits(2, (0, 4, 9, 21))
     return [example_chain.write(folder, *example_chain.trials(splits, rounds=2))]
-
-
-def _long_chain(folder: Path) -> list[Path]:
-    splits = example_chain.splits(2, range(0, 22, 3))
-    rows, staged = example_chain.trials(splits, backends=("tcp",))
-    return [example_chain.write(folder, with_gain(rows), staged)]
 
 
 def _frame(folder: Path, data: pd.DataFrame, manifest: Mapping[str, Any]) -> list[Path]:
@@ -127,17 +114,35 @@ def _engines(folder: Path) -> list[Path]:
     return _frame(folder, example_engines.trials(rounds=7), {})
 
 
-def _search(folder: Path) -> list[Path]:
-    """A run of all cells, and a search that has a few of them."""
-    every = trials(rounds=2)
-    few = [row | {"run": "few"} for row in every if row["point"] in (15, 20, 21)]
-    return [
-        write(folder / "all", every, sweep={"search": False}),
-        write(folder / "renamed", few, sweep={"search": True}, sessions=[{"profiling_s": 30.0}]),
-    ]
+def _struck(folder: Path) -> list[Path]:
+    """The usual end of a search on a slow link: all that crosses was struck off, with a trial or without."""
+    rows = [row for row in trials(rounds=1, backends=("tcp",)) if row["point"] in (0, 7, 21)]
+    run = write(folder, rows)
+    same = {name: rows[0][name] for name in ("run", "model", "netem", "batch_size", "backend")}
+    of = {"in_flight_asked": "auto", "how": "physics", "latency_s": 2.0, "throughput_ips": 0.5, "round": 1}
+    off = [same | of | {"point": str(point), "payload_bytes": 5, "by_point": "21"} for point in (0, 7, 9)]
+    pd.DataFrame(off).reindex(columns=schema.STRUCK.columns).to_csv(run / schema.STRUCK.file, index=False)
+    return [run]
+
+
+def _thousand(found: Findings) -> Findings:
+    """The same with a thousand points of a backend, thirty of them on its front."""
+    point = np.arange(1000)
+    one = found.front[found.front["backend"] != ""].iloc[[0]]
+    named = {"point": point.astype(str), "point_name": [f"unit{each}" for each in point]}
+    figures = {
+        "latency_s": 0.1 + point / 1e4,
+        "throughput_ips": 5 + 0.1 * np.minimum(point, 30) - point / 1e3,
+    }
+    is_on = dict.fromkeys(("on_backend_front", "on_front"), point <= 30)
+    wide = pd.concat([one] * len(point), ignore_index=True).assign(**named, **figures, **is_on)
+    return replace(found, front=wide)
 
 
 RUNS: dict[str, Callable[[Path], list[Path]]] = {
-    "backends": _backends, "few": _few, "one": _one, "wide": _wide, "chain": _chain, "long chain": _long_chain,
-    "codecs": _codecs, "engines": _engines, "search": _search,
+    "no row": lambda folder: [write(folder, [])],
+    "nothing crosses": lambda folder: [write(folder, trials(rounds=1)[21:22])],
+    "all struck off": _struck, "one": _one, "backends": _backends, "few": _few, "wide": _wide, "thousand": _few,
+    "chain": _chain, "codecs": _codecs, "engines": _engines,
 }  # fmt: skip
+"""Every shape that a front may have."""

@@ -65,7 +65,7 @@ def test_examples_in_docstrings_hold(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.skip("results/example is not there")
     monkeypatch.chdir(REPOSITORY)
     finder, runner = doctest.DocTestFinder(), doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
-    modules = {"pareto.analysis", "pareto.analysis.figures.notebook"}
+    modules = {"pareto.analysis", "pareto.analysis.figures"}
     modules |= {where.partition(":")[0] for where in analysis._WHERE.values()}
     tests = [test for name in sorted(modules) for test in finder.find(importlib.import_module(name), name)]
     assert sum(len(test.examples) for test in tests) > 10

@@ -11,7 +11,6 @@ import pandas as pd
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.analysis.figures.predicted_figure import predicted_drawing
 from pareto.analysis.prediction import forecast
 from pareto.analysis.prediction.compared import (
     COLUMNS,
@@ -131,9 +130,6 @@ def test_a_figure_that_cannot_be_trusted_is_not_compared_and_the_other_is() -> N
     assert "3 of 3 figures" in line
     (nothing,) = sentences(compared(rows.assign(throughput_ips=np.nan), [profile()], [manifest()]))
     assert "throughput" not in nothing
-    drawing = predicted_drawing(frame.assign(throughput_ips=np.nan, throughput_off=np.nan), "")
-    assert drawing is not None
-    drawing.draw("page")
 
 
 def test_a_profile_whose_units_take_no_time_is_compared_with_nothing() -> None:
@@ -178,21 +174,6 @@ def test_profiles_in_a_runs_folder_are_found_and_links_are_not_followed(tmp_path
     (tmp_path / "elsewhere").mkdir()
     (run / "profiles" / "two").symlink_to(tmp_path / "elsewhere")
     assert list(in_run(run)) == [run / "profiles" / "one"]
-
-
-def test_the_drawing_has_all_points_and_says_how_far_they_are_off(snapshot: SnapshotAssertion) -> None:
-    rows = measured(["0", "1", "2", "3", "6"], off=1.1)
-    rows = pd.concat([rows, replace_backend(rows)])
-    frame = compared(rows, [with_rpc()], [manifest()])
-    drawing = predicted_drawing(frame, "Conditions")
-    assert drawing is not None
-    assert len(drawing.data) == 9
-    assert drawing.caption == snapshot
-    for width in ("page", "column"):
-        latency, throughput = drawing.draw(width).axes
-        assert latency.get_xlabel().startswith("predicted latency")
-        assert throughput.get_xlabel().startswith("predicted throughput")
-    assert predicted_drawing(frame.iloc[:0], "") is None
 
 
 def replace_backend(rows: pd.DataFrame) -> pd.DataFrame:

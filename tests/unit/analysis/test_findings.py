@@ -8,7 +8,7 @@ from dataclasses import replace
 from syrupy.assertion import SnapshotAssertion
 
 from pareto.analysis import findings as notes
-from pareto.analysis.figures.best_map_figure import best_map_drawings
+from pareto.analysis.figures.shown import drawings
 from pareto.analysis.fronts.front import front
 from pareto.analysis.page.document import html
 from tests.unit import example_chain
@@ -55,15 +55,16 @@ def test_a_run_of_several_codecs_says_what_each_costs_and_where_it_pays(reported
     found, made = reported("codecs").found, reported("codecs").drawings
     assert sum("codec int8: agreement of 200 images 98.5 %" in line for line in found.codecs) == 1
     assert sum("; int8 may pay from" in line for line in found.answers) == 2
-    drawn = made["best-map-small-codecs"].data
+    drawn = made["best-map-small-codecs"].drawn()[2]
     # By the images fp16 costs nothing; int8 and uint4 do, and were not admitted.
     assert set(drawn.loc[drawn["what"] == "measured", "backend"]) == {"tcp fp16"}
     assert not drawn["predicted_backend"].str.contains("int").any()
     where = "agreement >= 98%"
     admitted = replace(found, where=where, front=front(found.trials, where=where, resamples=1))
-    (one,) = (each for each in best_map_drawings(admitted) if each.name == ("small", "codecs"))
-    assert "int8 98.5 %" in one.caption
-    best = set(one.data.loc[one.data["what"] == "measured", "backend"])
+    (one,) = (each for each in drawings(admitted, each=False) if each.name == ("small", "codecs"))
+    _, caption, data = one.drawn()
+    assert "int8 98.5 %" in caption
+    best = set(data.loc[data["what"] == "measured", "backend"])
     assert "tcp int8" in best
     assert "tcp uint4" not in best
 

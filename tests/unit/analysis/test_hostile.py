@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pareto.analysis.figures.kinds import drawings
+from pareto.analysis.figures.shown import drawings
 from pareto.analysis.findings import Options, find
 from pareto.analysis.prediction.network import Network
 from pareto.analysis.reporting import report
@@ -163,7 +163,7 @@ def test_names_are_drawn_and_written_as_they_are(run: Path) -> None:
     )
     assert "'=HYPERLINK" in (run / "front.csv").read_text()
     front = next(each for each in drawings(made, each=True) if each.kind == "front")
-    assert any("$" in text for text in drawn.texts(drawn.rendered(front.draw("page"))))
+    assert any("$" in text for text in drawn.texts(drawn.rendered(front.drawn()[0])))
 
 
 @pytest.mark.deep

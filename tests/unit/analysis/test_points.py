@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from pareto.analysis.comparing.paired import paired
-from pareto.analysis.figures.kinds import drawings
+from pareto.analysis.figures.shown import drawings
 from pareto.analysis.findings import Options
 from pareto.analysis.fronts.front import front
 from pareto.analysis.fronts.indicators import attainment, hypervolumes
@@ -199,9 +199,9 @@ def test_all_say_the_same_of_it(tmp_path: Path) -> None:
     page = (tmp_path / "out" / "report.html").read_text()
     (row,) = re.findall(r"<td>any</td><td class=n>21\*</td>.*?</tr>", page)
     assert f">{shown}<" in row
-    data = {each.kind: each.data for each in drawings(found, each=True)}
-    for kind in ("front", "attribution", "bound"):
-        assert last(data[kind])["latency_s"].tolist() == [one["latency_s"]]
+    made = {each.kind: each for each in drawings(found, each=True)}
+    for kind in ("front", "attribution"):
+        assert last(made[kind].drawn()[2])["latency_s"].tolist() == [one["latency_s"]]
     assert len(re.findall(r"any & 21 classifier", front_latex(found.front))) == 1
     assert certainty(found.front, 0.0001, factors(found.trials)).widest.count("tcp 21") == 0
 

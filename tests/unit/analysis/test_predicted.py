@@ -10,7 +10,6 @@ import pytest
 from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.analysis.figures.forecast_figure import forecast_drawing
 from pareto.analysis.fronts.where import Where
 from pareto.analysis.prediction import predicted as predicted_module
 from pareto.analysis.prediction.choose import pareto
@@ -126,17 +125,6 @@ def test_of_a_long_front_some_splits_are_shown() -> None:
     assert "12 of the front's 40" in shown
     assert "0000" in shown
     assert "0039" in shown
-
-
-def test_the_drawing_has_every_row_and_a_caption(snapshot: SnapshotAssertion) -> None:
-    rows = predicted(profile(3), ["tcp"], case(NEAR, NEAR))
-    drawing = forecast_drawing(rows, "a testbed", 28)
-    assert drawing.name == ("net", "a network")
-    assert len(drawing.data) == len(rows)
-    assert drawing.caption == snapshot
-    for width in ("page", "column"):
-        (axes,) = drawing.draw(width).axes
-        assert axes.get_xlabel().startswith("latency")
 
 
 def test_the_answers_are_two_where_two_splits_are_best_and_say_what_is_too_close_to_tell() -> None:

@@ -16,7 +16,7 @@ from pareto.analysis import as_json
 from pareto.analysis.advice.advise import advise, answers
 from pareto.analysis.advice.lacking import lacking
 from pareto.analysis.advice.rivals import FIGURES, Rival, Tried, sentence
-from pareto.analysis.figures.best_map_figure import best_map_drawings
+from pareto.analysis.figures.map_figure import known_of
 from pareto.analysis.findings import find
 from pareto.analysis.fronts.front import front
 from pareto.analysis.page.best_map import maps
@@ -220,8 +220,7 @@ def test_the_map_of_networks_says_which_points_it_knows_nothing_of() -> None:
     ]
     found.struck = off
     ((_, made),) = maps(found)
-    (drawing,) = best_map_drawings(found)
-    for text in (made["none"], drawing.caption):
+    for text in (made["none"], known_of(found, found.front).about):
         assert "Points 3 and 5 have no valid trial in any network" in text
     found.trials, found.struck = rows[rows["point"].ne("3")], off.head(0)
     ((_, made),) = maps(found)

@@ -1,45 +1,60 @@
-"""What all figures share: widths, colours, marks, looks."""
+"""What all figures share: widths, colours, marks, looks, ticks; and what a user may choose of them."""
 
 from __future__ import annotations
 
+import io
+import os
 import re
+from itertools import pairwise
 from pathlib import Path
-from unittest.mock import patch
 
 import matplotlib
+import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
 
-from pareto.analysis.figures.heads import head
-from pareto.analysis.figures.look import WIDTHS_IN
+from pareto.analysis import figures
+from pareto.analysis.figures.layout import fit_axis, head, label_points, panels
+from pareto.analysis.figures.look import WIDTHS_IN, Look, drawn_as
 from pareto.analysis.figures.style import (
     ALARM,
     SMALL_PT,
-    blank,
-    codec_looks,
+    Printed,
+    check_look,
     evenly,
-    looks,
-    save,
-    series,
+    every_series,
+    levels,
     stage_look,
     styled,
 )
+from pareto.analysis.points import NONE
 from pareto.protocol.errors import UserError
 from tests import REPOSITORY
+from tests.unit import drawn
 from tests.unit.analysis.test_figures import rows
 
+LONG = "efficientnet_v2_large_with_a_head_of_my_own at congested-cafe-wifi+very-slow-lte-uplink"
 
+
+@pytest.mark.parametrize("titles", [True, False])
 @pytest.mark.parametrize("width", WIDTHS_IN)
-def test_a_figure_is_as_wide_as_its_column_and_legible_there(width: str) -> None:
-    with blank(width, 2, rows(excluded=[1, 0])) as figure:
-        axes = figure.add_subplot()
-        head(axes, "A title", [Line2D([], [], label="entry")])
-    figure.draw_without_rendering()
+def test_a_figure_is_as_wide_as_its_column_and_legible_there(width: str, titles: bool) -> None:
+    entries = [Line2D([], [], label=f"backend:{'x' * (5 * number)}") for number in range(6)]
+    with styled(width), drawn_as(Look(titles=titles)):
+        figure = Printed(width)
+        (axes,) = panels(figure, 1, 1, 2.0)
+        head(figure, axes, LONG, entries, rows(excluded=[1, 0]))
+    drawn.rendered(figure)
     assert figure.get_size_inches()[0] == WIDTHS_IN[width]
-    sizes = [text.get_fontsize() for text in figure.findobj(Text) if text.get_text()]
-    assert min(sizes) >= SMALL_PT >= 6
+    assert min(text.get_fontsize() for text in figure.findobj(Text) if text.get_text()) >= SMALL_PT >= 6
+    assert drawn.outside(figure) == drawn.overlapping(figure) == []
+    assert len(drawn.legend(figure)) == 6
+    assert LONG.split()[0] in figure.legends[0].get_title().get_text().replace("\n", "") or not titles
+    assert axes.bbox.height / figure.dpi > 1, "the head takes nothing from the axes"
+    assert figure.get_supxlabel().startswith("1 of ")
 
 
 def test_an_unknown_width_is_refused() -> None:
@@ -60,36 +75,20 @@ def test_what_a_matplotlibrc_says_changes_no_figure() -> None:
         assert all(matplotlib.rcParams[name] != value for name, value in wild.items())
 
 
-def test_a_backend_looks_the_same_in_every_panel() -> None:
-    both = rows(backend=["tcp", "rpc"], on_fronts_of="", on_backend_front=True)
-    whole = {one.label: one for one in series(both)}
-    (alone,) = series(both[both["backend"] == "rpc"], among=both)
-    assert (alone.label, alone.colour, alone.marker, alone.line) == (
-        "rpc",
-        whole["rpc"].colour,
-        whole["rpc"].marker,
-        whole["rpc"].line,
-    )
-    looks = [(one.colour, one.marker, str(one.line)) for one in whole.values()]
-    assert all(len(set(column)) == 2 for column in zip(*looks, strict=True)), "never colour alone"
-    codecs = rows(codec=["none", "fp16"], on_fronts_of="", on_backend_front=True)
-    assert [one.label for one in series(codecs)] == ["tcp none", "tcp fp16"]
-
-
-def test_a_codec_has_its_colour_in_every_figure_and_its_mark_with_the_first_backend() -> None:
-    names = ["none", "fp16", "int8", "int8+zstd:3", "jpeg:90", "lz4", "uint4", "zstd:3"]
-    fixed = {"on_fronts_of": "", "on_backend_front": True}
-    every = [rows(codec=codec, backend=["tcp", "rpc"], **fixed) for codec in names]
-    both = pd.concat(every, ignore_index=True)
-    looks = codec_looks(both)
-    assert list(looks) == names
-    drawn = {(one.backend, one.codec): one for one in series(both)}
-    for codec, look in looks.items():
-        assert (drawn["tcp", codec].colour, drawn["tcp", codec].marker) == (look.colour, look.marker)
-        assert drawn["rpc", codec].colour == look.colour
-        assert drawn["rpc", codec].marker != look.marker, "never colour alone"
-    for column in zip(*((look.colour, look.marker, str(look.line)) for look in looks.values()), strict=True):
-        assert len(set(column)) == 8
+def test_backends_and_codecs_are_told_apart_by_more_than_colour() -> None:
+    plain = every_series(rows(backend=["rpc", "tcp"]))
+    assert [one.label for one in plain] == ["tcp", "rpc"]
+    names = ["none", "fp16", "int8", "int8+zstd:3", "jpeg:90", "lz4"]
+    every = pd.concat([rows(codec=codec, backend=["tcp", "rpc"]) for codec in names], ignore_index=True)
+    looks = every_series(every)
+    assert [one.codec for one in looks[:6]] == levels(names) == names
+    for one, other in zip(looks[:6], looks[6:], strict=True):
+        assert (one.backend, other.backend) == ("tcp", "rpc")
+        assert one.colour == other.colour, "a codec's"
+        assert one.marker != other.marker, "never colour alone"
+    for column in zip(*((one.colour, one.marker, str(one.line)) for one in looks[:6]), strict=True):
+        assert len(set(column)) == 6
+    assert every_series(rows(backend=NONE)) == ()
 
 
 def test_evenly() -> None:
@@ -101,14 +100,9 @@ def test_evenly() -> None:
 
 def test_a_colour_says_one_thing() -> None:
     of_hosts = {stage_look(role)[0] for role in ("edge", "server")}
-    backends = ["tcp", "rpc", "tcp:2", "tcp:4"]
-    many = pd.concat([rows(backend=name, on_fronts_of="", on_backend_front=True) for name in backends])
-    of_backends = {one.colour for one in series(many)}
-    assert len(of_hosts | {ALARM} | of_backends) == 3 + len(backends)
-    codecs = ["none", "fp16", "int8", "int8+zstd:3", "jpeg:90", "lz4", "uint4", "zstd:3"]
-    of_codecs = {look.colour for look in looks(codecs, ["none"]).values()}
-    first_two = {one.colour for one in series(many[many["backend"].isin(["tcp", "rpc"])])}
-    assert len(of_hosts | {ALARM} | first_two | of_codecs) == 5 + len(codecs)
+    of_backends = {one.colour for one in every_series(rows(backend=["tcp", "rpc"]))}
+    of_codecs = {one.colour for one in every_series(rows(codec=["none", "fp16"]))}
+    assert len(of_hosts | {ALARM} | of_backends | of_codecs) == 7
 
 
 @pytest.mark.parametrize("scheme", [0, 1])
@@ -121,12 +115,85 @@ def test_no_backend_has_a_hosts_colour_on_the_page(scheme: int) -> None:
     assert len(set(colours.values())) == len(colours)
 
 
-def test_a_figure_is_laid_out_once_for_all_its_formats(tmp_path: Path) -> None:
-    with blank("column", 2.0) as figure:
-        figure.add_subplot()
-    engine = figure.get_layout_engine()
-    assert engine is not None
-    with patch.object(engine, "execute", wraps=engine.execute) as laid_out:
-        written = save(figure, tmp_path / "plain", ("png", "pdf"))
-    assert [path.name for path in written] == ["plain.png", "plain.pdf"]
-    assert laid_out.call_count == 1
+@pytest.mark.parametrize("decades", [0.3, 1.5, 6, 12])
+@pytest.mark.parametrize("width_in", [1.2, 3, 6])
+def test_numbers_at_a_logarithmic_axis_never_touch(decades: float, width_in: float) -> None:
+    with styled("column"):
+        figure = Figure(figsize=(width_in, width_in))
+        axes = figure.add_subplot()
+        for name in ("x", "y"):
+            fit_axis(axes, name, 0.003 * np.logspace(0, decades, 20), logarithmic=True)
+    figure.draw_without_rendering()
+    for axis, side in ((axes.xaxis, 0), (axes.yaxis, 1)):
+        texts = [text for text in axis.get_ticklabels() if text.get_text()]
+        shown = sorted(tuple(text.get_window_extent().get_points()[:, side]) for text in texts)
+        assert len(shown) >= 2
+        assert all(one[1] <= other[0] for one, other in pairwise(shown))
+
+
+@pytest.mark.parametrize(
+    ("count", "first", "last"), [(5, "0\nunit", "4\nunit"), (30, "0", "29"), (300, "0", "280")]
+)
+def test_points_are_named_where_names_fit_and_numbered_where_they_do_not(
+    count: int, first: str, last: str
+) -> None:
+    with styled("page"):
+        axes = Figure(figsize=(7, 2)).add_subplot()
+        label_points(axes, pd.Series(["unit"] * count, index=map(str, range(count))))
+    texts = [label for label in axes.get_xticklabels() if label.get_text()]
+    assert (texts[0].get_text(), texts[-1].get_text()) == (first, last)
+    axes.figure.draw_without_rendering()
+    boxes = [text.get_window_extent() for text in texts]
+    assert all(one.x1 < other.x0 for one, other in pairwise(boxes))
+
+
+def test_a_style_file_and_a_font_change_the_look(tmp_path: Path) -> None:
+    style = tmp_path / "own.mplstyle"
+    style.write_text("axes.titlesize: 14\npdf.fonttype: 3\n")
+    with drawn_as(Look.checked("pdf", "auto", "DejaVu Serif", style)):
+        figure = figures.front(figures.example())
+    title = figure.legends[0].get_title()
+    assert (title.get_fontsize(), title.get_fontfamily()[0]) == (14, "DejaVu Serif")
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"formats": "pdf,gif"}, "--format pdf,gif: "),
+        ({"formats": ""}, "--format"),
+        ({"title": "no"}, "--title no: "),
+        ({"font": "DejaVu Sams"}, "DejaVu Sans"),
+        ({"style": "axes.linwidth: 2"}, "axes.linwidth"),
+        ({"style": "axes.linewidth: wide"}, "wide"),
+        ({"style": "text.usetex: True"}, "text.usetex"),
+        ({"style": None}, "none.mplstyle"),
+    ],
+)
+def test_bad_input_is_one_line(tmp_path: Path, given: dict[str, str | None], words: str) -> None:
+    path = tmp_path / "none.mplstyle"
+    if given.get("style"):
+        path.write_text(f"{given['style']}\n")
+    usual = {"formats": "pdf", "title": "auto", "font": ""} | given
+    with pytest.raises(UserError) as refused:
+        check_look(
+            Look.checked(
+                str(usual["formats"]),
+                str(usual["title"]),
+                str(usual["font"]),
+                path if "style" in given else None,
+            )
+        )
+    assert words in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_style_is_a_file() -> None:
+    with pytest.raises(UserError, match="not a file"):
+        check_look(Look.checked("pdf", "auto", "", Path(os.devnull)))
+
+
+def test_a_figure_saved_in_a_notebook_has_truetype_fonts() -> None:
+    made = io.BytesIO()
+    figures.front(figures.example(), width="column").savefig(made, format="pdf")
+    assert b"/Type3" not in made.getvalue()
+    assert b"/CIDFontType2" in made.getvalue() or b"/TrueType" in made.getvalue()

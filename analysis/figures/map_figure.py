@@ -1,0 +1,391 @@
+"""Where to cut as the network changes: the best point over delay and rate, measured and predicted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.patches import Patch
+from scipy import ndimage
+
+from pareto.analysis.advice import predict
+from pareto.analysis.advice.best import CLOSE, OTHER, SAME, best
+from pareto.analysis.advice.observed import NEEDED, OVER_CODECS, WORKLOAD, observe
+from pareto.analysis.advice.observed import workloads as every_workload
+from pareto.analysis.advice.predict import Predictor, best_on_grid, margin_on_grid
+from pareto.analysis.advice.rivals import absent
+from pareto.analysis.figures import layout
+from pareto.analysis.figures.drawing import Nothing, Told, testbeds, told
+from pareto.analysis.figures.layout import On
+from pareto.analysis.figures.style import ALARM, SMALL_PT, entry
+from pareto.analysis.findings import Findings
+from pareto.analysis.fronts import quality
+from pareto.analysis.fronts.where import Where
+from pareto.analysis.naming import family, listed, place, some, transport
+from pareto.analysis.points import NO_CODEC, NONE, cuts, each_once, in_every_codec
+from pareto.analysis.prediction.network import Network, networks
+from pareto.analysis.statistics.samples import Floats
+from pareto.protocol.errors import UserError
+
+Cell = tuple[str, str]
+"""Point and backend, with the codec behind it; the backend is `NONE` where nothing crosses."""
+Masks = npt.NDArray[np.bool_]
+FINENESS = 200
+"""How many delays, and how many rates, are computed; the data beside the figure have one in `WRITTEN`."""
+WRITTEN = 10
+BEYOND, LEAST = 2.5, 100.0
+"""The factor by which axes go beyond what was measured, and the least factor between their ends."""
+UNDECIDED = "\\\\\\"
+"""The hatch where two points are too close to call."""
+_TITLES = {"latency": "Lowest latency", "throughput": "Highest throughput"}
+_MARKERS = {NONE: "h", "tcp": "o", "rpc": "s"}
+_EDGES: dict[str, tuple[str, float, str]] = {
+    "": ("black", 0.9, "-"), SAME: ("black", 0.9, "-"), CLOSE: ("black", 1.1, ":"), OTHER: (ALARM, 2.2, "-"),
+}  # fmt: skip
+_DOT_PT = 12.0
+_THIN: dict[str, Any] = {"edgecolor": "0.4", "linewidth": 0.4}
+
+
+@dataclass(frozen=True)
+class Known:
+    """The content of a map. rows: of the front. networks: what the profiles are. errors: of predictions, a standard
+    deviation as a share, by objective. about: what competes, or does not, in words.
+    """
+
+    rows: pd.DataFrame
+    networks: Mapping[str, Network]
+    predictor: Predictor | None = None
+    errors: Mapping[str, float] = field(default_factory=dict)
+    about: str = ""
+    testbed: str = ""
+
+
+def workloads(findings: Findings) -> Iterator[tuple[tuple[str, ...], pd.DataFrame]]:
+    """Yield the name and the rows of the front of each map: of each model, batch size, codec, depth and setup of two
+    hosts, and where there are several codecs, one over all that cost no accuracy, or that the constraint admits.
+    """
+    every = findings.front[[len(cuts(point)) == 1 for point in findings.front["point"]]]
+    for columns in (OVER_CODECS, WORKLOAD):
+        for _, rows in every.groupby(columns, dropna=False):
+            if columns is OVER_CODECS and rows.loc[rows["backend"] != NONE, "codec"].nunique() < 2:
+                continue
+            name = [str(rows["model"].iloc[0]), *(["codecs"] if columns is OVER_CODECS else [])]
+            for column, letter in (
+                ("batch_size", "b"),
+                ("codec", ""),
+                ("in_flight_asked", "d"),
+                ("setup", ""),
+            ):
+                if column in columns and every[column].nunique() > 1:
+                    name.append(f"{letter}{rows[column].iloc[0]}")
+            yield tuple(filter(None, name)), rows
+
+
+def best_map(on: On, findings: Findings, workload: pd.DataFrame, title: str | None = None) -> Told:
+    """A map for the latency and one for the throughput of a workload: rate to the right, round-trip delay upwards.
+
+    Marks are the measured profiles, with the number of their best point; the areas behind are what is predicted, the
+    way back not shaped, and fade where another point is behind by less than predictions err. Raises `Nothing`.
+    """
+    try:
+        return draw_map(on, known_of(findings, workload), title)
+    except UserError as error:  # profiles of one name that differ, or of no constant delay and rate
+        raise Nothing(f"best-map: {error}") from None
+
+
+def draw_map(on: On, of: Known, title: str | None = None) -> Told:
+    """`best_map` of what is known."""
+    winners = best(of.rows, of.networks, of.predictor)
+    if winners.empty or (of.predictor is None and winners["netem"].nunique() < 2):
+        raise Nothing("best-map: it takes two measured networks, or a prediction")
+    rows, narrow = of.rows[of.rows["netem"].isin(winners["netem"])], layout.is_narrow(on)
+    delays, rates = _steps(winners["delay_s"], (0.001, 0.2)), _steps(winners["rate_bps"], (1e6, 1e9))
+    areas = {name: _areas(of.predictor, delays, rates, name) for name in _TITLES if of.predictor}
+    colours = _colours([cell for found in areas.values() for cell in found])
+    panels = layout.panels(on, *((2, 1, 5.0) if narrow else (1, 2, 3.2)), sharex=True, sharey=True)
+    named, fades, dots = set[Cell](), False, {}
+    for axes, objective in zip(panels, _TITLES, strict=True):
+        here = winners[winners["objective"] == objective]
+        dots[axes] = np.column_stack(
+            [here["rate_bps"].clip(upper=rates[-1]), here["delay_s"].clip(lower=delays[0])]
+        )
+        axes.set_title(_TITLES[objective], loc="left", fontsize="medium", fontweight="normal")
+        axes.set(xscale="log", yscale="log", xlim=rates[[0, -1]], ylim=delays[[0, -1]])
+        _ticks(axes, rates, delays, winners)
+        if of.predictor is not None:
+            named |= _draw_areas(axes, areas[objective], colours, rates, delays, dots[axes])
+            close = margin_on_grid(of.predictor, delays, rates, objective) < of.errors.get(objective, 0)
+            fades |= bool(close.any())
+            if close.any():
+                look: dict[str, Any] = {"levels": [0.5, 1.5], "zorder": 1.4}
+                axes.contourf(rates, delays, close, colors=["white"], alpha=0.6, **look)
+                lines = axes.contourf(rates, delays, close, colors="none", hatches=[UNDECIDED], **look)
+                lines.set(edgecolor="0.6", linewidth=0)
+        _draw_dots(axes, here, dots[axes])
+        if narrow or axes is panels[0]:
+            axes.set_ylabel("round-trip delay (ms)")
+        if not narrow or axes is panels[-1]:
+            axes.set_xlabel("rate, edge to server (Mbit/s)")
+    entries = _legend(winners)
+    for cell in colours:
+        if cell not in named:
+            entries.append(Patch(facecolor=colours[cell], hatch=_hatch(cell), label=_name(cell), **_THIN))
+    if fades:
+        entries.append(Patch(facecolor="0.96", hatch=UNDECIDED, label="too close to call", **_THIN))
+    codecs = of.rows["codec"].unique()
+    codec = (
+        ", over codecs" if len(codecs) > 1 else f", {codecs[0]}" if codecs[0] not in ("", NO_CODEC) else ""
+    )
+    title = f"Best point by network: {of.rows['model'].iloc[0]}{codec}" if title is None else title
+    layout.head(on, panels[0], title, entries, rows)
+    for axes, objective in zip(panels, _TITLES, strict=True):
+        _name_dots(axes, winners[winners["objective"] == objective], dots[axes])
+    off = [f"{100 * error:.2g} % ({name})" for name, error in of.errors.items()]
+    missing = sorted(set(of.rows["netem"]) - set(winners["netem"]))
+    text = told(
+        "The best point by network: marks measured, areas predicted, extrapolated far from marks",
+        rows,
+        of.testbed,
+        of.about,
+        f"Faded: closer than predictions err, {listed(off)}" if off else "",
+        f"Not on the map: {some(missing)}" if missing else "",
+    )
+    data = [winners.assign(what="measured"), *_written(areas, rates, delays)]
+    return text, pd.concat(data, ignore_index=True)
+
+
+def known_of(findings: Findings, rows: pd.DataFrame) -> Known:
+    """The content of the map of some rows of a front. Raises UserError."""
+    trials = findings.trials.reindex(columns=NEEDED)
+    if rows.loc[rows["backend"] != NONE, "codec"].nunique() > 1:
+        return _over_codecs(findings, rows, trials.merge(rows[OVER_CODECS].drop_duplicates()))
+    own = in_every_codec(trials).merge(rows[WORKLOAD].drop_duplicates())
+    runs = set(own["run"].unique())
+    manifests = [run.manifest for run in findings.runs if runs.intersection(run.names)]
+    known = networks(manifests or [run.manifest for run in findings.runs])
+    # What a condition asks of a measured network cannot be asked of a predicted one.
+    predictor, errors = (None, {}) if findings.where else _predictor(own, findings.stages, known)
+    about = "" if predictor is None else absent(predictor.cells, own, findings.struck)
+    return Known(rows, known, predictor, errors, about, testbeds(manifests))
+
+
+def _over_codecs(findings: Findings, rows: pd.DataFrame, trials: pd.DataFrame) -> Known:
+    """The map of one workload over its codecs: the backend's name carries the codec's."""
+    manifests = [run.manifest for run in findings.runs]
+    known, limit = networks(manifests), Where.parse(findings.where)
+    predictor, errors = None, dict[str, float]()
+    for of_workload in every_workload(trials, over_codecs=True):
+        predictor, errors = _predictor(of_workload, findings.stages, known)
+    if predictor is not None:
+        cells = predictor.cells
+        # A condition on what a network decides cannot be asked of the prediction.
+        if limit.columns - set(cells) - {"point", "backend", "codec"}:
+            admitted = np.zeros(len(cells), dtype=np.bool_)
+        else:
+            admitted = (limit.holds(cells) & ~_costs_accuracy(cells, limit)).to_numpy(dtype=np.bool_)
+        predictor = predictor.only(admitted) if admitted.any() else None
+    if predictor is not None:
+        predictor = replace(predictor, cells=_with_codec(predictor.cells))
+    competes = rows["feasible"].astype(bool) & ~_costs_accuracy(rows, limit)
+    left = sorted(set(rows.loc[competes & (rows["backend"] != NONE), "codec"]))
+    if not left:
+        raise UserError("no codec is admitted")
+    lossy = rows[competes & ~quality.is_none(rows["codec"]) & (rows["output_error"] > quality.SAME_OUTPUT)]
+    costs = [f"{codec} {quality.span(of['accuracy'])}" for codec, of in lossy.groupby("codec", observed=True)]
+    about = f"Codecs: {', '.join(map(quality.codec_name, left))}"
+    about += f"; {quality.name_of(lossy)}: {', '.join(costs)}" if costs else ""
+    shown = _with_codec(each_once(rows.assign(feasible=competes)))
+    return Known(shown, known, predictor, errors, about, testbeds(manifests))
+
+
+def _predictor(
+    trials: pd.DataFrame, stages: pd.DataFrame, known: Mapping[str, Network]
+) -> tuple[Predictor | None, dict[str, float]]:
+    """The predictor of one workload, and its error in networks that it has not seen, by objective."""
+    try:
+        observed = observe(predict.advisable(trials, known), stages, known)
+    except UserError:
+        return None, {}
+    tested = predict.validate(observed)
+    errors = {objective: tested.spread(objective) for objective in _TITLES}
+    return predict.predictor(observed), {
+        name: error for name, error in errors.items() if math.isfinite(error)
+    }
+
+
+def _costs_accuracy(cells: pd.DataFrame, limit: Where) -> pd.Series:
+    """The cells that the images tell from no codec, or of which that is not known; none if a limit is set."""
+    if limit.columns & quality.LIMITS:
+        return pd.Series(False, index=cells.index)
+    plain = cells.loc[quality.is_none(cells["codec"]), quality.LEVEL].max()
+    worse: pd.Series = ~cells[quality.LEVEL].ge(plain)
+    return worse
+
+
+def _with_codec(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows with the codec behind the backend's name, `tcp int8`."""
+    plain = quality.is_none(rows["codec"]) | rows["backend"].eq(NONE)
+    backend = rows["backend"].astype("str")
+    return rows.assign(backend=backend.where(plain, backend + " " + rows["codec"].astype("str")))
+
+
+def _steps(values: pd.Series, otherwise: tuple[float, float]) -> Floats:
+    """The steps of an axis around what was measured; what is 0 or without limit stands at its end."""
+    inside = values[(values > 0) & np.isfinite(values)]
+    low, high = (float(inside.min()), float(inside.max())) if len(inside) else otherwise
+    low /= BEYOND * (4 if (values <= 0).any() else 1)
+    high *= BEYOND * (4 if np.isinf(values).any() else 1)
+    wider = max(1.0, math.sqrt(LEAST * low / high))
+    return np.geomspace(low / wider, high * wider, FINENESS)
+
+
+def _areas(predictor: Predictor, delays: Floats, rates: Floats, objective: str) -> dict[Cell, Masks]:
+    """The cells that `predictor` puts first somewhere, and where (rows: delays, columns: rates)."""
+    which = best_on_grid(predictor, delays, rates, objective)
+    cells = predictor.cells[["point", "backend"]].astype(str).to_numpy()
+    return {(cells[each][0], cells[each][1]): which == each for each in np.unique(which)}
+
+
+def _ticks(axes: Axes, rates: Floats, delays: Floats, winners: pd.DataFrame) -> None:
+    """Write powers of ten in Mbit/s and ms, and at an end the words for what has no place on the axis."""
+    for axis, values, unit, end, word in (
+        (axes.xaxis, rates, 1e6, rates[-1] if np.isinf(winners["rate_bps"]).any() else None, "no limit"),
+        (axes.yaxis, delays, 1e-3, delays[0] if (winners["delay_s"] == 0).any() else None, "0"),
+    ):
+        ends = math.ceil(math.log10(values[0])), math.floor(math.log10(values[-1])) + 1
+        powers = [10.0**power for power in range(*ends)]
+        powers = [each for each in powers if end is None or max(each / end, end / each) > 4]
+        ticks = {each: f"{each / unit:g}" for each in powers} | ({} if end is None else {end: word})
+        axis.set_ticks(list(ticks), list(ticks.values()))
+        axis.set_ticks([], minor=True)
+
+
+def _name(cell: Cell) -> str:
+    """`14 tcp`, or `21, all on the edge`."""
+    return " ".join(cell) if cell[1] else f"{cell[0]}, all on the edge"
+
+
+def _hatch(cell: Cell) -> str:
+    """The hatch that tells the backends of one point apart; tcp has none."""
+    backend = cell[1].partition(" ")[0]
+    return "" if transport(backend) in (NONE, "tcp") else "...." if family(backend) == "tcp" else "////"
+
+
+def _colours(cells: Sequence[Cell]) -> dict[Cell, Any]:
+    """A colour for each point and codec: the later the cut, the darker; light enough for black letters."""
+    ordered = sorted(set(cells), key=lambda cell: (int(cell[0]), cell[1]))
+    looks = {cell: (cell[0], cell[1].partition(" ")[2]) for cell in ordered}
+    each = list(dict.fromkeys(looks.values()))
+    shade = dict(zip(each, np.linspace(0.04, 0.5, len(each)), strict=True))
+    return {cell: colormaps["YlGnBu"](shade[looks[cell]]) for cell in ordered}
+
+
+def _draw_areas(
+    axes: Axes,
+    areas: Mapping[Cell, Masks],
+    colours: Mapping[Cell, Any],
+    rates: Floats,
+    delays: Floats,
+    dots: Floats,
+) -> set[Cell]:
+    """Draw the areas and name each where it is widest, clear of marks. Returns those that have room for a name."""
+    pt, named = 72 / axes.figure.dpi / FINENESS, set()
+    high_pt, wide_pt = axes.bbox.height * pt, axes.bbox.width * pt
+    away_x, away_y = (
+        np.abs(np.log(steps[:, None] / dots[:, side])) / np.log(steps[1] / steps[0]) * step_pt
+        for steps, side, step_pt in ((rates, 0, wide_pt), (delays, 1, high_pt))
+    )
+    near = ((away_y[:, None] < 22) & (away_x[None] < 34)).any(axis=2)
+    for cell, inside in areas.items():
+        if inside.all():
+            axes.set_facecolor(colours[cell])
+        else:
+            look: dict[str, Any] = {"colors": [colours[cell]], "hatches": [_hatch(cell)], "zorder": 1}
+            axes.contourf(rates, delays, inside, levels=[0.5, 1.5], **look).set(edgecolor="0.55", linewidth=0)
+            axes.contour(rates, delays, inside, levels=[0.5], colors="0.35", linewidths=0.5, zorder=1.2)
+        free = inside & ~near
+        for angle, across in ((0, (2.2, 1.0)), (90, (1.0, 2.2))):
+            # Texts are long: what counts is the room before and behind them.
+            sampling = (across[0] * high_pt, across[1] * wide_pt)
+            room_pt = ndimage.distance_transform_edt(np.pad(free, 1), sampling=sampling)[1:-1, 1:-1]
+            row, column = np.unravel_index(int(np.argmax(room_pt)), room_pt.shape)
+            if room_pt[row, column] > max(1.8 * len(_name(cell)), 9):
+                text: dict[str, Any] = {
+                    "ha": "center",
+                    "va": "center",
+                    "fontsize": SMALL_PT + 0.5,
+                    "rotation": angle,
+                }
+                axes.text(rates[column], delays[row], _name(cell), zorder=2, **text)
+                named.add(cell)
+                break
+    return named
+
+
+def _marker(backend: str) -> str:
+    """The backend's marker; its variants share another one."""
+    backend = backend.partition(" ")[0]
+    return _MARKERS.get(backend, "8" if family(backend) == "tcp" else "D")
+
+
+def _draw_dots(axes: Axes, marks: pd.DataFrame, dots: Floats) -> None:
+    for (x, y), mark in zip(dots, marks.to_dict("records"), strict=True):
+        colour, thick, line = _EDGES[mark["prediction"]]
+        look: dict[str, Any] = {"edgecolor": colour, "linewidths": thick, "linestyle": line, "clip_on": False}
+        axes.scatter(x, y, s=_DOT_PT**2, marker=_marker(mark["backend"]), facecolor="white", zorder=5, **look)
+        place: dict[str, Any] = {"ha": "center", "va": "center_baseline", "zorder": 6}
+        axes.text(x, y, mark["point"], fontsize=SMALL_PT, fontweight="bold", **place)
+
+
+def _name_dots(axes: Axes, marks: pd.DataFrame, dots: Floats) -> None:
+    labels = []
+    for (x, y), mark in zip(dots, marks.to_dict("records"), strict=True):
+        name = " ".join(filter(None, (str(mark["netem"]), str(mark["backend"]).partition(" ")[2])))
+        if mark["prediction"] == OTHER:
+            name += f"\npredicted {_name((mark['predicted_point'], mark['predicted_backend']))}"
+            if not math.isnan(mark["behind_percent"]):
+                name += f", {mark['behind_percent']:.0f} % worse"
+        labels.append((x, y, name, "black"))
+    layout.place_labels(axes, labels, dots, _DOT_PT / 2 + 1, (0, -1))
+
+
+def _legend(winners: pd.DataFrame) -> list[Any]:
+    entries: list[Any] = []
+    for backend in sorted({str(backend).partition(" ")[0] for backend in winners["backend"]}, key=place):
+        look: dict[str, Any] = {
+            "marker": _marker(backend),
+            "color": "white",
+            "markeredgecolor": "black",
+            "markersize": 7,
+        }
+        entries.append(entry(f"measured best: {backend or 'nothing crosses'}", **look))
+    if (winners["prediction"] != "").any():
+        entries.append(Patch(facecolor="0.88", label="area: predicted best", **_THIN))
+    for kind, words in ((CLOSE, "prediction differs, within chance"), (OTHER, "prediction differs")):
+        if (winners["prediction"] == kind).any():
+            colour, thick, line = _EDGES[kind]
+            look = {"facecolor": "white", "edgecolor": colour, "linewidth": thick, "linestyle": line}
+            entries.append(Patch(label=words, **look))
+    return entries
+
+
+def _written(
+    areas: Mapping[str, Mapping[Cell, Masks]], rates: Floats, delays: Floats
+) -> Iterator[pd.DataFrame]:
+    """Yield the predicted areas as rows, an area at a time."""
+    for objective, found in areas.items():
+        for (point, backend), inside in found.items():
+            rows, columns = np.nonzero(inside[WRITTEN // 2 :: WRITTEN, WRITTEN // 2 :: WRITTEN])
+            at = {
+                "delay_s": delays[WRITTEN // 2 :: WRITTEN][rows],
+                "rate_bps": rates[WRITTEN // 2 :: WRITTEN][columns],
+            }
+            cell = {"objective": objective, "predicted_point": point, "predicted_backend": backend}
+            yield pd.DataFrame(at).assign(what="predicted", **cell)
