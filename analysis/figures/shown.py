@@ -9,9 +9,10 @@ from typing import Any
 import pandas as pd
 
 from pareto.analysis.engines import without_engine
-from pareto.analysis.figures.drawing import Drawing, testbeds, undrawn
+from pareto.analysis.figures.drawing import Drawing, testbeds
 from pareto.analysis.findings import FIGURE, Findings, figure_name
 from pareto.analysis.points import CONDITION, competing
+from pareto.basics.escaping import short
 
 KINDS = (
     *("front", "fronts", "attribution", "tail", "best-map", "payload"),
@@ -60,7 +61,7 @@ def drawings(
             if every or kind not in ASKED:
                 yield Drawing(kind, draw, name)
     except Exception as error:  # what is wrong with figures ends no report
-        findings.undrawn.append(undrawn("after these", error))
+        findings.undrawn.append(f"some figures are missing: {type(error).__name__}: {short(str(error))}")
 
 
 def _all(

@@ -47,7 +47,7 @@ def advise(
     model: str = option("", "Which model, of several; without runs, any.", "--model", "-m", kind="MODEL"),
     profile: Path | None = option(None, "Choose among all splits by a model profile.", kind="FOLDER"),
     batch_size: str = option("", "Of predictions: images per request.  [1; a profile's least]", kind="N"),
-    out: Path = cli_help.out("Where figures go, and in profiles/ times.  [results]", head=_WITHOUT),
+    out: Path = cli_help.out("Where tables go, and in profiles/ times.  [results]", head=_WITHOUT),
     json: bool = JSON,
     **options: Any,
 ) -> None:

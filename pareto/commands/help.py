@@ -224,6 +224,6 @@ OBJECTIVES = option(
 )
 WHERE = option("", 'Only points that satisfy this: "latency_s < 0.5 and edge_s < 50ms".', kind="CONDITION")
 Which = Literal["auto", "all", "none"]
-WHICH = "Which figures; auto leaves out those of single conditions if there are many conditions."
+WHICH = "Which figures: the usual kinds (auto; not of single conditions if these are many), all, or none."
 FIGURES = option("auto", WHICH, kind="auto|all|none", head=OF_RESULTS)
 JSON = option(False, "Print one JSON object instead of words and tables (docs/json.md).", "--json")
