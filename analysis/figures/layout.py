@@ -202,30 +202,35 @@ def place_labels(
     """
     from adjustText import adjust_text  # imports pyplot
 
-    if not labels:
+    figure = axes.get_figure(root=True)
+    if not labels or figure is None:
         return
-    if isinstance(figure := axes.get_figure(root=True), Printed):
-        figure.settle()
+    figure.settle() if isinstance(figure, Printed) else figure.draw_without_rendering()
     box: dict[str, Any] = {"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.2}
     look: dict[str, Any] = {"fontsize": SMALL_PT, "zorder": 3.5, "ha": "center", "va": "center", "bbox": box}
     to_pixels, reach = axes.transData, reach_pt * axes.figure.dpi / 72
-    at = np.array([(x, y) for x, y, *_ in labels], dtype=float)
-    texts = [axes.text(x, y, words, color=colour, **look) for x, y, words, colour in labels]
-    for text, point in zip(texts, to_pixels.transform(at), strict=True):
+    texts, at = [], []
+    for x, y, words, colour in labels:
+        text, point = axes.text(x, y, words, color=colour, **look), to_pixels.transform((x, y))
         text.set_in_layout(False)
         half = np.array(text.get_window_extent().size) / 2
+        if (2 * half >= axes.bbox.size).any():
+            text.remove()
+            continue
+        texts.append(text)
+        at.append((x, y))
         away = (half + reach + 2) * side
         beyond = (point + away - half < axes.bbox.min) | (point + away + half > axes.bbox.max)
         text.set_position(tuple(to_pixels.inverted().transform(point + np.where(beyond, -away, away))))
     around = reach * np.array([[0, 0], [-0.7, -0.7], [-0.7, 0.7], [0.7, -0.7], [0.7, 0.7]])
     dots = (to_pixels.transform(marks[:: 1 + len(marks) // 300])[:, None] + around).reshape(-1, 2)
-    x, y = to_pixels.inverted().transform(dots).T
+    around_x, around_y = to_pixels.inverted().transform(dots).T
     arrow = {"arrowstyle": "-", "color": "0.45", "linewidth": 0.4, "shrinkA": 1, "zorder": 2.2}
     before = len(axes.patches)
     # Bounded by turns, not by time: the same on a slow machine.
     bounds = {"iter_lim": 60, "expand": (1.1, 1.25), "explode_radius": 0, "min_arrow_len": 8 + reach}
-    of = {"target_x": at[:, 0], "target_y": at[:, 1], "avoid_self": False, "ax": axes}
-    adjust_text(texts, x=x, y=y, arrowprops=arrow, **of, **bounds)
+    of = {"target_x": [x for x, _ in at], "target_y": [y for _, y in at], "avoid_self": False, "ax": axes}
+    adjust_text(texts, x=around_x, y=around_y, arrowprops=arrow, **of, **bounds)
     leaders = {leader.patchA: leader for leader in axes.patches[before:]}  # type: ignore[attr-defined]
     kept: list[Any] = []
     every = to_pixels.transform(marks)
