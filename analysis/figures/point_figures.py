@@ -24,11 +24,10 @@ from pareto.analysis.points import AT_WORK, CELL, cuts, hosts
 from pareto.analysis.runs.manifest import within
 from pareto.analysis.standing import stands
 
-SIGNIFICANT, UNSURE, INTERVAL, RANGE = "significant", "not significant", "95 % interval", "range"
+SIGNIFICANT, INTERVAL, RANGE = "significant", "95 % interval", "range"
 MARKS = {
-    SIGNIFICANT: ("significant (corrected)", True, "-"),
-    UNSURE: ("not significant (corrected)", False, "-"),
-    INTERVAL: ("median and 95 % interval", True, "-"),
+    SIGNIFICANT: ("significant", True, "-"),
+    INTERVAL: ("median and 95 % interval", False, "-"),
     RANGE: ("too few rounds: median and range", False, ":"),
 }
 """The marks of a difference, by what is known of it: words of the legend, whether it is filled, its whiskers."""
@@ -228,13 +227,11 @@ def paired(
     several = "Backends against each other" if what == "backend" else f"{what.capitalize()}s against {base}"
     versus = several if len(every) > 1 else f"{first['other']} against {base}"
     layout.head(on, above, f"{versus}: {subject(first)}" if title is None else title, entries, counted)
-    tests, needed = int(data["tests"].max()), data["rounds_needed"].max()
     meanings = {
-        UNSURE: f"Filled: significant at 5 % after Holm's correction for {tests} tests",
-        INTERVAL: f"No significance with fewer than {needed:.0f} rounds",
+        SIGNIFICANT: "Filled: significant, tested at the best point alone",
+        INTERVAL: "Each interval holds by itself",
         RANGE: f"Dotted: the range, of fewer than {MIN_BLOCKS} rounds",
     }
-    meanings |= {SIGNIFICANT: meanings[UNSURE]}
     marks = dict.fromkeys(meanings[kind] for kind in MARKS if kind in present)
     return told(f"{versus}: differences of trials of one round", counted, scheme.testbed, *marks), data
 
@@ -260,10 +257,9 @@ def paired_data(pairs: pd.DataFrame, trials: pd.DataFrame, what: What = "backend
         has_interval = points[ends].notna().all(axis=1)
         for end in ends:
             points[end] = points[end].where(has_interval, points.pop(f"{end}_range"))
-        # With fewer rounds than that a test says no whatever it is shown, which is no finding.
-        enough, name = points["pairs"] >= points["rounds_needed"], columns.partition("_")[0]
-        tested = np.where(points[f"{name}_significant"].astype(bool), SIGNIFICANT, UNSURE)
-        points[f"{name}_mark"] = np.where(has_interval, np.where(enough, tested, INTERVAL), RANGE)
+        name = columns.partition("_")[0]
+        points[f"{name}_mark"] = np.where(has_interval, INTERVAL, RANGE)
+    points.loc[points["latency_significant"].astype(bool), "latency_mark"] = SIGNIFICANT
     return points.iloc[layout.places(points, layout.in_order(points)).argsort(kind="stable")].reset_index(
         drop=True
     )

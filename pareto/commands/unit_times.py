@@ -195,8 +195,6 @@ def _of_backend(cost: BackendCost) -> str:
     return f"{cost.backend} on {cost.link}: {'; where a link slows it '.join(parts)}"
 
 
-
-
 def trace_events(profiles: Sequence[ModelProfile]) -> str:
     """The profiles as trace events in JSON: a process a model, a row a device, a slice a unit at its median.
 
