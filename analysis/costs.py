@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -19,7 +18,7 @@ import pandas as pd
 from pareto.analysis.points import AT_WORK, CELL, CONDITION, TRIAL, cuts, hosts, pooled
 from pareto.analysis.runs.manifest import directions, section, within
 from pareto.analysis.standing import stands
-from pareto.analysis.statistics.samples import Floats
+from pareto.analysis.statistics.samples import OUTSIDE, Floats
 from pareto.protocol.constants import GOODPUT
 
 MIN_PAYLOADS = 4
@@ -29,7 +28,6 @@ MIN_POINTS = 5
 MOST_PAIRS = 2_000_000
 """Slopes at a time: 16 MB."""
 KEY = [*CONDITION, "backend"]
-MEASURED = ["latency_s", "latency_bound_s", "payload_bytes", "result_bytes"]
 COLUMNS = [
     *KEY,
     *("points", "payloads"),
@@ -38,59 +36,62 @@ COLUMNS = [
     *("residual_s", "latency_efficiency", "goodput_efficiency", "note"),
 ]
 TOO_FEW = "too few payloads"
-ENDS = {"a_s": ("a_low_s", "a_high_s"), "b_s_per_byte": ("b_low_s_per_byte", "b_high_s_per_byte")}
 NOISE = {"a_s": "a within noise", "b_s_per_byte": "b within noise"}
 """The notes on costs that the rounds' noise hides: on the line through the medians they are less than 0."""
 FIGURES = ["compute_s", "utilization", "bubble_s", "payload_bytes", "transfer_s", "return_s"]
 STEPS = [*CELL, "place", "step", "share", "idle_s"]
 DATAGRAM_SHARE = 1472 / 1514
 """Payload in each byte on the wire where rates are taken by datagrams: MTU 1500, IPv4, UDP."""
-_IMPAIRED = ("loss", "duplicate", "reorder", "corrupt", "limit_bytes")
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(NamedTuple):
     """overhead = a_s + b_s_per_byte x bytes, with 95 % intervals (NaN: none); residual_s: median distance from it."""
 
     a_s: float
     b_s_per_byte: float
     a_low_s: float
-    a_high_s: float
     b_low_s_per_byte: float
+    a_high_s: float
     b_high_s_per_byte: float
     residual_s: float
 
 
 def overhead(trials: pd.DataFrame, stages: pd.DataFrame, manifest: Mapping[str, Any]) -> pd.DataFrame:
-    """One row for each condition and backend that has a valid trial that crosses; columns `COLUMNS`.
+    """One row for each condition and backend that has a valid trial that crosses; columns as in results/README.md.
 
-    Takes the frames of `analysis.runs.load` and the run's manifest. A point's overhead is the median over rounds of
-    latency - latency bound. Only trials that are `ok` and cross every link count.
-
-    results/README.md has the columns, under overhead.csv; `fit` has a, b and residual_s. A cost that comes out as
-    nothing is empty, for it was not found: its interval, if it has one, says how large it may be. headers_s_per_byte
-    and goodput_efficiency are empty where the rate is not one number: in a chain, with a trace or a token bucket or
-    reordering, or where none is asked.
+    A point's overhead is the median over rounds of latency - latency bound, of trials whose latency counts and that
+    cross every link. A cost that comes out as nothing was not found, so it is empty: its interval says how large it may
+    be. What headers cost is empty where the rate is not one number, as in a chain or with a trace.
     """
     crossing = _crossing(trials, stages)
-    crossing["overhead_s"] = crossing["latency_s"] - crossing["latency_bound_s"]
-    crossing["latency_efficiency"] = crossing["latency_bound_s"] / crossing["latency_s"]
-    headers_s = _headers_s(crossing, manifest)
-    crossing["headers_s_per_byte"] = headers_s["out"]
-    added_s = headers_s["out"] * crossing["payload_bytes"] + headers_s["back"] * crossing["result_bytes"]
-    crossing["goodput_efficiency"] = (crossing["latency_bound_s"] + added_s) / crossing["latency_s"]
-    measures = ["overhead_s", "bytes", "latency_efficiency", "goodput_efficiency", "headers_s_per_byte"]
-    points = crossing.groupby([*KEY, "point"], dropna=False, observed=True)[measures].median().reset_index()
+    headers = {netem: _headers_s(netem, manifest) for netem in crossing["netem"].unique()}
+    one_link = ~crossing["point"].str.contains("+", regex=False)
+    out, back = (crossing["netem"].map({n: each[way] for n, each in headers.items()}) for way in (0, 1))
+    out, back = (way.astype(float).where(one_link) for way in (out, back))
+    latency_s, bound_s = crossing["latency_s"], crossing["latency_bound_s"]
+    added_s = out * crossing["payload_bytes"] + back * crossing["result_bytes"]
+    measures = {
+        "overhead_s": latency_s - bound_s,
+        "bytes": crossing["bytes"],
+        "latency_efficiency": bound_s / latency_s,
+        "goodput_efficiency": (bound_s + added_s) / latency_s,
+        "headers_s_per_byte": out,
+    }
+    by_point = crossing.assign(**measures).groupby([*KEY, "point"], dropna=False, observed=True)
+    points = by_point[[*measures]].median().reset_index()
     rows = []
     for _, of_backend in points.groupby(KEY, dropna=False, observed=True):
         known = of_backend.dropna(subset=["overhead_s", "bytes"])
-        counts = {"points": len(of_backend), "payloads": known["bytes"].nunique()}
-        row = of_backend.iloc[0][KEY].to_dict() | counts | of_backend[measures[2:]].median().to_dict()
-        if row["payloads"] < MIN_PAYLOADS:
-            row["note"] = TOO_FEW
-        else:
-            row |= vars(fit(known["bytes"].to_numpy(), known["overhead_s"].to_numpy()))
-            row |= _hidden(row)
+        row = of_backend.iloc[0][KEY].to_dict() | of_backend[[*measures][2:]].median().to_dict()
+        row |= {"points": len(of_backend), "payloads": known["bytes"].nunique(), "note": TOO_FEW}
+        if row["payloads"] >= MIN_PAYLOADS:
+            row |= fit(known["bytes"].to_numpy(), known["overhead_s"].to_numpy())._asdict()
+            hidden = [name for name in NOISE if row[name] == 0]
+            row["note"] = "; ".join(NOISE[name] for name in hidden)
+            for name in hidden:
+                low, high = (name.replace("_s", f"_{end}_s", 1) for end in ("low", "high"))
+                # An interval that holds nothing but 0 was not found either.
+                row |= dict.fromkeys([name, *([low, high] if row[high] == 0 else [])], math.nan)
         rows.append(row)
     return pd.DataFrame(rows, columns=COLUMNS)
 
@@ -106,7 +107,6 @@ def fit(nbytes: Floats, overhead_s: Floats, resamples: int = 1000, seed: int = 0
     taken, and a is at least 0; in each resample too. The same input, the same result.
     """
     ((a_s, b),) = _lines(nbytes[None], overhead_s[None])
-    residual_s = float(np.median(np.abs(overhead_s - a_s - b * nbytes)))
     ends = np.full((2, 2), math.nan)
     if len(nbytes) >= MIN_POINTS:
         draws = np.random.default_rng(seed).integers(len(nbytes), size=(resamples, len(nbytes)))
@@ -114,20 +114,10 @@ def fit(nbytes: Floats, overhead_s: Floats, resamples: int = 1000, seed: int = 0
         draws = draws[np.ptp(nbytes[draws], axis=1) > 0]
         parts = np.array_split(draws, math.ceil(draws.size * len(nbytes) / MOST_PAIRS))
         lines = np.concatenate([_lines(nbytes[part], overhead_s[part]) for part in parts])
-        ends = np.quantile(lines, [0.025, 0.975], axis=0)
+        ends = np.quantile(lines, [OUTSIDE, 1 - OUTSIDE], axis=0)
     (a_low_s, b_low), (a_high_s, b_high) = ends
-    return Line(float(a_s), float(b), a_low_s, a_high_s, b_low, b_high, residual_s)
-
-
-def _hidden(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The values in place of a cost of 0, and of an interval that holds nothing else: nobody has measured it."""
-    hidden: dict[str, Any] = {}
-    for name, (low, high) in ENDS.items():
-        if row[name] == 0:
-            hidden[name] = math.nan
-            if row[high] == 0:
-                hidden |= {low: math.nan, high: math.nan}
-    return hidden | {"note": "; ".join(NOISE[name] for name in NOISE if name in hidden)}
+    residual_s = float(np.median(np.abs(overhead_s - a_s - b * nbytes)))
+    return Line(float(a_s), float(b), a_low_s, b_low, a_high_s, b_high, residual_s)
 
 
 def slope(x: Floats, y: Floats) -> Floats:
@@ -151,32 +141,23 @@ def _crossing(trials: pd.DataFrame, stages: pd.DataFrame) -> pd.DataFrame:
 
     `payload_bytes` is what is sent of it, after the codec.
     """
-    crosses = stands(trials, "latency") & (trials["payload_bytes"] > 0)
-    ok = trials.loc[crosses].reindex(columns=[*TRIAL, *MEASURED, "wire_bytes"]).reset_index(drop=True)
+    ok = trials[stands(trials, "latency") & (trials["payload_bytes"] > 0)]
+    measured = ["latency_s", "latency_bound_s", "payload_bytes", "result_bytes", "wire_bytes"]
+    ok = ok.reindex(columns=[*TRIAL, *measured]).reset_index(drop=True)
     # Runs from before there were codecs do not say it.
     ok["payload_bytes"] = ok.pop("wire_bytes").fillna(ok["payload_bytes"])
-    number, points = pd.factorize(ok["point"])
-    links = pd.Series(np.array([len(cuts(point)) for point in points], dtype="int64")[number], index=ok.index)
+    links = ok["point"].map({point: len(cuts(point)) for point in ok["point"].unique()}).astype("int64")
     ok["bytes"] = ok["payload_bytes"] + ok["result_bytes"]
     if not (chain := links > 1).any():
         return ok
-    sent = stages.groupby(TRIAL, dropna=False, observed=True)["payload_bytes"].agg(
-        sent="sum", crossed="count"
-    )
-    ok = ok.merge(sent.reset_index(), how="left", on=TRIAL)
+    of_trial = stages.groupby(TRIAL, dropna=False, observed=True)["payload_bytes"]
+    ok = ok.merge(of_trial.agg(sent="sum", crossed="count").reset_index(), how="left", on=TRIAL)
     ok["bytes"] = ok["bytes"].where(~chain, ok["sent"] + links * ok["result_bytes"])
-    return ok[~chain | (ok["crossed"] == links)].drop(columns=["sent", "crossed"])
+    return ok[~chain | (ok["crossed"] == links)]
 
 
-def _headers_s(trials: pd.DataFrame, manifest: Mapping[str, Any]) -> pd.DataFrame:
+def _headers_s(netem: str, manifest: Mapping[str, Any]) -> tuple[float, float]:
     """Seconds that headers add to a byte of payload each way; NaN where the rate is not one number."""
-    number, netems = pd.factorize(trials["netem"])
-    by_netem = np.array([_headers_of(netem, manifest) for netem in netems], dtype=float).reshape(-1, 2)
-    one_link = ~trials["point"].str.contains("+", regex=False)
-    return pd.DataFrame(by_netem[number], trials.index, ["out", "back"]).where(one_link, axis=0)
-
-
-def _headers_of(netem: str, manifest: Mapping[str, Any]) -> tuple[float, float]:
     both = directions(manifest, netem)
     rates_bps = [way.get("rate_bps") or math.inf for way in both]
     changing = any(way.get("trace") or way.get("reorder") for way in both)
@@ -187,12 +168,8 @@ def _headers_of(netem: str, manifest: Mapping[str, Any]) -> tuple[float, float]:
 
 
 def stage_medians(stages: pd.DataFrame, trials: pd.DataFrame) -> pd.DataFrame:
-    """One row for each cell and host that took part in it: medians of `FIGURES` over the trials that count.
-
-    Takes the frames of `analysis.runs.load`. The keys are `CELL`, `position` and `host`.
-    """
-    ok = stages.merge(trials.loc[stands(trials), TRIAL], on=TRIAL)
-    ok = pooled(ok, trials)
+    """One row for each cell and host that took part in it: medians of `FIGURES` over the trials that count."""
+    ok = pooled(stages.merge(trials.loc[stands(trials), TRIAL], on=TRIAL), trials)
     return ok.groupby([*CELL, "position", "host"], dropna=False)[FIGURES].median().reset_index()
 
 
@@ -212,7 +189,7 @@ def _at_work(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def steps(rows: pd.DataFrame, stages: pd.DataFrame) -> pd.DataFrame:
-    """Every step of some rows of the front, from `medians`: one row for each cell and step, in the chain's order.
+    """Every step of some rows of the front, by `stage_medians`: a row for each cell and step, in the chain's order.
 
     `step` is named as in the column `bound_by`: a host, or a link and the way on it. `share`: of the time in which
     it is busy with many requests in flight; a stage's as measured, a link's from what the profile's rate needs for
@@ -226,38 +203,39 @@ def steps(rows: pd.DataFrame, stages: pd.DataFrame) -> pd.DataFrame:
         table.append(cell | busy)
         links = dict(pairwise(hosts(row["point"])))
         if row["host"] in links and row["transfer_s"] >= 0:
-            requests_per_s = row["throughput_ips"] / row["batch_size"]
-            for way, occupied_s in (("out", row["transfer_s"]), ("back", row["return_s"])):
-                place += 1
-                step = f"{row['host']}-{links[row['host']]} {way}"
-                table.append(cell | {"place": place, "step": step, "share": occupied_s * requests_per_s})
+            link, requests_per_s = (
+                f"{row['host']}-{links[row['host']]}",
+                row["throughput_ips"] / row["batch_size"],
+            )
+            for later, way, column in ((1, "out", "transfer_s"), (2, "back", "return_s")):
+                share = row[column] * requests_per_s
+                table.append(cell | {"place": place + later, "step": f"{link} {way}", "share": share})
     return pd.DataFrame(table, columns=STEPS)
 
 
 def bands(links: pd.DataFrame, manifest: Mapping[str, Any]) -> pd.DataFrame:
     """The probes of one run with what the verdict allows, as `pareto.remote.link.probe` judges it.
 
-    `links`: of `analysis.runs.load.links`. New columns: rtt_least_s and rtt_most_s (asked +- jitter +- tolerance, s);
-    for `rate` and `rate_back` also payload_bps (asked, as payload, which is what a probe reads), least_bps and
-    most_bps. NaN where nothing was asked, the manifest does not tell the tolerance, or a trace changes the link, so
-    that what was asked at that moment is not in the file.
+    New columns: rtt_least_s and rtt_most_s (asked +- jitter +- tolerance); for `rate` and `rate_back` also payload_bps
+    (asked, as payload, which is what a probe reads), least_bps and most_bps. NaN where nothing was asked, the tolerance
+    is not told, or a trace changes the link, so that what was asked at that moment is not in the file.
     """
     sweep = section(manifest, "sweep")
     share, rtt_share, floor_s = (
         _number(sweep.get(name)) for name in ("tolerance", "rtt_tolerance", "rtt_floor")
     )
-    still = links["position_s"].isna()
-    profiles = {netem: directions(manifest, netem) for netem in links["netem"].unique()}
-    jitter_s = {
-        netem: sum(_number(way.get("jitter_s", 0.0)) for way in both) for netem, both in profiles.items()
+    still, netems = links["position_s"].isna(), links["netem"].unique()
+    jitters_s = {
+        netem: sum(_number(way.get("jitter_s", 0.0)) for way in directions(manifest, netem))
+        for netem in netems
     }
-    payload_shares = {netem: payload_share(manifest, netem) for netem in profiles}
+    shares = {netem: payload_share(manifest, netem) for netem in netems}
+    jitter_s, of_payload = (links["netem"].map(each).astype(float) for each in (jitters_s, shares))
     asked_s = links["asked_rtt_s"].where(still)
-    allowed_s = np.maximum(rtt_share * asked_s, floor_s) + links["netem"].map(jitter_s).astype(float)
+    allowed_s = np.maximum(rtt_share * asked_s, floor_s) + jitter_s
     made = links.assign(rtt_least_s=(asked_s - allowed_s).clip(lower=0), rtt_most_s=asked_s + allowed_s)
     for name in ("rate", "rate_back"):
-        payload_bps = links[f"asked_{name}_bps"] * links["netem"].map(payload_shares).astype(float)
-        made[f"{name}_payload_bps"] = payload_bps
+        made[f"{name}_payload_bps"] = payload_bps = links[f"asked_{name}_bps"] * of_payload
         made[f"{name}_least_bps"] = (payload_bps * (1 - share)).where(still)
         made[f"{name}_most_bps"] = (payload_bps * (1 + share)).where(still)
     return made
@@ -265,7 +243,8 @@ def bands(links: pd.DataFrame, manifest: Mapping[str, Any]) -> pd.DataFrame:
 
 def payload_share(manifest: Mapping[str, Any], netem: str) -> float:
     """The share of a profile's rate that a run's probes read: they count payload, without its headers."""
-    falls_short = any(way.get(what) for way in directions(manifest, netem) for what in _IMPAIRED)
+    impaired = ("loss", "duplicate", "reorder", "corrupt", "limit_bytes")
+    falls_short = any(way.get(what) for way in directions(manifest, netem) for what in impaired)
     by_datagrams = bool(section(manifest, "sweep").get("slow_start_after_idle")) or falls_short
     return DATAGRAM_SHARE if by_datagrams else GOODPUT
 
