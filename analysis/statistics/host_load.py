@@ -33,38 +33,33 @@ REMEDY = (PROGRAMS, GOVERNOR, AGAIN)
 def doubts(trials: pd.DataFrame, stages: pd.DataFrame, *, shared: bool) -> Iterator[Doubt]:
     """At most one doubt of each kind of load; none where the hosts had nothing else to do, or did not tell.
 
-    Only trials that count are looked at: a latency whose stage was slowed by more does not. stages: as from
-    `analysis.runs.load`. shared: the hosts are one machine with the harness, whose own programs count among the
-    others'.
+    Only trials that count are looked at: a latency whose stage was slowed by more does not. shared: the hosts are one
+    machine with the harness, whose own programs count among the others'.
     """
     ok = trials[stands(trials)]
     yield from _slower(ok)
     yield from _changed(stages.merge(ok[TRIAL], on=TRIAL))
-    if shared:
-        yield from _taken(ok, ["strangers_percent"], "other programs than this run's")
-    else:
-        yield from _taken(ok, [f"{host}_others_percent" for host in HOSTS], "other programs")
-    yield from _taken(
-        ok, [f"{host}_steal_percent" for host in HOSTS], "other machines on the same hypervisor"
-    )
+    of_others = [f"{host}_others_percent" for host in HOSTS]
+    whom = "other programs than this run's" if shared else "other programs"
+    yield from _taken(ok, ["strangers_percent"] if shared else of_others, whom)
+    stolen = [f"{host}_steal_percent" for host in HOSTS]
+    yield from _taken(ok, stolen, "other machines on the same hypervisor")
 
 
 def on_one_core(manifests: Sequence[Mapping[str, Any]]) -> Iterator[Doubt]:
     """A doubt for each set of hosts of a local testbed that had one physical core between them."""
     every = [session for manifest in manifests for session in sessions(manifest)]
     shared = {tuple(roles) for session in every for roles in within(session, "testbed", "on_one_core") or ()}
+    why = "so that each was slower while the other computed, and no throughput is its own"
     for roles in sorted(shared):
-        yield Doubt(
-            f"{listed(roles)} shared one physical core",
-            "so that each was slower while the other computed, and no throughput is its own",
-        )
+        yield Doubt(f"{listed(roles)} shared one physical core", why)
 
 
 def beyond(front: pd.DataFrame, manifests: Sequence[Mapping[str, Any]]) -> Iterator[Doubt]:
-    """A doubt if points take much longer than their bounds over links that neither vary nor lose anything.
+    """A doubt if points of a front take much longer than their bounds over links that neither vary nor lose anything.
 
-    front: as from `analysis.fronts.front.front`. There stages and links leave nothing else to wait for: something
-    between them takes the time, such as a host that is slow to answer.
+    There stages and links leave nothing else to wait for: something between them takes the time, such as a host that is
+    slow to answer.
     """
     still = {
         netem
@@ -91,27 +86,23 @@ def full_cores(trials: pd.DataFrame, *, shared: bool) -> Iterator[str]:
 
     shared: as for `doubts`.
     """
-    measured = trials[[f"{host}_core_percent" for host in HOSTS]].notna().any(axis=1)
-    reached = trials["throughput_ips"] / trials["throughput_bound_ips"]
-    known = trials.assign(full=trials["full_cores"] != "", reached=reached)[
-        stands(trials, "throughput") & measured & reached.notna()
+    known = trials[
+        stands(trials, "throughput") & trials[[f"{host}_core_percent" for host in HOSTS]].notna().any(axis=1)
     ]
-    if known.empty:
-        return
-    of_cells = known.groupby(CELL, dropna=False)
-    cells = of_cells.agg(
+    reached = known["throughput_ips"] / known["throughput_bound_ips"]
+    known = known.assign(full=known["full_cores"] != "", reached=reached).dropna(subset="reached")
+    cells = known.groupby(CELL, dropna=False, as_index=False).agg(
         full=("full", "mean"), reached=("reached", "median"), strangers=("strangers_percent", "median")
-    ).reset_index()
+    )
     held = cells[cells["full"] > 0.5]
     if held.empty:
         return
     worst = held.loc[held["reached"].idxmin()]
+    why = (
+        "which carry the link and all senders as well" if shared else "which have more to do than the stages"
+    )
     if (held["strangers"] > TAKEN).any():
         why = "of which programs that are none of this run's took a part"
-    elif shared:
-        why = "which carry the link and all senders as well"
-    else:
-        why = "which have more to do than the stages"
     yield (
         f"the throughput of {len(held)} of {len(cells)} cells is held below its bound by the hosts' cores, {why}; "
         f"most at {cell_title(worst)}: {percent(worst['reached'])} of its bound"
@@ -126,17 +117,15 @@ def _is_still(manifest: Mapping[str, Any], profile: str) -> bool:
 
 
 def _slower(ok: pd.DataFrame) -> Iterator[Doubt]:
-    parts = []
-    for host in HOSTS:
-        slowdown = ok[f"{host}_slowdown"]
-        lost_s = ok[f"{host}_s"] * (1 - 1 / slowdown)
-        slow = (slowdown > SLOWER) & (lost_s > MATTERS * ok["latency_s"])
-        parts.append(ok[slow].assign(host=host, slowdown=slowdown[slow]))
-    slow = pd.concat(parts, ignore_index=True)
+    every = pd.concat(
+        ok[[*TRIAL, "latency_s"]].assign(host=host, slowdown=ok[f"{host}_slowdown"], stage_s=ok[f"{host}_s"])
+        for host in HOSTS
+    ).reset_index(drop=True)
+    lost_s = every["stage_s"] * (1 - 1 / every["slowdown"])
+    slow = every[(every["slowdown"] > SLOWER) & (lost_s > MATTERS * every["latency_s"])]
     if slow.empty:
         return
-    worst = slow.loc[slow["slowdown"].idxmax()]
-    slowed = len(slow[TRIAL].drop_duplicates())
+    worst, slowed = slow.loc[slow["slowdown"].idxmax()], len(slow.drop_duplicates(TRIAL))
     yield Doubt(
         f"in {slowed} of {len(ok)} trials a stage took over {SLOWER:g} times as long as alone",
         f"most of all the {worst['host']}'s of {cell_title(worst)} in round {worst['round']}: {worst['slowdown']:.1f} "
@@ -147,14 +136,11 @@ def _slower(ok: pd.DataFrame) -> Iterator[Doubt]:
 
 def _changed(stages: pd.DataFrame) -> Iterator[Doubt]:
     known = stages[stages["baseline_s"].notna()]
-    if known.empty:
-        return
     hosts = known["host"].astype("str")
+    each = {"engine": engines(known), "allocator": told(known, "allocator", TUNED)}
     known = known.assign(
-        engine=[of_role(*pair) for pair in zip(engines(known), hosts, strict=True)],
-        allocator=[
-            of_role(*pair, TUNED) for pair in zip(told(known, "allocator", TUNED), hosts, strict=True)
-        ],
+        engine=[of_role(*pair) for pair in zip(each["engine"], hosts, strict=True)],
+        allocator=[of_role(*pair, TUNED) for pair in zip(each["allocator"], hosts, strict=True)],
     )
     spread = known.groupby(STAGE, dropna=False)["baseline_s"].agg(["min", "max"]).reset_index()
     apart = spread[spread["max"] > CHANGED * spread["min"]]

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -27,13 +26,12 @@ OF = ["model", "setup"]
 MEASURES = {"latency_s": "latency", "throughput_ips": "throughput"}
 
 
-@dataclass(frozen=True)
-class Floor:
+class Floor(NamedTuple):
     """The noise floor of one model in one setup. shares: by column, the standard deviation of a cell's figure as a
     share of it. comparisons: how many identical treatments were compared with another.
     """
 
-    shares: Mapping[str, float] = field(default_factory=dict)
+    shares: Mapping[str, float] = {}
     comparisons: int = 0
 
     def of(self, columns: Sequence[str]) -> Floats:
@@ -52,17 +50,12 @@ def floor_of(floors: Floors, row: Mapping[Any, Any] | pd.Series) -> Floor:
 def over_engines(known: Floors, trials: pd.DataFrame) -> Floors:
     """The floors with that of all engines together, under the setup without them: the greatest of theirs."""
     setups = dict(zip(trials["setup"].astype("str"), without_engine(trials), strict=True))
-    groups: dict[tuple[str, str], list[Floor]] = {}
+    together: dict[tuple[str, str], Floor] = {}
     for (model, setup), floor in known.items():
-        groups.setdefault((model, setups.get(setup, setup)), []).append(floor)
-    greatest = {
-        key: Floor(
-            {name: max(each.shares.get(name, 0.0) for each in several) for name in several[0].shares},
-            sum(each.comparisons for each in several),
-        )
-        for key, several in groups.items()
-    }
-    return {**greatest, **known}
+        before = together.setdefault((model, setups.get(setup, setup)), Floor())
+        shares = {name: max(share, before.shares.get(name, 0.0)) for name, share in floor.shares.items()}
+        together[model, setups.get(setup, setup)] = Floor(shares, before.comparisons + floor.comparisons)
+    return {**together, **known}
 
 
 def floors(trials: pd.DataFrame, columns: Sequence[str] = tuple(MEASURES)) -> Floors:
@@ -78,13 +71,12 @@ def floors(trials: pd.DataFrame, columns: Sequence[str] = tuple(MEASURES)) -> Fl
     crosses = ok["payload_bytes"] > 0 if "payload_bytes" in ok else pd.Series(True, index=ok.index)
     ok = ok.assign(treatment=ok["backend"].astype(str).map(transport).where(crosses, ""))
     result = {}
-    for key, of_model in ok.groupby(OF, observed=True):
-        pairs = list(_compared(of_model, wanted))
-        if pairs:
+    for (model, setup), of_model in ok.groupby(OF, observed=True):
+        if pairs := list(_compared(of_model, wanted)):
             freedom = sum(n for n, _ in pairs)
             beyond = sum(n * excess for n, excess in pairs) / freedom
             shares = dict(zip(wanted, np.sqrt(np.maximum(0.0, np.nan_to_num(beyond))), strict=True))
-            result[str(key[0]), str(key[1])] = Floor(shares, int(freedom))
+            result[str(model), str(setup)] = Floor(shares, int(freedom))
     return result
 
 
@@ -92,28 +84,32 @@ def _compared(ok: pd.DataFrame, columns: Sequence[str]) -> Iterator[tuple[int, F
     """The number of names beyond the first of each treatment with several, and each column's excess variance."""
     same = ["run", *CONDITION, "point", "treatment"]
     ok = ok.dropna(subset=same)
-    treatment = ok.groupby(same, observed=True).ngroup().to_numpy()
-    backend = pd.factorize(ok["backend"], sort=True)[0]
-    of_names = np.unique(np.column_stack([treatment, backend]), axis=0)[:, 0]
-    several = np.flatnonzero(np.bincount(of_names) > 1)
-    round_ = round_of(ok).to_numpy() if len(several) else treatment
-    rows_of = np.split(np.argsort(treatment, kind="stable"), np.cumsum(np.bincount(treatment))[:-1])
-    for rows in (rows_of[each] for each in several):
-        of_round, backends = (np.unique(each[rows], return_inverse=True) for each in (round_, backend))
-        shape, names = (len(of_round[0]), len(backends[0])), len(backends[0])
-        place = of_round[1] * names + backends[1]
-        excess = [_excess(_means(ok[name].to_numpy(dtype=float)[rows], place, shape)) for name in columns]
+    treatment = ok.groupby(same, observed=True).ngroup()
+    backend = pd.Series(pd.factorize(ok["backend"], sort=True)[0], ok.index)
+    several = backend.groupby(treatment).transform("nunique") > 1
+    figures = ok[several].assign(
+        in_round=round_of(ok[several]) if several.any() else 0, name=backend[several]
+    )
+    for rows in figures.groupby(treatment[several])[[*columns, "in_round", "name"]].indices.values():
+        of_round, names = (
+            np.unique(figures[by].to_numpy()[rows], return_inverse=True) for by in ("in_round", "name")
+        )
+        shape = (len(of_round[0]), len(names[0]))
+        place = of_round[1] * shape[1] + names[1]
+        excess = [
+            _excess(_means(figures[column].to_numpy(dtype=float)[rows], place, shape)) for column in columns
+        ]
         if any(np.isfinite(excess)):
-            yield names - 1, np.array(excess)
+            yield shape[1] - 1, np.array(excess)
 
 
 def _means(values: Floats, place: Ints, shape: tuple[int, int]) -> Floats:
     """The mean of the values at each place of rounds x names: of the names with values, in the rounds that all have."""
     known = ~np.isnan(values)
     size = shape[0] * shape[1]
-    counts = np.bincount(place[known], minlength=size)
     with np.errstate(invalid="ignore"):
-        table = (np.bincount(place[known], values[known], size) / counts).reshape(shape)
+        means = np.bincount(place[known], values[known], size) / np.bincount(place[known], minlength=size)
+    table = means.reshape(shape)
     table = table[:, ~np.isnan(table).all(axis=0)]
     return np.asarray(table[~np.isnan(table).any(axis=1)])
 
@@ -135,23 +131,21 @@ def floor_sentences(known: Floors) -> Iterator[str]:
     """A line for each model and setup that has identical treatments."""
     for (model, setup), floor in known.items():
         shown = {word: floor.shares[column] for column, word in MEASURES.items() if column in floor.shares}
-        of = _titled(model, setup)
+        head = f"noise floor of {_titled(model, setup)}"
         again = count(floor.comparisons, "comparison")
         if any(share >= 0.0005 for share in shown.values()):
             each = ", ".join(f"{100 * share:.2g} % in {word}" for word, share in shown.items())
             yield (
-                f"noise floor of {of}: {each}: identical treatments differ by this much beyond what their rounds "
-                f"explain ({again}); every probability includes it, and no difference that it can explain is called "
-                "significant"
+                f"{head}: {each}: identical treatments differ by this much beyond what their rounds explain ({again}); "
+                "every probability includes it, and no difference that it can explain is called significant"
             )
         else:
-            yield f"noise floor of {of}: identical treatments differ by no more than their rounds explain ({again})"
+            yield f"{head}: identical treatments differ by no more than their rounds explain ({again})"
 
 
-@dataclass(frozen=True)
-class Level:
-    """`variance`: of the logarithm of a request's latency, between the units of this level; NaN if it is not known, and
-    `why` says why not.
+class Level(NamedTuple):
+    """`variance`: of the logarithm of a request's latency, between the units of this level; NaN where `why` says why it
+    is not known.
     """
 
     name: str
@@ -161,9 +155,8 @@ class Level:
 
 def levels(trials: pd.DataFrame, request_variance: float, requests: float) -> list[Level]:
     """The levels of the spread of one model's latency in one setup: runs, testbeds where a run has several,
-    starts of the workers, rounds, requests.
+    starts of the workers, rounds, requests. More repetition helps at the level that varies, and at no other.
 
-    More repetition helps at the level that varies, and at no other. trials: as `analysis.runs.load.load` gives them.
     request_variance: of the logarithms of the latencies in a trial; requests: how many a trial has; NaN without files
     of requests.
 
@@ -172,39 +165,33 @@ def levels(trials: pd.DataFrame, request_variance: float, requests: float) -> li
     is taken out first. A component that comes out below 0 is 0.
     """
     ok = trials[stands(trials, "latency") & (trials["latency_s"] > 0)]
-    start = ok["restart"].fillna(0) if "restart" in ok else 0
-    ok = ok.assign(log=np.log(ok["latency_s"]), start=start)
+    ok = ok.assign(log=np.log(ok["latency_s"]), start=ok["restart"].fillna(0) if "restart" in ok else 0)
     several = "testbed" in ok and ok.groupby("run")["testbed"].nunique().gt(1).any()
     within = {
         "runs": ("run", "there is one run"),
         **({"testbeds": ("testbed", "each run has one")} if several else {}),
         "starts of the workers": ("start", "in each run the workers were started once"),
+        "rounds": ("", "no cell was measured twice by the same workers"),
     }
-    by, nested = [*CELL], [ok.groupby(CELL, observed=True)]
-    for column, _ in within.values():
-        by.append(column)
-        nested.append(ok.groupby(by, observed=True))
-    squares = [(ok["log"] - groups["log"].transform("mean")).pow(2).sum() for groups in nested]
-    sizes = [groups.ngroups for groups in nested]
-    of_round = _ratio(squares[-1], len(ok) - sizes[-1])
-    result = []
+    columns = [column for column, _ in within.values() if column]
+    nested = [ok.groupby([*CELL, *columns[:depth]], observed=True) for depth in range(len(columns) + 1)]
+    squares = [(ok["log"] - groups["log"].transform("mean")).pow(2).sum() for groups in nested] + [0.0]
+    sizes = [groups.ngroups for groups in nested] + [len(ok)]
     # A trial's median varies by itself, as its requests do.
-    own = float(np.nan_to_num(np.pi / 2 * request_variance / requests))
-    each = [("rounds", of_round, own, len(ok), "no cell was measured twice by the same workers")]
-    below = of_round
+    below = float(np.nan_to_num(np.pi / 2 * request_variance / requests))
+    found = [
+        Level("requests", request_variance, "" if np.isfinite(request_variance) else "no requests were kept")
+    ]
     for place, (name, (_, only)) in reversed([*enumerate(within.items())]):
-        square = _ratio(squares[place] - squares[place + 1], sizes[place + 1] - sizes[place])
-        each.append((name, square, below, sizes[place + 1], only))
-        below = below if np.isnan(square) else square
-    for name, square, below, units, only in reversed(each):
-        if np.isnan(square):
-            result.append(Level(name, np.nan, only))
-        elif np.isnan(below):
-            result.append(Level(name, np.nan, "each has one round, so that rounds and they are one"))
+        freedom = sizes[place + 1] - sizes[place]
+        square = (squares[place] - squares[place + 1]) / freedom if freedom > 0 else np.nan
+        if np.isnan(square) or np.isnan(below):
+            why = only if np.isnan(square) else "each has one round, so that rounds and they are one"
+            found.append(Level(name, np.nan, why))
         else:
-            result.append(Level(name, max(0.0, (square - below) * units / len(ok))))
-    why = "" if np.isfinite(request_variance) else "no requests were kept"
-    return [*result, Level("requests", request_variance, why)]
+            found.append(Level(name, max(0.0, (square - below) * sizes[place + 1] / len(ok))))
+        below = below if np.isnan(square) and name != "rounds" else square
+    return found[::-1]
 
 
 def spread_sentences(trials: pd.DataFrame, runs: Sequence[Path]) -> Iterator[str]:
@@ -214,15 +201,16 @@ def spread_sentences(trials: pd.DataFrame, runs: Sequence[Path]) -> Iterator[str
         every = levels(of_model, *spread_within(files, of_model))
         known = [level for level in every if np.isfinite(level.variance)]
         total = sum(level.variance for level in known)
-        if len(known) < 2 or not total:
-            continue
-        shares = ", ".join(
-            f"{100 * level.variance / total:.0f} % between {level.name} (a standard deviation of "
-            f"{100 * np.sqrt(level.variance):.2g} %)"
-            for level in known
-        )
-        unknown = [f"between {level.name} it is not known, for {level.why}" for level in every if level.why]
-        yield f"spread of the latency of {_titled(*key)}: {'; '.join([shares, *unknown])}"
+        if len(known) > 1 and total:
+            told = [
+                f"{100 * level.variance / total:.0f} % between {level.name} (a standard deviation of "
+                f"{100 * np.sqrt(level.variance):.2g} %)"
+                for level in known
+            ]
+            unknown = [
+                f"between {level.name} it is not known, for {level.why}" for level in every if level.why
+            ]
+            yield f"spread of the latency of {_titled(*key)}: {'; '.join([', '.join(told), *unknown])}"
 
 
 def spread_of(logs: Floats, whole: Ints) -> Floats:
@@ -245,10 +233,6 @@ def spread_of(logs: Floats, whole: Ints) -> Floats:
         inner = np.stack([np.nanvar(rounds, axis=0, ddof=1) / len(rounds) for rounds in parts])
         beyond = np.nanmean(np.nanvar(means, axis=0, ddof=1), axis=0) - np.nanmean(inner, axis=(0, 1))
     return np.asarray(np.sqrt(np.maximum(0.0, np.nan_to_num(beyond)) / len(numbers)))
-
-
-def _ratio(squares: float, freedom: int) -> float:
-    return squares / freedom if freedom > 0 else np.nan
 
 
 def _titled(model: Any, setup: Any) -> str:

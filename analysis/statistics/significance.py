@@ -1,13 +1,11 @@
 """Whether differences may be chance, and by how much one sample lies above another: tests of ranks for many cells.
 
 The rounds of many cells are one array: a row a cell, a column a round, NaN where a cell has no more rounds. The tests
-ask of ranks only, so nothing is assumed of the distribution. Their question is whether anything at all tells the two
-sides apart: if nothing does, one is called the greater as often as the other.
+ask of ranks only, so nothing is assumed of the distribution.
 
 Many points are tested at once, and of 44 points without any difference two have p < 0.05. Holm's correction keeps the
 probability of calling *any* of them significant under 5 %, however the points depend on each other, as they do: a slow
-round slows all of them. Benjamini & Hochberg's would call more points significant, by promising less: that of those
-called so at most 5 % are wrong, on average. A result published of a single point needs the stronger promise.
+round slows all of them. Benjamini & Hochberg's promises less, and a result published of a single point needs more.
 """
 
 from __future__ import annotations

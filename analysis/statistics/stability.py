@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -28,7 +27,6 @@ OUTLYING = 0.1
 WORTH_REPORTING = 1.0
 """A drift of less, in percent over a run, changes no conclusion."""
 RESUME = f"--resume it with --until {UNSTEADY:.0%}"
-
 CHANCE = 0.02
 """A point is left aside once it was on the front in no more than this share of the resamples."""
 FAIR_TRIAL = 2 * LEAST_VALUES
@@ -46,19 +44,12 @@ COLUMNS = [*KEY, "measure", "rounds", *("change_percent", "p_value", "p_correcte
 def drifts(trials: pd.DataFrame) -> pd.DataFrame:
     """One row per run, condition, backend and measure (`latency`, `throughput`), with columns `COLUMNS`.
 
-    Run by run: between two of them lies more than time, and a step from one to the other is no drift.
-
     A round's level is the median, over its cells, of log(value / the cell's median over the rounds of its testbed):
     how much slower or faster all of it was than usual there. It is tested against the order of the rounds in time by
     Kendall's tau (exact where nothing is tied; Kendall, "Rank Correlation Methods", 1948), and change_percent is what
     the Theil-Sen line through it makes from the first round to the last (Sen, Journal of the American Statistical
-    Association 63, 1968).
-    p_corrected: Holm's over all tests of the frame; drifts: it is 0.05 at most. A trend is found that goes one way
-    on the whole; one that comes and goes is not. A drift says that rounds are not alike, not what made them differ.
-
-    Only figures that can be trusted count. With fewer than `LEAST_ROUNDS` rounds there is no test: p_value and
-    p_corrected are NaN, drifts is false and `note` says so; it also says where there are too many tests for so few
-    rounds.
+    Association 63, 1968). A trend is found that goes one way on the whole; one that comes and goes is not.
+    p_corrected: Holm's over all tests of the frame; drifts: it is 0.05 at most; note: why no test could find one.
     """
     needed = [*TRIAL, "testbed", *significance.MEASURES.values()]
     ok = trials.reindex(columns=needed)[stands(trials).to_numpy()]
@@ -79,6 +70,15 @@ def drifts(trials: pd.DataFrame) -> pd.DataFrame:
     return result
 
 
+def _why_not(rounds: int, tests: int) -> str:
+    """The reason why no drift could be found, whatever the figures are; empty text where one could."""
+    if rounds < LEAST_ROUNDS:
+        return f"{rounds} of the {LEAST_ROUNDS} rounds that a test needs"
+    if 2 / math.factorial(min(rounds, 20)) * tests > significance.ALPHA:
+        return f"{tests} tests are too many for {rounds} rounds: none can say that it drifts"
+    return ""
+
+
 def _rounds(trials: pd.DataFrame, column: str) -> dict[int, Floats]:
     """The rounds' figures in order, by the number of run, condition and backend."""
     measured = trials.loc[trials[column] > 0, ["of", "point", "testbed", "round", column]]
@@ -89,9 +89,8 @@ def _rounds(trials: pd.DataFrame, column: str) -> dict[int, Floats]:
 
 def _trend(rounds: Floats) -> dict[str, float]:
     """A straight line's change over all rounds, and how likely chance is to order them as much."""
-    n = len(rounds)
+    n, p_value = len(rounds), math.nan
     change = 100 * math.expm1(_slope(rounds)) if n > 1 else math.nan
-    p_value = math.nan
     if n >= LEAST_ROUNDS:
         # No order among equals is a trend.
         p_value = 1.0 if np.ptp(rounds) == 0 else float(kendalltau(np.arange(n), rounds).pvalue)
@@ -104,15 +103,6 @@ def _slope(rounds: Floats) -> float:
         neighbours = np.arange(len(rounds)) * MOST_IN_PAIRS // len(rounds)
         rounds = pd.Series(rounds).groupby(neighbours).median().to_numpy()
     return float(theilslopes(rounds, np.linspace(0, 1, len(rounds))).slope)
-
-
-def _why_not(rounds: int, tests: int) -> str:
-    """The reason why no drift could be found, whatever the figures are; empty text where one could."""
-    if rounds < LEAST_ROUNDS:
-        return f"{rounds} of the {LEAST_ROUNDS} rounds that a test needs"
-    if 2 / math.factorial(min(rounds, 20)) * tests > significance.ALPHA:
-        return f"{tests} tests are too many for {rounds} rounds: none can say that it drifts"
-    return ""
 
 
 def doubts(front: pd.DataFrame, drifting: pd.DataFrame) -> Iterator[Doubt]:
@@ -128,11 +118,31 @@ def doubts(front: pd.DataFrame, drifting: pd.DataFrame) -> Iterator[Doubt]:
         worst = once.loc[once["excluded"].idxmax()]
         left_out = f", and at {cell_title(worst)} {_lacking(worst)}" if worst["excluded"] else ""
         head = f"{_points(len(once), len(measured))} measured in one round{left_out}"
-        unknown = "so that how steady the figures are is not known"
-        yield Doubt(head, unknown, (_rounds_for_interval(worst),))
-    yield from _unsteady(measured)
-    yield from _outliers(measured)
-    yield from _drifting(drifting)
+        yield Doubt(head, "so that how steady the figures are is not known", (_more_rounds(worst),))
+    # Figures with an interval, and those with the rounds' range alone, are not mixed.
+    has = pd.DataFrame({measure: halves(measured, measure).notna() for measure in MEASURES})
+    such = "" if has.any(axis=1).all() else " with an interval"
+    yield from _unsteady(measured, has, ("low", "high"), such)
+    few = ~has[measured["rounds"] > 1]
+    yield from _unsteady(measured, few, ("least", "most"), " with too few rounds for an interval")
+    known = measured[measured["outliers"].notna()]
+    outliers, trials = known["outliers"].sum(), known["rounds"].sum()
+    if outliers > OUTLYING * trials:
+        worst = known.loc[known["outliers"].idxmax()]
+        yield Doubt(
+            f"{outliers:.0f} of {trials:.0f} trials are outliers, and count as all others do",
+            f"most at {cell_title(worst)}: {worst['outliers']:.0f} of {count(int(worst['rounds']), 'round')}",
+            (PROGRAMS,),
+        )
+    found = drifting[drifting["drifts"].astype(bool) & (drifting["change_percent"].abs() >= WORTH_REPORTING)]
+    if not found.empty:
+        worst = found.loc[found["change_percent"].abs().idxmax()]
+        also = f" (and {len(found) - 1} more of {len(drifting)})" if len(found) > 1 else ""
+        yield Doubt(
+            f"drift: {worst['measure']} of {condition_title(worst)} over {worst['backend']} went "
+            f"{worst['change_percent']:+.1f} % from the first round to the last of {worst['rounds']}{also}",
+            cures=("let the devices warm up", THROTTLE, AGAIN),
+        )
 
 
 def halves(rows: pd.DataFrame, measure: str, low: str = "low", high: str = "high") -> pd.Series:
@@ -147,99 +157,52 @@ def halves(rows: pd.DataFrame, measure: str, low: str = "low", high: str = "high
     return share
 
 
-def widest(off: pd.DataFrame) -> tuple[Any, str, float]:
+def _widest(off: pd.DataFrame) -> tuple[Any, str, float]:
     """The largest of these shares, with its index and measure. One of them must be known."""
-    sizes = off.to_numpy(dtype=float)
-    row, column = np.unravel_index(np.nanargmax(sizes), sizes.shape)
-    return off.index[row], str(off.columns[column]), float(sizes[row, column])
+    worst = off.max(axis=1).idxmax()
+    return worst, str(off.loc[worst].idxmax()), float(off.loc[worst].max())
 
 
-def _unsteady(measured: pd.DataFrame) -> Iterator[Doubt]:
-    """A doubt for the figures with an interval, and one for those with the rounds' range alone: they are not mixed."""
-    has = pd.DataFrame({measure: halves(measured, measure).notna() for measure in MEASURES})
-    for known, ends, which, words in (
-        (
-            has,
-            ("low", "high"),
-            "" if has.any(axis=1).all() else " with an interval",
-            "of its median at 95 %,",
-        ),
-        (
-            ~has[measured["rounds"] > 1],
-            ("least", "most"),
-            " with too few rounds for an interval",
-            "between its",
-        ),
-    ):
-        rows = measured.loc[known.index[known.any(axis=1)]]
-        off = pd.DataFrame(
-            {measure: halves(rows, measure, *ends).where(known[measure]) for measure in MEASURES}
-        )
-        unsteady = off[(off > UNSTEADY).any(axis=1)]
-        if unsteady.empty:
-            continue
-        index, measure, size = widest(unsteady)
-        worst = rows.loc[index]
-        rounds = count(int(worst["rounds"]), "round")
-        if worst["excluded"]:
-            # This figure may well count in those others.
-            rounds += f"{' with both figures' if ends[0] == 'low' else ''} ({_lacking(worst)})"
-        remedy = _rounds_for_interval(worst) if ends[0] == "least" else _rounds_for_steadiness(worst, size)
-        yield Doubt(
-            f"{_points(len(unsteady), len(rows), which)} unsteady",
-            f"most of all the {measure} of {cell_title(worst)}: ±{100 * size:.0f} % {words} {rounds}",
-            (remedy, PROGRAMS, GOVERNOR, THROTTLE),
-        )
-
-
-def _rounds_for_interval(row: pd.Series) -> str:
-    """The remedy for a missing interval; a run that had rounds enough and lost some is not helped by as many again."""
-    if row["rounds"] + row["excluded"] >= LEAST_VALUES:
-        return RESUME
-    return f"--trials {LEAST_VALUES}, or {RESUME}"
-
-
-def _rounds_for_steadiness(row: pd.Series, size: float) -> str:
-    """The remedy for a long interval: it shrinks as the root of the rounds, and as many as before will be lost."""
-    more = math.ceil((row["rounds"] + row["excluded"]) * (size / UNSTEADY) ** 2)
-    return (
-        f"--trials {more}, or {RESUME}"
-        if more <= MOST_ROUNDS
-        else f"steady figures of {cell_name(row)} would take over {MOST_ROUNDS} rounds"
-    )
-
-
-def _outliers(measured: pd.DataFrame) -> Iterator[Doubt]:
-    known = measured[measured["outliers"].notna()]
-    outliers, trials = known["outliers"].sum(), known["rounds"].sum()
-    if outliers <= OUTLYING * trials:
+def _unsteady(
+    measured: pd.DataFrame, known: pd.DataFrame, ends: tuple[str, str], such: str
+) -> Iterator[Doubt]:
+    """A doubt on the figures that are known, if some are unsteady; such: which points they are of, in words."""
+    rows = measured.loc[known.index[known.any(axis=1)]]
+    off = pd.DataFrame({measure: halves(rows, measure, *ends).where(known[measure]) for measure in MEASURES})
+    unsteady = off[(off > UNSTEADY).any(axis=1)]
+    if unsteady.empty:
         return
-    worst = known.loc[known["outliers"].idxmax()]
+    index, measure, size = _widest(unsteady)
+    worst, has_interval = rows.loc[index], ends[0] == "low"
+    rounds = count(int(worst["rounds"]), "round")
+    if worst["excluded"]:
+        # This figure may well count in those others.
+        rounds += f"{' with both figures' if has_interval else ''} ({_lacking(worst)})"
+    words = "of its median at 95 %," if has_interval else "between its"
     yield Doubt(
-        f"{outliers:.0f} of {trials:.0f} trials are outliers, and count as all others do",
-        f"most at {cell_title(worst)}: {worst['outliers']:.0f} of {count(int(worst['rounds']), 'round')}",
-        (PROGRAMS,),
+        f"{_points(len(unsteady), len(rows), such)} unsteady",
+        f"most of all the {measure} of {cell_title(worst)}: ±{100 * size:.0f} % {words} {rounds}",
+        (_more_rounds(worst, size if has_interval else math.nan), PROGRAMS, GOVERNOR, THROTTLE),
     )
 
 
-def _drifting(drifts: pd.DataFrame) -> Iterator[Doubt]:
-    drifting = drifts[drifts["drifts"].astype(bool) & (drifts["change_percent"].abs() >= WORTH_REPORTING)]
-    if drifting.empty:
-        return
-    worst = drifting.loc[drifting["change_percent"].abs().idxmax()]
-    also = f" (and {len(drifting) - 1} more of {len(drifts)})" if len(drifting) > 1 else ""
-    yield Doubt(
-        f"drift: {worst['measure']} of {condition_title(worst)} over {worst['backend']} went "
-        f"{worst['change_percent']:+.1f} % from the first round to the last of {worst['rounds']}{also}",
-        cures=("let the devices warm up", THROTTLE, AGAIN),
-    )
+def _more_rounds(row: pd.Series, size: float = math.nan) -> str:
+    """The remedy for an interval that is missing, or too long by its size: it shrinks as the root of the rounds.
+
+    A run that lost rounds is not helped by as many again, and as many as before will be lost.
+    """
+    tried = row["rounds"] + row["excluded"]
+    if math.isnan(size):
+        return RESUME if tried >= LEAST_VALUES else f"--trials {LEAST_VALUES}, or {RESUME}"
+    more = math.ceil(tried * (size / UNSTEADY) ** 2)
+    too_many = f"steady figures of {cell_name(row)} would take over {MOST_ROUNDS} rounds"
+    return f"--trials {more}, or {RESUME}" if more <= MOST_ROUNDS else too_many
 
 
 def _points(some: int, of: int, such: str = "") -> str:
     """`2 of 4 points with an interval are`."""
     every = {1: "the only point", 2: "both points"}.get(of, f"all {of} points")
-    which = f"{some} of {of} points" if some < of else every
-    return f"{which}{such} {'is' if some == 1 else 'are'}"
+    return f"{f'{some} of {of} points' if some < of else every}{such} {'is' if some == 1 else 'are'}"
 
 
 def _lacking(row: pd.Series) -> str:
@@ -247,8 +210,7 @@ def _lacking(row: pd.Series) -> str:
     return f"{row['excluded']:.0f} more {'lacks' if row['excluded'] == 1 else 'lack'} a valid latency or throughput"
 
 
-@dataclass(frozen=True)
-class Certainty:
+class Certainty(NamedTuple):
     """The certainty of a front's figures after some rounds.
 
     rounds: of the condition that has most. points: how many may be on a front. unsure: how many of these are not known
@@ -278,37 +240,28 @@ def certainty(front: pd.DataFrame, within: float, factors: Mapping[str, tuple[st
     what it lacks is not rounds.
     """
     tried = front["rounds"] + front["excluded"]
-    has_both = front[["latency_s", "throughput_ips"]].notna().all(axis=1)
-    lost = front[~has_both & (tried >= LEAST_VALUES)]
+    name = cell_title if len(front[CONDITION].drop_duplicates()) > 1 else cell_name
+    is_lost = front[["latency_s", "throughput_ips"]].isna().any(axis=1) & (tried >= LEAST_VALUES)
     may_be = ~(front["probability_all"] <= CHANCE) | front["on_front"].astype(bool)
-    chosen = front[front["feasible"].astype(bool) & may_be & ~front.index.isin(lost.index)]
-    off = pd.DataFrame({measure: halves(chosen, measure) for measure in MEASURES}, index=chosen.index)
-    unknown = chosen[~(off <= within).all(axis=1)]
-    is_invalid = (tried[unknown.index] >= FAIR_TRIAL) & (2 * unknown["rounds"] < tried[unknown.index])
-    unsure, mostly_invalid = unknown[~is_invalid], unknown[is_invalid]
-    keys = unsure[CONDITION].itertuples(index=False, name=None)
+    off = pd.DataFrame({measure: halves(front, measure) for measure in MEASURES})
+    chosen = front["feasible"].astype(bool) & may_be & ~is_lost
+    unknown = chosen & ~(off <= within).all(axis=1)
+    is_invalid = unknown & (tried >= FAIR_TRIAL) & (2 * front["rounds"] < tried)
+    unsure = unknown & ~is_invalid
+    widest = ""
+    if off[unsure].notna().any(axis=None):
+        index, measure, size = _widest(off[unsure])
+        widest = f"{name(front.loc[index])} {measure} ±{100 * size:.1f} %"
+    keys = front.loc[unsure, CONDITION].itertuples(index=False, name=None)
     return Certainty(
         rounds=int(tried.max()) if len(front) else 0,
-        points=len(chosen) - len(mostly_invalid),
-        unsure=len(unsure),
-        widest=_widest(front, off.loc[unsure.index]),
+        points=int((chosen & ~is_invalid).sum()),
+        unsure=int(unsure.sum()),
+        widest=widest,
         conditions=frozenset(
             (model, netem, int(batch), codec, (by := factors[str(setup)])[0], depth, *by[1:])
             for model, netem, batch, codec, depth, setup in keys
         ),
-        lost=tuple(_named_in(front, row) for _, row in lost.iterrows()),
-        mostly_invalid=tuple(_named_in(front, row) for _, row in mostly_invalid.iterrows()),
+        lost=tuple(map(name, front[is_lost].to_dict("records"))),
+        mostly_invalid=tuple(map(name, front[is_invalid].to_dict("records"))),
     )
-
-
-def _widest(front: pd.DataFrame, off: pd.DataFrame) -> str:
-    if not off.notna().to_numpy().any():
-        return ""
-    index, measure, size = widest(off)
-    return f"{_named_in(front, front.loc[index])} {measure} ±{100 * size:.1f} %"
-
-
-def _named_in(front: pd.DataFrame, row: pd.Series) -> str:
-    """The row's cell, with its condition where there are several."""
-    where = f" ({condition_title(row)})" if len(front[CONDITION].drop_duplicates()) > 1 else ""
-    return f"{cell_name(row)}{where}"

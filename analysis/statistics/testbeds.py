@@ -30,10 +30,10 @@ def differences(trials: pd.DataFrame) -> pd.DataFrame:
     rows["setup"] = without_factors(rows)
     made = []
     for key, task in rows.groupby(KEY, dropna=False, observed=True):
-        cells = task.groupby(CELL, dropna=False, observed=True)
         rounds = task.groupby("testbed", observed=True)["in_round"].nunique()
+        usual = task.groupby(CELL, dropna=False, observed=True)[[*MEASURES.values()]].transform("median")
         for measure, column in MEASURES.items():
-            apart = np.log(task[column] / cells[column].transform("median"))
+            apart = np.log(task[column] / usual[column])
             levels = apart.groupby(task["testbed"], observed=True).median().dropna()
             for name, level in levels.items() if len(levels) > 1 else ():
                 away = 100 * np.expm1(level - levels.drop(name).mean())
@@ -45,9 +45,9 @@ def sentences(rows: pd.DataFrame) -> Iterator[str]:
     """At most one line, on the testbed that is furthest from the others; `rows` of `differences`."""
     if rows.empty:
         return
-    worst = rows.loc[rows["difference_percent"].abs().idxmax()]
+    row = rows.loc[rows["difference_percent"].abs().idxmax()]
     yield (
-        f"testbeds: the {worst['measure']} of {worst['testbed']} is {abs(worst['difference_percent']):.1f} % "
-        f"{'higher' if worst['difference_percent'] > 0 else 'lower'} than that of the others, by the medians of the "
-        f"same cells ({worst['model']} at {worst['netem']}); points are compared within rounds, each on one testbed"
+        f"testbeds: the {row['measure']} of {row['testbed']} is {abs(row['difference_percent']):.1f} % "
+        f"{'higher' if row['difference_percent'] > 0 else 'lower'} than that of the others, by the medians of the "
+        f"same cells ({row['model']} at {row['netem']}); points are compared within rounds, each on one testbed"
     )
