@@ -224,7 +224,7 @@ def find(
     findings.paired_engines = paired(rivals, "engine")
     findings.engines += [
         *verdicts(findings.paired_engines),
-        *by_engine.sides(rivals),
+        *by_engine.sides(findings.paired_engines),
         *quality.of_engines(rows),
         *by_engine.start_up(known.stages),
     ]

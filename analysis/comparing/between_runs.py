@@ -8,10 +8,9 @@ slowed both. So cells are paired and rounds are not: two samples are compared (`
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -56,9 +55,6 @@ COLUMNS = [
     *("throughput_p_value", "throughput_p_corrected", "throughput_significant"),
     *("tests", "rounds_needed", "note"),
 ]
-Cells = set[tuple[str, ...]]
-"""Values of `CELL`."""
-TOO_FEW = "too few rounds"
 WORDS = {
     "model": "model",
     "netem": "profile",
@@ -80,10 +76,9 @@ APART = (
 class Comparison:
     """Run B against run A: `names` are their folders. Sentences are one line each.
 
-    differences: a row for each cell that both have (`differences`). fronts: a row for each condition
-    (`changes`). settings: what the manifests differ in, doubts first. only_first,
-    only_second: what is not compared, as the other run lacks it. sentences: the conclusion, one a condition. notes:
-    what a reader must know to judge it.
+    differences: a row for each cell that both have. fronts: a row for each condition (`changes`). settings: what the
+    manifests differ in, doubts first. only_first, only_second: what is not compared, as the other run lacks it.
+    sentences: the conclusion, one a condition. notes: what a reader must know to judge it.
     """
 
     names: tuple[str, str]
@@ -102,48 +97,60 @@ class Comparison:
 def compare(a: Runs, b: Runs, objectives: Sequence[str] = DEFAULT, where: str = "") -> Comparison:
     """Compare two runs, of what `analysis.load` takes, over the cells that have valid trials in both.
 
-    Where a run has several engines, a cell is compared with that of the same engine.
-
-    Fronts are those in `objectives` among the points that satisfy `where`. Raises `UserError` if a folder can't
-    be read, objectives or constraint can't be, or the runs share no cell.
+    Where a run has several engines, a cell is compared with that of the same engine. Fronts are those in `objectives`
+    among the points that satisfy `where`. Raises `UserError` if a folder, objectives or constraint can't be read, or
+    the runs share no cell.
     """
-    first, second = _run(a), _run(b)
-    made = [manifest(run) for run in (first, second)]
-    loaded = [load([run]) for run in (first, second)]
-    setup = _simulated(*(bool(each["setup"].str.startswith(SIMULATED).any()) for each in loaded))
+    runs = _run(a), _run(b)
+    loaded = [load([run]) for run in runs]
+    simulated = [
+        name for name, each in zip("AB", loaded, strict=True) if each["setup"].str.startswith(SIMULATED).any()
+    ]
+    setup = {0: "", 1: f"{''.join(simulated)} {SIMULATED}", 2: SIMULATED}[len(simulated)]
     # Runs of one engine each are compared whatever these are; else each engine is compared with itself.
     by_engine = any(engines(trials).nunique() > 1 for trials in loaded)
-    sides: list[pd.DataFrame] = []
-    struck_off: list[Cells] = []
-    for run, every in zip((first, second), loaded, strict=True):
-        trials = every.assign(**dict.fromkeys(["setup", BUT_ENGINE, BUT_FACTORS], setup))
-        if by_engine:
-            trials["setup"] = [setup_of(setup, engine) for engine in engines(trials)]
-        needs_stages = "energy" in objectives or "energy" in where
-        sides.append(competing(with_middle(trials, stages(run)) if needs_stages else trials))
-        off = _struck_off(run, setup, by_engine=by_engine)
-        struck_off.append(off - _keys(_cells(pooled(sides[-1]))))
-    one, two = (_cells(pooled(trials)) for trials in sides)
-    both = _both(one, two)
+
+    def with_setup(rows: pd.DataFrame) -> pd.DataFrame:
+        named = [setup_of(setup, engine) if by_engine else setup for engine in engines(rows)]
+        return rows.assign(**{BUT_ENGINE: setup, BUT_FACTORS: setup, "setup": named})
+
+    if "energy" in objectives or "energy" in where:
+        loaded = [with_middle(trials, stages(run)) for run, trials in zip(runs, loaded, strict=True)]
+    sides = [competing(with_setup(trials)) for trials in loaded]
+    cells = [_cells(pooled(trials)) for trials in sides]
+    struck_off = []
+    for run, known in zip(runs, cells, strict=True):
+        off = with_setup(struck([run], Setups()))
+        off = off.assign(backend=off["backend"].where(off["payload_bytes"] > 0, NONE))
+        struck_off.append(off[~_among(off, known)].drop_duplicates(CELL))
+    both = _both(*cells)
     if both.empty:
-        raise UserError(f"{first} and {second}: {_nothing_shared(one, two)}")
-    same = [_of_cells(trials, both) for trials in sides]
-    points = differences(same[0], same[1])
-    fronts = changes(same[0], same[1], objectives, where)
+        raise UserError(f"{runs[0]} and {runs[1]}: {_nothing_shared(*cells)}")
+    one, two = (_of_cells(trials, both) for trials in sides)
+    points, fronts = differences(one, two), changes(one, two, objectives, where)
+    notes = [f"differences are of all points; fronts of those where {where}"] if where else []
+    for names, off, other in (("AB", struck_off[0], sides[1]), ("BA", struck_off[1], sides[0])):
+        if len(off):
+            rows = front(other, objectives, where, resamples=1)
+            best = rows[rows["on_front"].astype(bool) & _among(rows, off)]
+            there = (
+                f"{'; '.join(map(cell_title, best.to_dict('records')))} on"
+                if len(best)
+                else "none of them on"
+            )
+            notes.append(
+                f"{names[0]}: its search struck off {count(len(off), 'cell')}, which cannot be compared: {there} the "
+                f"front of {names[1]}, by the medians of all that it measured"
+            )
     return Comparison(
-        (str(first), str(second)),
+        (str(runs[0]), str(runs[1])),
         points,
         fronts,
-        settings_that_differ(made[0], made[1], set(both["model"]), set(both["netem"])),
-        list(_only(one, two, struck_off[1])),
-        list(_only(two, one, struck_off[0])),
+        settings_that_differ(manifest(runs[0]), manifest(runs[1]), set(both["model"]), set(both["netem"])),
+        list(_only(cells[0], cells[1], struck_off[1])),
+        list(_only(cells[1], cells[0], struck_off[0])),
         list(sentences.conclusions(points, fronts)),
-        [
-            *([f"differences are of all points; fronts of those where {where}"] if where else []),
-            *_on_other_front("AB", struck_off[0], sides[1], objectives, where),
-            *_on_other_front("BA", struck_off[1], sides[0], objectives, where),
-            *_notes(same[0], same[1]),
-        ],
+        [*notes, *_notes(one, two)],
     )
 
 
@@ -155,49 +162,17 @@ def _run(given: Runs) -> Path:
     return one
 
 
-def _ordered_keys(rows: pd.DataFrame) -> list[tuple[str, ...]]:
-    return list(rows[CELL].astype("str").itertuples(index=False, name=None))
-
-
-def _keys(rows: pd.DataFrame) -> Cells:
-    return set(_ordered_keys(rows))
-
-
-def _struck_off(run: Path, setup: str, *, by_engine: bool) -> Cells:
-    """The cells that a run's search struck off."""
-    rows = struck([run], Setups())
-    rows["setup"] = [setup_of(setup, engine) if by_engine else setup for engine in engines(rows)]
-    return _keys(rows.assign(backend=rows["backend"].where(rows["payload_bytes"] > 0, NONE)))
-
-
-def _on_other_front(
-    names: str, struck_off: Cells, other: pd.DataFrame, objectives: Sequence[str], where: str
-) -> Iterator[str]:
-    """A note on what the search of a run struck off, and whether the other run has it on its front."""
-    if not struck_off:
-        return
-    rows = front(other, objectives, where, resamples=1)
-    best = rows[rows["on_front"].astype(bool)]
-    best = best[[key in struck_off for key in _ordered_keys(best)]]
-    there = f"{'; '.join(map(cell_title, best.to_dict('records')))} on" if len(best) else "none of them on"
-    yield (
-        f"{names[0]}: its search struck off {count(len(struck_off), 'cell')}, which cannot be compared: {there} the "
-        f"front of {names[1]}, by the medians of all that it measured"
-    )
+def _among(rows: pd.DataFrame, cells: pd.DataFrame) -> pd.Series:
+    """Whether the cell of each row is one of these."""
+    keys = (pd.MultiIndex.from_frame(each[CELL].astype("str")) for each in (rows, cells))
+    return pd.Series(next(keys).isin(next(keys)), rows.index)
 
 
 def _of_cells(trials: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
     """The trials of these cells; those of one without a backend as they were measured, under each."""
     of = trials.assign(backend=trials["backend"].where(~controls(trials), NONE))
-    there = of[CELL].reset_index().merge(cells[CELL], on=CELL, how="inner")["index"]
-    return trials.loc[there.sort_values()].reset_index(drop=True)
-
-
-def _simulated(first: bool, second: bool) -> str:
-    """The setup of two runs: what must be said wherever they are named."""
-    if first and second:
-        return SIMULATED
-    return f"{'A' if first else 'B'} {SIMULATED}" if first or second else ""
+    there = of[CELL].merge(cells[CELL], on=CELL, how="left", indicator=True)["_merge"].eq("both")
+    return trials[there.to_numpy()].reset_index(drop=True)
 
 
 def differences(first: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
@@ -213,8 +188,7 @@ def differences(first: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
     rows = _both(*(_cells(side) for side in sides))
     ones, twos = (_tables(side, rows) for side in sides)
     for name, tables in (("first_rounds", ones), ("other_rounds", twos)):
-        latency, throughput = (significance.rounds(tables[each]) for each in significance.MEASURES)
-        rows[name] = standing.fewest(latency, throughput)
+        rows[name] = standing.fewest(*(significance.rounds(tables[each]) for each in significance.MEASURES))
     rows[["latency_difference_s", "latency_low_s", "latency_high_s"]] = np.transpose(
         significance.shifts(ones["latency"], twos["latency"])
     )
@@ -224,32 +198,27 @@ def differences(first: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
             significance.medians(one),
             significance.medians(two),
         )
+        with np.errstate(divide="ignore", invalid="ignore"):
+            logs = [np.where(values > 0, np.log(values), np.nan) for values in (one, two)]
         percents = [f"{measure}_{end}_percent" for end in ("difference", "low", "high")]
-        rows[percents] = 100 * np.expm1(np.transpose(significance.shifts(_logs(one), _logs(two))))
+        rows[percents] = 100 * np.expm1(np.transpose(significance.shifts(*logs)))
         rows[f"{measure}_p_value"] = significance.rank_sum(one, two)
     tests = significance.correct(rows)
     for measure in significance.MEASURES:
         rows[f"{measure}_significant"] = rows[f"{measure}_p_corrected"] <= significance.ALPHA
     rows["rounds_needed"] = needed = significance.rounds_needed(tests)
     enough = significance.can_tell(rows["first_rounds"].to_numpy(), rows["other_rounds"].to_numpy(), tests)
-    rows["note"] = np.where(enough, "", f"{TOO_FEW}: needs {needed} in each run")
+    rows["note"] = np.where(enough, "", f"too few rounds: needs {needed} in each run")
     return rows.reindex(columns=COLUMNS)
 
 
 def _tables(trials: pd.DataFrame, rows: pd.DataFrame) -> dict[str, Floats]:
     """Each measure's rounds: a row a cell, in the order of `rows`, a column a round."""
-    numbered = rows[CELL].assign(cell=np.arange(len(rows)))
-    merged = trials[[*CELL, *significance.MEASURES.values()]].merge(numbered, on=CELL, how="inner")
-    cells = merged["cell"].to_numpy()
+    merged = trials.merge(rows[CELL].assign(place=range(len(rows))), on=CELL)
     return {
-        name: significance.padded(merged[column].to_numpy(), cells, len(rows))
+        name: significance.padded(merged[column].to_numpy(), merged["place"].to_numpy(), len(rows))
         for name, column in significance.MEASURES.items()
     }
-
-
-def _logs(values: Floats) -> Floats:
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(values > 0, np.log(values), np.nan)
 
 
 def _notes(first: pd.DataFrame, other: pd.DataFrame) -> Iterator[str]:
@@ -257,35 +226,29 @@ def _notes(first: pd.DataFrame, other: pd.DataFrame) -> Iterator[str]:
         if out := int((~stands(trials)).sum()):
             yield f"{name}: {out} of {len(trials)} trials are not valid and do not count"
         yield from (f"{name}: {line}" for line in standing.sentences(trials))
-    if again := _again(first, other):
+    again = 0
+    if set(first["run"].unique()) & set(other["run"].unique()):  # as in a copy of a run
+        same = [*TRIAL, "started_at", "latency_s"]
+        again = len(first[same].merge(other[same].drop_duplicates(), on=same))
+    if again:
         yield f"{count(again, 'trial')} of A {'are' if again > 1 else 'is'} in B too: that these agree shows nothing"
     else:
         yield APART
 
 
-def _again(first: pd.DataFrame, other: pd.DataFrame) -> int:
-    """How many trials are the very same ones, as in a copy of a run."""
-    if not set(first["run"].unique()) & set(other["run"].unique()):
-        return 0
-    same = [*TRIAL, "started_at", "latency_s"]
-    return len(first[same].merge(other[same].drop_duplicates(), on=same, how="inner"))
-
-
 def _cells(trials: pd.DataFrame) -> pd.DataFrame:
     """One row a cell, points by their cuts: `point_name`, and under `valid` how many of its trials count."""
     grouped = trials.assign(valid=stands(trials)).groupby(CELL, dropna=False, observed=True)
-    made = {"point_name": grouped["point_name"].max(), "valid": grouped["valid"].sum()}
-    return sorted_cells(pd.DataFrame(made).reset_index())
+    return sorted_cells(grouped.agg(point_name=("point_name", "max"), valid=("valid", "sum")).reset_index())
 
 
 def _both(first: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
     """The cells (rows of `_cells`) that have a valid trial in both runs; `point_name` is the first's."""
-    valid = first[first["valid"] > 0].drop(columns="valid")
-    return valid.merge(other.loc[other["valid"] > 0, CELL], on=CELL, how="inner")
+    return first[first["valid"] > 0].drop(columns="valid").merge(other.loc[other["valid"] > 0, CELL], on=CELL)
 
 
-def _only(these: pd.DataFrame, those: pd.DataFrame, struck_off: Cells) -> Iterator[str]:
-    """Lines on what only the first of two runs has (frames of `_cells`): models, profiles, ..., backends, points.
+def _only(these: pd.DataFrame, those: pd.DataFrame, struck_off: pd.DataFrame) -> Iterator[str]:
+    """Lines on what only the first of two runs has (frames of `_cells`): models, profiles, ..., conditions, points.
 
     A point without a valid trial in the other run is named as well. Nothing that follows from a line is repeated:
     of a profile that the other run lacks no points are listed. A line of points may be of many conditions.
@@ -294,29 +257,26 @@ def _only(these: pd.DataFrame, those: pd.DataFrame, struck_off: Cells) -> Iterat
     rest = these
     for column, word in WORDS.items():
         # No backend, as nothing crosses, is known to every run.
-        known = [*those[column], *([NONE] if column == "backend" else [])]
-        if left := [str(value) or "none" for value in these[column].unique() if value not in set(known)]:
-            several = len(left) > 1 and not word.endswith("flight")
-            yield f"{word}{'s' if several else ''} {', '.join(left)}"
+        known = {*those[column], *([NONE] if column == "backend" else [])}
+        if left := [str(value) or "none" for value in these[column].unique() if value not in known]:
+            yield f"{word}{'s' if len(left) > 1 and not word.endswith('flight') else ''} {', '.join(left)}"
         rest = rest[rest[column].isin(known)]
     rest = rest.merge(those[CONDITION].drop_duplicates(), on=CONDITION, how="left", indicator="there")
-    for row in rest.loc[rest["there"] == "left_only", CONDITION].drop_duplicates().to_dict("records"):
-        yield condition_title(row)
+    lacking = rest[rest["there"] == "left_only"].drop_duplicates(CONDITION)
+    yield from map(condition_title, lacking.to_dict("records"))
     rest = rest[(rest["there"] == "both") & (rest["valid"] > 0)]
     rest = rest.merge(those[[*CELL, "valid"]], on=CELL, how="left", suffixes=("", "_there"))
     rest = rest[~(rest["valid_there"] > 0)]
-    invalid = np.where(rest["valid_there"].notna(), " without a valid trial in the other run", "")
-    is_off = [key in struck_off for key in _ordered_keys(rest)]
-    rest = rest.assign(why=np.where(is_off, " struck off by the other run's search", invalid))
-    lines: dict[tuple[str, str, str], list[str]] = {}
+    why = rest["valid_there"].notna().map({True: " without a valid trial in the other run", False: ""})
+    rest = rest.assign(why=why.mask(_among(rest, struck_off), " struck off by the other run's search"))
+    lines: dict[str, list[str]] = {}
     for _, rows in rest.groupby([*CONDITION, "backend", "why"], observed=True, sort=False):
         row = rows.iloc[0]
-        over = f" over {row['backend']}" if row["backend"] else ""
-        lines.setdefault((numbers(rows["point"]), over, row["why"]), []).append(condition_title(row))
-    for (points, over, why), titles in lines.items():
-        word = "points" if "," in points or " to " in points else "point"
-        at = f"{len(titles)} conditions" if len(titles) > _MOST_CONDITIONS else "; ".join(titles)
-        yield f"{word} {points}{over}{why}: {at}"
+        over = f" over {row['backend']}" if row["backend"] != NONE else ""
+        points = f"point{'s' if len(rows) > 1 else ''} {numbers(rows['point'])}{over}{row['why']}"
+        lines.setdefault(points, []).append(condition_title(row))
+    for points, of in lines.items():
+        yield f"{points}: {'; '.join(of) if len(of) <= _MOST_CONDITIONS else f'{len(of)} conditions'}"
 
 
 def numbers(points: Iterable[str]) -> str:
@@ -334,8 +294,9 @@ def numbers(points: Iterable[str]) -> str:
 def _nothing_shared(first: pd.DataFrame, other: pd.DataFrame) -> str:
     """Why two runs cannot be compared, in one line."""
     for column, word in WORDS.items():
-        sides: list[Mapping[Any, None]] = [dict.fromkeys(side[column]) for side in (first, other)]
-        if not sides[0].keys() & sides[1].keys():
-            has = (", ".join(filter(None, map(str, side))) or "none" for side in sides)
+        if not set(first[column]) & set(other[column]):
+            has = (
+                ", ".join(filter(None, map(str, side[column].unique()))) or "none" for side in (first, other)
+            )
             return f"the runs have no {word} in common: {' in A, '.join(has)} in B"
     return "the runs have no point in common that has a valid trial in both"

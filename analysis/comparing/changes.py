@@ -45,60 +45,55 @@ def changes(
 
     results/README.md has the columns, under compare-fronts.csv. Both hypervolumes are of the front of all backends,
     against one `reference`. The interval of their ratio is by resampling whole rounds, of each run by itself
-    (`analysis.fronts.draws`); it is empty where a point of a front has fewer than 6 rounds, or where in some resamples
-    of a run no point satisfies `where`, and `note` says so. A point enters, leaves or stays that has a probability
-    (`analysis.fronts.front`) of at least 95 % in one run and at most 5 % in the other (to stay: of at least 95 % in
-    both), and may enter, leave or stay if only the medians say so.
-
-    Raises `UserError` for objectives or a constraint that can't be read.
+    (`analysis.fronts.draws`). A point enters, leaves or stays that has a probability (`analysis.fronts.front`) of at
+    least 95 % in one run and at most 5 % in the other (to stay: of at least 95 % in both), and may enter, leave or stay
+    if only the medians say so. Raises `UserError` for objectives or a constraint that can't be read.
     """
     sides = (
         prepared(trials, objectives, where, resamples, seed + number).draws
         for number, trials in enumerate((first, other))
     )
     changed = [
-        one.rows.iloc[0][CONDITION].to_dict() | _change(one, two) for one, two in zip(*sides, strict=True)
+        one.rows.iloc[0][CONDITION].to_dict() | _change((one, two)) for one, two in zip(*sides, strict=True)
     ]
     return pd.DataFrame(changed, columns=COLUMNS)
 
 
-def _change(one: Draws, two: Draws) -> dict[Hashable, Any]:
-    sides = (one, two)
+def _change(sides: Sequence[Draws]) -> dict[Hashable, Any]:
+    objectives = sides[0].objectives
     on_front = [nondominated(*side.medians.T, maximise=side.maximise) for side in sides]
     row: dict[Hashable, Any] = {
-        "objectives": ", ".join(objective.name for objective in one.objectives),
-        "points": len(one.rows),
+        "objectives": ", ".join(objective.name for objective in objectives),
+        "points": len(sides[0].rows),
         "reference": "",
-        "note": "",
     }
     if fault := _incomparable(sides, on_front):
         return row | dict.fromkeys(CHANGES, "") | {"note": fault}
-    in_each = [nondominated_in_each(side.admitted, side.maximise) for side in sides]
-    both = np.concatenate([side.medians for side in sides])
-    reference, row["reference"] = reference_for(both, one.objectives, {})
+    reference, row["reference"] = reference_for(
+        np.concatenate([side.medians for side in sides]), objectives, {}
+    )
     volumes = [volume(side.medians, reference, side.objectives) for side in sides]
     row["first_hypervolume"], row["other_hypervolume"] = volumes
+    row |= _moves(sides, on_front)
     if not all(volumes):
         # As where no point sends anything, and the objective is less payload.
-        return row | _moves(sides, on_front) | {"note": "no volume: an objective is 0 everywhere"}
+        return row | {"note": "no volume: an objective is 0 everywhere"}
     row["hypervolume_ratio"] = volumes[1] / volumes[0]
-    every = np.arange(len(one.rows))
+    every = np.arange(row["points"])
+    in_each = [nondominated_in_each(side.admitted, side.maximise) for side in sides]
     rounds = min(side.rounds_of_front(every, drawn) for side, drawn in zip(sides, in_each, strict=True))
     if rounds < LEAST_VALUES:
-        row["note"] = f"too few rounds for an interval: {rounds:.0f}, it needs {LEAST_VALUES}"
-        return row | _moves(sides, on_front)
+        return row | {"note": f"too few rounds for an interval: {rounds:.0f}, it needs {LEAST_VALUES}"}
     # Of more rounds fewer resamples are made.
     many = min(len(side.values) for side in sides)
     drawn = [volumes_of_each(side.admitted[:many], reference, side.objectives) for side in sides]
-    if np.all(drawn):
-        ratios = np.log(drawn[1]) - np.log(drawn[0])
-        ends = without_bias(ratios, np.log(row["hypervolume_ratio"]))
-        row["ratio_low"], row["ratio_high"] = np.exp(ends)
-    else:
+    if not np.all(drawn):
         # A ratio to nothing is no number, and without these resamples it would seem that there always is a front.
         always_feasible = all(side.feasible.any(axis=1).all() for side in sides)
-        row["note"] = f"some resamples have no {'volume' if always_feasible else 'feasible point'}"
-    return row | _moves(sides, on_front)
+        return row | {"note": f"some resamples have no {'volume' if always_feasible else 'feasible point'}"}
+    ends = without_bias(np.log(drawn[1]) - np.log(drawn[0]), np.log(row["hypervolume_ratio"]))
+    row["ratio_low"], row["ratio_high"] = np.exp(ends)
+    return row | {"note": ""}
 
 
 def _incomparable(sides: Sequence[Draws], on_front: Sequence[Bools]) -> str:
@@ -111,14 +106,15 @@ def _incomparable(sides: Sequence[Draws], on_front: Sequence[Bools]) -> str:
 
 
 def _moves(sides: Sequence[Draws], on_front: Sequence[Bools]) -> dict[Hashable, Any]:
-    surely = []
-    for side, on in zip(sides, on_front, strict=True):
-        _, probability = probabilities(side)  # NaN, where none holds, is never sure
-        surely.append(np.where(on, probability >= SURE, probability <= 1 - SURE))
-    both_sure = surely[0] & surely[1]
+    """The cells that enter, leave and stay, surely or by the medians alone."""
+    both_sure = np.logical_and(
+        *(  # NaN, where no probability holds, is never sure
+            np.where(on, (probability := probabilities(side)[1]) >= SURE, probability <= 1 - SURE)
+            for side, on in zip(sides, on_front, strict=True)
+        )
+    )
     was, now = on_front
-    rows = sides[0].rows
-    names = cell_names(rows).to_numpy()
+    names = cell_names(sides[0].rows).to_numpy()
     moves: dict[Hashable, Any] = {}
     for change, moved in (("enter", ~was & now), ("leave", was & ~now), ("stay", was & now)):
         moves[change] = "; ".join(names[moved & both_sure])

@@ -16,8 +16,8 @@ from pareto.analysis.naming import backends
 from pareto.analysis.points import BUT_CODEC, CONDITION, NO_CODEC, NONE, ROUND, controls, cuts
 from pareto.analysis.standing import stands
 from pareto.analysis.statistics import significance
-from pareto.analysis.statistics.noise import OF, Floors, floor_of, floors
-from pareto.analysis.statistics.samples import LEAST_VALUES, Floats, Ints
+from pareto.analysis.statistics.noise import Floors, floor_of, floors
+from pareto.analysis.statistics.samples import LEAST_VALUES, OUTSIDE, Floats, Ints
 
 What = Literal["backend", "codec", "engine"]
 KEYS: dict[What, list[str]] = {
@@ -30,75 +30,69 @@ BASES: dict[What, str] = {"codec": NO_CODEC, "engine": EAGER}
 """The base of comparisons, or without it the first by name. Backends have none: every two are compared."""
 SIDES = ("edge", "server")
 """The hosts of whose stages engines are compared, too."""
+_OF_SIDES = [f"{side}_percent" for side in SIDES]
+_MEASURES = {
+    name: [name.replace("_", f"_{end}_") for end in ("difference", "low", "high")]
+    for name in ("latency_s", "latency_percent", "overhead_s", "throughput_percent", *_OF_SIDES)
+}
+"""The columns of the median and of the ends of its interval, by the measure of each pair."""
 _FIGURES = [
     *("first", "other", "point", "points", "rounds", "pairs", "throughput_pairs"),
-    *("latency_difference_s", "latency_low_s", "latency_high_s"),
-    *("latency_difference_percent", "latency_low_percent", "latency_high_percent"),
-    *("overhead_difference_s", "overhead_low_s", "overhead_high_s"),
-    *("throughput_difference_percent", "throughput_low_percent", "throughput_high_percent"),
+    *(column for name in _MEASURES if name not in _OF_SIDES for column in _MEASURES[name]),
     *("first_faster", "other_faster", "interval_over", "note"),
     *("tested", "latency_p_value", "latency_p_corrected", "latency_significant"),
     *("tests", "rounds_needed", "latency_floor_percent", "throughput_floor_percent"),
 ]
-_OF_SIDES = [f"{side}_{end}_percent" for side in SIDES for end in ("difference", "low", "high")]
-COLUMNS = {what: [*keys, *_FIGURES, *(_OF_SIDES if what == "engine" else [])] for what, keys in KEYS.items()}
+COLUMNS = {
+    what: [
+        *keys,
+        *_FIGURES,
+        *(column for side in _OF_SIDES for column in _MEASURES[side] if what == "engine"),
+    ]
+    for what, keys in KEYS.items()
+}
 ALL = "all"
 MIN_BLOCKS = LEAST_VALUES
 TOO_FEW = "too few rounds"
-Z = NormalDist().inv_cdf(0.975)
-_PAIR = [*ROUND, "repeat", "point"]
-_MEASURES = {
-    "latency_s": ("latency_difference_s", "latency_low_s", "latency_high_s"),
-    "latency_percent": tuple(f"latency_{end}_percent" for end in ("difference", "low", "high")),
-    "overhead_s": ("overhead_difference_s", "overhead_low_s", "overhead_high_s"),
-    "throughput_percent": tuple(f"throughput_{end}_percent" for end in ("difference", "low", "high")),
-    **{
-        f"{side}_percent": tuple(f"{side}_{end}_percent" for end in ("difference", "low", "high"))
-        for side in SIDES
-    },
-}
-"""The columns of the median and of the ends of its interval, by the measure of each pair."""
+Z = NormalDist().inv_cdf(1 - OUTSIDE)
 _DIFFERENCES = [*_MEASURES, "first_latency_s", "level_s", "relative"]
 """level_s: the mean of both latencies, which no exchange of the two changes. relative: what the test ranks."""
 _STAGES = [f"{side}_s" for side in SIDES]
-_NEEDED = [
-    *("treatment", "status", "latency_s", "latency_bound_s", "throughput_ips", *_STAGES),
-    *(*ROUND, "point"),
-]
+_NEEDED = ["treatment", "status", "latency_s", "latency_bound_s", "throughput_ips", *_STAGES, *ROUND, "point"]
 
 
 def paired(trials: pd.DataFrame, what: What = "backend") -> pd.DataFrame:
     """Rows for each condition and pair of backends: one a point that crosses, and one (`point` is `ALL`) over them all.
 
-    Where nothing crosses there is no pair: both are the same. Takes the frame of `analysis.load`. Differences are
-    other - first, of two trials that can be trusted in it, at the same point and in the same round on the same testbed,
-    so that what slows a whole round slows both. Positive: the other takes longer, or has more images/s. tcp is the
-    first. `rounds` and `pairs` are those of the latency.
+    Differences are other - first, of two trials that can be trusted in it, at the same point and in the same round on
+    the same testbed, so that what slows a whole round slows both. Where nothing crosses both are the same, so there is
+    no pair. tcp is the first. results/README.md has the columns, under paired.csv.
 
     what: `codec` for rows of each codec against none, `engine` for each engine against eager (or against the first by
-    name, where there is no such trial), of each condition and backend. At a point where two come to the same there is
-    no pair. Engines differ where nothing crosses, too. Their rows have the differences of the stages' times of both
-    `SIDES` as well (%), of those that have units.
+    name, where there is no such trial), of each condition and backend. Engines differ where nothing crosses, too; their
+    rows have the differences of the stages' times of both `SIDES` as well.
 
-    results/README.md has the columns, under paired.csv. A point's figures are over its rounds. Those of all points
-    are over the medians of rounds, or with fewer than `MIN_BLOCKS` of them over those of points (`interval_over`);
-    rounds are those of the point that has most. Medians have the intervals of `analysis.statistics.samples`, which
-    assume nothing about the distribution and hold for few values too, each by itself. Intervals hold the noise floor
-    (`analysis.statistics.noise`, one standard deviation of a difference).
+    A point's figures are over its rounds; those of all points over the medians of rounds, or with fewer than
+    `MIN_BLOCKS` of them over those of points. Intervals (`analysis.statistics.samples`) hold each by itself, and the
+    noise floor (`analysis.statistics.noise`, one standard deviation of a difference).
 
     One latency of each condition and pair is tested, that of the point where both together take least: with a test at
     every point none could ever find anything in a usual number of rounds. So chosen, the point does not favour a side,
-    and the test (`analysis.statistics.significance.signed_rank`, corrected for all that are made) holds as if it had
-    been named before. No difference is significant that the noise floor may make.
+    and the test (`signed_rank`, corrected for all that are made) holds as if it had been named before. No difference is
+    significant that the noise floor may make.
     """
     of_all = [_of_pair(*of_two) for of_two in compared(trials, what)]
     if not of_all:
         return pd.DataFrame(columns=COLUMNS[what])
-    rows: pd.DataFrame = pd.concat(of_all, ignore_index=True).reindex(
-        columns=[*dict.fromkeys([*COLUMNS[what], *_OF_SIDES]), "first_latency_s"]
-    )
+    rows: pd.DataFrame = pd.concat(of_all, ignore_index=True)
     _add_floor(rows, floors(trials), what)
-    _judge(rows)
+    rows["tests"] = tests = int(rows["latency_p_value"].notna().sum())
+    rows["rounds_needed"] = significance.pairs_needed(tests)
+    rows["latency_p_corrected"] = significance.holm(rows["latency_p_value"])
+    # In standard deviations: if the floor makes all of these differences, the largest seldom exceeds it.
+    beyond = NormalDist().inv_cdf(1 - significance.ALPHA / (2 * max(1, tests)))
+    is_large = rows["latency_difference_percent"].abs() > beyond * rows["latency_floor_percent"]
+    rows["latency_significant"] = is_large & (rows["latency_p_corrected"] <= significance.ALPHA)
     return rows.reindex(columns=COLUMNS[what])
 
 
@@ -112,14 +106,15 @@ def compared(
     if (engines(trials) if what == "engine" else trials[what]).nunique() < 2:
         return
     for _, of_condition in _counted(trials, what).groupby(KEYS[what], dropna=False, observed=True):
-        names = _levels(of_condition, what)
+        names = [*filter(None, backends(of_condition))]
+        if base := BASES.get(what):
+            names = sorted(of_condition[what].astype("str").unique(), key=lambda name: (name != base, name))
         if len(names) < 2:
             continue
         condition = of_condition.iloc[0][KEYS[what]].to_dict()
         valid = {name: _valid(of_condition[of_condition[what] == name]) for name in names}
-        base = next(iter(valid), "")
-        for first, other in combinations(valid, 2):
-            if what not in BASES or first == base:
+        for first, other in combinations(names, 2):
+            if not base or first == names[0]:
                 yield condition | {"first": first, "other": other}, _pairs(valid[first], valid[other])
 
 
@@ -131,49 +126,40 @@ def _counted(trials: pd.DataFrame, what: What) -> pd.DataFrame:
         for side in SIDES:  # what a host does without units is no engine's
             counted[f"{side}_s"] = counted[f"{side}_s"].where(work.str.contains(f"{side}="))
     else:
-        crosses = ~controls(trials) & (trials["backend"] != NONE)
         codec = trials["codec"].astype(object).fillna("").astype("str")
         counted = trials.assign(codec=codec.where((codec != "") | (what == "backend"), NO_CODEC))
+        crosses = ~controls(trials) & (trials["backend"] != NONE)
         counted["treatment"] = counted[what].astype("str").where(crosses, "")
     if what in BASES:
         counted = counted[counted["backend"] != NONE]
     return counted.reindex(columns=[*dict.fromkeys([*CONDITION, "backend", what, *_NEEDED])])
 
 
-def _levels(trials: pd.DataFrame, what: What) -> list[str]:
-    """The backends, codecs or engines, in the order in which they are compared."""
-    if what not in BASES:
-        return [*filter(None, backends(trials))]
-    return sorted(trials[what].astype("str").unique(), key=lambda name: (name != BASES[what], name))
-
-
 def _valid(trials: pd.DataFrame) -> pd.DataFrame:
-    ok = trials[stands(trials)]
-    # A trial repeated within its round is paired with the other's repetition.
-    return ok[_NEEDED].assign(
-        repeat=ok.groupby([*ROUND, "point"], dropna=False).cumcount(),
-        overhead_s=ok["latency_s"] - ok["latency_bound_s"],
-    )
+    """The trials that count; one repeated within its round is paired with the other's repetition."""
+    ok = trials.loc[stands(trials), _NEEDED]
+    repeat = ok.groupby([*ROUND, "point"], dropna=False).cumcount()
+    return ok.assign(repeat=repeat, overhead_s=ok["latency_s"] - ok["latency_bound_s"])
 
 
 def _pairs(first: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
-    both = first.merge(other, on=_PAIR, suffixes=("", "_other"))
+    key = [*ROUND, "repeat", "point"]
+    both = first.merge(other, on=key, suffixes=("", "_other"))
     both = both[both["treatment"] != both["treatment_other"]]
-    result = both[_PAIR].assign(
-        latency_s=both["latency_s_other"] - both["latency_s"],
-        latency_percent=100 * (both["latency_s_other"] / both["latency_s"] - 1),
+
+    def more(column: str) -> pd.Series:
+        return 100 * (both[f"{column}_other"] / both[column].where(both[column] > 0) - 1)
+
+    one_s, other_s = both["latency_s"], both["latency_s_other"]
+    return both[key].assign(
+        latency_s=other_s - one_s,
+        latency_percent=more("latency_s"),
         overhead_s=both["overhead_s_other"] - both["overhead_s"],
-        first_latency_s=both["latency_s"],
-        throughput_percent=100 * (both["throughput_ips_other"] / both["throughput_ips"] - 1),
-        **{
-            f"{side}_percent": 100
-            * (both[f"{side}_s_other"] / both[f"{side}_s"].where(both[f"{side}_s"] > 0) - 1)
-            for side in SIDES
-        },
-    )
-    return result.assign(
-        level_s=(both["latency_s"] + both["latency_s_other"]) / 2,
-        relative=significance.relative(both["latency_s"], both["latency_s_other"]),
+        throughput_percent=more("throughput_ips"),
+        **{f"{side}_percent": more(f"{side}_s") for side in SIDES},
+        first_latency_s=one_s,
+        level_s=(one_s + other_s) / 2,
+        relative=significance.relative(one_s, other_s),
     )
 
 
@@ -206,6 +192,7 @@ def _of_pair(named: dict[Hashable, Any], pairs: pd.DataFrame) -> pd.DataFrame:
         pairs=sizes.sum(),
         throughput_pairs=others.sum(),
         tested=False,
+        latency_p_value=np.nan,
         first_latency_s=pairs["first_latency_s"].median(),
         first_faster=rows["first_faster"].sum(),
         other_faster=rows["other_faster"].sum(),
@@ -221,11 +208,8 @@ def _summaries(
 
     places: of which row each block is. over: what the blocks are.
     """
-    tables = {
-        column: significance.padded(blocks[column].to_numpy(), places, count) for column in _DIFFERENCES
-    }
-    rows = pd.DataFrame(index=range(count))
-    rows["first_latency_s"] = significance.medians(tables["first_latency_s"])
+    tables = {name: significance.padded(blocks[name].to_numpy(), places, count) for name in _DIFFERENCES}
+    rows = pd.DataFrame({"first_latency_s": significance.medians(tables["first_latency_s"])})
     for measure, (middle, low, high) in _MEASURES.items():
         rows[middle] = significance.medians(tables[measure])
         rows[low], rows[high] = significance.median_intervals(tables[measure])
@@ -237,13 +221,12 @@ def _summaries(
 
 def _add_floor(rows: pd.DataFrame, known: Floors, what: What) -> None:
     """Add what identical treatments differ by, and widen the intervals by it: both spreads as variances."""
-    each = rows[[*OF, "first", "other"]].to_dict("records")
-    shares = [_floor(known, row, what) for row in each]
+    shares = [_floor(known, row, what) for row in rows.to_dict("records")]
     rows[["latency_floor_percent", "throughput_floor_percent"]] = 100 * math.sqrt(2) * np.array(shares)
     percent = rows["latency_floor_percent"]
     seconds = percent / 100 * rows["first_latency_s"]
     # A stage's time has no floor of its own.
-    spreads = (seconds, percent, seconds, rows["throughput_floor_percent"], *(percent for _ in SIDES))
+    spreads = (seconds, percent, seconds, rows["throughput_floor_percent"], percent, percent)
     for spread, (middle, low, high) in zip(spreads, _MEASURES.values(), strict=True):
         for end, sign in ((low, -1), (high, 1)):
             rows[end] = rows[middle] + sign * np.hypot(rows[end] - rows[middle], Z * spread)
@@ -251,19 +234,7 @@ def _add_floor(rows: pd.DataFrame, known: Floors, what: What) -> None:
 
 def _floor(known: Floors, row: Mapping[Hashable, Any], what: What) -> Floats:
     """The floor's shares of latency and throughput; of two engines, which are setups, the greater."""
-    setups = [row["setup"]]
-    if what == "engine":
-        setups = [setup_of(row["setup"], row[name]) for name in ("first", "other")]
-    of_setups = [floor_of(known, {"model": row["model"], "setup": setup}) for setup in setups]
+    setup = row["setup"]
+    setups = [setup_of(setup, row[of]) for of in ("first", "other")] if what == "engine" else [setup]
+    of_setups = [floor_of(known, {"model": row["model"], "setup": each}) for each in setups]
     return np.asarray(np.max([floor.of(["latency_s", "throughput_ips"]) for floor in of_setups], axis=0))
-
-
-def _judge(rows: pd.DataFrame) -> None:
-    """Correct the p-values for how many there are, and say which differences are significant."""
-    tests = int(rows["latency_p_value"].notna().sum())
-    rows["tests"], rows["rounds_needed"] = tests, significance.pairs_needed(tests)
-    rows["latency_p_corrected"] = significance.holm(rows["latency_p_value"])
-    # In standard deviations: if the floor makes all of these differences, the largest seldom exceeds it.
-    beyond = NormalDist().inv_cdf(1 - significance.ALPHA / (2 * max(1, tests)))
-    is_large = rows["latency_difference_percent"].abs() > beyond * rows["latency_floor_percent"]
-    rows["latency_significant"] = is_large & (rows["latency_p_corrected"] <= significance.ALPHA)

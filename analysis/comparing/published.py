@@ -7,9 +7,8 @@ round, as what slows a whole round slows both, and corrected for the conditions 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -24,13 +23,8 @@ from pareto.analysis.runs.load import Runs, load
 from pareto.analysis.standing import stands
 from pareto.analysis.statistics import significance
 
-HOLDS, FAILS, UNSURE, SAME, ABSENT = (
-    "holds",
-    "does not hold",
-    "not sure",
-    "the same cell",
-    "not measured here",
-)
+HOLDS, FAILS, UNSURE = "holds", "does not hold", "not sure"
+SAME, ABSENT = "the same cell", "not measured here"
 """The verdicts on a conclusion. `SAME`: one cell is the best of both sides. `UNSURE`: the rounds do not tell."""
 
 
@@ -47,38 +41,35 @@ class _Keys(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Figure(_Keys):
-    """A published figure. column: of front.csv, in its unit. source: where it is published, and where it was read."""
+class _Said(_Keys):
+    """What is said. source: where it is published, and where it was read. where: of which cells it is said."""
 
     says: str
     source: str
+    where: Cells = ""
+
+
+class Figure(_Said):
+    """A published figure. column: of front.csv, in its unit."""
+
     where: Cells
     column: Literal["latency_s", "throughput_ips", "payload_bytes"]
     value: float
 
 
-class Conclusion(_Keys):
-    """A published conclusion: among the cells of `where`, the best of `better` beats the best of `than`.
+class Conclusion(_Said):
+    """A published conclusion: the best of `better` beats the best of `than` by so much, in its authors' words."""
 
-    by: what is the better. published: by how much, in its authors' words.
-    """
-
-    says: str
-    source: str
     better: Cells
     than: Cells
-    where: Cells = ""
     by: Literal["latency", "throughput"] = "latency"
     published: str = ""
 
 
-class Front(_Keys):
-    """A published front of latency and throughput: the points of the cells of `where` that nothing dominates."""
+class Front(_Said):
+    """A published front of latency and throughput: the points that nothing dominates."""
 
-    says: str
-    source: str
     points: tuple[str, ...]
-    where: Cells = ""
 
 
 class Published(_Keys):
@@ -97,35 +88,16 @@ class Published(_Keys):
     figures: tuple[Figure, ...] = ()
 
 
-@dataclass(frozen=True)
-class Beside:
-    """Frames: a row for each conclusion, front and figure, and each condition of the run that it can be seen in.
+class Beside(NamedTuple):
+    """A row for each conclusion, front and figure, and each condition of the run that it can be seen in.
 
-    conclusions: says, source, published, condition, by, better, than (cells), better_value, than_value, times (how many
-    times better; under 1: worse), rounds (that both have), wins (in how many of them it is
-    better), needed (rounds that can make it sure), p_corrected, verdict. fronts: says, source,
-    condition, published, ours, both, unmeasured (points with `; ` between). figures: says, source, condition, cell,
-    column, published, ours.
+    conclusions: `times`: how many times better (under 1: worse); `wins`: in how many of the `rounds` that both have it
+    is; `needed`: rounds that can make it sure. fronts: of points, with `; ` between.
     """
 
     conclusions: pd.DataFrame
     fronts: pd.DataFrame
     figures: pd.DataFrame
-
-
-def beside(runs: Runs, published: Published) -> Beside:
-    """Set some runs beside what is published. Raises UserError for folders or columns that are not there."""
-    rounds = pooled(in_every_codec(competing(load(runs))))
-    rows = cells(rounds)
-    rounds = rounds[stands(rounds)]
-    judged = [row for each in published.conclusions for row in _corrected([*_judged(each, rows, rounds)])]
-    return Beside(
-        pd.DataFrame(judged, columns=_OF_CONCLUSIONS),
-        pd.DataFrame([row for each in published.fronts for row in _fronts(each, rows)], columns=_OF_FRONTS),
-        pd.DataFrame(
-            [row for each in published.figures for row in _figures(each, rows)], columns=_OF_FIGURES
-        ),
-    )
 
 
 _OF_CONCLUSIONS = [
@@ -134,53 +106,69 @@ _OF_CONCLUSIONS = [
 ]
 _OF_FRONTS = ["says", "source", "condition", "published", "ours", "both", "unmeasured"]
 _OF_FIGURES = ["says", "source", "condition", "cell", "column", "published", "ours"]
-_ABSENT: dict[str, Any] = {"condition": "", "verdict": ABSENT}
 
 
-def _corrected(rows: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield the rows of one conclusion with what the tests say, corrected for their number."""
-    p_values = significance.holm([row.get("p_value", np.nan) for row in rows])
-    needed = significance.pairs_needed(int(np.count_nonzero(~np.isnan(p_values))))
-    for row, p_value in zip(rows, p_values, strict=True):
-        if row["verdict"]:
-            yield row
-            continue
-        won = 2 * row["wins"] > row["rounds"]
-        # The medians and the pairs may disagree: then neither is believed.
-        is_sure = p_value < significance.ALPHA and won == (row["times"] > 1)
-        verdict = (HOLDS if won else FAILS) if is_sure else UNSURE
-        yield row | {"p_corrected": p_value, "needed": needed, "verdict": verdict}
+def beside(runs: Runs, published: Published) -> Beside:
+    """Set some runs beside what is published. Raises UserError for folders or columns that are not there."""
+    rounds = pooled(in_every_codec(competing(load(runs))))
+    rows = cells(rounds)
+    rounds = rounds[stands(rounds)]
+    conclusions = [row for each in published.conclusions for row in _judged(each, rows, rounds)]
+    fronts = [row for each in published.fronts for row in _fronts(each, rows)]
+    figures = [row for each in published.figures for row in _figures(each, rows)]
+    return Beside(
+        pd.DataFrame(conclusions, columns=_OF_CONCLUSIONS),
+        pd.DataFrame(fronts, columns=_OF_FRONTS),
+        pd.DataFrame(figures, columns=_OF_FIGURES),
+    )
 
 
-def _judged(conclusion: Conclusion, rows: pd.DataFrame, rounds: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    """Yield a row for each condition that has cells of both sides; one without a condition where none has."""
-    said = {name: getattr(conclusion, name) for name in ("says", "source", "published", "by")}
-    column = significance.MEASURES[conclusion.by]
-    seen = False
-    for condition, of_condition in _conditions(rows, conclusion.where):
-        known = of_condition[of_condition[column].notna()]
+def _judged(conclusion: Conclusion, rows: pd.DataFrame, rounds: pd.DataFrame) -> list[dict[str, Any]]:
+    """A row for each condition that has cells of both sides, corrected for their number; where none has, one without a
+    condition.
+    """
+    said = conclusion.model_dump(include={"says", "source", "published", "by"})
+    column, is_latency = significance.MEASURES[conclusion.by], conclusion.by == "latency"
+    found: list[dict[str, Any]] = []
+    for condition, known in _conditions(rows[rows[column].notna()], conclusion.where):
         sides = [known[Where.parse(text).holds(known)] for text in (conclusion.better, conclusion.than)]
         if any(side.empty for side in sides):
             continue
-        seen = True
-        best = [_best(side, column) for side in sides]
-        better, than = (row[column] for row in best)
-        measured = {
-            **{"condition": condition, "better": cell_name(best[0]), "than": cell_name(best[1])},
-            **{"better_value": better, "than_value": than},
-            "times": than / better if conclusion.by == "latency" else better / than,
+        best = [side.loc[side[column].idxmin() if is_latency else side[column].idxmax()] for side in sides]
+        better, than = (cell[column] for cell in best)
+        row: dict[str, Any] = {
+            "condition": condition,
+            "better": cell_name(best[0]),
+            "than": cell_name(best[1]),
         }
+        row |= {
+            "better_value": better,
+            "than_value": than,
+            "times": than / better if is_latency else better / than,
+        }
+        found.append(row)
         if (best[0][CELL] == best[1][CELL]).all():
-            yield said | measured | {"verdict": SAME}
+            row["verdict"] = SAME
             continue
-        pairs = _pairs(best, rounds, column)
+        # The figures of both cells in the rounds that both have.
+        ours = [
+            rounds[rounds[CELL].eq(cell[CELL]).all(axis=1)].groupby(ROUND)[column].median() for cell in best
+        ]
+        pairs = pd.concat(ours, axis=1, join="inner", keys=["better", "than"]).dropna()
         differences = significance.relative(pairs["better"], pairs["than"])
+        wins = int((differences > 0).sum() if is_latency else (differences < 0).sum())
         (p_value,) = significance.signed_rank(differences.to_numpy(float)[None, :])
-        wins = differences.gt(0) if conclusion.by == "latency" else differences.lt(0)
-        tested = {"rounds": len(pairs), "wins": int(wins.sum()), "p_value": p_value, "verdict": ""}
-        yield said | measured | tested
-    if not seen:
-        yield said | _ABSENT
+        row |= {"rounds": len(pairs), "wins": wins, "p_value": p_value}
+    p_values = significance.holm([row.get("p_value", np.nan) for row in found])
+    needed = significance.pairs_needed(int(np.count_nonzero(~np.isnan(p_values))))
+    for row, p_value in zip(found, p_values, strict=True):
+        if "verdict" not in row:
+            won = 2 * row["wins"] > row["rounds"]
+            # The medians and the pairs may disagree: then neither is believed.
+            is_sure = p_value < significance.ALPHA and won == (row["times"] > 1)
+            verdict = (HOLDS if won else FAILS) if is_sure else UNSURE
+            row |= {"p_corrected": p_value, "needed": needed, "verdict": verdict}
+    return [said | row for row in found or [{"condition": "", "verdict": ABSENT}]]
 
 
 def _conditions(rows: pd.DataFrame, where: str) -> Iterator[tuple[str, pd.DataFrame]]:
@@ -190,43 +178,29 @@ def _conditions(rows: pd.DataFrame, where: str) -> Iterator[tuple[str, pd.DataFr
         yield condition_title(of_condition.iloc[0]), of_condition
 
 
-def _best(rows: pd.DataFrame, column: str) -> pd.Series:
-    values = rows[column]
-    return rows.loc[values.idxmax() if column == significance.MEASURES["throughput"] else values.idxmin()]
-
-
-def _pairs(best: Sequence[pd.Series], rounds: pd.DataFrame, column: str) -> pd.DataFrame:
-    """The figures of two cells in the rounds that both have: `better` and `than`."""
-    sides = []
-    for cell, name in zip(best, ("better", "than"), strict=True):
-        is_of = np.logical_and.reduce([rounds[key].eq(cell[key]).to_numpy() for key in CELL])
-        own = rounds.loc[is_of].groupby(ROUND)[column].median()
-        sides.append(own.rename(name))
-    return pd.concat(sides, axis=1, join="inner").dropna()
-
-
 def _fronts(front: Front, rows: pd.DataFrame) -> Iterator[dict[str, Any]]:
     """Yield the two fronts of each condition: ours by the medians."""
     for condition, known in _conditions(rows, front.where):
-        figures = (known[column].to_numpy(float) for column in significance.MEASURES.values())
+        ours = [
+            *known.loc[nondominated(*known[[*significance.MEASURES.values()]].to_numpy(float).T), "point"]
+        ]
         measured = set(known.loc[known["rounds"] > 0, "point"])
-        ours = [str(point) for point in known.loc[nondominated(*figures), "point"]]
-        yield {
-            **{"says": front.says, "source": front.source, "condition": condition},
-            **{"published": "; ".join(front.points), "ours": "; ".join(ours)},
-            "both": "; ".join(point for point in front.points if point in ours),
-            "unmeasured": "; ".join(point for point in front.points if point not in measured),
+        points = {
+            "published": front.points,
+            "ours": ours,
+            "both": [point for point in front.points if point in ours],
+            "unmeasured": [point for point in front.points if point not in measured],
         }
+        said = {"says": front.says, "source": front.source, "condition": condition}
+        yield said | {name: "; ".join(map(str, each)) for name, each in points.items()}
 
 
-def _figures(figure: Figure, rows: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    """Yield what each cell that the figure is of has here; one row without a cell where none was measured."""
-    said = {name: getattr(figure, name) for name in ("says", "source", "column")}
-    said["published"] = figure.value
-    cell = ""
-    for condition, known in _conditions(rows[rows[figure.column].notna()], figure.where):
-        for row in known.to_dict("records"):
-            cell = cell_name(row)
-            yield said | {"condition": condition, "cell": cell, "ours": row[figure.column]}
-    if not cell:
-        yield said | {"condition": "", "cell": "", "ours": np.nan}
+def _figures(figure: Figure, rows: pd.DataFrame) -> list[dict[str, Any]]:
+    """What each cell that the figure is of has here; one row without a cell where none was measured."""
+    said = figure.model_dump(include={"says", "source", "column"}) | {"published": figure.value}
+    found = [
+        {"condition": condition, "cell": cell_name(row), "ours": row[figure.column]}
+        for condition, known in _conditions(rows[rows[figure.column].notna()], figure.where)
+        for row in known.to_dict("records")
+    ]
+    return [said | row for row in found or [{"condition": "", "cell": "", "ours": np.nan}]]

@@ -16,6 +16,8 @@ from pareto.analysis.statistics import significance
 from pareto.analysis.wording import ms, percentage
 
 Row = Mapping[Hashable, Any]
+MOST_NAMED = 4
+"""Points that a sentence names; of more it gives the number."""
 
 
 def verdicts(rows: pd.DataFrame, struck_off: pd.DataFrame | None = None) -> Iterator[str]:
@@ -24,36 +26,40 @@ def verdicts(rows: pd.DataFrame, struck_off: pd.DataFrame | None = None) -> Iter
 
     struck_off: the cells that a search struck off (`analysis.runs.struck`), whose trials are in no pair.
     """
-    against_base = "backend" in rows
-    searched: set[tuple[Hashable, ...]] = set()
-    if struck_off is not None:
-        searched = set(struck_off[CONDITION].itertuples(index=False, name=None))
+    of_backends = "backend" not in rows
+    searched = [] if struck_off is None else [*struck_off[CONDITION].itertuples(index=False, name=None)]
     pairs = [*rows.columns.intersection([*CONDITION, "backend"]), "first", "other"]
     for _, of_pair in rows.groupby(pairs, dropna=False, observed=True, sort=False):
         is_all = of_pair["point"] == ALL
         (row,) = of_pair[is_all].to_dict("records")
-        row |= {"codec": row.get("codec", "")}
+        row |= {
+            "codec": row.get("codec", ""),
+            "first": codec_name(row["first"]),
+            "other": codec_name(row["other"]),
+        }
         if row["pairs"] or row["throughput_pairs"]:
-            over = f" over {row['backend']}" if against_base and rows["backend"].nunique() > 1 else ""
-            parts = (_latency(row), "" if against_base else _overhead(row), _points(of_pair[~is_all]))
-            yield f"{condition_title(row)}{over}: {'; '.join(filter(None, (*parts, _throughput(row), _same(row))))}"
-        elif not against_base:
+            over = f" over {row['backend']}" if not of_backends and rows["backend"].nunique() > 1 else ""
+            parts = [_latency(row), _points(of_pair[~is_all]), _throughput(row)]
+            if of_backends:
+                parts[1:1] = [_overhead(row)]
+                kind = transport(row["first"])
+                parts += [f"both are {kind}"] if kind == transport(row["other"]) else []
+            yield f"{condition_title(row)}{over}: {'; '.join(filter(None, parts))}"
+        elif of_backends:
             why = "no point that crosses the link has valid trials of both in one round"
             if tuple(row[name] for name in CONDITION) in searched:
                 why = "after what the search struck off no point that crosses the link is left over both"
             yield f"{condition_title(row)}: {row['first']} and {row['other']} not compared: {why}"
 
 
-def _same(row: Row) -> str:
-    """A note on two names of one transport."""
-    of_first = transport(str(row["first"]))
-    is_label = "backend" not in row and of_first == transport(str(row["other"]))
-    return f"both are {of_first}" if is_label else ""
+def _ends(low: float, high: float) -> list[float]:
+    """The ends of an interval without 0, without their sign."""
+    return sorted((abs(low), abs(high)))
 
 
 def _latency(row: Row) -> str:
     """The difference over all points."""
-    first, other = (codec_name(row[name]) if not row["codec"] else row[name] for name in ("first", "other"))
+    first, other = row["first"], row["other"]
     difference_s, low_s, high_s = (row[f"latency_{end}_s"] for end in ("difference", "low", "high"))
     if math.isnan(difference_s):
         return f"no latencies of {first} and {other} in one round that can be trusted"
@@ -61,16 +67,17 @@ def _latency(row: Row) -> str:
     if row["pairs"] != row["points"] * row["rounds"]:
         span = f"{count(row['pairs'], 'pair')} at {count(row['points'], 'point')}"
     span = f"by the points, {span}" if row["interval_over"] == "points" else span
-    share = f"{percentage(abs(row['latency_difference_percent']))} %"
-    way = "longer" if difference_s >= 0 else "shorter"
-    taken = f"{ms(abs(difference_s))} ms ({share}) {way} than {first}"
-    if math.isnan(low_s):
-        return f"{other} took {taken}, {span}: too few rounds for an interval, may be chance"
     if low_s <= 0 <= high_s:
         seen = f"no difference seen over all points between {first} and {other}: {ms(difference_s)} ms"
         return f"{seen} (95 %: {ms(low_s)} to {ms(high_s)} ms; {span})"
-    near_s, far_s = sorted((abs(low_s), abs(high_s)))
-    return f"{other} takes {taken} (95 %: {ms(near_s)} to {ms(far_s)} ms; {span})"
+    share, way = (
+        percentage(abs(row["latency_difference_percent"])),
+        "longer" if difference_s >= 0 else "shorter",
+    )
+    taken = f"{ms(abs(difference_s))} ms ({share} %) {way} than {first}"
+    if math.isnan(low_s):
+        return f"{other} took {taken}, {span}: too few rounds for an interval, may be chance"
+    return f"{other} takes {taken} (95 %: {' to '.join(map(ms, _ends(low_s, high_s)))} ms; {span})"
 
 
 def _overhead(row: Row) -> str:
@@ -82,86 +89,75 @@ def _overhead(row: Row) -> str:
 
 
 def _points(points: pd.DataFrame) -> str:
-    """The points at which the interval is without 0, each by itself; and what the test at the best point says."""
+    """At how many points the interval is without 0, the most of these, and what the test at the best point says."""
     points = points[points["latency_low_s"].notna()]
     if points.empty:
         return ""
     apart = points[(points["latency_low_s"] > 0) | (points["latency_high_s"] < 0)]
-    sides = []
-    for sign, way in ((1, "longer"), (-1, "shorter")):
-        those = apart[apart["latency_difference_s"] * sign > 0]
-        if len(those):
-            most = those.loc[those["latency_difference_s"].abs().idxmax()]
-            near, far = sorted(abs(most[end]) for end in ("latency_low_s", "latency_high_s"))
-            by = f"{ms(abs(most['latency_difference_s']))} ms ({ms(near)} to {ms(far)}) {way}"
-            several = f"{len(those)} points, most at " if len(those) > 1 else "point "
-            sides.append(f"{most['other']} takes {by} at {several}{most['point']}")
     text = f"apart at {len(apart) or 'none'} of {count(len(points), 'point')}"
-    if sides and (by_chance := round(significance.ALPHA * len(points))):
-        text += f" (by chance at about {by_chance})"
-    text += f": {', '.join(sides)}" if sides else ""
-    (tested,) = points[points["tested"]].to_dict("records") or [{}]
-    if not tested:
-        return text
-    if tested["rounds"] < tested["rounds_needed"]:
-        return (
-            f"{text}; a verdict at the best point, {tested['point']}, takes {tested['rounds_needed']} rounds"
-        )
-    found = "significant" if tested["latency_significant"] else "not significant"
-    return f"{text}; at the best point, {tested['point']}, the difference is {found}"
+    if len(apart):
+        by_chance = round(significance.ALPHA * len(points))
+        text += f" (by chance at about {by_chance})" if by_chance else ""
+        most = apart.loc[apart["latency_difference_s"].abs().idxmax()]
+        by = f"{ms(abs(most['latency_difference_s']))} ms"
+        ends = " to ".join(map(ms, _ends(most["latency_low_s"], most["latency_high_s"])))
+        way = "longer" if most["latency_difference_s"] > 0 else "shorter"
+        same = (apart["latency_difference_s"] > 0).eq(way == "longer").sum()
+        text += f", {same} of them {way}" if same < len(apart) else ""
+        text += f": {most['other']} takes {by} ({ends}) {way} at point {most['point']}"
+        text += ", the most" if len(apart) > 1 else ""
+    for row in points[points["tested"]].to_dict("records"):
+        best = f"the best point, {row['point']},"
+        if row["rounds"] < row["rounds_needed"]:
+            return f"{text}; a verdict at {best} takes {row['rounds_needed']} rounds"
+        found = "significant" if row["latency_significant"] else "not significant"
+        text += f"; at {best} the difference is {found}"
+    return text
 
 
 def _throughput(row: Row) -> str:
     share, low, high = (row[f"throughput_{name}_percent"] for name in ("difference", "low", "high"))
     if math.isnan(share):
         return ""
-    images = f"{row['other']} has {percentage(abs(share))} % {'more' if share >= 0 else 'fewer'} images/s"
-    if math.isnan(low):
-        return images
     if low <= 0 <= high:
         span = f"{percentage(low)} to {percentage(high)} %"
         return f"no difference seen in images/s: {percentage(share, '+')} % ({span})"
-    near, far = sorted((abs(low), abs(high)))
-    return f"{images} ({percentage(near)} to {percentage(far)} %)"
-
-
-MOST_NAMED = 4
-"""Points that a sentence names; of more it gives the number."""
+    images = f"{row['other']} has {percentage(abs(share))} % {'more' if share >= 0 else 'fewer'} images/s"
+    return images if math.isnan(low) else f"{images} ({' to '.join(map(percentage, _ends(low, high)))} %)"
 
 
 def conclusions(differences: pd.DataFrame, fronts: pd.DataFrame) -> Iterator[str]:
     """A line for each condition, from the frames of `analysis.comparing.between_runs`."""
     of_fronts = {tuple(row[key] for key in CONDITION): row for row in fronts.to_dict("records")}
     for _, rows in differences.groupby(CONDITION, dropna=False, observed=True, sort=False):
-        first = rows.iloc[0]
-        front = of_fronts.get(tuple(first[CONDITION]))
-        parts = [_latency_change(rows), _throughput_change(rows), *([_front_change(front)] if front else [])]
-        yield f"{condition_title(first)}: {'; '.join(part for part in parts if part)}"
+        front = of_fronts.get(tuple(rows.iloc[0][CONDITION]))
+        parts = [_latency_change(rows), _throughput_change(rows), _front_change(front) if front else ""]
+        yield f"{condition_title(rows.iloc[0])}: {'; '.join(filter(None, parts))}"
+
+
+def _sure(rows: pd.DataFrame, measure: str, unit: str, less: str, more: str) -> str:
+    """`11 faster, 2 slower`: how many points differ significantly, and which way."""
+    sure = rows.loc[rows[f"{measure}_significant"], f"{measure}_difference_{unit}"]
+    ways = ((less, (sure < 0).sum()), (more, (sure > 0).sum()))
+    return ", ".join(f"{word} at {number}" for word, number in ways if number)
 
 
 def _latency_change(rows: pd.DataFrame) -> str:
     rows = rows[rows["latency_difference_s"].notna()]
     if rows.empty:
         return "no point has latencies in both runs that can be trusted"
-    sure = rows[rows["latency_significant"]]
-    faster, slower = ((sure["latency_difference_s"] * sign > 0).sum() for sign in (-1, 1))
     share = percentage(rows["latency_difference_percent"].median(), "+")
-    median = f"median {ms(rows['latency_difference_s'].median(), '+')} ms ({share} %)"
-    median += f" over {count(len(rows), 'point')}"
-    if rows["note"].ne("").all():
-        return (
-            f"too few rounds to tell, it takes {rows['rounds_needed'].iloc[0]} in each run; by the medians "
-            f"latency {median.removeprefix('median ')}"
-        )
-    if faster and slower:
-        return f"B is faster at {faster}, slower at {slower} points significantly: {median}"
-    if sure_points := faster or slower:
-        change = "faster" if faster else "slower"
-        at = "all" if sure_points == len(rows) else f"{sure_points} of {len(rows)}"
-        return f"B is {change} at {at} points significantly: {median}"
+    median = (
+        f"{ms(rows['latency_difference_s'].median(), '+')} ms ({share} %) over {count(len(rows), 'point')}"
+    )
     few = rows["note"].ne("").sum()
+    if few == len(rows):
+        needed = rows["rounds_needed"].iloc[0]
+        return f"too few rounds to tell, it takes {needed} in each run; by the medians latency {median}"
+    if sure := _sure(rows, "latency", "s", "faster", "slower"):
+        return f"B is {sure} of {count(len(rows), 'point')} significantly: median {median}"
     untold = f" ({few} with too few rounds to tell)" if few else ""
-    return f"no significant difference in latency: {median}{untold}"
+    return f"no significant difference in latency: median {median}{untold}"
 
 
 def _throughput_change(rows: pd.DataFrame) -> str:
@@ -171,29 +167,28 @@ def _throughput_change(rows: pd.DataFrame) -> str:
     text = f"images/s {percentage(rows['throughput_difference_percent'].median(), '+')} %"
     if rows["note"].ne("").all():
         return text
-    sure = rows[rows["throughput_significant"]]
-    more, less = ((sure["throughput_difference_percent"] * sign > 0).sum() for sign in (1, -1))
-    if more and less:
-        return f"{text}, {more} points significantly more, {less} less"
-    return f"{text}, {more + less} significantly" if more or less else f"{text}, none significantly"
+    sure = _sure(rows, "throughput", "percent", "fewer", "more")
+    return (
+        f"{text}, significantly {sure} of {count(len(rows), 'point')}"
+        if sure
+        else f"{text}, none significantly"
+    )
 
 
-def _front_change(row: Mapping[Hashable, Any]) -> str:
+def _front_change(row: Row) -> str:
     if math.isnan(row["hypervolume_ratio"]):
         return f"front: {row['note']}"
-    text = f"front: its hypervolume is {row['hypervolume_ratio']:.3g} times that of A"
-    if math.isnan(row["ratio_low"]):
-        text += f" ({row['note']})"
-    else:
-        text += f" ({row['ratio_low']:.3g} to {row['ratio_high']:.3g})"
-    for change, words in (
-        ("enter", ("enters", "enter")),
-        ("may_enter", ("may enter", "may enter")),
-        ("leave", ("leaves", "leave")),
-        ("may_leave", ("may leave", "may leave")),
+    sure = (
+        row["note"] if math.isnan(row["ratio_low"]) else f"{row['ratio_low']:.3g} to {row['ratio_high']:.3g}"
+    )
+    text = f"front: its hypervolume is {row['hypervolume_ratio']:.3g} times that of A ({sure})"
+    for change, one, several in (
+        ("enter", "enters", "enter"),
+        ("may_enter", "may enter", "may enter"),
+        ("leave", "leaves", "leave"),
+        ("may_leave", "may leave", "may leave"),
     ):
-        if named := str(row[change]):
-            points = named.split("; ")
+        if points := str(row[change]).split("; ") if row[change] else []:
             who = ", ".join(points) if len(points) <= MOST_NAMED else count(len(points), "point")
-            text += f"; {who} {words[len(points) > 1]} it"
+            text += f"; {who} {several if len(points) > 1 else one} it"
     return text

@@ -5,17 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from pareto.analysis.runs.comparable import (
-    asked,
-    chosen,
-    differing,
-    made,
-    measured,
-    recorded,
-    remarks,
-    roles,
-    told,
-)
+from pareto.analysis.naming import listed
+from pareto.analysis.runs import comparable as runs
 from pareto.analysis.runs.manifest import sessions
 
 DOUBTFUL = "attention: "
@@ -24,32 +15,32 @@ DOUBTFUL = "attention: "
 def differences(
     first: Mapping[str, Any], other: Mapping[str, Any], models: Collection[str], networks: Collection[str]
 ) -> list[str]:
-    """The differences of two manifests, a line each, about the models and networks that both runs have.
+    """The differences of two manifests, A and B, a line each, about the models and networks that both runs have.
 
-    The runs are called A and B. Lines that begin with `DOUBTFUL` come first: something else was measured, with other
-    weights, another graph, other cuts under a point's number, another profile under the same name, another testbed or
-    processor. A manifest that is missing is named as such; what only one of them records is no difference, nor is an
-    option that one of them does not have and the other leaves at its default.
+    Lines that begin with `DOUBTFUL` come first: something else was measured, such as other weights, another profile
+    under the same name, or another testbed. Neither what only one of them records is a difference, nor an option that
+    one does not have and the other leaves at its default.
     """
     both = {"A": first, "B": other}
     if missing := [name for name, manifest in both.items() if not manifest]:
+        verb = "have" if len(missing) > 1 else "has"
         return [
-            f"{DOUBTFUL}{' and '.join(missing)} {'have' if len(missing) > 1 else 'has'} no manifest that can be read: "
-            "what else differs is not known"
+            f"{DOUBTFUL}{listed(missing)} {verb} no manifest that can be read: what else differs is not known"
         ]
     about = sorted(models), sorted(networks)
     subjects = [
-        (name, recorded(made(each, *about) | measured(each) | asked(each))) for name, each in both.items()
-    ]
-    others = [
-        (name, recorded(chosen(each) | made(each, *about, exactly=True) | remarks(each)))
+        (name, runs.recorded(runs.made(each, *about) | runs.measured(each) | runs.asked(each)))
         for name, each in both.items()
     ]
-    doubts = differing([facts for _, facts in subjects])
-    rest = [fact for fact in differing([facts for _, facts in others]) if fact not in doubts]
-    silent = " and ".join(name for name, each in both.items() if not roles(sessions(each)))
+    others = [
+        (name, runs.recorded(runs.chosen(each) | runs.made(each, *about, exactly=True) | runs.remarks(each)))
+        for name, each in both.items()
+    ]
+    doubts = runs.differing([facts for _, facts in subjects])
+    rest = [fact for fact in runs.differing([facts for _, facts in others]) if fact not in doubts]
+    silent = listed(name for name, each in both.items() if not runs.roles(sessions(each)))
     return [
-        *(f"{DOUBTFUL}{line}" for line in told(doubts, subjects)),
+        *(f"{DOUBTFUL}{line}" for line in runs.told(doubts, subjects)),
         *([f"{silent}: nothing recorded of the hosts"] if silent else []),
-        *told(rest, others),
+        *runs.told(rest, others),
     ]

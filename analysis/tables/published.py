@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain
 from pathlib import Path
 
 import pandas as pd
 from rich.console import Group, RenderableType
-from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from pareto.analysis.comparing.published import ABSENT, SAME, UNSURE, Beside, Published
 from pareto.analysis.naming import count
 from pareto.analysis.statistics.significance import MEASURES
 from pareto.analysis.tables.columns import UNKNOWN, Column, figure, framed
+from pareto.analysis.tables.compare import listed
 from pareto.basics import files
 from pareto.remote.link.units import duration
 
@@ -28,37 +26,29 @@ def published_table(published: Published, found: Beside, run: str, command: str)
     parts: list[RenderableType] = [Text(f"{published.title}\n{published.link}\nrun: {run}\n")]
     again = f"{command} run {published.sweep}"
     for says, rows in found.conclusions.groupby("says", sort=False):
-        parts += _said(str(says), _conclusion(rows, again))
+        parts.append(listed(str(says), _conclusion(rows, again), "bold", 2, 2))
     for says, rows in found.fronts.groupby("says", sort=False):
-        parts += _said(str(says), _front(rows))
+        parts.append(listed(str(says), _front(rows), "bold", 2, 2))
     if len(found.figures):
-        parts.append(_figures(found.figures))
-    listed = [("differs", line) for line in published.differs]
-    listed += [("left out", published.missing)] if published.missing else []
-    sources = (frame["source"] for frame in (found.conclusions, found.fronts, found.figures))
-    listed += [("source", source) for source in dict.fromkeys(chain.from_iterable(sources))]
-    return Group(*parts, _grid(iter(listed)))
+        rows = found.figures
+        columns = [Column("published", [*rows["says"]])]
+        for head, of in (("there", "published"), ("here", "ours")):
+            pairs = zip(rows["column"], rows[of], strict=True)
+            columns.append(Column(head, [_value(*pair) for pair in pairs]))
+        named = (rows["cell"] + " " + rows["condition"]).str.strip().replace("", UNKNOWN)
+        title = "figures side by side: other hardware, so no verdict"
+        parts.append(framed([*columns, Column("of", [*named])], title))
+    lines = [("differs", line) for line in published.differs]
+    lines += [("left out", published.missing)] if published.missing else []
+    lines += [("source", source) for source in pd.concat(frame["source"] for frame in found).unique()]
+    return Group(*parts, listed("", lines, gap=2))
 
 
 def write(found: Beside, folder: Path) -> list[Path]:
     """Write `conclusions.csv`, `fronts.csv` and `figures.csv`, those that have rows; returns their paths."""
-    tables = {name: getattr(found, name) for name in ("conclusions", "fronts", "figures")}
-    filled = {f"{name}.csv": table for name, table in tables.items() if len(table)}
+    filled = {f"{name}.csv": table for name, table in found._asdict().items() if len(table)}
     files.claim(folder, *filled)
     return [files.write_table(folder / name, table) for name, table in filled.items()]
-
-
-def _said(head: str, lines: Iterator[tuple[str, str]]) -> list[RenderableType]:
-    return [Text(head, "bold"), Padding(_grid(lines), (0, 0, 1, 2))]
-
-
-def _grid(lines: Iterator[tuple[str, str]]) -> Table:
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(no_wrap=True)
-    grid.add_column(overflow="fold")
-    for head, text in lines:
-        grid.add_row(head, Text(text))
-    return grid
 
 
 def _conclusion(rows: pd.DataFrame, again: str) -> Iterator[tuple[str, str]]:
@@ -75,15 +65,16 @@ def _conclusion(rows: pd.DataFrame, again: str) -> Iterator[tuple[str, str]]:
         better, than = (
             f"{row[side]} {_value(MEASURES[row['by']], row[f'{side}_value'])}" for side in ("better", "than")
         )
-        if row["verdict"] == SAME:
-            yield SAME, f"{row['condition']}: {better} is the best of both sides"
-            continue
-        times = row["times"] if row["times"] >= 1 else 1 / row["times"]
-        word = "better" if row["times"] >= 1 else "worse"
-        too_few = row["verdict"] == UNSURE and row["rounds"] < row["needed"]
-        few = f" (it takes {row['needed']:.0f})" if too_few else ""
-        by = f"{times:.2f} times {word}; better in {row['wins']:.0f} of {count(int(row['rounds']), 'round')}{few}"
-        yield row["verdict"], f"{row['condition']}: {better} against {than}: {by}"
+        text = f"{better} is the best of both sides"
+        if row["verdict"] != SAME:
+            is_better, times = row["times"] >= 1, max(row["times"], 1 / row["times"])
+            text = (
+                f"{better} against {than}: {times:.2f} times {'better' if is_better else 'worse'}; better in "
+            )
+            text += f"{row['wins']:.0f} of {count(int(row['rounds']), 'round')}"
+            if row["verdict"] == UNSURE and row["rounds"] < row["needed"]:
+                text += f" (it takes {row['needed']:.0f})"
+        yield row["verdict"], f"{row['condition']}: {text}"
 
 
 def _front(rows: pd.DataFrame) -> Iterator[tuple[str, str]]:
@@ -92,19 +83,6 @@ def _front(rows: pd.DataFrame) -> Iterator[tuple[str, str]]:
         both = f"in both {row['both']}" if row["both"] else "none in both"
         lacking = f"; not measured here: {row['unmeasured']}" if row["unmeasured"] else ""
         yield "here", f"{row['condition']}: {row['ours']} by the medians; {both}{lacking}"
-
-
-def _figures(rows: pd.DataFrame) -> RenderableType:
-    """Published figures beside ours; of one that was not measured, the published one alone."""
-    columns = [
-        Column("published", list(rows["says"])),
-        Column("there", [_value(*pair) for pair in zip(rows["column"], rows["published"], strict=True)]),
-        Column("here", [_value(*pair) for pair in zip(rows["column"], rows["ours"], strict=True)]),
-        Column(
-            "of", [f"{row['cell']} {row['condition']}".strip() or UNKNOWN for row in rows.to_dict("records")]
-        ),
-    ]
-    return framed(columns, "figures side by side: other hardware, so no verdict")
 
 
 def _value(column: str, value: float) -> str:

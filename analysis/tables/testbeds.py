@@ -3,7 +3,7 @@ their figures differ."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -28,53 +28,40 @@ def testbeds_table(runs: Sequence[Run], trials: pd.DataFrame, differences: pd.Da
 
     trials: of `analysis.runs.load`; differences: of `analysis.statistics.testbeds`.
     """
-    names = sorted(trials["testbed"].unique()) if "testbed" in trials else []
-    if len(names) < 2:
+    if "testbed" not in trials or trials["testbed"].nunique() < 2:
         return None
-    facts = {name: _facts(runs, trials[trials["testbed"] == name], name) for name in names}
-    numbers = trials.assign(in_round=round_of(trials), valid=stands(trials)).groupby("testbed")
-    counts = numbers.agg(rounds=("in_round", "nunique"), trials=("valid", "size"), valid=("valid", "sum"))
-    apart = differences.groupby(["measure", "testbed"])["difference_percent"].median().unstack("testbed")
-    setups = trials.groupby("testbed")["setup"].unique().map(lambda each: "; ".join(filter(None, each)))
+    by_testbed = trials.assign(in_round=round_of(trials), valid=stands(trials)).groupby("testbed")
+    counts = by_testbed.agg(rounds=("in_round", "nunique"), trials=("valid", "size"), valid=("valid", "sum"))
+    setups = by_testbed["setup"].unique().map(lambda each: "; ".join(filter(None, each)))
+    facts = {name: _facts(runs, set(of["run"]), str(name)) for name, of in by_testbed}
     columns = [
-        Column("testbed", names),
-        *([Column("setup", [setups[name] for name in names])] if setups.ne("").any() else []),
-        Column("hosts", [_joined(facts[name], "hostname") for name in names]),
-        Column("hardware", [_joined(facts[name], "cpu", "cuda") for name in names]),
-        *(
-            Column(head, [str(counts.loc[name, head]) for name in names], kind="number")
-            for head in ("rounds", "trials", "valid")
-        ),
-        *(
-            Column(measure, _signed(apart.reindex(columns=names).loc[measure]), "%", "number")
-            for measure in MEASURES
-            if measure in apart.index
-        ),
+        Column("testbed", [*counts.index]),
+        *([Column("setup", [*setups])] if setups.ne("").any() else []),
+        Column("hosts", [_joined(facts[name], "hostname") for name in counts.index]),
+        Column("hardware", [_joined(facts[name], "cpu", "cuda") for name in counts.index]),
+        *(Column(head, [*counts[head].astype("str")], kind="number") for head in counts),
     ]
-    return framed(columns, f"{len(names)} testbeds", NOTES if not apart.empty else ())
+    medians = differences.groupby(["measure", "testbed"])["difference_percent"].median()
+    for measure in MEASURES:
+        if measure in medians.index:
+            apart = medians[measure].reindex(counts.index)
+            cells = [f"{'+' if value > 0 else ''}{figure(value, 1)}" for value in apart]
+            columns.append(Column(measure, cells, "%", "number"))
+    return framed(columns, f"{len(counts)} testbeds", NOTES if len(medians) else ())
 
 
-def _facts(runs: Sequence[Run], trials: pd.DataFrame, testbed: str) -> dict[str, dict[str, Any]]:
-    """The facts that the last session on a testbed recorded of each host, by its role."""
-    known: dict[str, dict[str, Any]] = {}
-    its = set(trials["run"])
-    for run in runs:
-        for session in of_testbed(run.manifest, testbed) if its.intersection(run.names) else ():
-            known |= {role: section(session, "hosts", role) for role in section(session, "hosts")}
-    return known
+def _facts(runs: Sequence[Run], names: set[str], testbed: str) -> dict[str, dict[str, Any]]:
+    """The facts that the last session on a testbed, in the runs of these names, recorded of each host, by its role."""
+    sessions = [each for run in runs if names & {*run.names} for each in of_testbed(run.manifest, testbed)]
+    return {role: section(each, "hosts", role) for each in sessions for role in section(each, "hosts")}
 
 
 def _joined(facts: Mapping[str, Mapping[str, Any]], *keys: str) -> str:
-    """`edge pi4, server gpu1`; what is the same on all hosts once."""
-    each = {role: ", ".join(_texts(host, keys)) or UNKNOWN for role, host in facts.items()}
+    """`edge pi4; server gpu1`; what is the same on all hosts once."""
+    each = {
+        role: ", ".join(str(host[key]) for key in keys if host.get(key)) or UNKNOWN
+        for role, host in facts.items()
+    }
     if len(set(each.values())) == 1:
         return next(iter(each.values()))
     return "; ".join(f"{role} {text}" for role, text in each.items()) or UNKNOWN
-
-
-def _texts(host: Mapping[str, Any], keys: Sequence[str]) -> Iterator[str]:
-    return (str(host[key]) for key in keys if host.get(key))
-
-
-def _signed(values: pd.Series) -> list[str]:
-    return [f"+{figure(value, 1)}" if value > 0 else figure(value, 1) for value in values]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +60,7 @@ def test_how_many_rounds_it_takes_is_said_of_what_is_not_sure(
     """Where the conditions of a conclusion differ in rounds, one with too few for the strictest test can be sure."""
     sides = {"better": "backend == tcp", "than": "backend == rpc"}
     found = against(tmp_path, rounds, **sides)
-    found = replace(found, conclusions=found.conclusions.assign(needed=7))
+    found = found._replace(conclusions=found.conclusions.assign(needed=7))
     out = Console(width=200, file=io.StringIO(), record=True)
     out.print(published_table(paper(**sides), found, "a run", "pareto"))
     text = out.export_text()
