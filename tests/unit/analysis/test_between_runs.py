@@ -53,20 +53,14 @@ def test_a_tenth_less_is_found_at_every_point(tmp_path: Path, snapshot: Snapshot
     assert rows["latency_high_percent"].gt(-10).mean() > 0.85
     assert np.allclose(rows["latency_difference_s"] / rows["first_latency_s"], -0.1, atol=0.03)
     back = compared(tmp_path / "back", b, a)
-    assert [*found.sentences, *back.sentences] == snapshot
-
-
-@pytest.mark.deep
-def test_a_constraint_is_of_the_fronts_alone_and_a_note_says_so(tmp_path: Path) -> None:
-    found = compared(tmp_path, measured("a", seed=1), measured("b", seed=2), where="latency_s < 1ms")
-    assert len(found.differences) == POINTS
-    assert any("all points" in note and "latency_s < 1ms" in note for note in found.notes)
-
-
-def test_few_points_are_no_headline(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
-    b = measured("b", seed=2)
-    b = [row | {"latency_s": row["latency_s"] * (1.5 if row["point"] == 3 else 1)} for row in b]
-    assert compared(tmp_path, measured("a", seed=1), b).sentences == snapshot
+    # Few points are no headline.
+    one = [
+        row | {"latency_s": row["latency_s"] * (1.5 if row["point"] == 3 else 1)}
+        for row in measured("b", seed=2)
+    ]
+    few = compared(tmp_path / "few", a, one, where="latency_s < 1ms")
+    assert len(few.differences) == POINTS, "a constraint is of the fronts alone"
+    assert [*found.sentences, *back.sentences, *few.sentences, few.notes[0]] == snapshot
 
 
 def test_a_run_against_itself_shows_no_difference(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
@@ -108,14 +102,13 @@ def test_few_rounds_are_told(tmp_path: Path, snapshot: SnapshotAssertion) -> Non
         *loaded(tmp_path / "7", measured("a", rounds=7), scaled(measured("b", rounds=7), latency_s=2))
     )
     assert enough["latency_significant"].all()
-
-
-def test_many_rounds_of_one_run_make_up_for_few_of_the_other(tmp_path: Path) -> None:
-    a, b = measured("a", rounds=5), scaled(measured("b", rounds=12), latency_s=2)
-    rows = differences(*loaded(tmp_path, a, b))
-    assert rows["rounds_needed"].eq(7).all()
-    assert rows["note"].eq("").all()
-    assert rows["latency_significant"].all()
+    # Many rounds of one run make up for few of the other.
+    many = differences(
+        *loaded(tmp_path / "12", measured("a", rounds=5), scaled(measured("b", rounds=12), latency_s=2))
+    )
+    assert many["rounds_needed"].eq(7).all()
+    assert many["note"].eq("").all()
+    assert many["latency_significant"].all()
 
 
 def test_what_is_not_valid_has_no_say_and_is_counted(tmp_path: Path) -> None:
@@ -133,28 +126,17 @@ def test_what_is_not_valid_has_no_say_and_is_counted(tmp_path: Path) -> None:
     assert marked.notes[1:] == [APART]
 
 
-@pytest.mark.deep
-def test_throughput_that_was_not_measured(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
-    rows = [row | {"throughput_ips": ""} for row in measured("a")]
-    found = compared(tmp_path, rows, measured("b"))
-    assert found.differences["tests"].eq(POINTS).all()
-    assert found.differences["throughput_p_corrected"].isna().all()
-    assert "images/s" not in found.sentences[0]
-    assert found.sentences == snapshot
-
-
-def test_latencies_that_cannot_be_compared_are_in_no_sentence(tmp_path: Path) -> None:
-    """Of one point, and of all, one run has throughputs alone."""
+def test_a_figure_that_one_run_lacks_is_in_no_sentence(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
+    """No throughput; no latency of one point, and of all."""
     a, b = measured("a", seed=1), measured("b", seed=2)
+    unmeasured = compared(tmp_path / "ips", [row | {"throughput_ips": ""} for row in a], b)
+    assert unmeasured.differences["tests"].eq(POINTS).all()
+    assert unmeasured.differences["throughput_p_corrected"].isna().all()
     some = [row | {"status": "throughput only"} if row["point"] == 3 else row for row in b]
     found = compared(tmp_path / "some", a, some)
-    assert f"over {POINTS - 1} points" in found.sentences[0]
     assert found.differences["note"].eq("").all(), "there are throughputs enough"
     none = compared(tmp_path / "none", a, [row | {"status": "throughput only"} for row in b])
-    assert "no point has latencies in both runs" in none.sentences[0]
-    assert "images/s" in none.sentences[0]
-    assert "significantly" in none.sentences[0], "8 rounds are enough for the throughput"
-    assert "nan" not in " ".join([*found.sentences, *none.sentences])
+    assert [*unmeasured.sentences, *found.sentences, *none.sentences] == snapshot
 
 
 def test_only_what_both_have_is_compared_and_the_rest_is_named(
@@ -169,17 +151,16 @@ def test_only_what_both_have_is_compared_and_the_rest_is_named(
             row |= {"status": "failed", "reason": "out of memory"}
     found = compared(tmp_path, a, b)
     assert found.differences["point"].tolist() == ["3", "4", *map(str, range(6, POINTS))]
-    assert {"A": found.only_first, "B": found.only_second} == snapshot
-
-
-@pytest.mark.deep
-def test_a_combination_that_one_lacks(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     a = [row | {"netem": netem} for netem in ("wifi", "lte") for row in at(measured("a"), 1, 2)]
     a += [row | {"batch_size": 8} for row in a if row["netem"] == "wifi"]
     b = [row for row in a if not (row["netem"] == "wifi" and row["batch_size"] == 1)]
-    found = compared(tmp_path, a, b)
-    assert found.only_first == snapshot
-    assert found.only_second == []
+    combination = compared(tmp_path / "combination", a, b)
+    assert combination.only_second == []
+    assert {
+        "A": found.only_first,
+        "B": found.only_second,
+        "a combination": combination.only_first,
+    } == snapshot
 
 
 def test_runs_without_anything_in_common(tmp_path: Path, snapshot: SnapshotAssertion) -> None:

@@ -11,9 +11,11 @@ import pytest
 from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.analysis.comparing.between_runs import APART, Comparison, compare
+from pareto.analysis.comparing.between_runs import Comparison, compare
+from pareto.analysis.comparing.changes import CHANGES
+from pareto.analysis.naming import cell_names
 from pareto.analysis.tables.compare import MOST_TABLES, compare_table, write
-from tests.unit.example_run import PAYLOAD_KIB, trials
+from tests.unit.example_run import trials
 from tests.unit.example_run import write as write_run
 
 
@@ -39,83 +41,37 @@ def shown(comparison: Comparison, width: int = 80) -> str:
     return file.getvalue()
 
 
-def test_it_is_legible_at_80_columns_without_colour(comparison: Comparison) -> None:
+def test_the_conclusion_comes_first_then_doubts_then_each_point(
+    comparison: Comparison, snapshot: SnapshotAssertion
+) -> None:
     text = shown(comparison)
     assert max(map(len, text.splitlines())) <= 80
     assert "…" not in text
     assert "\x1b" not in text
+    # Its first lines are where the runs are.
+    assert "\n".join(line.rstrip() for line in text.splitlines()).partition("\n\n")[2] == snapshot
 
 
-def test_the_conclusion_comes_first_then_doubts_then_figures(
-    comparison: Comparison, snapshot: SnapshotAssertion
+def test_of_many_points_those_that_matter_and_of_many_conditions_the_sentences(
+    comparison: Comparison,
 ) -> None:
-    text = shown(comparison)
-    parts = comparison.sentences, comparison.settings, comparison.only_first, ["21*"], [APART]
-    flat = " ".join(text.split())
-    places = [flat.index(part) for each in parts for part in each]
-    assert places == sorted(places)
-
-
-def test_all_its_words(comparison: Comparison, snapshot: SnapshotAssertion) -> None:
-    differences = comparison.differences
-    few = differences[differences["point"].isin(["1", "20"])]
-    text = shown(replace(comparison, differences=few))
-    assert text.partition("\n\n")[2] == snapshot  # its first lines are where the runs are
-
-
-def test_every_point_has_its_figures_and_what_is_significant_is_marked(comparison: Comparison) -> None:
-    text = shown(comparison)
-    rows = comparison.differences.set_index("point")
-    for point in map(str, range(len(PAYLOAD_KIB))):
-        (line,) = (
-            line
-            for line in text.splitlines()
-            if line.replace("tcp", "").replace("any", "").split()[:1] in ([point], [f"{point}*"])
-        )
-        row = rows.loc[point]
-        assert f"{row['first_latency_s']:.3f}" in line
-        assert f"{row['latency_low_s']:.3f}..{row['latency_high_s']:.3f}" in line
-        assert ("!" in line) == (row["latency_significant"] or row["throughput_significant"])
-    assert f"{2 * len(PAYLOAD_KIB)} tests" in " ".join(text.split())
-
-
-def test_of_many_points_those_that_matter(comparison: Comparison) -> None:
-    differences = comparison.differences
-    more = pd.concat(
-        [differences, differences.assign(backend="rpc", latency_significant=False)], ignore_index=True
-    )
-    text = shown(replace(comparison, differences=more))
-    hidden = (
-        44
-        - 22
-        + 11
-        - sum(point.startswith("tcp") for point in stays(comparison) if int(point.split()[1]) % 2 == 0)
-    )
-    assert f"{hidden} points" in " ".join(text.split())
-
-
-def stays(comparison: Comparison) -> list[str]:
-    front = comparison.fronts.iloc[0]
-    changes = ("enter", "may_enter", "leave", "may_leave", "stay", "may_stay")
-    return [named for change in changes for named in front[change].split("; ") if named]
-
-
-def test_of_many_conditions_the_sentences(comparison: Comparison) -> None:
-    numbers = range(MOST_TABLES + 1)
-    many = replace(
-        comparison,
-        differences=pd.concat([comparison.differences.assign(netem=str(number)) for number in numbers]),
-        fronts=pd.concat([comparison.fronts.assign(netem=str(number)) for number in numbers]),
-    )
-    text = shown(many)
+    rows, front = comparison.differences, comparison.fronts.iloc[0]
+    named = [name for change in CHANGES for name in front[change].split("; ")]
+    more = pd.concat([rows, rows.assign(backend="rpc", latency_significant=False)], ignore_index=True)
+    shows = more["latency_significant"] | cell_names(more).isin(named)
+    text = " ".join(shown(replace(comparison, differences=more)).split())
+    assert f"{(~shows).sum()} points that neither differ significantly" in text
+    numbers = [str(number) for number in range(MOST_TABLES + 1)]
+    of_each = [
+        pd.concat([frame.assign(netem=name) for name in numbers]) for frame in (rows, comparison.fronts)
+    ]
+    text = shown(replace(comparison, differences=of_each[0], fronts=of_each[1]))
     assert "21*" not in text, "no table"
     assert "compare.csv" in text
 
 
 def test_few_rounds_are_told(tmp_path: Path) -> None:
-    runs = [
-        write_run(tmp_path / name, trials(rounds=3, run=name, seed=seed)) for seed, name in enumerate("ab")
-    ]
+    runs = [write_run(tmp_path / run, trials(rounds=3, run=run, seed=seed)) for seed, run in enumerate("ab")]
     found = compare(*runs)
     text = " ".join(shown(found).split())
     (note,) = set(found.differences["note"])

@@ -66,22 +66,15 @@ def test_it_is_as_narrow_as_it_may_be() -> None:
 
 
 def test_many_samples_at_once_are_as_one_by_one() -> None:
-    samples = np.random.default_rng(0).lognormal(size=(20, 11))
-    low, high = intervals(samples)
-    assert [interval(list(row)) for row in samples] == list(zip(low, high, strict=True))
-    assert interval(samples[0][::-1]) == interval(samples[0])
-
-
-@pytest.mark.parametrize("count", range(6))
-def test_fewer_than_six_values_have_none(count: int) -> None:
-    """Not even all of them hold the median with 95 %."""
+    many = np.random.default_rng(0).lognormal(size=(20, 11))
+    low, high = intervals(many)
+    assert [interval(list(row)) for row in many] == list(zip(low, high, strict=True))
+    assert interval(many[0][::-1]) == interval(many[0])
+    assert interval([2.5] * 6) == interval([2.5] * 1000) == (2.5, 2.5)
+    assert [interval([1.0] * count) for count in range(6)] == [None] * 6, (
+        "not even all of them hold it with 95 %"
+    )
     assert 1 - 2 / 2 ** (samples.LEAST_VALUES - 1) < 0.95 < 1 - 2 / 2**samples.LEAST_VALUES
-    assert interval([1.0] * count) is None
-
-
-def test_values_that_are_all_the_same() -> None:
-    assert interval([2.5] * 6) == (2.5, 2.5)
-    assert interval([2.5] * 1000) == (2.5, 2.5)
 
 
 @pytest.mark.parametrize(("quantile", "samples"), [(0.5, 11), (0.9, 64), (0.95, 130), (0.99, 662)])
@@ -132,30 +125,17 @@ def test_the_papers_rule() -> None:
     values = [15.3, 9.0, 9.0, 10.0, 11.0, 11.0, 5.0]
     assert samples.flagged(values).tolist() == [True] + [False] * 6
     assert samples.flagged([15.1, *values[1:]]).tolist() == [False] * 7
-
-
-def test_two_outliers_do_not_hide_each_other() -> None:
-    """By the standard deviation neither is over 3: it is theirs."""
-    values = np.array([*USUAL, 100.0, 101.0])
-    assert (np.abs(values - values.mean()) / values.std() < 3).all()
-    assert samples.flagged(values).tolist() == [False] * 6 + [True] * 2
-
-
-def test_the_place_of_each_value_is_kept() -> None:
-    assert samples.flagged([30.0, *USUAL]).tolist() == [True] + [False] * 6
+    two = np.array([*USUAL, 100.0, 101.0])
+    assert (np.abs(two - two.mean()) / two.std() < 3).all(), "it is theirs, so that they hide each other"
+    assert samples.flagged(two).tolist() == [False] * 6 + [True] * 2
     assert samples.flagged([*USUAL, math.nan, 1.0]).tolist() == [False] * 7 + [True]
 
 
-@pytest.mark.parametrize("count", range(6))
-def test_too_few_values_tell_of_none(count: int) -> None:
-    values = [*USUAL[:5], 900.0][-count:] if count else []
-    assert samples.flagged(values).tolist() == [False] * count
-    assert not samples.flagged([*values, math.nan, math.nan]).any()
-
-
-def test_they_are_counted() -> None:
-    assert np.count_nonzero(samples.flagged(USUAL)) == 0
-    assert np.count_nonzero(samples.flagged([*USUAL, 30.0, -30.0])) == 2
+def test_too_few_values_tell_of_none() -> None:
+    for count in range(6):
+        values = [*USUAL[:5], 900.0][6 - count :]
+        assert not samples.flagged([*values, math.nan, math.nan]).any()
+        assert samples.flagged(values).tolist() == [False] * count
 
 
 def test_among_values_that_are_the_same() -> None:

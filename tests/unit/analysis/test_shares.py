@@ -37,14 +37,11 @@ def test_no_interval_without_images() -> None:
         (6, 8, False),  # 7 of 8: 2 x 9 / 2^8 = 0.070
         (9, 13, True),  # 11 of 13: 2 x 92 / 2^13 = 0.022
         (0, 0, False),
+        (10, 0, True),  # at least the difference is discordant
+        (-50, 100, False),  # the first is to be the greater
     ],
 )
 def test_shares_differ_by_the_sign_test_of_their_discordant_images(
     lead: int, apart: int, expected: bool
 ) -> None:
     assert differ(0.9, 0.9 - lead / 1000, 1000, apart / 1000) is expected
-
-
-def test_at_least_the_difference_is_discordant() -> None:
-    assert differ(1.0, 0.99, 1000, 0.0)
-    assert not differ(0.9, 0.95, 1000, 0.1), "the first is to be the greater"

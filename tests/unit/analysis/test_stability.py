@@ -73,94 +73,47 @@ def said(*rows: dict[str, Any], drifting: pd.DataFrame | None = None) -> list[st
     return [f"{doubt}. {cures([doubt])}" for doubt in found]
 
 
-def test_nothing_is_said_of_what_is_steady() -> None:
-    assert said(point(0), point(7, outliers=1.0), point(8), drifting=drift_rows(0.4, -0.9)) == []
-    assert said(point(0), drifting=drift_rows(30.0, drifting=False)) == []
+FEW: dict[str, Any] = {"rounds": 3, "outliers": math.nan, **NO_INTERVAL}
+FIVE = {**FEW, "rounds": 5, "excluded": 1}
+ONCE = {**FEW, "rounds": 1}
+OF_TWO: dict[str, Any] = {"rounds": 2, "excluded": 4, "outliers": math.nan}
+OF_TWO |= {"throughput_low_ips": math.nan, "throughput_high_ips": math.nan}
 
 
-def test_points_are_grouped_and_the_worst_is_named(snapshot: SnapshotAssertion) -> None:
-    (line,) = said(point(0), point(3, latency=0.06), point(14, throughput=0.12, backend="rpc"), point(21))
-    assert "throughput of rpc 14" in line
+STEADY = {
+    "few outliers": [point(0), point(7, outliers=1.0), point(8)],
+    "few rounds alike": [point(latency=0.02, **FEW)],
+    "its rounds range over twice as much as its interval": [point(latency=0.04, **OF_TWO)],
+    "a point without a valid trial": [point(), point(8, **INVALID)],
+    "no valid trial": [point(8, **INVALID)],
+}
+DOUBTFUL = {
     # 0.12 is 2.4 times too wide: 5.76 times as many rounds.
-    assert "--trials 35," in line
-    assert line == snapshot
+    "worst": [point(3, latency=0.06), point(14, throughput=0.12, backend="rpc"), point(21)],
+    "no rounds can mend it": [point(latency=0.4)],
+    "range of few rounds": [point(latency=0.04, **FEW), point(8, latency=0.02, **FEW)],
+    "lost rounds": [point(0), point(7, latency=0.04, **FIVE), point(8, latency=0.03, **FIVE)],
+    "all but one lost": [point(**{**FIVE, "rounds": 1, "excluded": 5})],
+    "a throughput is lacking": [point(latency=0.1, **OF_TWO)],
+    "two kinds": [point(0, latency=0.1), point(7, latency=0.1, **{**FIVE, "excluded": 0})],
+    "as many will be lost": [point(latency=0.06, rounds=6, excluded=6)],
+    "one round": [point(number, **ONCE) for number in range(3)],
+    "one round beside nothing": [point(**ONCE), point(8, **INVALID)],
+    "outliers": [point(outliers=0.0), point(8, outliers=2.0)],
+}
 
 
-def test_what_rounds_cannot_mend_is_not_to_be_mended_by_rounds(snapshot: SnapshotAssertion) -> None:
-    (line,) = said(point(latency=0.4))
-    assert "--trials" not in line
-    assert "--until" not in line
-    assert line == snapshot
-
-
-def test_without_intervals_the_range_of_the_rounds_speaks(snapshot: SnapshotAssertion) -> None:
-    few: dict[str, Any] = {"rounds": 3, "outliers": math.nan, **NO_INTERVAL}
-    assert said(point(latency=0.02, **few)) == []
-    (line,) = said(point(latency=0.04, **few), point(8, latency=0.02, **few))
-    assert "--trials 6," in line
-    assert line == snapshot
-
-
-def test_a_run_that_lost_rounds_is_not_told_to_measure_as_many_again(snapshot: SnapshotAssertion) -> None:
-    five: dict[str, Any] = {"rounds": 5, "excluded": 1, "outliers": math.nan, **NO_INTERVAL}
-    (line,) = said(point(0), point(7, latency=0.04, **five), point(8, latency=0.03, **five))
-    (once,) = said(point(**{**five, "rounds": 1, "excluded": 5}))
-    for told in (line, once):
-        assert "--trials" not in told
-        assert "--resume it with --until" in told
-    assert [line, once] == snapshot
-
-
-def test_a_latency_with_an_interval_is_judged_by_it_whatever_its_throughput_lacks(
+def test_doubts_name_the_worst_and_a_remedy_and_nothing_is_said_of_what_is_steady(
     snapshot: SnapshotAssertion,
 ) -> None:
-    """Six rounds have a latency, two of them a throughput, too."""
-    of_two: dict[str, Any] = {"rounds": 2, "excluded": 4, "outliers": math.nan}
-    of_two |= {"throughput_low_ips": math.nan, "throughput_high_ips": math.nan}
-    assert said(point(latency=0.04, **of_two)) == [], "its rounds range over twice as much"
-    (line,) = said(point(latency=0.1, **of_two))
-    assert "latency of tcp 7" in line
-    assert "left out" not in line, "they count for the latency"
-    assert line == snapshot
-
-
-def test_of_two_kinds_of_points_each_is_told_as_such(snapshot: SnapshotAssertion) -> None:
-    wide, few = said(point(0, latency=0.1), point(7, latency=0.1, rounds=5, outliers=math.nan, **NO_INTERVAL))
-    assert "tcp 0" in wide
-    assert "tcp 7" in few
-    assert [wide, few] == snapshot
-
-
-def test_of_the_rounds_to_come_as_many_are_lost(snapshot: SnapshotAssertion) -> None:
-    (line,) = said(point(latency=0.06, rounds=6, excluded=6))
-    assert "--trials 18," in line
-    assert line == snapshot
-
-
-def test_one_round_says_nothing_of_steadiness(snapshot: SnapshotAssertion) -> None:
-    (line,) = said(*(point(n, rounds=1, outliers=math.nan, **NO_INTERVAL) for n in range(3)))
-    assert line == snapshot
-
-
-def test_outliers_are_told_where_chance_would_flag_fewer(snapshot: SnapshotAssertion) -> None:
-    assert said(point(outliers=0.0), point(8, outliers=1.0)) == []
-    (line,) = said(point(outliers=0.0), point(8, outliers=2.0))
-    assert "2 of 12" in line
-    assert "tcp 8" in line
-    assert line == snapshot
-
-
-def test_drifts_are_one_line_with_the_worst(snapshot: SnapshotAssertion) -> None:
-    (line,) = said(point(), drifting=drift_rows(3.0, -12.5, 0.2))
-    assert "-12.5 %" in line
-    assert line == snapshot
-
-
-def test_points_without_a_valid_trial_are_not_called_unsteady(snapshot: SnapshotAssertion) -> None:
-    assert said(point(), point(8, **INVALID)) == []
-    assert said(point(8, **INVALID)) == []
-    once = point(rounds=1, outliers=math.nan, **NO_INTERVAL)
-    assert said(once, point(8, **INVALID)) == said(once) == snapshot
+    for rows in STEADY.values():
+        assert (
+            said(*rows, drifting=drift_rows(0.4, -0.9))
+            == said(*rows, drifting=drift_rows(30.0, drifting=False))
+            == []
+        )
+    lines = {name: said(*rows) for name, rows in DOUBTFUL.items()}
+    assert lines | {"drift": said(point(), drifting=drift_rows(3.0, -12.5, 0.2))} == snapshot
 
 
 def test_an_interval_is_as_wide_as_its_longer_half() -> None:
@@ -199,33 +152,21 @@ def test_what_may_be_on_the_front_is_to_be_known() -> None:
     )
 
 
-def test_a_point_on_the_front_is_on_it_whatever_the_resamples_say() -> None:
-    assert judged(point(latency=0.9, probability_all=0.0, on_front=True)).unsure == 1
-
-
-def test_before_there_are_intervals_nothing_is_sure() -> None:
-    now = judged(point(rounds=2, probability_all=math.nan, **NO_INTERVAL))
-    assert (now.rounds, now.unsure, now.widest) == (2, 1, "")
-
-
-def test_a_condition_is_sure_by_itself() -> None:
-    now = judged(point(0), point(0, netem="lte", latency=0.2), point(1, netem="lte"))
-    assert now.conditions == {LTE}
-    assert now.widest == "tcp 0 (m at lte, batch size 1) latency ±20.0 %"
-
-
-def test_what_never_had_a_valid_trial_is_not_waited_for() -> None:
-    now = judged(point(0), point(8, **INVALID))
-    assert (now.unsure, now.lost) == (0, ("tcp 8",))
+def test_what_is_known_by_itself_and_what_is_never_known() -> None:
+    on_front = judged(point(latency=0.9, probability_all=0.0, on_front=True))
+    assert on_front.unsure == 1, "it is on it whatever the resamples say"
+    early = judged(point(rounds=2, probability_all=math.nan, **NO_INTERVAL))
+    assert (early.rounds, early.unsure, early.widest) == (2, 1, "")
+    other = judged(point(0), point(0, netem="lte", latency=0.2), point(1, netem="lte"))
+    assert other.conditions == {LTE}
+    assert other.widest == "tcp 0 (m at lte, batch size 1) latency ±20.0 %"
+    of_latency = {key: value for key, value in NO_FIGURES.items() if key.startswith("throughput")}
+    for lost in (INVALID, of_latency):
+        now = judged(point(0), point(8, **lost))
+        assert (now.unsure, now.lost) == (0, ("tcp 8",))
     now = judged(point(0), point(8, **{**INVALID, "excluded": 5}))
     assert (now.unsure, now.lost, now.conditions) == (1, (), {WIFI})
     assert judged(point(8, **INVALID)).points == 0
-
-
-def test_what_never_had_a_throughput_to_trust_is_not_waited_for() -> None:
-    of_latency = {key: value for key, value in NO_FIGURES.items() if key.startswith("throughput")}
-    now = judged(point(0), point(8, **of_latency))
-    assert (now.unsure, now.lost) == (0, ("tcp 8",))
 
 
 def test_what_is_mostly_invalid_is_not_waited_for() -> None:
@@ -280,19 +221,14 @@ def found(of: pd.DataFrame, measure: str = "latency") -> pd.Series:
     return row
 
 
-def test_a_drift_is_found_with_its_size() -> None:
-    of = trials(12, per_round=0.01)
+@pytest.mark.parametrize(("rounds", "per_round"), [(12, 0.01), (10, -0.02)])
+def test_a_drift_is_found_with_its_size(rounds: int, per_round: float) -> None:
+    of = trials(rounds, per_round=per_round)
     row = found(of)
     assert row["drifts"]
-    assert row["rounds"] == 12
-    assert row["change_percent"] == pytest.approx(100 * math.expm1(0.11), abs=1.5)
+    assert row["rounds"] == rounds
+    assert row["change_percent"] == pytest.approx(100 * math.expm1(per_round * (rounds - 1)), abs=1.5)
     assert not found(of, "throughput")["drifts"]
-
-
-def test_rounds_that_fall_have_a_negative_change() -> None:
-    row = found(trials(10, per_round=-0.02))
-    assert row["drifts"]
-    assert row["change_percent"] == pytest.approx(100 * math.expm1(-0.18), abs=1.5)
 
 
 @pytest.mark.deep
@@ -302,26 +238,18 @@ def test_without_drift_one_run_in_twenty_has_one() -> None:
     assert np.mean(alarms) < 0.1
 
 
-@pytest.mark.parametrize("rounds", range(1, LEAST_ROUNDS))
-def test_too_few_rounds_are_not_tested(rounds: int) -> None:
-    row = found(trials(rounds, per_round=1.0))
-    assert not row["drifts"]
-    assert math.isnan(row["p_value"])
-    assert row["note"].startswith(f"{rounds} of the {LEAST_ROUNDS} ")
-
-
-def test_the_least_p_value_is_that_of_the_only_order() -> None:
+def test_few_rounds_are_not_tested_and_more_tests_need_more(snapshot: SnapshotAssertion) -> None:
+    for rounds in range(1, LEAST_ROUNDS):
+        row = found(trials(rounds, per_round=1.0))
+        assert (row["drifts"], math.isnan(row["p_value"])) == (False, True)
+        assert row["note"].startswith(f"{rounds} of the {LEAST_ROUNDS} ")
     row = found(trials(6, per_round=0.1, noise=0.0001))
-    assert row["p_value"] == pytest.approx(2 / math.factorial(6))
-    assert row["p_corrected"] == pytest.approx(4 / math.factorial(6))  # two tests
+    # The only order of all, in two tests.
+    p_values = (row["p_value"], row["p_corrected"])
+    assert p_values == pytest.approx((2 / math.factorial(6), 4 / math.factorial(6)))
     assert row["note"] == ""
-
-
-def test_more_tests_need_more_rounds_and_say_so(snapshot: SnapshotAssertion) -> None:
-    of = trials(5, per_round=0.5, noise=0.001, backends=("tcp", "rpc"))
-    rows = drifts(of)
-    assert (rows["p_value"].min(), len(rows)) == (pytest.approx(2 / 120), 4)
-    assert not rows["drifts"].any()
+    rows = drifts(trials(5, per_round=0.5, noise=0.001, backends=("tcp", "rpc")))
+    assert (rows["p_value"].min(), len(rows), rows["drifts"].any()) == (pytest.approx(2 / 120), 4, False)
     assert rows["note"].unique().tolist() == snapshot
 
 
@@ -357,21 +285,13 @@ def test_a_step_between_two_runs_is_no_drift() -> None:
     assert rows.loc[("b", "latency"), "change_percent"] == pytest.approx(100 * math.expm1(0.02 * 7))
 
 
-def test_rounds_that_are_all_the_same_do_not_drift() -> None:
+def test_only_what_drifts_does() -> None:
     row = found(trials(7, noise=0.0))
-    assert (row["p_value"], row["change_percent"], row["drifts"]) == (1.0, 0.0, False)
-
-
-def test_conditions_and_backends_are_told_apart() -> None:
-    steady, drifting = trials(9), trials(9, per_round=0.05)
-    drifting["netem"] = "lte"
-    rows = drifts(pd.concat([steady, drifting])).set_index(["netem", "measure"])["drifts"]
-    assert rows.to_dict() == {
-        ("wifi", "latency"): False,
-        ("wifi", "throughput"): False,
-        ("lte", "latency"): True,
-        ("lte", "throughput"): False,
-    }
+    assert (row["p_value"], row["change_percent"], row["drifts"]) == (1.0, 0.0, False), (
+        "all rounds are the same"
+    )
+    rows = drifts(pd.concat([trials(9), trials(9, per_round=0.05).assign(netem="lte")]))
+    assert rows.loc[rows["drifts"], ["netem", "measure"]].to_numpy().tolist() == [["lte", "latency"]]
 
 
 def test_of_very_many_rounds_a_line_takes_few_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
