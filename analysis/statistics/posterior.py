@@ -87,14 +87,11 @@ def moderated(squares: Floats, freedom: Ints) -> tuple[Floats, float]:
     total = float(freedom[known].sum())
     if not total:
         return np.zeros(len(squares)), 0.0
-    pooled = float(squares[known].sum()) / total
     d = freedom[known].astype(float)
-    if np.count_nonzero(known) < 3:
-        return np.full(len(squares), pooled), total
     logs = np.log(squares[known] / d) - digamma(d / 2) + np.log(d / 2)
-    beyond = float(logs.var(ddof=1) - polygamma(1, d / 2).mean())
+    beyond = float(logs.var(ddof=1) - polygamma(1, d / 2).mean()) if len(d) > 2 else 0.0
     if beyond <= 0:
-        return np.full(len(squares), pooled), total
+        return np.full(len(squares), float(squares[known].sum()) / total), total
     prior = 2 * _inverse_trigamma(beyond)
     common = float(np.exp(logs.mean() + digamma(prior / 2) - np.log(prior / 2)))
     return (prior * common + squares) / (prior + freedom), min(prior + float(np.median(d)), total)
@@ -104,8 +101,7 @@ def moderated(squares: Floats, freedom: Ints) -> tuple[Floats, float]:
 class Draws:
     """`values`: what the true figures may be, count x cells x objectives, on a scale of their own: only which of two is
     the greater says anything. NaN where a cell lacks any objective. `error`: cells x objectives, the standard error of
-    each by its rounds, as a share of it. `freedom`: the fewest degrees of freedom of what is known of an objective's
-    noise.
+    each by its rounds, as a share of it. `freedom`: the fewest of any objective's noise.
     """
 
     values: Floats
@@ -144,11 +140,9 @@ def draws(
 ) -> Draws | None:
     """Draws of the true figures; None where nothing is known of the noise, as there is one round or one cell.
 
-    measured: rounds x cells x objectives, NaN where there is none. points: of each cell; cells of the same point differ
-    in their backend. floor: the standard deviation, of each objective, of all, or cells x objectives, as a share, of
-    what rounds do not show: what differs between identical treatments, or what a model gets wrong. centre: cells x
-    objectives, the figures themselves, where they are known better than by their rounds; what rounds share is taken out
-    of these, too. An objective without any noise stays as it is.
+    measured: rounds x cells x objectives. points: of each cell; cells of one point differ in their backend. floor: the
+    standard deviation, as a share, of what rounds do not show. centre: cells x objectives, the figures themselves,
+    where they are known better than by their rounds. An objective without any noise stays as it is.
     """
     cells, objectives = measured.shape[1:]
     scaled, middle = _scaled(measured, centre)
@@ -194,10 +188,7 @@ def draws(
 
 
 def alone(measured: Floats, count: int, seed: int = 0) -> Floats:
-    """Draws of each cell's true figure by itself, whatever the others are: count x cells, in its own unit.
-
-    measured: rounds x cells. For what is compared with a limit: what rounds share is not taken out.
-    """
+    """Draws of each cell's true figure by itself, for a limit: count x cells. What rounds share is not taken out."""
     scaled, _ = _scaled(measured[:, :, None], None)
     seen, rounds = noise(scaled), np.count_nonzero(~np.isnan(measured), axis=0)
     middle = _nanmedian(scaled[:, :, 0], axis=0)

@@ -25,10 +25,7 @@ def interval(share: Floats, images: Floats) -> tuple[Floats, Floats]:
 def differ(more: float, less: float, images: float, apart: float) -> bool:
     """Whether two shares of the same images differ by more than chance explains: an exact test of their discordant
     images at 5 % (McNemar, "Note on the sampling error of the difference between correlated proportions", Psychometrika
-    12, 1947).
-
-    apart: the share of images that may be discordant, that is, count for one of the two only: at least the
-    difference of the two. Where it is not known which are, it is the most that can be: so the test errs towards False.
+    12, 1947). apart: the most that may be discordant, that is, count for one of the two only.
     """
     if not more > less:
         return False

@@ -10,6 +10,7 @@ round slows all of them. Benjamini & Hochberg's promises less, and a result publ
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
@@ -26,8 +27,7 @@ ALPHA = 0.05
 MOST_EXACT = 50
 """With up to this many rounds p-values are exact; with more, the normal distribution gives the same."""
 MOST_ROUNDS = 100
-"""Where there are more, this many evenly spaced quantiles stand for all rounds: the interval's ends move by some
-hundredths of its width."""
+"""Of more rounds as many quantiles stand for all: the interval's ends move by some hundredths of its width."""
 _AT_ONCE = 2_000_000
 """Differences that are in memory at once."""
 _Z = NormalDist().inv_cdf(1 - ALPHA / 2)
@@ -94,20 +94,16 @@ def median_intervals(table: Floats) -> tuple[Floats, Floats]:
 
 
 def relative(first: pd.Series, other: pd.Series) -> pd.Series:
-    """Differences of pairs over their sums: a slow round's pair weighs no more than a fast one's, and swapping the two
-    changes nothing but the sign. Ranked as the logarithm of the ratio is.
-    """
+    """Differences of pairs over their sums, ranked as the logarithm of the ratio is: a slow round weighs no more."""
     return (other - first) / (other + first)
 
 
 def signed_rank(differences: Floats) -> Floats:
     """p-values of pairs (Wilcoxon's signed-rank test, two-sided): a row a cell, a column a pair, NaN where it is none.
 
-    If nothing tells the two sides apart, each pair might as well have been the other way round, so its difference
-    (`relative`) is symmetric about zero. The test needs this, and pairs within a round have it. (The sign
-    test needs less, but finds less: of 20 pairs whose mean difference is 0.7 of its spread, it has p < 0.001 one time
-    in nine, this test one in four.) A pair without a difference speaks for neither side and is left out; where
-    all are such, p is 1. NaN without pairs. Exact up to 50 pairs.
+    If nothing tells the two sides apart, each pair might as well have been the other way round: its difference
+    (`relative`) is symmetric about zero, which the test needs. A pair without a difference is left out; where all are
+    such, p is 1. NaN without pairs. Exact up to 50 pairs.
 
     Source: Wilcoxon, "Individual comparisons by ranking methods", Biometrics Bulletin 1, 1945.
     """
@@ -148,46 +144,34 @@ def correct(rows: pd.DataFrame) -> int:
 
     All are one family: corrected over every test of every measure. NaN stays.
     """
-    columns = [f"{measure}_p_value" for measure in MEASURES]
-    p_values = rows[columns].to_numpy(dtype=float)
-    corrected = holm(p_values.ravel(order="F")).reshape(p_values.shape, order="F")
-    rows[[column.replace("value", "corrected") for column in columns]] = corrected
+    p_values = rows[[f"{measure}_p_value" for measure in MEASURES]].to_numpy(dtype=float).T
+    corrected = holm(p_values.ravel()).reshape(p_values.shape)
+    for measure, of_measure in zip(MEASURES, corrected, strict=True):
+        rows[f"{measure}_p_corrected"] = of_measure
     rows["tests"] = tests = int(np.count_nonzero(~np.isnan(p_values)))
     return tests
 
 
 def pairs_needed(tests: int) -> int:
-    """The fewest pairs of a point that can make it significant among so many tests, if all say the same.
-
-    The least p-value of n pairs is 2 / 2^n.
-    """
+    """The fewest pairs that can make a point significant among so many tests; the least p of n pairs is 2 / 2^n."""
     return max(1, math.ceil(1 + math.log2(max(tests, 1) / ALPHA)))
 
 
 def can_tell(first_rounds: Ints, other_rounds: Ints, tests: int) -> Bools:
-    """Whether so many rounds can make a point significant, if all of one run are above all of the other's.
-
-    The least p-value of n and m rounds is 2 / C(n + m, n).
-    """
+    """Whether so many rounds can make a point significant; the least p-value of n and m rounds is 2 / C(n + m, n)."""
     orders = binom(first_rounds + other_rounds, first_rounds)
     return np.asarray(2 * tests <= ALPHA * orders)
 
 
 def rounds_needed(tests: int) -> int:
     """The fewest rounds that can make a point significant, if both runs have as many."""
-    n = 1
-    while not can_tell(np.array(n), np.array(n), tests):
-        n += 1
-    return n
+    return next(n for n in itertools.count(1) if can_tell(np.array(n), np.array(n), tests))
 
 
 def shifts(first: Floats, other: Floats) -> tuple[Floats, Floats, Floats]:
     """The median of all differences other - first of each row, and the ends of its 95 % interval.
 
-    A row is a cell, a column a round of one run, in any order and NaN where there are no more: no round of one run
-    belongs to any of the other. The interval holds what shift of one sample Mann & Whitney's test cannot tell from
-    none: it is without 0 just where that test finds p < 0.05. NaN where the rounds are too few: under 4 in each.
-
+    The interval is without 0 just where Mann & Whitney's test finds p < 0.05. NaN with too few rounds: under 4 in each.
     Source: Hodges & Lehmann, "Estimates of location based on rank tests", Annals of Mathematical Statistics 34, 1963.
     """
     middle, low, high = (np.full(len(first), np.nan) for _ in range(3))
@@ -198,9 +182,9 @@ def shifts(first: Floats, other: Floats) -> tuple[Floats, Floats, Floats]:
         rank = max(1, round(beyond * count)) if beyond else 0
         for part in np.array_split(np.arange(len(members)), math.ceil(len(members) * count / _AT_ONCE)):
             differences = (two[part][:, :, None] - one[part][:, None, :]).reshape(len(part), count)
-            places = sorted({max(rank - 1, 0), (count - 1) // 2, count // 2, min(count - rank, count - 1)})
-            differences.partition(places, axis=1)
-            middle[members[part]] = (differences[:, (count - 1) // 2] + differences[:, count // 2]) / 2
+            middles = (count - 1) // 2, count // 2
+            differences.partition([*{*middles, max(rank - 1, 0), min(count - rank, count - 1)}], axis=1)
+            middle[members[part]] = (differences[:, middles[0]] + differences[:, middles[1]]) / 2
             if rank:
                 low[members[part]] = differences[:, rank - 1]
                 high[members[part]] = differences[:, count - rank]

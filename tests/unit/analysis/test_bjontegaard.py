@@ -13,7 +13,6 @@ from syrupy.assertion import SnapshotAssertion
 from pareto.analysis.comparing import bjontegaard
 from pareto.analysis.comparing.bjontegaard import COLUMNS, Curve, delta_rate, delta_rates, family, sentences
 from pareto.analysis.fronts.front import front
-from pareto.analysis.statistics.samples import Floats
 from tests.unit.example_codecs import trials
 
 
@@ -24,31 +23,24 @@ def curve(wire: list[float], accuracy: list[float], images: float = 1000) -> Cur
 FIRST = curve([1000, 2000, 4000, 8000], [0.80, 0.85, 0.90, 0.95])
 
 
-@pytest.mark.parametrize("factor", [0.5, 1.0, 2.0])
-def test_a_codec_that_sends_so_many_times_as_much_everywhere(factor: float) -> None:
-    other = curve([factor * wire for wire in FIRST.wire], list(FIRST.accuracy))
-    share, low, high = delta_rate(FIRST, other)
-    assert (share, low, high) == pytest.approx((factor - 1, 0.80, 0.95))
-
-
-def test_only_where_both_reach_counts() -> None:
+def test_delta_rates_of_curves_whose_areas_are_known() -> None:
+    same = list(FIRST.accuracy)
+    for factor in (0.5, 1.0, 2.0):
+        other = curve([factor * wire for wire in FIRST.wire], same)
+        assert delta_rate(FIRST, other) == pytest.approx((factor - 1, 0.80, 0.95))
     # The logarithm of the rate is a straight line in the accuracy: rate doubles every 0.05. The other one's is shifted
     # by 0.05 and starts at 0.85, so that at equal accuracy it sends half as much.
-    other = curve([1000, 2000, 4000, 8000], [0.85, 0.90, 0.95, 1.0])
-    share, low, high = delta_rate(FIRST, other)
-    assert (share, low, high) == pytest.approx((-0.5, 0.85, 0.95))
-
-
-def test_the_mean_is_of_logarithms_over_the_accuracy() -> None:
+    shifted = curve([1000, 2000, 4000, 8000], [0.85, 0.90, 0.95, 1.0])
+    assert delta_rate(FIRST, shifted) == pytest.approx((-0.5, 0.85, 0.95))
     # Twice as much at the lower end, as much at the upper one, a straight line between: the mean factor is sqrt(2).
-    other = curve([2000, 2000 * 2 ** (2 / 3), 2000 * 2 ** (4 / 3), 8000], list(FIRST.accuracy))
-    assert delta_rate(FIRST, other)[0] == pytest.approx(math.sqrt(2) - 1)
-
-
-def test_curves_that_do_not_overlap_or_are_too_short_have_none() -> None:
-    above = curve([1000, 2000, 4000, 8000], [0.96, 0.97, 0.98, 0.99])
+    nearing = curve([2000, 2000 * 2 ** (2 / 3), 2000 * 2 ** (4 / 3), 8000], same)
+    assert delta_rate(FIRST, nearing)[0] == pytest.approx(math.sqrt(2) - 1)
+    above, short = (
+        curve([1000, 2000, 4000, 8000], [0.96, 0.97, 0.98, 0.99]),
+        curve([1000, 2000, 4000], same[:3]),
+    )
     assert math.isnan(delta_rate(FIRST, above)[0])
-    assert math.isnan(delta_rate(FIRST, curve([1000, 2000, 4000], [0.8, 0.9, 0.95]))[0])
+    assert math.isnan(delta_rate(FIRST, short)[0])
 
 
 def test_points_that_are_beaten_are_not_on_the_curve() -> None:
@@ -103,17 +95,9 @@ def test_codecs_of_several_levels_are_compared(snapshot: SnapshotAssertion) -> N
     assert math.isnan(apart.iloc[0]["rate_percent"])
     unknown = delta_rates(pictures().assign(accuracy_images=math.nan))
     assert math.isnan(unknown.iloc[0]["rate_low_percent"])
+    assert delta_rates(front(trials(rounds=1))).empty, "lossless codecs and single levels have no curve"
     lines = [line for rates in (rates, apart, unknown) for line in sentences(rates)]
     assert lines == snapshot
-
-
-def test_lossless_codecs_and_single_levels_have_no_curve() -> None:
-    assert delta_rates(front(trials(rounds=1))).empty
-
-
-def test_the_same_seed_draws_the_same(seed: int = 5) -> None:
-    data: Floats = FIRST.drawn(np.random.default_rng(seed)).accuracy
-    np.testing.assert_array_equal(data, FIRST.drawn(np.random.default_rng(seed)).accuracy)
 
 
 def test_a_point_where_another_codec_is_at_work_is_not_on_the_curve(monkeypatch: pytest.MonkeyPatch) -> None:

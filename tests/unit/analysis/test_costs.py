@@ -141,21 +141,16 @@ def test_only_valid_trials_that_cross_count(tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(analysed(tmp_path / "marked", rows), clean)
 
 
-def test_nothing_crosses(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
-    made = report(
-        write(tmp_path, [row for row in ruled() if str(row["point"]) == LAST]),
-        options=Options(figures="none"),
-    )
+def test_nothing_crosses_or_was_not_measured(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
+    run = write(tmp_path / "run", [row for row in ruled() if str(row["point"]) == LAST])
+    made = report(run, options=Options(figures="none"))
     assert made.overhead.empty
-    assert not (tmp_path / "overhead.csv").exists()
+    assert not (run / "overhead.csv").exists()
     assert made.verdicts == snapshot
-
-
-@pytest.mark.parametrize("unknown", ["result_bytes", "latency_bound_s"])
-def test_what_was_not_measured_is_not_fitted(tmp_path: Path, unknown: str) -> None:
-    (row,) = analysed(tmp_path, [row | {unknown: ""} for row in ruled(backends=("tcp",))]).to_dict("records")
-    assert row["note"] == TOO_FEW
-    assert math.isnan(row["a_s"])
+    for unknown in ("result_bytes", "latency_bound_s"):
+        rows = [row | {unknown: ""} for row in ruled(backends=("tcp",))]
+        (row,) = analysed(tmp_path / unknown, rows).to_dict("records")
+        assert (row["note"], math.isnan(row["a_s"])) == (TOO_FEW, True)
 
 
 def test_tcps_own_headers_are_those_of_each_profiles_rate(tmp_path: Path) -> None:
@@ -179,25 +174,21 @@ def both(way: dict[str, Any]) -> dict[str, Any]:
     return {"profiles": {"200ms-5mbit": PROFILE | {"edge_to_server": way}}}
 
 
-@pytest.mark.parametrize(
-    "manifest",
-    [
+def test_goodput_is_left_out_where_the_rate_is_not_one_number(tmp_path: Path) -> None:
+    manifests: list[dict[str, Any]] = [
         {},
         {"profiles": []},
         {"profiles": {"200ms-5mbit": PROFILE | {"bucket": {"burst_bytes": 32768}}}},
         both({"rate_bps": 5e6, "trace": {"name": "train"}}),
         both({"rate_bps": 5e6, "reorder": 0.1}),
         both({"delay_s": 0.2}),
-    ],
-    ids=["no manifest", "strange", "bucket", "trace", "reorder", "no rate"],
-)
-def test_goodput_is_left_out_where_the_rate_is_not_one_number(
-    tmp_path: Path, manifest: dict[str, Any]
-) -> None:
-    rows = analysed(tmp_path, ruled(), manifest)
-    assert rows[["goodput_efficiency", "headers_s_per_byte"]].isna().all(axis=None)
-    assert rows["latency_efficiency"].notna().all()
-    assert "TCP" not in printed(rows)
+    ]
+    run = write(tmp_path, ruled())
+    for manifest in manifests:
+        rows = overhead(load([run]), stages(run), manifest)
+        assert rows[["goodput_efficiency", "headers_s_per_byte"]].isna().all(axis=None)
+        assert rows["latency_efficiency"].notna().all()
+        assert "TCP" not in printed(rows)
 
 
 def test_a_chain_by_the_bytes_on_all_links(tmp_path: Path) -> None:
@@ -313,17 +304,6 @@ def test_what_is_not_known_has_no_band() -> None:
     assert slow_start["rate_payload_bps"].item() == pytest.approx(UDP_SHARE * 15e6)
 
 
-def test_medians_are_of_valid_trials_alone(tmp_path: Path) -> None:
-    rows, staged = example_chain.trials([(3, 5)], rounds=3, backends=["tcp"])
-    for number, stage in enumerate(staged):
-        stage["utilization"] = 0.1 * (number // 3 + 1)
-    rows[2]["status"] = "invalid"
-    run = example_chain.write(tmp_path, rows, staged)
-    found = stage_medians(stages(run), load([run]))
-    assert found["host"].tolist() == ["edge", "middle1", "server"]
-    assert found["utilization"].tolist() == pytest.approx([0.15] * 3)
-
-
 def test_steps_of_a_chain() -> None:
     """The bottleneck is busy all the time, and the next host's bubble is the rest of it."""
     rows, staged = example_chain.analysed([(3, 12), (3, 21), (5, 5)])
@@ -343,21 +323,18 @@ def test_steps_of_a_chain() -> None:
         assert of_point.loc[row["bound_by"], "share"] == pytest.approx(1, abs=0.03)
         hosts = of_point[of_point["idle_s"].notna()]
         np.testing.assert_allclose(hosts["idle_s"], (1 - hosts["share"]) / row["throughput_ips"], atol=1e-6)
-
-
-def test_links_share_counts_requests_not_images() -> None:
-    rows, staged = example_chain.analysed([(3, 12)])
-    shares = [
-        steps(rows.assign(batch_size=size), staged.assign(batch_size=size)).set_index("step")["share"]
-        for size in (1, 8)
-    ]
-    np.testing.assert_allclose(shares[1]["edge-middle1 out"], shares[0]["edge-middle1 out"] / 8)
+    eight = steps(rows.assign(batch_size=8), staged.assign(batch_size=8))
+    links = found["idle_s"].isna().to_numpy()
+    assert links.any(), "their share counts requests, not images"
+    again = eight[eight["backend"] == "tcp"].sort_values(["point", "place"])
+    np.testing.assert_allclose(again["share"].to_numpy()[links], found["share"].to_numpy()[links] / 8)
 
 
 def test_the_stages_of_a_chain(tmp_path: Path) -> None:
     rows, staged = example_chain.trials([(3, 10), (3, 21)], backends=["tcp"])
     staged[0]["throttled"] = "0x4"
-    frame = stages(example_chain.write(tmp_path, rows, staged))
+    run = example_chain.write(tmp_path, rows, staged)
+    frame = stages(run)
     assert list(frame.columns) == [*STAGES.columns, "setup"]
     assert frame["point"].tolist() == ["3+10"] * 3 + ["3+21"] * 2
     assert frame["host"].tolist() == ["edge", "middle1", "server", "edge", "middle1"]
@@ -367,6 +344,11 @@ def test_the_stages_of_a_chain(tmp_path: Path) -> None:
         "the last sends nothing"
     )
     assert frame["utilization"].between(0, 1).all()
+    trials_of = load([run])
+    trials_of.loc[trials_of["point"] == "3+21", "status"] = "invalid"
+    medians = stage_medians(frame, trials_of)
+    assert medians["host"].tolist() == ["edge", "middle1", "server"], "of valid trials alone"
+    assert medians["utilization"].tolist() == frame["utilization"].tolist()[:3]
 
 
 def test_a_run_without_stages_has_none(tmp_path: Path, snapshot: SnapshotAssertion) -> None:

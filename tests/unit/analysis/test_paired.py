@@ -85,6 +85,9 @@ def test_each_point_by_its_rounds(tmp_path: Path) -> None:
     assert points["pairs"].eq(6).all()
     assert points["latency_low_s"].le(points["latency_difference_s"]).all()
     assert points["latency_difference_s"].le(points["latency_high_s"]).all()
+    latencies = load(tmp_path).set_index(["backend", "point", "round"])["latency_s"].sort_index()
+    ends = points.set_index("point").loc["3", ["latency_low_s", "latency_high_s"]].to_numpy(dtype=float)
+    assert ends == pytest.approx(interval(latencies["rpc", "3"] - latencies["tcp", "3"]))
     few = compared(tmp_path / "few", measured(rounds=5))
     points = few[few["point"] != ALL]
     assert points[["latency_low_s", "throughput_high_percent"]].isna().all(axis=None)
@@ -139,13 +142,6 @@ def test_three_backends_make_three_pairs_and_depths_are_apart(tmp_path: Path) ->
     ]
 
 
-def test_the_interval_is_that_of_the_median(tmp_path: Path) -> None:
-    rows = compared(tmp_path, measured(rounds=9))
-    trials_of = load(tmp_path).set_index(["backend", "point", "round"])["latency_s"].sort_index()
-    found = rows.set_index("point").loc["3", ["latency_low_s", "latency_high_s"]].to_numpy(dtype=float)
-    assert found == pytest.approx(interval(trials_of["rpc", "3"] - trials_of["tcp", "3"]))
-
-
 def points_of(rows: pd.DataFrame) -> pd.DataFrame:
     return rows[rows["point"] != ALL].set_index("point")
 
@@ -198,17 +194,11 @@ def test_each_figure_has_its_own_number_of_pairs(tmp_path: Path) -> None:
     assert (points["throughput_pairs"] < 6).all()
     assert points["latency_low_s"].notna().all()
     assert points["throughput_low_percent"].isna().all()
-
-
-def test_a_trial_repeated_within_a_round_is_no_round_more(tmp_path: Path) -> None:
+    # A trial that is repeated within a round is no round more.
     rows = [row for row in measured(rounds=6, later_s=0.5) if row["point"] == 3]
-    once, twice = compared(tmp_path / "once", rows), compared(tmp_path / "twice", rows + rows)
-    assert points_of(twice)["pairs"].tolist() == points_of(once)["pairs"].tolist()
-    assert (
-        points_of(twice)["latency_p_value"].tolist()
-        == points_of(once)["latency_p_value"].tolist()
-        == [2 / 2**6]
-    )
+    once, twice = (points_of(compared(tmp_path / str(len(of)), of)) for of in (rows, rows + rows))
+    assert twice["pairs"].tolist() == once["pairs"].tolist()
+    assert twice["latency_p_value"].tolist() == once["latency_p_value"].tolist() == [2 / 2**6]
 
 
 def coded(
@@ -279,17 +269,16 @@ def test_engines_are_compared_with_eager_within_rounds(snapshot: SnapshotAsserti
     assert list(verdicts(rows)) == snapshot
 
 
-def test_engines_that_run_the_same_are_no_pair() -> None:
+def test_engines_that_run_the_same_are_no_pair(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = {
+        ("small", name): Floor({"latency_s": share}) for name, share in (("onnx", 0.03), ("eager", 0.01))
+    }
+    monkeypatch.setattr("pareto.analysis.comparing.paired.floors", lambda trials: known)
+    rows = paired(example_engines.trials(("eager", "onnx")), "engine")
+    assert rows["latency_floor_percent"].unique() == pytest.approx(3 * math.sqrt(2)), "the greater of the two"
     rows = paired(example_engines.trials(("eager", "edge=onnx", "server=onnx")), "engine")
     points = rows[rows["point"] != ALL].groupby("other")["point"].agg(list).to_dict()
     assert points == {"edge=onnx": ["1", "2", "3", "4"], "server=onnx": ["0", "1", "2", "3"]}
     (first,) = set(paired(example_engines.trials(("onnx", "compile")), "engine")["first"])
     assert first == "compile", "the first by name, without eager"
     assert paired(example_engines.trials(("eager",)), "engine").empty
-
-
-def test_the_floor_of_two_engines_is_the_greater(monkeypatch: pytest.MonkeyPatch) -> None:
-    known = {("small", "onnx"): Floor({"latency_s": 0.03}), ("small", "eager"): Floor({"latency_s": 0.01})}
-    monkeypatch.setattr("pareto.analysis.comparing.paired.floors", lambda trials: known)
-    rows = paired(example_engines.trials(("eager", "onnx")), "engine")
-    assert rows["latency_floor_percent"].unique() == pytest.approx(3 * math.sqrt(2))
