@@ -103,10 +103,8 @@ def compare(a: Runs, b: Runs, objectives: Sequence[str] = DEFAULT, where: str = 
     """
     runs = _run(a), _run(b)
     loaded = [load([run]) for run in runs]
-    simulated = [
-        name for name, each in zip("AB", loaded, strict=True) if each["setup"].str.startswith(SIMULATED).any()
-    ]
-    setup = {0: "", 1: f"{''.join(simulated)} {SIMULATED}", 2: SIMULATED}[len(simulated)]
+    one, two = (bool(each["setup"].str.startswith(SIMULATED).any()) for each in loaded)
+    setup = f"{'' if one and two else 'A ' if one else 'B '}{SIMULATED}" if one or two else ""
     # Runs of one engine each are compared whatever these are; else each engine is compared with itself.
     by_engine = any(engines(trials).nunique() > 1 for trials in loaded)
 
@@ -126,8 +124,8 @@ def compare(a: Runs, b: Runs, objectives: Sequence[str] = DEFAULT, where: str = 
     both = _both(*cells)
     if both.empty:
         raise UserError(f"{runs[0]} and {runs[1]}: {_nothing_shared(*cells)}")
-    one, two = (_of_cells(trials, both) for trials in sides)
-    points, fronts = differences(one, two), changes(one, two, objectives, where)
+    same = [_of_cells(trials, both) for trials in sides]
+    points, fronts = differences(*same), changes(same[0], same[1], objectives, where)
     notes = [f"differences are of all points; fronts of those where {where}"] if where else []
     for names, off, other in (("AB", struck_off[0], sides[1]), ("BA", struck_off[1], sides[0])):
         if len(off):
@@ -150,7 +148,7 @@ def compare(a: Runs, b: Runs, objectives: Sequence[str] = DEFAULT, where: str = 
         list(_only(cells[0], cells[1], struck_off[1])),
         list(_only(cells[1], cells[0], struck_off[0])),
         list(sentences.conclusions(points, fronts)),
-        [*notes, *_notes(one, two)],
+        [*notes, *_notes(*same)],
     )
 
 

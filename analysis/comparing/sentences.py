@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Any
 
 import pandas as pd
@@ -32,16 +32,14 @@ def verdicts(rows: pd.DataFrame, struck_off: pd.DataFrame | None = None) -> Iter
     for _, of_pair in rows.groupby(pairs, dropna=False, observed=True, sort=False):
         is_all = of_pair["point"] == ALL
         (row,) = of_pair[is_all].to_dict("records")
-        row |= {
-            "codec": row.get("codec", ""),
-            "first": codec_name(row["first"]),
-            "other": codec_name(row["other"]),
-        }
+        row |= {name: codec_name(row[name]) for name in ("first", "other")} | {"codec": row.get("codec", "")}
         if row["pairs"] or row["throughput_pairs"]:
             over = f" over {row['backend']}" if not of_backends and rows["backend"].nunique() > 1 else ""
             parts = [_latency(row), _points(of_pair[~is_all]), _throughput(row)]
             if of_backends:
-                parts[1:1] = [_overhead(row)]
+                difference, low, high = (row[f"overhead_{end}_s"] for end in ("difference", "low", "high"))
+                if not math.isnan(low):  # without the stages' own times, which are seldom the backend's doing
+                    parts[0] += f"; beyond stages and link {ms(difference)} ms ({ms(low)} to {ms(high)} ms)"
                 kind = transport(row["first"])
                 parts += [f"both are {kind}"] if kind == transport(row["other"]) else []
             yield f"{condition_title(row)}{over}: {'; '.join(filter(None, parts))}"
@@ -52,9 +50,9 @@ def verdicts(rows: pd.DataFrame, struck_off: pd.DataFrame | None = None) -> Iter
             yield f"{condition_title(row)}: {row['first']} and {row['other']} not compared: {why}"
 
 
-def _ends(low: float, high: float) -> list[float]:
-    """The ends of an interval without 0, without their sign."""
-    return sorted((abs(low), abs(high)))
+def _ends(low: float, high: float, say: Callable[[float], str]) -> str:
+    """`1.20 to 3.40`: the ends of an interval, without their sign where it is without 0."""
+    return " to ".join(map(say, (low, high) if low <= 0 <= high else sorted((abs(low), abs(high)))))
 
 
 def _latency(row: Row) -> str:
@@ -67,25 +65,18 @@ def _latency(row: Row) -> str:
     if row["pairs"] != row["points"] * row["rounds"]:
         span = f"{count(row['pairs'], 'pair')} at {count(row['points'], 'point')}"
     span = f"by the points, {span}" if row["interval_over"] == "points" else span
+    sure = f"95 %: {_ends(low_s, high_s, ms)} ms; {span}"
     if low_s <= 0 <= high_s:
-        seen = f"no difference seen over all points between {first} and {other}: {ms(difference_s)} ms"
-        return f"{seen} (95 %: {ms(low_s)} to {ms(high_s)} ms; {span})"
-    share, way = (
-        percentage(abs(row["latency_difference_percent"])),
-        "longer" if difference_s >= 0 else "shorter",
+        return (
+            f"no difference seen over all points between {first} and {other}: {ms(difference_s)} ms ({sure})"
+        )
+    share = percentage(abs(row["latency_difference_percent"]))
+    taken = (
+        f"{ms(abs(difference_s))} ms ({share} %) {'longer' if difference_s >= 0 else 'shorter'} than {first}"
     )
-    taken = f"{ms(abs(difference_s))} ms ({share} %) {way} than {first}"
     if math.isnan(low_s):
         return f"{other} took {taken}, {span}: too few rounds for an interval, may be chance"
-    return f"{other} takes {taken} (95 %: {' to '.join(map(ms, _ends(low_s, high_s)))} ms; {span})"
-
-
-def _overhead(row: Row) -> str:
-    """The difference without what the stages' own times differed by, which is seldom the backend's doing."""
-    difference_s, low_s, high_s = (row[f"overhead_{end}_s"] for end in ("difference", "low", "high"))
-    if math.isnan(low_s):
-        return ""
-    return f"beyond stages and link {ms(difference_s)} ms ({ms(low_s)} to {ms(high_s)} ms)"
+    return f"{other} takes {taken} ({sure})"
 
 
 def _points(points: pd.DataFrame) -> str:
@@ -99,13 +90,16 @@ def _points(points: pd.DataFrame) -> str:
         by_chance = round(significance.ALPHA * len(points))
         text += f" (by chance at about {by_chance})" if by_chance else ""
         most = apart.loc[apart["latency_difference_s"].abs().idxmax()]
-        by = f"{ms(abs(most['latency_difference_s']))} ms"
-        ends = " to ".join(map(ms, _ends(most["latency_low_s"], most["latency_high_s"])))
-        way = "longer" if most["latency_difference_s"] > 0 else "shorter"
-        same = (apart["latency_difference_s"] > 0).eq(way == "longer").sum()
+        difference_s, is_longer = most["latency_difference_s"], most["latency_difference_s"] > 0
+        way, same = (
+            "longer" if is_longer else "shorter",
+            (apart["latency_difference_s"] > 0).eq(is_longer).sum(),
+        )
+        by = f"{ms(abs(difference_s))} ms ({_ends(most['latency_low_s'], most['latency_high_s'], ms)}) {way}"
         text += f", {same} of them {way}" if same < len(apart) else ""
-        text += f": {most['other']} takes {by} ({ends}) {way} at point {most['point']}"
-        text += ", the most" if len(apart) > 1 else ""
+        text += (
+            f": {most['other']} takes {by} at point {most['point']}{', the most' if len(apart) > 1 else ''}"
+        )
     for row in points[points["tested"]].to_dict("records"):
         best = f"the best point, {row['point']},"
         if row["rounds"] < row["rounds_needed"]:
@@ -119,11 +113,11 @@ def _throughput(row: Row) -> str:
     share, low, high = (row[f"throughput_{name}_percent"] for name in ("difference", "low", "high"))
     if math.isnan(share):
         return ""
+    ends = _ends(low, high, percentage)
     if low <= 0 <= high:
-        span = f"{percentage(low)} to {percentage(high)} %"
-        return f"no difference seen in images/s: {percentage(share, '+')} % ({span})"
+        return f"no difference seen in images/s: {percentage(share, '+')} % ({ends} %)"
     images = f"{row['other']} has {percentage(abs(share))} % {'more' if share >= 0 else 'fewer'} images/s"
-    return images if math.isnan(low) else f"{images} ({' to '.join(map(percentage, _ends(low, high)))} %)"
+    return images if math.isnan(low) else f"{images} ({ends} %)"
 
 
 def conclusions(differences: pd.DataFrame, fronts: pd.DataFrame) -> Iterator[str]:
@@ -182,12 +176,9 @@ def _front_change(row: Row) -> str:
         row["note"] if math.isnan(row["ratio_low"]) else f"{row['ratio_low']:.3g} to {row['ratio_high']:.3g}"
     )
     text = f"front: its hypervolume is {row['hypervolume_ratio']:.3g} times that of A ({sure})"
-    for change, one, several in (
-        ("enter", "enters", "enter"),
-        ("may_enter", "may enter", "may enter"),
-        ("leave", "leaves", "leave"),
-        ("may_leave", "may leave", "may leave"),
-    ):
+    words = {"enter": ("enters", "enter"), "may_enter": ("may enter",) * 2}
+    words |= {"leave": ("leaves", "leave"), "may_leave": ("may leave",) * 2}
+    for change, (one, several) in words.items():
         if points := str(row[change]).split("; ") if row[change] else []:
             who = ", ".join(points) if len(points) <= MOST_NAMED else count(len(points), "point")
             text += f"; {who} {several if len(points) > 1 else one} it"

@@ -87,18 +87,17 @@ def _compared(ok: pd.DataFrame, columns: Sequence[str]) -> Iterator[tuple[int, F
     treatment = ok.groupby(same, observed=True).ngroup()
     backend = pd.Series(pd.factorize(ok["backend"], sort=True)[0], ok.index)
     several = backend.groupby(treatment).transform("nunique") > 1
-    figures = ok[several].assign(
-        in_round=round_of(ok[several]) if several.any() else 0, name=backend[several]
-    )
-    for rows in figures.groupby(treatment[several])[[*columns, "in_round", "name"]].indices.values():
-        of_round, names = (
-            np.unique(figures[by].to_numpy()[rows], return_inverse=True) for by in ("in_round", "name")
-        )
+    if not several.any():
+        return
+    figures = [ok.loc[several, column].to_numpy(dtype=float) for column in columns]
+    in_round, name = round_of(ok[several]).to_numpy(), backend[several].to_numpy()
+    for rows in (
+        treatment[several].reset_index(drop=True).groupby(treatment[several].to_numpy()).indices.values()
+    ):
+        of_round, names = (np.unique(each[rows], return_inverse=True) for each in (in_round, name))
         shape = (len(of_round[0]), len(names[0]))
         place = of_round[1] * shape[1] + names[1]
-        excess = [
-            _excess(_means(figures[column].to_numpy(dtype=float)[rows], place, shape)) for column in columns
-        ]
+        excess = [_excess(_means(values[rows], place, shape)) for values in figures]
         if any(np.isfinite(excess)):
             yield shape[1] - 1, np.array(excess)
 

@@ -46,12 +46,14 @@ def run(
     return data.assign(payload_bytes=1000.0, latency_bound_s=0.1)
 
 
-@pytest.mark.parametrize("offset", [0.0, 0.05])
-def test_the_floor_is_what_was_put_in(offset: float) -> None:
-    found = [floors(run(seed, offset=offset, points=40))["m", ""] for seed in range(4)]
-    assert {floor.comparisons for floor in found} == {40}
-    shares = np.array([list(floor.shares.values()) for floor in found])
-    assert np.sqrt((shares**2).mean(axis=0)) == pytest.approx([offset, offset], abs=0.005)
+def test_the_floor_is_what_was_put_in(snapshot: SnapshotAssertion) -> None:
+    for offset in (0.0, 0.05):
+        found = [floors(run(seed, offset=offset, points=40))["m", ""] for seed in range(4)]
+        assert {floor.comparisons for floor in found} == {40}
+        shares = np.array([list(floor.shares.values()) for floor in found])
+        assert np.sqrt((shares**2).mean(axis=0)) == pytest.approx([offset, offset], abs=0.005)
+    texts = [list(floor_sentences(floors(run(1, offset=offset)))) for offset in (0.05, 0.0)]
+    assert texts == snapshot
 
 
 def test_where_nothing_crosses_every_backend_is_a_control_and_elsewhere_none() -> None:
@@ -91,17 +93,11 @@ def test_no_verdict_on_what_identical_treatments_differ_by() -> None:
     assert paired(data)["latency_significant"].any(), "what is far beyond the floor is told"
 
 
-def test_the_floor_is_told(snapshot: SnapshotAssertion) -> None:
-    texts = [list(floor_sentences(floors(run(1, offset=offset)))) for offset in (0.05, 0.0)]
-    assert texts == snapshot
-
-
 def measured(
-    *,
     runs: int,
     starts: int,
     rounds: int,
-    spreads: tuple[float, float, float],
+    spreads: tuple[float, ...] = (0.1, 0.1, 0.1),
     cells: int = 40,
     seed: int = 0,
 ) -> pd.DataFrame:
@@ -118,25 +114,26 @@ def measured(
 
 
 def test_each_level_is_what_was_put_in() -> None:
-    found = levels(measured(runs=4, starts=3, rounds=4, spreads=(0.05, 0.1, 0.2)), 0.08, 1000)
+    found = levels(measured(4, 3, 4, (0.05, 0.1, 0.2)), 0.08, 1000)
     assert [level.name for level in found] == ["runs", "starts of the workers", "rounds", "requests"]
     spreads = np.sqrt([level.variance for level in found])
     assert spreads == pytest.approx([0.05, 0.1, 0.2, 0.08**0.5], rel=0.25)
-    alone = levels(measured(runs=1, starts=1, rounds=6, spreads=(0, 0, 0.1)), 0.04, 10)
+    alone = levels(measured(1, 1, 6, (0, 0, 0.1)), 0.04, 10)
     assert alone[2].variance == pytest.approx(0.1**2 - np.pi / 2 * 0.004, rel=0.3), (
         "less what few requests make of it"
     )
 
 
-@pytest.mark.parametrize(
-    ("runs", "starts", "rounds", "unknown"),
-    [(1, 1, 6, ["runs", "starts of the workers"]), (1, 6, 1, ["runs", "starts of the workers", "rounds"]),
-     (3, 1, 4, ["starts of the workers"]), (2, 2, 2, [])],
-)  # fmt: skip
-def test_what_cannot_be_told_is_said(runs: int, starts: int, rounds: int, unknown: list[str]) -> None:
-    found = levels(measured(runs=runs, starts=starts, rounds=rounds, spreads=(0.1, 0.1, 0.1)), 0.01, 50)
-    assert [level.name for level in found if np.isnan(level.variance)] == unknown
-    assert all(bool(level.why) == np.isnan(level.variance) for level in found)
+def test_what_cannot_be_told_is_said() -> None:
+    for shape, unknown in {(1, 1, 6): 2, (1, 6, 1): 3, (3, 1, 4): 1, (2, 2, 2): 0}.items():
+        found = levels(measured(*shape), 0.01, 50)
+        names = [level.name for level in found if np.isnan(level.variance)]
+        assert names == (
+            ["starts of the workers"]
+            if unknown == 1
+            else ["runs", "starts of the workers", "rounds"][:unknown]
+        )
+        assert all(bool(level.why) == np.isnan(level.variance) for level in found)
 
 
 def test_runs_that_differ_as_a_whole_make_probabilities_less_sure() -> None:
@@ -148,7 +145,7 @@ def test_runs_that_differ_as_a_whole_make_probabilities_less_sure() -> None:
     assert spread_of(logs.reshape(40, 30, 1), np.zeros(40, dtype=int)) == 0
     sure = []
     for spread in (0.0, 0.05):
-        data = measured(runs=2, starts=1, rounds=10, spreads=(spread, 0, 0.02), seed=5)
+        data = measured(2, 1, 10, (spread, 0, 0.02), seed=5)
         data["throughput_ips"] = 1 / data["latency_s"]
         p = front(data, resamples=1)["probability"]
         sure.append(p.max())

@@ -79,21 +79,12 @@ def test_many_samples_at_once_are_as_one_by_one() -> None:
 
 @pytest.mark.parametrize(("quantile", "samples"), [(0.5, 11), (0.9, 64), (0.95, 130), (0.99, 662)])
 def test_how_many_samples_a_quantile_needs(quantile: float, samples: int) -> None:
-    """The project's facts (../shared/FACTS.md), derived otherwise."""
-    assert needed(quantile) == samples
-    assert needed(1 - quantile) == samples
-
-
-@pytest.mark.parametrize(("quantile", "confidence"), [(0.5, 0.9), (0.75, 0.99), (0.9, 0.95), (0.999, 0.99)])
-def test_as_many_and_no_fewer(quantile: float, confidence: float) -> None:
     """One or none of the samples beyond the quantile: the binomial written out."""
-    beyond = 1 - quantile
-
-    def doubt(n: int) -> float:
-        return quantile**n + n * beyond * quantile ** (n - 1)
-
-    samples = needed(quantile, confidence)
-    assert doubt(samples) <= 1 - confidence < doubt(samples - 1)
+    assert needed(quantile) == needed(1 - quantile) == samples
+    for confidence in (0.9, 0.99):
+        number = needed(quantile, confidence)
+        doubts = [quantile**n + n * (1 - quantile) * quantile ** (n - 1) for n in (number, number - 1)]
+        assert doubts[0] <= 1 - confidence < doubts[1]
 
 
 def test_a_sample_of_that_size_has_two_beyond() -> None:

@@ -149,7 +149,7 @@ def test_a_cell_that_was_struck_off_wrongly_is_named(run: Path, tmp_path: Path) 
 def test_backends_without_a_pair_are_no_fault_of_the_trials(
     found: Findings, snapshot: SnapshotAssertion
 ) -> None:
-    none = found.paired.assign(pairs=0)
+    none = found.paired.assign(pairs=0, throughput_pairs=0)
     assert list(verdicts(none, found.struck)) == snapshot
     assert list(verdicts(none)) != list(verdicts(none, found.struck))
 
