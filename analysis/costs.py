@@ -61,7 +61,7 @@ def overhead(trials: pd.DataFrame, stages: pd.DataFrame, manifest: Mapping[str, 
 
     A point's overhead is the median over rounds of latency - latency bound, of trials whose latency counts and that
     cross every link. A cost that comes out as nothing was not found, so it is empty: its interval says how large it may
-    be. What headers cost is empty where the rate is not one number, as in a chain or with a trace.
+    be. The cost of headers is empty where the rate is not one number, as in a chain or with a trace.
     """
     crossing = _crossing(trials, stages)
     headers = {netem: _headers_s(netem, manifest) for netem in crossing["netem"].unique()}

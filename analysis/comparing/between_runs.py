@@ -1,9 +1,8 @@
 """Two runs against each other, over what both have: points, fronts, settings.
 
 Rounds of two runs do not belong together: the third of one was measured hours from the third of the other, and nothing
-slowed both. So cells are paired and rounds are not: two samples are compared (`rank_sum` and
-`shifts` of `analysis.statistics.significance`). It also needs fewer rounds than pairs made up by number: 7 instead of
-11 of each for 44 tests.
+slowed both. So cells are paired and rounds are not: two samples are compared (`rank_sum` and `shifts` of
+`analysis.statistics.significance`).
 """
 
 from __future__ import annotations
@@ -177,10 +176,8 @@ def differences(first: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
     """One row for each cell with valid trials in both frames of trials; differences are other - first.
 
     results/README.md has the columns, under compare.csv. A difference is the median of those between every round of the
-    one and every round of the other (Hodges & Lehmann), so it may differ a little from that of the medians. p-values:
-    `rank_sum`, by Holm for both measures of every cell. With fewer than `rounds_needed` in each run no cell can be
-    significant among so many tests, whatever it shows; `note` says where it is so (many of one run make up for few of
-    the other).
+    one and every round of the other (Hodges & Lehmann). p-values: `rank_sum`, by Holm for both measures of every cell;
+    `note` says where too few rounds can make no cell significant among so many tests.
     """
     sides = [trials[stands(trials)] for trials in map(pooled, (first, other))]
     rows = _both(*(_cells(side) for side in sides))
@@ -248,9 +245,8 @@ def _both(first: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
 def _only(these: pd.DataFrame, those: pd.DataFrame, struck_off: pd.DataFrame) -> Iterator[str]:
     """Lines on what only the first of two runs has (frames of `_cells`): models, profiles, ..., conditions, points.
 
-    A point without a valid trial in the other run is named as well. Nothing that follows from a line is repeated:
-    of a profile that the other run lacks no points are listed. A line of points may be of many conditions.
-    struck_off: what the other run's search struck off.
+    Nothing that follows from a line is repeated: of a profile that the other run lacks no points are listed. A line of
+    points may be of many conditions. struck_off: what the other run's search struck off.
     """
     rest = these
     for column, word in WORDS.items():

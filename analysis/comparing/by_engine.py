@@ -45,8 +45,8 @@ def sides(rows: pd.DataFrame) -> Iterator[str]:
     """Yield a line for each model (batch size, requests in flight, setup) and host: by which engine its stages take
     least time, against the base; and whether that is sure. Nothing with one engine.
 
-    rows: of `paired`, of engines: each value is a point's in one network. What a host takes without units counts for
-    no engine. An engine is the best if its interval is below 0 and below all others'.
+    rows: of `paired`, of engines: each value is a point's in one network; a host without units counts for no
+    engine. An engine is the best if its interval is below 0 and below all others'.
     """
     for _, of in rows[rows["point"] != ALL].groupby(_OF, dropna=False, observed=True, sort=False):
         row = of.iloc[0]

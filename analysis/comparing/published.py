@@ -42,7 +42,7 @@ class _Keys(BaseModel):
 
 
 class _Said(_Keys):
-    """What is said. source: where it is published, and where it was read. where: of which cells it is said."""
+    """A statement. source: where it is published, and where it was read. where: of which cells it is said."""
 
     says: str
     source: str
@@ -91,8 +91,8 @@ class Published(_Keys):
 class Beside(NamedTuple):
     """A row for each conclusion, front and figure, and each condition of the run that it can be seen in.
 
-    conclusions: `times`: how many times better (under 1: worse); `wins`: in how many of the `rounds` that both have it
-    is; `needed`: rounds that can make it sure. fronts: of points, with `; ` between.
+    `times`: how many times better (under 1: worse); `wins`: in how many of the `rounds` that both have it is; `needed`:
+    rounds that can make it sure. Points of fronts have `; ` between.
     """
 
     conclusions: pd.DataFrame
@@ -196,7 +196,7 @@ def _fronts(front: Front, rows: pd.DataFrame) -> Iterator[dict[str, Any]]:
 
 
 def _figures(figure: Figure, rows: pd.DataFrame) -> list[dict[str, Any]]:
-    """What each cell that the figure is of has here; one row without a cell where none was measured."""
+    """Our figures, of each cell that the published one is of; one row without a cell where none was measured."""
     said = figure.model_dump(include={"says", "source", "column"}) | {"published": figure.value}
     found = [
         {"condition": condition, "cell": cell_name(row), "ours": row[figure.column]}

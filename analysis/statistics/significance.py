@@ -27,7 +27,7 @@ ALPHA = 0.05
 MOST_EXACT = 50
 """With up to this many rounds p-values are exact; with more, the normal distribution gives the same."""
 MOST_ROUNDS = 100
-"""Of more rounds as many quantiles stand for all: the interval's ends move by some hundredths of its width."""
+"""As many quantiles stand for more rounds than that: the interval's ends move by some hundredths of its width."""
 _AT_ONCE = 2_000_000
 """Differences that are in memory at once."""
 _Z = NormalDist().inv_cdf(1 - ALPHA / 2)

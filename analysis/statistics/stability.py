@@ -108,9 +108,8 @@ def _slope(rounds: Floats) -> float:
 def doubts(front: pd.DataFrame, drifting: pd.DataFrame) -> Iterator[Doubt]:
     """At most one doubt of each kind, with how many points it is about and the worst; none if all is steady.
 
-    front: as from `analysis.fronts.front.front`; drifting: as from `drifts`. A figure is
-    unsteady if half of its 95 % interval is over `UNSTEADY` of its median; with too few rounds for an interval, if half
-    of the range of its rounds is, which says less.
+    A figure is unsteady if half of its 95 % interval is over `UNSTEADY` of its median; with too few rounds for an
+    interval, if half of the range of its rounds is, which says less. drifting: as from `drifts`.
     """
     measured = front[front["rounds"] > 0]
     once = measured[measured["rounds"] == 1]
@@ -213,11 +212,9 @@ def _lacking(row: pd.Series) -> str:
 class Certainty(NamedTuple):
     """The certainty of a front's figures after some rounds.
 
-    rounds: of the condition that has most. points: how many may be on a front. unsure: how many of these are not known
-    as well as is wanted; widest: the worst of them in words, empty without intervals. conditions: those they belong to,
-    as `CONDITION`, but the engine before the requests in flight, and no setup. lost: points
-    without any valid trial in `LEAST_VALUES` rounds or more, in words.
-    mostly_invalid: points that are not known and were valid in fewer than half of `FAIR_TRIAL` rounds or more.
+    points: how many may be on a front. unsure: how many of these are not known as well as is wanted; widest: the worst
+    of them in words, empty without intervals. conditions: those they belong to, as `CONDITION`, but the engine before
+    the requests in flight, and no setup. lost, mostly_invalid: as `certainty` has them, in words.
     """
 
     rounds: int
@@ -235,9 +232,9 @@ def certainty(front: pd.DataFrame, within: float, factors: Mapping[str, tuple[st
     front: as from `analysis.fronts.front.front`, over one run; factors: those of its trials (`analysis.runs.setups`). A
     point may be on the front of its condition if it is feasible and was on that of all backends in more than `CHANCE`
     of the resamples, or too few rounds tell. It is known if neither end of either 95 % interval is farther from its
-    median than `within` (0.05: 5 %), which needs `LEAST_VALUES` rounds. A point that has as many rounds and lacks
-    latency or throughput is lost, and so is one that is not known and mostly invalid: neither counts as unsure, as
-    what it lacks is not rounds.
+    median than `within` (0.05: 5 %), which needs `LEAST_VALUES` rounds. A point that has as many and lacks latency or
+    throughput is lost; one that is not known and was valid in fewer than half of `FAIR_TRIAL` rounds is mostly invalid:
+    neither is unsure, as it is not rounds that it lacks.
     """
     tried = front["rounds"] + front["excluded"]
     name = cell_title if len(front[CONDITION].drop_duplicates()) > 1 else cell_name
