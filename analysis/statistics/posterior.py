@@ -188,7 +188,7 @@ def draws(
 
 
 def alone(measured: Floats, count: int, seed: int = 0) -> Floats:
-    """Draws of each cell's true figure by itself, to hold against a limit, so with all that rounds share: count x cells."""
+    """Draws of each cell's true figure by itself, for a limit, so with what rounds share: count x cells."""
     scaled, _ = _scaled(measured[:, :, None], None)
     seen, rounds = noise(scaled), np.count_nonzero(~np.isnan(measured), axis=0)
     middle = _nanmedian(scaled[:, :, 0], axis=0)
