@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
 from pareto.analysis.advice import engines
-from pareto.analysis.advice.observed import CELL, WORK, WORKLOAD, Observed, observe, workloads
+from pareto.analysis.advice.observed import CELL, WORK, WORKLOAD, observe, workloads
 from pareto.analysis.advice.predict import Ensemble, Validation, advisable, validate
-from pareto.analysis.advice.ranking import TOSS_UP, Choice, Ranking, answer, ranking
+from pareto.analysis.advice.ranking import TOSS_UP, Ranking, answer, ranking
 from pareto.analysis.advice.rivals import Tried, with_bytes
 from pareto.analysis.engines import without_engine, work_names
 from pareto.analysis.fronts.cells import BOUNDS
@@ -31,17 +31,21 @@ from pareto.remote.link.units import percent, rate
 MOST = 50
 """Sentences, and those of the rest of a workload: nobody reads more."""
 
+Conditions = tuple[tuple[str, ...], ...]
+"""Values of `CONDITION`, as text, of some conditions."""
+
 
 class Answer(str):
-    """An answer in a sentence. conditions: those that it answers (values of `CONDITION`, as text), first that of the
-    engine that it chooses.
+    """An answer in a sentence. conditions: those that it answers, first that of the engine that it chooses. sure: its
+    point is the best with at least 95 %.
     """
 
-    conditions: tuple[tuple[str, ...], ...]
+    conditions: Conditions
+    sure: bool
 
-    def __new__(cls, text: str, conditions: tuple[tuple[str, ...], ...] = ()) -> Answer:
+    def __new__(cls, text: str, conditions: Conditions = (), *, sure: bool = False) -> Answer:
         made = super().__new__(cls, text)
-        made.conditions = conditions
+        made.conditions, made.sure = conditions, sure
         return made
 
 
@@ -91,7 +95,7 @@ def advise(
     several, more than one workload that satisfies `where`, or none.
     """
     known, floor = networks(manifests), over_engines(floors(trials), trials)
-    results: list[tuple[Observed, Ranking, Validation]] = []
+    found: list[tuple[pd.Series, Advice]] = []
     unfit: list[UserError] = []
     refused: list[UserError] = []
     over_codecs = bool(Where.parse(where).columns & LIMITS)
@@ -101,73 +105,66 @@ def advise(
         except UserError as error:
             unfit.append(error)
             continue
+        measured = {name: known[name] for name in observed.profiles}
+        at = next((name for name, each in measured.items() if each.same(network)), "")
+        here = rows[rows["netem"] == at]
         try:
             validation = validate(observed)
-            at = next((name for name in observed.profiles if known[name].same(network)), "")
             ranked = ranking(
-                Ensemble.of(observed, floor),
+                Ensemble(observed, floor),
                 network,
                 objective,
                 where,
                 at,
-                _left(rows[rows["netem"] == at]) if at else None,
+                _left(here) if at else None,
                 model_errors={name: validation.spread(name) for name in validation.errors},
                 seed=seed,
                 input_type=input_type(manifests, str(observed.cells["model"].iloc[0])),
                 tried=Tried(
                     # Of another network all that is known is what its link takes.
-                    rows[rows["netem"] == at] if at else rows.drop(columns=list(BOUNDS), errors="ignore"),
+                    here if at else rows.drop(columns=list(BOUNDS), errors="ignore"),
                     where,
                     network,
                     _struck(struck_off, _workload(rows), at),
                 ),
             )
-            results.append((observed, ranked, validation))
         except UserError as error:
             refused.append(error)
-    if not results:
+            continue
+        first = observed.cells.iloc[0]
+        head = title({**first, "codec": NO_CODEC if over_codecs else first["codec"]})
+        beyond = _beyond(network, list(measured.values()))
+        found.append((first, Advice(head, network, objective, where, measured, ranked, validation, beyond)))
+    if not found:
         raise (refused or unfit)[0]
-    if len(results) > 1:
-        raise UserError(_several([observed for observed, *_ in results]))
-    observed, ranked, validation = results[0]
-    measured = {name: known[name] for name in observed.profiles}
-    beyond = _beyond(network, list(measured.values()))
-    return Advice(
-        title({**observed.cells.iloc[0].to_dict(), **({"codec": ""} if over_codecs else {})}),
-        network,
-        objective,
-        where,
-        measured,
-        ranked,
-        validation,
-        beyond,
-    )
+    if len(found) > 1:
+        raise UserError(_several([first for first, _ in found]))
+    return found[0][1]
 
 
 def title(row: Mapping[Any, Any], netem: str = "") -> str:
     """`mobilenet_v2 at wifi, batch size 8`: without what goes without saying."""
     name = f"{row['model']} at {netem}" if netem else row["model"]
     batch = f"batch size {row['batch_size']}" if row["batch_size"] != 1 else ""
-    codec = f"codec {row['codec']}" if row["codec"] not in ("", "none") else ""
+    codec = f"codec {row['codec']}" if row["codec"] not in ("", NO_CODEC) else ""
     parts = (name, batch, codec, in_flight(row["in_flight_asked"]), row["setup"])
     return ", ".join(str(part) for part in parts if part)
 
 
 def sentence(advice: Advice) -> str:
     """The advice in one sentence."""
-    ranked = advice.ranking
+    ranked, objective = advice.ranking, advice.objective
     how = f"measured at {ranked.profile}" if ranked.profile else "predicted"
-    if advice.extrapolated:
-        how += ", beyond what was measured"
+    how += ", beyond what was measured" * advice.extrapolated
     if not ranked.sure:
         how += f"; {ranked.unsure}"
-    text = f"{advice.title} at {in_words(advice.network)}: {answer(ranked, advice.objective)} ({how})"
-    if ranked.runner_up and ranked.sure != TOSS_UP:
-        share = ranked.runner_up.behind(ranked.best, advice.objective)
-        is_latency = advice.objective == "latency"
-        behind = more(share, "longer", "as long") if is_latency else f"{percent(share)} less"
-        text += f"; next is {ranked.runner_up.place}, {behind}"
-    return text
+    text = f"{advice.title} at {in_words(advice.network)}: {answer(ranked, objective)} ({how})"
+    if len(ranked.choices) == 1 or ranked.sure == TOSS_UP:
+        return text
+    second = ranked.choices[1]
+    share = second.behind(ranked.best, objective)
+    behind = more(share, "longer", "as long") if objective == "latency" else f"{percent(share)} less"
+    return f"{text}; next is {second.place}, {behind}"
 
 
 def in_words(network: Network) -> str:
@@ -180,10 +177,14 @@ def in_words(network: Network) -> str:
 
 def of_model(trials: pd.DataFrame, model: str) -> pd.DataFrame:
     """The trials of the model that is meant; all, where there is one. Raises UserError."""
+
+    def plain(name: str) -> str:
+        return name.lower().replace("_", "").replace("-", "")
+
     models = sorted(map(str, trials["model"].unique()))
     if not models:
         raise UserError("no trial has ended yet: nothing to advise from")
-    meant = [name for name in models if not model or _plain(name) == _plain(model)]
+    meant = [name for name in models if not model or plain(name) == plain(model)]
     if not meant:
         raise UserError(f"no trials of model {model!r}; there are {', '.join(models)}")
     if len(meant) > 1:
@@ -191,13 +192,8 @@ def of_model(trials: pd.DataFrame, model: str) -> pd.DataFrame:
     return trials[trials["model"] == meant[0]]
 
 
-def _plain(model: str) -> str:
-    """The name as `--model` is read elsewhere: `mobilenetv2` is mobilenet_v2."""
-    return model.lower().replace("_", "").replace("-", "")
-
-
-def _several(candidates: Sequence[Observed]) -> str:
-    rows = pd.DataFrame([observed.cells.iloc[0][WORKLOAD] for observed in candidates])
+def _several(firsts: Sequence[pd.Series]) -> str:
+    rows = pd.DataFrame(firsts)[WORKLOAD]
     column = next(name for name in WORKLOAD if rows[name].nunique() > 1)
     values = [repr(value) if isinstance(value, str) else str(value) for value in rows[column].unique()]
     text = (
@@ -216,6 +212,10 @@ def _beyond(network: Network, measured: Sequence[Network]) -> bool:
     )
 
 
+_Said = tuple[pd.Series, str, Conditions, str, bool]
+"""A workload's first row, the network, its conditions there, the answer for them, and whether it is sure."""
+
+
 def answers(
     trials: pd.DataFrame,
     stages: pd.DataFrame,
@@ -224,7 +224,7 @@ def answers(
     where: str = "",
     front: pd.DataFrame | None = None,
     struck_off: pd.DataFrame | None = None,
-) -> list[str]:
+) -> list[Answer]:
     """The point of least latency: an `Answer` for each workload and profile, in the order of the trials.
 
     Frames as in `advise`.
@@ -245,40 +245,38 @@ def answers(
         if len(said) >= MOST:
             break
         ok = rows[stands(rows, "latency") & rows["latency_s"].notna()]
-        ensemble = Ensemble.of(observe(ok, stages, known), floor) if len(ok) else None
-        images = input_type(manifests, str(rows["model"].iloc[0]))
-        first = _workload(rows)
+        ensemble = Ensemble(observe(ok, stages, known), floor) if len(ok) else None
+        is_chain = any(len(cuts(point)) > 1 for point in ok["point"].unique())
+        images, first = input_type(manifests, str(rows["model"].iloc[0])), _workload(rows)
         for netem in rows["netem"].unique():
-            if ensemble is None or netem not in ensemble.observed.places:
-                said.append((first, netem, _of(rows, netem), "no valid trial"))
+            here = rows[rows["netem"] == netem]
+            if ensemble is None or netem not in set(ok["netem"]):
+                said.append((first, netem, _conditions(here), "no valid trial", False))
                 continue
-            network = None if _is_chain(ensemble.observed) else known.get(netem)
+            network = None if is_chain else known.get(netem)
             among = None if front is None else _feasible(front[front["netem"] == netem], rows)
+            asked = where if front is None else ""
+            tried = Tried(here, where, network, _struck(struck_off, first, netem))
             try:
                 ranked = ranking(
-                    ensemble,
-                    network,
-                    "latency",
-                    where if front is None else "",
-                    netem,
-                    among,
-                    input_type=images,
-                    tried=Tried(
-                        rows[rows["netem"] == netem], where, network, _struck(struck_off, first, netem)
-                    ),
+                    ensemble, network, "latency", asked, netem, among, input_type=images, tried=tried
                 )
             except UserError as error:
-                said.append((first, netem, _of(rows, netem), str(error)))
-            else:
-                by_engine = engines.sentence(ensemble, rows, network, netem, among, where)
-                keep = ALONE.get(netem, KEEP)
-                texts = filter(None, (_sentence(ranked, network), by_engine))
-                of = _of(rows, netem, ranked.best.engine)
-                said += [(first, netem, of, text.replace(KEEP, keep)) for text in texts]
+                said.append((first, netem, _conditions(here), str(error), False))
+                continue
+            by_engine = engines.sentence(ensemble, rows, network, netem, among, where)
+            of, keep = _conditions(here, ranked.best.engine), ALONE.get(netem, KEEP)
+            said += [
+                (first, netem, of, text.replace(KEEP, keep), ranked.sure == "sure")
+                for text in (_sentence(ranked, network), by_engine)
+                if text
+            ]
     lines = _lines(said)
     conditions = trials[CONDITION].assign(setup=without_engine(trials)).drop_duplicates()
     left = len(conditions) - len({(*row[WORKLOAD], netem) for row, netem, *_ in said})
-    return [*lines, f"and {left} more conditions: report on fewer runs to see them"] if left > 0 else lines
+    if left > 0:
+        lines.append(Answer(f"and {left} more conditions: report on fewer runs to see them"))
+    return lines
 
 
 def _workload(rows: pd.DataFrame) -> pd.Series:
@@ -289,35 +287,28 @@ def _workload(rows: pd.DataFrame) -> pd.Series:
     return pd.concat([first.drop("setup"), pd.Series({"setup": without_engine(rows.head(1)).iloc[0]})])
 
 
-def _plain_first(codec: str) -> tuple[bool, str]:
-    return codec != NO_CODEC, codec
-
-
-_Said = tuple[pd.Series, str, tuple[tuple[str, ...], ...], str]
-"""A workload's first row, the network, the conditions that it has there, and the answer for them."""
-
-
-def _of(rows: pd.DataFrame, netem: str, engine: str = "") -> tuple[tuple[str, ...], ...]:
-    """The conditions of a workload's rows in one network, those of that engine first."""
-    there = rows.loc[rows["netem"] == netem, [*CONDITION, WORK]].astype("str").drop_duplicates()
+def _conditions(rows: pd.DataFrame, engine: str = "") -> Conditions:
+    """The conditions of these rows, those of that engine first."""
+    there = rows[[*CONDITION, WORK]].astype("str").drop_duplicates()
     there = there.sort_values(WORK, key=lambda works: works != engine, kind="stable")
     return tuple(dict.fromkeys(there[CONDITION].itertuples(index=False, name=None)))
 
 
-def _lines(said: Sequence[_Said]) -> list[str]:
-    """A line for each answer; codecs with the same answer in the same profile share one, where the first of them is."""
+def _lines(said: Sequence[_Said]) -> list[Answer]:
+    """An answer for each; codecs with the same one in the same profile share it, where the first of them is."""
     alike: dict[tuple[str, str], list[_Said]] = {}
-    for row, netem, of, text in said:
-        head = title(row.to_dict() | {"codec": ""}, netem)
-        alike.setdefault((head, text), []).append((row, netem, of, text))
-    lines: list[str] = []
+    for each in said:
+        row, netem, _, text, _ = each
+        alike.setdefault((title(row.to_dict() | {"codec": ""}, netem), text), []).append(each)
+    lines = []
     for (head, text), same in alike.items():
         if len(same) == 1:
             head = title(*same[0][:2])
         else:
-            codecs = sorted((str(row["codec"]) or NO_CODEC for row, *_ in same), key=_plain_first)
-            head += f", codecs {', '.join(codecs)}"
-        lines.append(Answer(f"{head}: {text}", tuple(key for _, _, of, _ in same for key in of)))
+            codecs = {str(row["codec"]) or NO_CODEC for row, *_ in same}
+            head += f", codecs {', '.join(sorted(codecs, key=lambda name: (name != NO_CODEC, name)))}"
+        conditions = tuple(key for _, _, of, *_ in same for key in of)
+        lines.append(Answer(f"{head}: {text}", conditions, sure=all(sure for *_, sure in same)))
     return lines
 
 
@@ -327,18 +318,15 @@ def _feasible(front: pd.DataFrame, rows: pd.DataFrame) -> set[tuple[str, ...]]:
     if several := (rows[WORK] != "").any():
         named = dict(zip(rows["setup"], rows["engine"], strict=True))
         own = own.assign(engine=own["setup"].map(named))
-    return _cells(own[own["feasible"].astype(bool)], work_names(own) if several else None)
-
-
-def _cells(rows: pd.DataFrame, engine: pd.Series | None) -> set[tuple[str, ...]]:
-    """`CELL` of each row. engine: what runs its units, with several engines."""
-    return set(rows.assign(engine="" if engine is None else engine)[CELL].itertuples(index=False, name=None))
+    own = own[own["feasible"].astype(bool)]
+    own = own.assign(engine=work_names(own) if several else "")
+    return set(own[CELL].itertuples(index=False, name=None))
 
 
 def _left(rows: pd.DataFrame) -> set[tuple[str, ...]]:
     """The cells (`CELL`) of a condition that no search struck off. In other networks they may be best."""
     left = pooled(competing(rows))
-    return _cells(left, left[WORK])
+    return set(left.assign(engine=left[WORK])[CELL].itertuples(index=False, name=None))
 
 
 def _struck(struck_off: pd.DataFrame | None, like: pd.Series, netem: str) -> pd.DataFrame:
@@ -351,55 +339,39 @@ def _struck(struck_off: pd.DataFrame | None, like: pd.Series, netem: str) -> pd.
     return of[of["netem"] == netem] if netem else of.assign(how="")  # their bounds are of other networks
 
 
-def _is_chain(observed: Observed) -> bool:
-    return any(len(cuts(point)) > 1 for point in observed.cells["point"])
-
-
 def _sentence(ranked: Ranking, network: Network | None) -> str:
+    """The answer; what cutting there is worth beside the whole model on a host; and where another point pays."""
     text = answer(ranked, "latency")
     if not ranked.sure:
         text += f" ({ranked.unsure})"
     if ranked.sure == TOSS_UP:
         return text
-    text += _gain(ranked)
+    best, gains = ranked.best, []
+    if best.end != EDGE:
+        for end in (EDGE, SERVER):
+            whole = next((choice for choice in ranked.choices if choice.end == end), None)
+            if whole is not None and end != best.end:
+                gains.append(f"{percent(1 - best.latency_s / whole.latency_s)} less than {end}")
+    text += f", {' and '.join(gains)}" if gains else ""
     if network is None or ranked.rivals or len(ranked.choices) == 1:
         return text
-    return f"{text}; {_elsewhere(ranked)}"
+    parts, is_unsure = list(_paying(ranked)), "rate" in ranked.unsure_along
+    if parts:
+        among = " among the points measured here" if is_unsure else ""
+        return f"{text}; predicted{among}: {', '.join(parts)}"
+    what = "a split" if best.end == EDGE else "another point"
+    what = "another of the points measured here" if is_unsure else what
+    return f"{text}; at this delay no link speed makes {what} faster (predicted)"
 
 
-def _gain(ranked: Ranking) -> str:
-    """`, 12 % less than all on the edge and 40 % less than all on the server`: what cutting there is worth."""
-    if _kind(ranked.best) == EDGE:
-        return ""
-    gains = []
-    for kind in (EDGE, SERVER):
-        whole = next((choice for choice in ranked.choices if _kind(choice) == kind), None)
-        if whole is not None and kind != _kind(ranked.best):
-            gains.append(f"{percent(1 - ranked.best.latency_s / whole.latency_s)} less than {kind}")
-    return f", {' and '.join(gains)}" if gains else ""
-
-
-def _elsewhere(ranked: Ranking) -> str:
+def _paying(ranked: Ranking) -> Iterator[str]:
     """The rates from which on another point pays."""
-    parts = []
-    measured = "the points measured here"
-    is_unsure = "rate" in ranked.unsure_along
     for switch in ranked.crossovers:
         if switch.along != "rate":
             continue
         other = ranked.by_cell[switch.cell]
-        what = "a split" if _kind(ranked.best) == EDGE and _kind(other) == "" else other.doing
+        what = "a split" if ranked.best.end == EDGE and not other.end else other.doing
         at = f"from {rate(switch.at)} on" if switch.upwards else f"below {rate(switch.at)}"
         pays = "may pay" if math.isnan(switch.low) else "pays"
         span = interval(switch.low, switch.high, rate)
-        parts.append(f"{what} {pays} {at}{span}{', extrapolated' if switch.extrapolated else ''}")
-    if parts:
-        return f"predicted{f' among {measured}' * is_unsure}: {', '.join(parts)}"
-    what = "a split" if _kind(ranked.best) == EDGE else "another point"
-    what = f"another of {measured}" if is_unsure else what
-    return f"at this delay no link speed makes {what} faster (predicted)"
-
-
-def _kind(choice: Choice) -> str:
-    """The words for the host that has the whole model, `EDGE` or `SERVER`; empty text for a cut."""
-    return next((kind for kind in (EDGE, SERVER) if choice.place.startswith(kind)), "")
+        yield f"{what} {pays} {at}{span}{', extrapolated' if switch.extrapolated else ''}"

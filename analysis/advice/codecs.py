@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from pareto.analysis.advice.crossovers import RATES_BPS, STEPS
+from pareto.analysis.advice.advise import title
+from pareto.analysis.advice.crossovers import RATES_BPS, STEPS, crossing_interval
 from pareto.analysis.advice.observed import OVER_CODECS, observe, workloads
 from pareto.analysis.advice.predict import Ensemble, Predictor, advisable
 from pareto.analysis.fronts.quality import SAME_OUTPUT, WORDS, is_none, span
-from pareto.analysis.naming import in_flight
-from pareto.analysis.points import NO_CODEC, STANDS_FOR
+from pareto.analysis.points import NO_CODEC, NONE, STANDS_FOR
 from pareto.analysis.prediction.network import Network, networks
 from pareto.analysis.schema import BETWEEN
 from pareto.analysis.statistics.noise import Floors, floors
@@ -28,8 +27,7 @@ MOST = 50
 """Sentences: nobody reads more."""
 
 
-@dataclass(frozen=True)
-class Pays:
+class Pays(NamedTuple):
     """The rates (bit/s; 0 and inf: no end) between which the best point with a codec is faster than that without.
 
     low_ends, high_ends: 95 % intervals of both, NaN where there is none: too few rounds, or too many of them have no
@@ -54,27 +52,25 @@ def pays(central: Predictor, by_round: Predictor, present: Bools, network: Netwo
     if not plain.any():
         return []
     rates = np.geomspace(*RATES_BPS, STEPS)
-    conditions = vars(network) | {"rate_bps": rates}
-    costs = central.cost("latency", **conditions)
+    costs = central.cost("latency", **vars(network) | {"rate_bps": rates})
     of_rounds = by_round.cost("latency", **vars(network) | {"rate_bps": rates[:, None]})
     of_rounds = np.where(present, of_rounds, np.inf)
     found = []
     for codec in sorted(_codecs(central.cells)):
         mine = ~plain & _of_codec(central.cells, codec)
-        ahead = costs[:, plain].min(axis=1) - costs[:, mine].min(axis=1)
-        ends = _widest(ahead, rates)
+        ends = _widest(costs[:, plain].min(axis=1) - costs[:, mine].min(axis=1), rates)
         if ends is None:
             continue
         least, plain_least = of_rounds[..., mine].min(axis=-1), of_rounds[..., plain].min(axis=-1)
         known = np.isfinite(least).all(axis=0) & np.isfinite(plain_least).all(axis=0)
         each = (plain_least - least)[:, known]
-        intervals = (
-            _interval(each, rates, ends[0], begins=True),
-            _interval(each, rates, ends[1], begins=False),
-        )
+        none = math.nan, math.nan
+        # A round that has no such end is ahead beyond all rates. What ends is what begins, seen from above.
+        low = crossing_interval(each, rates, ends[0], -math.inf) if ends[0] > 0 else none
+        high = crossing_interval(each[::-1], rates[::-1], ends[1], math.inf) if ends[1] < math.inf else none
         middle = math.sqrt(max(ends[0], RATES_BPS[0]) * min(ends[1], RATES_BPS[1]))
         leads = interval(each[int(np.argmin(np.abs(np.log(rates / middle))))])
-        found.append(Pays(codec, *ends, *intervals, leads is not None and leads[0] > 0))
+        found.append(Pays(codec, *ends, low, high, leads is not None and leads[0] > 0))
     return found
 
 
@@ -85,36 +81,13 @@ def _widest(ahead: Floats, rates: Floats) -> tuple[float, float] | None:
     if not len(starts):
         return None
     widest = int(np.argmax(ends - starts))
+
+    def zero(before: int) -> float:
+        share = ahead[before] / (ahead[before] - ahead[before + 1])
+        return float(rates[before] * (rates[before + 1] / rates[before]) ** share)
+
     first, after = int(starts[widest]), int(ends[widest])
-    low = 0.0 if first == 0 else _zero(ahead, rates, first - 1)
-    high = math.inf if after == len(rates) else _zero(ahead, rates, after - 1)
-    return low, high
-
-
-def _zero(ahead: Floats, rates: Floats, before: int) -> float:
-    """The rate (bit/s) at which the lead changes its sign, between two neighbouring ones."""
-    one, other = ahead[before], ahead[before + 1]
-    share = one / (one - other)
-    return float(np.exp(np.log(rates[before]) + share * np.log(rates[before + 1] / rates[before])))
-
-
-def _interval(ahead: Floats, rates: Floats, end: float, *, begins: bool) -> tuple[float, float]:
-    """The interval of an end over the rounds: rates x rounds; of each round the nearest place where it begins, or ends,
-    to be ahead. A round that has none is ahead beyond all rates.
-    """
-    if not 0 < end < math.inf:
-        return math.nan, math.nan
-    nearest = []
-    for of_round in ahead.T:
-        before, after = of_round[:-1] > 0, of_round[1:] > 0
-        places = np.flatnonzero(~before & after if begins else before & ~after)
-        each = np.log([_zero(of_round, rates, int(place)) for place in places])
-        none = -math.inf if begins else math.inf
-        nearest.append(each[np.argmin(np.abs(each - math.log(end)))] if len(each) else none)
-    both = interval(np.array(nearest))
-    if both is None or not np.isfinite(both).all():
-        return math.nan, math.nan
-    return math.exp(both[0]), math.exp(both[1])
+    return 0.0 if first == 0 else zero(first - 1), math.inf if after == len(rates) else zero(after - 1)
 
 
 def sentences(
@@ -149,20 +122,20 @@ def _of_workload(
     struck_off: pd.DataFrame | None,
 ) -> Iterator[str]:
     try:
-        ensemble = Ensemble.of(observe(advisable(rows, known), stages, known), floor)
+        ensemble = Ensemble(observe(advisable(rows, known), stages, known), floor)
     except UserError:
         return
     for netem in ensemble.observed.profiles:
-        network = known[netem]
-        central, by_round = ensemble.measured(netem, network)
+        central, by_round = ensemble.measured(netem, known[netem])
         present = ensemble.blocks.at(netem).present
-        here = np.flatnonzero((ensemble.observed.at(netem).rounds > 0) & (present.any(axis=0)))
+        here = np.flatnonzero((ensemble.observed.at(netem).rounds > 0) & present.any(axis=0))
         measured = central.only(here)
         if not _plain(measured.cells).any():
             continue
-        made = pays(measured, by_round.only(here), present[:, here], network)
+        made = pays(measured, by_round.only(here), present[:, here], known[netem])
         among = ", among the points measured here" if _lacks(measured.cells, rows, struck_off, netem) else ""
-        head = f"{_title(rows.iloc[0], netem)}, predicted at its delay{among}"
+        row = rows.iloc[0].to_dict() | {"codec": NO_CODEC}
+        head = f"{title(row, netem)}, predicted at its delay{among}"
         if made:
             yield f"{head}: {'; '.join(_said(each, central.cells) for each in made)}"
         if none := sorted(_codecs(measured.cells) - {each.codec for each in made}):
@@ -171,7 +144,7 @@ def _of_workload(
 
 def _plain(cells: pd.DataFrame) -> pd.Series:
     """Mask of the cells that a codec has to beat: those without one, and those where nothing crosses."""
-    plain: pd.Series = is_none(cells["codec"]) | cells["backend"].eq("")
+    plain: pd.Series = is_none(cells["codec"]) | cells["backend"].eq(NONE)
     return plain
 
 
@@ -184,30 +157,22 @@ def _lacks(cells: pd.DataFrame, rows: pd.DataFrame, struck_off: pd.DataFrame | N
         codec = off["codec"].where(off["payload_bytes"] > 0, NO_CODEC)
         tried = pd.concat([tried, off[["point"]].assign(codec=codec)])
     every, known = (
-        set(each[["codec", "point"]].astype("str").itertuples(index=False, name=None))
-        for each in (tried, cells)
+        pd.MultiIndex.from_frame(each[["codec", "point"]].astype("str")) for each in (tried, cells)
     )
-    return bool(every - known)
+    return not every.isin(known).all()
 
 
 def _codecs(cells: pd.DataFrame) -> set[str]:
     """The codecs that change something in one of the cells, and those that come to one of these there."""
-    coded = cells[~is_none(cells["codec"]) & cells["backend"].ne("")]
-    own = set(coded["codec"].astype("str"))
-    return own.union(*(set(filter(None, codecs.split(BETWEEN))) for codecs in coded[STANDS_FOR]))
+    coded = cells[~_plain(cells)]
+    others = (name for names in coded[STANDS_FOR] for name in names.split(BETWEEN) if name)
+    return {*coded["codec"].astype("str"), *others}
 
 
 def _of_codec(cells: pd.DataFrame, codec: str) -> Bools:
     """Mask of the cells that are the codec's own, or stand for it."""
     stands = cells[STANDS_FOR].map(lambda codecs: codec in codecs.split(BETWEEN))
-    either: Bools = (cells["codec"].astype("str").eq(codec) | stands).to_numpy()
-    return either
-
-
-def _title(row: pd.Series, netem: str) -> str:
-    batch = f"batch size {row['batch_size']}" if row["batch_size"] != 1 else ""
-    parts = (f"{row['model']} at {netem}", batch, in_flight(row["in_flight_asked"]), row["setup"])
-    return ", ".join(str(part) for part in parts if part)
+    return np.asarray(cells["codec"].astype("str").eq(codec) | stands)
 
 
 def _said(each: Pays, cells: pd.DataFrame) -> str:
@@ -216,12 +181,8 @@ def _said(each: Pays, cells: pd.DataFrame) -> str:
         rate(end) + in_words(*of, rate) if 0 < end < math.inf else ""
         for end, of in ((each.low, each.low_ends), (each.high, each.high_ends))
     )
-    if low and high:
-        where = f"from {low} to {high}"
-    elif high:
-        where = f"below {high}"
-    else:
-        where = f"above {low}" if low else "at any rate"
+    above = f"above {low}" if low else "at any rate"
+    where = (f"from {low} to {high}" if low else f"below {high}") if high else above
     return f"{each.codec} {'pays' if each.sure else 'may pay'} {where}{_cost(each.codec, cells)}"
 
 

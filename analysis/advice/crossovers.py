@@ -25,8 +25,6 @@ rounding. A point that is best between two of them only is not seen."""
 _TINY = 1e-9
 """Costs closer than this share are the same."""
 
-Cost = Callable[[Floats], Floats]
-
 
 @dataclass(frozen=True)
 class Crossover:
@@ -66,12 +64,22 @@ def crossovers(
         here = min(max(getattr(network, field), ends[0]), ends[1])
         span = [getattr(each, field) for each in measured]
         for upwards, end in ((True, ends[1]), (False, ends[0])):
-            switch = _switch(_cost(central, network, field, objective), points, here, end)
+            switch = _switch(
+                lambda values, field=field: central.cost(objective, **vars(network) | {field: values}),
+                points,
+                here,
+                end,
+            )
             if switch is None:
                 continue
             at, before, after = switch
-            pair = _cost(by_round.only(np.array([before, after])), network, field, objective)
-            low, high = _crossover_interval(pair, present[:, before] & present[:, after], at, ends, upwards)
+            places = np.geomspace(*ends, STEPS)[:: 1 if upwards else -1]
+            pair = by_round.only(np.array([before, after]))
+            costs = pair.cost(objective, **vars(network) | {field: places[:, None]})
+            ahead = (costs[..., 0] - costs[..., 1])[:, present[:, before] & present[:, after]]
+            # A round without one: the second is better everywhere, so from before the first place on, or nowhere.
+            outside = np.where(ahead[0] > 0, -np.inf, np.inf) * (1 if upwards else -1)
+            low, high = crossing_interval(ahead, places, at, outside)
             extrapolated = not min(span, default=math.inf) <= at <= max(span, default=-math.inf)
             result.append(Crossover(along, upwards, at, after, low, high, extrapolated))
     return result
@@ -83,12 +91,9 @@ def named_points(predictor: Predictor) -> npt.NDArray[Any]:
     return np.asarray(names)
 
 
-def _cost(predictor: Predictor, network: Network, field: str, objective: str) -> Cost:
-    """The costs by values of one field, which end in an axis of length 1 for a resampled predictor."""
-    return lambda values: predictor.cost(objective, **vars(network) | {field: values})
-
-
-def _switch(cost: Cost, points: npt.NDArray[Any], here: float, end: float) -> tuple[float, int, int] | None:
+def _switch(
+    cost: Callable[[Floats], Floats], points: npt.NDArray[Any], here: float, end: float
+) -> tuple[float, int, int] | None:
     """The place where the point best `here` is first beaten on the way to `end`; its cell, and the better one."""
     best = int(np.argmin(cost(np.array([here]))[0]))
     # The same point over another backend is no other point: which backend is better does not hang on the network.
@@ -110,19 +115,18 @@ def _switch(cost: Cost, points: npt.NDArray[Any], here: float, end: float) -> tu
     return far, best, int(np.argmin(np.where(mine, np.inf, cost(np.array([far]))[0])))
 
 
-def _crossover_interval(
-    pair: Cost, kept: Bools, at: float, ends: tuple[float, float], upwards: bool
+def crossing_interval(
+    ahead: Floats, places: Floats, at: float, outside: Floats | float
 ) -> tuple[float, float]:
-    """The interval of where the second of two cells becomes better, in each round at the place nearest to `at`."""
-    places = np.geomspace(*ends, STEPS)[:: 1 if upwards else -1]
-    costs = pair(places[:, None])[:, kept]
-    ahead, logs = costs[..., 0] - costs[..., 1], np.log(places)
+    """The 95 % interval of the place nearest to `at` where each round's lead (places x rounds) becomes positive.
+
+    outside: the logarithm of the place that counts where a round has none. NaN: no interval, or it has no end.
+    """
+    logs = np.log(places)
     step, number = np.nonzero((ahead[:-1] <= 0) & (ahead[1:] > 0))
     before, after = ahead[step, number], ahead[step + 1, number]
     crossed = np.full(ahead[1:].shape, np.nan)
     crossed[step, number] = logs[step] + (logs[step + 1] - logs[step]) * before / (before - after)
-    # A round without one: the second is better everywhere, so from before the first place on, or nowhere.
-    outside = np.where(ahead[0] > 0, -np.inf, np.inf) * (1 if upwards else -1)
     off = np.where(np.isnan(crossed), np.inf, np.abs(crossed - math.log(at)))
     nearest = np.take_along_axis(crossed, off.argmin(axis=0)[None], axis=0)[0]
     both = interval(np.where(np.isnan(nearest), outside, nearest))

@@ -13,7 +13,7 @@ from pareto.analysis.advice.rivals import Tried
 from pareto.analysis.engines import EAGER
 from pareto.analysis.points import NONE, nothing_crosses
 from pareto.analysis.prediction.network import Network
-from pareto.analysis.wording import EDGE, SERVER, more
+from pareto.analysis.wording import more
 from pareto.protocol.errors import UserError
 from pareto.remote.link.units import duration
 
@@ -37,7 +37,10 @@ def sentence(
         return ""
     of_engines: dict[str, Ranking] = {}
     for engine, own in rows.groupby("engine", sort=False, observed=True):
-        cells = _cells(own, rows)
+        # All engines' trials tell where nothing crosses.
+        backend = own["backend"].astype("str").where(~nothing_crosses(own, rows), NONE)
+        named = own.assign(engine=own[WORK], backend=backend)[CELL].astype("str")
+        cells = set(named.itertuples(index=False, name=None))
         try:
             of_engines[str(engine)] = ranking(
                 ensemble,
@@ -54,32 +57,14 @@ def sentence(
         return ""
     ordered = sorted(of_engines.items(), key=lambda each: each[1].best.latency_s)
     least_s = ordered[0][1].best.latency_s
-    bests = [f"{engine} {_at(each)}{_where(each)} ({_figure(each, least_s)})" for engine, each in ordered]
+    bests = []
+    for engine, ranked in ordered:
+        best, at = ranked.best, "" if ranked.best.end else "at "
+        longer = more(best.latency_s / least_s - 1, "longer", "as long") if best.latency_s > least_s else ""
+        sure = best.sureness if ranked.sure in ("likely", TOSS_UP) else ""
+        figures = ", ".join(filter(None, (duration(best.latency_s), longer, sure)))
+        bests.append(f"{engine} {at}{best.end or best.point} ({figures})")
     return f"best by engine: {', '.join(bests)}; {_moves(dict(ordered))}"
-
-
-def _cells(own: pd.DataFrame, every: pd.DataFrame) -> set[tuple[str, ...]]:
-    """`CELL` of an engine's trials. every: those of all engines, which tell where nothing crosses."""
-    alone = nothing_crosses(own, every)
-    named = own.assign(engine=own[WORK], backend=own["backend"].astype("str").where(~alone, NONE))
-    return set(named[CELL].astype("str").itertuples(index=False, name=None))
-
-
-def _where(ranked: Ranking) -> str:
-    """`all on the edge`, `15`."""
-    return next((end for end in (EDGE, SERVER) if ranked.best.place.startswith(end)), ranked.best.point)
-
-
-def _at(ranked: Ranking) -> str:
-    return "" if ranked.best.place.startswith((EDGE, SERVER)) else "at "
-
-
-def _figure(ranked: Ranking, least_s: float) -> str:
-    """`104 ms, 39 % longer, sure 83 %`: how much longer than by the best engine, and how sure where it is not."""
-    latency_s = ranked.best.latency_s
-    longer = more(latency_s / least_s - 1, "longer", "as long") if latency_s > least_s else ""
-    sure = ranked.best.sureness if ranked.sure in ("likely", TOSS_UP) else ""
-    return ", ".join(filter(None, (duration(latency_s), longer, sure)))
 
 
 def _moves(of_engines: Mapping[str, Ranking]) -> str:
@@ -89,7 +74,7 @@ def _moves(of_engines: Mapping[str, Ranking]) -> str:
     for engine, ranked in of_engines.items():
         if engine == base or {ranked.sure, of_engines[base].sure} != {"sure"}:
             continue
-        here, there = _where(of_engines[base]), _where(ranked)
+        here, there = (each.best.end or each.best.point for each in (of_engines[base], ranked))
         moved = f"moves from {here} to {there}" if here != there else f"is that by {base}"
         parts.append(f"with {engine} the best split {moved}")
     untold = len(of_engines) - 1 - len(parts)

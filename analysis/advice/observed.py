@@ -1,4 +1,4 @@
-"""The measurements of one workload as arrays that rounds can be drawn from, and medians over whole rounds."""
+"""The measurements of one workload as a frame, a row a valid trial, and medians over all rounds or of each alone."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from pareto.analysis.naming import backends
 from pareto.analysis.points import (
     AT_WORK,
     CONDITION,
+    NO_CODEC,
     SETTLED,
     STANDS_FOR,
     TRIAL,
@@ -38,41 +39,26 @@ WORK = "work"
 CELL = ["codec", "engine", "backend", "point"]
 """Columns that tell the cells of one workload apart. `engine` is empty text where advice chooses none."""
 KEPT = (
+    *("edge_s", "serialize_s", "server_s", "payload_bytes", "wire_bytes", "result_bytes"),
     *(
-        "edge_s",
-        "serialize_s",
-        "server_s",
-        "payload_bytes",
-        "wire_bytes",
-        "result_bytes",
         "top1",
         "top1_images",
+        "agreement",
+        "agreement_images",
+        "output_error",
+        quality.MEAN_IOU,
+        quality.MAP50,
     ),
-    *("agreement", "agreement_images", "output_error", quality.MEAN_IOU, quality.MAP50),
     *("edge_rss_bytes", "edge_peak_rss_bytes", "server_rss_bytes", "server_peak_rss_bytes"),
 )
 """Figures of a cell that do not depend on the network."""
 NEEDED = list(
     dict.fromkeys(
-        (
-            "status",
-            "point_name",
-            "testbed",
-            *TRIAL,
-            "engine",
-            WORK,
-            BUT_ENGINE,
-            BUT_FACTORS,
-            STANDS_FOR,
-            *quality.MARKS.values(),
-            "latency_s",
-            "network_s",
-            "throughput_ips",
-            "latency_bound_s",
-            "throughput_bound_ips",
-            "in_flight",
-            *KEPT,
-        )
+        [
+            *("status", "point_name", "testbed", *TRIAL, "engine", WORK, BUT_ENGINE, BUT_FACTORS, STANDS_FOR),
+            *(*quality.MARKS.values(), "latency_s", "network_s", "throughput_ips"),
+            *("latency_bound_s", "throughput_bound_ips", "in_flight", *KEPT),
+        ]
     )
 )
 """The columns of a trial that are kept: half a million rows of all of them are half a gigabyte."""
@@ -83,64 +69,85 @@ MIN_ROUNDS = 3
 """With fewer rounds nothing is said of how sure a ranking is."""
 MOST_ROUNDS = 100
 """More rounds are taken together with those that follow: thousands take long and tell no more."""
-MEASURES = ("latency_s", "throughput_ips", "work_s", "overhead_s", "stage_s", "period_s", "filling")
+MEASURES = ["latency_s", "throughput_ips", "work_s", "overhead_s", "stage_s", "period_s", "filling"]
 
 
 @dataclass(frozen=True)
 class Observed:
-    """The measurements of one workload. The arrays are rounds x places x cells, NaN where there is no valid trial.
+    """The measurements of one workload.
 
-    A place is a profile; it comes twice where a cell was measured twice in a round. `cells` has a row a cell: the
-    workload, engine, backend, point, point_name, medians of `KEPT`, and its accuracy (`analysis.fronts.quality`). A
-    point where nothing crosses is one cell without a backend (`analysis.points.pooled`).
+    cells: a row a cell: the workload, engine, backend, point, point_name, medians of `KEPT`, and its accuracy
+    (`analysis.fronts.quality`). A point where nothing crosses is one cell without a backend (`analysis.points.pooled`).
+    trials: a row a valid trial: netem, its cell and round by number, repeat (which one of the cell in the round), and
 
     - latency_s, throughput_ips: as measured. work_s: what is not the network's: stages and serialization.
     - overhead_s: what the network took beyond delays, and payload and result at TCP's goodput; NaN where the profile is
       not in `networks`, and where nothing crosses.
     - stage_s: the slowest stage's time, the better of both phases. period_s: seconds from one batch to the next, where
       that stage `CLEARLY` bounded it. filling: the share of TCP's goodput that was reached, where the link did.
-    - stratum: for each round the set of profiles that its run has. Rounds are drawn within it.
+
+    stratum: for each round the set of profiles that its run has, as a number.
     """
 
     cells: pd.DataFrame
-    places: tuple[str, ...]
+    trials: pd.DataFrame
     networks: Mapping[str, Network]
     stratum: Ints
-    latency_s: Floats
-    throughput_ips: Floats
-    work_s: Floats
-    overhead_s: Floats
-    stage_s: Floats
-    period_s: Floats
-    filling: Floats
 
     @property
     def profiles(self) -> list[str]:
         """The profiles of a known network, in the order of the run."""
-        return [name for name in dict.fromkeys(self.places) if name in self.networks]
+        return [str(name) for name in self.trials["netem"].unique() if name in self.networks]
 
     @property
     def present(self) -> Bools:
         """Mask of the cells that each round measured at all: rounds x cells."""
-        return np.asarray(np.any(~np.isnan(self.latency_s), axis=1))
+        present = np.zeros((len(self.stratum), len(self.cells)), dtype=bool)
+        present[self.trials["round"], self.trials["cell"]] = True
+        return present
 
     @property
     def rounds(self) -> Ints:
         """The number of rounds of each cell: the fewest in a stratum that has any."""
-        strata = np.unique(self.stratum)
-        counts = np.array([self.present[self.stratum == each].sum(axis=0) for each in strata])
-        fewest = np.where(counts > 0, counts, len(self.stratum) + 1).min(axis=0)
-        return np.where(counts.any(axis=0), fewest, 0)
+        counts = pd.DataFrame(self.present).groupby(self.stratum).sum()
+        return np.asarray(counts.where(counts > 0).min().fillna(0).astype("int64"))
 
-    def at(self, *profiles: str) -> Observed:
-        """The measurements at these profiles alone."""
-        kept = np.array([place in profiles for place in self.places])
-        arrays: dict[str, Any] = {name: getattr(self, name)[:, kept] for name in MEASURES}
-        places = tuple(place for place in self.places if place in profiles)
-        return replace(self, places=places, **arrays)
+    def at(self, profile: str) -> Observed:
+        """The measurements at this profile alone."""
+        return replace(self, trials=self.trials[self.trials["netem"] == profile])
 
     def without(self, profile: str) -> Observed:
-        return self.at(*(place for place in self.places if place != profile))
+        return replace(self, trials=self.trials[self.trials["netem"] != profile])
+
+    def medians(self, measure: str, *, by_round: bool = False) -> Floats:
+        """The medians of cells over all rounds and profiles, or of each round alone: rounds x cells. NaN: none.
+
+        A round that has none of a cell's trials gets the median of all of them.
+        """
+        cells = range(len(self.cells))
+        of_all = self.trials.groupby("cell")[measure].median().reindex(cells)
+        if not by_round:
+            return np.asarray(of_all)
+        each = self.trials.groupby(["round", "cell"])[measure].median().unstack("cell")
+        return np.asarray(each.reindex(index=range(len(self.stratum)), columns=cells).fillna(of_all))
+
+    def together(self) -> Observed:
+        """The same with at most about `MOST_ROUNDS` rounds, each the medians of several of one stratum."""
+        rounds = len(self.stratum)
+        if rounds <= MOST_ROUNDS:
+            return self
+        parts: list[Ints] = []
+        for stratum in np.unique(self.stratum):
+            members = np.flatnonzero(self.stratum == stratum)
+            most = max(MIN_ROUNDS, MOST_ROUNDS * len(members) // rounds)
+            parts += np.array_split(members, min(len(members), most))
+        block = np.repeat(np.arange(len(parts)), [len(part) for part in parts])[
+            np.argsort(np.concatenate(parts))
+        ]
+        of_block = self.trials.assign(round=block[self.trials["round"]])
+        groups = of_block.groupby(["round", "netem", "repeat", "cell"], sort=False)
+        trials = groups[MEASURES].median().reset_index()
+        return replace(self, trials=trials, stratum=self.stratum[[part[0] for part in parts]])
 
 
 def workloads(
@@ -151,28 +158,22 @@ def workloads(
     over_codecs, over_engines: those of all codecs, or engines, are one workload; each trial keeps its setup. An engine
     that changes the results is a workload of its own unless all codecs are one, so that none wins by its losses.
     """
-    columns = [*NEEDED, *([SETTLED] if SETTLED in trials else [])]
-    needed = trials.reindex(columns=columns)
+    needed = trials.reindex(columns=[*NEEDED, *([SETTLED] if SETTLED in trials else [])])
     if over_codecs:
-        needed["codec"] = needed["codec"].astype("str").where(~nothing_crosses(needed), "none")
+        needed["codec"] = needed["codec"].astype("str").where(~nothing_crosses(needed), NO_CODEC)
     else:
         needed = in_every_codec(needed)
     by: list[Any] = OVER_CODECS if over_codecs else WORKLOAD
     if over_engines:
         setups = without_engine(needed)
         if not over_codecs:
-            setups = setups.where(~_by_changing_engines(needed), needed["setup"].astype("str"))
+            engine, plain = engines(needed), quality.is_none(needed["codec"])
+            changing = engine[plain & needed["output_error"].gt(quality.SAME_OUTPUT)]
+            setups = setups.where(~engine.isin(set(changing)), needed["setup"].astype("str"))
         by = [setups if name == "setup" else name for name in by]
     for _, rows in needed.groupby(by, dropna=False, sort=False, observed=True):
         several = over_engines and rows["setup"].nunique() > 1
         yield rows.assign(**{WORK: work_names(rows) if several else ""})
-
-
-def _by_changing_engines(trials: pd.DataFrame) -> pd.Series:
-    """Mask of the trials by an engine that changes results somewhere without a codec."""
-    changed = quality.is_none(trials["codec"]) & trials["output_error"].gt(quality.SAME_OUTPUT)
-    engine = engines(trials)
-    return engine.isin(set(engine[changed]))
 
 
 def observe(trials: pd.DataFrame, stages: pd.DataFrame, networks: Mapping[str, Network]) -> Observed:
@@ -195,11 +196,14 @@ def observe(trials: pd.DataFrame, stages: pd.DataFrame, networks: Mapping[str, N
     ok["wire_bytes"] = ok["wire_bytes"].fillna(ok["payload_bytes"])
     ok["stage_s"] = _slowest(ok, stages)
     ok["work_s"] = ok["latency_s"] - ok["network_s"].where(crosses, 0.0)
-    netem, profiles = pd.factorize(ok["netem"])
-    known = [networks.get(name) for name in profiles]
-    for name in vars(Network(0.0, 1.0)):
-        ok[name] = np.array([getattr(network, name) if network else np.nan for network in known])[netem]
-    out_s, back_s = (8 * ok["wire_bytes"] / ok["rate_bps"], 8 * ok["result_bytes"] / ok["rate_back_bps"])
+    links = pd.DataFrame.from_dict(
+        {name: vars(networks[name]) for name in ok["netem"].unique() if name in networks},
+        orient="index",
+        columns=list(vars(Network(0.0, 1.0))),
+        dtype="float64",
+    )
+    ok = ok.join(links, on="netem")
+    out_s, back_s = 8 * ok["wire_bytes"] / ok["rate_bps"], 8 * ok["result_bytes"] / ok["rate_back_bps"]
     carried_s = ok["delay_s"] + ok["delay_back_s"] + (out_s + back_s) / GOODPUT
     ok["overhead_s"] = (ok["network_s"] - carried_s).where(crosses)
     period_s = ok["batch_size"] / ok["throughput_ips"]
@@ -209,26 +213,13 @@ def observe(trials: pd.DataFrame, stages: pd.DataFrame, networks: Mapping[str, N
     ok["period_s"] = period_s.where((ok["stage_s"] >= CLEARLY * link_s) & ~waits)
     ok["filling"] = (link_s / period_s).where((link_s >= CLEARLY * ok["stage_s"]) & ~waits)
 
-    cells, cell = _cells(ok)
-    run, runs = pd.factorize(ok["run"])
-    drawn, run_of = _numbered(run, round_of(ok).to_numpy())
-    repeat = pd.Series(cell).groupby([drawn, netem, cell]).cumcount().to_numpy()
-    place, netem_of = _numbered(netem, repeat)
-    arrays = {}
-    for name in MEASURES:
-        arrays[name] = np.full((len(run_of), len(netem_of), len(cells)), np.nan)
-        arrays[name][drawn, place, cell] = ok[name]
-    has = np.zeros((len(runs), len(profiles)), dtype=bool)
-    has[run, netem] = True
-    stratum = pd.factorize(pd.Series([row.tobytes() for row in has]))[0][run_of].astype(np.int64)
-    return Observed(cells, tuple(profiles[netem_of]), networks, stratum, **arrays)
-
-
-def _numbered(one: Ints, other: Ints) -> tuple[Ints, Ints]:
-    """Each different pair's number, in the order of appearance; and the first of each pair."""
-    within, values = pd.factorize(other)
-    number, pairs = pd.factorize(one * len(values) + within)
-    return number, pairs // len(values)
+    cells, ok["cell"] = _cells(ok)
+    ok["round"] = ok.groupby(["run", round_of(ok)], sort=False).ngroup()
+    ok["repeat"] = ok.groupby(["round", "netem", "cell"]).cumcount()
+    profiles_of = ok.groupby("run")["netem"].agg(lambda names: " ".join(sorted(names.unique())))
+    run_of = ok.drop_duplicates("round").sort_values("round")["run"]
+    stratum = pd.factorize(run_of.map(profiles_of))[0].astype(np.int64)
+    return Observed(cells, ok[["netem", "cell", "round", "repeat", *MEASURES]], networks, stratum)
 
 
 def _slowest(ok: pd.DataFrame, stages: pd.DataFrame) -> pd.Series:
@@ -260,56 +251,7 @@ def _cells(ok: pd.DataFrame) -> tuple[pd.DataFrame, Ints]:
         cells.insert(place, name, codecs if name == "codec" else same[name])
     cells = quality.with_quality(cells.assign(rounds=1)).drop(columns="rounds")
     # tcp first, as everywhere.
-    cells["later"] = cells["backend"].map({name: place for place, name in enumerate(backends(cells))})
-    cells["place"] = order(cells["point"])
-    ordered = cells.sort_values(["place", "later", "codec", "engine"], kind="stable")
-    cell = np.argsort(ordered.index)[groups.ngroup().to_numpy()]
-    return ordered.drop(columns=["place", "later"]).reset_index(drop=True), cell
-
-
-def together(observed: Observed) -> Observed:
-    """The same with at most about `MOST_ROUNDS` rounds, each the medians of several of one stratum."""
-    rounds = len(observed.stratum)
-    if rounds <= MOST_ROUNDS:
-        return observed
-    parts: list[Ints] = []
-    for stratum in np.unique(observed.stratum):
-        members = np.flatnonzero(observed.stratum == stratum)
-        parts += np.array_split(
-            members, min(len(members), max(MIN_ROUNDS, MOST_ROUNDS * len(members) // rounds))
-        )
-    arrays: dict[str, Any] = {}
-    for name in MEASURES:
-        last = np.moveaxis(getattr(observed, name), 0, -1)
-        arrays[name] = np.stack([_medians(last[..., part], np.nan) for part in parts])
-    return replace(observed, stratum=observed.stratum[[part[0] for part in parts]], **arrays)
-
-
-def medians(values: Floats, draws: Ints | None = None) -> Floats:
-    """Medians of rounds x places x cells over all rounds and places: cells. Over drawn rounds: resamples x cells.
-
-    A missing trial is left out; a draw that has none of a cell's trials gets the median of all of them.
-    """
-    if draws is None:
-        return np.asarray(medians(values, np.arange(len(values))[None])[0])
-    result = np.full((len(draws), values.shape[2]), np.nan)
-    for cell in range(values.shape[2]):
-        of_cell = values[:, :, cell]
-        of_cell = of_cell[:, ~np.isnan(of_cell).all(axis=0)]
-        if of_cell.size:
-            middle = float(np.median(of_cell[~np.isnan(of_cell)]))
-            result[:, cell] = _medians(of_cell[draws].reshape(len(draws), -1), middle)
-    return result
-
-
-def _medians(values: Floats, otherwise: float) -> Floats:
-    """The medians along the last axis, without NaN; many times as fast as `numpy.nanmedian`."""
-    count = np.count_nonzero(~np.isnan(values), axis=-1)
-    if (count == values.shape[-1]).all():
-        return np.asarray(np.median(values, axis=-1))
-    ordered = np.sort(values, axis=-1)  # NaN last
-    one, other = (
-        np.take_along_axis(ordered, place[..., None], axis=-1)[..., 0]
-        for place in (np.maximum(count - 1, 0) // 2, count // 2)
-    )
-    return np.where(count > 0, (one + other) / 2, otherwise)
+    later = cells["backend"].map({name: place for place, name in enumerate(backends(cells))})
+    keys = cells.assign(place=order(cells["point"]), later=later)
+    ordered = keys.sort_values(["place", "later", "codec", "engine"], kind="stable").index
+    return cells.loc[ordered].reset_index(drop=True), np.argsort(ordered)[groups.ngroup().to_numpy()]

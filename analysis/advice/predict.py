@@ -19,15 +19,15 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from pareto.analysis.advice.observed import Observed, medians, observe, together, workloads
+from pareto.analysis.advice.observed import Observed, observe, workloads
 from pareto.analysis.costs import MIN_PAYLOADS, slope
-from pareto.analysis.points import cuts
+from pareto.analysis.points import NONE, cuts
 from pareto.analysis.prediction import formula
 from pareto.analysis.prediction.compared import Errors
 from pareto.analysis.prediction.formula import Conditions, Payloads, Values
 from pareto.analysis.prediction.network import Network, networks
 from pareto.analysis.standing import stands
-from pareto.analysis.statistics.noise import Floor, Floors, floor_of
+from pareto.analysis.statistics.noise import Floors, floor_of
 from pareto.analysis.statistics.samples import Bools, Floats, Ints
 from pareto.protocol.constants import MOST_IN_FLIGHT
 from pareto.protocol.errors import UserError
@@ -38,12 +38,11 @@ PAIRS = 20_000_000
 
 @dataclass(frozen=True)
 class Predictor:
-    """Arrays over cells (last axis), or resamples x cells. `cells`: see `analysis.advice.observed.Observed`.
+    """Arrays over cells (last axis), or rounds x cells. `cells`: see `analysis.advice.observed.Observed`.
 
     payload_bytes: what crosses, after the codec. work_s: stages and serialization. overhead_s: a + b x bytes; NaN where
     the backend's is not known. stage_s: seconds a batch that the slowest stage takes when it bounds. filling: the share
-    of TCP's goodput that transfers reach when the link does. The scales differ from 1 in a predictor that is
-    `anchored`.
+    of TCP's goodput that transfers reach when the link does. The scales differ from 1 where it is `anchored`.
     """
 
     cells: pd.DataFrame
@@ -64,11 +63,9 @@ class Predictor:
         """Seconds with one request in flight: the conditions' shape x cells.
 
         Conditions are one-way delays (s) and rates on the wire (bit/s), numbers or arrays that go together; for a
-        resampled predictor those arrays end in an axis of length 1.
+        predictor by rounds those arrays end in an axis of length 1.
         """
-        carried_s = formula.carrying_s(
-            self._payloads, _one_link(delay_s, rate_bps, delay_back_s, rate_back_bps)
-        )
+        carried_s = formula.carrying_s(*self._on_link(delay_s, rate_bps, delay_back_s, rate_back_bps))
         network_s = np.where(self.payload_bytes > 0, carried_s + self.overhead_s, 0.0)
         return np.asarray(self.latency_scale * (self.work_s + network_s))
 
@@ -76,31 +73,44 @@ class Predictor:
         self, delay_s: Values, rate_bps: Values, delay_back_s: Values = 0.0, rate_back_bps: Values = math.inf
     ) -> Floats:
         """Images a second with as many requests in flight as the runs had: shapes as in `latency_s`."""
-        link_s = self._link_s(rate_bps, rate_back_bps)
+        payloads, link = self._on_link(delay_s, rate_bps, delay_back_s, rate_back_bps)
+        link_s = formula.occupied_s(payloads, link) / self.filling
         latency_s = self.latency_s(delay_s, rate_bps, delay_back_s, rate_back_bps)
-        period_s = formula.period_s(self._payloads, self.stage_s, link_s, latency_s, self.in_flight)
+        period_s = formula.period_s(payloads, self.stage_s, link_s, latency_s, self.in_flight)
         return np.asarray(self.throughput_scale * self.batch_size / period_s)
 
-    def _link_s(self, rate_bps: Values, rate_back_bps: Values) -> Floats:
-        """Seconds that a request occupies the slower direction."""
-        conditions = _one_link(0.0, rate_bps, 0.0, rate_back_bps)
-        return np.asarray(formula.occupied_s(self._payloads, conditions) / self.filling)
+    def _on_link(self, *conditions: Values) -> tuple[Payloads, Conditions]:
+        """What each cell puts on the one link between two hosts, and its conditions."""
+        payloads = Payloads(self.payload_bytes[..., None], self.result_bytes[..., None])
+        return payloads, Conditions(*(np.asarray(value)[..., None, None] for value in conditions))
 
-    @property
-    def _payloads(self) -> Payloads:
-        return Payloads(self.payload_bytes[..., None], self.result_bytes[..., None])
+    def lines(self) -> pd.DataFrame:
+        """The terms of each cell's times by delay and rate, for any network whose way back is not shaped.
+
+        latency = fixed_s + delays * delay + bits / rate. Seconds a batch: the greatest of stage_s, and where something
+        crosses (delays > 0) of occupied_bits / rate and latency / in_flight. A row a cell; NaN: not known. The
+        predictor is neither by rounds nor anchored.
+        """
+        fixed_s = self.latency_s(0.0, math.inf)
+        return pd.DataFrame(
+            {
+                "fixed_s": fixed_s,
+                "delays": self.latency_s(1.0, math.inf) - fixed_s,
+                "bits": self.latency_s(0.0, 1.0) - fixed_s,
+                "stage_s": self.stage_s,
+                "occupied_bits": formula.occupied_s(*self._on_link(0.0, 1.0)) / self.filling,
+            }
+        )
 
     def cost(self, objective: str, **conditions: Values) -> Floats:
         """The cost, to be least: seconds of latency, or seconds an image (`throughput`). Unknown is inf.
 
         `conditions`: those of `latency_s`, by name. Raises `UserError` for another objective.
         """
-        if objective == "latency":
-            cost = self.latency_s(**conditions)
-        elif objective == "throughput":
-            cost = 1 / self.throughput_ips(**conditions)
-        else:
+        if objective not in ("latency", "throughput"):
             raise UserError(f"advice is for latency or throughput, not {objective!r}")
+        of_latency = objective == "latency"
+        cost = self.latency_s(**conditions) if of_latency else 1 / self.throughput_ips(**conditions)
         return np.where(np.isnan(cost), np.inf, cost)
 
     def anchored(self, network: Network, latency_s: Floats, throughput_ips: Floats) -> Predictor:
@@ -111,14 +121,14 @@ class Predictor:
         """
         conditions, known = vars(network), np.isfinite(throughput_ips)
         latency = latency_s / self.latency_s(**conditions)
-        scaled = replace(self, latency_scale=self.latency_scale * np.where(np.isnan(latency), 1.0, latency))
         period_s = self.batch_size / throughput_ips
-        link_s = scaled._link_s(network.rate_bps, network.rate_back_bps)
-        stage_bounds = scaled.stage_s >= link_s
+        link_s = formula.occupied_s(*self._on_link(*conditions.values())) / self.filling
+        by_stage = self.stage_s >= link_s
         scaled = replace(
-            scaled,
-            stage_s=np.where(known & stage_bounds, period_s, scaled.stage_s),
-            filling=np.where(known & ~stage_bounds, scaled.filling * link_s / period_s, scaled.filling),
+            self,
+            latency_scale=self.latency_scale * np.where(np.isnan(latency), 1.0, latency),
+            stage_s=np.where(known & by_stage, period_s, self.stage_s),
+            filling=np.where(known & ~by_stage, self.filling * link_s / period_s, self.filling),
         )
         throughput = throughput_ips / scaled.throughput_ips(**conditions)
         return replace(scaled, throughput_scale=np.where(known, throughput, 1.0))
@@ -131,13 +141,8 @@ class Predictor:
         return replace(self, cells=self.cells.loc[kept].reset_index(drop=True), **arrays)
 
 
-def _one_link(*values: Values) -> Conditions:
-    """Conditions of the one link between two hosts, from numbers or arrays of them."""
-    return Conditions(*(np.asarray(value)[..., None, None] for value in values))
-
-
-def predictor(observed: Observed, draws: Ints | None = None) -> Predictor:
-    """A predictor from all rounds, or from each draw of them (resamples x rounds): arrays resamples x cells then.
+def predictor(observed: Observed, *, by_round: bool = False) -> Predictor:
+    """A predictor from all rounds, or from each alone: arrays rounds x cells then.
 
     Stage times are medians over whole rounds, those of all profiles pooled. a and b of a backend are one line through
     the overheads of all its points at all profiles, each the median of its rounds; neither is below 0. Through fewer
@@ -146,21 +151,18 @@ def predictor(observed: Observed, draws: Ints | None = None) -> Predictor:
     backend show. The share of TCP's goodput that transfers reach is a backend's: the median of its cells where the
     link bounded.
     """
-    indexes = np.arange(len(observed.stratum))[None] if draws is None else draws
+    cells, backend = observed.cells, observed.cells["backend"].to_numpy()
     work_s, stage_s, period_s, filling = (
-        medians(getattr(observed, name), indexes) for name in ("work_s", "stage_s", "period_s", "filling")
+        np.atleast_2d(observed.medians(name, by_round=by_round))
+        for name in ("work_s", "stage_s", "period_s", "filling")
     )
-    backend, cells = observed.cells["backend"].to_numpy(), observed.cells
-    nbytes = (cells["wire_bytes"] + cells["result_bytes"]).to_numpy(dtype="float64")
     slower = _of_backend(period_s / stage_s, backend)
     arrays = {
         "work_s": work_s,
-        "overhead_s": _overhead_s(observed, indexes, backend, nbytes),
+        "overhead_s": _overhead_s(observed, by_round),
         "stage_s": np.where(np.isnan(period_s), stage_s * slower, period_s),
         "filling": _of_backend(filling, backend),
     }
-    if draws is None:
-        arrays = {name: value[0] for name, value in arrays.items()}
     depth = str(cells["in_flight_asked"].iloc[0])
     return Predictor(
         cells=cells,
@@ -168,7 +170,7 @@ def predictor(observed: Observed, draws: Ints | None = None) -> Predictor:
         in_flight=int(depth) if depth.isdigit() else MOST_IN_FLIGHT,
         payload_bytes=cells["wire_bytes"].to_numpy(dtype="float64"),
         result_bytes=cells["result_bytes"].to_numpy(dtype="float64"),
-        **arrays,
+        **{name: value if by_round else value[0] for name, value in arrays.items()},
     )
 
 
@@ -180,8 +182,7 @@ def predictors(
     Takes the frames of `analysis.runs.load` and the manifests of the runs. Workloads that cannot be predicted are
     left out: see `advisable`.
     """
-    known = networks(manifests)
-    result = []
+    known, result = networks(manifests), []
     for rows in workloads(trials):
         with suppress(UserError):
             result.append(predictor(observe(advisable(rows, known), stages, known)))
@@ -206,30 +207,22 @@ def advisable(trials: pd.DataFrame, known: Mapping[str, Network]) -> pd.DataFram
     return ok
 
 
-def as_measured(observed: Observed, draws: Ints | None = None) -> Predictor:
+def as_measured(observed: Observed, *, by_round: bool = False) -> Predictor:
     """A predictor of what was measured at the profiles of `observed`, in any network: where no arithmetic holds."""
     latency_s, throughput_ips = (
-        medians(values, draws) for values in (observed.latency_s, observed.throughput_ips)
+        observed.medians(name, by_round=by_round) for name in ("latency_s", "throughput_ips")
     )
     batch_size, nothing = int(observed.cells["batch_size"].iloc[0]), np.zeros(len(observed.cells))
-    return Predictor(
-        cells=observed.cells,
-        batch_size=batch_size,
-        in_flight=MOST_IN_FLIGHT,
-        payload_bytes=nothing,
-        result_bytes=nothing,
-        work_s=latency_s,
-        overhead_s=np.zeros_like(latency_s),
-        stage_s=batch_size / throughput_ips,
-    )
+    stage_s, none = batch_size / throughput_ips, np.zeros_like(latency_s)
+    return Predictor(observed.cells, batch_size, MOST_IN_FLIGHT, nothing, nothing, latency_s, none, stage_s)
 
 
 def best_on_grid(predictor: Predictor, delays_s: Floats, rates_bps: Floats, objective: str) -> Ints:
     """The best cell (row of `predictor.cells`) at each delay (rows) and rate (columns); the way back is not shaped."""
     # Row by row: with hundreds of cells, all at once would take gigabytes.
     rows = [
-        np.argmin(
-            predictor.cost(objective, delay_s=np.full(len(rates_bps), delay_s), rate_bps=rates_bps), axis=-1
+        predictor.cost(objective, delay_s=np.full(len(rates_bps), delay_s), rate_bps=rates_bps).argmin(
+            axis=-1
         )
         for delay_s in delays_s
     ]
@@ -250,82 +243,70 @@ def margin_on_grid(predictor: Predictor, delays_s: Floats, rates_bps: Floats, ob
     return np.array(rows)
 
 
-def _overhead_s(observed: Observed, draws: Ints, backend: npt.NDArray[Any], nbytes: Floats) -> Floats:
-    """a + b x bytes, resamples x cells; 0 where nothing crosses, NaN for a backend without a known link."""
-    result = np.zeros((len(draws), len(backend)))
-    at_profile = [medians(observed.at(name).overhead_s, draws) for name in observed.profiles]
-    for name in set(backend) - {""}:
-        mine = np.flatnonzero(backend == name)
+def _overhead_s(observed: Observed, by_round: bool) -> Floats:
+    """a + b x bytes, rounds x cells; 0 where nothing crosses, NaN for a backend without a known link."""
+    cells, backend = observed.cells, observed.cells["backend"].to_numpy()
+    nbytes = (cells["wire_bytes"] + cells["result_bytes"]).to_numpy(dtype="float64")
+    at_profile = [
+        np.atleast_2d(observed.at(name).medians("overhead_s", by_round=by_round))
+        for name in observed.profiles
+    ]
+    result = np.zeros_like(at_profile[0])
+    for name in set(backend) - {NONE}:
+        mine = backend == name
         points = np.hstack([overheads[:, mine] for overheads in at_profile])
-        x = np.tile(nbytes[mine], len(at_profile))
         known = ~np.isnan(points).any(axis=0)
-        result[:, mine] = _line_at(x[known], points[:, known], nbytes[mine]) if known.any() else np.nan
+        x, y = np.tile(nbytes[mine], len(at_profile))[known], points[:, known]
+        if not known.any():
+            result[:, mine] = np.nan
+            continue
+        b = np.zeros(len(y))
+        if len(np.unique(x)) >= MIN_PAYLOADS:
+            parts = np.array_split(y, 1 + len(y) * len(x) ** 2 // PAIRS)
+            b = np.maximum(0.0, np.concatenate([slope(x, part) for part in parts]))
+        a = np.maximum(0.0, np.median(y - b[:, None] * x, axis=1))
+        result[:, mine] = a[:, None] + b[:, None] * nbytes[mine]
     return result
 
 
-def _line_at(x: Floats, y: Floats, at: Floats) -> Floats:
-    b = np.zeros(len(y))
-    if len(np.unique(x)) >= MIN_PAYLOADS:
-        parts = np.array_split(y, 1 + len(y) * len(x) ** 2 // PAIRS)
-        b = np.maximum(0.0, np.concatenate([slope(x, part) for part in parts]))
-    a = np.maximum(0.0, np.median(y - b[:, None] * x, axis=1))
-    return np.asarray(a[:, None] + b[:, None] * at)
-
-
 def _of_backend(values: Floats, backend: npt.NDArray[Any]) -> Floats:
-    """The medians over each backend's cells, else over all cells, else 1: resamples x cells."""
+    """The medians over each backend's cells, else over all cells, else 1: rounds x cells."""
     result = np.ones_like(values)
     known = ~np.isnan(values).any(axis=0)
     for name in set(backend):
         mine = backend == name
-        for among in (known & mine, known):
-            if among.any():
-                result[:, mine] = np.median(values[:, among], axis=1)[:, None]
-                break
+        among = known & mine if (known & mine).any() else known
+        if among.any():
+            result[:, mine] = np.median(values[:, among], axis=1)[:, None]
     return result
 
 
-Models = tuple[Predictor, Predictor]
-"""Central (arrays over cells), by round (rounds x cells)."""
-
-
-@dataclass(frozen=True)
 class Ensemble:
-    """One workload's predictors: from all its rounds, and from each alone.
+    """One workload's predictors: from all its rounds, and from each alone (rounds x cells).
 
     `blocks`: the rounds, of very many several together. floor: by column, what identical treatments differ by.
     """
 
-    observed: Observed
-    blocks: Observed
-    floor: Floor
-
-    @classmethod
-    def of(cls, observed: Observed, floors: Floors) -> Ensemble:
-        return cls(observed, together(observed), floor_of(floors, observed.cells.iloc[0]))
+    def __init__(self, observed: Observed, floors: Floors) -> None:
+        self.observed, self.blocks = observed, observed.together()
+        self.floor = floor_of(floors, observed.cells.iloc[0])
 
     @cached_property
-    def predicted(self) -> Models:
+    def predicted(self) -> tuple[Predictor, Predictor]:
         """Predictors from all profiles, for any network."""
-        return predictor(self.observed), predictor(self.blocks, self._alone)
+        return predictor(self.observed), predictor(self.blocks, by_round=True)
 
-    def measured(self, profile: str, network: Network | None) -> Models:
+    def measured(self, profile: str, network: Network | None) -> tuple[Predictor, Predictor]:
         """Predictors that give at `network`, this profile, what was measured there; in any network, if it is None."""
-        selections = ((self.observed, None), (self.blocks, self._alone))
-        made = []
-        for number, (observed, draws) in enumerate(selections):
+
+        def made(observed: Observed, by_round: bool) -> Predictor:
             there = observed.at(profile)
             if network is None:
-                made.append(as_measured(there, draws))
-            else:
-                figures = (medians(values, draws) for values in (there.latency_s, there.throughput_ips))
-                made.append(self.predicted[number].anchored(network, *figures))
-        central, by_round = made
-        return central, by_round
+                return as_measured(there, by_round=by_round)
+            figures = (there.medians(name, by_round=by_round) for name in ("latency_s", "throughput_ips"))
+            return self.predicted[by_round].anchored(network, *figures)
 
-    @property
-    def _alone(self) -> Ints:
-        return np.arange(len(self.blocks.stratum))[:, None]
+        return made(self.observed, False), made(self.blocks, True)
 
 
 @dataclass(frozen=True)
@@ -352,16 +333,15 @@ def validate(observed: Observed) -> Validation:
     Points where nothing crosses are not tested: no network is in them.
     """
     held_out = len(observed.profiles) > 1
-    errors: list[tuple[Floats, Floats]] = []
-    crossing = observed.cells["backend"].ne("").to_numpy()
+    off: dict[str, list[Floats]] = {"latency": [], "throughput": []}
+    crossing = observed.cells["backend"].ne(NONE).to_numpy()
     for profile in observed.profiles:
-        network = vars(observed.networks[profile])
+        network, there = vars(observed.networks[profile]), observed.at(profile)
         central = predictor(observed.without(profile) if held_out else observed)
-        there = observed.at(profile)
-        latency = central.latency_s(**network) / medians(there.latency_s) - 1
-        throughput = central.throughput_ips(**network) / medians(there.throughput_ips) - 1
-        errors.append((latency[crossing], throughput[crossing]))
-    latencies, throughputs = (np.concatenate(of_kind) for of_kind in zip(*errors, strict=True))
-    tested = np.isfinite(latencies)
-    by_objective = {"latency": Errors.of(latencies), "throughput": Errors.of(throughputs)}
-    return Validation(held_out, len(observed.profiles), int(np.count_nonzero(tested)), by_objective)
+        off["latency"].append((central.latency_s(**network) / there.medians("latency_s") - 1)[crossing])
+        ips = there.medians("throughput_ips")
+        off["throughput"].append((central.throughput_ips(**network) / ips - 1)[crossing])
+    errors = {objective: np.concatenate(each) for objective, each in off.items()}
+    tested = int(np.isfinite(errors["latency"]).sum())
+    by_objective = {objective: Errors.of(each) for objective, each in errors.items()}
+    return Validation(held_out, len(observed.profiles), tested, by_objective)

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from statistics import NormalDist
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+import pandas as pd
 
 from pareto.analysis.advice.crossovers import Crossover, crossovers, named_points
 from pareto.analysis.advice.observed import CELL, KEPT, MIN_ROUNDS
-from pareto.analysis.advice.predict import Ensemble, Predictor
+from pareto.analysis.advice.predict import Ensemble
 from pareto.analysis.advice.rivals import Rival, Tried, sentence
 from pareto.analysis.fronts import quality
 from pareto.analysis.fronts.where import Where
 from pareto.analysis.naming import count
-from pareto.analysis.prediction.network import Network
+from pareto.analysis.points import NONE, cuts
+from pareto.analysis.prediction.network import UNSHAPED, Network
 from pareto.analysis.statistics import posterior, significance
 from pareto.analysis.statistics.samples import Bools, Floats
 from pareto.analysis.wording import EDGE, SERVER, doing, order, place, sent
@@ -39,10 +40,9 @@ class Choice:
     """A point in the wanted network: seconds and images/s from all rounds, with 95 % intervals (NaN: too few).
 
     The intervals are those of the median of what each round by itself says, widened by what the probability knows
-    besides: the noise floor, and how far predictions are off (NaN where that is not known).
-    backend: empty text where nothing crosses and all backends are the same. codec: `none` there, too. engine: what runs
-    the units, empty where there is one engine. probability: of being the best, by rounds, noise floor and what the
-    model gets wrong (`ranking`); NaN where none holds. place, order, doing, sent: in words (`analysis.wording`).
+    besides: the noise floor, and how far predictions are off (NaN where that is not known). Where nothing crosses there
+    is no backend and no codec. engine: empty where there is one. probability: of being the best (`ranking`); NaN where
+    none holds. place, order, doing, sent: in words (`analysis.wording`).
     """
 
     codec: str
@@ -61,6 +61,11 @@ class Choice:
     throughput_low_ips: float
     throughput_high_ips: float
     probability: float
+
+    @property
+    def end(self) -> str:
+        """The words for the host that has the whole model, `EDGE` or `SERVER`; empty text for a cut."""
+        return EDGE if self.backend == NONE else SERVER if set(cuts(self.point)) == {0} else ""
 
     def behind(self, best: Choice, objective: str) -> float:
         """The share of the best's latency by which it takes longer, or of its throughput that it lacks."""
@@ -102,10 +107,6 @@ class Ranking:
     @property
     def best(self) -> Choice:
         return self.choices[0]
-
-    @property
-    def runner_up(self) -> Choice | None:
-        return self.choices[1] if len(self.choices) > 1 else None
 
     @property
     def sure(self) -> str:
@@ -159,16 +160,14 @@ def ranking(
 
     Raises `UserError` if no point is left.
     """
+    conditions = vars(network or UNSHAPED)
+    models = ensemble.measured(profile, network) if profile else ensemble.predicted
     observed, blocks = ensemble.observed, ensemble.blocks
-    conditions = vars(network or Network(0.0, math.inf))
-    if profile:
-        models = ensemble.measured(profile, network)
-        rounds, present = observed.at(profile).rounds, blocks.at(profile).present
-    else:
-        models = ensemble.predicted
-        rounds, present = observed.rounds, blocks.present
+    there, blocks_there = (each.at(profile) if profile else each for each in (observed, blocks))
+    rounds = there.rounds
+    figures = {name: getattr(models[0], name)(**conditions) for name in significance.MEASURES.values()}
     known = (rounds > 0) & np.isfinite(models[0].cost(objective, **conditions))
-    kept = np.flatnonzero(known & _feasible(models[0], conditions, where))
+    kept = np.flatnonzero(known & _feasible(observed.cells.assign(**figures), where))
     if among is not None:
         cells = observed.cells.loc[kept, CELL].itertuples(index=False, name=None)
         kept = kept[[cell in among for cell in cells]]
@@ -177,50 +176,65 @@ def ranking(
             f"no point satisfies {where!r} here" if where else "no valid point satisfies what is asked"
         )
     central, by_round = (model.only(kept) for model in models)
+    present, rounds = blocks_there.present[:, kept], rounds[kept]
     costs = central.cost(objective, **conditions)
-    of_rounds = np.where(present[:, kept], by_round.cost(objective, **conditions), np.nan)
-    is_exact = central.cells["backend"].eq("").to_numpy() | bool(profile)
-    floors = dict(
-        zip(significance.MEASURES, ensemble.floor.of([*significance.MEASURES.values()]), strict=True)
-    )
-    errors = dict.fromkeys(floors, 0.0) | dict(model_errors or {})
-    spreads = {name: np.hypot(floor, np.where(is_exact, 0.0, errors[name])) for name, floor in floors.items()}
-    points = central.cells["point"].to_numpy()
-    shares = _probabilities(costs, of_rounds, points, spreads[objective], seed)
-    shares = np.where(rounds[kept] >= MIN_ROUNDS, shares, np.nan)
+    is_exact = central.cells["backend"].eq(NONE).to_numpy() | bool(profile)
+    errors = dict.fromkeys(significance.MEASURES, 0.0) | dict(model_errors or {})
+    spreads = {
+        name: np.hypot(ensemble.floor.shares.get(column, 0.0), np.where(is_exact, 0.0, errors[name]))
+        for name, column in significance.MEASURES.items()
+    }
     rivals: list[Rival] = []
     if tried is not None:
         least = float(costs.min())
         rivals = tried.rivals(least if objective == "latency" else 1 / least, objective)
-        shares = np.full(len(kept), np.nan) if rivals else shares
-    by_cell = _choices(central, by_round, present[:, kept], conditions, spreads, shares, input_type)
-    ranked = np.argsort(costs, kind="stable")
+    shares = np.full(len(kept), np.nan)
+    if not rivals and np.isfinite(spreads[objective]).all():
+        of_rounds = by_round.cost(objective, **conditions)
+        of_rounds = np.where(present & np.isfinite(of_rounds), of_rounds, np.nan)[:, :, None]
+        points, floor = central.cells["point"].to_numpy(), spreads[objective][:, None]
+        draws = posterior.draws(of_rounds, points, floor, costs[:, None], seed=seed)
+        if draws is not None:
+            shares = draws.stated(best_shares(draws.values[:, :, 0]))
+    shares = np.where(rounds >= MIN_ROUNDS, shares, np.nan)
+    rows = central.cells.assign(probability=shares)
+    for name, column in significance.MEASURES.items():
+        middle, of_rounds = (getattr(model, column)(**conditions) for model in (central, by_round))
+        ends = significance.median_intervals(np.where(present & np.isfinite(of_rounds), of_rounds, np.nan).T)
+        rows[column] = middle
+        for sign, which, end in zip((-1, 1), ("low", "high"), ends, strict=True):
+            # What is off is a share, either way.
+            wide = np.exp(sign * np.hypot(np.log(end / middle), Z * spreads[name]))
+            rows[column.replace("_", f"_{which}_")] = middle * wide
+    by_cell = tuple(_choice(row, input_type) for row in rows.to_dict("records"))
+    choices = tuple(by_cell[cell] for cell in np.argsort(costs, kind="stable"))
     switches: list[Crossover] = []
     unsure_along: frozenset[str] = frozenset()
     if network is not None:
         measured = [observed.networks[name] for name in observed.profiles]
         model, model_by_round = (each.only(kept) for each in ensemble.predicted)
-        foreseen = np.nan_to_num(model.cost(objective, **conditions), nan=np.inf)
-        if named_points(central)[np.argmin(costs)] != named_points(central)[np.argmin(foreseen)]:
+        names = named_points(central)
+        if names[np.argmin(costs)] != names[np.argmin(model.cost(objective, **conditions))]:
             model, model_by_round = central, by_round
-        present_there = blocks.present[:, kept]
-        switches = crossovers(model, model_by_round, present_there, network, objective, measured)
+        switches = crossovers(model, model_by_round, blocks.present[:, kept], network, objective, measured)
         unsure_along = tried.unsure_along(model, network, objective) if tried is not None else unsure_along
-    choices = tuple(by_cell[cell] for cell in ranked)
-    best_rounds = int(rounds[kept][ranked[0]])
+    best_rounds = int(rounds[np.argmin(costs)])
+    likeliest = max(choices, key=lambda choice: np.nan_to_num(choice.probability))
     unsure = ""
     if rivals:
         unsure = sentence(rivals, objective)
     elif math.isnan(choices[0].probability):
         unsure = _unsure(best_rounds, errors[objective])
-    elif choices[0].probability < LIKELY <= (likeliest := max(choices, key=_by_probability)).probability:
+    elif choices[0].probability < LIKELY <= likeliest.probability:
         # Medians over unlike rounds are no comparison.
         unsure = f"within the rounds that both have {likeliest.place} is better, {likeliest.sureness}"
     elif np.sort(np.nan_to_num(shares))[-NAMED:].sum() < EVEN:
         unsure = "too many come too close to say how sure"
     others = [] if tried is None else [tried.lost(), tried.struck]
-    places = [place(row) for rows in (observed.cells[rounds > 0], *others) for row in rows.to_dict("records")]
-    unmeasured = tuple(end for end in (SERVER, EDGE) if not any(name.startswith(end) for name in places))
+    every = [
+        place(row) for each in (observed.cells[there.rounds > 0], *others) for row in each.to_dict("records")
+    ]
+    unmeasured = tuple(end for end in (SERVER, EDGE) if not any(name.startswith(end) for name in every))
     return Ranking(
         choices,
         by_cell,
@@ -234,8 +248,15 @@ def ranking(
     )
 
 
-def _by_probability(choice: Choice) -> float:
-    return float(np.nan_to_num(choice.probability))
+def _feasible(cells: pd.DataFrame, where: str) -> Bools:
+    """Mask of the cells that satisfy the constraint, which may be on what is known of any."""
+    unknown = [name for name in dict.fromkeys((*KEPT, *quality.COLUMNS)) if cells[name].isna().all()]
+    return np.asarray(Where.parse(where).holds(cells.drop(columns=unknown)))
+
+
+def _choice(row: dict[str, Any], input_type: str) -> Choice:
+    words = {"place": place(row), "order": order(row), "doing": doing(row), "sent": sent(row, input_type)}
+    return Choice(**{each.name: (row | words)[each.name] for each in fields(Choice)})
 
 
 def _unsure(rounds: int, model_error: float) -> str:
@@ -248,90 +269,25 @@ def _unsure(rounds: int, model_error: float) -> str:
 
 def answer(ranked: Ranking, objective: str) -> str:
     """`probably cut at 7 (features.6) over tcp: 83 ms`, or the points between which it is a toss-up."""
+    named: Sequence[Choice] = [ranked.best]
     if ranked.sure == TOSS_UP and len(ranked.contenders) > 1:
-        named = [
+        named = ranked.contenders
+        *most, last = [
             f"{each.place} ({', '.join(filter(None, (each.sent, each.figure(objective), each.sureness)))})"
-            for each in ranked.contenders
+            for each in named
         ]
-        text = f"{TOSS_UP} between {', '.join(named[:-1])} and {named[-1]}"
-        return text + _not_compared(ranked, ranked.contenders)
-    probably = f"probably ({ranked.best.sureness}) " if ranked.sure == "likely" else ""
-    sends = f" ({ranked.best.sent})" if ranked.best.sent else ""
-    text = f"{probably}{ranked.best.order}{sends}: {ranked.best.figure(objective)}"
-    return text + _not_compared(ranked, [ranked.best])
-
-
-def _not_compared(ranked: Ranking, named: Sequence[Choice]) -> str:
-    """`, but all on the server was not measured`, after a cut; empty if none is named, or nothing is missing."""
-    has_cut = any(not choice.place.startswith((EDGE, SERVER)) for choice in named)
-    if not (has_cut and ranked.unmeasured):
-        return ""
+        text = f"{TOSS_UP} between {', '.join(most)} and {last}"
+    else:
+        probably = f"probably ({ranked.best.sureness}) " if ranked.sure == "likely" else ""
+        sends = f" ({ranked.best.sent})" if ranked.best.sent else ""
+        text = f"{probably}{ranked.best.order}{sends}: {ranked.best.figure(objective)}"
+    if not ranked.unmeasured or all(choice.end for choice in named):
+        return text
     were = "were" if len(ranked.unmeasured) > 1 else "was"
-    return f", but {' and '.join(ranked.unmeasured)} {were} not measured"
-
-
-def _probabilities(
-    costs: Floats, of_rounds: Floats, points: npt.NDArray[Any], floor: Floats, seed: int
-) -> Floats:
-    """The probability of each cell to be best; NaN where none holds. of_rounds: rounds x cells; costs, floor: cells."""
-    if not np.isfinite(floor).all():
-        return np.full(len(costs), np.nan)
-    measured = np.where(np.isfinite(of_rounds), of_rounds, np.nan)[:, :, None]
-    draws = posterior.draws(measured, points, floor[:, None], costs[:, None], seed=seed)
-    return np.full(len(costs), np.nan) if draws is None else draws.stated(best_shares(draws.values[:, :, 0]))
+    return f"{text}, but {' and '.join(ranked.unmeasured)} {were} not measured"
 
 
 def best_shares(costs: Floats) -> Floats:
     """The share of draws (draws x cells) in which each cell costs least. Those that cost the same divide it."""
     least = costs <= costs.min(axis=1, keepdims=True) + 1e-12
     return np.asarray((least / least.sum(axis=1, keepdims=True)).mean(axis=0))
-
-
-def _feasible(central: Predictor, conditions: Mapping[str, float], where: str) -> Bools:
-    """Mask of the cells that satisfy the constraint."""
-    figures = dict.fromkeys((*KEPT, *quality.COLUMNS))
-    frame = central.cells.drop(columns=[name for name in figures if central.cells[name].isna().all()])
-    latency_s, throughput_ips = central.latency_s(**conditions), central.throughput_ips(**conditions)
-    frame = frame.assign(latency_s=latency_s, throughput_ips=throughput_ips)
-    return np.asarray(Where.parse(where).holds(frame))
-
-
-def _choices(
-    central: Predictor,
-    by_round: Predictor,
-    present: Bools,
-    conditions: Mapping[str, float],
-    spreads: Mapping[str, Floats],
-    shares: Floats,
-    input_type: str,
-) -> tuple[Choice, ...]:
-    figures = []
-    for name, middle, of_rounds in (
-        ("latency", central.latency_s(**conditions), by_round.latency_s(**conditions)),
-        ("throughput", central.throughput_ips(**conditions), by_round.throughput_ips(**conditions)),
-    ):
-        known = np.where(present & np.isfinite(of_rounds), of_rounds, np.nan)
-        low, high = significance.median_intervals(known.T)
-        # What is off is a share, either way.
-        low, high = (
-            middle * np.exp(sign * np.hypot(np.log(end / middle), Z * spreads[name]))
-            for sign, end in ((-1, low), (1, high))
-        )
-        figures += [middle, low, high]
-    return tuple(
-        Choice(
-            row["codec"],
-            row["engine"],
-            row["backend"],
-            row["point"],
-            row["point_name"],
-            place(row),
-            order(row),
-            doing(row),
-            sent(row, input_type),
-            *map(float, of_cell),
-        )
-        for row, of_cell in zip(
-            central.cells.to_dict("records"), np.transpose([*figures, shares]), strict=True
-        )
-    )

@@ -13,7 +13,7 @@ from pareto.analysis.advice.observed import CELL, WORK, WORKLOAD
 from pareto.analysis.advice.predict import Predictor
 from pareto.analysis.fronts.cells import BOUNDS
 from pareto.analysis.fronts.where import Where
-from pareto.analysis.naming import listed
+from pareto.analysis.naming import listed, some
 from pareto.analysis.points import BUT_CODEC, CONDITION, NO_CODEC, NONE, competing, cuts, nothing_crosses
 from pareto.analysis.prediction.formula import Conditions, Payloads, Values, carrying_s, occupied_s
 from pareto.analysis.prediction.network import Network
@@ -73,49 +73,39 @@ class Tried:
             codec=rows["codec"].astype("str").where(~alone, NO_CODEC),
             engine=rows.get(WORK, ""),
         )
-        (other,) = FIGURES.keys() - {objective}
         rows = rows.reindex(columns=[*dict.fromkeys([*rows, *BOUNDS])])
         same = [rows[name] for name in CELL if name != "backend"]
-        for bound, best, by_link in zip(BOUNDS, ("min", "max"), self._by_link(rows), strict=True):
-            of_point = rows[bound].groupby(same, observed=True).transform(best)
-            rows[bound] = rows[bound].fillna(of_point).fillna(by_link)
+        for bound, best in zip(BOUNDS, ("min", "max"), strict=True):
+            rows[bound] = rows[bound].fillna(rows[bound].groupby(same, observed=True).transform(best))
+        if self.network is not None:
+            known = rows["payload_bytes"].notna()
+            latency_s, image_s = (link_s(rows, each, **vars(self.network)) for each in FIGURES)
+            by_link = pd.DataFrame({"latency_bound_s": latency_s, "throughput_bound_ips": np.nan}, rows.index)
+            crosses = rows["payload_bytes"] > 0
+            by_link.loc[crosses, "throughput_bound_ips"] = 1 / image_s[crosses]
+            rows = rows.fillna(by_link[known])
+        (other,) = FIGURES.keys() - {objective}
         measured, bound = FIGURES[other]
         rows[bound] = rows[measured].where(stands(rows, other)).fillna(rows[bound])
         has_cell = has.groupby([rows[name] for name in CELL], observed=True).transform("any")
         has_point = has.groupby(rows["point"], observed=True).transform("any")
         groups = rows.assign(whole=~has_point)[~has_cell].groupby(CELL, observed=True, sort=False)
         least, most = (groups[name] for name in BOUNDS)
-        cells = (
-            groups.first().assign(**dict(zip(BOUNDS, (least.min(), most.max()), strict=True))).reset_index()
-        )
+        best_of = dict(zip(BOUNDS, (least.min(), most.max()), strict=True))
+        cells = groups.first().assign(**best_of).reset_index()
         # What was measured cannot be trusted: it decides about no constraint.
         unknown = cells.assign(**{name: np.nan for name, _ in FIGURES.values()})
         return cells[~Where.parse(self.where).fails(unknown)]
-
-    def _by_link(self, rows: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
-        """Bounds of latency (s) and throughput (images/s) by the link alone; NaN if bytes or link are not known."""
-        known = rows["payload_bytes"].notna() if self.network else pd.Series(False, index=rows.index)
-        if self.network is None or not known.any():
-            return (pd.Series(np.nan, index=rows.index),) * 2
-        latency_s, image_s = (link_s(rows, each, **vars(self.network)) for each in FIGURES)
-        with np.errstate(divide="ignore"):
-            throughput_ips = pd.Series(1 / image_s, index=rows.index)
-        return pd.Series(latency_s, index=rows.index).where(known), throughput_ips.where(
-            rows["payload_bytes"] > 0
-        )
 
     def unsure_along(self, model: Predictor, network: Network, objective: str) -> frozenset[str]:
         """Those of `rate` and `delay` along which another point than the model's could be best somewhere: one that
         was struck off in this network, or has no valid figure.
         """
-        lost = self.lost(objective)
-        struck = self.struck.reindex(
-            columns=["point", "payload_bytes", "codec", "how", "latency_s", "batch_size"]
-        )
+        columns = ["point", "payload_bytes", "codec", "how", "latency_s", "batch_size"]
+        lost, struck = self.lost(objective), self.struck.reindex(columns=columns)
         # What a codec sends there is not known, nor how fast it is where it was struck off by rounds.
-        plain = struck["codec"].isin(["", NO_CODEC])
         struck = struck.assign(
-            payload_bytes=struck["payload_bytes"].where(plain, 0.0),
+            payload_bytes=struck["payload_bytes"].where(struck["codec"].isin(["", NO_CODEC]), 0.0),
             latency_bound_s=struck["latency_s"].where(struck["how"] == "physics"),
         )
         cells = pd.concat([each for each in (lost, struck) if len(each)] or [lost])
@@ -129,10 +119,9 @@ class Tried:
             fixed_s = np.maximum(np.nan_to_num(beyond_s), 0.0)
         found = set()
         for along, (column, ends) in RANGES.items():
-            places = np.geomspace(*ends, STEPS)
-            best = model.cost(objective, **vars(network) | {column: places}).min(axis=-1)
-            bounds = fixed_s + link_s(cells, objective, **vars(network) | {column: places})
-            if (bounds < best[:, None]).any():
+            places = vars(network) | {column: np.geomspace(*ends, STEPS)}
+            bounds = fixed_s + link_s(cells, objective, **places)
+            if (bounds < model.cost(objective, **places).min(axis=-1)[:, None]).any():
                 found.add(along)
         return frozenset(found)
 
@@ -183,20 +172,16 @@ def sentence(rivals: Sequence[Rival], objective: str = "latency") -> str:
         return ""
     points = sorted({rival.point for rival in rivals if rival.whole}, key=cuts)
     names = [*points, *dict.fromkeys(rival.place for rival in rivals if not rival.whole)]
-    named = ", ".join(names[:MOST_NAMED])
-    if len(names) > MOST_NAMED:
-        named += f" and {len(names) - MOST_NAMED} more"
-    elif len(names) > 1:
-        named = " and ".join(named.rsplit(", ", 1))
+    several = len(names) > 1
+    named = some(names, MOST_NAMED) if len(names) > MOST_NAMED else listed(names)
     head = ("points " if len(points) > 1 else "point ") if points else ""
-    several, is_least = len(names) > 1, objective == "latency"
     text = f"{head}{named} {'have' if several else 'has'} no valid {objective} and could be better"
     known = [rival.bound for rival in rivals if not np.isnan(rival.bound)]
     if not known:
         return text
-    bound = duration(min(known)) if is_least else f"{max(known):.3g} images/s"
-    whose = f"their bounds are {'from' if is_least else 'up to'}" if several else "its bound is"
-    return f"{text}: {whose} {bound}"
+    bound = duration(min(known)) if objective == "latency" else f"{max(known):.3g} images/s"
+    least = "from" if objective == "latency" else "up to"
+    return f"{text}: {f'their bounds are {least}' if several else 'its bound is'} {bound}"
 
 
 def absent(observed: pd.DataFrame, trials: pd.DataFrame, struck: pd.DataFrame) -> str:
@@ -211,10 +196,8 @@ def absent(observed: pd.DataFrame, trials: pd.DataFrame, struck: pd.DataFrame) -
     points = sorted(tried - set(observed["point"].astype("str")), key=cuts)
     if not points:
         return ""
-    if len(points) == 1:
-        return f"Point {points[0]} has no valid trial in any network, and may be better somewhere"
-    named = listed(points)
-    return f"Points {named} have no valid trial in any network, and may be better somewhere"
+    has = f"Points {listed(points)} have" if len(points) > 1 else f"Point {points[0]} has"
+    return f"{has} no valid trial in any network, and may be better somewhere"
 
 
 def beside(
@@ -225,8 +208,9 @@ def beside(
         key: Tried(rows, where, (networks or {}).get(str(key[CONDITION.index("netem")])))
         for key, rows in with_bytes(trials).groupby(CONDITION, dropna=False, observed=True)
     }
+    rows = best[[*CONDITION, "latency_s"]].itertuples(index=False, name=None)
     return [
-        sentence(tried[key].rivals(latency_s)) if key in tried else ""
-        for *key_, latency_s in best[[*CONDITION, "latency_s"]].itertuples(index=False, name=None)
-        if (key := tuple(key_))
+        sentence(tried[key].rivals(least)) if key in tried else ""
+        for *of, least in rows
+        if (key := tuple(of))
     ]

@@ -62,7 +62,7 @@ def test_where_a_codec_pays_is_what_arithmetic_says() -> None:
     rows = measured()
     (workload,) = workloads(rows, over_codecs=True)
     known = {name: PROFILES[name] for name in PROFILES}
-    ensemble = Ensemble.of(observe(advisable(workload, known), STAGES_OF_NONE, known), {})
+    ensemble = Ensemble(observe(advisable(workload, known), STAGES_OF_NONE, known), {})
     found = {
         each.codec: each
         for each in pays(

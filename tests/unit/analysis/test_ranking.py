@@ -36,7 +36,7 @@ def test_the_probability_of_being_best_is_calibrated():
         arrays = {name: getattr(every, name)[part].copy() for name in MEASURES}
         slower_s = rng.uniform(-0.006, 0.006)
         arrays["work_s"][:, :, 0] += gap_s + slower_s  # what cut 2 truly takes more than the edge
-        of = Ensemble.of(replace(every, stratum=every.stratum[part], **arrays), {})
+        of = Ensemble(replace(every, stratum=every.stratum[part], **arrays), {})
         best = ranking(of, network, "latency", seed=number).best
         told.append(best.probability)
         true.append((slower_s < 0) == (best.point == "2"))
@@ -54,7 +54,7 @@ def test_where_many_may_be_the_best_none_is_named_as_a_contender(monkeypatch: py
     backends = tuple(f"tcp:{letter}" for letter in "abcde")
     for name in backends:
         monkeypatch.setitem(world.A_S, name, world.A_S["tcp"])
-    of = Ensemble.of(observe(world.trials(backends=backends), world.NO_STAGES, world.PROFILES), {})
+    of = Ensemble(observe(world.trials(backends=backends), world.NO_STAGES, world.PROFILES), {})
     network = Network(0.03, 8e6)
     alike = {("none", "", backend, point) for backend in backends for point in ("1", "2")}
     rough = ranking(of, network, "latency", among=alike, model_errors={"latency": 1.0})
@@ -75,7 +75,7 @@ def test_where_many_may_be_the_best_none_is_named_as_a_contender(monkeypatch: py
 @pytest.mark.parametrize("model_error", [0.0, 0.05, 0.3, math.nan])
 def test_of_two_with_disjoint_intervals_the_slower_is_not_the_surer(model_error: float) -> None:
     """The interval holds what the probability knows: else a table contradicts itself."""
-    of = Ensemble.of(observe(world.trials(rounds=8), world.NO_STAGES, world.PROFILES), {})
+    of = Ensemble(observe(world.trials(rounds=8), world.NO_STAGES, world.PROFILES), {})
     errors = dict.fromkeys(("latency", "throughput"), model_error)
     for delay_s in (0.001, 0.03, 0.2):
         for rate_bps in (2e6, 8e6, 50e6):
