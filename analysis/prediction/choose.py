@@ -11,7 +11,6 @@ Beside it what others do: `greedy` and `even`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -78,9 +77,7 @@ class Chain:
     def cores_s(self, splits: Ints) -> Floats:
         """The same of each host with all that share its core: splits x hosts."""
         steps_s = self.steps_s(splits)
-        if not self.core:
-            return steps_s
-        return np.asarray(steps_s @ np.equal.outer(self.core, self.core))
+        return np.asarray(steps_s @ np.equal.outer(self.core, self.core)) if self.core else steps_s
 
     def latency_s(self, splits: Ints) -> Floats:
         """Seconds with one request in flight, of each split (splits x links)."""
@@ -88,24 +85,21 @@ class Chain:
 
     def throughput_ips(self, splits: Ints) -> Floats:
         """Images a second, of each split (splits x links)."""
-        occupied_s = self._of(self.occupied_s, splits).max(axis=1)
-        payloads = self.payloads(splits)
-        stage_s = self.cores_s(splits).max(axis=1)
-        period_s = formula.period_s(payloads, stage_s, occupied_s, self.latency_s(splits), self.in_flight)
+        occupied_s, stage_s = self._of(self.occupied_s, splits).max(axis=1), self.cores_s(splits).max(axis=1)
+        payloads, latency_s = self._payloads(splits), self.latency_s(splits)
+        period_s = formula.period_s(payloads, stage_s, occupied_s, latency_s, self.in_flight)
         with np.errstate(divide="ignore"):  # nothing takes no time, but a file may say so
             return np.asarray(self.batch_size / period_s)
-
-    def payloads(self, splits: Ints) -> Payloads:
-        """The bytes that each split (splits x links) puts on each link."""
-        out = self.payload_bytes[splits]
-        return Payloads(out, np.where(out > 0, self.result_bytes, 0.0))
 
     @cached_property
     def carried_s(self) -> Floats:
         """Seconds that a link adds to the latency of a request that crosses it at a point: links x points."""
-        each_s = [formula.carrying_s(payloads, of_link) for payloads, of_link in self._links()]
-        of_links_s = np.array(each_s).reshape(self.hosts - 1, -1)
-        return of_links_s + np.where(self.payload_bytes > 0, self.overhead_s, 0.0) + sum(self.coding_s)
+        return formula.carrying_s(*self._each_link) + self._crossing(self.overhead_s) + sum(self.coding_s)
+
+    @cached_property
+    def occupied_s(self) -> Floats:
+        """Seconds that the slower direction of a link is busy with a request: links x points."""
+        return formula.occupied_s(*self._each_link)
 
     @cached_property
     def coding_s(self) -> tuple[Floats, Floats]:
@@ -123,19 +117,16 @@ class Chain:
         shape = self.hosts - 1, self.last + 1
         return np.asarray(np.where(self.payload_bytes > 0, np.broadcast_to(each, shape), 0.0))
 
-    @cached_property
-    def occupied_s(self) -> Floats:
-        """Seconds that the slower direction of a link is busy with a request: links x points."""
-        each_s = [formula.occupied_s(payloads, of_link) for payloads, of_link in self._links()]
-        return np.array(each_s).reshape(self.hosts - 1, -1)
+    @property
+    def _each_link(self) -> tuple[Payloads, Conditions]:
+        """All points' payloads on each link alone, and its conditions: links x points x 1."""
+        ways = (np.broadcast_to(way, self.hosts - 1)[:, None, None] for way in vars(self.conditions).values())
+        return self._payloads(np.arange(self.last + 1)[:, None]), Conditions(*ways)
 
-    def _links(self) -> Iterator[tuple[Payloads, Conditions]]:
-        """Each link's payloads at every point, and its conditions."""
-        links = self.hosts - 1
-        values = [np.broadcast_to(value, links) for value in vars(self.conditions).values()]
-        payloads = self.payloads(np.arange(self.last + 1)[:, None])
-        for of_link in zip(*values, strict=True):
-            yield payloads, Conditions(*map(float, of_link))
+    def _payloads(self, splits: Ints) -> Payloads:
+        """The bytes that each split (splits x links) puts on each link."""
+        out = self.payload_bytes[splits]
+        return Payloads(out, np.where(out > 0, self.result_bytes, 0.0))
 
     @staticmethod
     def _of(table: Floats, splits: Ints) -> Floats:

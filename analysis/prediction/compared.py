@@ -120,12 +120,9 @@ def links(manifests: Sequence[Mapping[str, Any]], netem: str, number: int) -> li
 def _nearest(network: Network, name: str, manifests: Sequence[Mapping[str, Any]]) -> Network:
     """The network with the least delays that its profile's jitter allows."""
     ways = zip(*(directions(run, name) for run in manifests), strict=True)
-    jitters_s = [max(way.get("jitter_s") or 0.0 for way in of_runs) for of_runs in ways]
-    return replace(
-        network,
-        delay_s=max(0.0, network.delay_s - jitters_s[0]),
-        delay_back_s=max(0.0, network.delay_back_s - jitters_s[1]),
-    )
+    out_s, back_s = (max(way.get("jitter_s") or 0.0 for way in of_runs) for of_runs in ways)
+    delays_s = max(0.0, network.delay_s - out_s), max(0.0, network.delay_back_s - back_s)
+    return replace(network, delay_s=delays_s[0], delay_back_s=delays_s[1])
 
 
 def compared(
@@ -138,26 +135,22 @@ def compared(
     its interval. A point without one of both figures has no error of that. beyond_bound: the objectives measured better
     than the forecast's bound, which cannot be.
     """
-    made = []
-    fitting = [profile for profile in profiles if not unfit(profile, manifests)]
+    made, by = [], ["netem", "batch_size", "codec", "in_flight_asked", "backend"]
     measured = rows.dropna(subset=list(OBJECTIVES.values()), how="all")
-    for profile in fitting:
-        own = _once(measured[measured["model"] == profile.model])
-        for _, group in own.groupby(
-            ["netem", "batch_size", "codec", "in_flight_asked", "backend"], sort=False, observed=True
-        ):
+    # Without the rows that stand for a cell of another codec, which was measured once: none's come first.
+    figures = [*(name for name in CELL if name != "codec"), *OBJECTIVES.values()]
+    plain = measured["codec"].isin(["", forecast.NONE])
+    measured = pd.concat([measured[plain], measured[~plain]])
+    for profile in profiles:
+        if unfit(profile, manifests):
+            continue
+        own = measured[measured["model"] == profile.model].drop_duplicates(figures)
+        for _, group in own.groupby(by, sort=False, observed=True):
             if (frame := _compared(group, profile, manifests)) is not None:
                 made.append(frame)
     if not made:
         return pd.DataFrame(columns=list(COLUMNS))
     return pd.concat(made, ignore_index=True)[list(COLUMNS)]
-
-
-def _once(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows without those that stand for a cell of another codec, which was measured once: none's come first."""
-    figures = [*(name for name in CELL if name != "codec"), *OBJECTIVES.values()]
-    plain = rows["codec"].isin(["", forecast.NONE])
-    return pd.concat([rows[plain], rows[~plain]]).drop_duplicates(figures)
 
 
 def _compared(
@@ -170,55 +163,36 @@ def _compared(
     known = networks(manifests, strict=False)
     if not all(name in known for name in names):
         return None
-    usual = [known[name] for name in names]
     # Where nothing crosses any backend will do.
     backend = str(first["backend"]) or next((cost.backend for cost in profile.backends), "")
+    # The widest tolerances of the runs.
+    options = {"rate": "tolerance", "rtt": "rtt_tolerance", "rtt_floor_s": "rtt_floor"}
+    slack = {
+        field: max([usual, *(within(run, "sweep", options[field]) or 0.0 for run in manifests)])
+        for field, usual in vars(Slack()).items()
+    }
     try:
         said = forecast.of(
-            profile, splits, usual, transport(backend), int(first["batch_size"]), str(first["in_flight_asked"]),
-            at_best=[_nearest(known[name], name, manifests) for name in names], slack=_slack(manifests),
-            codec=str(first["codec"]) or forecast.NONE,
+            profile, splits, [known[name] for name in names], transport(backend), int(first["batch_size"]),
+            str(first["in_flight_asked"]), at_best=[_nearest(known[name], name, manifests) for name in names],
+            slack=Slack(**slack), codec=str(first["codec"]) or forecast.NONE,
         )  # fmt: skip
     except UserError:
         return None
-    made = group.assign(
-        predicted_latency_s=said.latency_s,
-        latency_error=said.latency_error,
-        least_latency_s=said.least_latency_s,
-        predicted_throughput_ips=said.throughput_ips,
-        throughput_error=said.throughput_error,
-        most_throughput_ips=said.most_throughput_ips,
-        profile_made_at=profile.made_at,
-    )
-    expected, beyond = [], []
+    figures = {
+        f"predicted_{name}" if name in OBJECTIVES.values() else name: of for name, of in vars(said).items()
+    }
+    made = group.assign(**figures, profile_made_at=profile.made_at, expected="", beyond_bound="")
     for objective, column in OBJECTIVES.items():
         predicted, spread = made[f"predicted_{column}"], 2 * made[f"{objective}_error"]
         made[f"{objective}_off"] = predicted / made[column] - 1
         low, high = (made[end].fillna(made[column]) for end in _INTERVALS[objective])
-        expected.append((predicted * (1 - spread) <= high) & (predicted * (1 + spread) >= low))
+        expected = (predicted * (1 - spread) <= high) & (predicted * (1 + spread) >= low)
         bound = made[_BOUNDS[objective]]
-        beyond.append(made[column] < bound if objective == "latency" else made[column] > bound)
-    return made.assign(expected=_named(expected), beyond_bound=_named(beyond))
-
-
-def _named(flags: Sequence[pd.Series]) -> list[str]:
-    """The objectives whose flags are set, with commas."""
-    return [
-        ",".join(name for name, flag in zip(OBJECTIVES, row, strict=True) if flag)
-        for row in zip(*flags, strict=True)
-    ]
-
-
-def _slack(manifests: Sequence[Mapping[str, Any]]) -> Slack:
-    """The widest tolerances of some runs."""
-    usual = Slack()
-    options = {"rate": "tolerance", "rtt": "rtt_tolerance", "rtt_floor_s": "rtt_floor"}
-    return Slack(
-        **{
-            field: max([getattr(usual, field), *(within(run, "sweep", option) or 0.0 for run in manifests)])
-            for field, option in options.items()
-        }
-    )
+        beyond = made[column] < bound if objective == "latency" else made[column] > bound
+        for name, flags in (("expected", expected), ("beyond_bound", beyond)):
+            made[name] += [f",{objective}" if flag else "" for flag in flags]
+    return made.assign(**{name: made[name].str.removeprefix(",") for name in ("expected", "beyond_bound")})
 
 
 def sentences(frame: pd.DataFrame) -> Iterator[str]:

@@ -10,8 +10,8 @@ truth was measured: `analysis.prediction.compared`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 
 import numpy as np
@@ -22,7 +22,7 @@ from pareto.analysis.model_profile import ModelProfile, UnitTimes
 from pareto.analysis.prediction.choose import Chain
 from pareto.analysis.prediction.formula import Conditions
 from pareto.analysis.prediction.network import Network
-from pareto.analysis.statistics.samples import Bools, Floats, Ints
+from pareto.analysis.statistics.samples import Floats, Ints
 from pareto.protocol.constants import (
     BURST,
     GOODPUT,
@@ -36,41 +36,32 @@ from pareto.protocol.errors import UserError
 AUTO = "auto"
 NONE = "none"
 """No codec."""
+# Standard deviations, as shares, unless said otherwise; docs/prediction.md and docs/engines.md have their runs.
 BETWEEN_RUNS, UNDER_QUOTA = 0.12, 0.25
-"""The standard deviation of a device's speed from its profile to a trial, as a share: usually, and where it has a share
-of a core, which it spends in bursts. docs/prediction.md has the runs that say so."""
+"""A device's speed from its profile to a trial: usually, and where it has a share of a core, spent in bursts."""
 BY_ENGINE = 0.65
-"""The standard deviation, as a share, of stages by an engine other than the profile's, which took 0.27 to 1.26
-of their time in eager (two standard deviations of the logarithm; docs/engines.md).
-"""
+"""Stages by an engine other than the profile's, which took 0.27 to 1.26 of their time in eager."""
 ADDED, SENDING = 0.4, 0.7
-"""The standard deviations, as shares, of what a backend and waking up add to a request, and of the processor
-time that sending takes: the program that shapes the link has it on one core or on the other.
-"""
+"""What a backend and waking up add to a request, and the processor time of sending: the program that shapes the link
+has it on one core or on the other."""
 RESENDING_S, RESENDING_RTTS, RESENDING = 0.1, 4, 0.6
 """The cost to a request of packets that a full queue drops: half of Linux' least time-out, 0.2 s, and some round
-trips; and its standard deviation, as a share.
-"""
+trips; and its standard deviation."""
 WAITING = 0.01
-"""The standard deviation, as a share, of a host's wait for a link: the longer it is, the longer the stage takes."""
+"""A host's wait for a link: the longer it is, the longer the stage takes."""
 FILLING, DROPPING = 0.025, 0.2
-"""The standard deviations, as shares, of the throughput where a link is the slowest step: how well requests
-fill it; and where its queue does not hold all that are in flight.
-"""
+"""The throughput where a link is the slowest step: how well requests fill it; and where its queue does not hold all
+that are in flight."""
 SPARE = 1.25
 """The requests that a trial has in flight, as a multiple of those that its slowest step needs."""
 CODING = 0.35
-"""The standard deviation, as a share, of a codec's time: in a trial other data is in the caches, and another
-thread is sending.
-"""
-CODEC_MARGIN = 0.3
-"""The share by which a codec may be quicker than it was in any run of the profile: bounds leave it room."""
-MARGIN = 0.1
-"""The share by which a stage may be quicker than the sum of its units' 5 % quantiles: bounds leave it room."""
+"""A codec's time: in a trial other data is in the caches, and another thread is sending."""
+CODEC_MARGIN, MARGIN = 0.3, 0.1
+"""The shares by which a codec may be quicker than in any run of the profile, and a stage than the sum of its units' 5 %
+quantiles: bounds leave them room."""
 QUOTA_PERIOD_S, QUOTA_TURN_S = 0.005, 0.004
-"""Seconds after which the quota of a host with a share of a core comes anew; and those that it computes at once
-even so, for the kernel ends a turn at a tick of its timer, and the pause comes after it (docs/measuring.md).
-"""
+"""Seconds after which the quota of a host with a share of a core comes anew; and those that it computes at once even
+so, for the kernel ends a turn at a tick of its timer, and the pause comes after it (docs/measuring.md)."""
 _NORMAL = 1.96
 """Half of a 95 % interval, in standard deviations."""
 
@@ -115,17 +106,22 @@ def chain(
     """A model's times and bytes on a chain with these links, in order from the edge. Raises UserError."""
     names = roles(len(networks) + 1)
     times = [profile.of(role, batch_size) for role in names]
-    coding = _Coding.of(profile, names, batch_size, codec)
-    payload_bytes = coding.wire_bytes
+    encode_s, decode_s, payload_bytes = _coding(profile, names, batch_size, codec)
     until_s = np.array([_until(_scale(each) * each.median_s) for each in times])
-    costs = list(_costs(profile, networks, backend))
+    costs = _costs(profile, networks, backend)
     added = [
-        _added(cost, network, payload_bytes) + _awake_s(times[link], times[link + 1], until_s[0], link)
+        cost.fixed_s
+        + cost.per_byte_s * payload_bytes
+        + _resending_s(cost, network, payload_bytes)
+        + _awake_s(times[link], times[link + 1], until_s[0], link)
         for link, (network, cost) in enumerate(costs)
     ]
-    sending = np.array(
-        [_sending_s(cost, payload_bytes, times[link].cpu) for link, (_, cost) in enumerate(costs)]
-    )
+    sending = [
+        _sending_s(cost, payload_bytes, near.cpu) for near, (_, cost) in zip(times, costs, strict=False)
+    ]
+    near_s, far_s = zip(*sending, strict=True)
+    cores = [profile.hosts.get(name, {}).get("core") for name in names]
+    shared = None not in cores and len(set(cores)) < len(cores)
     return Chain(
         until_s,
         np.array([each.outside_s for each in times]),
@@ -135,83 +131,56 @@ def chain(
         np.array(added),
         batch_size,
         MOST_IN_FLIGHT if in_flight == AUTO else max(1, int(in_flight)),
-        sending[:, 0],
-        sending[:, 1],
-        _cores(profile, names),
-        encode_s=coding.encode_s,
-        decode_s=coding.decode_s,
+        np.array(near_s),
+        np.array(far_s),
+        tuple(map(int, cores)) if shared else (),
+        encode_s=encode_s,
+        decode_s=decode_s,
     )
 
 
-@dataclass(frozen=True, eq=False)
-class _Coding:
+def _coding(
+    profile: ModelProfile, names: Sequence[str], batch_size: int, codec: str, *, least: bool = False
+) -> tuple[Floats, Floats, Floats]:
     """Seconds that a codec takes of the hosts before and behind each link (links x points; inf: it cannot be used),
-    and bytes that it sends at each point: usually, and at the least.
+    and bytes that it sends at each point; least: at the least.
     """
-
-    encode_s: Floats
-    decode_s: Floats
-    wire_bytes: Floats
-    encode_least_s: Floats
-    decode_least_s: Floats
-    wire_least_bytes: Floats
-
-    @classmethod
-    def of(cls, profile: ModelProfile, names: Sequence[str], batch_size: int, codec: str) -> _Coding:
-        payload_bytes = batch_size * profile.payload_bytes
-        if codec == NONE:
-            nothing_s = np.zeros((len(names) - 1, len(payload_bytes)))
-            return cls(*[nothing_s, nothing_s, payload_bytes] * 2)
-        times = [profile.coding(name, batch_size, codec) for name in names]
-        encode_s, encode_least_s = (
-            _usable(np.array([getattr(each, name) for each in times[:-1]]))
-            for name in ("encode_s", "encode_least_s")
+    payload_bytes = batch_size * profile.payload_bytes
+    if codec == NONE:
+        nothing_s = np.zeros((len(names) - 1, len(payload_bytes)))
+        return nothing_s, nothing_s, payload_bytes
+    which = "_least" if least else ""
+    times = [profile.coding(name, batch_size, codec) for name in names]
+    encode_s, decode_s = (
+        np.nan_to_num(
+            np.array([getattr(each, f"{step}{which}_s") for each in own]), nan=np.inf, posinf=np.inf
         )
-        decode_s, decode_least_s = (
-            _usable(np.array([getattr(each, name) for each in times[1:]]))
-            for name in ("decode_s", "decode_least_s")
-        )
+        for step, own in (("encode", times[:-1]), ("decode", times[1:]))
+    )
+    wire_bytes = np.maximum(np.nan_to_num(getattr(times[0], f"wire{which}_bytes")), 1.0)
+    wire_bytes = np.where(payload_bytes > 0, wire_bytes, 0.0)  # 0 would be a payload that does not cross
+    if least:
         # A host with a share of a core may have its pauses before or after a codec's work.
         shares = np.array([profile.of(name, batch_size).cpu for name in names])[:, None] * (1 - CODEC_MARGIN)
-        # 0 would be a payload that does not cross.
-        wire_bytes, least_bytes = (
-            np.where(payload_bytes > 0, np.maximum(np.nan_to_num(getattr(times[0], name)), 1.0), 0.0)
-            for name in ("wire_bytes", "wire_least_bytes")
-        )
-        return cls(
-            encode_s,
-            decode_s,
-            wire_bytes,
-            shares[:-1] * encode_least_s,
-            shares[1:] * decode_least_s,
-            least_bytes,
-        )
-
-
-def _usable(seconds: Floats) -> Floats:
-    return np.asarray(np.where(np.isfinite(seconds), seconds, np.inf))
+        encode_s, decode_s = shares[:-1] * encode_s, shares[1:] * decode_s
+    return encode_s, decode_s, wire_bytes
 
 
 def _costs(
     profile: ModelProfile, networks: Sequence[Network], backend: str
-) -> Iterator[tuple[Network, BackendCost]]:
+) -> list[tuple[Network, BackendCost]]:
     """Each link's network, and what the backend costs on such a link."""
+    costs = []
     for network, (near, far) in zip(networks, pairwise(roles(len(networks) + 1)), strict=True):
         slows = network.delay_s + network.delay_back_s > 0 or np.isfinite(network.rate_bps)
-        yield network, profile.cost(f"{near}-{far}", backend).where(waiting=bool(slows))
-
-
-def _added(cost: BackendCost, network: Network, payload_bytes: Floats) -> Floats:
-    """Seconds that a backend adds to payloads' latency: its line, and the cost of packets that the queue drops."""
-    return np.asarray(
-        cost.fixed_s + cost.per_byte_s * payload_bytes + _resending_s(cost, network, payload_bytes)
-    )
+        costs.append((network, profile.cost(f"{near}-{far}", backend).where(waiting=bool(slows))))
+    return costs
 
 
 def _resending_s(cost: BackendCost, network: Network, payload_bytes: Floats) -> Floats:
+    """Seconds that packets cost which the link's queue drops."""
     resent_s = RESENDING_S + RESENDING_RTTS * (network.delay_s + network.delay_back_s)
-    overflows = payload_bytes / GOODPUT > _queue_bytes(network)
-    return np.where(overflows & cost.resends, resent_s, 0.0)
+    return np.where((payload_bytes / GOODPUT > _queue_bytes(network)) & cost.resends, resent_s, 0.0)
 
 
 def _queue_bytes(network: Network) -> float:
@@ -245,13 +214,6 @@ def _sending_s(cost: BackendCost, payload_bytes: Floats, cpu: float) -> tuple[Fl
     return near_s + (half_s if cpu == 1 else 0.0), cost.processor_s("far_s", payload_bytes) + half_s
 
 
-def _cores(profile: ModelProfile, names: Sequence[str]) -> tuple[int, ...]:
-    """The core of each host, where hosts are on one machine and share some; empty: none do."""
-    cores = [profile.hosts.get(name, {}).get("core") for name in names]
-    known = [int(core) for core in cores if core is not None]
-    return tuple(known) if len(known) == len(names) and len(set(known)) < len(known) else ()
-
-
 def of(
     profile: ModelProfile,
     splits: Ints,
@@ -272,41 +234,24 @@ def of(
     at_best: of each link, the least delay and greatest rate that it has at any time, if it varies: for the bound.
     slack: how far the link may be off even so.
     """
-    slack = slack or Slack()
+    slack, best = slack or Slack(), at_best or networks
     if splits.shape[1] != len(networks):
         raise UserError(f"{len(networks)} links are cut at {len(networks)} points, not {splits.shape[1]}")
     usual = chain(profile, networks, backend, batch_size, in_flight, codec)
     if splits.size and not (splits.min() >= 0 and splits.max() <= usual.last):
         raise UserError(f"{profile.model} has the points 0 to {usual.last}")
-    links = np.arange(len(networks))
-    taken = np.asarray(np.isfinite(usual.coding_s[0] + usual.coding_s[1])[links, splits].all(axis=1))
-    if not taken.all():
-        return _of_some(
-            taken,
-            of(
-                profile, splits[taken], networks, backend, batch_size, in_flight,
-                at_best=at_best, slack=slack, codec=codec, engine=engine,
-            ),
-        )  # fmt: skip
+    taken = np.isfinite(sum(usual.coding_s)[np.arange(len(networks)), splits]).all(axis=1)
+    every, splits = len(splits), splits[taken]
     latency_s, throughput_ips = usual.latency_s(splits), usual.throughput_ips(splits)
     if not (np.isfinite(throughput_ips) & (latency_s > 0)).all():
         raise UserError(f"the profile of {profile.model} has times of nothing: make it anew")
     errors = _errors(usual, profile, splits, networks, backend, slack, engine)
-    best = at_best or networks
-    least = _at_best(usual, profile, codec, nearest(best, slack))
-    if engine != EAGER:
-        least = _links_alone(least, codec)
+    least = _at_best(usual, profile, codec, engine, nearest(best, slack))
     # In the throughput phase a link has more room.
     most = replace(least, conditions=nearest(best, replace(slack, rate=max(slack.rate, BURST))))
-    return Forecast(latency_s, throughput_ips, *errors, least.latency_s(splits), most.throughput_ips(splits))
-
-
-def _of_some(which: Bools, known: Forecast) -> Forecast:
-    """The forecast of these splits among others, whose figures are NaN."""
-    figures = []
-    for each in vars(known).values():
-        figures.append(np.full(len(which), np.nan))
-        figures[-1][which] = each
+    figures = np.full((len(fields(Forecast)), every), np.nan)
+    bounds = least.latency_s(splits), most.throughput_ips(splits)
+    figures[:, taken] = [latency_s, throughput_ips, *errors, *bounds]
     return Forecast(*figures)
 
 
@@ -338,55 +283,51 @@ def _errors(
     Units of one device err together, devices and links by themselves. The period of the throughput errs by as much as
     any step would make it longer that takes its own standard deviation more.
     """
-    names = roles(usual.hosts)
-    link = np.arange(usual.hosts - 1)
+    names, link = roles(usual.hosts), np.arange(usual.hosts - 1)
     times = [profile.of(role, usual.batch_size) for role in names]
     spread_s = np.array([_until((each.high_s - each.low_s) / (2 * _NORMAL)) for each in times])
     stages_s = usual.stages_s(splits)
     speeds = np.array([BETWEEN_RUNS if each.cpu == 1 else UNDER_QUOTA for each in times])
     speeds[[of_role(engine, role) != EAGER for role in names]] = BY_ENGINE
-    of_stages_s = np.hypot(
-        replace(usual, until_s=spread_s, once_s=np.zeros(usual.hosts)).stages_s(splits), speeds * stages_s
+    of_units_s = replace(usual, until_s=spread_s, once_s=np.zeros(usual.hosts)).stages_s(splits)
+    of_stages_s = np.hypot(of_units_s, speeds * stages_s)
+    encode_s, decode_s, carried_s, busy_s, overhead_s = (
+        each[link, splits] for each in (*usual.coding_s, usual.carried_s, usual.occupied_s, usual.overhead_s)
     )
-    costs = list(_costs(profile, networks, backend))
-    residuals = np.array([cost.residual for _, cost in costs])
-    crossed = usual.payload_bytes[splits] > 0
-    busy_s = usual.occupied_s[link, splits]
-    overhead_s = np.where(crossed, usual.overhead_s[link, splits], 0.0)
-    rtt_s = np.where(crossed, usual.conditions.delay_s + usual.conditions.delay_back_s, 0.0)
-    encode_s, decode_s = (each[link, splits] for each in usual.coding_s)
-    carried_s = usual.carried_s[link, splits] - encode_s - decode_s
-    # A link whose probes pass is within its slack: two standard deviations.
-    wire_s = carried_s - overhead_s - rtt_s
-    off_s = np.maximum(slack.rtt * rtt_s, np.where(crossed, slack.rtt_floor_s, 0.0))
-    queues = np.array([_queue_bytes(network) for network in networks])
-    wire_bytes = usual.payload_bytes[splits] / GOODPUT
-    payload_bytes = usual.payload_bytes
+    payload_bytes, costs = usual.payload_bytes, _costs(profile, networks, backend)
     resending = np.array([_resending_s(cost, network, payload_bytes) for network, cost in costs])
-    resending_s = resending[link, splits]
+    resending_s, crossed = resending[link, splits], payload_bytes[splits] > 0
+    overhead_s = np.where(crossed, overhead_s, 0.0)
+    rtt_s = np.where(crossed, usual.conditions.delay_s + usual.conditions.delay_back_s, 0.0)
+    link_s = carried_s - encode_s - decode_s - overhead_s
+    added = np.maximum([cost.residual for _, cost in costs], ADDED)
+    # A link whose probes pass is within its slack: two standard deviations.
+    off_s = np.maximum(slack.rtt * rtt_s, np.where(crossed, slack.rtt_floor_s, 0.0))
     of_links_s = np.sqrt(
-        (slack.rate / 2 * wire_s) ** 2
+        (slack.rate / 2 * (link_s - rtt_s)) ** 2
         + (off_s / 2) ** 2
-        + (np.maximum(residuals, ADDED) * (overhead_s - resending_s)) ** 2
+        + (added * (overhead_s - resending_s)) ** 2
         + (RESENDING * resending_s) ** 2
-        + (WAITING * (carried_s - overhead_s)) ** 2
+        + (WAITING * link_s) ** 2
     )
     latency_s = usual.latency_s(splits)
-    of_codec_s = CODING * (np.pad(encode_s, ((0, 0), (0, 1))) + np.pad(decode_s, ((0, 0), (1, 0))))
-    of_all_s = (of_stages_s**2 + of_codec_s**2).sum(axis=1) + (of_links_s**2).sum(axis=1)
-    latency_error = np.sqrt(of_all_s) / np.maximum(latency_s, np.finfo(float).tiny)
+    codec_s = np.pad(encode_s, ((0, 0), (0, 1))) + np.pad(decode_s, ((0, 0), (1, 0)))
+    of_work_s = np.hypot(of_stages_s, CODING * codec_s)
+    of_all_s = np.sqrt((of_work_s**2).sum(axis=1) + (of_links_s**2).sum(axis=1))
+    latency_error = of_all_s / np.maximum(latency_s, np.finfo(float).tiny)
     waits_s = np.where(crossed.any(axis=1), latency_s / usual.in_flight, 0.0)[:, None]
-    hosts_s = usual.cores_s(splits)
-    sending_s = usual.steps_s(splits) - stages_s - of_codec_s / CODING
-    of_hosts_s = np.sqrt(of_stages_s**2 + of_codec_s**2 + (SENDING * sending_s) ** 2)
+    hosts_s, sending_s = usual.cores_s(splits), usual.steps_s(splits) - stages_s - codec_s
     period_s = np.hstack([hosts_s, busy_s, waits_s]).max(axis=1)
     depth = np.clip(np.ceil(SPARE * latency_s / np.maximum(period_s, 1e-12)), 2, usual.in_flight)
-    drops = np.isfinite(queues) & (depth[:, None] * wire_bytes > queues)
+    queues = np.array([_queue_bytes(network) for network in networks])
+    drops = np.isfinite(queues) & (depth[:, None] * payload_bytes[splits] / GOODPUT > queues)
     of_busy = np.where(drops, DROPPING, np.hypot(slack.rate / 2, FILLING))
-    longer_s = np.hstack(
-        [hosts_s + of_hosts_s, busy_s * (1 + of_busy), waits_s * (1 + latency_error[:, None])]
-    ).max(axis=1)
-    return latency_error, longer_s / np.maximum(period_s, np.finfo(float).tiny) - 1
+    longer_s = (
+        hosts_s + np.hypot(of_work_s, SENDING * sending_s),
+        busy_s * (1 + of_busy),
+        waits_s * (1 + latency_error[:, None]),
+    )
+    return latency_error, np.hstack(longer_s).max(axis=1) / np.maximum(period_s, np.finfo(float).tiny) - 1
 
 
 def nearest(networks: Sequence[Network], slack: Slack) -> Conditions:
@@ -404,16 +345,20 @@ def nearest(networks: Sequence[Network], slack: Slack) -> Conditions:
     )
 
 
-def _at_best(usual: Chain, profile: ModelProfile, codec: str, links: Conditions) -> Chain:
-    """The chain that no trial can beat: stages and codec at their least, these links, backends that add nothing."""
+def _at_best(usual: Chain, profile: ModelProfile, codec: str, engine: str, links: Conditions) -> Chain:
+    """The chain that no trial can beat: stages and codec at their least, these links, backends that add nothing.
+
+    By another engine nothing is known of what hosts take: links alone. A codec's bytes for other data than the input
+    depend on the engine that the data comes from, even where that changes only its last digits.
+    """
     names = roles(usual.hosts)
     times = [profile.of(role, usual.batch_size) for role in names]
-    coding = _Coding.of(profile, names, usual.batch_size, codec)
-    return replace(
+    encode_s, decode_s, payload_bytes = _coding(profile, names, usual.batch_size, codec, least=True)
+    least = replace(
         usual,
-        payload_bytes=coding.wire_least_bytes,
-        encode_s=coding.encode_least_s,
-        decode_s=coding.decode_least_s,
+        payload_bytes=payload_bytes,
+        encode_s=encode_s,
+        decode_s=decode_s,
         until_s=np.array([_until((1 - MARGIN) * min(1.0, _scale(each)) * each.least_s) for each in times]),
         # The pauses that a quota owes a stage when it ends; no stage takes less than its processor time.
         once_s=np.array(
@@ -426,16 +371,12 @@ def _at_best(usual: Chain, profile: ModelProfile, codec: str, links: Conditions)
         far_s=0.0,
         core=(),
     )
-
-
-def _links_alone(least: Chain, codec: str) -> Chain:
-    """The same where nothing is known of what hosts take: links alone. A codec's bytes for other data than the
-    input depend on the engine that the data comes from, even where that changes only its last digits.
-    """
-    some_bytes = np.minimum(least.payload_bytes, 1.0) if codec != NONE else least.payload_bytes
+    if engine == EAGER:
+        return least
+    some_bytes = np.minimum(payload_bytes[1:], 1.0 if codec != NONE else np.inf)
     return replace(
         least,
-        payload_bytes=np.concatenate([least.payload_bytes[:1], some_bytes[1:]]),
+        payload_bytes=np.concatenate([payload_bytes[:1], some_bytes]),
         until_s=np.zeros_like(least.until_s),
         once_s=np.zeros_like(least.once_s),
         encode_s=0.0,
