@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
@@ -33,32 +32,24 @@ class BackendCost:
     far_s: Floats = field(default_factory=lambda: np.empty(0))
     shaper_s: Floats = field(default_factory=lambda: np.empty(0))
 
+    @property
+    def _arrays(self) -> dict[str, Floats]:
+        """Each figure by payload; NaN where nobody measured it."""
+        unknown = np.full(len(self.payload_bytes), np.nan)
+        figures = {name: value for name, value in vars(self).items() if isinstance(value, np.ndarray)}
+        return {name: value if len(value) else unknown for name, value in figures.items()}
+
     def where(self, *, waiting: bool) -> BackendCost:
         """The same by the payloads that a link slowed, or by those that nothing did; by all where there are no such."""
         chosen = (self.link_s > 0) == waiting
         if not chosen.any():
             return self
-        arrays: dict[str, Any] = {
-            name: value[chosen] if len(value) else value
-            for name, value in vars(self).items()
-            if isinstance(value, np.ndarray)
-        }
-        return replace(self, **arrays)
+        return replace(self, **{name: value[chosen] for name, value in self._arrays.items()})
 
     def and_of(self, other: BackendCost) -> BackendCost:
         """The same by the payloads of both."""
-        arrays = dict[str, Any]()
-        for name, value in vars(self).items():
-            if isinstance(value, np.ndarray):
-                both = (value, getattr(other, name))
-                sizes = (len(self.payload_bytes), len(other.payload_bytes))
-                arrays[name] = np.concatenate(
-                    [
-                        each if len(each) else np.full(size, np.nan)
-                        for each, size in zip(both, sizes, strict=True)
-                    ]
-                )
-        return replace(self, **arrays)
+        theirs = other._arrays
+        return replace(self, **{name: np.append(mine, theirs[name]) for name, mine in self._arrays.items()})
 
     @property
     def parts(self) -> tuple[BackendCost, ...]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from pareto.analysis.advice.predict import Predictor
@@ -44,38 +43,28 @@ def best(
     made = []
     for netem, of_profile in rows[rows["feasible"].astype(bool)].groupby("netem", sort=False):
         network = known.get(str(netem))
-        if network is None:
-            continue
-        for objective, (column, _, _) in _MEASURES.items():
+        for objective, (column, low, high) in _MEASURES.items():
             measured = of_profile.dropna(subset=[column])
-            if len(measured):
-                at = {"netem": netem, "delay_s": network.delay_s + network.delay_back_s}
-                at |= {"rate_bps": network.rate_bps, "objective": objective}
-                made.append(at | _row(measured, objective, network, predictor))
+            if network is None or measured.empty:
+                continue
+            worse = measured[column] if objective == "latency" else 1 / measured[column]
+            first = measured.loc[worse.idxmin()]
+            row: dict[str, Any] = {"netem": netem, "delay_s": network.delay_s + network.delay_back_s}
+            row |= {"rate_bps": network.rate_bps, "objective": objective, "measured": first[column]}
+            row |= {name: first[name] for name in ("point", "backend")} | {
+                "low": first[low],
+                "high": first[high],
+            }
+            row |= dict.fromkeys(("predicted_point", "predicted_backend", "prediction"), "")
+            made.append(row)
+            if predictor is None:
+                continue
+            cell = predictor.cells.iloc[int(predictor.cost(objective, **vars(network)).argmin())]
+            row |= {f"predicted_{name}": cell[name] for name in ("point", "backend")} | {"prediction": OTHER}
+            there = measured[(measured[["point", "backend"]] == cell[["point", "backend"]]).all(axis=1)]
+            for name, other in there.head(1).iterrows():
+                apart = other[low] > first[high] if objective == "latency" else other[high] < first[low]
+                row["measured_there"] = other[column]
+                row["behind_percent"] = 100 * (worse[name] / worse[first.name] - 1)
+                row["prediction"] = SAME if name == first.name else OTHER if apart else CLOSE
     return pd.DataFrame(made, columns=COLUMNS)
-
-
-def _row(
-    measured: pd.DataFrame, objective: str, network: Network, predictor: Predictor | None
-) -> dict[Hashable, Any]:
-    column, low, high = _MEASURES[objective]
-    less = objective == "latency"
-    first = measured.loc[measured[column].idxmin() if less else measured[column].idxmax()]
-    row: dict[Hashable, Any] = {"point": first["point"], "backend": first["backend"]}
-    row |= {"measured": first[column], "low": first[low], "high": first[high]}
-    if predictor is None:
-        return row | dict.fromkeys(("predicted_point", "predicted_backend", "prediction"), "")
-    cell = predictor.cells.iloc[int(np.argmin(predictor.cost(objective, **vars(network))))]
-    row |= {"predicted_point": cell["point"], "predicted_backend": cell["backend"], "prediction": OTHER}
-    there = measured[(measured["point"] == cell["point"]) & (measured["backend"] == cell["backend"])]
-    if there.empty:
-        return row
-    other = there.iloc[0]
-    ratio = other[column] / first[column] if less else first[column] / other[column]
-    apart = other[low] > first[high] if less else other[high] < first[low]
-    prediction = SAME if other.name == first.name else OTHER if apart else CLOSE
-    return row | {
-        "measured_there": other[column],
-        "behind_percent": 100 * (ratio - 1),
-        "prediction": prediction,
-    }

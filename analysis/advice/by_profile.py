@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +12,8 @@ from pareto.analysis.advice.advise import of_model
 from pareto.analysis.advice.observed import WORKLOAD, workloads
 from pareto.analysis.engines import EAGER, engines
 from pareto.analysis.fronts.where import Where
-from pareto.analysis.model_profile import ModelProfile, read
-from pareto.analysis.points import cuts
+from pareto.analysis.model_profile import read
+from pareto.analysis.points import NO_CODEC, cuts
 from pareto.analysis.prediction.compared import in_run, unfit
 from pareto.analysis.prediction.forecast import AUTO
 from pareto.analysis.prediction.network import Network, networks
@@ -48,37 +47,23 @@ def kept(runs: Joined, network: Network, model: str = "", where: str = "") -> Ke
     if len(groups) != 1 or not Where.parse(where).columns <= set(CONSTRAINED):
         return None
     first = groups[0].iloc[0]
-    unmeasured = _unmeasured(runs, trials)
+    # Cells that searches struck off without a trial, of which no run has a valid one anywhere.
+    keys = [*WORKLOAD, "backend", "point"]
+    off = runs.struck[runs.struck["model"].isin(trials["model"].unique()) & runs.struck["how"].eq("physics")]
+    ok = pd.MultiIndex.from_frame(trials.loc[stands(trials, "latency"), keys].astype("str"))
+    unmeasured = int((~pd.MultiIndex.from_frame(off[keys].astype("str")).unique().isin(ok)).sum())
     is_measured = any(each.same(network) for each in networks(manifests, strict=False).values())
     chained = any(len(cuts(point)) > 1 for point in trials["point"].unique())
-    plain = first["codec"] in ("", "none") and (engines(trials) == EAGER).all()
+    plain = first["codec"] in ("", NO_CODEC) and (engines(trials) == EAGER).all()
     if not plain or not (chained or (unmeasured and not is_measured)):
         return None
-    batch_size = int(first["batch_size"])
-    folders = [folder for run in runs.runs for folder in in_run(run.folder)]
-    fitting = [
-        (profile.made_at, folder)
-        for folder, profile in _readable(folders)
-        if profile.model == first["model"]
-        and batch_size in profile.batch_sizes
-        and not unfit(profile, manifests)
-    ]
+    batch_size, fitting = int(first["batch_size"]), []
+    for folder in (folder for run in runs.runs for folder in in_run(run.folder)):
+        with suppress(UserError):  # without a profile that cannot be read, trials can be advised from even so
+            profile = read(folder)
+            same = profile.model == first["model"] and batch_size in profile.batch_sizes
+            if same and not unfit(profile, manifests):
+                fitting.append((profile.made_at, folder))
     if not fitting:
         return None
     return Kept(max(fitting)[1], batch_size, str(first["in_flight_asked"]) or AUTO, unmeasured)
-
-
-def _readable(folders: Iterable[Path]) -> Iterator[tuple[Path, ModelProfile]]:
-    """Profiles without those that cannot be read: trials can be advised from even so."""
-    for folder in folders:
-        with suppress(UserError):
-            yield folder, read(folder)
-
-
-def _unmeasured(runs: Joined, trials: pd.DataFrame) -> int:
-    """The number of cells that searches struck off without a trial, of which no run has a valid one anywhere."""
-    keys = [*WORKLOAD, "backend", "point"]
-    of_model = runs.struck["model"].isin(trials["model"].unique())
-    off = runs.struck.loc[of_model & runs.struck["how"].eq("physics"), keys].astype("str")
-    ok = trials.loc[stands(trials, "latency"), keys].astype("str")
-    return len(set(off.itertuples(index=False, name=None)) - set(ok.itertuples(index=False, name=None)))

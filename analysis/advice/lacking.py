@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from pareto.analysis.advice.rivals import FIGURES, MOST_NAMED, Tried, with_bytes
 from pareto.analysis.fronts.objectives import chosen
-from pareto.analysis.naming import condition_title
+from pareto.analysis.naming import condition_title, some
 from pareto.analysis.points import BUT_CODEC, CELL, CONDITION, NONE, in_every_codec
 from pareto.analysis.prediction.network import Network
 from pareto.analysis.statistics.doubt import Doubt
@@ -42,19 +43,19 @@ def lacking(
     signs = np.array([-1.0 if each.maximise else 1.0 for each in wanted])
     lost = _lost(trials, where, networks or {})
     keys = [tuple(key) for key in front[CELL].astype("str").itertuples(index=False, name=None)]
-    is_allowed = front["feasible"].to_numpy(bool)
+    is_allowed, is_lost = (
+        front["feasible"].to_numpy(bool),
+        np.array([key in lost for key in keys], dtype=bool),
+    )
     losses: Floats = signs * front[columns].to_numpy(float)
-    is_lost = np.array([key in lost for key in keys], dtype=bool)
     lacks: Bools = np.isnan(losses).any(axis=1) & (is_lost | is_allowed)
     if not lacks.any():
         return front, []
     best = losses.copy()
     for number, column in enumerate(columns):
         if column in _BOUNDS:
-            bounds = [lost[key][_BOUNDS[column]] if key in lost else np.nan for key in keys]
-            best[:, number] = np.where(
-                is_lost, signs[number] * np.array(bounds, dtype=float), losses[:, number]
-            )
+            bounds = np.array([lost.get(key, {}).get(_BOUNDS[column]) for key in keys], dtype=float)
+            best[is_lost, number] = signs[number] * bounds[is_lost]
     best = np.where(np.isnan(best), -np.inf, best)
     front = front.copy()
     backend, codec = (front[name].astype("str").to_numpy() for name in ("backend", "codec"))
@@ -76,34 +77,24 @@ def lacking(
                 # A rival more makes it no likelier to be on a front.
                 unsettled = unsettled[~(front[name].to_numpy(float)[unsettled] < FAIR_CHANCE)]
                 front.loc[front.index[unsettled], name] = np.nan
-    return front, _said(front, could, [lost.get(key, {}) for key in keys], objectives)
+    if not could:
+        return front, []
+    several = len(front[CONDITION].drop_duplicates()) > 1
+    rows = [{**front.iloc[number].to_dict(), **lost.get(keys[number], {})} for number in could]
+    found = [f"{place(row)}{f' ({condition_title(row)})' * several}" for row in rows]
+    points = "a point lacks" if len(found) == 1 else f"{len(found)} points lack"
+    head = f"{points} a valid {' or '.join(objectives)} and could be on the front"
+    return front, [Doubt(head, some(found, MOST_NAMED))]
 
 
 def _lost(
     trials: pd.DataFrame, where: str, networks: Mapping[str, Network]
-) -> dict[tuple[str, ...], dict[str, object]]:
+) -> dict[tuple[str, ...], dict[Hashable, Any]]:
     """The cells without a valid latency or throughput, by `CELL`."""
-    found: dict[tuple[str, ...], dict[str, object]] = {}
+    found: dict[tuple[str, ...], dict[Hashable, Any]] = {}
     every = in_every_codec(with_bytes(trials))
     for condition, rows in every.groupby(CONDITION, dropna=False, observed=True):
         tried = Tried(rows, where, networks.get(str(condition[CONDITION.index("netem")])))
-        for figure in FIGURES:
-            for cell in tried.lost(figure).to_dict("records"):
-                key = (*map(str, condition), str(cell["backend"]), str(cell["point"]))
-                found.setdefault(key, {str(name): value for name, value in cell.items()})
+        for cell in (cell for figure in FIGURES for cell in tried.lost(figure).to_dict("records")):
+            found.setdefault((*map(str, condition), str(cell["backend"]), str(cell["point"])), cell)
     return found
-
-
-def _said(
-    front: pd.DataFrame, could: Sequence[int], lost: Sequence[Mapping[str, object]], objectives: Sequence[str]
-) -> list[Doubt]:
-    """At most one doubt: the cells that could be on the front."""
-    if not could:
-        return []
-    several = len(front[CONDITION].drop_duplicates()) > 1
-    rows = [{**front.iloc[number].to_dict(), **lost[number]} for number in could]
-    found = [f"{place(row)}{f' ({condition_title(row)})' * several}" for row in rows]
-    points = "a point lacks" if len(found) == 1 else f"{len(found)} points lack"
-    more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
-    named = f"{', '.join(found[:MOST_NAMED])}{more}"
-    return [Doubt(f"{points} a valid {' or '.join(objectives)} and could be on the front", named)]

@@ -59,10 +59,12 @@ def networks(manifests: Iterable[Mapping[str, Any]], *, strict: bool = True) -> 
     for manifest in manifests:
         own = _own(manifest)
         for name in section(manifest, "profiles"):
-            network = _constant(manifest, name)
-            if network is None:
+            content, ways = within(manifest, "profiles", name), directions(manifest, name)
+            changing = any(way.get(field) for way in ways for field in CHANGING)
+            if changing or not isinstance(content, Mapping) or content.get("bucket"):
                 continue
-            apart = ROUNDING
+            figures = ((way.get("delay_s") or 0.0, way.get("rate_bps") or math.inf) for way in ways)
+            network, apart = Network(*(each for way in figures for each in way)), ROUNDING
             if own is not None and network == UNSHAPED:
                 network, apart = own, OWN_APART
             if not result.setdefault(name, network).same(network, apart):
@@ -79,21 +81,8 @@ def _own(manifest: Mapping[str, Any]) -> Network | None:
         if len(bare) == 1:
             (link,) = bare.values()
             delay_s = (link.get("rtt_s") or 0.0) / 2
-            rates_bps = (link.get(rate) or math.inf for rate in ("rate_bps", "rate_back_bps"))
-            out_bps, back_bps = (rate_bps / GOODPUT for rate_bps in rates_bps)
+            out_bps, back_bps = (
+                (link.get(rate) or math.inf) / GOODPUT for rate in ("rate_bps", "rate_back_bps")
+            )
             return Network(delay_s, out_bps, delay_s, back_bps)
     return None
-
-
-def _constant(manifest: Mapping[str, Any], profile: str) -> Network | None:
-    content, (out, back) = within(manifest, "profiles", profile), directions(manifest, profile)
-    if not isinstance(content, Mapping) or content.get("bucket"):
-        return None
-    if any(way.get(field) for way in (out, back) for field in CHANGING):
-        return None
-    return Network(
-        out.get("delay_s") or 0.0,
-        out.get("rate_bps") or math.inf,
-        back.get("delay_s") or 0.0,
-        back.get("rate_bps") or math.inf,
-    )

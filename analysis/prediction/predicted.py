@@ -68,35 +68,36 @@ def predicted(
     where: the front is that of the splits that satisfy it, each of which is looked at, in any of the columns from
     backend on; `feasible` says whether a row does.
     """
-    chains = {backend: _chain(profile, backend, case) for backend in backends}
-    if where is None or not where.text:
+    constrained = where if where is not None and where.text else None
+    chains = {
+        backend: forecast.chain(profile, case.usual, backend, case.batch_size, case.in_flight, case.codec)
+        for backend in backends
+    }
+    if constrained is None:
         fronts = [_rows(profile, choose.front(chain), backend, case) for backend, chain in chains.items()]
         every = pd.concat(fronts, ignore_index=True)
     else:
         every = at(profile, _all_splits(profile, case.hosts), backends, case)
-        every = every[where.holds(every[CONSTRAINED]) & every["latency_s"].notna()]
+        every = every[constrained.holds(every[CONSTRAINED]) & every["latency_s"].notna()]
         if every.empty:
-            raise UserError(f"no split satisfies {where.text!r} here")
+            raise UserError(f"no split satisfies {constrained.text!r} here")
     best = choose.pareto(every["latency_s"].to_numpy(), every["throughput_ips"].to_numpy())
     rows = [every.iloc[best].assign(chosen_by=FRONT)]
-    links = case.hosts - 1
-    last = len(profile.points) - 1
+    whole = np.ones((1, case.hosts - 1), dtype=np.int64)
     chosen: dict[str, Callable[[choose.Chain], Ints]] = {
         GREEDY: choose.greedy,
         EVEN: choose.even,
-        SERVER: lambda _: np.zeros((1, links), dtype=np.int64),
-        EDGE: lambda _: np.full((1, links), last, dtype=np.int64),
+        SERVER: lambda _: 0 * whole,
+        EDGE: lambda chain: chain.last * whole,
     }
     for rule in RULES:
         tried = [_rows(profile, chosen[rule](chain), backend, case) for backend, chain in chains.items()]
-        of_rule = pd.concat(tried, ignore_index=True)
-        if of_rule["latency_s"].isna().all():
-            continue
-        rows.append(of_rule.iloc[[int(of_rule["latency_s"].argmin())]].assign(chosen_by=rule))
+        of_rule = pd.concat(tried, ignore_index=True).assign(chosen_by=rule)
+        rows.append(of_rule.dropna(subset="latency_s").sort_values("latency_s", kind="stable").head(1))
     result = pd.concat(rows, ignore_index=True)[list(COLUMNS)]
-    if where is not None and where.text:
-        result["feasible"] = where.holds(result[CONSTRAINED])
-    return result
+    if constrained is None:
+        return result
+    return result.assign(feasible=constrained.holds(result[CONSTRAINED]))
 
 
 def at(profile: ModelProfile, splits: Ints, backends: Iterable[str], case: Case) -> pd.DataFrame:
@@ -116,8 +117,7 @@ def _all_splits(profile: ModelProfile, hosts: int) -> Ints:
             f"a constraint is looked up for each split, and over {hosts} hosts there are {splits}, more than "
             f"{MOST_SPLITS}: leave --where out"
         )
-    cuts = itertools.combinations_with_replacement(range(len(profile.points)), hosts - 1)
-    return np.array(list(cuts), dtype=np.int64)
+    return np.array([*itertools.combinations_with_replacement(range(len(profile.points)), hosts - 1)])
 
 
 def behind(row: Mapping[str, float], front: pd.DataFrame) -> tuple[float, float]:
@@ -134,38 +134,25 @@ def behind(row: Mapping[str, float], front: pd.DataFrame) -> tuple[float, float]
     return row["latency_s"] / first["latency_s"] - 1, 1 - row["throughput_ips"] / first["throughput_ips"]
 
 
-def _chain(profile: ModelProfile, backend: str, case: Case) -> choose.Chain:
-    return forecast.chain(profile, case.usual, backend, case.batch_size, case.in_flight, case.codec)
-
-
 def _rows(profile: ModelProfile, splits: Ints, backend: str, case: Case) -> pd.DataFrame:
     said = forecast.of(
-        profile,
-        splits,
-        case.usual,
-        backend,
-        case.batch_size,
-        case.in_flight,
-        at_best=case.at_best,
-        slack=case.slack,
-        codec=case.codec,
-    )
+        profile, splits, case.usual, backend, case.batch_size, case.in_flight,
+        at_best=case.at_best, slack=case.slack, codec=case.codec,
+    )  # fmt: skip
     payload_bytes = case.batch_size * profile.payload_bytes[splits[:, 0]]
     names = [name for name, _ in profile.points]
-    rows = pd.DataFrame(
+    return pd.DataFrame(
         {
+            "model": profile.model,
+            "netem": case.netem,
+            "batch_size": case.batch_size,
+            "codec": case.codec,
+            "in_flight_asked": case.in_flight,
+            "chosen_by": "",
+            "backend": np.where(payload_bytes > 0, backend, NONE),
             "point": ["+".join(map(str, split)) for split in splits],
             "point_name": ["+".join(names[cut] for cut in split) for split in splits],
             "payload_bytes": payload_bytes,
-            "backend": np.where(payload_bytes > 0, backend, NONE),
-            **{name: getattr(said, name) for name in FIGURES},
+            **vars(said),
         }
     )
-    return rows.assign(
-        model=profile.model,
-        netem=case.netem,
-        batch_size=case.batch_size,
-        codec=case.codec,
-        in_flight_asked=case.in_flight,
-        chosen_by="",
-    )[list(COLUMNS)]

@@ -11,7 +11,6 @@ from rich.text import Text
 
 from pareto.analysis.advice.advise import Advice, sentence
 from pareto.analysis.advice.crossovers import DELAYS_S, RATES_BPS
-from pareto.analysis.advice.ranking import Choice
 from pareto.analysis.naming import ANY_NOTE, backend_name, point_label, time_unit
 from pareto.analysis.tables.columns import UNKNOWN, Column, Framed, framed, number, spans, sureness
 from pareto.analysis.wording import EDGE, SERVER, interval
@@ -30,11 +29,9 @@ def advice_table(advice: Advice) -> RenderableType:
 
 
 def _table(advice: Advice) -> Framed:
-    choices = list(advice.ranking.choices)
-    shown = choices[:SHOWN]
-    for end in (EDGE, SERVER):
-        whole = [choice for choice in choices if choice.place.startswith(end)]
-        shown += [choice for choice in whole[:1] if choice not in shown]
+    choices = advice.ranking.choices
+    whole = [next((choice for choice in choices if choice.end == end), choices[0]) for end in (EDGE, SERVER)]
+    shown = [*dict.fromkeys([*choices[:SHOWN], *whole])]
     rows = pd.DataFrame(map(vars, shown))
     unit, scale = time_unit(rows["latency_s"].max())
     digits = 3 if unit == "s" else 2
@@ -42,8 +39,11 @@ def _table(advice: Advice) -> Framed:
     codecs = [
         codec if backend else UNKNOWN for codec, backend in zip(rows["codec"], rows["backend"], strict=True)
     ]
+    names = [
+        f"{each.point} {each.end}" if each.end else point_label(each.point, each.point_name) for each in shown
+    ]
     columns = [
-        Column("point", [_point(each) for each in shown], look={"min_width": 8}),
+        Column("point", names, look={"min_width": 8}),
         Column("backend", [backend_name(backend) for backend in rows["backend"]]),
         *([Column("codec", codecs)] if set(codecs) - {"none", UNKNOWN} else []),
         *([Column("engine", list(rows["engine"]))] if rows["engine"].any() else []),
@@ -59,12 +59,6 @@ def _table(advice: Advice) -> Framed:
     if low.notna().any() and not advice.ranking.profile:
         notes.append("95 % = by the rounds, and by how much predictions are off")
     return framed(columns, f"Best for {advice.objective}", notes)
-
-
-def _point(choice: Choice) -> str:
-    if choice.place.startswith((EDGE, SERVER)):
-        return f"{choice.point} {EDGE if choice.place.startswith(EDGE) else SERVER}"
-    return point_label(choice.point, choice.point_name)
 
 
 def _elsewhere(advice: Advice) -> Iterator[str]:

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from pareto.analysis.naming import ANY_NOTE, backend_name, in_flight, time_unit
-from pareto.analysis.prediction.forecast import NONE
+from pareto.analysis.advice.advise import title as workload_title
+from pareto.analysis.naming import ANY_NOTE, backend_name, time_unit
+from pareto.analysis.points import NONE
 from pareto.analysis.prediction.predicted import FRONT, RULES, behind
 from pareto.analysis.tables.columns import Column, Framed, framed, number
 from pareto.analysis.wording import EDGE, SERVER, more, order
@@ -25,11 +26,9 @@ def predicted_table(rows: pd.DataFrame) -> Framed:
     """
     first = rows.iloc[0]
     front = rows[rows["chosen_by"] == FRONT]
-    places = (
-        {round(place * (len(front) - 1) / (MOST - 1)) for place in range(MOST)} if len(front) > MOST else None
-    )
-    shown = front if places is None else front.iloc[sorted(places)]
-    shown = pd.concat([shown, rows[rows["chosen_by"] != FRONT]])
+    step = max(1.0, (len(front) - 1) / (MOST - 1))
+    few = front.iloc[sorted({round(place * step) for place in range(min(MOST, len(front)))})]
+    shown = pd.concat([few, rows[rows["chosen_by"] != FRONT]])
     unit, scale = time_unit(float(shown["latency_s"].max()))
     digits = 3 if unit == "s" else 2
     columns = [
@@ -47,11 +46,10 @@ def predicted_table(rows: pd.DataFrame) -> Framed:
         "greedy = cuts move from even places as long as that balances the stages",
         "even = as many units on each host",
         "± = a standard deviation",
-        ANY_NOTE if shown["backend"].eq("").any() else "",
-        f"{len(places)} of the front's {len(front)} are shown" if places is not None else "",
+        ANY_NOTE if shown["backend"].eq(NONE).any() else "",
+        f"{len(few)} of the front's {len(front)} are shown" if len(few) < len(front) else "",
     ]
-    rules = (shown["chosen_by"] != FRONT).sum()
-    starts = [place == len(shown) - rules for place in range(len(shown))]
+    starts = [place == len(few) for place in range(len(shown))]
     return framed(columns, f"Predicted: {title(first)}", notes, starts)
 
 
@@ -93,10 +91,7 @@ def answers(rows: pd.DataFrame) -> list[str]:
 
 def title(row: pd.Series) -> str:
     """`mobilenet_v2 at lte, batch size 8, int8`: what is the same for all splits of a case."""
-    batch = f"batch size {row['batch_size']}" if row["batch_size"] != 1 else ""
-    codec = "" if row["codec"] == NONE else f"codec {row['codec']}"
-    parts = (f"{row['model']} at {row['netem']}", batch, codec, in_flight(str(row["in_flight_asked"])))
-    return ", ".join(part for part in parts if part)
+    return workload_title({**row, "setup": ""}, row["netem"])
 
 
 def sentences(rows: pd.DataFrame, splits: int, hosts: int) -> Iterator[str]:
@@ -111,16 +106,10 @@ def sentences(rows: pd.DataFrame, splits: int, hosts: int) -> Iterator[str]:
             continue
         row = of_rule.iloc[0].to_dict()
         longer, fewer = behind(row, front)
-        allowed = row.get("feasible", True)
-        where = rule if rule in (EDGE, SERVER) else f"{rule} ({row['point']})"
-        if not allowed:
-            yield f"{where}: does not satisfy the constraint."
-            continue
-        if not longer and not fewer:
-            yield f"{where}: on the front."
-            continue
-        parts = [
-            f"takes {more(longer, 'longer', 'as long')}" if longer else "",
-            f"gives {percent(fewer)} fewer images/s" if fewer else "",
-        ]
-        yield f"{where}: beside a split of the front it {' and '.join(filter(None, parts))}."
+        parts = [f"takes {more(longer, 'longer', 'as long')}"] if longer else []
+        parts += [f"gives {percent(fewer)} fewer images/s"] if fewer else []
+        said = f"beside a split of the front it {' and '.join(parts)}" if parts else "on the front"
+        if not row.get("feasible", True):
+            said = "does not satisfy the constraint"
+        at = "" if rule in (EDGE, SERVER) else f" ({row['point']})"
+        yield f"{rule}{at}: {said}."
