@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -44,12 +45,14 @@ class BackendCost:
         chosen = (self.link_s > 0) == waiting
         if not chosen.any():
             return self
-        return replace(self, **{name: value[chosen] for name, value in self._arrays.items()})
+        arrays: dict[str, Any] = {name: value[chosen] for name, value in self._arrays.items()}
+        return replace(self, **arrays)
 
     def and_of(self, other: BackendCost) -> BackendCost:
         """The same by the payloads of both."""
         theirs = other._arrays
-        return replace(self, **{name: np.append(mine, theirs[name]) for name, mine in self._arrays.items()})
+        arrays: dict[str, Any] = {name: np.append(mine, theirs[name]) for name, mine in self._arrays.items()}
+        return replace(self, **arrays)
 
     @property
     def parts(self) -> tuple[BackendCost, ...]:

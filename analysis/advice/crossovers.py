@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -60,22 +61,21 @@ def crossovers(
     """
     result = []
     points = named_points(central)
+
+    def cost(of: Predictor, field: str, values: Floats) -> Floats:
+        return of.cost(objective, **vars(network) | {field: values})
+
     for along, (field, ends) in RANGES.items():
         here = min(max(getattr(network, field), ends[0]), ends[1])
         span = [getattr(each, field) for each in measured]
         for upwards, end in ((True, ends[1]), (False, ends[0])):
-            switch = _switch(
-                lambda values, field=field: central.cost(objective, **vars(network) | {field: values}),
-                points,
-                here,
-                end,
-            )
+            switch = _switch(partial(cost, central, field), points, here, end)
             if switch is None:
                 continue
             at, before, after = switch
             places = np.geomspace(*ends, STEPS)[:: 1 if upwards else -1]
             pair = by_round.only(np.array([before, after]))
-            costs = pair.cost(objective, **vars(network) | {field: places[:, None]})
+            costs = cost(pair, field, places[:, None])
             ahead = (costs[..., 0] - costs[..., 1])[:, present[:, before] & present[:, after]]
             # A round without one: the second is better everywhere, so from before the first place on, or nowhere.
             outside = np.where(ahead[0] > 0, -np.inf, np.inf) * (1 if upwards else -1)

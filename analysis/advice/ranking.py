@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from statistics import NormalDist
 from typing import Any
@@ -254,9 +254,10 @@ def _feasible(cells: pd.DataFrame, where: str) -> Bools:
     return np.asarray(Where.parse(where).holds(cells.drop(columns=unknown)))
 
 
-def _choice(row: dict[str, Any], input_type: str) -> Choice:
+def _choice(row: dict[Hashable, Any], input_type: str) -> Choice:
     words = {"place": place(row), "order": order(row), "doing": doing(row), "sent": sent(row, input_type)}
-    return Choice(**{each.name: (row | words)[each.name] for each in fields(Choice)})
+    figures: dict[str, Any] = {each.name: (row | words)[each.name] for each in fields(Choice)}
+    return Choice(**figures)
 
 
 def _unsure(rounds: int, model_error: float) -> str:

@@ -120,8 +120,8 @@ def chain(
         _sending_s(cost, payload_bytes, near.cpu) for near, (_, cost) in zip(times, costs, strict=False)
     ]
     near_s, far_s = zip(*sending, strict=True)
-    cores = [profile.hosts.get(name, {}).get("core") for name in names]
-    shared = None not in cores and len(set(cores)) < len(cores)
+    cores = [int(core) for name in names if (core := profile.hosts.get(name, {}).get("core")) is not None]
+    shared = len(cores) == len(names) > len(set(cores))
     return Chain(
         until_s,
         np.array([each.outside_s for each in times]),
@@ -133,7 +133,7 @@ def chain(
         MOST_IN_FLIGHT if in_flight == AUTO else max(1, int(in_flight)),
         np.array(near_s),
         np.array(far_s),
-        tuple(map(int, cores)) if shared else (),
+        tuple(cores) if shared else (),
         encode_s=encode_s,
         decode_s=decode_s,
     )
@@ -240,7 +240,7 @@ def of(
     usual = chain(profile, networks, backend, batch_size, in_flight, codec)
     if splits.size and not (splits.min() >= 0 and splits.max() <= usual.last):
         raise UserError(f"{profile.model} has the points 0 to {usual.last}")
-    taken = np.isfinite(sum(usual.coding_s)[np.arange(len(networks)), splits]).all(axis=1)
+    taken = np.isfinite(np.add(*usual.coding_s)[np.arange(len(networks)), splits]).all(axis=1)
     every, splits = len(splits), splits[taken]
     latency_s, throughput_ips = usual.latency_s(splits), usual.throughput_ips(splits)
     if not (np.isfinite(throughput_ips) & (latency_s > 0)).all():

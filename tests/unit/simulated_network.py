@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from pareto.analysis.advice.observed import Observed, observe
 from pareto.analysis.prediction.network import Network
 from pareto.protocol.constants import GOODPUT
 
@@ -113,6 +115,19 @@ def trials(
         "top1": np.nan,
     }
     return frame.assign(**key, **other).assign(**fixed)
+
+
+def observed(**asked: Any) -> Observed:
+    """What was observed in trials, as `trials` makes them."""
+    rows = trials(**asked)
+    return observe(rows, stages(rows), asked.get("profiles") or PROFILES)
+
+
+def part(of: Observed, first: int, rounds: int) -> Observed:
+    """So many of its rounds, from one on."""
+    rows = of.trials[of.trials["round"].between(first, first + rounds - 1)]
+    stratum = of.stratum[first : first + rounds]
+    return replace(of, trials=rows.assign(round=rows["round"] - first), stratum=stratum)
 
 
 def stages(of: pd.DataFrame) -> pd.DataFrame:

@@ -200,7 +200,9 @@ def test_never_sure_of_less_than_predictions_are_off():
     # Another link than it says: predictions are off by far more than what tells the points apart.
     rows.loc[(rows["netem"] == "fast") & (rows["payload_bytes"] > 0), ["network_s", "latency_s"]] += 0.050
     off = asked(BETWEEN, rows)
-    assert off.ranking.choices[1].behind(off.ranking.best, "latency") < off.validation.errors["latency"].median
+    assert (
+        off.ranking.choices[1].behind(off.ranking.best, "latency") < off.validation.errors["latency"].median
+    )
     assert not off.ranking.best.probability > 0.9
     assert (off.ranking.best.point, off.ranking.best.backend) == ("1", "tcp")
     assert "toss-up" in sentence(off) or "how sure" in sentence(off)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pareto.analysis.advice.crossovers import RATES_BPS, Crossover, crossovers
-from pareto.analysis.advice.observed import MEASURES, Observed, observe
+from pareto.analysis.advice.observed import Observed, observe
 from pareto.analysis.advice.predict import predictor
 from pareto.analysis.prediction.network import Network
 from pareto.protocol.constants import GOODPUT
@@ -20,13 +20,8 @@ NEAR = Network(0.006, 1e6)
 """Where all on the edge is best, and a faster link would change it."""
 
 
-def observed(**asked: Any) -> Observed:
-    rows = world.trials(**asked)
-    return observe(rows, world.stages(rows), asked.get("profiles") or world.PROFILES)
-
-
 def found_in(of: Observed, network: Network, objective: str = "latency") -> list[Crossover]:
-    by_round = predictor(of, np.arange(len(of.stratum))[:, None])
+    by_round = predictor(of, by_round=True)
     known = list(world.PROFILES.values())
     return crossovers(predictor(of), by_round, of.present, network, objective, known)
 
@@ -43,7 +38,7 @@ def gains_s(network: Network) -> Any:
 
 
 def test_the_rate_from_which_a_split_pays_is_that_of_the_closed_form():
-    of = observed(noise=0.0)
+    of = world.observed(noise=0.0)
     found = found_in(of, NEAR)
     rates_bps = 8 * world.PAYLOAD_BYTES[:-1] / GOODPUT / gains_s(NEAR)
     rates_bps = np.where(rates_bps > 0, rates_bps, np.inf)
@@ -56,7 +51,7 @@ def test_the_rate_from_which_a_split_pays_is_that_of_the_closed_form():
 
 
 def test_the_delay_up_to_which_a_split_pays_is_that_of_the_closed_form():
-    of = observed(noise=0.0)
+    of = world.observed(noise=0.0)
     network = Network(0.2, 100e6)
     found = found_in(of, network)
     undelayed = gains_s(replace(network, delay_s=0.0))
@@ -69,7 +64,7 @@ def test_the_delay_up_to_which_a_split_pays_is_that_of_the_closed_form():
 
 
 def test_throughput_changes_hands_where_the_link_becomes_the_slowest_step():
-    of = observed(noise=0.0)
+    of = world.observed(noise=0.0)
     network = Network(0.001, 100e6)
     found = found_in(of, network, "throughput")
     # Cut 1 has stages of 10 ms: best while its 150 kB cross quicker than that, and until the image does in 12 ms.
@@ -83,25 +78,25 @@ def test_throughput_changes_hands_where_the_link_becomes_the_slowest_step():
 
 
 def test_beyond_the_measured_profiles_it_is_extrapolated():
-    of = observed(noise=0.0)
+    of = world.observed(noise=0.0)
     assert not one(found_in(of, NEAR), "rate", True).extrapolated
     slower = replace(of, networks={"fast": world.PROFILES["fast"]})
     known = [world.PROFILES["fast"]]
-    by_round = predictor(slower, np.arange(6)[:, None])
+    by_round = predictor(slower, by_round=True)
     found = crossovers(predictor(slower), by_round, of.present, NEAR, "latency", known)
     assert one(found, "rate", True).extrapolated
 
 
 def test_where_nothing_is_ever_better_nothing_is_found():
-    quick_edge = observed(noise=0.0, edge_s=world.EDGE_S / 100)
+    quick_edge = world.observed(noise=0.0, edge_s=world.EDGE_S / 100)
     assert found_in(quick_edge, Network(0.05, 5e6)) == []
-    slow_edge = observed(noise=0.0, edge_s=world.EDGE_S * 1e6)
+    slow_edge = world.observed(noise=0.0, edge_s=world.EDGE_S * 1e6)
     assert found_in(slow_edge, Network(0.001, 1e9)) == []
 
 
 def test_neither_equal_points_nor_backends_take_over_from_each_other():
-    of = observed(noise=0.0)
-    by_round = predictor(of, np.arange(6)[:, None])
+    of = world.observed(noise=0.0)
+    by_round = predictor(of, by_round=True)
     same = np.zeros(3, dtype=int)
     twins = replace(predictor(of).only(same), cells=of.cells.iloc[[0, 2, 4]].reset_index(drop=True))
     assert crossovers(twins, by_round.only(same), of.present, NEAR, "latency", []) == []
@@ -115,11 +110,11 @@ def test_neither_equal_points_nor_backends_take_over_from_each_other():
 
 
 def test_intervals_need_six_rounds_and_rounds_that_have_it():
-    assert math.isnan(one(found_in(observed(rounds=5), NEAR), "rate", True).low)
-    up = one(found_in(observed(rounds=6), NEAR), "rate", True)
+    assert math.isnan(one(found_in(world.observed(rounds=5), NEAR), "rate", True).low)
+    up = one(found_in(world.observed(rounds=6), NEAR), "rate", True)
     assert RATES_BPS[0] < up.low <= up.at <= up.high < RATES_BPS[1]
     # At so large a noise some rounds have it nowhere.
-    wild = one(found_in(observed(rounds=6, noise=0.6, seed=3), NEAR), "rate", True)
+    wild = one(found_in(world.observed(rounds=6, noise=0.6, seed=3), NEAR), "rate", True)
     assert math.isnan(wild.low)
 
 
@@ -136,13 +131,11 @@ def test_a_round_without_the_crossover_counts_as_beyond_all_others():
 def test_intervals_cover_the_true_crossover(runs):
     """Of so many runs of 8 rounds each."""
     rounds = 8
-    every = observed(rounds=runs * rounds, noise=0.02, backends=("tcp",))
+    every = world.observed(rounds=runs * rounds, noise=0.02, backends=("tcp",))
     truth = 8 * world.PAYLOAD_BYTES[3] / GOODPUT / gains_s(NEAR)[3]
     held = []
     for first in range(0, runs * rounds, rounds):
-        part = slice(first, first + rounds)
-        rows = {name: getattr(every, name)[part] for name in MEASURES}
-        up = one(found_in(replace(every, stratum=every.stratum[part], **rows), NEAR), "rate", True)
+        up = one(found_in(world.part(every, first, rounds), NEAR), "rate", True)
         assert up.cell == 3
         held.append(up.low <= truth <= up.high)
     assert np.mean(held) >= 0.89  # of 100, with 95 % each, fewer are one case in a hundred

@@ -6,7 +6,6 @@ Predictions held against profiles that were left out.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,11 +22,6 @@ from tests.unit import simulated_network as world
 ELSEWHERE = Network(0.02, 20e6)
 
 
-def observed(**asked: Any) -> Observed:
-    rows = world.trials(**asked)
-    return observe(rows, world.stages(rows), asked.get("profiles") or world.PROFILES)
-
-
 def cells(found: Observed, backend: str) -> Ints:
     """Of that backend, by point; the last is of all."""
     return np.flatnonzero(found.cells["backend"].isin([backend, ""]))
@@ -38,7 +32,7 @@ def cells(found: Observed, backend: str) -> Ints:
     "network", [ELSEWHERE, Network(0.2, 1e6), Network(0.0, 1e9, 0.03, 1e6), Network(0.001, np.inf)]
 )
 def test_without_noise_any_network_is_predicted_exactly(backend, network):
-    found = observed(noise=0.0)
+    found = world.observed(noise=0.0)
     predicted = predictor(found)
     chosen = cells(found, backend)
     assert predicted.latency_s(**vars(network))[chosen] == pytest.approx(world.latency_s(network, backend))
@@ -48,14 +42,14 @@ def test_without_noise_any_network_is_predicted_exactly(backend, network):
 
 
 def test_noise_of_a_twentieth_is_averaged_out():
-    found = observed(noise=0.05, rounds=20)
+    found = world.observed(noise=0.05, rounds=20)
     predicted = predictor(found).latency_s(**vars(ELSEWHERE))
     assert predicted[cells(found, "tcp")] == pytest.approx(world.latency_s(ELSEWHERE, "tcp"), rel=0.03)
 
 
 def test_few_requests_in_flight_wait_for_the_network():
     far = Network(0.5, 20e6)
-    two = replace(predictor(observed(noise=0.0)), in_flight=2)
+    two = replace(predictor(world.observed(noise=0.0)), in_flight=2)
     waited = 2 / two.latency_s(**vars(far))
     crossing = two.payload_bytes > 0
     assert two.throughput_ips(**vars(far))[crossing] == pytest.approx(waited[crossing])
@@ -74,7 +68,7 @@ def test_a_trial_that_waits_for_the_network_says_nothing_of_a_stage():
 
 
 def test_where_nothing_crosses_all_backends_are_one_point():
-    found = observed(rounds=4)
+    found = world.observed(rounds=4)
     last = found.cells[found.cells["point"] == "4"]
     assert last["backend"].tolist() == [""]
     rows = world.trials(rounds=4)
@@ -101,7 +95,7 @@ def test_few_payloads_get_a_constant():
 
 
 def test_the_grid_has_the_best_cell_at_each_delay_and_rate():
-    found = observed(noise=0.01)
+    found = world.observed(noise=0.01)
     predicted = predictor(found)
     delays_s, rates_bps = np.geomspace(1e-4, 0.3, 60), np.geomspace(1e5, 1e10, 50)
     for objective in ("latency", "throughput"):
@@ -119,10 +113,10 @@ def test_the_grid_has_the_best_cell_at_each_delay_and_rate():
 def test_intervals_of_rounds_cover_the_truth():
     """Of 250 runs of 6 rounds each, what each round alone predicts; the interval is that of their median."""
     runs, rounds = 250, 6
-    every = observed(rounds=runs * rounds, noise=0.05)
+    every = world.observed(rounds=runs * rounds, noise=0.05)
     tcp = cells(every, "tcp")
     truth = world.latency_s(ELSEWHERE, "tcp")
-    by_round = predictor(every, np.arange(runs * rounds)[:, None]).latency_s(**vars(ELSEWHERE))[:, tcp]
+    by_round = predictor(every, by_round=True).latency_s(**vars(ELSEWHERE))[:, tcp]
     held = []
     for cell, true in enumerate(truth):
         low, high = intervals(by_round[:, cell].reshape(runs, rounds))
@@ -152,11 +146,11 @@ def test_a_run_older_than_stages_csv_is_read(tmp_path):
 
 
 def test_left_out_profiles_are_predicted_and_compared():
-    sure = validate(observed(noise=0.0))
+    sure = validate(world.observed(noise=0.0))
     assert sure.held_out
     assert (sure.profiles, sure.cells) == (3, 24)
     assert sure.errors["latency"].worst == pytest.approx(0, abs=1e-9)
-    noisy = validate(observed(noise=0.05))
+    noisy = validate(world.observed(noise=0.05))
     assert 0.001 < noisy.errors["latency"].median < 0.05
     assert noisy.errors["latency"].median < noisy.errors["latency"].worst
 
@@ -170,7 +164,7 @@ def test_a_link_that_is_not_what_it_says_shows_in_the_validation():
 
 def test_one_profile_is_compared_with_itself_only():
     only = {"middle": world.PROFILES["middle"]}
-    found = validate(observed(profiles=only))
+    found = validate(world.observed(profiles=only))
     assert not found.held_out
     assert found.cells == 8
     assert found.errors["latency"].worst < 0.05

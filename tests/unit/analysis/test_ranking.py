@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pareto.analysis.advice.observed import MEASURES, observe
+from pareto.analysis.advice.observed import observe
 from pareto.analysis.advice.predict import Ensemble, predictor
 from pareto.analysis.advice.ranking import best_shares, ranking
 from pareto.analysis.prediction.network import Network
@@ -32,11 +32,11 @@ def test_the_probability_of_being_best_is_calibrated():
     gap_s = float(np.diff(predictor(every).latency_s(**vars(network)))[0])
     told, true = [], []
     for number in range(worlds):
-        part = slice(number * rounds, (number + 1) * rounds)
-        arrays = {name: getattr(every, name)[part].copy() for name in MEASURES}
+        some = world.part(every, number * rounds, rounds)
         slower_s = rng.uniform(-0.006, 0.006)
-        arrays["work_s"][:, :, 0] += gap_s + slower_s  # what cut 2 truly takes more than the edge
-        of = Ensemble(replace(every, stratum=every.stratum[part], **arrays), {})
+        # What cut 2 truly takes more than the edge.
+        work_s = some.trials["work_s"] + (gap_s + slower_s) * some.trials["cell"].eq(0)
+        of = Ensemble(replace(some, trials=some.trials.assign(work_s=work_s)), {})
         best = ranking(of, network, "latency", seed=number).best
         told.append(best.probability)
         true.append((slower_s < 0) == (best.point == "2"))
