@@ -20,12 +20,10 @@ from rich.console import Console
 from pareto.analysis.advice import advise as advise_module
 from pareto.analysis.advice.advise import Advice, advise, answers, sentence
 from pareto.analysis.prediction.network import Network
-from pareto.analysis.runs.load import load, stages
 from pareto.analysis.tables.advice import advice_table
 from pareto.protocol.constants import GOODPUT
 from pareto.protocol.errors import UserError
 from pareto.remote.link.units import duration, rate
-from tests.unit import example_run
 from tests.unit import simulated_network as world
 
 SLOW_LINK, FAST_LINK, BETWEEN = Network(0.1, 1e6), Network(0.0005, 2e9), Network(0.01, 80e6)
@@ -62,30 +60,41 @@ def shown(advice: Advice) -> str:
     return text
 
 
-@pytest.mark.parametrize("network", [SLOW_LINK, FAST_LINK, BETWEEN])
-def test_the_best_point_is_the_true_one(network):
-    advice = asked(network)
+@pytest.mark.parametrize("objective", ["latency", "throughput"])
+@pytest.mark.parametrize("network", [SLOW_LINK, FAST_LINK, BETWEEN, Network(0.0005, 2e9, 0.2, 1e6)])
+def test_the_best_point_is_the_true_one(network, objective):
+    ranked = asked(network, objective=objective).ranking
+    column = {"latency": "latency_s", "throughput": "throughput_ips"}[objective]
+    best, figure = ranked.best, getattr(ranked.best, column)
     truth = world.latency_s(network, "tcp")
-    assert advice.ranking.best.point == str(np.argmin(truth))
-    assert advice.ranking.best.latency_s == pytest.approx(truth.min(), rel=0.03)
+    if objective == "throughput":
+        assert ranked.best.throughput_ips == pytest.approx(
+            max(each.throughput_ips for each in ranked.choices)
+        )
+        truth = 1 / world.throughput_ips(replace(network, rate_back_bps=math.inf))
+    if objective == "latency" or math.isinf(network.rate_back_bps):
+        assert best.point == str(np.argmin(truth))
+        assert figure == pytest.approx(truth.min() if objective == "latency" else 1 / truth.min(), rel=0.05)
     assert (
-        advice.ranking.best.latency_low_s
-        <= advice.ranking.best.latency_s
-        <= advice.ranking.best.latency_high_s
+        getattr(best, column.replace("_", "_low_")) <= figure <= getattr(best, column.replace("_", "_high_"))
     )
-    assert advice.ranking.choices[1]
-    assert advice.ranking.choices == tuple(
-        sorted(advice.ranking.choices, key=lambda choice: choice.latency_s)
-    )
-    assert advice.ranking.choices[1].behind(advice.ranking.best, "latency") == pytest.approx(
-        advice.ranking.choices[1].latency_s / advice.ranking.best.latency_s - 1
+    behind = [choice.behind(best, objective) for choice in ranked.choices]
+    assert behind == sorted(behind) and behind[0] == 0
+    assert [choice.place for choice in ranked.choices].count("all on the edge") == 1
+    assert ranked == asked(network, world.trials(), objective=objective).ranking, (
+        "the same input, the same advice"
     )
 
 
-def test_for_throughput():
-    advice = asked(BETWEEN, objective="throughput")
-    assert advice.ranking.best.point == str(np.argmax(world.throughput_ips(BETWEEN)))
-    assert advice.ranking.best.throughput_ips == pytest.approx(world.throughput_ips(BETWEEN).max(), rel=0.05)
+@pytest.mark.parametrize(
+    ("rounds", "is_sure", "has_interval"), [(2, False, False), (5, True, False), (6, True, True)]
+)
+def test_few_rounds_have_no_probability_and_no_interval(rounds, is_sure, has_interval):
+    advice = asked(SLOW_LINK, world.trials(rounds=rounds))
+    best = advice.ranking.best
+    assert (best.probability > 0.95, advice.ranking.sure) == (is_sure, "sure" * is_sure)
+    assert math.isnan(best.latency_low_s) != has_interval
+    assert ("95 %" in shown(advice)) == has_interval
 
 
 def test_each_kind_of_answer_in_words(snapshot):
@@ -100,31 +109,6 @@ def test_each_kind_of_answer_in_words(snapshot):
         "few rounds": asked(SLOW_LINK, world.trials(rounds=2, noise=0.0)),
     }
     assert {kind: sentence(advice) for kind, advice in of.items()} == snapshot
-
-
-def test_all_on_the_edge_is_one_answer_whatever_the_backend():
-    advice = asked(SLOW_LINK)
-    assert advice.ranking.best.place == "all on the edge"
-    assert advice.ranking.best.backend == ""
-    assert advice.ranking.best.probability > 0.99
-    assert advice.ranking.sure == "sure"
-    assert [choice.place for choice in advice.ranking.choices].count("all on the edge") == 1
-    assert advice.extrapolated
-    assert (advice.ranking.choices[1].point, advice.ranking.choices[1].backend) == ("3", "tcp")
-    assert not advice.ranking.crossovers or advice.ranking.crossovers[0].along == "delay"
-
-
-def test_all_on_the_server():
-    advice = asked(FAST_LINK)
-    assert (advice.ranking.best.point, advice.ranking.best.backend) == ("0", "tcp")
-    assert advice.extrapolated
-
-
-def test_the_way_back_counts_and_is_told():
-    advice = asked(Network(0.0005, 2e9, 0.2, 1e6))
-    assert advice.ranking.best.place == "all on the edge"
-    assert "200 ms" in sentence(advice)
-    assert "1 Mbit/s" in sentence(advice)
 
 
 def test_a_measured_network_is_not_predicted():
@@ -168,18 +152,11 @@ def test_a_constraint_is_on_the_figures_of_that_network():
         asked(BETWEEN, where="latncy_s < 1ms")
 
 
-def test_two_rounds_say_nothing_of_how_sure():
-    advice = asked(SLOW_LINK, world.trials(rounds=2))
-    assert math.isnan(advice.ranking.best.probability)
-    assert advice.ranking.sure == ""
-    assert math.isnan(advice.ranking.best.latency_low_s)
-    assert "95 %" not in shown(advice)
-
-
-def test_five_rounds_have_a_probability_and_no_interval():
-    advice = asked(SLOW_LINK, world.trials(rounds=5))
-    assert advice.ranking.best.probability > 0.95
-    assert math.isnan(advice.ranking.best.latency_high_s)
+@pytest.mark.parametrize(
+    "profiles", [world.PROFILES, {"middle": world.PROFILES["middle"]}], ids=["many", "one"]
+)
+def test_the_table(profiles, snapshot):
+    assert shown(asked(Network(0.006, 20e6), profiles=profiles)) == snapshot
 
 
 @pytest.mark.deep
@@ -246,11 +223,6 @@ def test_one_model_and_one_workload_are_chosen(snapshot):
     assert [str(refused.value) for refused in (several_models, several_sizes, nothing)] == snapshot
 
 
-def test_the_same_input_gives_the_same_advice():
-    rows = world.trials(noise=0.1)
-    assert asked(BETWEEN, rows) == asked(BETWEEN, rows)
-
-
 def told(
     rows: pd.DataFrame | None = None, profiles: Mapping[str, Network] = world.PROFILES, **options: Any
 ) -> list[str]:
@@ -265,31 +237,6 @@ def told_of(profiles: tuple[tuple[str, Network], ...], options: tuple[tuple[str,
     return answers(rows, world.stages(rows), [world.manifest(dict(profiles))], **dict(options))
 
 
-def test_each_profile_has_its_sentence_and_the_figures_are_measured():
-    rows = world.trials(noise=0.001)
-    slow, middle, fast = told()
-    median_s = rows[rows["point"] == "4"]["latency_s"][rows["netem"] == "slow"].median()
-    assert duration(median_s) in slow
-    assert re.search(r"net at slow: .* edge", slow)
-    assert re.search(r"net at middle: .* 1 over tcp \(sends 150 kB\): 55", middle)
-    gains = re.search(r" (\S+) % .* edge .* (\S+) % .* server; ", middle)
-    truth = world.latency_s(world.PROFILES["middle"], "tcp")
-    assert float(gains[1]) == pytest.approx(100 * (1 - truth[1] / truth[4]), abs=0.5)
-    assert float(gains[2]) == pytest.approx(100 * (1 - truth[1] / truth[0]), abs=0.5)
-    assert re.search(r"net at fast: .* 1 over tcp \(sends 150 kB\): 2", fast)
-
-
-@cache
-def of_three_rounds() -> str:
-    profiles = {"near": Network(0.006, 1e6), "middle": world.PROFILES["middle"]}
-    return told(world.trials(profiles, rounds=3, noise=0.001), profiles)[0]
-
-
-@cache
-def of_two_rounds() -> str:
-    return told(world.trials(rounds=2, noise=0.001))[0]
-
-
 def test_each_kind_of_sentence_in_words(snapshot):
     known = {"near": Network(0.006, 1e6), "middle": world.PROFILES["middle"]}
     server = {"fast": Network(0.0005, 2e9), "slower": Network(0.0005, 1e6)}
@@ -301,17 +248,59 @@ def test_each_kind_of_sentence_in_words(snapshot):
         ],
         ignore_index=True,
     )
+    many = world.trials(
+        rounds=3, batch_size=8, codec="zip", in_flight_asked="4", setup="lab B", in_flight=4.0
+    )
+    failed = world.trials().assign(status="failed")
     assert {
         "each profile": told(),
         "from a rate on": told(profiles=known)[0],
         "below a rate": told(world.trials(server, noise=0.001, server_s=world.SERVER_S / 10), server)[0],
         "beyond the profiles": told(profiles={"near": Network(0.006, 1e6)}),
-        "three rounds": of_three_rounds(),
-        "two rounds": of_two_rounds(),
+        "three rounds": told(world.trials(known, rounds=3, noise=0.001), known)[0],
+        "two rounds": told(world.trials(rounds=2, noise=0.001))[0],
+        "never": told(profiles={"far": Network(0.2, 5e6)})[0],
+        "all that is named": told(many)[0],
+        "no valid trial": told(failed),
+        "no trial": told(failed.iloc[:0]),
         "a toss-up": told(two)[1],
         "a constraint": told(where="edge_s < 50ms")[0],
         "nobody meets it": told(where="latency_s < 1us")[0],
     } == snapshot
+
+
+def test_an_answer_s_figures_are_measured_and_it_knows_its_condition():
+    rows = world.trials(noise=0.001)
+    slow, middle, fast = told()
+    assert duration(rows[rows["point"] == "4"]["latency_s"][rows["netem"] == "slow"].median()) in slow
+    gains = re.search(r" (\S+) % .* edge .* (\S+) % .* server; ", middle)
+    truth = world.latency_s(world.PROFILES["middle"], "tcp")
+    assert [float(gain) for gain in gains.groups()] == pytest.approx(
+        [100 * (1 - truth[1] / truth[4]), 100 * (1 - truth[1] / truth[0])], abs=0.5
+    )
+    assert [answer.conditions for answer in (slow, middle, fast)] == [
+        (("net", netem, "1", "none", "auto", ""),) for netem in world.PROFILES
+    ]
+    assert slow.sure and not told(world.trials(rounds=2, noise=0.001))[0].sure
+
+
+@pytest.mark.parametrize("manifests", [[{}], [world.manifest(), world.manifest({"slow": Network(0.3, 7e6)})]])
+def test_a_link_that_changes_or_is_two_by_one_name_has_its_best_point_and_no_prediction(manifests):
+    rows = world.trials(noise=0.001)
+    slow, middle, _ = answers(rows, world.stages(rows), manifests)
+    assert slow == told()[0].partition(";")[0]
+    assert middle.startswith(told()[1].partition("; predicted")[0])
+
+
+def test_many_conditions_are_cut_off_and_one_without_a_valid_trial_says_so(monkeypatch):
+    monkeypatch.setattr(advise_module, "MOST", 2)
+    rows = pd.concat([world.trials(rounds=1, model=f"net{number}") for number in range(3)], ignore_index=True)
+    rows.loc[rows["netem"] == "slow", "status"] = "invalid"
+    first, *_, last = told(rows)
+    assert (first, last) == (
+        "net0 at slow: no valid trial",
+        "and 6 more conditions: report on fewer runs to see them",
+    )
 
 
 def test_the_rate_from_which_a_split_pays_is_the_true_one():
@@ -321,11 +310,6 @@ def test_the_rate_from_which_a_split_pays_is_the_true_one():
     rates_bps = 8 * world.PAYLOAD_BYTES[:-1] / GOODPUT / (0.060 - unlimited[:-1])
     told_rate = rate(rates_bps[rates_bps > 0].min())
     assert f" {told_rate} " in near.partition("predicted")[2].partition("(")[0]
-
-
-def test_a_split_that_never_pays():
-    (only,) = told(profiles={"far": Network(0.2, 5e6)})
-    assert not re.search(r"\d", only.partition("predicted")[2])
 
 
 def test_all_on_the_server_and_below_what_rate_it_is_not():
@@ -343,39 +327,6 @@ def test_all_on_the_server_and_below_what_rate_it_is_not():
     assert float(below[1]) == pytest.approx(rate_bps / 1e6, rel=0.01)
 
 
-def test_a_rate_beyond_the_profiles_is_extrapolated():
-    (only,) = told(profiles={"near": Network(0.006, 1e6)})
-    assert only.endswith("extrapolated")
-    within, _ = told(profiles={"near": Network(0.006, 1e6), "middle": world.PROFILES["middle"]})
-    assert "extrapolated" not in within
-
-
-def test_without_an_interval_it_may_pay():
-    profiles = {"near": Network(0.006, 1e6), "middle": world.PROFILES["middle"]}
-    near = of_three_rounds()
-    assert "may pay" in near
-    assert "95 %" not in near
-    assert "may pay" not in told(profiles=profiles)[0]
-
-
-def test_runs_that_mean_different_links_by_one_name_are_told_without_a_prediction():
-    rows = world.trials(noise=0.001)
-    other = world.manifest({**world.PROFILES, "slow": Network(0.3, 7e6)})
-    slow, middle, _ = answers(rows, world.stages(rows), [world.manifest(), other])
-    assert "predicted" not in slow
-    assert slow == told()[0].partition(";")[0]
-    assert middle.startswith(told()[1].partition("; predicted")[0])
-
-
-def test_few_rounds_and_ties_are_told():
-    assert "2 rounds" in of_two_rounds()
-    rows = world.trials(backends=("tcp",), noise=0.001)
-    both = pd.concat([rows.assign(backend=f"tcp:{label}") for label in "ab"], ignore_index=True)
-    _, middle, _ = told(both)
-    each = r"\(sends 150 kB, \S+ ms, sure [45]\d %\)"
-    assert re.search(rf"1 over tcp:a {each} .* 1 over tcp:b {each}$", middle)
-
-
 def test_what_is_likely_is_probable():
     sentences = [
         said for seed in range(6, 9) for said in told(world.trials(noise=0.05, seed=seed, backends=("tcp",)))
@@ -385,12 +336,6 @@ def test_what_is_likely_is_probable():
     for said in likely:
         p = float(re.search(r"probably \(sure (\d+) %\) ", said).group(1)) / 100
         assert 0.8 <= p <= 0.95
-
-
-def test_a_constraint():
-    slow, *_ = told(where="edge_s < 50ms")
-    assert "3 over tcp" in slow
-    assert "'latency_s < 1us'" in told(where="latency_s < 1us")[0]
 
 
 def test_points_that_are_not_feasible_in_the_front_do_not_count(snapshot):
@@ -446,23 +391,6 @@ def test_a_cut_that_was_not_compared_with_an_end_says_so(points, missing, noise)
         assert ("not measured" in constrained) == bool(missing), "what is ruled out was measured"
 
 
-def test_conditions_without_a_valid_trial_say_so(snapshot):
-    rows = world.trials(noise=0.001)
-    rows.loc[rows["netem"] == "slow", "status"] = "invalid"
-    slow, middle, _ = told(rows)
-    assert slow == snapshot
-    assert " 1 over tcp" in middle
-    failed = told(rows.assign(status="failed"))
-    assert failed == [slow.replace("slow", name) for name in world.PROFILES]
-    assert told(rows.iloc[:0]) == []
-
-
-def test_a_link_that_changes_has_its_best_point_and_no_crossover():
-    rows = world.trials(noise=0.001)
-    slow, *_ = answers(rows, world.stages(rows), [{}])
-    assert slow == told()[0].partition(";")[0]
-
-
 def test_a_chain_has_its_best_point():
     rows = world.trials({"slow": world.PROFILES["slow"]}, noise=0.001)
     rows["point"] = rows["point"].map({"0": "0+0", "1": "1+1", "2": "1+3", "3": "3+3", "4": "4+4"})
@@ -470,29 +398,6 @@ def test_a_chain_has_its_best_point():
     assert re.fullmatch(r"net at slow: .* edge: (60|59\.9|60\.1) ms", only), "and no prediction"
     (only,) = told(rows, where="edge_s < 50ms")
     assert "3+3 over tcp" in only
-
-
-def test_batch_size_codec_depth_and_setup_are_named(snapshot):
-    rows = world.trials(
-        rounds=3, batch_size=8, codec="zip", in_flight_asked="4", setup="lab B", in_flight=4.0
-    )
-    assert told(rows)[0].partition(": ")[0] == snapshot
-
-
-def test_many_conditions_are_cut_off(monkeypatch, snapshot):
-    monkeypatch.setattr(advise_module, "MOST", 2)
-    rows = pd.concat([world.trials(rounds=1, model=f"net{number}") for number in range(3)], ignore_index=True)
-    said = told(rows)
-    assert len(said) == 4
-    assert said[-1] == snapshot
-
-
-@pytest.mark.deep
-def test_a_run_folder_without_stages(tmp_path):
-    profiles = {"200ms-5mbit": Network(0.2, 5e6)}
-    run = example_run.write(tmp_path / "example", example_run.trials(rounds=6), **world.manifest(profiles))
-    (only,) = answers(load([run]), stages([run]), [world.manifest(profiles)])
-    assert re.match(r"mobilenetv2 at 200ms-5mbit: .* edge: 3\d(\.\d)? ms; at this delay ", only)
 
 
 def test_medians_over_unlike_rounds_are_no_comparison() -> None:
