@@ -85,8 +85,8 @@ def test_a_prediction_is_the_same_close_or_another() -> None:
     assert [at(told, netem)["prediction"] for netem in NETWORKS] == [SAME] * 3
     assert at(told, "near")["behind_percent"] == 0
     wrong = at(best(rows(), NETWORKS, Foretelling(1.0)), "far")
-    assert (wrong["predicted_point"], wrong["predicted_backend"], wrong["prediction"]) == ("0", "tcp", OTHER)
-    assert wrong["measured_there"] == 1.0
+    named = [wrong[name] for name in ("predicted_point", "predicted_backend", "prediction", "measured_there")]
+    assert named == ["0", "tcp", OTHER, 1.0]
     assert wrong["behind_percent"] == pytest.approx(100 * (1.0 / 0.07 - 1))
     front = rows()
     front.loc[(front["netem"] == "far") & (front["point"] == "0"), "latency_low_s"] = 0.07

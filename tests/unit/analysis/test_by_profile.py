@@ -61,35 +61,32 @@ def test_the_latest_profile_that_fits_is_taken(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "row",
+    ("rows", "same", "struck"),
     [
-        {**MEASURED, "batch_size": 8},
-        {**MEASURED, "point": "1"},
-        {**MEASURED, "setup": "slower"},
+        ([{**MEASURED, "batch_size": 8}], {}, STRUCK),
+        ([{**MEASURED, "point": "1"}], {}, STRUCK),
+        ([{**MEASURED, "setup": "slower"}], {}, STRUCK),
+        ([], {"engine": "onnx"}, STRUCK),
+        ([], {"codec": "int8"}, STRUCK),
+        ([], {}, {**STRUCK, "how": "rounds"}),
+        ([], {"engine": "eager"}, STRUCK),
     ],
-    ids=["two workloads", "another run measured it", "two setups"],
+    ids=[
+        "two workloads",
+        "another run measured it",
+        "two setups",
+        "an engine",
+        "a codec",
+        "by rounds",
+        "none of these",
+    ],
 )
-def test_trials_that_leave_nothing_out_or_are_of_several_workloads_decide(
-    tmp_path: Path, row: dict[str, Any]
+def test_trials_that_leave_nothing_out_or_that_no_profile_is_of_decide(
+    tmp_path: Path, rows: list[dict[str, Any]], same: dict[str, str], struck: dict[str, Any]
 ) -> None:
-    assert kept(joined(tmp_path, row), Network(0.02, 30e6)) is None
-
-
-def test_what_ran_by_another_engine_than_the_profiles_is_not_foreseen(tmp_path: Path) -> None:
-    for engine in ("eager", "onnx"):
-        runs = joined(tmp_path / engine)
-        for frame in (runs.trials, runs.struck):
-            frame["engine"] = engine
-        assert (kept(runs, Network(0.02, 30e6)) is None) == (engine == "onnx")
-
-
-def test_what_went_through_a_codec_or_was_struck_off_by_rounds_is_not_foreseen(tmp_path: Path) -> None:
-    coded = joined(tmp_path / "coded")
-    for frame in (coded.trials, coded.struck):
-        frame["codec"] = "int8"
-    by_rounds = joined(tmp_path / "rounds", struck=({**STRUCK, "how": "rounds"},))
-    assert kept(coded, Network(0.02, 30e6)) is None
-    assert kept(by_rounds, Network(0.02, 30e6)) is None
+    runs = joined(tmp_path, *rows, struck=(struck,))
+    runs.trials[[*same]], runs.struck[[*same]] = [*same.values()], [*same.values()]
+    assert (kept(runs, Network(0.02, 30e6)) is None) == (same != {"engine": "eager"})
 
 
 def test_a_chain_is_foreseen_whether_it_was_searched_or_not(tmp_path: Path) -> None:

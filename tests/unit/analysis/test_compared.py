@@ -89,20 +89,20 @@ def test_better_than_the_bound_is_a_fault(snapshot: SnapshotAssertion) -> None:
     assert not list(faults(compared(measured(["2"]), [profile()], [manifest()])))
 
 
-def test_jitter_lets_a_request_be_quicker() -> None:
-    rows = measured(["0"], "jittery")
-    rows["latency_s"] -= 0.07
-    assert compared(rows, [profile()], [manifest()])["beyond_bound"].tolist() == [""]
-    assert compared(rows.assign(netem="far"), [profile()], [manifest()])["beyond_bound"].tolist() == [
-        "latency"
-    ]
-
-
-def test_a_wider_tolerance_of_the_run_is_counted_with() -> None:
-    rows = measured(["0"])
-    rows["throughput_ips"] *= 1.1
-    assert compared(rows, [profile()], [manifest()])["beyond_bound"].tolist() == ["throughput"]
-    assert compared(rows, [profile()], [manifest(tolerance=0.2)])["beyond_bound"].tolist() == [""]
+@pytest.mark.parametrize(
+    ("netem", "sweep", "beyond"),
+    [
+        ("jittery", {}, "throughput"),
+        ("far", {}, "latency,throughput"),
+        ("far", {"tolerance": 0.2}, "latency"),
+    ],
+)
+def test_jitter_lets_a_request_be_quicker_and_a_wider_tolerance_is_counted_with(
+    netem: str, sweep: dict[str, Any], beyond: str
+) -> None:
+    rows = measured(["0"], netem)
+    rows["latency_s"], rows["throughput_ips"] = rows["latency_s"] - 0.07, rows["throughput_ips"] * 1.1
+    assert compared(rows, [profile()], [manifest(**sweep)])["beyond_bound"].tolist() == [beyond]
 
 
 @pytest.mark.parametrize(
@@ -174,15 +174,6 @@ def test_profiles_in_a_runs_folder_are_found_and_links_are_not_followed(tmp_path
     (tmp_path / "elsewhere").mkdir()
     (run / "profiles" / "two").symlink_to(tmp_path / "elsewhere")
     assert list(in_run(run)) == [run / "profiles" / "one"]
-
-
-def replace_backend(rows: pd.DataFrame) -> pd.DataFrame:
-    return rows[rows["backend"] == "tcp"].assign(backend="rpc")
-
-
-def with_rpc() -> Any:
-    of = profile()
-    return replace(of, backends=(*of.backends, replace(of.backends[0], backend="rpc")))
 
 
 def test_points_of_engines_are_not_compared_with_a_profile_in_eager() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -49,69 +50,72 @@ def profile() -> ModelProfile:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    profile().write(tmp_path)
+    coded().write(tmp_path)
     return tmp_path
 
 
-def test_what_is_written_is_read_again(folder: Path) -> None:
-    before, after = profile(), read(folder)
-    for name in (
-        "model",
-        "graph_digest",
-        "granularity",
-        "input",
-        "points",
-        "result_bytes",
-        "hosts",
-        "made_at",
-    ):
-        assert getattr(after, name) == getattr(before, name)
-    for name in ("flops", "parameters", "parameter_bytes", "activation_bytes"):
-        assert np.array_equal(getattr(after, name), getattr(before, name)), "with every digit"
-    for was, now in zip(before.times, after.times, strict=True):
-        for name in ("role", "device", "batch_size", "threads", "cpu", "whole_s", "outside_s"):
-            assert getattr(now, name) == getattr(was, name)
-        for name in ("median_s", "low_s", "high_s", "least_s"):
-            assert np.array_equal(getattr(now, name), getattr(was, name))
-        assert not len(now.peak_bytes)
-        assert np.isnan(now.energy_j)
-    assert [(cost.link, cost.backend) for cost in after.backends] == [
-        ("edge-server", "tcp"),
-        ("edge-server", "rpc"),
-    ]
-    assert after.units == ("stem", "body", "output")
-    assert after.roles == ("edge", "server")
-    assert after.batch_sizes == (1, 8)
+KNOWN = np.array([1.0, 2.0, 3.0, np.nan])
+ONLY_INPUT = np.array([1e-3, np.nan, np.nan, np.nan])
 
 
-def test_what_the_device_uses_is_optional(tmp_path: Path) -> None:
-    made = profile()
-    with_peaks = UnitTimes(
-        **{
-            **vars(made.times[0]),
-            "peak_bytes": np.array([1e6, 3e6, 2e6]),
-            "energy_j": 0.5,
-            "outside_s": 1e-4,
-            "after_pause_s": -2e-4,
-        }
+def coded() -> ModelProfile:
+    """The profile with two codecs, one of which is used at point 0 alone."""
+    sent = (4e5 * KNOWN, 1e5 * KNOWN, 1e5 * KNOWN, 1e-3 * KNOWN, 9e-4 * KNOWN)
+    edge, server = (
+        CodecTimes(role, 8, "int8", *sent, decode_s, decode_s)
+        for role, decode_s in (("edge", np.full(4, np.nan)), ("server", 2e-3 * KNOWN))
     )
-    ModelProfile(**{**vars(made), "times": (with_peaks,)}).write(tmp_path)
-    (after,) = read(tmp_path).times
-    assert after.peak_bytes.tolist() == [1e6, 3e6, 2e6]
-    assert (after.energy_j, after.outside_s, after.after_pause_s) == (0.5, 1e-4, -2e-4)
+    picture = CodecTimes("server", 8, "jpeg:90", *(ONLY_INPUT,) * 2, np.full(4, np.nan), *(ONLY_INPUT,) * 4)
+    return replace(profile(), codecs=(edge, server, picture))
+
+
+def with_peaks() -> ModelProfile:
+    """The profile of one device with all that is optional."""
+    peaks = {"peak_bytes": np.array([1e6, 3e6, 2e6]), "energy_j": 0.5, "outside_s": 1e-4}
+    return replace(profile(), times=(replace(times("edge"), **peaks, after_pause_s=-2e-4),))
+
+
+@pytest.mark.parametrize("made", [profile(), coded(), with_peaks()], ids=["plain", "codecs", "peaks"])
+def test_what_is_written_is_read_again_with_every_digit(made: ModelProfile, tmp_path: Path) -> None:
+    made.write(tmp_path)
+    known = [
+        {**asdict(each), "backends": [cost._arrays for cost in each.backends]}
+        for each in (read(tmp_path), made)
+    ]
+    np.testing.assert_equal(*known)
+    assert (tmp_path / CODECS.file).exists() == bool(made.codecs)
+
+
+def test_units_hosts_and_batch_sizes() -> None:
+    assert profile().units == ("stem", "body", "output")
+    assert profile().roles == ("edge", "server")
+    assert profile().batch_sizes == (1, 8)
 
 
 def test_the_units_beside_the_whole() -> None:
     assert times("edge").difference == pytest.approx(1 / 1.02 - 1)
 
 
-def test_what_is_not_profiled_is_refused() -> None:
-    with pytest.raises(UserError, match="batch size 4: edge at batch size 1, server"):
-        profile().of("edge", 4)
-    with pytest.raises(UserError, match="no cost of tcp:4 on edge-server: it has tcp on edge-server, rpc"):
-        profile().cost("edge-server", "tcp:4")
+@pytest.mark.parametrize(
+    ("ask", "words"),
+    [
+        (lambda: profile().of("edge", 4), "batch size 4: edge at batch size 1, server"),
+        (
+            lambda: profile().cost("edge-server", "tcp:4"),
+            "no cost of tcp:4 on edge-server: it has tcp on edge-server, rpc",
+        ),
+        (
+            lambda: coded().coding("edge", 8, "zstd"),
+            "no times of the codec zstd on edge at batch size 8: it has int8, jpeg:90",
+        ),
+    ],
+)
+def test_what_is_not_profiled_is_refused(ask: Callable[[], object], words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        ask()
     assert profile().of("server", 8).batch_size == 8
     assert profile().cost("edge-server", "rpc").backend == "rpc"
+    assert coded().coding("server", 8, "int8").decode_s[1] == 4e-3
 
 
 def _without(key: str) -> Callable[[Path], None]:
@@ -155,6 +159,12 @@ def _linked(folder: Path) -> None:
         (_edited(PROFILE.file, "edge,cpu", "nobody,cpu"), "wrong form"),
         (_edited(BACKENDS.file, "0.000101,", ","), "lacks a figure"),
         (lambda folder: (folder / PROFILE.file).write_text(",".join(PROFILE.columns) + "\n"), "has no rows"),
+        (
+            _edited(CODECS.file, "edge,8,int8,2,", "edge,8,int8,1,"),
+            "int8 on edge at batch size 8 has a point twice",
+        ),
+        (_edited(CODECS.file, "edge,8,int8,2,", "edge,8,int8,3,"), "its points are 0 to 2"),
+        (_edited(CODECS.file, ",0.001,0.0009", ",,0.0009"), "a codec lacks a figure"),
     ],
 )
 def test_a_folder_of_somebody_else_is_refused_in_a_line(
@@ -166,62 +176,3 @@ def test_a_folder_of_somebody_else_is_refused_in_a_line(
     assert named in str(refused.value)
     assert "\n" not in str(refused.value)
     assert "\x1b" not in str(refused.value)
-
-
-KNOWN = np.array([1.0, 2.0, 3.0, np.nan])
-ONLY_INPUT = np.array([1e-3, np.nan, np.nan, np.nan])
-
-
-def coded() -> ModelProfile:
-    """The profile with two codecs, one of which is used at point 0 alone."""
-    edge, server = (
-        CodecTimes(
-            role,
-            8,
-            "int8",
-            4e5 * KNOWN,
-            1e5 * KNOWN,
-            1e5 * KNOWN,
-            1e-3 * KNOWN,
-            9e-4 * KNOWN,
-            decode_s,
-            decode_s,
-        )
-        for role, decode_s in (("edge", np.full(4, np.nan)), ("server", 2e-3 * KNOWN))
-    )
-    picture = CodecTimes("server", 8, "jpeg:90", *(ONLY_INPUT,) * 2, np.full(4, np.nan), *(ONLY_INPUT,) * 4)
-    return ModelProfile(**{**vars(profile()), "codecs": (edge, server, picture)})
-
-
-def test_codecs_are_written_and_read_again(tmp_path: Path, folder: Path) -> None:
-    assert read(folder).codecs == ()
-    assert not (folder / CODECS.file).exists()
-    made = coded()
-    made.write(tmp_path)
-    after = read(tmp_path).codecs
-    for was, now in zip(made.codecs, after, strict=True):
-        for name, value in vars(was).items():
-            assert np.array_equal(value, getattr(now, name), equal_nan=isinstance(value, np.ndarray))
-    assert made.coding("server", 8, "int8").decode_s[1] == 4e-3
-    with pytest.raises(
-        UserError, match="no times of the codec zstd on edge at batch size 8: it has int8, jpeg:90"
-    ):
-        made.coding("edge", 8, "zstd")
-
-
-@pytest.mark.parametrize(
-    ("was", "now", "words"),
-    [
-        ("edge,8,int8,2,", "edge,8,int8,1,", "int8 on edge at batch size 8 has a point twice"),
-        ("edge,8,int8,2,", "edge,8,int8,3,", "its points are 0 to 2"),
-        (",0.001,0.0009", ",,0.0009", "a codec lacks a figure"),
-    ],
-    ids=["twice", "the last", "a gap"],
-)
-def test_a_table_of_codecs_that_is_none_is_refused(tmp_path: Path, was: str, now: str, words: str) -> None:
-    coded().write(tmp_path)
-    path = tmp_path / CODECS.file
-    assert was in path.read_text()
-    path.write_text(path.read_text().replace(was, now, 1))
-    with pytest.raises(UserError, match=words):
-        read(tmp_path)
