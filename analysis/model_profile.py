@@ -47,13 +47,11 @@ _SHAPE: dict[str, Any] = {
 class UnitTimes:
     """How long each unit takes on one device, at one batch size. Seconds a batch.
 
-    cpu: the share of a core that the device gets (1: all it has). With less, times are processor time over that share:
-    a run that ends within what the quota allows at once is quicker. median_s, low_s, high_s: the median with its 95 %
-    interval, such that the medians add up to the median run. least_s: the 5 % quantile. whole_s: the same four of all
-    units run as one stage without marks, by the clock on the wall (a GPU's: by its events). outside_s: what a run takes
-    besides: a GPU's copies and waits. after_pause_s: how much longer a run takes after the host waited, as it does for
-    the network; less than 0 under a quota, which has come anew by then.
-    peak_bytes: memory in use, of each unit; NaN: not known. energy_j: of a run of the whole; NaN: no sensor.
+    cpu: the share of a core that the device gets; with less than 1, times are processor time over that share. median_s,
+    low_s, high_s: the median with its 95 % interval, such that the medians add up to the median run. least_s: the 5 %
+    quantile. whole_s: the same four of all units run as one stage without marks. outside_s: what a run takes besides: a
+    GPU's copies and waits. after_pause_s: how much longer a run takes after the host waited; less than 0 under a quota.
+    peak_bytes: of each unit. energy_j: of a run of the whole. NaN: not known.
     """
 
     role: str

@@ -83,16 +83,11 @@ def advise(
 ) -> Advice:
     """The best point in a network, from the frames of `analysis.runs.load` and the manifests of those runs.
 
-    `objective`: `latency` (one request in flight) or `throughput`. `where`: a constraint (`analysis.fronts.where`) on
-    latency_s and throughput_ips in that network, on what does not depend on it (edge_s, server_s, payload_bytes,
-    edge_peak_rss_bytes, agreement, ...), and on the workload (`batch_size == 8`). `model` may be left out where there
-    is one. A constraint on quality (`analysis.fronts.quality.LIMITS`: `agreement >= 0.99`) makes all codecs compete;
-    without one, a codec must be chosen among several, so that none wins by its losses. All engines compete
-    (`engine == "onnx"` chooses one), as the results of each are proven. struck_off: the cells that a search struck off
-    (`analysis.runs.struck`). The same input and seed, the same advice.
-
-    Raises `UserError`, one line: no valid trial, a chain of hosts, a model that is not there or none named among
-    several, more than one workload that satisfies `where`, or none.
+    `where`: a constraint (`analysis.fronts.where`) on latency_s and throughput_ips in that network, on what does not
+    depend on it (edge_s, payload_bytes, agreement, ...), and on the workload (`batch_size == 8`). One on quality
+    (`analysis.fronts.quality.LIMITS`) makes all codecs compete; else one must be chosen, so that none wins by its
+    losses. All engines compete, as the results of each are proven. struck_off: of `analysis.runs.struck`. Raises
+    `UserError`, one line.
     """
     known, floor = networks(manifests), over_engines(floors(trials), trials)
     found: list[tuple[pd.Series, Advice]] = []
@@ -227,17 +222,11 @@ def answers(
 ) -> list[Answer]:
     """The point of least latency: an `Answer` for each workload and profile, in the order of the trials.
 
-    Frames as in `advise`.
-    Engines compete with each other, and the answer names one; a second sentence says what each is best at
+    Frames as in `advise`. Engines compete, and the answer names one; a second sentence says what each is best at
     (`analysis.advice.engines`). Figures are measured. From what rate on another point pays is predicted from all
-    profiles of the workload, at this profile's delay; it is left out where the link is not one delay and rate, where
-    runs mean different links by one name, and in chains. `may`: the rounds do not agree that it does, or are too few
-    for an interval. `probably`: that point is the best with less than 95 % (`analysis.advice.ranking`); below 80 % the
-    contenders are named.
-
-    Only points that satisfy `where` count (in the columns that `analysis.advice.advise` knows), or, with `front`, those
-    that are feasible there: the frame of `analysis.fronts.front.front` for the same `where`, which knows every column.
-    struck_off: the cells that a search struck off, whose trials are not among these (`analysis.runs.struck`).
+    profiles of the workload, at this profile's delay, where the link is one of one delay and rate. `may`: the rounds do
+    not agree that it does, or are too few for an interval. front: that of `analysis.fronts.front.front` for the same
+    `where`, which knows every column; only its feasible points count.
     """
     known, floor = networks(manifests, strict=False), over_engines(floors(trials), trials)
     said: list[_Said] = []

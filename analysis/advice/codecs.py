@@ -97,12 +97,10 @@ def sentences(
     struck_off: pd.DataFrame | None = None,
 ) -> list[str]:
     """A line for each workload and profile of one delay and rate that was measured with several codecs: from what rate
-    on each of them pays, at that profile's delay. Takes the frames of `analysis.runs.load` and the runs' manifests.
+    on each of them pays, at that profile's delay.
 
-    Predicted from the measured stages, bytes and times to encode, as all advice is. `may`: the rounds do not agree, or
-    are too few for an interval; an end without an interval is as unsure. A codec's cost in accuracy is said with
-    it. Where points have no valid trial there, or a search struck them off (`analysis.runs.struck`), it is said to be
-    among those measured; of a codec without a valid trial there is nothing to say.
+    `may`: the rounds do not agree, or are too few for an interval. Where points have no valid trial there, or a search
+    struck them off, it is said to be among those measured.
     """
     if trials["codec"].nunique() < 2:
         return []

@@ -33,10 +33,9 @@ def lacking(
     """The front without the probabilities that do not hold; and at most one doubt: which cells lack a valid figure, and
     could be on the front of their condition.
 
-    front: as from `analysis.fronts.front.front`, of these trials, objectives and constraint. A cell that lacks a figure
-    is at its best as good as its bounds (`analysis.advice.rivals`), or as what was measured of it; in an objective
-    without a bound, better than all. It could not be on the front if a measured cell is no worse than that. No
-    probability holds of a cell that it would dominate, unless below `FAIR_CHANCE`.
+    A cell that lacks a figure is at its best as good as its bounds (`analysis.advice.rivals`), or as what was measured
+    of it; in an objective without a bound, better than all. It could not be on the front if a measured cell is no worse
+    than that. No probability holds of a cell that it would dominate, unless below `FAIR_CHANCE`.
     """
     wanted = chosen(objectives)
     columns = [each.column for each in wanted]

@@ -144,12 +144,9 @@ class Predictor:
 def predictor(observed: Observed, *, by_round: bool = False) -> Predictor:
     """A predictor from all rounds, or from each alone: arrays rounds x cells then.
 
-    Stage times are medians over whole rounds, those of all profiles pooled. a and b of a backend are one line through
-    the overheads of all its points at all profiles, each the median of its rounds; neither is below 0. Through fewer
-    than `MIN_PAYLOADS` different payloads there is none: then a is the median and b 0. Throughput that a stage bounds
-    is measured, at profiles where that stage bounded; else it is that stage's time, longer by what such cells of the
-    backend show. The share of TCP's goodput that transfers reach is a backend's: the median of its cells where the
-    link bounded.
+    a and b of a backend are one line through the overheads of all its points at all profiles, neither below 0; through
+    fewer than `MIN_PAYLOADS` payloads a is the median and b 0. Throughput that a stage bounds is measured where it did;
+    else it is that stage's time, longer by what such cells of the backend show. `filling` is a backend's.
     """
     cells, backend = observed.cells, observed.cells["backend"].to_numpy()
     work_s, stage_s, period_s, filling = (
@@ -177,11 +174,7 @@ def predictor(observed: Observed, *, by_round: bool = False) -> Predictor:
 def predictors(
     trials: pd.DataFrame, stages: pd.DataFrame, manifests: Sequence[Mapping[str, Any]]
 ) -> list[Predictor]:
-    """A predictor for each workload (model, batch size, codec, depth, setup) of two hosts that has a valid trial.
-
-    Takes the frames of `analysis.runs.load` and the manifests of the runs. Workloads that cannot be predicted are
-    left out: see `advisable`.
-    """
+    """A predictor for each workload (model, batch size, codec, depth, setup) of two hosts that is `advisable`."""
     known, result = networks(manifests), []
     for rows in workloads(trials):
         with suppress(UserError):

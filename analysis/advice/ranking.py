@@ -87,11 +87,10 @@ class Choice:
 class Ranking:
     """`choices`, best first; the same in the order to which the crossovers' `cell` refers: `by_cell`.
 
-    rounds: how many the best has. profile: the measured profile that the figures are of, empty if they are predicted.
-    unsure: why no probability is stated, empty where one is. unmeasured: which of `all on the server`
-    and `all on the edge` were not tried, so that a cut was not compared with them. rivals: what was tried, has no valid
-    trial, and could be better. unsure_along: along what (`rate`, `delay`) crossovers are of the ranked points alone, as
-    what was struck off here, or has no valid trial, could be better somewhere.
+    rounds: of the best. profile: the measured one that the figures are of, empty if they are predicted. unsure: why no
+    probability is stated. unmeasured: which of `all on the server` and `all on the edge` were not tried. rivals: what
+    was tried, has no valid trial, and could be better. unsure_along: along what (`rate`, `delay`) another point than
+    the ranked ones could be better somewhere.
     """
 
     choices: tuple[Choice, ...]
@@ -146,19 +145,14 @@ def ranking(
     """All points that satisfy `where` in this network, and are `among` these (`analysis.advice.observed.CELL`), if that
     is given.
 
-    With `profile`, the name of one that is this network, the figures are those measured there, of the points measured
-    there. Crossovers are those of the predictions, as the map of networks has them, where these put the same point
-    first here; else of a model scaled to what was measured. With a profile and no network (a link that changes, a
-    chain) there are none. input_type: dtypes of the inputs, for the words. tried: all trials that
-    were made here, valid or not: of a point without a valid one its bound says whether it could be better. Where one
-    could, no probability of being the best holds. A cell that a search struck off is worse here.
+    With `profile`, the name of one that is this network, the figures are those measured there. Crossovers are those of
+    the predictions where these put the same point first here; else of a model scaled to what was measured; without a
+    network there are none. tried: all trials that were made here, valid or not: where a point without a valid one could
+    be better by its bound, no probability of being the best holds.
 
     Probabilities are of draws of what each point may take in truth (`analysis.statistics.posterior`): by what each
     round by itself says, by the run's noise floor, and, where it is predicted, by the objective's own of
-    `model_errors`, a standard deviation (NaN: not known, and no probability is stated). Where nothing crosses there is
-    no network to be wrong about.
-
-    Raises `UserError` if no point is left.
+    `model_errors`, a standard deviation (NaN: not known, and no probability is stated). Raises `UserError`.
     """
     conditions = vars(network or UNSHAPED)
     models = ensemble.measured(profile, network) if profile else ensemble.predicted

@@ -58,9 +58,8 @@ class Tried:
     def lost(self, objective: str = "latency") -> pd.DataFrame:
         """One row a cell that was tried and has no valid figure of an objective.
 
-        The rows have what is the same for all trials of a cell, the best that it can be (its bounds; where no trial
-        got so far as to have any, those of its point over another backend, or of the link alone; what was measured of
-        the other objective, where that is valid), and `whole`: no cell of its point has a figure.
+        Bounds: the best that it can be; where no trial has any, those of its point over another backend, or of the link
+        alone; of the other objective what was measured, if valid. `whole`: no cell of its point has a figure.
         """
         figure, _ = FIGURES[objective]
         rows = competing(self.trials)

@@ -60,14 +60,21 @@ class Chain:
         """The last point: nothing crosses there."""
         return len(self.payload_bytes) - 1
 
+    @cached_property
+    def segments_s(self) -> Floats:
+        """Seconds of each stage by its first and its last point: hosts x points x points; inf where it goes back."""
+        points = np.arange(self.last + 1)
+        some = points > points[:, None]
+        units_s = self.until_s[:, None, :] - self.until_s[:, :, None]
+        least = np.broadcast_to(self.least, self.hosts)[:, None, None]
+        once_s = np.where(some, self.once_s[:, None, None], 0.0)
+        return np.where(points < points[:, None], np.inf, np.maximum(least * units_s, units_s + once_s))
+
     def stages_s(self, splits: Ints) -> Floats:
         """Seconds of each stage: splits x hosts, of splits x links."""
         ends = np.pad(splits, ((0, 0), (1, 1)))
         ends[:, -1] = self.last
-        host = np.arange(self.hosts)
-        units_s = self.until_s[host, ends[:, 1:]] - self.until_s[host, ends[:, :-1]]
-        once_s = np.where(ends[:, 1:] > ends[:, :-1], self.once_s, 0.0)
-        return np.asarray(np.maximum(self.least * units_s, units_s + once_s))
+        return np.asarray(self.segments_s[np.arange(self.hosts), ends[:, :-1], ends[:, 1:]])
 
     def steps_s(self, splits: Ints) -> Floats:
         """Seconds that each host is busy with one of many requests, its codec and sending included: splits x hosts."""
@@ -138,18 +145,39 @@ def front(chain: Chain) -> Ints:
 
     One of several with the same figures is there.
     """
-    found: list[list[int]] = []
-    limit = np.inf
-    search = _Search(chain)
-    while (split := search.least_latency(limit)) is not None:
+    found: list[Ints] = []
+    stages_s, carried_s = chain.segments_s.copy(), chain.carried_s.copy()
+    steps_s = chain.segments_s.copy()
+    near_s, far_s = chain.beside_s
+    steps_s[:-1] += near_s[:, None, :]
+    steps_s[1:] += far_s[:, :, None]
+    while (split := _least_latency(stages_s, carried_s)) is not None:
         found.append(split)
-        one = np.array([split])
-        limit = float(max(chain.steps_s(one).max(), chain._of(chain.occupied_s, one).max()))
+        one = split[None]
+        limit = max(chain.steps_s(one).max(), chain._of(chain.occupied_s, one).max())
         # From here on more latency only means longer waits.
         if chain.payload_bytes[split[0]] > 0 and chain.latency_s(one)[0] / chain.in_flight >= limit:
             break
+        stages_s[steps_s >= limit] = np.inf
+        carried_s[chain.occupied_s >= limit] = np.inf
     splits = np.array(found, dtype=np.int64).reshape(len(found), chain.hosts - 1)
     return splits[pareto(chain.latency_s(splits), chain.throughput_ips(splits))]
+
+
+def _least_latency(stages_s: Floats, carried_s: Floats) -> Ints | None:
+    """The split of the least latency, by stages (hosts x points x points) and links (links x points); None: inf."""
+    latency_s = stages_s[0, 0]  # of the units before each point
+    before: list[Ints] = []
+    for of_link_s, of_host_s in zip(carried_s, stages_s[1:], strict=True):
+        through_s = (latency_s + of_link_s)[:, None] + of_host_s
+        before.append(through_s.argmin(axis=0))
+        latency_s = through_s.min(axis=0)
+    if not np.isfinite(latency_s[-1]):
+        return None
+    split = [len(latency_s) - 1]
+    for places in reversed(before):
+        split.append(int(places[split[-1]]))
+    return np.array(split[:0:-1], dtype=np.int64)
 
 
 def pareto(latency_s: Floats, throughput_ips: Floats) -> Ints:
@@ -158,45 +186,6 @@ def pareto(latency_s: Floats, throughput_ips: Floats) -> Ints:
     best = np.maximum.accumulate(throughput_ips[order])
     ahead = np.concatenate([[True], best[1:] > best[:-1]]) if len(order) else np.empty(0, dtype=bool)
     return np.asarray(order[ahead])
-
-
-class _Search:
-    """The least latency under a limit that falls from call to call."""
-
-    def __init__(self, chain: Chain) -> None:
-        self._chain = chain
-        points = chain.last + 1
-        first, last = np.arange(points)[:, None], np.arange(points)[None]
-        # hosts x first point x last point
-        self._stages_s = chain.until_s[:, None, :] - chain.until_s[:, :, None]
-        least_s = np.broadcast_to(chain.least, chain.hosts)[:, None, None] * self._stages_s
-        self._stages_s += np.where(last > first, chain.once_s[:, None, None], 0.0)
-        np.maximum(self._stages_s, least_s, out=self._stages_s)
-        self._stages_s[:, last < first] = np.inf
-        self._steps_s = self._stages_s.copy()
-        near_s, far_s = chain.beside_s
-        self._steps_s[:-1] += near_s[:, None, :]
-        self._steps_s[1:] += far_s[:, :, None]
-        self._carried_s = chain.carried_s.copy()
-
-    def least_latency(self, limit: float) -> list[int] | None:
-        """The split of the least latency among those whose every step is below the limit; None: there is none."""
-        self._stages_s[self._steps_s >= limit] = np.inf
-        self._carried_s[self._chain.occupied_s >= limit] = np.inf
-        latency_s = self._stages_s[0, 0]  # of the units before each point
-        before: list[Ints] = []
-        for carried_s, stages_s in zip(self._carried_s, self._stages_s[1:], strict=True):
-            through_s = (latency_s + carried_s)[:, None] + stages_s
-            before.append(through_s.argmin(axis=0))
-            latency_s = through_s[before[-1], np.arange(len(latency_s))]
-        point = self._chain.last
-        if not np.isfinite(latency_s[point]):
-            return None
-        split = []
-        for places in reversed(before):
-            point = int(places[point])
-            split.append(point)
-        return split[::-1]
 
 
 def even(chain: Chain) -> Ints:

@@ -47,12 +47,11 @@ UNSHAPED = Network(0.0, math.inf)
 
 
 def networks(manifests: Iterable[Mapping[str, Any]], *, strict: bool = True) -> dict[str, Network]:
-    """The profiles of some runs, by name, that are one constant delay and rate each way.
+    """The profiles of some runs, by name, that are one constant delay and rate each way: none that `CHANGING` or a
+    token bucket keeps TCP from filling, and no chain.
 
-    Left out are those whose rate changes or that TCP does not fill (trace, token bucket, loss, reordering, a short
-    queue), and chains. Jitter counts with its mean. Real hosts' own link, where nothing is emulated on it, is as the
-    run measured it before its first trial. Where two runs mean different things by one name it is left out, too, or
-    with `strict` raises `UserError`.
+    Jitter counts with its mean. Real hosts' own link is as the run measured it before its first trial. Where two runs
+    mean different things by one name it is left out, or with `strict` raises `UserError`.
     """
     result: dict[str, Network] = {}
     unclear = set()

@@ -60,13 +60,9 @@ def predicted(
 ) -> pd.DataFrame:
     """The splits that none dominates by the forecasts, least latency first; then one row for each of `RULES`.
 
-    Columns `COLUMNS`: chosen_by: `FRONT`, or the rule. backend: empty where nothing crosses. point_name: of each cut,
-    with `+` between. payload_bytes: of a request on the first link. Then the figures of a `Forecast`. A rule that
-    chooses no link and no backend gets the backend that suits its split best; one whose split the codec does not take
-    has no row. Raises UserError.
-
-    where: the front is that of the splits that satisfy it, each of which is looked at, in any of the columns from
-    backend on; `feasible` says whether a row does.
+    Columns `COLUMNS`: payload_bytes: of a request on the first link. Then the figures of a `Forecast`. A rule gets the
+    backend that suits its split best; one whose split the codec does not take has no row. where: the front is that of
+    the splits that satisfy it, each of which is looked at; `feasible` says whether a row does. Raises UserError.
     """
     constrained = where if where is not None and where.text else None
     chains = {

@@ -154,7 +154,7 @@ def test_the_greedy_rule_balances_the_stages_near_the_even_split() -> None:
     of.once_s[:] = 0
     # Both take the same at 8.2 units.
     assert greedy(of).tolist() == [[8]]
-    of.until_s[:] = np.arange(21) * np.array([[1.0], [0.1]])
+    of = replace(of, until_s=np.arange(21) * np.array([[1.0], [0.1]]))
     # At 2 they would: the rule comes there by steps of two.
     assert greedy(of).tolist() == [[2]]
 
