@@ -80,7 +80,7 @@ class Predictor:
         return np.asarray(self.throughput_scale * self.batch_size / period_s)
 
     def _on_link(self, *conditions: Values) -> tuple[Payloads, Conditions]:
-        """What each cell puts on the one link between two hosts, and its conditions."""
+        """The bytes that each cell puts on the one link between two hosts, and its conditions."""
         payloads = Payloads(self.payload_bytes[..., None], self.result_bytes[..., None])
         return payloads, Conditions(*(np.asarray(value)[..., None, None] for value in conditions))
 

@@ -42,8 +42,8 @@ BETWEEN_RUNS, UNDER_QUOTA = 0.12, 0.25
 BY_ENGINE = 0.65
 """Stages by an engine other than the profile's, which took 0.27 to 1.26 of their time in eager."""
 ADDED, SENDING = 0.4, 0.7
-"""What a backend and waking up add to a request, and the processor time of sending: the program that shapes the link
-has it on one core or on the other."""
+"""The time that a backend and waking up add to a request, and the processor time of sending: the program that shapes
+the link has it on one core or on the other."""
 RESENDING_S, RESENDING_RTTS, RESENDING = 0.1, 4, 0.6
 """The cost to a request of packets that a full queue drops: half of Linux' least time-out, 0.2 s, and some round
 trips; and its standard deviation."""

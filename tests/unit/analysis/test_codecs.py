@@ -111,15 +111,13 @@ def test_nothing_is_said_of_a_codec_without_a_valid_trial_in_a_network() -> None
     assert all("among" in line for line in struck if "at slow" in line)
 
 
-def test_a_codec_is_never_chosen_without_being_asked_for() -> None:
+def test_a_limit_on_quality_chooses_among_codecs(
+    snapshot: SnapshotAssertion,
+) -> None:
     between = Network(DELAY_S, 20e6, DELAY_S)
     with pytest.raises(UserError, match=r"codec .none., .zstd.*agreement >= 0.99"):
         advised(between, measured())
     assert advised(between, measured(), where="codec == none").ranking.best.codec == "none"
-
-
-def test_a_limit_on_quality_chooses_among_codecs(snapshot: SnapshotAssertion) -> None:
-    between = Network(DELAY_S, 20e6, DELAY_S)
     strict = advised(between, measured(0.01), where="agreement >= 0.99")
     assert (strict.ranking.best.codec, strict.ranking.best.point) == ("fp16", "3")
     # 8 x 50 kB at TCP's share of 20 Mbit/s, 10 ms, 86 ms of stages and 0.1 ms to encode.
@@ -128,26 +126,19 @@ def test_a_limit_on_quality_chooses_among_codecs(snapshot: SnapshotAssertion) ->
     assert (loose.ranking.best.codec, loose.ranking.best.point) == ("int8", "0")
     assert [choice.place for choice in loose.ranking.choices].count("all on the edge") == 1
     said = sentence(loose)
-    assert "with int8" in said
-    assert "agreement 98.5 %" in said
     # Shares of draws that are nearly equal: the last digit depends on the processor.
     table = re.sub(r"(?<=\.\d\d )\d\.\d\d(?= *$)", "p", shown(advice_table(loose)), flags=re.MULTILINE)
     assert [sentence(strict), said, table] == snapshot
 
 
-def test_each_codec_s_answer_says_what_it_costs() -> None:
+def test_each_codec_s_answer_says_what_it_costs_by_what_crosses() -> None:
     lines = answers(measured(), STAGES_OF_NONE, [world.manifest(PROFILES)])
     of_int8 = [line for line in lines if "codec int8" in line]
     assert len(of_int8) == 2
-    assert all("agreement 98.5 %" in line for line in of_int8)
-    assert all("less than all on the edge" in line for line in of_int8), "it is every codec's rival"
+    for words in ("agreement 98.5 %", "less than all on the edge"):  # it is every codec's rival
+        assert all(words in line for line in of_int8)
     assert not any("agreement" in line for line in lines if "codec" not in line)
-
-
-def test_predictions_are_of_what_crosses() -> None:
-    rows = measured(0.0)
-    at = Network(DELAY_S, 5e6, DELAY_S)
-    best = advised(at, rows, where="codec == int8").ranking
+    best = advised(Network(DELAY_S, 5e6, DELAY_S), measured(), where="codec == int8").ranking
     (third,) = (choice for choice in best.choices if choice.point == "3")
     assert third.latency_s == pytest.approx(8 * 25e3 / 5e6 / GOODPUT + 0.0962, rel=1e-3)
     assert not math.isnan(third.throughput_ips)

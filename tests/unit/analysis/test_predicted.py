@@ -129,15 +129,10 @@ def test_of_a_long_front_some_splits_are_shown() -> None:
 
 def test_the_answers_are_two_where_two_splits_are_best_and_say_what_is_too_close_to_tell() -> None:
     near, far = (predicted(profile(), ["tcp"], case(network)) for network in (NEAR, FAR))
-    assert len(answers(far)) == 1
-    assert [objective in answer for answer in answers(near) for objective in (" ms ", "images/s")] == [
-        *(True, False),
-        *(False, True),
-    ]
-    assert "17 % more than all on the server" not in answers(near)[1]
-    assert "too close to all on the server to tell" in answers(near)[1]
-    sure = near.assign(throughput_error=0.01)
-    assert "17 % more than all on the server" in answers(sure)[1]
+    (_,), (of_latency, of_throughput) = answers(far), answers(near)
+    assert " ms " in of_latency and "images/s" in of_throughput
+    assert "too close to all on the server to tell" in of_throughput
+    assert "17 % more than all on the server" in answers(near.assign(throughput_error=0.01))[1]
 
 
 @pytest.mark.parametrize("objective", ["latency", "throughput"])
