@@ -84,24 +84,6 @@ class Predictor:
         payloads = Payloads(self.payload_bytes[..., None], self.result_bytes[..., None])
         return payloads, Conditions(*(np.asarray(value)[..., None, None] for value in conditions))
 
-    def lines(self) -> pd.DataFrame:
-        """The terms of each cell's times by delay and rate, for any network whose way back is not shaped.
-
-        latency = fixed_s + delays * delay + bits / rate. Seconds a batch: the greatest of stage_s, and where something
-        crosses (delays > 0) of occupied_bits / rate and latency / in_flight. A row a cell; NaN: not known. The
-        predictor is neither by rounds nor anchored.
-        """
-        fixed_s = self.latency_s(0.0, math.inf)
-        return pd.DataFrame(
-            {
-                "fixed_s": fixed_s,
-                "delays": self.latency_s(1.0, math.inf) - fixed_s,
-                "bits": self.latency_s(0.0, 1.0) - fixed_s,
-                "stage_s": self.stage_s,
-                "occupied_bits": formula.occupied_s(*self._on_link(0.0, 1.0)) / self.filling,
-            }
-        )
-
     def cost(self, objective: str, **conditions: Values) -> Floats:
         """The cost, to be least: seconds of latency, or seconds an image (`throughput`). Unknown is inf.
 
