@@ -21,9 +21,8 @@ from pareto.analysis.advice import advise as advise_module
 from pareto.analysis.advice.advise import Advice, advise, answers, sentence
 from pareto.analysis.prediction.network import Network
 from pareto.analysis.tables.advice import advice_table
-from pareto.protocol.constants import GOODPUT
 from pareto.protocol.errors import UserError
-from pareto.remote.link.units import duration, rate
+from pareto.remote.link.units import duration
 from tests.unit import simulated_network as world
 
 SLOW_LINK, FAST_LINK, BETWEEN = Network(0.1, 1e6), Network(0.0005, 2e9), Network(0.01, 80e6)
@@ -301,30 +300,6 @@ def test_many_conditions_are_cut_off_and_one_without_a_valid_trial_says_so(monke
         "net0 at slow: no valid trial",
         "and 6 more conditions: report on fewer runs to see them",
     )
-
-
-def test_the_rate_from_which_a_split_pays_is_the_true_one():
-    profiles = {"near": Network(0.006, 1e6), "middle": world.PROFILES["middle"]}
-    near, _ = told(profiles=profiles)
-    unlimited = world.latency_s(Network(0.006, np.inf), "tcp")
-    rates_bps = 8 * world.PAYLOAD_BYTES[:-1] / GOODPUT / (0.060 - unlimited[:-1])
-    told_rate = rate(rates_bps[rates_bps > 0].min())
-    assert f" {told_rate} " in near.partition("predicted")[2].partition("(")[0]
-
-
-def test_all_on_the_server_and_below_what_rate_it_is_not():
-    server = world.SERVER_S / 10
-    profiles = {"fast": Network(0.0005, 2e9), "slower": Network(0.0005, 1e6)}
-    rows = world.trials(profiles, noise=0.001, server_s=server)
-    fast, _ = told(rows, profiles)
-    # Then cut 1 is as quick: 450 kB less to send, 10 ms and 0.3 ms less on the server more to compute.
-    gain_s = world.EDGE_S[1] + server[1] - server[0]
-    rate_bps = 8 * 450e3 / GOODPUT / (gain_s - world.B_S_PER_BYTE * 450e3)
-    below = re.search(
-        r"server over tcp \(.*\): .*predicted: .* 1 over tcp .* below (\d+) Mbit/s \(95 %: \d+ to \d+ Mbit/s\)$",
-        fast,
-    )
-    assert float(below[1]) == pytest.approx(rate_bps / 1e6, rel=0.01)
 
 
 def test_what_is_likely_is_probable():

@@ -66,8 +66,15 @@ def profile(hosts: int = 2, **of_edge: object) -> ModelProfile:
     )  # fmt: skip
 
 
+def foreseen(
+    of: ModelProfile, splits: list[list[int]], *links: Network, **asked: object
+) -> forecast.Forecast:
+    """The forecast of splits over these links; over one that is far, where none is named."""
+    return forecast.of(of, np.array(splits), links or [FAR], "tcp", **asked)
+
+
 def test_a_split_takes_its_stages_the_link_and_the_backends_cost() -> None:
-    said = forecast.of(profile(), np.array([[2], [UNITS]]), [FAR], "tcp")
+    said = foreseen(profile(), [[2], [UNITS]])
     edge_s, server_s = 0.003, 0.018 / 4
     carried_s = 0.1 + 8 / GOODPUT * (160_000 + 4000) / 5e6
     assert said.latency_s == pytest.approx(
@@ -77,14 +84,14 @@ def test_a_split_takes_its_stages_the_link_and_the_backends_cost() -> None:
 
 
 def test_few_requests_in_flight_wait() -> None:
-    one = forecast.of(profile(), np.array([[2]]), [FAR], "tcp", in_flight="1")
+    one = foreseen(profile(), [[2]], in_flight="1")
     assert one.throughput_ips == pytest.approx(1 / one.latency_s)
 
 
 def test_every_split_of_a_chain_has_a_forecast_and_a_bound_below_it() -> None:
     splits = np.array(list(combinations_with_replacement(range(UNITS + 1), 3)))
     near = Network(0.001, 1e8)
-    said = forecast.of(profile(4), splits, [near, FAR, near], "tcp")
+    said = foreseen(profile(4), splits, near, FAR, near)
     assert (said.least_latency_s < said.latency_s).all()
     assert (said.most_throughput_ips > said.throughput_ips).all()
     assert (said.latency_error > 0).all()
@@ -96,41 +103,34 @@ def test_units_timed_with_marks_are_scaled_to_the_stage_run_whole() -> None:
     marked = unit_times("edge", seconds, whole_s=(0.005, 0.005, 0.005, 0.005))
     of = profile()
     of = replace(of, times=(marked, *of.times[1:]))
-    assert forecast.of(of, np.array([[UNITS]]), [FAR], "tcp").latency_s == pytest.approx(0.005)
+    assert foreseen(of, [[UNITS]]).latency_s == pytest.approx(0.005)
     quota = replace(of, times=(replace(marked, cpu=0.25), *of.times[1:]))
-    assert forecast.of(quota, np.array([[UNITS]]), [FAR], "tcp").latency_s == pytest.approx(0.006), (
+    assert foreseen(quota, [[UNITS]]).latency_s == pytest.approx(0.006), (
         "under a quota the whole's clock is another one"
     )
 
 
 def test_copies_to_a_device_are_added_once_and_only_where_it_has_units() -> None:
-    plain, copying = (
-        forecast.of(each, np.array([[0], [3]]), [FAR], "tcp") for each in (profile(), profile(outside_s=0.01))
-    )
+    plain, copying = (foreseen(each, [[0], [3]]) for each in (profile(), profile(outside_s=0.01)))
     assert copying.latency_s - plain.latency_s == pytest.approx([0, 0.01], abs=1e-12)
 
 
 def test_the_bound_is_the_stages_at_their_least_and_the_link_at_its_best() -> None:
     slack = Slack(rate=0.02, rtt=0.01, rtt_floor_s=0.0003)
-    said = forecast.of(profile(), np.array([[2], [UNITS]]), [FAR], "tcp", slack=slack)
+    said = foreseen(profile(), [[2], [UNITS]], slack=slack)
     stages_s = 0.95 * (1 - MARGIN) * (0.003 + 0.018 / 4)
     carried_s = 0.1 * 0.99 + 8 / GOODPUT * (160_000 + 4000) / (5e6 * 1.02)
     assert said.least_latency_s == pytest.approx([stages_s + carried_s, 0.95 * (1 - MARGIN) * 0.021])
     assert said.most_throughput_ips == pytest.approx(
         [1 / (8 / GOODPUT * 160_000 / (5e6 * (1 + BURST))), 1 / (0.95 * (1 - MARGIN) * 0.021)]
     )
-    varying = forecast.of(
-        profile(), np.array([[2]]), [FAR], "tcp", at_best=[Network(0.0, np.inf)], slack=slack
-    )
+    varying = foreseen(profile(), [[2]], at_best=[Network(0.0, np.inf)], slack=slack)
     assert varying.least_latency_s == pytest.approx([stages_s])
     assert varying.latency_s == said.latency_s[:1]
 
 
 def test_a_quota_lets_a_stage_end_before_it_waits() -> None:
-    whole, shared = (
-        forecast.of(profile(cpu=cpu), np.array([[0], [1], [UNITS]]), [FAR], "tcp").least_latency_s
-        for cpu in (1.0, 0.25)
-    )
+    whole, shared = (foreseen(profile(cpu=cpu), [[0], [1], [UNITS]]).least_latency_s for cpu in (1.0, 0.25))
     # Its first unit's 0.25 ms of processor time are less than a turn.
     assert whole - shared == pytest.approx(
         [
@@ -142,17 +142,17 @@ def test_a_quota_lets_a_stage_end_before_it_waits() -> None:
 
 
 def test_errors_are_those_of_devices_link_and_backend() -> None:
-    alone = forecast.of(profile(), np.array([[UNITS]]), [FAR], "tcp")
+    alone = foreseen(profile(), [[UNITS]])
     of_device = np.hypot(0.02 / 1.96, BETWEEN_RUNS)
     assert alone.latency_error == pytest.approx([of_device])
     assert alone.throughput_error == pytest.approx([of_device])
-    crossing = forecast.of(profile(), np.array([[2], [4]]), [FAR], "tcp")
+    crossing = foreseen(profile(), [[2], [4]])
     filled = np.hypot(0.01, FILLING)
     assert crossing.throughput_error == pytest.approx([DROPPING, filled]), (
         "the link is the slowest step; its queue holds two of the smaller payloads"
     )
     assert (crossing.latency_error < 0.02).all()
-    vague = forecast.of(profile(), np.array([[2]]), [FAR], "tcp", slack=Slack(rate=0.5))
+    vague = foreseen(profile(), [[2]], slack=Slack(rate=0.5))
     assert vague.latency_error[0] > 0.1
 
 
@@ -165,27 +165,27 @@ def with_costs(of: ModelProfile, **costs: object) -> ModelProfile:
 
 
 def test_hosts_send_beside_their_stages_and_the_relay_runs_on_either() -> None:
-    splits = np.array([[3], [UNITS]])
-    plain = forecast.of(profile(), splits, [NEAR], "tcp")
+    splits = [[3], [UNITS]]
+    plain = foreseen(profile(), splits, NEAR)
     assert plain.throughput_ips == pytest.approx([1 / 0.006, 1 / 0.021])
     taken = {"near_s": np.full(3, 0.002), "far_s": np.full(3, 0.001), "shaper_s": np.full(3, 0.006)}
-    said = forecast.of(with_costs(profile(), **taken), splits, [NEAR], "tcp")
+    said = foreseen(with_costs(profile(), **taken), splits, NEAR)
     assert said.throughput_ips == pytest.approx([1 / (0.006 + 0.002 + 0.003), 1 / 0.021])
     assert said.latency_s.tolist() == plain.latency_s.tolist(), "its round trips have it"
     assert said.most_throughput_ips.tolist() == plain.most_throughput_ips.tolist(), "a bound has none of it"
     busy_s = np.hypot(SENDING * 0.005, np.hypot(0.006 * 0.02 / 1.96, BETWEEN_RUNS * 0.006))
     assert said.throughput_error[0] == pytest.approx(busy_s / 0.011)
-    shared = forecast.of(with_costs(profile(cpu=0.5), **taken), splits, [NEAR], "tcp")
+    shared = foreseen(with_costs(profile(cpu=0.5), **taken), splits, NEAR)
     assert shared.throughput_ips[0] == pytest.approx(1 / (0.006 + 0.002 / 0.5)), (
         "a share leaves the relay room"
     )
 
 
 def test_hosts_on_one_core_wait_for_each_other() -> None:
-    splits = np.array([[2, 4]])
+    splits = [[2, 4]]
     cores = {role: {"core": number % 2} for number, role in enumerate(roles(3))}
     alone, shared = (
-        forecast.of(of, splits, [NEAR, NEAR], "tcp") for of in (profile(3), replace(profile(3), hosts=cores))
+        foreseen(of, splits, NEAR, NEAR) for of in (profile(3), replace(profile(3), hosts=cores))
     )
     edge_s, middle_s, server_s = 0.003, 0.007 / 4, 0.011 / 7
     assert alone.throughput_ips == pytest.approx([1 / max(edge_s, middle_s, server_s)])
@@ -194,23 +194,19 @@ def test_hosts_on_one_core_wait_for_each_other() -> None:
 
 
 def test_stages_take_longer_after_a_wait_for_the_network() -> None:
-    splits = np.array([[0], [2], [UNITS]])
+    splits = [[0], [2], [UNITS]]
     of = profile(after_pause_s=0.0005)
     of = replace(of, times=(of.times[0], replace(of.times[1], after_pause_s=0.0002)))
-    more_s = (
-        forecast.of(of, splits, [FAR], "tcp").latency_s
-        - forecast.of(profile(), splits, [FAR], "tcp").latency_s
-    )
+    more_s = foreseen(of, splits).latency_s - foreseen(profile(), splits).latency_s
     assert more_s == pytest.approx([0.0002, 0.0007, 0], abs=1e-12), (
         "without units, or alone, a host wakes none"
     )
 
 
 def test_a_quota_that_came_anew_while_the_edge_waited_makes_it_no_quicker_than_its_processor() -> None:
-    splits = np.array([[0], [1], [5], [UNITS]])
+    splits = [[0], [1], [5], [UNITS]]
     without, with_pause = (
-        forecast.of(profile(cpu=0.25, after_pause_s=pause_s), splits, [FAR], "tcp")
-        for pause_s in (0.0, -0.003)
+        foreseen(profile(cpu=0.25, after_pause_s=pause_s), splits) for pause_s in (0.0, -0.003)
     )
     saved_s = without.latency_s - with_pause.latency_s
     assert saved_s == pytest.approx([0, 0.75 * 0.001, 0.003 / 2, 0], abs=1e-12)
@@ -224,10 +220,8 @@ def test_a_link_that_slows_nothing_has_the_cost_of_such_a_link() -> None:
     both = replace(of, backends=(of.backends[0].and_of(slowed),))
     bare = Network(0.0, np.inf)
     split = np.array([[2]])
-    assert forecast.of(both, split, [bare], "tcp").latency_s == pytest.approx(
-        forecast.of(of, split, [bare], "tcp").latency_s
-    )
-    more_s = forecast.of(both, split, [FAR], "tcp").latency_s - forecast.of(of, split, [FAR], "tcp").latency_s
+    assert foreseen(both, split, bare).latency_s == pytest.approx(foreseen(of, split, bare).latency_s)
+    more_s = foreseen(both, split).latency_s - foreseen(of, split).latency_s
     assert more_s == pytest.approx([0.005 - 0.001 - 160_000e-9])
 
 
@@ -237,7 +231,7 @@ def test_what_a_queue_drops_is_sent_again_by_a_backend_that_sends_more_than_it_h
     calm = with_costs(profile(), payload_bytes=sizes, trip_s=link_s + 0.001, link_s=link_s)
     resending = with_costs(calm, trip_s=(link_s + 0.001) * [1, 1, 2])
     of = [replace(each, points=(("input", 400_000), *each.points[1:])) for each in (calm, resending)]
-    plain, again = (forecast.of(each, np.array([[0], [2]]), [FAR], "tcp") for each in of)
+    plain, again = (foreseen(each, [[0], [2]]) for each in of)
     resent_s = RESENDING_S + RESENDING_RTTS * 0.1
     assert again.latency_s - plain.latency_s == pytest.approx([resent_s, 0], abs=1e-6), (
         "the queue holds 256 KiB"
@@ -248,7 +242,7 @@ def test_what_a_queue_drops_is_sent_again_by_a_backend_that_sends_more_than_it_h
 
 def test_what_a_backend_adds_is_not_known_better_than_its_probes_or_a_share_of_it() -> None:
     close = Network(1e-6, 1e12)
-    said = forecast.of(with_costs(profile(), trip_s=np.full(3, 0.1)), np.array([[0]]), [close], "tcp")
+    said = foreseen(with_costs(profile(), trip_s=np.full(3, 0.1)), [[0]], close)
     assert said.latency_error[0] * said.latency_s[0] == pytest.approx(ADDED * 0.1, rel=0.01)
 
 
@@ -256,7 +250,7 @@ def test_times_of_nothing_are_refused() -> None:
     of = profile()
     nothing = replace(of, times=tuple(unit_times(role, np.zeros(UNITS)) for role in ("edge", "server")))
     with pytest.raises(UserError, match="nothing"):
-        forecast.of(nothing, np.array([[UNITS]]), [FAR], "tcp")
+        foreseen(nothing, [[UNITS]])
 
 
 @pytest.mark.parametrize(
@@ -292,22 +286,20 @@ def coded(codec: str = "half", hosts: int = 2, **changed: Floats) -> ModelProfil
 
 
 def test_a_codec_takes_time_on_both_hosts_of_a_link_and_sends_less() -> None:
-    splits = np.array([[2], [UNITS]])
-    plain, said = (forecast.of(coded(), splits, [FAR], "tcp", codec=codec) for codec in ("none", "half"))
+    splits = [[2], [UNITS]]
+    plain, said = (foreseen(coded(), splits, codec=codec) for codec in ("none", "half"))
     less = 80_000
     gained_s = 8 / GOODPUT * less / 5e6 + 1e-9 * less
     assert plain.latency_s - said.latency_s == pytest.approx([gained_s - 0.003, 0])
     assert said.throughput_ips == pytest.approx([2 * plain.throughput_ips[0], plain.throughput_ips[1]])
-    quick = forecast.of(coded(), splits, [Network(0.0, np.inf)], "tcp", codec="half")
+    quick = foreseen(coded(), splits, Network(0.0, np.inf), codec="half")
     assert quick.throughput_ips[0] == pytest.approx(1 / (0.018 / 4 + 0.002)), "a host decodes, then computes"
 
 
 def test_hosts_between_decode_and_encode() -> None:
-    splits = np.array([[2, 4], [2, UNITS]])
+    splits = [[2, 4], [2, UNITS]]
     near = Network(0.0, np.inf)
-    plain, said = (
-        forecast.of(coded(hosts=3), splits, [near, near], "tcp", codec=codec) for codec in ("none", "half")
-    )
+    plain, said = (foreseen(coded(hosts=3), splits, near, near, codec=codec) for codec in ("none", "half"))
     byte_s = 1e-9
     sent = (80_000 + 40_000, 80_000)
     assert said.latency_s - plain.latency_s == pytest.approx(
@@ -316,14 +308,14 @@ def test_hosts_between_decode_and_encode() -> None:
 
 
 def test_the_bound_with_a_codec_is_its_least_times_and_bytes() -> None:
-    said = forecast.of(coded(), np.array([[2]]), [FAR], "tcp", codec="half")
+    said = foreseen(coded(), [[2]], codec="half")
     stages_s = 0.95 * (1 - MARGIN) * (0.003 + 0.018 / 4)
     codec_s = (1 - CODEC_MARGIN) * 0.8 * 0.003
     carried_s = 0.1 * 0.99 + 8 / GOODPUT * (64_000 + 4000) / (5e6 * 1.02)
     assert said.least_latency_s == pytest.approx([stages_s + codec_s + carried_s])
     assert said.most_throughput_ips == pytest.approx([1 / (8 / GOODPUT * 64_000 / (5e6 * (1 + BURST)))])
     unknown = coded(wire_least_bytes=np.full(UNITS + 1, np.nan))
-    without = forecast.of(unknown, np.array([[2]]), [FAR], "tcp", codec="half")
+    without = foreseen(unknown, [[2]], codec="half")
     assert without.least_latency_s[0] == pytest.approx(
         said.least_latency_s[0] - 8 / GOODPUT * 64_000 / (5e6 * 1.02), abs=1e-5
     )
@@ -333,9 +325,7 @@ def test_the_bound_with_a_codec_is_its_least_times_and_bytes() -> None:
 def test_a_codec_under_a_quota_takes_at_least_its_processor_time() -> None:
     of = coded()
     quota = replace(of, times=(replace(of.times[0], cpu=0.25), of.times[1]))
-    plain, said = (
-        forecast.of(quota, np.array([[0]]), [FAR], "tcp", codec=codec) for codec in ("none", "half")
-    )
+    plain, said = (foreseen(quota, [[0]], codec=codec) for codec in ("none", "half"))
     sent_s = 8 / GOODPUT * (150_000 - 60_000) / (5e6 * 1.02)
     codec_s = (1 - CODEC_MARGIN) * (0.25 * 0.8e-3 + 1.6e-3)
     assert plain.least_latency_s - said.least_latency_s == pytest.approx([sent_s - codec_s])
@@ -344,8 +334,7 @@ def test_a_codec_under_a_quota_takes_at_least_its_processor_time() -> None:
 def test_how_long_a_codec_takes_is_uncertain() -> None:
     splits, near = np.array([[2]]), Network(0.0, np.inf)
     sure, slow = (
-        forecast.of(coded(encode_s=times * CODED_S), splits, [near], "tcp", codec="half")
-        for times in (0.0, 1000.0)
+        foreseen(coded(encode_s=times * CODED_S), splits, near, codec="half") for times in (0.0, 1000.0)
     )
     assert slow.latency_error == pytest.approx([CODING], rel=0.02)
     assert slow.throughput_error == pytest.approx([CODING], rel=0.02)
@@ -357,21 +346,20 @@ def test_where_a_codec_is_not_used_there_is_no_forecast() -> None:
         name: np.where(POINTS == 0, CODED_S, np.nan) for name in ("encode_s", "encode_least_s", "decode_s")
     }
     of = coded(**only_input, decode_least_s=only_input["decode_s"])
-    said = forecast.of(of, np.array([[0], [2], [UNITS]]), [FAR], "tcp", codec="half")
+    said = foreseen(of, [[0], [2], [UNITS]], codec="half")
     for figures in vars(said).values():
         assert np.isfinite(figures).tolist() == [True, False, True]
     front = choose.front(forecast.chain(of, [FAR], "tcp", codec="half"))
     assert set(front[:, 0]) <= {0, UNITS}
     with pytest.raises(UserError, match="no times of the codec third on edge at batch size 1: it has half"):
-        forecast.of(of, np.array([[0]]), [FAR], "tcp", codec="third")
+        foreseen(of, [[0]], codec="third")
 
 
 def test_by_another_engine_a_stage_is_unsure_and_the_bound_is_the_links() -> None:
     """Its profile times units in eager."""
-    splits = np.array([[2], [UNITS]])
+    splits = [[2], [UNITS]]
     eager, edge, both = (
-        forecast.of(profile(), splits, [FAR], "tcp", engine=engine)
-        for engine in ("eager", "edge=onnx", "onnx")
+        foreseen(profile(), splits, engine=engine) for engine in ("eager", "edge=onnx", "onnx")
     )
     assert both.latency_s == pytest.approx(eager.latency_s)
     stages_s = np.array([0.003, 0.018 / 4])
@@ -388,8 +376,8 @@ def test_by_another_engine_a_stage_is_unsure_and_the_bound_is_the_links() -> Non
 
 def test_what_a_codec_makes_of_another_engines_results_is_not_known() -> None:
     """But of the input, which no engine makes; and what coding takes is no bound on a machine that is faster."""
-    splits = np.array([[0], [2]])
-    said = forecast.of(coded(), splits, [FAR], "tcp", codec="half", engine="onnx")
+    splits = [[0], [2]]
+    said = foreseen(coded(), splits, codec="half", engine="onnx")
     input_bytes = coded().codecs[0].wire_least_bytes[0]
     back_s = 0.1 * 0.99 + 8 / GOODPUT * 4000 / (5e6 * 1.02)
     assert said.least_latency_s == pytest.approx(
