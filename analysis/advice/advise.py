@@ -24,7 +24,7 @@ from pareto.analysis.prediction.network import Network, networks
 from pareto.analysis.runs.manifest import input_type
 from pareto.analysis.standing import stands
 from pareto.analysis.statistics.noise import floors, over_engines
-from pareto.analysis.wording import ALONE, EDGE, KEEP, SERVER, interval, more
+from pareto.analysis.wording import ALONE, EDGE, KEEP, SERVER, more
 from pareto.protocol.errors import UserError
 from pareto.remote.link.units import percent, rate
 
@@ -360,7 +360,4 @@ def _paying(ranked: Ranking) -> Iterator[str]:
             continue
         other = ranked.by_cell[switch.cell]
         what = "a split" if ranked.best.end == EDGE and not other.end else other.doing
-        at = f"from {rate(switch.at)} on" if switch.upwards else f"below {rate(switch.at)}"
-        pays = "may pay" if math.isnan(switch.low) else "pays"
-        span = interval(switch.low, switch.high, rate)
-        yield f"{what} {pays} {at}{span}{', extrapolated' if switch.extrapolated else ''}"
+        yield f"{what} {'may pay' if math.isnan(switch.low) else 'pays'} {switch.when(rate)}"

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from pareto.analysis.advice.predict import Predictor
 from pareto.analysis.prediction.network import Network
 from pareto.analysis.statistics.samples import Bools, Floats, interval
+from pareto.analysis.wording import interval as in_words
 
 RATES_BPS = (1e4, 1e11)
 DELAYS_S = (1e-5, 2.0)
@@ -43,6 +44,11 @@ class Crossover:
     low: float
     high: float
     extrapolated: bool
+
+    def when(self, say: Callable[[float], str]) -> str:
+        """`from 26 Mbit/s on (95 %: 22 to 29 Mbit/s), extrapolated`."""
+        at = f"from {say(self.at)} on" if self.upwards else f"below {say(self.at)}"
+        return f"{at}{in_words(self.low, self.high, say)}{', extrapolated' if self.extrapolated else ''}"
 
 
 def crossovers(

@@ -9,7 +9,7 @@ measured (`validate`).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -194,14 +194,8 @@ def as_measured(observed: Observed, *, by_round: bool = False) -> Predictor:
 
 def best_on_grid(predictor: Predictor, delays_s: Floats, rates_bps: Floats, objective: str) -> Ints:
     """The best cell (row of `predictor.cells`) at each delay (rows) and rate (columns); the way back is not shaped."""
-    # Row by row: with hundreds of cells, all at once would take gigabytes.
-    rows = [
-        predictor.cost(objective, delay_s=np.full(len(rates_bps), delay_s), rate_bps=rates_bps).argmin(
-            axis=-1
-        )
-        for delay_s in delays_s
-    ]
-    return np.array(rows, dtype=np.int64)
+    rows = _on_grid(predictor, delays_s, rates_bps, objective)
+    return np.array([costs.argmin(axis=-1) for costs in rows], dtype=np.int64)
 
 
 def margin_on_grid(predictor: Predictor, delays_s: Floats, rates_bps: Floats, objective: str) -> Floats:
@@ -210,12 +204,17 @@ def margin_on_grid(predictor: Predictor, delays_s: Floats, rates_bps: Floats, ob
     """
     of_point = list(predictor.cells.groupby("point", observed=True).indices.values())
     rows = []
-    for delay_s in delays_s:
-        costs = predictor.cost(objective, delay_s=np.full(len(rates_bps), delay_s), rate_bps=rates_bps)
+    for costs in _on_grid(predictor, delays_s, rates_bps, objective):
         best = np.stack([costs[..., cells].min(axis=-1) for cells in of_point], axis=-1)
         two = np.partition(best, 1, axis=-1)[..., :2] if len(of_point) > 1 else best * [1.0, np.inf]
         rows.append(two[..., 1] / two[..., 0] - 1)
     return np.array(rows)
+
+
+def _on_grid(predictor: Predictor, delays_s: Floats, rates_bps: Floats, objective: str) -> Iterator[Floats]:
+    """Costs of rates x cells, delay by delay: with hundreds of cells, all at once would take gigabytes."""
+    for delay_s in delays_s:
+        yield predictor.cost(objective, delay_s=np.full(len(rates_bps), delay_s), rate_bps=rates_bps)
 
 
 def _overhead_s(observed: Observed, by_round: bool) -> Floats:

@@ -13,7 +13,7 @@ from pareto.analysis.advice.advise import Advice, sentence
 from pareto.analysis.advice.crossovers import DELAYS_S, RATES_BPS
 from pareto.analysis.naming import ANY_NOTE, backend_name, point_label, time_unit
 from pareto.analysis.tables.columns import UNKNOWN, Column, Framed, framed, number, spans, sureness
-from pareto.analysis.wording import EDGE, SERVER, interval
+from pareto.analysis.wording import EDGE, SERVER
 from pareto.remote.link.units import duration, percent, rate
 
 SHOWN = 3
@@ -67,14 +67,11 @@ def _elsewhere(advice: Advice) -> Iterator[str]:
         ("rate", f"At {duration(network.delay_s)}", rate, RATES_BPS),
         ("delay", f"At {rate(network.rate_bps)}", duration, DELAYS_S),
     ):
-        sentences = []
-        for switch in advice.ranking.crossovers:
-            if switch.along != along:
-                continue
-            at = f"from {say(switch.at)} on" if switch.upwards else f"below {say(switch.at)}"
-            beyond = ", extrapolated" if switch.extrapolated else ""
-            better = advice.ranking.by_cell[switch.cell].place
-            sentences.append(f"{better} is better {at}{interval(switch.low, switch.high, say)}{beyond}")
+        sentences = [
+            f"{advice.ranking.by_cell[switch.cell].place} is better {switch.when(say)}"
+            for switch in advice.ranking.crossovers
+            if switch.along == along
+        ]
         none = f"no other point is better at any {along} from {say(ends[0])} to {say(ends[1])}"
         if along in advice.ranking.unsure_along:
             here += ", among the measured points"
