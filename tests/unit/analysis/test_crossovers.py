@@ -37,44 +37,27 @@ def gains_s(network: Network) -> Any:
     return (world.EDGE_S[-1] - world.latency_s(unlimited, "tcp"))[:-1]
 
 
-def test_the_rate_from_which_a_split_pays_is_that_of_the_closed_form():
+OF_RATE = 8 * world.PAYLOAD_BYTES[:-1] / GOODPUT / np.maximum(gains_s(NEAR), 1e-12)
+UNDELAYED = gains_s(Network(0.0, 100e6)) - 8 * world.PAYLOAD_BYTES[:-1] / GOODPUT / 100e6
+
+
+@pytest.mark.parametrize(
+    ("network", "objective", "along", "upwards", "at", "point"),
+    [
+        (NEAR, "latency", "rate", True, OF_RATE.min(), OF_RATE.argmin()),
+        (Network(0.2, 100e6), "latency", "delay", False, UNDELAYED.max(), UNDELAYED.argmax()),
+        # Cut 1 has stages of 10 ms: best while its 150 kB cross quicker than what cut 2 takes.
+        (Network(0.001, 100e6), "throughput", "rate", False, 8 * 150e3 / GOODPUT / world.EDGE_S[2], 2),
+    ],
+)
+def test_crossovers_are_those_of_the_closed_form(network, objective, along, upwards, at, point):
     of = world.observed(noise=0.0)
-    found = found_in(of, NEAR)
-    rates_bps = 8 * world.PAYLOAD_BYTES[:-1] / GOODPUT / gains_s(NEAR)
-    rates_bps = np.where(rates_bps > 0, rates_bps, np.inf)
-    up = one(found, "rate", True)
-    assert up.at == pytest.approx(rates_bps.min(), rel=1e-6)
-    assert of.cells["point"][up.cell] == str(rates_bps.argmin())
-    assert of.cells["backend"][up.cell] == "tcp"
-    assert not up.extrapolated
-    assert not [each for each in found if each.along == "rate" and not each.upwards]
-
-
-def test_the_delay_up_to_which_a_split_pays_is_that_of_the_closed_form():
-    of = world.observed(noise=0.0)
-    network = Network(0.2, 100e6)
-    found = found_in(of, network)
-    undelayed = gains_s(replace(network, delay_s=0.0))
-    delays_s = undelayed - 8 * world.PAYLOAD_BYTES[:-1] / GOODPUT / network.rate_bps
-    down = one(found, "delay", False)
-    assert down.at == pytest.approx(delays_s.max(), rel=1e-6)
-    assert of.cells["point"][down.cell] == str(delays_s.argmax())
-    assert not [each for each in found if each.along == "delay" and each.upwards]
-    assert not [each for each in found if each.along == "rate"]
-
-
-def test_throughput_changes_hands_where_the_link_becomes_the_slowest_step():
-    of = world.observed(noise=0.0)
-    network = Network(0.001, 100e6)
-    found = found_in(of, network, "throughput")
-    # Cut 1 has stages of 10 ms: best while its 150 kB cross quicker than that, and until the image does in 12 ms.
-    best = int(np.argmax(world.throughput_ips(network)))
-    assert best == 1
-    down = one(found, "rate", False)
-    period_s = world.EDGE_S[2]  # what cut 2 takes
-    assert of.cells["point"][down.cell] == "2"
-    assert down.at == pytest.approx(8 * world.PAYLOAD_BYTES[1] / GOODPUT / period_s, rel=1e-6)
-    assert not [each for each in found if each.along == "rate" and each.upwards]
+    found = found_in(of, network, objective)
+    switch = one(found, along, upwards)
+    assert switch.at == pytest.approx(at, rel=1e-6)
+    assert (of.cells["point"][switch.cell], of.cells["backend"][switch.cell]) == (str(point), "tcp")
+    assert not [each for each in found if each.along == "rate" and each.upwards and not upwards]
+    assert not [each for each in found if each.along == along and each.upwards != upwards]
 
 
 def test_beyond_the_measured_profiles_it_is_extrapolated():
