@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
-
-from rich.console import Group
 
 from pareto.analysis.figures.shown import worth_showing
 from pareto.analysis.findings import Findings
 from pareto.analysis.points import CONDITION
 from pareto.analysis.tables.columns import Framed
-from pareto.analysis.tables.front import codecs_table, front_table, overhead_table
-from pareto.analysis.tables.overview import overview
+from pareto.analysis.tables.front import codecs_tables, overhead_tables
+from pareto.analysis.tables.overview import MOST_ROWS, of_each, overview
 from pareto.analysis.tables.testbeds import testbeds_table
 from pareto.basics.escaping import markdown
 
@@ -47,23 +44,14 @@ def _parts(findings: Findings) -> Iterator[str]:
             yield f"## {title}\n"
             yield from _list(lines)
     if 0 < len(shown[CONDITION].drop_duplicates()) <= MOST_TABLES:
-        yield "## Each condition\n"
-        yield from _tables(front_table(shown, *asked))
-        yield from _tables(codecs_table(shown, *asked))
-        if not findings.overhead.empty:
-            yield from _tables(overhead_table(findings.overhead))
+        # The table above has every point, but for what it left out.
+        tables = of_each(shown, *asked) if len(shown) > MOST_ROWS or not shown["rounds"].all() else []
+        tables += [*codecs_tables(shown, *asked), *overhead_tables(findings.overhead)]
+        if tables:
+            yield "## Each condition\n"
+        for table in tables:
+            yield table.markdown() if isinstance(table, Framed) else f"{markdown(str(table))}\n"
 
 
 def _list(lines: list[str]) -> Iterator[str]:
     yield "".join(f"- {markdown(line)}\n" for line in lines)
-
-
-def _tables(shown: Any) -> Iterator[str]:
-    """Each table and each text of what is made for the terminal."""
-    if isinstance(shown, Group):
-        for part in shown.renderables:
-            yield from _tables(part)
-    elif isinstance(shown, Framed):
-        yield shown.markdown()
-    elif shown is not None:
-        yield f"{markdown(str(shown))}\n"

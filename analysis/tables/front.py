@@ -1,33 +1,20 @@
-"""The fronts, and the latency beyond the bound, in the terminal and in a log: legible at 80 columns, without colour."""
+"""The front over all codecs, and the latency beyond the bound: legible at 80 columns, without colour."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
 
 import pandas as pd
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.text import Text
 
 from pareto.analysis.costs import MIN_PAYLOADS, MIN_POINTS, NOISE
-from pareto.analysis.fronts import energy
 from pareto.analysis.fronts.front import over_codecs
-from pareto.analysis.fronts.objectives import ACCURACY, DEFAULT, chosen
-from pareto.analysis.fronts.quality import (
-    AGREEMENT,
-    LEVEL,
-    MAP50,
-    MEAN_IOU,
-    TOP1,
-    WORDS,
-    codec_name,
-    in_words,
-    is_none,
-    name_of,
-)
-from pareto.analysis.naming import ANY_NOTE, backend_name, condition_title, count, time_unit
-from pareto.analysis.points import AT_WORK, BUT_CODEC, CONDITION, each_once, hosts, short_step
+from pareto.analysis.fronts.objectives import ACCURACY, DEFAULT
+from pareto.analysis.fronts.quality import LEVEL, codec_name, in_words, name_of
+from pareto.analysis.naming import ANY_NOTE, backend_name, condition_title, time_unit
+from pareto.analysis.points import AT_WORK, BUT_CODEC, CONDITION, NONE, each_once
 from pareto.analysis.tables.columns import (
     UNKNOWN,
     Column,
@@ -36,191 +23,28 @@ from pareto.analysis.tables.columns import (
     figures,
     framed,
     number,
-    once,
     spans,
-    starts,
     sureness,
 )
+from pareto.analysis.tables.overview import why_empty
 
-_HEADS = {TOP1: "top-1", AGREEMENT: "agree", MEAN_IOU: "mIoU", MAP50: "mAP50"}
 _MS, _MS_PER_MB = 1e3, 1e9
 """From seconds, and from seconds a byte."""
 
 
-def front_table(front: pd.DataFrame, objectives: Sequence[str] = DEFAULT, where: str = "") -> RenderableType:
-    """One table a condition: for each backend, the points on its front.
-
-    front: of `analysis.front`; objectives, where: those that it was made with: a table of others than the usual
-    ones says so. A point where nothing crosses stands by itself, under `any`. A star marks the points on the front of
-    all backends together. Figures that were not measured have no column; see `_has_room` for those that give way.
-    The table fits the width of the console that it is printed to: it shortens names first.
-    """
-    tables = [_table(rows, objectives, where) for _, rows in front.groupby(CONDITION, dropna=False)]
-    return Group(*tables) if tables else Text("no trials")
-
-
-def _has_room(rows: pd.DataFrame, points: pd.DataFrame, objectives: Sequence[str]) -> set[str]:
-    """The optional columns that are shown: those that were measured, as far as 80 characters have room."""
-    measured = {
-        "energy": points["energy_of"].iloc[0] != "",
-        "top1": points[_quality(points)].notna().any(),
-        "bound_by": points["bound_by"].ne("").any(),
-        "loaded": "loaded-latency" in objectives,
-    }
-    has = {name for name, is_there in measured.items() if is_there}
-    two_hosts = len(hosts(str(points["point"].iloc[0]))) == 2
-    if points["busiest"].ne("").any() and two_hosts and not has & {"energy", "top1", "loaded"}:
-        has.add("busiest")
-    several = rows.loc[(rows["rounds"] > 0) & rows["backend"].ne(""), "backend"].nunique() > 1
-    if several and not ("bound_by" in has and has & {"energy", "top1"}):
-        has.add("p all")
-    is_full = "bound_by" in has and (has >= {"energy", "top1"} or has >= {"busiest", "p all"})
-    if points["pipeline_gain"].notna().any() and not is_full and "loaded" not in has:
-        has.add("gain")
-    return has
-
-
-def _table(rows: pd.DataFrame, objectives: Sequence[str], where: str) -> RenderableType:
-    title = condition_title(rows.iloc[0])
-    points = rows[rows["on_backend_front"]]
-    if points.empty:
-        return Text(f"{title}: {_why_empty(rows, objectives, where)}\n")
-    has = _has_room(rows, points, objectives)
-    points = by_backend(points, "latency_s")
-    which, chain = energy.judged_by(rows), hosts(str(points["point"].iloc[0]))
-    excluded = int(rows["left_out"].sum())
-    notes = {
-        f"front of {in_words(objectives, rows)}": set(objectives) != set(DEFAULT),
-        f"where {where}": where,
-        "* on the front of all backends": True,
-        ANY_NOTE: (points["backend"] == "").any(),
-        "eff = share of the physical bound": True,
-        f"sure = probability of being on the backend's front{', all = on that of all' * ('p all' in has)}": True,
-        "loaded = latency at these images/s": "loaded" in has,
-        "gain = images/s as a multiple of those with one in flight": "gain" in has,
-        "bound by = the step that sets the bound of images/s": "bound_by" in has,
-        "busiest = the step that was busy for the greatest share of the time, %": "busiest" in has,
-        _links(chain): points["bound_by"].str.contains("-").any(),
-        f"J = energy per image{' above idle' * (which == energy.ACTIVE)}, {points['energy_of'].iloc[0]}": "energy"
-        in has,
-        _quality_note(points): True,
-        f"{count(excluded, 'trial')} left out": excluded,
-    }
-    groups = starts(points["backend"])
-    shown = [note for note, is_needed in notes.items() if is_needed]
-    return framed(_columns(points, has, which, len(chain)), f"{title}: Pareto front", shown, groups)
-
-
-def _columns(points: pd.DataFrame, has: set[str], which: str, chain: int) -> list[Column]:
-    unit, scale = time_unit(float(points["latency_s"].max()))
-    digits = 3 if unit == "s" else 2
-    # A long label is folded, not cut: its end may be all that tells it apart.
-    whole = {"no_wrap": points["backend"].str.len().max() <= len("backend")}
-    # May be narrowed too: its cells, not the column, refuse to wrap.
-    names: list[Any] = [Text(str(name), no_wrap=True, overflow="ellipsis") for name in points["point_name"]]
-    stars = ["*" if on_front else " " for on_front in points["on_front"]]
-    steps = [short_step(step, chain) or UNKNOWN for step in points["bound_by"]]
-    busiest = [
-        f"{short_step(step, chain)} {figure(share * 100, 0)}" if step else UNKNOWN
-        for step, share in zip(points["busiest"], points["busiest_utilization"], strict=True)
-    ]
-    joules = [figure(value, 3 if value < 10 else 2) for value in points[which]]
-    columns = {
-        "": [
-            Column("backend", once(points["backend"].map(backend_name)), look=whole),
-            Column(
-                "point",
-                [f"{of}{star}" for of, star in zip(points["point"], stars, strict=True)],
-                kind="point",
-            ),
-            Column("name", names, look={"min_width": 4, "overflow": "ellipsis"}),
-            number("latency", points["latency_s"] * scale, digits, unit),
-            number("bound", points["latency_bound_s"] * scale, digits, unit),
-            number("eff", points["latency_efficiency"] * 100, 0, "%"),
-            number("img", points["throughput_ips"], 2, "/s"),
-            number("eff", points["throughput_efficiency"] * 100, 0, "%"),
-        ],
-        "loaded": [number("loaded", points["loaded_latency_s"] * scale, digits, unit)],
-        "gain": [number("gain", points["pipeline_gain"], 1, "x")],
-        "bound_by": [Column("bound", steps, "by", look={"no_wrap": True, "overflow": "ellipsis"})],
-        "busiest": [Column("busiest", busiest, "%", look={"no_wrap": True, "overflow": "ellipsis"})],
-        "energy": [Column("J", joules, kind="number")],
-        "top1": [number(_HEADS[_quality(points)], points[_quality(points)] * 100, 1, "%")],
-        "p": [_sure("%", points["probability"])],
-        "p all": [_sure("all", points["probability_all"])],
-    }
-    return [column for name, some in columns.items() if name in has | {"", "p"} for column in some]
-
-
-def _sure(unit: str, shares: pd.Series) -> Column:
-    return Column("sure", [sureness(share) for share in shares], unit, "number")
-
-
-def _quality(points: pd.DataFrame) -> str:
-    """The column of what a codec costs, `agreement` or the like where no label says what is right; without one,
-    `top1`.
-    """
-    with_codec = ~is_none(points["codec"])
-    if not with_codec.any() or points[TOP1].notna().all():
-        return TOP1
-    return next((name for name in (AGREEMENT, MEAN_IOU, MAP50) if points[name].notna().any()), AGREEMENT)
-
-
-def _quality_note(points: pd.DataFrame) -> str:
-    """The meaning of that column; of a codec whose cost in quality is not known, a word that it is not."""
-    column = _quality(points)
-    if points[column].notna().any():
-        if column in (MEAN_IOU, MAP50):
-            return f"{_HEADS[column]} = {WORDS[column]} against the whole model without a codec"
-        images = points[f"{column}_images"].dropna()
-        shown = {TOP1: "top-1", AGREEMENT: "agree = same top class as the whole model without a codec,"}[
-            column
-        ]
-        return f"{shown} of {_images(images)}" if len(images) else shown.rstrip(",")
-    codec = str(points["codec"].iloc[0])
-    return "" if codec in ("", "none") else f"what {codec} costs in accuracy was not measured"
-
-
-def _why_empty(rows: pd.DataFrame, objectives: Sequence[str], where: str) -> str:
-    """The reason why no point is on a front."""
-    measured = rows[rows["rounds"] > 0]
-    if measured.empty:
-        return f"no valid trial, {int(rows['left_out'].sum())} left out"
-    feasible = measured[measured["feasible"].astype(bool)]
-    if feasible.empty:
-        return "no point satisfies the constraint" + (f" {where}" if where else "")
-    unknown = [each.name for each in chosen(objectives) if feasible[each.column].isna().all()]
-    if unknown:
-        return f"no front: {', '.join(unknown)} not known"
-    return f"no front: no point has all of {', '.join(objectives)}"
-
-
-def _links(chain: Sequence[str]) -> str:
-    """The hosts that the numbered links of a chain join; empty text where there is only one link."""
-    joined = [f"link {number}: {near}-{far}" for number, (near, far) in enumerate(pairwise(chain), 1)]
-    return ", ".join(joined) if len(joined) > 1 else ""
-
-
-def _images(counts: pd.Series) -> str:
-    """`320 images`, or the span where some points saw more of the data than others."""
-    least, most = int(counts.min()), int(counts.max())
-    return f"{most} images" if least == most else f"{least} to {most} images"
-
-
-def codecs_table(
+def codecs_tables(
     front: pd.DataFrame, objectives: Sequence[str] = DEFAULT, where: str = ""
-) -> RenderableType | None:
-    """One table for each condition that was measured with several codecs, of the front over all of them; None
-    without any.
+) -> list[RenderableType]:
+    """A table for each condition that was measured with several codecs, of the front over all of them.
 
-    Arguments as of `front_table`. Accuracy is among the objectives, unless the constraint says how much is enough.
+    front: of `analysis.front`; objectives, where: those that it was made with. Accuracy is among the objectives,
+    unless the constraint says how much is enough.
     """
-    tables = [
+    return [
         _codecs_table(rows, over_codecs(objectives, where), where)
         for _, rows in front.groupby(BUT_CODEC, dropna=False)
-        if (rows.loc[rows["backend"] != "", ["codec", AT_WORK]].nunique() > 1).all()
+        if (rows.loc[rows["backend"] != NONE, ["codec", AT_WORK]].nunique() > 1).all()
     ]
-    return Group(*tables) if tables else None
 
 
 def _codecs_table(rows: pd.DataFrame, objectives: Sequence[str], where: str) -> RenderableType:
@@ -228,7 +52,7 @@ def _codecs_table(rows: pd.DataFrame, objectives: Sequence[str], where: str) -> 
     rows = each_once(rows)
     points = rows[rows["on_codec_front"].astype(bool)].sort_values("latency_s", kind="stable")
     if points.empty:
-        return Text(f"{title}, over all codecs: {_why_empty(rows, objectives, where)}\n")
+        return Text(f"{title}, over all codecs: {why_empty(rows, objectives, where)}\n")
     unit, scale = time_unit(float(points["latency_s"].max()))
     ties = points["accuracy"].ne(points[LEVEL]) & points["accuracy"].notna()
     unknown = sorted(set(rows.loc[rows["accuracy"].isna() & (rows["rounds"] > 0), "codec"]))
@@ -240,7 +64,7 @@ def _codecs_table(rows: pd.DataFrame, objectives: Sequence[str], where: str) -> 
         f"not here, as what they cost in accuracy was not measured: {', '.join(unknown)}" if unknown else "",
         "95 % = interval of the accuracy by the number of images",
         "sure = probability of being on this front",
-        ANY_NOTE if (points["backend"] == "").any() else "",
+        ANY_NOTE if (points["backend"] == NONE).any() else "",
     ]
     names: list[Any] = [Text(str(name), no_wrap=True, overflow="ellipsis") for name in points["point_name"]]
     accuracies = [
@@ -261,14 +85,16 @@ def _codecs_table(rows: pd.DataFrame, objectives: Sequence[str], where: str) -> 
         number("wire", points["wire_bytes_per_image"] / 1e3, 1, "kB/img"),
         Column("accuracy", accuracies, "%", "number"),
         Column("95 %", spans(points["accuracy_low"] * 100, points["accuracy_high"] * 100, 1), "%", "number"),
-        _sure("%", points["codec_probability"]),
+        Column("sure", [sureness(share) for share in points["codec_probability"]], "%", "number"),
     ]
     return framed(columns, f"{title}: Pareto front over all codecs", notes)
 
 
-def overhead_table(rows: pd.DataFrame) -> RenderableType:
-    """One table a condition, with a line for each backend, from the frame of `analysis.costs.overhead`."""
-    tables = []
+def overhead_tables(rows: pd.DataFrame) -> list[RenderableType]:
+    """A table for each condition, with a line for each backend, from the frame of `analysis.costs.overhead`; and what
+    their columns mean.
+    """
+    tables: list[RenderableType] = []
     for _, group in rows.groupby(CONDITION, dropna=False):
         ordered = by_backend(group, "points")
         columns = [
@@ -280,7 +106,7 @@ def overhead_table(rows: pd.DataFrame) -> RenderableType:
         if ordered["goodput_efficiency"].notna().any():
             columns.append(number("TCP", ordered["goodput_efficiency"] * 100, 1, "%"))
         tables.append(framed(columns, f"{condition_title(group.iloc[0])}: overhead beyond the bound"))
-    return Group(*tables, Text(f"{_overhead_notes(rows)}\n")) if tables else Group()
+    return [*tables, Text(f"{_overhead_notes(rows)}\n")] if tables else []
 
 
 def overhead_columns(rows: pd.DataFrame) -> list[Column]:

@@ -10,7 +10,8 @@ from rich.text import Text
 
 from pareto.analysis.figures.shown import worth_showing
 from pareto.analysis.points import CONDITION
-from pareto.analysis.tables.front import codecs_table, front_table
+from pareto.analysis.tables.front import codecs_tables
+from pareto.analysis.tables.overview import of_each
 from pareto.basics.escaping import terminal
 
 if TYPE_CHECKING:
@@ -44,10 +45,8 @@ def of_findings(findings: Findings) -> str:
     shown = worth_showing(findings.front)
     parts: list[RenderableType] = [Text(line, style="bold") for line in findings.answers]
     if len(shown[CONDITION].drop_duplicates()) <= MOST_TABLES:
-        rows = shown if len(shown) else findings.front
-        parts.append(front_table(rows, findings.objectives, findings.where))
-        if over_codecs := codecs_table(shown, findings.objectives, findings.where):
-            parts.append(over_codecs)
+        asked = findings.objectives, findings.where
+        parts += [*of_each(shown if len(shown) else findings.front, *asked), *codecs_tables(shown, *asked)]
     lines = (*findings.verdicts, *findings.codecs, *findings.engines, *findings.notes)
     parts += [Text(line) for line in (*lines, *(f"attention: {line.head}" for line in findings.doubts))]
     return html(*parts)

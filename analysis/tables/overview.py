@@ -1,4 +1,4 @@
-"""One table of what was measured in all conditions, least latency first: what a report shows in the terminal."""
+"""One table of what was measured, least latency first: of all conditions, as the terminal shows it, and of each."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
+from rich.console import RenderableType
 from rich.text import Text
 
 from pareto.analysis.fronts import energy
-from pareto.analysis.fronts.objectives import DEFAULT
-from pareto.analysis.fronts.quality import in_words
+from pareto.analysis.fronts.objectives import ACCURACY, DEFAULT, chosen
+from pareto.analysis.fronts.quality import in_words, is_none, name_of
 from pareto.analysis.naming import ANY_NOTE, backend_name, condition_title, count, time_unit
-from pareto.analysis.points import CONDITION, NO_CODEC, hosts, short_step, undivided
+from pareto.analysis.points import CONDITION, NO_CODEC, NONE, hosts, short_step, undivided
 from pareto.analysis.tables.columns import UNKNOWN, Column, Framed, number, starts, sureness
 
 MOST_ROWS = 24
@@ -35,50 +36,85 @@ _GIVE_WAY = ("bound", "name", "eff", "accuracy")
 
 
 def overview(
-    front: pd.DataFrame, objectives: Sequence[str] = DEFAULT, where: str = "", *, simulated: bool = False
+    front: pd.DataFrame,
+    objectives: Sequence[str] = DEFAULT,
+    where: str = "",
+    *,
+    simulated: bool = False,
+    every: bool = False,
 ) -> Framed:
     """The table: for each condition its points, least latency first; a star marks those on the front.
 
-    front: of `analysis.fronts.front.front`, made with these objectives and constraint. Beyond `MOST_ROWS`
-    points, only those on a front, the whole model on either host and the fastest are shown; of more than half
-    as many conditions, the fastest point of each. Columns say how the conditions differ; what is the same for all
+    front: of `analysis.fronts.front.front`, made with these objectives and constraint. Unless `every` point is wanted,
+    beyond `MOST_ROWS` only those on a front, the whole model on either host and the fastest are shown; of more than
+    half as many conditions, the fastest point of each. Columns say how the conditions differ; what is the same for all
     stands in the title.
     """
     measured = front[front["rounds"] > 0]
     allowed = measured[measured["feasible"].astype(bool)]
-    shown, which = chosen_points(allowed)
+    shown, which = chosen_points(allowed, len(allowed) if every else MOST_ROWS)
     apart = [name for name in CONDITION if front[name].nunique(dropna=False) > 1]
     same = {name: "" if name in apart else value for name, value in front.iloc[0][CONDITION].items()}
+    columns = _fitting([*_condition_columns(shown, apart), *_columns(shown, objectives, every=every)])
+    heads = {column.head for column in columns}
+    has_front = bool(allowed["on_front"].any())
+    unsure = allowed["probability_all"].isna()
     notes = {
         "simulated: nothing of this was measured": simulated,
-        f"{len(shown)} of {len(measured)} points are shown: {which}": len(shown) < len(measured),
+        f"{len(shown)} of {len(measured)} points are shown: {which}": which,
         f"where {where}": where,
-        f"* on the front of {in_words(objectives, allowed)}": True,
-        "sure = probability of being on it": allowed["probability_all"].notna().any(),
-        "no `sure`: too few or too noisy rounds, or points without a figure": allowed["probability_all"]
-        .isna()
-        .all(),
-        ANY_NOTE: (shown["backend"] == "").any(),
+        f"* on the front of {in_words(objectives, allowed)}": has_front or not every,
+        "sure = probability of being on it": not unsure.all(),
+        "no `sure`: too few or too noisy rounds, or points without a figure": unsure.all(),
+        ANY_NOTE: (shown["backend"] == NONE).any(),
         "eff = share of the physical bound": True,
         _left_out(front): front["left_out"].any(),
+        "bound by = the step that sets the bound of images/s": "bound" in heads,
+        f"accuracy = {name_of(allowed)}": every and "accuracy" in heads and ACCURACY not in objectives,
+        why_empty(front, objectives, where): every and not has_front,
     }
-    columns = _fitting([*_condition_columns(shown, apart), *_columns(shown, objectives)])
-    if any(column.head == "bound" for column in columns):
-        notes["bound by = the step that sets the bound of images/s"] = True
     groups = _begins(shown, apart)
     return Framed(columns, _title(same), [note for note, is_needed in notes.items() if is_needed], groups)
 
 
-def chosen_points(rows: pd.DataFrame) -> tuple[pd.DataFrame, str]:
-    """The rows that are shown, in their order, and which these are."""
+def of_each(
+    front: pd.DataFrame, objectives: Sequence[str] = DEFAULT, where: str = ""
+) -> list[RenderableType]:
+    """A table for each condition, of all its points; of one without any, the reason."""
+    return [
+        overview(rows, objectives, where, every=True)
+        if (rows["feasible"].astype(bool) & (rows["rounds"] > 0)).any()
+        else Text(f"{condition_title(rows.iloc[0])}: {why_empty(rows, objectives, where)}\n")
+        for _, rows in front.groupby(CONDITION, dropna=False)
+    ]
+
+
+def why_empty(rows: pd.DataFrame, objectives: Sequence[str], where: str) -> str:
+    """The reason why no point is on a front."""
+    measured = rows[rows["rounds"] > 0]
+    if measured.empty:
+        return f"no valid trial, {int(rows['left_out'].sum())} left out"
+    feasible = measured[measured["feasible"].astype(bool)]
+    if feasible.empty:
+        return "no point satisfies the constraint" + (f" {where}" if where else "")
+    unknown = [each.name for each in chosen(objectives) if feasible[each.column].isna().all()]
+    return (
+        f"no front: {', '.join(unknown)} not known"
+        if unknown
+        else f"no point has all of {', '.join(objectives)}"
+    )
+
+
+def chosen_points(rows: pd.DataFrame, most: int = MOST_ROWS) -> tuple[pd.DataFrame, str]:
+    """The rows that are shown, in their order; and which these are, unless all."""
     # Categories and texts alike: in the order in which every table has the conditions.
     ordered = rows.assign(at=rows.groupby(CONDITION, dropna=False).ngroup()).sort_values(
         ["at", "latency_s"], kind="stable"
     )
-    if len(ordered) <= MOST_ROWS:
+    if len(ordered) <= most:
         return ordered, ""
     place = ordered.groupby("at").cumcount()
-    if ordered["at"].nunique() > MOST_ROWS // 2:
+    if ordered["at"].nunique() > most // 2:
         return ordered[place == 0], "of each condition the fastest"
     ends = pd.Series(False, index=ordered.index)
     for _, of_condition in ordered.groupby("at"):
@@ -118,7 +154,7 @@ def _begins(rows: pd.DataFrame, apart: Sequence[str]) -> list[bool]:
     return list(rows["at"].ne(rows["at"].shift()))
 
 
-def _columns(rows: pd.DataFrame, objectives: Sequence[str]) -> list[Column]:
+def _columns(rows: pd.DataFrame, objectives: Sequence[str], *, every: bool) -> list[Column]:
     unit, scale = time_unit(float(rows["latency_s"].max()) if len(rows) else 0.0)
     chain = len(hosts(str(rows["point"].iloc[0]))) if len(rows) else 2
     names: list[Any] = [Text(str(name), no_wrap=True, overflow="ellipsis") for name in rows["point_name"]]
@@ -137,7 +173,8 @@ def _columns(rows: pd.DataFrame, objectives: Sequence[str]) -> list[Column]:
         number("eff", rows["throughput_efficiency"] * 100, 0, "%"),
         Column("bound", [short_step(step, chain) or UNKNOWN for step in rows["bound_by"]], "by"),
     ]
-    if rows["codec"].nunique() > 1 or "accuracy" in objectives:
+    lossy = every and not is_none(rows["codec"]).all()
+    if lossy or rows["codec"].nunique() > 1 or ACCURACY in objectives:
         columns.append(number("accuracy", rows["accuracy"] * 100, 1, "%"))
     if {"energy", "active-energy"} & set(objectives):
         columns.append(number("J", rows[energy.judged_by(rows)], 2))

@@ -23,7 +23,7 @@ from pareto.analysis.findings import Options
 from pareto.analysis.reporting import report
 from pareto.analysis.runs.load import load, stages
 from pareto.analysis.schema import LINKS, STAGES, TEXT
-from pareto.analysis.tables.front import overhead_table
+from pareto.analysis.tables.front import overhead_tables
 from pareto.protocol.constants import GOODPUT
 from pareto.protocol.errors import UserError
 from pareto.remote.link.probe import Reading, Tolerance, judge, judge_rate, judge_rtt
@@ -225,7 +225,7 @@ def test_depths_and_labels_are_apart(tmp_path: Path) -> None:
 
 def printed(rows: pd.DataFrame) -> str:
     console = Console(width=80, color_system=None, record=True, file=io.StringIO())
-    console.print(overhead_table(rows))
+    console.print(*overhead_tables(rows))
     return console.export_text()
 
 

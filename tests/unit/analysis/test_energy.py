@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
 from pareto.analysis.fronts.energy import counted, note, with_middle
 from pareto.analysis.fronts.front import front
 from pareto.analysis.runs.load import load, stages
-from pareto.analysis.tables.front import front_table
 from tests.unit import example_chain
 from tests.unit.analysis.test_indicators import brute_force
 from tests.unit.example_run import PAYLOAD_KIB, trials, with_energy, write
@@ -156,7 +153,6 @@ def test_a_server_is_not_charged_with_what_it_draws_anyway(
     assert (made.loc[asked, "energy_j"] > 1.5 * made.loc[asked, "active_energy_j"]).all()
     by_hand = brute_force(*made[["latency_s", "throughput_ips", "active_energy_j"]].to_numpy().T)
     assert made["on_energy_front"].tolist() == by_hand.tolist()
-    assert "above idle" in " ".join(printed(made).split())
     assert note(made, IDLE) == snapshot
     chosen = front(load([tmp_path / "known"]), ("active-energy", "throughput"), resamples=50)
     by_two = brute_force(*made[["active_energy_j", "throughput_ips"]].to_numpy().T[[0, 1, 0]])
@@ -233,9 +229,3 @@ def test_the_caption_says_whose_energy_it_is(tmp_path: Path, snapshot: SnapshotA
 def test_idle_power_as_far_as_the_manifest_knows_it(manifest: dict[str, Any], text: str) -> None:
     rows = pd.DataFrame({"energy_of": ["edge"], "point": ["0"], "server_s": [NAN]})
     assert note(rows, manifest) == f"{note(rows, {})[:-1]}{text}."
-
-
-def printed(rows: pd.DataFrame) -> str:
-    console = Console(width=80, color_system=None, record=True, file=io.StringIO())
-    console.print(front_table(rows))
-    return console.export_text()

@@ -25,7 +25,7 @@ def test_findings_show_the_answer_first_and_no_markup_of_others(tmp_path: Path) 
     assert shown.startswith("<pre")
     assert "<script" not in shown
     assert "&lt;script&gt;x" in shown
-    assert shown.index("cut at 7") < shown.index("Pareto front") < shown.index("attention: too few rounds")
+    assert shown.index("cut at 7") < shown.index("; eff = ") < shown.index("attention: too few rounds")
 
 
 def test_what_is_on_a_line_stays_on_it_and_is_text() -> None:

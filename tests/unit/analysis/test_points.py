@@ -194,8 +194,8 @@ def test_all_say_the_same_of_it(tmp_path: Path) -> None:
     (one,) = last(found.front).to_dict("records")
     shown = f"{1e3 * one['latency_s']:.2f}"
     assert f"{1e3 * one['latency_s']:.3g} ms" in found.answers[0]
-    (line,) = re.findall(r"any +21\* classifier +(\S+).* (\S+) +\S+ *\n", printed(found.front))
-    assert line == (shown, sureness(one["probability"]))
+    (line,) = re.findall(r"any +21\* +classifier +(\S+).* (\S+) *\n", printed(found.front))
+    assert line == (f"{one['latency_s']:.3f}", sureness(one["probability_all"]))
     page = (tmp_path / "out" / "report.html").read_text()
     (row,) = re.findall(r"<td>any</td><td class=n>21\*</td>.*?</tr>", page)
     assert f">{shown}<" in row

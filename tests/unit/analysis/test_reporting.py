@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
-from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
 from pareto.analysis import reporting
@@ -24,9 +22,9 @@ from pareto.analysis.naming import file_stem
 from pareto.analysis.reporting import report
 from pareto.analysis.runs.load import joined, load
 from pareto.analysis.schema import LINKS, STAGES
-from pareto.analysis.tables.front import front_table
 from pareto.protocol.errors import UserError
 from tests.unit import drawn, example_chain
+from tests.unit.analysis.test_front_table import printed
 from tests.unit.example_run import trials, with_energy, write
 
 PNG, PDF = b"\x89PNG", b"%PDF"
@@ -283,12 +281,6 @@ def test_no_trial_yet(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     result = report(write(tmp_path, []))
     assert [path.name for path in result.files] == ["front.csv", "report.html", "report.md"]
     assert result.notes == snapshot
-
-
-def printed(rows: Any, width: int = 80) -> str:
-    console = Console(width=width, color_system=None, record=True, file=io.StringIO())
-    console.print(front_table(rows))
-    return console.export_text()
 
 
 def test_depths_in_flight_get_files_of_their_own(tmp_path: Path) -> None:
