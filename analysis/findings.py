@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from pareto.analysis.model_profile import ModelProfile
 from pareto.analysis.points import competing
 from pareto.analysis.prediction import compared
 from pareto.analysis.prediction.network import Network, networks
-from pareto.analysis.runs.load import Run, Runs, joined, links
+from pareto.analysis.runs.load import Joined, Run, Runs, joined, links
 from pareto.analysis.runs.manifest import within
 from pareto.analysis.runs.setups import SIMULATED
 from pareto.analysis.runs.struck import with_struck
@@ -119,6 +119,7 @@ class Findings:
     doubts: list[Doubt] = field(default_factory=list)
     verdicts: list[str] = field(default_factory=list)
     codecs: list[str] = field(default_factory=list)
+    engines: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     files: list[Path] = field(default_factory=list)
@@ -128,7 +129,6 @@ class Findings:
     delta_rates: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=bjontegaard.COLUMNS))
     paired_codecs: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=COLUMNS["codec"]))
     paired_engines: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=COLUMNS["engine"]))
-    engines: list[str] = field(default_factory=list)
     testbeds: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=testbeds.COLUMNS))
 
     @property
@@ -137,19 +137,23 @@ class Findings:
         return [*map(str, self.doubts), *filter(None, [cures(self.doubts)])]
 
     @property
+    def manifests(self) -> list[Mapping[str, Any]]:
+        return [run.manifest for run in self.runs]
+
+    @property
     def on_one_machine(self) -> bool:
         """Whether the hosts of a run share the machine that the harness runs on."""
-        return any(within(run.manifest, "sweep", "testbed") == "local" for run in self.runs)
+        return any(within(manifest, "sweep", "testbed") == "local" for manifest in self.manifests)
 
     @property
     def networks(self) -> dict[str, Network]:
         """The profiles that are one delay and rate, by name."""
-        return networks((run.manifest for run in self.runs), strict=False)
+        return networks(self.manifests, strict=False)
 
     @property
     def simulated(self) -> bool:
         """Whether the runs are simulated. Simulated runs are never joined with real ones."""
-        return any(run.manifest.get(SIMULATED) for run in self.runs)
+        return any(manifest.get(SIMULATED) for manifest in self.manifests)
 
 
 def find(
@@ -159,19 +163,41 @@ def find(
     options = options or Options()
     step("reading the rows")
     known = joined(runs)
+    findings, rows = _fronts(known, options, step)
+    step("finding where to cut, and from what link speed on elsewhere")
+    _answer(findings, rows)
+    _predict(findings, options.profiles)
+    _doubt(findings, rows)
+    _compare_testbeds(findings)
+    step("comparing codecs and engines")
+    _compare_codecs(findings, rows)
+    _compare_engines(findings, rows)
+    _note(findings, rows, known.trials)
+    return findings
+
+
+def _fronts(known: Joined, options: Options, step: Callable[[str], None]) -> tuple[Findings, pd.DataFrame]:
+    """The findings so far: fronts, and backends in pairs; and the front without what was struck off.
+
+    Raise UserError for an objective that no measured point has: its front would be empty without a word.
+    """
+    step("finding the fronts")
     trials = energy.with_middle(known.trials, known.stages)
-    named = {name: run.manifest for run in known.runs for name in run.names}
-    chance = quality.right_by_chance(trials, named)
+    manifests = {name: run.manifest for run in known.runs for name in run.names}
+    chance = quality.right_by_chance(trials, manifests)
     if chance.any():
         trials = trials.assign(**{name: trials[name].mask(chance) for name in ("top1", "top1_images")})
-    rivals = competing(trials)
-    step("finding the fronts")
     made = fronts(trials, options.objectives, options.where)
-    known_networks = networks((run.manifest for run in known.runs), strict=False)
-    rows, gaps = lacking(made.front, trials, options.objectives, options.where, known_networks)
-    _refuse_unknown(rows, options.objectives)
+    of_names = networks((run.manifest for run in known.runs), strict=False)
+    rows, gaps = lacking(made.front, trials, options.objectives, options.where, of_names)
+    measured = rows[rows["rounds"] > 0]
+    for each in chosen(options.objectives):
+        if len(measured) and measured[each.column].isna().all():
+            why = f" ({each.needs})" if each.needs else ""
+            raise UserError(f"--objectives {each.name}: no point of these runs has it{why}: choose others")
     step("comparing backends")
-    drifting = stability.drifts(rivals)
+    rivals = competing(trials)
+    pairs = paired(rivals)
     findings = Findings(
         runs=known.runs,
         trials=trials,
@@ -179,60 +205,95 @@ def find(
         links=links([run.folder for run in known.runs]),
         front=with_struck(rows, trials, known.struck),
         struck=known.struck,
-        progress=answer.answers(trials, named),
+        progress=answer.answers(trials, manifests),
         hypervolumes=made.hypervolumes,
         attainment=made.attainment,
         overhead=overhead(trials, known.stages, _profiles(known.runs)),
-        paired=paired(rivals),
-        drifts=drifting,
+        paired=pairs,
+        verdicts=[*verdicts(pairs, known.struck)],
+        drifts=stability.drifts(rivals),
         objectives=options.objectives,
         where=options.where,
-        notes=[*known.notes, *([CHANCE] if chance.any() else [])],
+        doubts=gaps,
+        notes=[*known.notes, *[CHANCE] * bool(chance.any())],
+        remarks=[CHANCE] * bool(chance.any()),
     )
-    manifests = [run.manifest for run in findings.runs]
-    step("finding where to cut, and from what link speed on elsewhere")
-    in_order = rivals.sort_values("netem", kind="stable")  # the networks as in every table
-    findings.answers += answers(
-        in_order, known.stages, manifests, where=options.where, front=rows, struck_off=known.struck
-    )
-    profiles, unread = _profiles_of(known.runs, options.profiles)
-    findings.prediction = compared.compared(compared.of_eager(findings.front, trials), profiles, manifests)
+    return findings, rows
+
+
+def _answer(findings: Findings, rows: pd.DataFrame) -> None:
+    """Where to cut, and what codecs change in that."""
+    of, struck = findings, findings.struck
+    ordered = competing(of.trials).sort_values("netem", kind="stable")  # as in every table
+    of.answers += answers(ordered, of.stages, of.manifests, where=of.where, front=rows, struck_off=struck)
+    of.answers += codecs.sentences(ordered, of.stages, of.manifests, struck)
+
+
+def _predict(findings: Findings, named: Sequence[Path]) -> None:
+    """What model profiles had said of the points, and which profiles say nothing."""
+    profiles, unread = _profiles_of(findings.runs, named)
+    eager = compared.of_eager(findings.front, findings.trials)
+    findings.prediction = compared.compared(eager, profiles, findings.manifests)
+    told = [*unread, *compared.unused(profiles, findings.manifests), *compared.sentences(findings.prediction)]
+    findings.notes += told
+    findings.remarks += told
+
+
+def _doubt(findings: Findings, rows: pd.DataFrame) -> None:
+    """What makes figures unsure; so far the doubts say which points lack one."""
+    findings.doubts[:0] = compared.faults(findings.prediction)
     findings.doubts += [
-        *compared.faults(findings.prediction),
-        *gaps,
-        *stability.doubts(rows, drifting),
-        *host_load.on_one_core(manifests),
-        *host_load.beyond(rows, manifests),
-        *host_load.doubts(trials, known.stages, shared=findings.on_one_machine),
+        *stability.doubts(rows, findings.drifts),
+        *host_load.on_one_core(findings.manifests),
+        *host_load.beyond(rows, findings.manifests),
+        *host_load.doubts(findings.trials, findings.stages, shared=findings.on_one_machine),
     ]
-    findings.verdicts += verdicts(findings.paired, known.struck)
-    of_profiles = [*unread, *compared.unused(profiles, manifests), *compared.sentences(findings.prediction)]
-    findings.notes += of_profiles
-    findings.remarks += [*([CHANCE] if chance.any() else []), *of_profiles]
-    findings.answers += codecs.sentences(in_order, known.stages, manifests, known.struck)
-    findings.testbeds = testbeds.differences(trials)
-    of_testbeds = list(testbeds.sentences(findings.testbeds))
+
+
+def _compare_testbeds(findings: Findings) -> None:
+    """How far testbeds are apart: a doubt, if that is much."""
+    findings.testbeds = testbeds.differences(findings.trials)
+    told = list(testbeds.sentences(findings.testbeds))
     if (findings.testbeds["difference_percent"].abs() > testbeds.NOTABLE).any():
-        findings.doubts += map(Doubt, of_testbeds)
+        findings.doubts += map(Doubt, told)
     else:
-        findings.notes += of_testbeds
-        findings.remarks += of_testbeds
-    step("comparing codecs and engines")
+        findings.notes += told
+        findings.remarks += told
+
+
+def _compare_codecs(findings: Findings, rows: pd.DataFrame) -> None:
+    """What each codec wins in time, costs in accuracy and saves in bytes."""
     findings.delta_rates = bjontegaard.delta_rates(rows)
-    findings.paired_codecs = paired(rivals, "codec")
-    findings.codecs += verdicts(findings.paired_codecs)
+    findings.paired_codecs = paired(competing(findings.trials), "codec")
+    findings.codecs += [
+        *verdicts(findings.paired_codecs),
+        *quality.sentences(rows),
+        *bjontegaard.sentences(findings.delta_rates),
+    ]
+
+
+def _compare_engines(findings: Findings, rows: pd.DataFrame) -> None:
+    """What each engine wins, on which host, and how long it takes to start."""
+    rivals = competing(findings.trials)
     findings.paired_engines = paired(rivals, "engine")
     findings.engines += [
         *verdicts(findings.paired_engines),
         *by_engine.sides(findings.paired_engines),
         *quality.of_engines(rows),
-        *by_engine.start_up(known.stages),
+        *by_engine.start_up(findings.stages),
     ]
-    findings.codecs += [*quality.sentences(rows), *bjontegaard.sentences(findings.delta_rates)]
-    findings.notes += allocators.sentences(trials, manifests)
-    findings.notes += [*sentences(trials), *measured_again(manifests)]
-    findings.notes += noise.floor_sentences(noise.floors(known.trials))
-    findings.notes += noise.spread_sentences(known.trials, [run.folder for run in known.runs])
+
+
+def _note(findings: Findings, rows: pd.DataFrame, measured: pd.DataFrame) -> None:
+    """What else to know of the trials (`measured`: as read), and of each figure."""
+    trials = findings.trials
+    findings.notes += [
+        *allocators.sentences(trials, findings.manifests),
+        *sentences(trials),
+        *measured_again(findings.manifests),
+        *noise.floor_sentences(noise.floors(measured)),
+        *noise.spread_sentences(measured, [run.folder for run in findings.runs]),
+    ]
     if rows.empty:
         findings.notes.append("no trial has ended yet: nothing to show")
     for key, shown in rows.groupby(FIGURE, dropna=False):
@@ -243,16 +304,6 @@ def find(
             findings.notes += energies_of_different_devices(shown, name)
             findings.notes += best_points(shown, name)
     findings.notes += host_load.full_cores(trials, shared=findings.on_one_machine)
-    return findings
-
-
-def _refuse_unknown(front: pd.DataFrame, objectives: Sequence[str]) -> None:
-    """Raise UserError for an objective that no measured point has: its front would be empty without a word."""
-    measured = front[front["rounds"] > 0]
-    for each in chosen(objectives):
-        if len(measured) and measured[each.column].isna().all():
-            why = f" ({each.needs})" if each.needs else ""
-            raise UserError(f"--objectives {each.name}: no point of these runs has it{why}: choose others")
 
 
 def _profiles_of(runs: Sequence[Run], named: Sequence[Path]) -> tuple[list[ModelProfile], list[str]]:
@@ -319,8 +370,17 @@ def _held_back(row: pd.Series) -> str:
 
 
 def _placed(row: pd.Series) -> str:
-    """The point and its backend; where nothing crosses, the point alone."""
-    return f"point {row['point']} ({place(row)})" if row["payload_bytes"] == 0 else _named(row)
+    """The point, its backend and codec, and what that costs; where nothing crosses, the point alone."""
+    if row["payload_bytes"] == 0:
+        return f"point {row['point']} ({place(row.to_dict() | {'engine': ''})})"
+    text = f"point {row['point']} over {row['backend']}"
+    if row["codec"] in ("", "none"):
+        return text
+    if row["output_error"] <= quality.SAME_OUTPUT:
+        return f"{text} with {row['codec']}"
+    word = quality.WORDS.get(str(row["accuracy_of"]), "accuracy")
+    cost = quality.span(pd.Series([row["accuracy"]], dtype=float))
+    return f"{text} with {row['codec']} ({word} {cost})"
 
 
 def nothing_valid(trials: pd.DataFrame, name: str) -> str:
@@ -337,18 +397,3 @@ def energies_of_different_devices(rows: pd.DataFrame, name: str) -> Iterator[str
     charged = rows[rows["on_energy_front"].groupby(rows["codec"]).transform("any")]
     if charged["energy_of"].nunique() > 1:
         yield f"{name}: no energy figure: its codecs count different devices"
-
-
-def _named(row: pd.Series) -> str:
-    return f"point {row['point']} over {row['backend']}{_with_codec(row)}"
-
-
-def _with_codec(row: pd.Series) -> str:
-    """` with int8 (agreement 98.5 %)`; nothing without a codec."""
-    if row["codec"] in ("", "none"):
-        return ""
-    cost = ""
-    if "accuracy" in row and not row["output_error"] <= quality.SAME_OUTPUT:
-        word = quality.WORDS.get(str(row["accuracy_of"]), "accuracy")
-        cost = f" ({word} {quality.span(pd.Series([row['accuracy']], dtype=float))})"
-    return f" with {row['codec']}{cost}"

@@ -6,11 +6,14 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import pandas as pd
+
 from pareto.analysis import markdown, page
 from pareto.analysis.figures.drawing import origin, save_all, told_apart
 from pareto.analysis.figures.look import drawn_as
 from pareto.analysis.figures.shown import GONE, KINDS, MOST_CONDITIONS, drawings, latex_rows, worth_showing
 from pareto.analysis.findings import Findings, Options, find
+from pareto.analysis.fronts.front import KEPT
 from pareto.analysis.naming import digest
 from pareto.analysis.points import CONDITION
 from pareto.analysis.runs.load import Runs, folders
@@ -73,6 +76,7 @@ def report(
     tables = {file: getattr(findings, frame) for file, frame in TABLES.items()}
     tables = {file: table for file, table in tables.items() if file == "front.csv" or not table.empty}
     # An earlier report may have answered another question. In somebody else's folder the list may name anything.
+    tables["front.csv"] = _without_empty(tables["front.csv"])
     files.claim(out, *tables, PAGE, TEXT, *tex, instead_of=filter(is_ours, files.made(out)))
     findings.files += [files.write_table(out / file, table) for file, table in tables.items()]
     findings.files.append(page.write(findings, out / PAGE))
@@ -90,6 +94,13 @@ def report(
             files.claim(out, *(str(path.relative_to(out)) for path in expected))
             findings.files += save_all(waiting, folder, widths, findings.undrawn.append, step)
     return findings
+
+
+def _without_empty(front: pd.DataFrame) -> pd.DataFrame:
+    """The front without the columns in which no row has anything, but for those that are always there."""
+    other = front.columns.difference(KEPT, sort=False)
+    held = (front[other].notna() & front[other].ne("")).any()
+    return front.drop(columns=held.index[~held]) if len(front) else front
 
 
 def _each(findings: Findings, options: Options) -> bool:

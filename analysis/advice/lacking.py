@@ -79,7 +79,7 @@ def lacking(
     if not could:
         return front, []
     several = len(front[CONDITION].drop_duplicates()) > 1
-    rows = [{**front.iloc[number].to_dict(), **lost.get(keys[number], {})} for number in could]
+    rows = [front.iloc[number].to_dict() | {"engine": ""} | lost.get(keys[number], {}) for number in could]
     found = [f"{place(row)}{f' ({condition_title(row)})' * several}" for row in rows]
     points = "a point lacks" if len(found) == 1 else f"{len(found)} points lack"
     head = f"{points} a valid {' or '.join(objectives)} and could be on the front"

@@ -10,34 +10,52 @@ import numpy as np
 import pandas as pd
 
 from pareto.analysis.fronts import energy, indicators, quality, shared_rounds
-from pareto.analysis.fronts.cells import ACTIVES, EFFICIENCIES, ENDS, ENERGIES, MEDIANS, SPREADS, STEPS, WIRE
+from pareto.analysis.fronts.cells import (
+    ACTIVES,
+    EFFICIENCIES,
+    ENDS,
+    ENERGIES,
+    FACTORS,
+    MEDIANS,
+    SPREADS,
+    STEPS,
+    WIRE,
+)
 from pareto.analysis.fronts.draws import RESAMPLES, Draws, Prepared, prepared
 from pareto.analysis.fronts.indicators import nondominated, nondominated_in_each
 from pareto.analysis.fronts.objectives import ACCURACY, DEFAULT, chosen
 from pareto.analysis.fronts.where import Where
 from pareto.analysis.naming import backends, cell_names
-from pareto.analysis.points import AT_WORK, BUT_CODEC, CELL, NONE
+from pareto.analysis.points import AT_WORK, BUT_CODEC, CELL, CONDITION, NONE
 from pareto.analysis.statistics.posterior import FAIR_CHANCE
 from pareto.analysis.statistics.samples import LEAST_VALUES, OUTSIDE, Bools, Floats, Ints
 
 MIN_ROUNDS = 3
 """With fewer rounds their spread is not known. With 3 it is calibrated where the noise is small, as simulation
 shows, and where it is not, no probability is stated; an interval needs more."""
+OF_FRONT = [
+    *("feasible", "on_backend_front", "on_front", "on_fronts_of"),
+    *("probability", "probability_all", "ties"),
+    *("on_codec_front", "codec_probability", "codec_ties"),
+]
 COLUMNS = [
-    *CELL,
+    *CONDITION,
+    *FACTORS,
+    *("backend", "point"),
     AT_WORK,
     *("point_name", "rounds", "excluded", "trials", "left_out"),
     *MEDIANS,
     *STEPS,
     *("top1", "top1_images", *quality.COLUMNS, WIRE, *EFFICIENCIES),
     *(name.format(end) for name in SPREADS.values() for end in ENDS),
-    *("outliers", "feasible", "on_backend_front", "on_front", "on_fronts_of"),
-    *("probability", "probability_all", "ties"),
-    *("on_codec_front", "codec_probability", "codec_ties"),
+    "outliers",
+    *OF_FRONT,
     *ENERGIES,
     *ACTIVES,
     *(energy.WHOLE, energy.ACTIVE, "energy_of", "on_energy_front"),
 ]
+KEPT = [*CELL, *FACTORS, "point_name", "rounds", *SPREADS, *OF_FRONT]
+"""The columns of front.csv that are there even if they hold nothing."""
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from pareto.analysis.fronts.cells import cells
+from pareto.analysis.fronts.cells import FACTORS, cells
 from pareto.analysis.points import CELL, MEASURED, NONE, SETTLED, is_struck, pooled, sorted_cells
 from pareto.analysis.runs import reading
 from pareto.analysis.runs.setups import Setups, with_factors_filled
@@ -58,12 +58,12 @@ def with_struck(front: pd.DataFrame, trials: pd.DataFrame, struck_off: pd.DataFr
         backend=struck_off["backend"].where(struck_off["payload_bytes"] > 0, NONE),
         **{SETTLED: struck_off["how"]},
     ).drop_duplicates(CELL)
-    columns = [*CELL, "point_name", SETTLED]
+    columns = [*CELL, *FACTORS, "point_name", SETTLED]
     bounds = named["how"].eq("physics")
     named = named.assign(**{column: named[of].where(bounds) for column, of in BOUNDS.items()})[
         [*columns, *BOUNDS]
     ]
-    measured = cells(pooled(trials[is_struck(trials)])).drop(columns="point_name")
+    measured = cells(pooled(trials[is_struck(trials)])).drop(columns=[*FACTORS, "point_name"])
     rows = named.merge(measured, on=CELL, how="left")
     rows = rows.merge(front[CELL].assign(there=True), on=CELL, how="left")
     rows = rows[rows["there"].isna()].drop(columns="there")

@@ -61,7 +61,7 @@ def overview(
     unsure = allowed["probability_all"].isna()
     notes = {
         "simulated: nothing of this was measured": simulated,
-        f"{len(shown)} of {len(measured)} points are shown: {which}": which,
+        f"{len(shown)} of {len(measured)} points are shown{which}": len(shown) < len(measured),
         f"where {where}": where,
         f"* on the front of {in_words(objectives, allowed)}": has_front or not every,
         "sure = probability of being on it": not unsure.all(),
@@ -74,7 +74,8 @@ def overview(
         why_empty(front, objectives, where): every and not has_front,
     }
     groups = _begins(shown, apart)
-    return Framed(columns, _title(same), [note for note, is_needed in notes.items() if is_needed], groups)
+    title = condition_title(front.iloc[0]) if every else _title(same)
+    return Framed(columns, title, [note for note, is_needed in notes.items() if is_needed], groups)
 
 
 def of_each(
@@ -115,12 +116,12 @@ def chosen_points(rows: pd.DataFrame, most: int = MOST_ROWS) -> tuple[pd.DataFra
         return ordered, ""
     place = ordered.groupby("at").cumcount()
     if ordered["at"].nunique() > most // 2:
-        return ordered[place == 0], "of each condition the fastest"
+        return ordered[place == 0], ": of each condition the fastest"
     ends = pd.Series(False, index=ordered.index)
     for _, of_condition in ordered.groupby("at"):
         ends[of_condition.index] = undivided(of_condition)
     kept = ordered["on_front"].astype(bool) | ends | (place < NAMED)
-    return ordered[kept], "those on a front, the fastest, and the whole model on either host"
+    return ordered[kept], ": those on a front, the fastest, and the whole model on either host"
 
 
 def _title(same: dict[Any, Any]) -> str:
