@@ -38,14 +38,13 @@ where little changes.
 def answers(trials: pd.DataFrame, manifests: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
     """One row for each trial of each condition and run, in the order in which they were made; columns `COLUMNS`.
 
-    took_s: what this and all earlier trials of the condition in this run took, probes included, valid or not; and
-    before them its model profiles. hypervolume_share: the points that are on the front by the medians of the run so
-    far, at the medians that all runs of the condition end with, and what these are worth (`analysis.fronts.indicators`)
-    as a share of the front of the latter. So luck in a first trial is worth nothing. cells, on_front: how many were
-    measured so far, and are on that front. search: whether the run was one.
+    took_s: what all trials of the condition in this run took so far, valid or not, and its model profiles.
+    hypervolume_share: the worth of the front by the medians of the run so far, at the medians that all runs of the
+    condition end with, as a share of the final one: luck in a first trial is worth nothing. cells, on_front: how many
+    were measured so far, and are on that front. search: whether the run was one.
 
-    Latency and throughput count, without a constraint. No rows for a condition in which nothing valid was measured, or
-    no trial says how long it took. manifests: by the run's name.
+    Latency and throughput count, without a constraint. No rows for a condition without anything valid, or without
+    `wall_s`. manifests: by the run's name.
     """
     # Columns first: half a million rows of all of them are half a gigabyte.
     needed = in_every_codec(trials.reindex(columns=_NEEDED))

@@ -55,11 +55,10 @@ rounds decide is seldom near one half."""
 class Draws:
     """The cells of one condition that have a valid trial.
 
-    rows: as in `analysis.fronts.cells.cells`, with `feasible`. resampled: by column, resamples x cells, for intervals
-    of what a whole front is worth and where it lies. measured: by column, rounds x cells. Both have the columns of the
-    objectives, and of the constraint where these are medians or made of them; all else in a constraint (a name, an
-    interval, a number of rounds) is the same in every resample. floor: for each objective, what identical treatments
-    differ by (`analysis.statistics.noise`), and what whole runs do, and testbeds, where there are several.
+    rows: as in `analysis.fronts.cells.cells`, with `feasible`. resampled: by column, resamples x cells; measured: by
+    column, rounds x cells. Both have what objectives and constraint name of the medians; all else is the same in every
+    resample. floor: for each objective, what identical treatments, whole runs and testbeds differ by
+    (`analysis.statistics.noise`).
     """
 
     rows: pd.DataFrame
@@ -93,10 +92,7 @@ class Draws:
 
     @cached_property
     def true(self) -> posterior.Draws | None:
-        """Draws of what the objectives may be in truth, for probabilities (`analysis.statistics.posterior`).
-
-        NaN where infeasible. None with too few rounds.
-        """
+        """Draws of what the objectives may be in truth (`analysis.statistics.posterior`); None with too few rounds."""
         points = self.rows["point"].to_numpy(dtype=object)
         in_rounds = _stacked(self.measured, self.objectives)
         truths = posterior.draws(in_rounds, points, self.floor, count=TRUTHS, seed=self.seed)
@@ -133,10 +129,8 @@ class Draws:
         yield ALL, np.arange(len(backend))
 
     def rounds_of_front(self, members: Ints, on_front: Bools) -> int:
-        """The fewest rounds of a cell with a fair chance to be on the front of these; 0 if there is no front.
-
-        on_front: resamples x members. The front is known no better than such a cell.
-        """
+        """The fewest rounds of a cell with a fair chance to be on the front of these (resamples x members): it is known
+        no better; 0 if there is no front."""
         share = on_front.mean(axis=0)
         rounds = self.rows["rounds"].to_numpy()[members]
         return int(rounds[share >= min(FAIR_CHANCE, share.max())].min()) if on_front.any() else 0
@@ -158,10 +152,7 @@ class Prepared:
     condition: Sequence[str] = tuple(CONDITION)
 
     def measured(self, cells: pd.DataFrame, columns: Sequence[str]) -> Floats | None:
-        """Figures of some cells of one condition by round: rounds x cells x columns, NaN where there is none.
-
-        None where no run of the condition was a search.
-        """
+        """Figures of some cells of one condition by round: rounds x cells x columns; None where no run was a search."""
         if self.of_searches.empty:
             return None
         by = list(self.condition)
@@ -304,11 +295,9 @@ def resample_count(resamples: int, rounds: int) -> int:
 def resampled(ok: pd.DataFrame, columns: Sequence[str], resamples: int = 2000, seed: int = 0) -> Resampled:
     """Medians of every cell of one condition over reweighted rounds: the same for all cells and backends.
 
-    `ok`: the trials of one condition that count. Rounds are blocks, because what slows one slows all its cells,
-    and only their differences decide: a resample draws one weight for each round (the Bayesian bootstrap; Rubin, The
-    Annals of Statistics 9, 1981: exponential weights, that is, Dirichlet shares), and a cell's value in it is its
-    weighted median. Drawing rounds with replacement (Efron) would do the same in steps: of 3 rounds a median then has
-    3 values, and a cell that missed rounds may have none. Two corrections make few rounds honest:
+    `ok`: the trials of one condition that count. Rounds are blocks, as what slows one slows all its cells: a resample
+    draws one weight for each (the Bayesian bootstrap; Rubin, The Annals of Statistics 9, 1981: exponential weights),
+    and a cell's value in it is its weighted median. Two corrections make few rounds honest:
 
     - the median is interpolated between the two values at whose middle the weights reach one half, which with equal
       weights is the plain median;

@@ -34,13 +34,9 @@ def with_middle(trials: pd.DataFrame, stages: pd.DataFrame) -> pd.DataFrame:
 def counted(cells: pd.DataFrame) -> tuple[str, pd.Series]:
     """The devices whose energy counts for the cells of one condition, and that energy: J per image, idle included.
 
-    `cells`: `rounds` and the medians of each device's energy and time (`edge_energy_j`, `middle_energy_j`,
-    `middle_s`, ...), one row a cell. A device counts if it was measured in every cell with latency and throughput. All
-    count if all do that ever took part, else the edge, else the server, else none ("" and NaN): the energy of one
-    point's two devices is never set against the energy of another's one.
-
-    A device without a time of its own was used for nothing, so its share is 0 J: known without a sensor. This
-    alone does not make it measured: some point that uses the device must show its sensor.
+    A device counts if it was measured in every cell with latency and throughput. All count if all do that ever took
+    part, else the edge, else the server, else none ("" and NaN). A device without a time of its own was used for
+    nothing: its share is 0 J without a sensor, if some point shows that it has one.
     """
     valid = cells[["latency_s", "throughput_ips"]].notna().all(axis=1)
     energy_j, measured = {}, {}
@@ -60,9 +56,8 @@ def counted(cells: pd.DataFrame) -> tuple[str, pd.Series]:
 def charged(
     devices: str, cells: pd.DataFrame, energy_j: Mapping[str, Floats | pd.Series], which: str = WHOLE
 ) -> Floats:
-    """The energy that counts, of these medians, by their columns: one a cell, or resamples x cells. `devices`: what
-    `counted` says of the cells; NaN if that is "". `which`: `WHOLE`, or `ACTIVE`, of which less than 0 is noise and
-    counts as 0.
+    """The energy that counts, of these medians, by their columns: one a cell, or resamples x cells. devices: as of
+    `counted`. which: `WHOLE`, or `ACTIVE`, of which less than 0 is noise and counts as 0.
     """
     if not devices:
         return np.full_like(energy_j[f"{EDGE}_{which}"], np.nan)

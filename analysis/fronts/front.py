@@ -74,23 +74,13 @@ def front(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """One row per cell (`CONDITION`, backend, point), sorted by them, points by their cuts; columns `COLUMNS`.
+    """One row per cell (`CONDITION`, backend, point), sorted by them, points by their cuts; columns `COLUMNS`, which
+    results/README.md describes under front.csv.
 
-    results/README.md has the columns, under front.csv. A point where nothing crosses is one cell, whose backend is
-    empty text: a round of it is the mean of what was measured under each backend (`analysis.points.pooled`). It
-    competes with, and on, the front of every backend. Only figures that can be trusted count. A cell without any has
-    `rounds` 0, no figures, and is on no front.
-
-    - Each figure is a median of its own over rounds: the parts of the latency need not add up to its median exactly.
-      Intervals are of `analysis.statistics.samples.interval`, outliers of `flagged` there.
-    - Energies of middle hosts are known if the trials have them (`analysis.fronts.energy.with_middle`); `counted` there
-      decides which devices `energy_j` is of.
-    - accuracy and its companions: see `analysis.fronts.quality.with_quality`. wire_bytes_per_image: of the first link.
-    - on_codec_front, codec_probability, codec_ties: the front over all backends and codecs, and how sure it is, in the
-      objectives of `over_codecs`. Without several codecs these are on_front, probability_all and ties.
-    - feasible: satisfies `where` (`analysis.fronts.where.Where`), in any of the columns; true without one. Objectives
-      are names of `analysis.fronts.objectives`.
-    - probability, probability_all: see `probabilities`; ties: see `ties`.
+    A point where nothing crosses is one cell (`analysis.points.pooled`), which competes on the front of every backend.
+    A cell without a figure that can be trusted has `rounds` 0 and is on no front. Energies of middle hosts are known if
+    the trials have them (`analysis.fronts.energy.with_middle`). The front over all codecs is in the objectives of
+    `over_codecs`. objectives: names of `analysis.fronts.objectives`; where: as `analysis.fronts.where.Where` reads it.
 
     The same trials, `resamples` and `seed` give the same result, whatever other conditions are there. Raises
     `UserError` for objectives or a constraint that can't be read.
@@ -100,10 +90,8 @@ def front(
 
 
 def over_codecs(objectives: Sequence[str], where: str) -> tuple[str, ...]:
-    """The objectives of the front over all codecs: accuracy is among them, so that no codec wins by its losses alone.
-
-    Not if the constraint says how much quality is enough (`analysis.fronts.quality.LIMITS`): then it is, for all that
-    satisfy it.
+    """The objectives of the front over all codecs: accuracy is among them, so that no codec wins by its losses alone,
+    unless the constraint says how much quality is enough (`analysis.fronts.quality.LIMITS`).
     """
     is_limited = bool(Where.parse(where).columns & quality.LIMITS)
     return tuple(objectives) if is_limited or ACCURACY in objectives else (*objectives, ACCURACY)
@@ -214,10 +202,8 @@ def _on_front(rows: pd.DataFrame, ready: Prepared, rivals: Iterable[Ints]) -> Bo
 def fronts(
     trials: pd.DataFrame, objectives: Sequence[str] = DEFAULT, where: str = "", seed: int = 0
 ) -> Fronts:
-    """The frames of the three functions with their defaults, from the same cells and resamples of them.
-
-    The attainment is always that of latency and throughput, which is what figures draw. One condition's resamples are
-    held at a time. Raises `UserError` as the three do.
+    """The frames of the three functions with their defaults, from the same cells and resamples, one condition's at a
+    time. The attainment is always that of latency and throughput. Raises `UserError` as the three do.
     """
     ready = prepared(trials, objectives, where, seed=seed)
     is_plane = tuple(objectives) == DEFAULT
@@ -239,15 +225,12 @@ def fronts(
 
 
 def probabilities(draws: Draws) -> tuple[Floats, Floats]:
-    """The probability of each cell to be on its backend's front, and on that of all backends.
-
-    A cell without a backend, as nothing crosses there, is every backend's rival, and has one probability: the latter.
+    """The probability of each cell to be on its backend's front, and on that of all backends; the same where nothing
+    crosses.
 
     It is the share of draws of what the figures may be in truth (`analysis.statistics.posterior`) in which no point
-    dominates it. NaN for a cell with fewer than `MIN_ROUNDS` rounds, or without a figure in one of the objectives: in
-    truth it may be on the front. NaN, too, where so few cells and rounds were measured that their noise is not known,
-    and where it is too large for any probability to hold. docs/analysis.md has the table of what was stated and what
-    was so.
+    dominates it. NaN for a cell with fewer than `MIN_ROUNDS` rounds, or without a figure in one of the objectives; and
+    where noise is not known, or too large for any probability to hold (docs/analysis.md has a table).
     """
     backend = draws.rows["backend"].to_numpy()
     unknown = np.full(len(backend), np.nan)
@@ -271,9 +254,8 @@ def probabilities(draws: Draws) -> tuple[Floats, Floats]:
 def ties(draws: Draws, probability: Floats) -> list[str]:
     """The cells that each one can't be told apart from: `any 21; tcp 17`, empty if none or unknown.
 
-    Two points can't be told apart if in every objective either may be the better one with 2.5 % or more (draws as for
-    `probabilities`). Points with fewer than 6 rounds are not compared. Nor are points that are on the
-    front of all backends with less than 5 % `probability`: of two that are far behind nobody asks which is better.
+    Two can't be told apart if in every objective either may be the better one with 2.5 % or more. Points with fewer
+    than 6 rounds, or on the front of all backends with less than 5 % `probability`, are not compared.
     """
     names = cell_names(draws.rows).to_numpy()
     result = [""] * len(names)

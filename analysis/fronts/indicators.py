@@ -76,11 +76,8 @@ def _dominated(losses: Floats, others: Floats) -> Bools:
 def staircase(
     latency: Sequence[float] | Floats, throughput: Sequence[float] | Floats, *, right: float, bottom: float
 ) -> tuple[Floats, Floats]:
-    """The vertices of the boundary of the region that the points attain, from `bottom` to `right`.
-
-    Attained is what some point equals or beats: everything to the right of a point and below it. Between two
-    neighbours of the front the boundary therefore keeps the throughput of the faster one (in latency) until
-    the latency of the next is reached. Dominated points do not change it. All in the units of the arguments.
+    """The vertices of the boundary of the region that the points attain, from `bottom` to `right`: of all that some
+    point equals or beats. Dominated points do not change it.
 
     Source: the attainment surface of Fonseca & Fleming, "On the performance assessment and comparison of
     stochastic multiobjective optimizers", PPSN IV, 1996.
@@ -132,15 +129,11 @@ def hypervolumes(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """One row per condition and backend, and one for all of them together (backend `all`).
+    """One row per condition and backend, and one for all of them together (backend `all`): the `COLUMNS`, and a column
+    `reference_<column>` for each objective. Only hypervolumes against the same reference may be compared.
 
-    Columns: CONDITION, backend, hypervolume (of the medians, among the points that satisfy `where`),
-    hypervolume_low, hypervolume_high (95 % interval), rounds, reference (in words) and a column `reference_<column>`
-    for each objective. Only hypervolumes against the same reference may be compared.
-
-    `reference`: values by the objectives' names, such as `{"latency": 0.5}`, in the objectives' units. For an objective
-    that it leaves out, the reference is a tenth worse than the worst median of a feasible point of the condition,
-    whatever its backend; 0 for one to be maximised. It stays the same in all resamples. NaN where nothing was measured
+    `reference`: values by the objectives' names, such as `{"latency": 0.5}`; of those that it leaves out a tenth worse
+    than the worst median of a feasible point of the condition, or 0 if more is better. NaN where nothing was measured
     or nothing is feasible; 0 for a backend that has no feasible point where another has.
 
     The hypervolume of noisy medians is too large on average, as luck makes a front and bad luck hardly unmakes it; that
@@ -148,9 +141,7 @@ def hypervolumes(
     that they show (their mean less the hypervolume of the medians; Efron & Tibshirani, "An Introduction to the
     Bootstrap", 1993, ch. 10). In simulations it holds the truth in 92 to 97 % of cases with 6 to 20 rounds, where
     percentiles alone held it in 83 to 97 %, and BCa in 83 to 96 %. With fewer than 6 rounds it is empty: `rounds` is
-    the fewest that a point has that is on the front in at least 5 % of the resamples.
-
-    Raises `UserError` for objectives, a constraint or a reference that can't be read.
+    the fewest that a point has that is on the front in at least 5 % of the resamples. Raises `UserError`.
     """
     ready, given = prepared(trials, objectives, where, resamples, seed), dict(reference or {})
     for name in given:
@@ -227,15 +218,9 @@ def attainment(
     Columns: CONDITION, backend (a name, or `all` of them together), percent, latency_s, throughput_ips; in the order of
     the latency within a surface. `staircase` makes lines of them.
 
-    A front attains all that one of its points equals or beats. The surface of 95 % bounds what nearly all
-    resamples attain, that of 5 % what hardly any surpasses (empirical attainment function: Grunert da Fonseca, Fonseca
-    & Hall, EMO 2001; computed by moocore): in any direction, the front lies between them in 90 % of cases. This
-    holds for each direction by itself, not for the whole line at once.
-
-    The fronts are those of resampled medians (`analysis.fronts.draws`), because the question is where the front of the
-    medians lies. The fronts of the single rounds would answer another one, how much rounds differ: their
-    surfaces do not narrow with more rounds, and their middle is not the front of the medians but better, as every
-    round's front is made of what was lucky in it.
+    The surface of 95 % bounds what nearly all resamples attain, that of 5 % what hardly any surpasses (empirical
+    attainment function: Grunert da Fonseca, Fonseca & Hall, EMO 2001; computed by moocore): in any one direction, the
+    front of the medians lies between them in 90 % of cases.
 
     No rows for a group where a point that may be on its front (in 5 % of the resamples) has fewer than 6 rounds, or
     where none is feasible. Raises `UserError` for a constraint that can't be read.

@@ -142,14 +142,12 @@ def _of_model(rows: pd.DataFrame, is_same: pd.Series) -> pd.DataFrame:
 def levels(figures: Floats, same: Bools, *, one: bool, marks: Sequence[str] = ()) -> Floats:
     """The best accuracy of the cells that each one cannot be told apart from: ties have one level.
 
-    figures: cells x (share of images, number of images, share of images whose top class is not the whole model's); NaN:
-    not known. same: which have the output of the whole model. one: whether the share is that of images with the whole
-    model's class, which is 1 of these by necessity: whatever changes a single image differs from them. marks: of each
-    cell, which images count against it, as `MARKS`; empty text where that is not known.
+    figures: cells x (share of images, number of images, share of images whose top class is not the whole model's).
+    same: which have the output of the whole model. one: whether the share is 1 of these by necessity. marks: of each
+    cell, which images count against it (`MARKS`), or empty text.
 
     From the best downwards: a cell that differs (`analysis.statistics.shares.differ`) from the best of its level begins
-    the next. Those of one level are all tied with its best. Where the number of images is not known, every difference
-    counts.
+    the next. Where the number of images is not known, every difference counts.
     """
     result = np.full(len(figures), np.nan)
     best = -1

@@ -29,15 +29,12 @@ def in_rounds(trials: pd.DataFrame, cells: pd.DataFrame, columns: Sequence[str])
 def nondominated(measured: Floats, maximise: Sequence[bool] = (False, True)) -> Bools:
     """Mask of the cells that no other one dominates, each pair by its medians over the rounds that both have.
 
-    measured: rounds x cells x objectives, NaN where there is none. A cell dominates another if it is no worse in every
-    objective and better in one. So whatever a round does to all its cells, such as a drift, cannot decide; two cells
-    without a common round are compared by the medians of all that each has. A cell without a whole round is on no
-    front. Where all cells have the same rounds, this is the front of their medians.
+    measured: rounds x cells x objectives, NaN where there is none. What a round does to all its cells, such as a
+    drift, cannot decide. Two cells without a common round are compared by all that each has; one without a whole round
+    is on no front. Where all cells have the same rounds, this is the front of their medians.
 
-    Where they do not, it may be that a dominates b, b dominates c, and a does not dominate c. A cell off the front
-    keeps no other off it: so c is on the front (the kernel of the relation), and few rounds of b, which are enough to
-    show that it is behind a, do not decide about c. It may even be that c dominates a: such cells do not keep each
-    other off the front.
+    Where they do not, dominance need not be transitive. A cell off the front keeps no other off it (the kernel of the
+    relation), and cells that dominate each other in a circle do not keep each other off.
     """
     losses = np.where(np.asarray(maximise), -measured, measured)
     on_front: Bools = np.asarray(~np.isnan(losses).any(axis=2).all(axis=0))
