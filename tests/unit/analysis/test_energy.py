@@ -37,48 +37,27 @@ def cells(edge: list[float], server: list[float], server_s: list[float], rounds:
 NAN = float("nan")
 
 
-@pytest.mark.parametrize(
-    ("edge", "server", "server_s", "rounds", "devices", "energy_j"),
-    [
-        ([1, 2], [10, 20], [9, 9], [3, 3], "edge + server", [11, 22]),
-        ([1, 2], [10, NAN], [9, NAN], [3, 3], "edge + server", [11, 2]),
-        ([1, 2], [10, 20], [9, NAN], [3, 3], "edge + server", [11, 2]),
-        ([1, 2], [10, NAN], [9, 9], [3, 3], "edge", [1, 2]),
-        ([1, 2], [NAN, NAN], [9, NAN], [3, 3], "edge", [1, 2]),
-        ([1, 2], [NAN, 20], [NAN, NAN], [3, 3], "edge", [1, 2]),
-        ([1, NAN], [10, 20], [9, 9], [3, 3], "server", [10, 20]),
-        ([1, NAN], [10, NAN], [9, NAN], [3, 3], "server", [10, 0]),
-        ([1, NAN], [10, NAN], [9, 9], [3, 3], "", [NAN, NAN]),
-        ([NAN, NAN], [NAN, NAN], [9, NAN], [3, 3], "", [NAN, NAN]),
-        ([1, NAN], [10, NAN], [9, NAN], [3, 0], "edge + server", [11, NAN]),
-        ([1, 2], [10, NAN], [9, NAN], [0, 3], "edge", [NAN, 2]),
-        ([NAN], [NAN], [NAN], [0], "", [NAN]),
-    ],
-    ids=[
-        "both",
-        "the server is not asked at the last point",
-        "nor does it count there if it was measured",
-        "the server's is missing where it was asked",
-        "a server without sensor",
-        "a server that was never asked shows no sensor",
-        "an edge that was not always measured",
-        "the server alone, not asked at the last point",
-        "neither was measured everywhere",
-        "no sensors",
-        "a cell without a valid trial has no say",
-        "the only point that asks the server failed",
-        "nothing valid",
-    ],
-)
-def test_whose_energy_counts(
-    edge: list[float],
-    server: list[float],
-    server_s: list[float],
-    rounds: list[int],
-    devices: str,
-    energy_j: list[float],
-) -> None:
-    found, values = counted(cells(edge, server, server_s, rounds))
+WHOSE = {
+    "both": ([1, 2], [10, 20], [9, 9], [3, 3], "edge + server", [11, 22]),
+    "the server is not asked at the last point": ([1, 2], [10, NAN], [9, NAN], [3, 3], "edge + server", [11, 2]),
+    "nor counts there if measured": ([1, 2], [10, 20], [9, NAN], [3, 3], "edge + server", [11, 2]),
+    "the server's is missing where it was asked": ([1, 2], [10, NAN], [9, 9], [3, 3], "edge", [1, 2]),
+    "a server without sensor": ([1, 2], [NAN, NAN], [9, NAN], [3, 3], "edge", [1, 2]),
+    "a server never asked shows no sensor": ([1, 2], [NAN, 20], [NAN, NAN], [3, 3], "edge", [1, 2]),
+    "an edge not always measured": ([1, NAN], [10, 20], [9, 9], [3, 3], "server", [10, 20]),
+    "the server alone, not asked at the end": ([1, NAN], [10, NAN], [9, NAN], [3, 3], "server", [10, 0]),
+    "neither was measured everywhere": ([1, NAN], [10, NAN], [9, 9], [3, 3], "", [NAN, NAN]),
+    "no sensors": ([NAN, NAN], [NAN, NAN], [9, NAN], [3, 3], "", [NAN, NAN]),
+    "a cell without a valid trial has no say": ([1, NAN], [10, NAN], [9, NAN], [3, 0], "edge + server", [11, NAN]),
+    "the only point that asks the server failed": ([1, 2], [10, NAN], [9, NAN], [0, 3], "edge", [NAN, 2]),
+    "nothing valid": ([NAN], [NAN], [NAN], [0], "", [NAN]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WHOSE)
+def test_whose_energy_counts(case: str) -> None:
+    *measured, devices, energy_j = WHOSE[case]
+    found, values = counted(cells(*measured))
     assert found == devices
     np.testing.assert_array_equal(values.to_numpy(dtype=float), energy_j)
 
