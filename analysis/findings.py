@@ -92,14 +92,10 @@ class Options:
 class Findings:
     """Frames, named after the functions that make them, and sentences of one line each.
 
-    answers: where to cut, and from what condition on elsewhere. doubts: what makes figures unsure.
-    verdicts: backends in pairs. codecs: what each wins in time, costs in accuracy, and saves in bytes. notes: what
-    could not be shown. remarks: those of them that a reader of the table must know. engines: what each wins, on which
-    host, and how long it takes to start. files: what was written. undrawn: why figures are missing. struck: what a
-    search struck off (`analysis.runs.struck`). progress: how much of the front was known when
-    (`analysis.fronts.answer`). delta_rates: codecs in pairs (`analysis.comparing.bjontegaard`). testbeds: how far they
-    are apart (`analysis.statistics.testbeds.differences`). paired_codecs, paired_engines: each codec against none, each
-    engine against eager (`analysis.comparing.paired`).
+    doubts: what makes figures unsure. verdicts: backends in pairs. codecs, engines: what each wins and costs. notes:
+    what could not be shown, and what else to know; remarks: those that a reader of the table must know. files: what was
+    written. undrawn: why figures are missing. progress: of `analysis.fronts.answer`. paired_codecs, paired_engines:
+    each codec against none, each engine against eager.
     """
 
     runs: list[Run]
@@ -222,7 +218,7 @@ def _fronts(known: Joined, options: Options, step: Callable[[str], None]) -> tup
 
 
 def _answer(findings: Findings, rows: pd.DataFrame) -> None:
-    """Where to cut, and what codecs change in that."""
+    """Answers: where to cut, and what codecs change in that."""
     of, struck = findings, findings.struck
     ordered = competing(of.trials).sort_values("netem", kind="stable")  # as in every table
     of.answers += answers(ordered, of.stages, of.manifests, where=of.where, front=rows, struck_off=struck)
@@ -230,7 +226,7 @@ def _answer(findings: Findings, rows: pd.DataFrame) -> None:
 
 
 def _predict(findings: Findings, named: Sequence[Path]) -> None:
-    """What model profiles had said of the points, and which profiles say nothing."""
+    """Forecasts of model profiles beside what was measured, and the profiles that say nothing."""
     profiles, unread = _profiles_of(findings.runs, named)
     eager = compared.of_eager(findings.front, findings.trials)
     findings.prediction = compared.compared(eager, profiles, findings.manifests)
@@ -240,7 +236,7 @@ def _predict(findings: Findings, named: Sequence[Path]) -> None:
 
 
 def _doubt(findings: Findings, rows: pd.DataFrame) -> None:
-    """What makes figures unsure; so far the doubts say which points lack one."""
+    """Doubts of figures, beside those of points that lack one."""
     findings.doubts[:0] = compared.faults(findings.prediction)
     findings.doubts += [
         *stability.doubts(rows, findings.drifts),
@@ -251,7 +247,7 @@ def _doubt(findings: Findings, rows: pd.DataFrame) -> None:
 
 
 def _compare_testbeds(findings: Findings) -> None:
-    """How far testbeds are apart: a doubt, if that is much."""
+    """Testbeds: how far they are apart, which is a doubt if that is much."""
     findings.testbeds = testbeds.differences(findings.trials)
     told = list(testbeds.sentences(findings.testbeds))
     if (findings.testbeds["difference_percent"].abs() > testbeds.NOTABLE).any():
@@ -262,7 +258,7 @@ def _compare_testbeds(findings: Findings) -> None:
 
 
 def _compare_codecs(findings: Findings, rows: pd.DataFrame) -> None:
-    """What each codec wins in time, costs in accuracy and saves in bytes."""
+    """Codecs: their wins in time, costs in accuracy and savings in bytes."""
     findings.delta_rates = bjontegaard.delta_rates(rows)
     findings.paired_codecs = paired(competing(findings.trials), "codec")
     findings.codecs += [
@@ -273,7 +269,7 @@ def _compare_codecs(findings: Findings, rows: pd.DataFrame) -> None:
 
 
 def _compare_engines(findings: Findings, rows: pd.DataFrame) -> None:
-    """What each engine wins, on which host, and how long it takes to start."""
+    """Engines: their wins, on which host, and how long they take to start."""
     rivals = competing(findings.trials)
     findings.paired_engines = paired(rivals, "engine")
     findings.engines += [
@@ -285,7 +281,7 @@ def _compare_engines(findings: Findings, rows: pd.DataFrame) -> None:
 
 
 def _note(findings: Findings, rows: pd.DataFrame, measured: pd.DataFrame) -> None:
-    """What else to know of the trials (`measured`: as read), and of each figure."""
+    """Notes on the trials (`measured`: as read), and on each figure."""
     trials = findings.trials
     findings.notes += [
         *allocators.sentences(trials, findings.manifests),

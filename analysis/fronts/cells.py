@@ -32,7 +32,7 @@ ENERGIES, ACTIVES = (
     [f"{device}_{which}" for device in energy.DEVICES] for which in (energy.WHOLE, energy.ACTIVE)
 )
 FACTORS = [name for name in ("engine", "prefetch_asked", "allocator") if name not in CELL]
-"""What `setup` names where a run has several, or unusual ones; of each cell that of its first trial."""
+"""The factors that `setup` names where a run has unusual ones; of each cell those of its first trial."""
 WIRE = "wire_bytes_per_image"
 OF_CELL = (quality.LEVEL, WIRE)
 """Properties of a cell that no trial varies in: the same in each round and resample."""

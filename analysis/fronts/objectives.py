@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from pareto.protocol.errors import UserError
 
+_P95 = "95th percentile of the latency"
 _REQUESTS = "a trial needs 130 requests for it: --requests"
 _SENSORS = "energy sensors on all hosts"
 
@@ -30,16 +31,9 @@ OBJECTIVES: dict[str, Objective] = {
     for objective in (
         Objective("latency", "latency_s", False, "s", "latency"),
         Objective("throughput", "throughput_ips", True, "images/s", "throughput"),
-        Objective("p95", "latency_p95_s", False, "s", "95th percentile of the latency", _REQUESTS),
+        Objective("p95", "latency_p95_s", False, "s", _P95, _REQUESTS),
         Objective("loaded-latency", "loaded_latency_s", False, "s", "latency at full throughput"),
-        Objective(
-            "loaded-p95",
-            "loaded_latency_p95_s",
-            False,
-            "s",
-            "95th percentile of the latency at full throughput",
-            _REQUESTS,
-        ),
+        Objective("loaded-p95", "loaded_latency_p95_s", False, "s", f"{_P95} at full throughput", _REQUESTS),
         Objective("energy", "energy_j", False, "J", "energy per image", _SENSORS),
         Objective("active-energy", "active_energy_j", False, "J", "energy per image above idle", _SENSORS),
         Objective("payload", "payload_bytes", False, "bytes", "payload per request"),

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from difflib import get_close_matches
@@ -21,10 +20,8 @@ from pareto.protocol.errors import UserError
 
 Columns = Mapping[str, npt.NDArray[Any]]
 
-SIGNS: dict[str, Callable[[Any, Any], Any]] = {
-    **{"<=": operator.le, ">=": operator.ge, "==": operator.eq},
-    **{"!=": operator.ne, "<": operator.lt, ">": operator.gt},
-}
+SIGNS = {"<=": "le", ">=": "ge", "==": "eq", "!=": "ne", "<": "lt", ">": "gt"}
+"""By sign the method of a series."""
 UNITS = {
     "_s": {"s": "1", "ms": "1e-3", "us": "1e-6"},
     "_bytes": {"kb": "1e3", "mb": "1e6", "gb": "1e9", "kib": "1024", "mib": "1048576", "gib": "1073741824"},
@@ -56,18 +53,18 @@ class Comparison(NamedTuple):
 
     def holds(self, frame: pd.DataFrame) -> pd.Series:
         """A truth value for each row, NA where a figure is missing. Raises `UserError` where the two do not fit."""
-        figures, compare = frame[self.column], SIGNS[self.sign]
-        texts = [name for name in (self.column, self.other) if name and frame[name].dtype == "string"]
+        compare = getattr(frame[self.column], SIGNS[self.sign])
+        is_text = frame[self.column].dtype == "string"
         if self.other:
-            if texts:
-                raise UserError(f"where: {self.column} can't be compared with {self.other}")
-            return pd.Series(compare(figures, frame[self.other]))
-        # A point is a text that is written like a number.
-        if self.number is not None and not texts:
-            return pd.Series(compare(figures, self.number))
-        if not texts or self.sign not in ("==", "!="):
-            raise UserError(f"where: {self.column} can't be compared with {self.text!r} in this way")
-        return pd.Series(compare(figures, self.text)).astype("boolean")
+            value = None if is_text or frame[self.other].dtype == "string" else frame[self.other]
+        elif is_text:  # A point is a text that is written like a number.
+            value = self.text if self.sign in ("==", "!=") else None
+        else:
+            value = self.number
+        if value is None:
+            other = self.other or f"{self.text!r} in this way"
+            raise UserError(f"where: {self.column} can't be compared with {other}")
+        return pd.Series(compare(value))
 
 
 @dataclass(frozen=True)
