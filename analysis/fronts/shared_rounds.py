@@ -29,7 +29,7 @@ def in_rounds(trials: pd.DataFrame, cells: pd.DataFrame, columns: Sequence[str])
 def nondominated(measured: Floats, maximise: Sequence[bool] = (False, True)) -> Bools:
     """Mask of the cells that no other one dominates, each pair by its medians over the rounds that both have.
 
-    measured: rounds x cells x objectives, NaN where there is none. What a round does to all its cells, such as a
+    measured: rounds x cells x objectives, NaN where there is none. Whatever a round does to all its cells, as a
     drift, cannot decide. Two cells without a common round are compared by all that each has; one without a whole round
     is on no front. Where all cells have the same rounds, this is the front of their medians.
 
