@@ -66,16 +66,13 @@ def codec_name(codec: object) -> str:
 
 
 def with_quality(cells: pd.DataFrame) -> pd.DataFrame:
-    """The cells with `COLUMNS`. `cells`: one row a cell, with `top1`, `top1_images`, and what is known of
-    `agreement`, `agreement_images`, `output_error`, `mean_iou`, `map50` and `MARKS`, of several codecs.
+    """The cells with `COLUMNS`. `cells`: one row a cell, with what is known of its quality, of several codecs.
 
-    - agreement: 1 where there is no codec, and no engine that changes results, as every result of a valid trial is that
-      of the whole model; not for a model that has a mean IoU or mAP.
+    - agreement: 1 where neither codec nor engine changes results; not for a model that has a mean IoU or mAP.
     - accuracy: `top1` where all cells with a valid trial of one model have it, else `agreement`, else `mean_iou` or
       `map50`; `accuracy_of` says which. It is that of all cells of the same point and codec together.
-    - accuracy_low, accuracy_high: 95 % interval by the number of images (`analysis.statistics.shares.interval`). Both
-      are 1 for an agreement that must be 1. A mean IoU and an mAP are no shares of images: they have
-      none, and every difference counts.
+    - accuracy_low, accuracy_high: 95 % interval by the number of images (`analysis.statistics.shares.interval`); none
+      of a mean IoU and an mAP, which are no shares of images: there every difference counts.
     - accuracy_level: the best accuracy of a cell from which this one's cannot be told apart (`levels`).
     """
     cells = cells.reset_index(drop=True)
@@ -99,11 +96,8 @@ def _of_model(rows: pd.DataFrame, is_same: pd.Series) -> pd.DataFrame:
     measured = rows[rows["rounds"] > 0]
     of = TOP1 if len(measured) and measured[TOP1].notna().all() else ""
     of = of or next((name for name in (AGREEMENT, MEAN_IOU, MAP50) if rows[name].notna().any()), "")
-    made = pd.DataFrame(
-        {"accuracy": np.nan, "accuracy_of": of, "accuracy_images": np.nan, "accuracy_low": np.nan}
-        | {"accuracy_high": np.nan, LEVEL: np.nan},
-        index=rows.index,
-    )
+    figures = ["accuracy", "accuracy_images", "accuracy_low", "accuracy_high", LEVEL]
+    made = pd.DataFrame(np.nan, rows.index, figures).assign(accuracy_of=of)
     if not of:
         return made
     of_place = measured.groupby(["codec", "point"], dropna=False, observed=True).ngroup().to_numpy()
@@ -122,20 +116,16 @@ def _of_model(rows: pd.DataFrame, is_same: pd.Series) -> pd.DataFrame:
     known = places["images"].max().to_numpy()
     same = np.bincount(of_place, ~is_same[measured.index]) == 0
     # Images count one by one only where all cells of a place mark the same.
-    texts: list[set[str]] = [set() for _ in share]
-    marks = measured[MARKS[of]].astype(object).fillna("") if MARKS.get(of) in measured else [""] * len(values)
-    for place, text in zip(of_place, marks, strict=True):
-        texts[place].add(str(text))
+    marks = measured[MARKS[of]] if MARKS.get(of) in measured else pd.Series("", index=measured.index)
+    texts = marks.astype(object).fillna("").astype("str").groupby(of_place)
+    one_text = texts.first().where(texts.nunique() == 1, "").tolist()
     low, high = shares.interval(share, known)
     if of == AGREEMENT:
         same &= share == 1
         low, high = (np.where(same, share, end) for end in (low, high))
-    one_text = [each.pop() if len(each) == 1 else "" for each in texts]
-    figures = np.column_stack([share, known, 1 - agreement])
-    reached = levels(figures, same, one=of == AGREEMENT, marks=one_text)
-    made.loc[measured.index, ["accuracy", "accuracy_images", "accuracy_low", "accuracy_high", LEVEL]] = (
-        np.column_stack([share, known, low, high, reached])[of_place]
-    )
+    compared = np.column_stack([share, known, 1 - agreement])
+    reached = levels(compared, same, one=of == AGREEMENT, marks=one_text)
+    made.loc[measured.index, figures] = np.column_stack([share, known, low, high, reached])[of_place]
     return made
 
 
