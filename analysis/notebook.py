@@ -2,21 +2,57 @@
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Sequence
+
+from rich.console import Console, RenderableType
+from rich.text import Text
 
 from pareto.analysis import findings
 from pareto.analysis.advice import advise as advising
 from pareto.analysis.advice.advise import Advice
 from pareto.analysis.comparing.between_runs import Comparison
 from pareto.analysis.comparing.between_runs import compare as compare
+from pareto.analysis.figures.shown import worth_showing
 from pareto.analysis.findings import Findings, Options
 from pareto.analysis.fronts.objectives import DEFAULT
+from pareto.analysis.points import CONDITION
 from pareto.analysis.prediction.network import Network
 from pareto.analysis.runs.load import Runs, joined
 from pareto.analysis.tables.advice import advice_table
 from pareto.analysis.tables.compare import compare_table
-from pareto.analysis.tables.html import html, of_findings
+from pareto.analysis.tables.front import codecs_tables
+from pareto.analysis.tables.overview import of_each
+from pareto.basics.escaping import terminal
+
+WIDTH = 100
+"""Characters of a line."""
+MOST_TABLES = 12
+"""With more conditions than this there is no table of each."""
+_FORM = '<pre style="line-height: normal; overflow-x: auto; white-space: pre">{code}</pre>'
+
+
+def html(*parts: RenderableType) -> str:
+    """The HTML of what the terminal shows of these, below each other; text is escaped."""
+    file = io.StringIO()
+    console = Console(record=True, file=file, width=WIDTH, emoji=False, markup=False, highlight=False)
+    for part in parts:
+        console.print(part)
+    return terminal(console.export_html(inline_styles=True, code_format=_FORM))
+
+
+def of_findings(findings: Findings) -> str:
+    """The HTML of the answers, the fronts, backends, codecs and engines apart, and what to be careful with."""
+    shown = worth_showing(findings.front)
+    parts: list[RenderableType] = [Text(line, style="bold") for line in findings.answers]
+    if len(shown[CONDITION].drop_duplicates()) <= MOST_TABLES:
+        asked = findings.objectives, findings.where
+        parts += [*of_each(shown if len(shown) else findings.front, *asked), *codecs_tables(shown, *asked)]
+    lines = (*findings.verdicts, *findings.codecs, *findings.engines, *findings.notes)
+    parts += [Text(line) for line in (*lines, *(f"attention: {line.head}" for line in findings.doubts))]
+    return html(*parts)
+
 
 # Here, as tables are made of these classes and not the other way round.
 Findings._repr_html_ = of_findings  # type: ignore[attr-defined]

@@ -73,7 +73,7 @@ def overview(
         f"accuracy = {name_of(allowed)}": every and "accuracy" in heads and ACCURACY not in objectives,
         why_empty(front, objectives, where): every and not has_front,
     }
-    groups = _begins(shown, apart)
+    groups = starts(shown["at"]) if apart and len(shown) > shown["at"].nunique() else []
     title = condition_title(front.iloc[0]) if every else _title(same)
     return Framed(columns, title, [note for note, is_needed in notes.items() if is_needed], groups)
 
@@ -147,12 +147,6 @@ def _condition_columns(rows: pd.DataFrame, apart: Sequence[str]) -> list[Column]
         whole = {"no_wrap": True} if max(map(len, cells), default=0) <= MOST_WHOLE else {}
         made.append(Column(_HEADS[name], cells, look=whole))
     return made
-
-
-def _begins(rows: pd.DataFrame, apart: Sequence[str]) -> list[bool]:
-    if not apart or len(rows) == rows["at"].nunique():
-        return []
-    return list(rows["at"].ne(rows["at"].shift()))
 
 
 def _columns(rows: pd.DataFrame, objectives: Sequence[str], *, every: bool) -> list[Column]:

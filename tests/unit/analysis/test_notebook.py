@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from pareto import analysis
+from pareto.analysis.notebook import html, of_findings
 from pareto.analysis.statistics.doubt import Doubt
-from pareto.analysis.tables.html import html, of_findings
 from pareto.protocol.errors import UserError
 from tests import REPOSITORY
 from tests.unit.example_findings import findings
