@@ -54,13 +54,10 @@ def report(
 ) -> Findings:
     """Analyse one run or several joined, and write a report into `out` (by default a single run's folder).
 
-    `front.csv` `hypervolume.csv` `attainment.csv` `drift.csv` `progress.csv`; `overhead.csv`, where something crosses;
-    `paired.csv`, `paired-codecs.csv`, `paired-engines.csv`, of two backends, codecs, engines or more; `delta-rate.csv`,
-    of two codecs or more that have curves; `testbeds.csv`, of two testbeds or more; `report.html` and `report.md`; then
-    `figures/`: LaTeX tables, and each figure as PDF and PNG with its data and caption. Trials that are not `ok` are
-    only counted; a condition with nothing but such trials gets a note instead of figures. The same runs give the same
-    bytes. Whoever interrupts the drawing keeps all the rest, and the next report knows what to remove. before_figures:
-    called when only figures are missing. step: gets what is done next. Raises UserError, OSError.
+    First `TABLES` that hold something, `report.html` and `report.md`; then `figures/`: LaTeX tables, and each figure as
+    PDF and PNG with its data and caption. The same runs give the same bytes. Whoever interrupts the drawing keeps all
+    the rest, and the next report knows what to remove. before_figures: called when only figures are missing. step: gets
+    what is done next. Raises UserError, OSError.
     """
     meant = folders(runs)
     if out is None and len(meant) > 1:

@@ -208,44 +208,25 @@ def prepared(
 
     def of_condition(ok: pd.DataFrame, members: pd.DataFrame) -> Draws:
         result = resampled(ok, drawn, resamples, seed)
-        in_rounds = result.measured | _made(result.measured, members, needed)
-        of_cell = {
-            column: members[column].to_numpy(dtype=float)[None] for column in OF_CELL if column in needed
-        }
-        count, rounds = resample_count(resamples, len(result.run)), max(1, len(result.run))
-        in_rounds |= {column: np.repeat(values, rounds, axis=0) for column, values in of_cell.items()}
+
+        def whole(values: Mapping[str, Floats], count: int) -> dict[str, Floats]:
+            fixed = {name: members[name].to_numpy(dtype=float)[None] for name in OF_CELL if name in needed}
+            repeated = {name: np.repeat(each, count, axis=0) for name, each in fixed.items()}
+            return {**values, **_made(values, members, needed), **repeated}
+
+        in_rounds = whole(result.measured, max(1, len(result.run)))
         figures = _stacked(in_rounds, wanted)
         logs = np.log(np.where(figures > 0, figures, np.nan))
         # Where each run had a testbed of its own, they are told apart once.
-        wholes = {each.tobytes(): each for each in (result.run, result.testbed)}.values()
-        return Draws(
-            members,
-            wanted,
-            constraint,
-            result.values
-            | _made(result.values, members, needed)
-            | {column: np.repeat(values, count, axis=0) for column, values in of_cell.items()},
-            in_rounds,
-            np.linalg.norm(
-                [
-                    floor_of(known, members.iloc[0]).of(of_objectives),
-                    *(spread_of(logs, each) for each in wholes),
-                ],
-                axis=0,
-            ),
-            seed,
-        )
+        apart = {each.tobytes(): each for each in (result.run, result.testbed)}.values()
+        spreads = [spread_of(logs, each) for each in apart]
+        floor = np.linalg.norm([floor_of(known, members.iloc[0]).of(of_objectives), *spreads], axis=0)
+        values = whole(result.values, resample_count(resamples, len(result.run)))
+        return Draws(members, wanted, constraint, values, in_rounds, floor, seed)
 
     groups = (frame.groupby(condition, dropna=False, observed=True) for frame in (ok, measured))
-    pairs = zip(*groups, strict=True)
-    return Prepared(
-        rows,
-        wanted,
-        constraint,
-        (of_condition(ok, rows) for (_, ok), (_, rows) in pairs),
-        _valid(trials, conditions),
-        condition,
-    )
+    draws = (of_condition(ok, rows) for (_, ok), (_, rows) in zip(*groups, strict=True))
+    return Prepared(rows, wanted, constraint, draws, _valid(trials, conditions), condition)
 
 
 def _valid(trials: pd.DataFrame, conditions: pd.DataFrame) -> pd.DataFrame:
