@@ -11,7 +11,7 @@ import pandas as pd
 
 from pareto.analysis import allocators, model_profile
 from pareto.analysis.advice import codecs
-from pareto.analysis.advice.advise import answers
+from pareto.analysis.advice.advise import Answer, answers
 from pareto.analysis.advice.lacking import lacking
 from pareto.analysis.comparing import bjontegaard, by_engine
 from pareto.analysis.comparing.paired import COLUMNS, paired
@@ -24,7 +24,8 @@ from pareto.analysis.fronts.front import fronts
 from pareto.analysis.fronts.objectives import DEFAULT, chosen
 from pareto.analysis.fronts.where import Where
 from pareto.analysis.model_profile import ModelProfile
-from pareto.analysis.points import competing
+from pareto.analysis.naming import count, some
+from pareto.analysis.points import CONDITION, competing
 from pareto.analysis.prediction import compared
 from pareto.analysis.prediction.network import Network, networks
 from pareto.analysis.runs.load import Joined, Run, Runs, joined, links
@@ -128,9 +129,26 @@ class Findings:
     testbeds: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=testbeds.COLUMNS))
 
     @property
+    def standing(self) -> str:
+        """Whether the answers stand in spite of the doubts; empty without a doubt, or an answer."""
+        known = {
+            each.conditions: each.sure
+            for each in self.answers
+            if isinstance(each, Answer) and each.conditions
+        }
+        if not self.doubts or not known:
+            return ""
+        open_at = [dict(zip(CONDITION, of[0], strict=True)) for of, sure in known.items() if not sure]
+        stand = len(known) - len(open_at)
+        if not open_at:
+            return f"{'the answer stands' if stand == 1 else f'all {stand} answers stand'}: sure with all this in it"
+        named = some([*dict.fromkeys(f"{of['model']} at {of['netem']}" for of in open_at)])
+        return f"{stand or 'none'} of {count(len(known), 'answer')} stand{'s' * (stand == 1)}; open: {named}"
+
+    @property
     def warnings(self) -> list[str]:
-        """The doubts, a line each, and a line that says what to do."""
-        return [*map(str, self.doubts), *filter(None, [cures(self.doubts)])]
+        """Whether the answers stand, the doubts, and what to do, a line each."""
+        return [*filter(None, [self.standing, *map(str, self.doubts), cures(self.doubts)])]
 
     @property
     def manifests(self) -> list[Mapping[str, Any]]:

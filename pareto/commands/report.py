@@ -193,8 +193,9 @@ def _show(console: Console, findings: Findings) -> None:
         console.print(overview(shown, findings.objectives, findings.where, simulated=findings.simulated))
     for line in findings.remarks:
         console.print(line)
-    for doubt in findings.doubts[:MOST_LINES]:
-        console.print(f"attention: {doubt.head}")
+    heads = [doubt.head for doubt in findings.doubts[:MOST_LINES]]
+    for line in filter(None, [findings.standing, *heads]):
+        console.print(f"attention: {line}")
     if findings.doubts:
         console.print(f"{cures(findings.doubts) or 'more'} ({TEXT} says where)")
 
