@@ -58,13 +58,10 @@ def export(findings: Findings, path: Path) -> str:
 
 def tables(findings: Findings) -> dict[str, pd.DataFrame]:
     """The frames that are not empty, by name: `FRAMES`; `runs` with their manifests; what the `columns` mean."""
-    frames = {name: getattr(findings, name) for name in FRAMES}
     runs = [
         {
             "run": run.folder.resolve().name,
-            "pareto": str(run.manifest.get("pareto", "")),
-            "created_at": str(run.manifest.get("created_at", "")),
-            "testbed": str(run.manifest.get("testbed", "")),
+            **{name: str(run.manifest.get(name, "")) for name in ("pareto", "created_at", "testbed")},
             "manifest": json.dumps(run.manifest),
         }
         for run in findings.runs
@@ -74,6 +71,7 @@ def tables(findings: Findings) -> dict[str, pd.DataFrame]:
         for table, of in _MEANINGS.items()
         for column in of.described
     ]
+    frames = {name: getattr(findings, name) for name in FRAMES}
     frames |= {"runs": pd.DataFrame(runs), "columns": pd.DataFrame(columns)}
     return {name: frame for name, frame in frames.items() if not frame.empty}
 
@@ -81,18 +79,11 @@ def tables(findings: Findings) -> dict[str, pd.DataFrame]:
 def _to_parquet(findings: Findings, path: Path) -> None:
     """Write the trials, one row each; the columns' meanings and the manifests are in the file's metadata."""
     table = pa.Table.from_pandas(findings.trials, preserve_index=False)
-    meanings = {column.name: column.meaning for column in TRIALS.described if column.meaning}
+    meanings = {column.name: {"meaning": column.meaning} for column in TRIALS.described if column.meaning}
+    manifests = {run.folder.resolve().name: run.manifest for run in findings.runs}
     schema = pa.schema(
-        [
-            field.with_metadata({"meaning": meanings[field.name]}) if field.name in meanings else field
-            for field in table.schema
-        ],
-        metadata={
-            **(table.schema.metadata or {}),
-            b"pareto": json.dumps(
-                {run.folder.resolve().name: run.manifest for run in findings.runs}
-            ).encode(),
-        },
+        [field.with_metadata(meanings.get(field.name)) for field in table.schema],
+        metadata={**(table.schema.metadata or {}), b"pareto": json.dumps(manifests).encode()},
     )
     parquet.write_table(table.cast(schema), path)
 

@@ -24,22 +24,16 @@ CUT_LIMIT = 12
 def backends(rows: pd.DataFrame) -> list[str]:
     """The backends in the order of every table and figure: tcp first, as the others are compared with it.
 
-    `tcp:4` is a variant of tcp, `tcp:a` and `tcp:b` are tcp under two names. At last empty text, if rows are of none,
-    as nothing crosses there.
+    `tcp:4` is a variant of tcp, `tcp:a` and `tcp:b` are tcp under two names. At last none, if rows are of none, as
+    nothing crosses there.
     """
     return sorted(map(str, rows["backend"].unique()), key=place)
 
 
 def place(backend: str) -> tuple[bool, bool, str, int, str]:
     """For sorting backends: tcp, the others, at last none; of variants the plain one first, numbers by their size."""
-    variant = _parts(backend)[1]
-    return (
-        backend == "",
-        family(backend) != "tcp",
-        family(backend),
-        int(variant or 0) if variant.isdecimal() else 0,
-        backend,
-    )
+    name, variant = family(backend), _parts(backend)[1]
+    return backend == "", name != "tcp", name, int(variant) if variant.isdecimal() else 0, backend
 
 
 def backend_name(backend: object) -> str:
@@ -114,7 +108,7 @@ def in_flight(depth: str) -> str:
 
 def file_stem(*parts: object) -> str:
     """`front-mobilenetv2-200ms-5mbit`, of characters that are safe in any file system and in LaTeX."""
-    return re.sub(r"[^A-Za-z0-9.+-]+", "-", "-".join(str(part) for part in parts)).strip("-.")
+    return re.sub(r"[^A-Za-z0-9.+-]+", "-", "-".join(map(str, parts))).strip("-.")
 
 
 def file_stems(*names: str) -> dict[str, str]:

@@ -1,8 +1,7 @@
 """The subject of a row: keys of every frame, points as they are written, and points where nothing crosses.
 
-A point is `7`, or `3+7` in a chain of three hosts, with one cut a link. Where nothing crosses a link all backends do
-the same: that is one point, of no backend, and it is measured under each of them as a control. All codecs do the same
-there, and some where bytes cross: that is one cell, measured once, and a row of each codec that it stands for.
+A point is `7`, or `3+7` in a chain of three hosts, with one cut a link. Where nothing crosses a link all backends and
+codecs do the same: that is one point of no backend, measured under each as a control, and a row of every codec.
 """
 
 from __future__ import annotations
@@ -14,15 +13,12 @@ from pareto.analysis.schema import BETWEEN, STANDS
 from pareto.analysis.standing import stands, statuses
 
 CONDITION = ["model", "netem", "batch_size", "codec", "in_flight_asked", "setup"]
-"""The columns that are the same for all points that are compared. `setup` tells runs apart that were made with other
-settings or on another testbed; it is empty where all runs are alike."""
+"""The columns that are the same for all points that are compared. `setup` tells runs of other settings apart."""
 BUT_CODEC = [name for name in CONDITION if name != "codec"]
-"""The columns that are the same for all points that are compared over codecs."""
 CELL = [*CONDITION, "backend", "point"]
 TRIAL = ["run", *CELL, "round"]
 ROUND = ["run", "testbed", "round"]
-"""The columns that are the same for all trials that are compared in pairs: a round's trials share what slowed that
-hour, on that testbed. A round of which a lost testbed measured a part, and another one the rest, is two."""
+"""The columns that are the same for all trials that are compared in pairs: they share what slowed that hour."""
 SETTLED = "settled"
 """A column that runs with a search have: how a cell was struck off; of one that was not, `MEASURED` beside the front,
 and empty text among trials. Trials of runs without a search, beside those of one, have `MEASURED`."""
@@ -57,17 +53,15 @@ def order(points: pd.Series) -> pd.Series:
 
 
 def order_backends(backends: pd.Series) -> pd.Series:
-    """The backends as a key to sort by: none (empty text) comes last."""
-    names = backends.astype("str")
-    key: pd.Series = names.where(names != NONE, "\U0010ffff")
-    return key
+    """The backends as a key to sort by: none comes last."""
+    return backends.astype("str").replace(NONE, "\U0010ffff")
 
 
 def sorted_cells(rows: pd.DataFrame) -> pd.DataFrame:
     """The rows sorted by `CELL`, points by their cuts, with a new index."""
     keys = {"point": order, "backend": order_backends}
     return rows.sort_values(
-        CELL, key=lambda column: keys.get(str(column.name), lambda same: same)(column), ignore_index=True
+        CELL, key=lambda of: keys[of.name](of) if of.name in keys else of, ignore_index=True
     )
 
 
@@ -89,10 +83,8 @@ def undivided(rows: pd.DataFrame) -> pd.Series:
 def short_step(step: str, hosts: int) -> str:
     """`link out` for `edge-server out`, `link 2 back` for `middle1-server back`; a host's role as it is."""
     near, _, rest = step.partition("-")
-    if not rest:
-        return step
-    direction = rest.rpartition(" ")[2]
-    return f"link {direction}" if hosts == 2 else f"link {link_number(near)} {direction}"
+    number = "" if hosts == 2 else f" {link_number(near)}"
+    return f"link{number} {rest.rpartition(' ')[2]}" if rest else step
 
 
 def link_number(near: str) -> int:
@@ -118,60 +110,53 @@ def searched(trials: pd.DataFrame) -> pd.DataFrame:
 
 def struck_off(rows: pd.DataFrame) -> pd.Series:
     """Whether each row beside a front is of a cell that a search struck off; without a search, none is."""
-    if SETTLED not in rows:
-        return pd.Series(False, index=rows.index)
-    return rows[SETTLED].ne(MEASURED)
+    return rows.get(SETTLED, pd.Series(MEASURED, index=rows.index)).ne(MEASURED)
 
 
 def pooled(rows: pd.DataFrame, trials: pd.DataFrame | None = None) -> pd.DataFrame:
-    """The trials with one for each round of a point where nothing crosses; its backend is empty text.
+    """The trials with one for each round of a point where nothing crosses, of the backend `NONE`.
 
     Each of its figures is the mean of what that round's trials have that can be trusted, under whatever backend: they
     are the same treatment, so the mean errs least. Where none is valid the first stands for all. `controls` is how many
-    trials it is made of, `controls_valid` how many of these are valid; both are empty for trials that stay as they are.
+    trials it is made of, `controls_valid` how many of these are valid; both are empty for trials that stay as they are,
+    as do those that are pooled already.
 
     rows: trials, or their stages; trials: those of the stages, which tell where nothing crosses (payload_bytes is 0).
-    Rows that are pooled already stay as they are.
     """
     is_control = controls(rows, trials)
     if not is_control.any():
         return rows
     rows, is_control = rows.reset_index(drop=True), is_control.to_numpy()
     kept = rows[is_control]
-    of_round = [name for name in _OF_ROUND if name in kept]
-    round_ = kept.groupby(of_round, dropna=False, observed=True, sort=False).ngroup()
+    round_ = kept.groupby(
+        [name for name in _OF_ROUND if name in kept], dropna=False, observed=True, sort=False
+    ).ngroup()
     is_ok = stands(kept) if "status" in kept else pd.Series(True, index=kept.index)
     counted = round_[is_ok | ~is_ok.groupby(round_).transform("any")]
     first = counted[~counted.duplicated()]
     # A run leaves most columns empty, and so they stay.
-    numbers = kept.select_dtypes("number")
-    figures = [name for name in numbers.columns[numbers.notna().any()] if name not in _OF_ROUND]
-    sums = [name for name in figures if name in _SUMS]
+    numbers = kept.select_dtypes("number").dropna(axis=1, how="all")
+    figures = [name for name in numbers if name not in _OF_ROUND]
+    sums = [name for name in _SUMS if name in figures]
     groups = kept.loc[counted.index, figures].groupby(counted, sort=False)
-    means = groups.mean()
-    means[sums] = groups[sums].sum(min_count=1)
-    means = means.loc[first]
+    means = groups.mean().loc[first]
+    means[sums] = groups[sums].sum(min_count=1).loc[first]
     made = {name: means[name].to_numpy() for name in figures} | {"backend": NONE}
     if "status" in kept:
-        valid = is_ok.groupby(round_, sort=False)
-        made["controls"], made["controls_valid"] = (
-            counts.loc[first].to_numpy() for counts in (valid.size(), valid.sum())
-        )
-        figures_of = [stands(kept, figure).groupby(round_).any().loc[first] for figure in STANDS]
-        made["status"] = np.where(
-            made["controls_valid"] > 0, statuses(*figures_of), kept.loc[first.index, "status"]
-        )
+        valid = is_ok.groupby(round_).agg(["size", "sum"]).loc[first]
+        made["controls"], made["controls_valid"] = valid.to_numpy().T
+        has = [stands(kept, figure).groupby(round_).any().loc[first] for figure in STANDS]
+        made["status"] = np.where(valid["sum"] > 0, statuses(*has), kept.loc[first.index, "status"])
     # Written into place: joining two tables of a hundred columns takes three times as long.
     stays = ~is_control
     stays[first.index] = True
     one = rows[stays].reset_index(drop=True)
-    is_made = is_control[stays]
     columns = {}
     for name, values in made.items():
         old = one[name] if name in one else pd.Series(np.nan, index=one.index)
         dtype = "str" if isinstance(old.dtype, pd.CategoricalDtype) else old.dtype
         of_all = old.astype(dtype).to_numpy(copy=True)
-        of_all[is_made] = values
+        of_all[is_control[stays]] = values
         columns[name] = pd.Series(of_all, dtype=dtype)
     return one.assign(**columns)
 
@@ -181,6 +166,28 @@ def controls(rows: pd.DataFrame, trials: pd.DataFrame | None = None) -> pd.Serie
     return nothing_crosses(rows, trials) & (rows["backend"] != NONE)
 
 
+def nothing_crosses(rows: pd.DataFrame, trials: pd.DataFrame | None = None) -> pd.Series:
+    """Whether nothing crosses at each row's point; arguments as of `pooled`."""
+    of = rows if trials is None else trials
+    nothing = pd.Series(False, index=rows.index)
+    is_empty = of.get("payload_bytes", pd.Series(np.nan, index=of.index)) == 0
+    # First by the point alone, which leaves few: half a million rows are told apart by several texts.
+    near = rows["point"].isin(of.loc[is_empty, "point"])
+    keys = [name for name in _OF_POINT if name in rows and name in of]
+    points = pd.MultiIndex.from_frame(of.loc[is_empty, keys].astype("str").drop_duplicates())
+    nothing[near] = pd.MultiIndex.from_frame(rows.loc[near, keys].astype("str")).isin(points)
+    return nothing
+
+
+def each_once(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows of a front with each cell once, where it is a row of several codecs: of the one that was measured, if
+    that is among them."""
+    key = [*rows.columns.intersection(BUT_CODEC), AT_WORK, "backend", "point"]
+    stands_in = rows["codec"].astype("str").ne(rows[AT_WORK].astype("str"))
+    first = rows.loc[stands_in.sort_values(kind="stable").index, key].drop_duplicates()
+    return rows[rows.index.isin(first.index)]
+
+
 def in_every_codec(trials: pd.DataFrame) -> pd.DataFrame:
     """The trials, once for each codec that their cell stands for: what is measured once competes with every one of
     these codecs' points. `AT_WORK` is then the codec that was measured.
@@ -188,74 +195,34 @@ def in_every_codec(trials: pd.DataFrame) -> pd.DataFrame:
     Where nothing crosses, that is every codec, also those of other runs; a codec that has such rows of its own keeps
     them, and under one with no other rows they are left out. The rows stay in their order.
     """
-    return _where_nothing_crosses(_of_each_codec(trials))
-
-
-def each_once(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows of a front with each cell once, where it is a row of several codecs: of the one that was measured, if
-    that is among them."""
-    stands_in = rows["codec"].astype("str").ne(rows[AT_WORK].astype("str"))
-    key = [*rows.columns.intersection(BUT_CODEC), AT_WORK, "backend", "point"]
-    kept = rows.assign(**{_PLACE: stands_in}).sort_values(_PLACE, kind="stable").drop_duplicates(key).index
-    return rows[rows.index.isin(kept)]
-
-
-def _of_each_codec(trials: pd.DataFrame) -> pd.DataFrame:
-    """The trials of a cell that stands for other codecs than its own as trials of these."""
-    if STANDS_FOR not in trials or "codec" not in trials:
-        return trials
-    own, meant = trials["codec"].astype("str"), trials[STANDS_FOR].astype(object).fillna("").astype("str")
-    others = (meant != "") & (meant != own)
-    if not others.any():
-        return trials
-    placed = trials.assign(**{_PLACE: range(len(trials)), AT_WORK: own, "codec": own, STANDS_FOR: ""})
-    made = placed[others].assign(codec=meant[others].str.split(BETWEEN)).explode("codec")
-    made["codec"] = made["codec"].astype(own.dtype)
-    both: pd.DataFrame = pd.concat([placed[~others], made])
-    return both.sort_values(_PLACE, kind="stable", ignore_index=True).drop(columns=_PLACE)
-
-
-def _where_nothing_crosses(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows, with those of points where nothing crosses under each codec that lacks them."""
+    rows = trials
+    if "codec" in rows and STANDS_FOR in rows:
+        own, meant = rows["codec"].astype("str"), rows[STANDS_FOR].astype(object).fillna("").astype("str")
+        others = (meant != "") & (meant != own)
+        if others.any():
+            each = meant.where(others, own)
+            each = each.map({names: names.split(BETWEEN) for names in each.unique()})
+            rows = rows.assign(**{AT_WORK: own, "codec": each, STANDS_FOR: ""})
+            rows = rows.explode("codec", ignore_index=True).astype({"codec": own.dtype})
     if "codec" not in rows or rows["codec"].nunique() < 2:
         return rows
     alone = nothing_crosses(rows)
     by = [name for name in BUT_CODEC if name in rows]
-    own = rows.loc[alone, [*by, "codec"]].drop_duplicates()
-    wanted = rows.loc[~alone, [*by, "codec"]].drop_duplicates()
-    lacking = wanted.merge(own, how="left", on=[*by, "codec"], indicator=True)
-    lacking = lacking[lacking["_merge"] == "left_only"].drop(columns="_merge")
+    own, wanted = (rows.loc[which, [*by, "codec"]].drop_duplicates() for which in (alone, ~alone))
+    lacking = (
+        wanted.merge(own, how="left", indicator="there").query("there == 'left_only'").drop(columns="there")
+    )
     if lacking.empty and len(own) <= len(wanted):
         return rows
     # One codec's rows stand for all: those without a codec, where there are any.
-    plain = own.assign(last=~own["codec"].astype("str").isin(["", NO_CODEC])).sort_values(
-        "last", kind="stable"
-    )
-    plain = plain.drop_duplicates(by)[[*by, "codec"]]
+    last = (~own["codec"].astype("str").isin(["", NO_CODEC])).sort_values(kind="stable")
+    plain = own.loc[last.index].drop_duplicates(by)
     at_work = rows[AT_WORK if AT_WORK in rows else "codec"].astype("str")
     placed = rows.assign(**{_PLACE: range(len(rows)), AT_WORK: at_work})
     copied = placed[alone].merge(plain, on=[*by, "codec"]).drop(columns="codec").merge(lacking, on=by)
-    crossing = rows[by].merge(wanted[by].drop_duplicates().assign(crosses=True), how="left", on=by)["crosses"]
-    used = rows[[*by, "codec"]].merge(wanted.assign(used=True), how="left", on=[*by, "codec"])["used"]
-    kept = ~alone.to_numpy() | used.notna().to_numpy() | crossing.isna().to_numpy()
+    # Rows under a codec that crosses nowhere go, but where no codec does.
+    of = rows[[*by, "codec"]].merge(wanted.assign(used=1), how="left")["used"]
+    crossing = rows[by].merge(wanted[by].drop_duplicates().assign(crosses=1), how="left")["crosses"]
+    kept = ~alone.to_numpy() | of.notna().to_numpy() | crossing.isna().to_numpy()
     both: pd.DataFrame = pd.concat([placed[kept], copied[placed.columns]])
     return both.sort_values(_PLACE, kind="stable", ignore_index=True).drop(columns=_PLACE)
-
-
-def nothing_crosses(rows: pd.DataFrame, trials: pd.DataFrame | None = None) -> pd.Series:
-    """Whether nothing crosses at each row's point; arguments as of `pooled`."""
-    of = rows if trials is None else trials
-    nothing = pd.Series(False, index=rows.index)
-    if "payload_bytes" not in of:
-        return nothing
-    is_empty = of["payload_bytes"] == 0
-    if trials is None:
-        nothing |= is_empty
-    # First by the point alone, which leaves few: half a million rows are told apart by several texts.
-    near = rows["point"].isin(of.loc[is_empty, "point"]) & ~nothing
-    if near.any():
-        keys = [name for name in _OF_POINT if name in rows and name in of]
-        points = of.loc[is_empty, keys].astype("str").drop_duplicates()
-        own = pd.MultiIndex.from_frame(rows.loc[near, keys].astype("str"))
-        nothing[near] = own.isin(pd.MultiIndex.from_frame(points))
-    return nothing

@@ -31,9 +31,7 @@ OF_BOTH = (
 )
 """Energy is of the throughput phase, and whose it is follows from the hosts' times in the latency phase."""
 UNTRUSTED = {"latency": (*OF_LATENCY, *OF_BOTH), "throughput": (*OF_THROUGHPUT, *OF_BOTH)}
-"""The columns of trials and stages that must not be trusted where a figure is not.
-
-Bounds are not among them: physics bounds the figure of a disturbed trial, too (`analysis.advice.rivals`)."""
+"""The columns of trials and stages that must not be trusted where a figure is not: no bounds, which hold anyway."""
 _BOUNDS = {
     "latency": ("latency_s", "latency_bound_s"),
     "throughput": ("throughput_ips", "throughput_bound_ips"),
@@ -66,7 +64,7 @@ def bounded(trials: pd.DataFrame) -> tuple[pd.DataFrame, str]:
         bounds[bound] = better(trials[bound], trials[column].where(counts[figure] & trials[bound].notna()))
     # A link on which a latency cannot be was not the link of the throughput either.
     counts["throughput"] &= counts["latency"] | ~stands(trials, "latency")
-    status = pd.Series(statuses(**counts), trials.index).where(stands(trials), trials["status"])
+    status = statuses(**counts).where(stands(trials), trials["status"])
     changed = status.ne(trials["status"])
     if not changed.any():
         return trials.assign(**bounds), ""
@@ -80,19 +78,16 @@ def bounded(trials: pd.DataFrame) -> tuple[pd.DataFrame, str]:
 def trusted(rows: pd.DataFrame, status: pd.Series | None = None) -> pd.DataFrame:
     """The rows, with the figures empty that must not be trusted although their trial counts for others.
 
-    rows: trials, or stages with the `status` of the trial of each. As they are where no trial counts for one alone.
+    rows: trials, or stages with the `status` of the trial of each.
     """
     known = rows["status"] if status is None else status
     for figure, columns in UNTRUSTED.items():
         spoiled = (known.isin(_ANY) & ~known.isin(STANDS[figure])).to_numpy()
-        if not spoiled.any():
-            continue
-        emptied = {
-            name: rows[name].where(~spoiled, np.nan if rows[name].dtype.kind == "f" else "")
-            for name in columns
-            if name in rows
-        }
-        rows = rows.assign(**emptied)
+        if spoiled.any():
+            own = (rows[name] for name in columns if name in rows)
+            rows = rows.assign(
+                **{of.name: of.mask(spoiled, np.nan if of.dtype.kind == "f" else "") for of in own}
+            )
     return rows
 
 
@@ -101,30 +96,27 @@ def fewest(latency: Ints, throughput: Ints) -> Ints:
     return np.where((latency > 0) & (throughput > 0), np.minimum(latency, throughput), latency + throughput)
 
 
-def statuses(latency: pd.Series, throughput: pd.Series) -> list[str]:
+def statuses(latency: pd.Series, throughput: pd.Series) -> pd.Series:
     """The status by whether each of the two figures can be trusted."""
-    return [
-        status_of(latency=bool(one), throughput=bool(other))
-        for one, other in zip(latency, throughput, strict=True)
-    ]
+    made = {
+        2 * one + other: status_of(latency=one, throughput=other)
+        for one in (False, True)
+        for other in (False, True)
+    }
+    return (2 * latency.astype(int) + throughput).map(made)
 
 
 def status_words(trials: pd.DataFrame) -> str:
     """`60 ok, 2 latency only, 1 invalid, 0 failed`; what counts for one figure alone is named where there is any."""
     numbers = trials["status"].value_counts()
-    always = ("ok", "invalid", "failed")
-    named = [status for status in STATUSES if status in always or status in numbers]
+    named = [status for status in STATUSES if status in ("ok", "invalid", "failed") or status in numbers]
     return ", ".join(f"{numbers.get(status, 0)} {status}" for status in named)
 
 
 def measured_again(manifests: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     """A line on the trials that something spoilt and that were measured again, and what each had before."""
-    again = [
-        each
-        for manifest in manifests
-        for session in sessions(manifest)
-        for each in within(session, "again") or ()
-    ]
+    every = (session for manifest in manifests for session in sessions(manifest))
+    again = [each for session in every for each in within(session, "again") or ()]
     if again:
         told = [short(f"{each.get('trial')}: {each.get('reason')}") for each in again[:LISTED]]
         more = f"; and {len(again) - LISTED} more, in manifest.json" if len(again) > LISTED else ""

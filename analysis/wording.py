@@ -43,37 +43,33 @@ def place(row: Mapping[Hashable, Any]) -> str:
 def order(row: Mapping[Hashable, Any]) -> str:
     """Advice: `keep everything on the edge`, `send the input to the server over tcp`, `cut at 7 (a.6) over tcp`."""
     where = place(row)
-    if where.startswith(EDGE):
-        return f"{KEEP}{where.removeprefix(EDGE)}"
-    if where.startswith(SERVER):
-        return f"send the input to the server{where.removeprefix(SERVER)}"
+    for begin, instead in ((EDGE, KEEP), (SERVER, "send the input to the server")):
+        if where.startswith(begin):
+            return f"{instead}{where.removeprefix(begin)}"
     return f"cut at {where}"
 
 
 def sent(row: Mapping[Hashable, Any], input_type: str = "") -> str:
-    """The bytes of a request in words: `sends 151 kB of uint8`, `sends 98 kB`; empty where nothing crosses.
+    """The bytes of a request in words: `sends 151 kB of uint8`, `sends 25 kB for 98 kB, agreement 98.5 %`.
 
-    In a chain, empty unless the server runs the whole model. With a codec, the bytes that it makes of these and its
-    cost in accuracy. input_type: dtypes of the inputs, empty where they are not known.
+    Empty where nothing crosses, and in a chain, unless the server runs the whole model. input_type: dtypes of the
+    inputs, empty where they are not known.
     """
-    points = cuts(row["point"])
-    if not row["payload_bytes"] > 0 or (len(points) > 1 and set(points) != {0}):
+    points = set(cuts(row["point"]))
+    if not row["payload_bytes"] > 0 or (len(cuts(row["point"])) > 1 and points != {0}):
         return ""
-    size = nbytes(row["payload_bytes"])
-    if str(row.get("codec") or "none") != "none":
-        return _encoded(row, size)
-    if set(points) != {0} or not input_type:
-        return f"sends {size}"
-    return f"sends {size} of {' and '.join(input_type.rsplit(', ', 1))}"
-
-
-def _encoded(row: Mapping[Hashable, Any], size: str) -> str:
-    """`sends 25 kB for 98 kB, agreement 98.5 %`."""
-    wire = float(row.get("wire_bytes", math.nan))
-    sends = f"sends {size}" if math.isnan(wire) else f"sends {nbytes(wire)} for {size}"
+    sends = f"sends {nbytes(row['payload_bytes'])}"
+    if str(row.get("codec") or "none") == "none":
+        return (
+            f"{sends} of {' and '.join(input_type.rsplit(', ', 1))}"
+            if points == {0} and input_type
+            else sends
+        )
+    wire, accuracy = (float(row.get(name, math.nan)) for name in ("wire_bytes", "accuracy"))
+    if not math.isnan(wire):
+        sends = f"sends {nbytes(wire)} for {nbytes(row['payload_bytes'])}"
     if row.get("output_error", math.nan) <= SAME_OUTPUT:
         return sends
-    accuracy = float(row.get("accuracy", math.nan))
     word = WORDS.get(str(row.get("accuracy_of")), "accuracy")
     return f"{sends}, {word} {'not measured' if math.isnan(accuracy) else f'{percent_of(accuracy)} %'}"
 

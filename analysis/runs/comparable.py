@@ -1,9 +1,7 @@
 """The facts that make runs comparable, by their manifests: no other place says which these are.
 
-Joined runs, and the testbeds of one, are pooled where `comparable` is the same (`analysis.runs.setups`). `compare` says
-what differs in it, and in `remarks`. A run goes on where what was `made` for it is exactly the same. Name, date, seed,
-and how many rounds do not matter: weights that are drawn from a seed, and noise for images, take as long whatever the
-seed.
+Joined runs, and the testbeds of one, are pooled where `comparable` is the same (`analysis.runs.setups`). A run goes on
+where what was `made` for it is exactly the same. Weights and noise that are drawn take as long whatever the seed.
 """
 
 from __future__ import annotations
@@ -179,10 +177,10 @@ def shown(values: Sequence[Any]) -> list[str]:
 
 def grouped(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
     """The second of each pair, each once, by the first."""
-    groups: dict[str, dict[str, None]] = defaultdict(dict)
-    for one, other in pairs:
-        groups[one][other] = None
-    return {one: list(others) for one, others in groups.items()}
+    groups: dict[str, list[str]] = defaultdict(list)
+    for one, other in dict.fromkeys(pairs):
+        groups[one].append(other)
+    return groups
 
 
 def _option(sweep: Mapping[str, Any], field: str) -> Any:
@@ -194,7 +192,11 @@ def _option(sweep: Mapping[str, Any], field: str) -> Any:
 def _of_model(name: str, model: Mapping[str, Any], batch_size: int | None, exactly: bool) -> Facts:
     data = section(model, "dataset")
     inputs = section(data, "inputs")
-    is_drawn = model.get("weights") == "seeded" and not exactly
+    weights = (
+        "seeded"
+        if model.get("weights") == "seeded" and not exactly
+        else model.get("weights_digest", NOT_RECORDED)
+    )
     images = "images" if data.get("name") == "synthetic" and not exactly else "digest"
     points = (
         (str(number), f"{within(cut, 'name')} ({within(cut, 'payload_bytes')} bytes)")
@@ -202,7 +204,7 @@ def _of_model(name: str, model: Mapping[str, Any], batch_size: int | None, exact
     )
     facts: dict[str, Any] = {
         "graph": model.get("graph_digest", NOT_RECORDED),
-        "weights": "seeded" if is_drawn else model.get("weights_digest", NOT_RECORDED),
+        "weights": weights,
         "source": model.get("source_digest", None if model else NOT_RECORDED),
         "input": model.get("input", NOT_RECORDED),
         "input shape": _plain(model.get("input_shape", NOT_RECORDED)),
@@ -214,8 +216,8 @@ def _of_model(name: str, model: Mapping[str, Any], batch_size: int | None, exact
     if exactly:
         facts["data"] = _plain({key: value for key, value in data.items() if key not in ("name", "inputs")})
     for codec, own in section(model, "own_codecs").items():
-        facts[f"codec {codec} source"] = within(own, "source_digest")
-        facts[f"codec {codec} weights"] = within(own, "weights_digest")
+        for what in ("source", "weights"):
+            facts[f"codec {codec} {what}"] = within(own, f"{what}_digest")
         facts[f"codec {codec} points"] = _plain(within(own, "points")) if exactly else None
     return {(name, key): value for key, value in facts.items()}
 

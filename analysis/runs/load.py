@@ -9,17 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 from pyarrow import compute
 
-from pareto.analysis.points import TRIAL
+from pareto.analysis.engines import EAGER
 from pareto.analysis.runs import reading
 from pareto.analysis.runs.comparable import differing, recorded, remarks, told
 from pareto.analysis.runs.manifest import read_manifest, within
 from pareto.analysis.runs.setups import SIMULATED, TUNED, Setups, setups
 from pareto.analysis.runs.struck import marked, struck
-from pareto.analysis.schema import LINKS, STAGES, TRIALS, Table
+from pareto.analysis.schema import CELL, LINKS, STAGES, TRIALS, Table
 from pareto.analysis.standing import bounded, stands, trusted
 from pareto.basics import files
 from pareto.basics.escaping import short
@@ -30,8 +31,10 @@ log = logging.getLogger(__name__)
 
 Runs = str | Path | Iterable[str | Path]
 """A path, a text, a pattern such as `results/*`, or several of them."""
-ROW = [*(name for name in TRIAL if name != "setup"), "engine", "prefetch_asked", "allocator"]
+ROW = ["run", *CELL, "round"]
 """The columns that name a trial in a file."""
+USUAL = {"in_flight_asked": "auto", "engine": EAGER, "prefetch_asked": "0", "allocator": TUNED}
+"""The factors of trials that earlier versions did not have, and what they did."""
 ONE_LINK = "edge-server"
 """The link of two hosts."""
 VERSIONS = [("", "pareto"), ("driver", "packages"), ("driver", "hostname")]
@@ -91,10 +94,8 @@ def _folders_of(given: str | Path) -> list[Path]:
 
 
 def _runs_in(path: Path) -> list[Path]:
-    if _is_run(path):
-        return [path]
-    if not path.is_dir():
-        return []
+    if _is_run(path) or not path.is_dir():
+        return [path] if _is_run(path) else []
     # A link in a folder of runs leads to where its maker wants; one that is named itself to where the user does.
     return sorted(child for child in path.iterdir() if _is_run(child) and not child.is_symlink())
 
@@ -110,20 +111,19 @@ def load(runs: Runs) -> pd.DataFrame:
     `runs` is a path, a text, a pattern (`results/*`) or several of them: as `folders` takes them. Columns are those of
     `analysis.schema.TRIALS`: text (empty text where nothing was written; `point` is text too, to be sorted by
     `analysis.points.order`), whole numbers for batch_size and round, floats for every measurement (NaN = not measured).
+    Factors that an earlier version did not have are as it did (`USUAL`), and an empty `run` becomes the folder's name.
     Where a trial counts for one of its two figures alone, what must not be trusted is empty (`analysis.standing`). A
-    last line that a killed writer left unfinished is left out. An empty `run` becomes the folder's name. Where a run
-    was a search, `settled` says what it struck off (`analysis.runs.struck`). Then `setup`: empty, or which trials must
-    not be pooled with others, as `analysis.runs.setups` tells them apart. Differences are logged, and where a file has
-    a trial of a cell and round twice, as two writers may leave it: only the first counts that did not fail.
+    last line that a killed writer left unfinished is left out. Where a run was a search, `settled` says what it struck
+    off (`analysis.runs.struck`). Then `setup`: empty, or which trials must not be pooled with others, as
+    `analysis.runs.setups` tells them apart. Differences are logged, and where a file has a trial of a cell and round
+    twice, as two writers may leave it: only the first counts that did not fail.
 
     Raises `UserError` if there is no such run, one comes twice, or a `trials.csv` is malformed.
     """
-    where = folders(runs)
-    trials, labels, _, names, notes = _trials(where)
-    trials = marked(trials, names, struck(where, labels))
+    trials, labels, _, names, notes = _trials(where := folders(runs))
     for note in notes:
         log.warning("%s", note)
-    return trials
+    return marked(trials, names, struck(where, labels))
 
 
 def stages(runs: Runs) -> pd.DataFrame:
@@ -132,8 +132,7 @@ def stages(runs: Runs) -> pd.DataFrame:
     Columns are those of `analysis.schema.STAGES` and `setup`, typed and named as in `load`. Raises `UserError` as
     that does.
     """
-    where = folders(runs)
-    trials, labels, *_ = _trials(where)
+    trials, labels, *_ = _trials(where := folders(runs))
     return _stages(where, trials, labels)
 
 
@@ -142,16 +141,13 @@ def links(runs: Sequence[Path]) -> pd.DataFrame:
 
     Columns are `run`, the folder's name, and those of `analysis.schema.LINKS`: text (empty text where nothing was
     written), and floats for what was asked and measured (NaN = not asked, not measured). A run without the file has
-    no rows; a last line that a killed writer left unfinished is left out.
-
-    Raises `UserError` if a file is malformed.
+    no rows; a last line that a killed writer left unfinished is left out. Raises `UserError` if a file is malformed.
     """
     parts, names = list[pa.Table](), list[str]()
     for run in runs:
         if reading.is_there(run, LINKS):
-            rows, _ = reading.read(run, LINKS)
-            parts.append(_with_testbed(rows, run))
-            names += [run.resolve().name] * len(rows)
+            parts.append(_filled(reading.read(run, LINKS)[0], run))
+            names += [run.resolve().name] * len(parts[-1])
     frame = reading.frame(parts, LINKS)
     frame.insert(0, "run", pd.Series(names, dtype="str"))
     return frame
@@ -163,8 +159,7 @@ def joined(runs: Runs) -> Joined:
     Notes: what the setups differ in, what of the files does not count, and which versions the runs were made with, if
     with several. Raises `UserError` for what is no run, is malformed, or is the same run twice, under whatever path.
     """
-    where = folders(runs)
-    trials, labels, manifests, names, notes = _trials(where)
+    trials, labels, manifests, names, notes = _trials(where := folders(runs))
     each = [
         Run(folder, manifest, [name for name, of in names.items() if of == folder])
         for folder, manifest in manifests.items()
@@ -175,14 +170,9 @@ def joined(runs: Runs) -> Joined:
         )
     sides = [(run.folder.name, recorded(remarks(run.manifest))) for run in each]
     versions = [fact for fact in differing([facts for _, facts in sides]) if fact in VERSIONS]
-    struck_off = struck(where, labels)
-    return Joined(
-        each,
-        marked(trials, names, struck_off),
-        _stages(where, trials, labels),
-        [*notes, *told(versions, sides)],
-        struck_off,
-    )
+    off = struck(where, labels)
+    notes += told(versions, sides)
+    return Joined(each, marked(trials, names, off), _stages(where, trials, labels), notes, off)
 
 
 def _trials(
@@ -196,16 +186,13 @@ def _trials(
     for folder in where:
         manifests[folder], faults = read_manifest(folder)
         notes += faults
-        if not manifests[folder] and _is_simulated(trials[trials["run"].map(names) == folder]):
-            manifests[folder] = {SIMULATED: True}  # which must never pass for measured
+        if not manifests[folder]:
+            beds = trials.loc[trials["run"].map(names) == folder, "testbed"]
+            if len(beds) and beds.str.fullmatch(rf"{SIMULATED}(-\d+)?(@.*)?").all():
+                manifests[folder] = {SIMULATED: True}  # which must never pass for measured
     labels = setups({name: manifests[folder] for name, folder in names.items()}, trials)
     trials, beyond = bounded(labels.on(trials))
     return trusted(trials), labels, manifests, names, [*labels.notes, *notes, *filter(None, [beyond])]
-
-
-def _is_simulated(trials: pd.DataFrame) -> bool:
-    """Whether a run without a manifest is simulated, by the name of the testbed in its rows."""
-    return bool(trials["testbed"].str.fullmatch(rf"{SIMULATED}(-\d+)?(@.*)?").all()) and len(trials) > 0
 
 
 def _stages(where: Sequence[Path], trials: pd.DataFrame, labels: Setups) -> pd.DataFrame:
@@ -229,23 +216,17 @@ def _frame(where: Sequence[Path], table: Table) -> tuple[pd.DataFrame, dict[str,
     for folder in where:
         rows, others = reading.read(folder, table)
         unknown |= dict.fromkeys(others)
-        instead = {"run": folder.resolve().name, "in_flight_asked": "auto", "prefetch_asked": "0"}
-        instead["allocator"] = TUNED
-        for name, value in instead.items():
-            rows = _filled(rows, name, value)
-        rows = _with_testbed(rows, folder)
+        rows = _filled(rows, folder, run=folder.resolve().name, **USUAL)
         for name in rows["run"].unique().to_pylist():
-            first = folder_of.setdefault(name, folder)
-            if first is not folder:
+            if (first := folder_of.setdefault(name, folder)) is not folder:
                 raise UserError(f"{first} and {folder} are the same run, {name}: give each run once")
-        once = _once(rows)
-        if len(once) < len(rows):
+        parts.append(_once(rows))
+        if more := len(rows) - len(parts[-1]):
             notes.append(
-                f"{folder / table.file}: {len(rows) - len(once)} rows are of a cell and round that it has already, so "
+                f"{folder / table.file}: {more} rows are of a cell and round that it has already, so "
                 "they do not count: did two runs write into this folder?"
             )
-        parts.append(once)
-        del rows, once  # `frame` frees them, column by column
+        del rows  # `frame` frees them, column by column
     if unknown:
         log.warning(
             "%s: columns unknown to this version are left out: %s", table.file, short(", ".join(unknown))
@@ -255,27 +236,27 @@ def _frame(where: Sequence[Path], table: Table) -> tuple[pd.DataFrame, dict[str,
 
 def _once(rows: pa.Table) -> pa.Table:
     """The first of rows of the same cell and round (and place in the chain), before it any that did not fail."""
-    key = [name for name in (*ROW, "position") if name in rows.column_names]
-    if len(rows) < 2 or len(rows.group_by(key).aggregate([])) == len(rows):
+    number = np.zeros(len(rows), dtype=np.int64)
+    for name in (name for name in (*ROW, "position") if name in rows.column_names):
+        # Texts are told apart once each: to group a million rows by twelve columns takes ten seconds.
+        coded = rows[name].dictionary_encode().combine_chunks()
+        number = pd.factorize(number * len(coded.dictionary) + coded.indices.to_numpy())[0]
+    if len(rows) == number.max(initial=-1) + 1:
         return rows
-    frame = rows.select(key).to_pandas()
     failed = rows["status"].to_pandas().eq("failed") if "status" in rows.column_names else False
-    first = frame.assign(failed=failed).sort_values("failed", kind="stable").drop_duplicates(key)
-    return rows.take(pa.array(first.index.sort_values()))
+    each = pd.DataFrame({"number": number, "failed": failed}).sort_values("failed", kind="stable")
+    return rows.take(pa.array(each.drop_duplicates("number").index.sort_values()))
 
 
-def _with_testbed(rows: pa.Table, folder: Path) -> pa.Table:
-    """The rows with the only testbed that their run had, where older versions did not write it."""
-    if not compute.any(compute.equal(rows["testbed"], "")).as_py():
-        return rows
-    option = within(read_manifest(folder)[0], "sweep", "testbed") or ""
-    return _filled(rows, "testbed", short(testbed_name(option)))
-
-
-def _filled(rows: pa.Table, column: str, instead: str) -> pa.Table:
-    """The rows with `instead` where a text column is empty."""
-    empty = compute.equal(rows[column], "")
-    if not compute.any(empty).as_py():
-        return rows
-    filled = compute.if_else(empty, instead, rows[column])
-    return rows.set_column(rows.column_names.index(column), column, filled)
+def _filled(rows: pa.Table, folder: Path, **usual: str) -> pa.Table:
+    """The rows with what is usual where a text is empty, and with the only testbed that their run had, where older
+    versions did not write it."""
+    empty = {name: compute.equal(rows[name], "") for name in ("testbed", *usual)}
+    for name, where in empty.items():
+        if compute.any(where).as_py():
+            option = name == "testbed" and within(read_manifest(folder)[0], "sweep", "testbed")
+            instead = usual[name] if name in usual else short(testbed_name(option or ""))
+            rows = rows.set_column(
+                rows.column_names.index(name), name, compute.if_else(where, instead, rows[name])
+            )
+    return rows

@@ -19,21 +19,17 @@ MOST_NUMBER = 1e20
 """The largest number: seeds, and bytes of memory, are less."""
 NAMED = 3
 """Faults that are named; the others are counted."""
-
-SIMULATED = "simulated"
-"""The kind of testbed that may have a file behind a colon."""
 EACH = "*"
 """Any key in a shape: of a host, a model, a profile."""
-_WAY = {"delay_s": float, "jitter_s": float, "rate_bps": float}
-_LINK = {"rtt_s": float, "rate_bps": float, "rate_back_bps": float}
-_HOST = {"memory_bytes": float, "idle_power_w": float, "threads": float}
-_INPUTS = {EACH: {"digest": str}}
+_WAY = dict.fromkeys(("delay_s", "jitter_s", "rate_bps"), float)
+_LINK = dict.fromkeys(("rtt_s", "rate_bps", "rate_back_bps"), float)
+_HOST = dict.fromkeys(("memory_bytes", "idle_power_w", "threads"), float)
 _POINT = {"name": str, "payload_bytes": float, "edge_flops": float}
 _MODEL = {
     **dict.fromkeys(("weights", "weights_digest", "graph_digest", "source_digest", "input"), str),
     "points": [_POINT],
     "own_codecs": {EACH: dict.fromkeys(("source_digest", "weights_digest"), str)},
-    "dataset": {"name": str, "inputs": _INPUTS},
+    "dataset": {"name": str, "inputs": {EACH: {"digest": str}}},
 }
 _SESSION = {
     "testbed": {"on_one_core": [[str]]},
@@ -81,12 +77,11 @@ def read_manifest(run: Path) -> tuple[dict[str, Any], list[str]]:
         content = read_json(run / FILE)
     except FileNotFoundError:
         return {}, []
-    except files.StoreError as error:
-        return {}, [f"{error}: skipped, so it is not known how that run was made"]
-    except (OSError, ValueError) as error:
-        return {}, [
-            f"{run / FILE}: {short(str(error), 100)}: skipped, so it is not known how that run was made"
-        ]
+    except (files.StoreError, OSError, ValueError) as error:
+        fault = (
+            str(error) if isinstance(error, files.StoreError) else f"{run / FILE}: {short(str(error), 100)}"
+        )
+        return {}, [f"{fault}: skipped, so it is not known how that run was made"]
     fit, faults = fitting(content, SHAPE)
     if not faults:
         return fit, []
@@ -166,7 +161,13 @@ def _check(content: dict[str, Any]) -> None:
     """Raises ValueError for what is too deep, no number that can be counted with, or no text that can be shown."""
     layer: list[Any] = [content]
     for _ in range(MOST_DEPTH):
-        layer = [inner for value in layer for inner in _inside(value)]
+        keys = [key for value in layer if isinstance(value, dict) for key in value]
+        above = [
+            value.values() if isinstance(value, dict) else value
+            for value in layer
+            if isinstance(value, dict | list)
+        ]
+        layer = [*keys, *(inner for values in above for inner in values)]
         if not layer:
             return
         for value in layer:
@@ -175,14 +176,6 @@ def _check(content: dict[str, Any]) -> None:
             elif isinstance(value, int | float) and not abs(value) <= MOST_NUMBER:
                 raise ValueError("it has a number that is too large")
     raise ValueError("its values are nested too deeply")
-
-
-def _inside(value: Any) -> Iterator[Any]:
-    if isinstance(value, dict):
-        yield from value
-        yield from value.values()
-    elif isinstance(value, list):
-        yield from value
 
 
 _MISSING = object()
@@ -194,14 +187,15 @@ def _fitting(value: Any, shape: Any, path: str, faults: list[str]) -> Any:
     Where a number or text is expected there may be null as well; where more is, that is as if it were missing.
     """
     if value is None:
-        return None if shape in (float, str, bool) else _MISSING
+        return None if shape in (None, float, str, bool) else _MISSING
+    if shape is None:
+        return value
     if isinstance(shape, dict) and isinstance(value, dict):
-        kept = {}
-        for key, each in value.items():
-            known = shape.get(key, shape.get(EACH))
-            kept[key] = (
-                each if known is None else _fitting(each, known, f"{path}.{key}" if path else key, faults)
-            )
+        at = f"{path}." if path else ""
+        kept = {
+            key: _fitting(each, shape.get(key, shape.get(EACH)), f"{at}{key}", faults)
+            for key, each in value.items()
+        }
         return {key: each for key, each in kept.items() if each is not _MISSING}
     if isinstance(shape, list) and isinstance(value, list):
         inner = [_fitting(each, shape[0], f"{path}[{number}]", faults) for number, each in enumerate(value)]

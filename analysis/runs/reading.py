@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow as pa
 from pyarrow import csv as arrow_csv
 
-from pareto.analysis.schema import KINDS, TEXT, Kind, Table, rules
+from pareto.analysis.schema import CELL, KINDS, TEXT, Kind, Table, rules
 from pareto.basics import files
 from pareto.basics.escaping import short
 from pareto.protocol.errors import UserError
@@ -24,23 +24,11 @@ log = logging.getLogger(__name__)
 # of 216 trials takes a quarter less time (9.4 s of processor time before, 6.9 s now), a front of 50 000 trials 40 %.
 pd.set_option("mode.string_storage", "python")
 
+# Arrow's own pool keeps as much again as a table needs, in its threads.
+pa.set_memory_pool(pa.system_memory_pool())
 LARGE = 50_000
 """Rows of a table from which on its `KEYS` are categories: to group a million texts takes seconds, again and again."""
-KEYS = (
-    "run",
-    "model",
-    "point",
-    "backend",
-    "netem",
-    "codec",
-    "engine",
-    "in_flight_asked",
-    "prefetch_asked",
-    "allocator",
-    "testbed",
-    "status",
-    "host",
-)
+KEYS = (*CELL, "run", "testbed", "status", "host")
 csv.field_size_limit(1 << 24)  # a worker that failed may have had much to say
 
 
@@ -62,11 +50,16 @@ def read(folder: Path, table: Table) -> tuple[pa.Table, list[str]]:
     path = folder / table.file
     try:
         raw = files.read(folder, table.file)
+        header = next(csv.reader([raw[: raw.find(b"\n") + 1].decode("utf-8-sig")]), [])
     except files.StoreError as error:
         raise UserError(f"{error}") from error
     except OSError as error:
         raise UserError(f"{path}: {error.strerror or error}") from error
-    header = _header(path, raw, table)
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise UserError(f"{path}: not a CSV file: {error}") from error
+    required = (column for column in table.columns if not rules.may_be_empty(column))
+    if missing := [column for column in required if column not in header]:
+        raise UserError(f"{path}: no column {', '.join(missing[:3])}{' ...' if missing[3:] else ''}")
     end = _end(raw, len(header))
     if end < len(raw):
         log.warning("%s: the last line is unfinished and left out", path)
@@ -90,22 +83,12 @@ def read(folder: Path, table: Table) -> tuple[pa.Table, list[str]]:
     return rows, [column for column in header if column not in table.columns]
 
 
-def _header(path: Path, raw: bytes, table: Table) -> list[str]:
-    try:
-        header = next(csv.reader([raw[: raw.find(b"\n") + 1].decode("utf-8-sig")]), [])
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise UserError(f"{path}: not a CSV file: {error}") from error
-    if missing := [
-        column for column in table.columns if column not in header and not rules.may_be_empty(column)
-    ]:
-        raise UserError(f"{path}: no column {', '.join(missing[:3])}{' ...' if missing[3:] else ''}")
-    return header
-
-
 def _end(raw: bytes, fields: int) -> int:
     """Where the finished rows end. A row is finished once its newline is on disk: even its last field may be cut.
 
-    A newline inside quotes, as in the traceback of a reason, ends no row: there the quotes before it are odd.
+    A newline inside quotes, as in the traceback of a reason, ends no row: there the quotes before it are odd. So they
+    are, too, where a hand wrote one quote inside a field without quotes, which means nothing: then the text from there
+    on is not one row with too few fields.
     """
     last = end = raw.rfind(b"\n") + 1
     odd = raw.count(b'"', 0, end) % 2
@@ -113,18 +96,11 @@ def _end(raw: bytes, fields: int) -> int:
         start = raw.rfind(b"\n", 0, end - 1) + 1
         odd ^= raw.count(b'"', start, end) % 2
         end = start
-    return end if _is_one_short_row(raw[end:last], fields) else last
-
-
-def _is_one_short_row(text: bytes, fields: int) -> bool:
-    """Whether the text is one row with too few fields. If not, an odd quote was one inside a field without quotes, as a
-    hand may write it, and means nothing.
-    """
     try:
-        rows = list(csv.reader(io.StringIO(text.decode("utf-8", "replace"), newline="")))
+        torn = list(csv.reader(io.StringIO(raw[end:last].decode("utf-8", "replace"), newline="")))
     except csv.Error:
-        return False
-    return len(rows) == 1 and len(rows[0]) < fields
+        return last
+    return end if len(torn) == 1 and len(torn[0]) < fields else last
 
 
 def _type(column: str) -> pa.DataType:
@@ -189,5 +165,5 @@ def frame(parts: list[pa.Table], table: Table) -> pd.DataFrame:
         else:
             empty = np.empty(0, dtype=_type(name).to_pandas_dtype())
             columns[name] = np.concatenate([empty, *(chunk.to_numpy(zero_copy_only=False) for chunk in own)])
-    pa.default_memory_pool().release_unused()  # else a third of it stays with what was read
+    pa.default_memory_pool().release_unused()  # else as much again stays with what was read
     return pd.DataFrame(columns, copy=False)

@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyarrow import compute
 from pyarrow.parquet import ParquetFile
 
-from pareto.analysis.points import CELL, order
+from pareto.analysis.points import CELL, sorted_cells
 from pareto.analysis.runs.load import Runs, folders, load
 from pareto.analysis.schema import TRIALS, cell_name
 from pareto.analysis.schema.rules import LEAST, MOST
@@ -53,8 +53,7 @@ def request_latencies(runs: Runs, trials: pd.DataFrame | None = None) -> pd.Data
       (`analysis.statistics.samples.needed`: 11, 64, 130, 662). slowest_s: the longest of all.
     - slow: how many are far above the others (`analysis.statistics.samples.flagged`). They count everywhere else too.
 
-    Files are opened when their cell's turn comes and the latencies of one cell are held at a time, 8 bytes each. Raises
-    `UserError` for what is no run, and for a file that cannot be read.
+    The latencies of one cell are held at a time. Raises `UserError` for what is no run or cannot be read.
     """
     where = folders(runs)
     trials = load(where) if trials is None else trials
@@ -70,9 +69,7 @@ def request_latencies(runs: Runs, trials: pd.DataFrame | None = None) -> pd.Data
         kept = [file for round_, file in files_of.get(cell_name(cell), {}).items() if round_ in rounds]
         counts = {"trials": len(counted), "without_requests": len(counted) - len(kept)}
         rows.append(cell | counts | _figures([latencies_s(file) for file in kept]))
-    return pd.DataFrame(rows, columns=COLUMNS).sort_values(
-        CELL, key=lambda column: order(column) if column.name == "point" else column, ignore_index=True
-    )
+    return sorted_cells(pd.DataFrame(rows, columns=COLUMNS))
 
 
 def spread_within(files_of: Files, trials: pd.DataFrame) -> tuple[float, float]:
@@ -133,7 +130,10 @@ def latencies_s(file: Path, phase: str = "latency", skipped: int = 0) -> Floats:
         # A trial's file is small: opening it costs more than reading it, and a dataset of them twice as much.
         content = files.read(file.parent.parent, file.parent.name, file.name, most_bytes=MOST_BYTES)
         source = ParquetFile(pa.BufferReader(content), pre_buffer=False)
-        _check_size(source)
+        about = source.metadata  # which may claim what no memory holds
+        size = sum(about.row_group(number).total_byte_size for number in range(about.num_row_groups))
+        if about.num_rows > MOST_REQUESTS or size > MOST_BYTES:
+            raise ValueError(f"it says that it has {about.num_rows} requests")
         rows = source.read(list(READ), use_threads=False)
         if (types := rows.schema.types) != list(READ.values()):
             raise ValueError(f"its columns are of the types {', '.join(map(str, types))}")
@@ -145,14 +145,6 @@ def latencies_s(file: Path, phase: str = "latency", skipped: int = 0) -> Floats:
     if not np.all((values > LEAST) & (values < MOST)):
         raise UserError(f"{file}: not a file of requests: it has latencies that cannot have been measured")
     return values
-
-
-def _check_size(source: ParquetFile) -> None:
-    """Raises ValueError for what would take more memory than requests can."""
-    about = source.metadata
-    sizes = [about.row_group(number).total_byte_size for number in range(about.num_row_groups)]
-    if about.num_rows > MOST_REQUESTS or sum(sizes) > MOST_BYTES:
-        raise ValueError(f"it says that it has {about.num_rows} requests")
 
 
 def _figures(by_trial: Sequence[Floats]) -> dict[str, float]:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pareto.analysis.engines import BUT_ENGINE, BUT_FACTORS, EAGER, told
+from pareto.analysis.engines import BUT_ENGINE, BUT_FACTORS, EAGER
 from pareto.analysis.naming import some
 from pareto.analysis.runs import comparable
 from pareto.analysis.runs.comparable import NOT_RECORDED, Fact, Facts, grouped, title, words
@@ -25,7 +25,7 @@ KEY = ["run", "testbed", "model", "netem", "batch_size"]
 LABEL_LIMIT = 24
 TUNED = "tuned"
 """The allocator of hosts of which nothing else is said: freed memory is kept."""
-_FACTORS = {"prefetch=": ("prefetch_asked", "0"), "allocator=": ("allocator", TUNED), "": ("engine", EAGER)}
+FACTORS = {"prefetch=": ("prefetch_asked", "0"), "allocator=": ("allocator", TUNED), "": ("engine", EAGER)}
 """The factors that trials of one run may differ by: a value's name in setups, its column and the usual one. Where any
 trial has another one, setups say each trial's, in this order."""
 
@@ -37,7 +37,7 @@ Trials = tuple[str, str, str, str, int]
 class Setups:
     """The setup of each kind of trial that has one, by the values of `KEY`; and what tells them apart, a line each.
 
-    factors: the names of `_FACTORS` of which any trial has another value than the usual one.
+    factors: the names of `FACTORS` of which any trial has another value than the usual one.
     """
 
     labels: Mapping[Trials, str] = field(default_factory=dict)
@@ -57,15 +57,15 @@ class Setups:
             setup = pd.Series(labels[keyed.groupby(KEY, sort=False).ngroup()], index=rows.index, dtype="str")
         parts = {BUT_FACTORS: setup, BUT_ENGINE: setup}
         for name in self.factors:
-            setup = setup.where(setup == "", setup + " ") + name + told(rows, *_FACTORS[name])
+            setup = setup.where(setup == "", setup + " ") + name + rows[FACTORS[name][0]].astype("str")
             if name:
                 parts[BUT_ENGINE] = setup
         return rows.assign(setup=setup, **(parts if self.factors else {}))
 
     def with_factors(self, rows: pd.DataFrame) -> Setups:
         """The same, and the factors of which any of these rows has another value than the usual one."""
-        unusual = {name for name, factor in _FACTORS.items() if (told(rows, *factor) != factor[1]).any()}
-        return replace(self, factors=[name for name in _FACTORS if name in unusual.union(self.factors)])
+        unusual = [name for name, (column, usual) in FACTORS.items() if rows[column].ne(usual).any()]
+        return replace(self, factors=[name for name in FACTORS if name in (*unusual, *self.factors)])
 
 
 def setups(manifests: Mapping[str, Mapping[str, Any]], trials: pd.DataFrame) -> Setups:
@@ -91,16 +91,10 @@ def setups(manifests: Mapping[str, Mapping[str, Any]], trials: pd.DataFrame) -> 
     return replace(result, labels=labels)
 
 
-def with_factors_filled(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows with the usual values of factors where a run of an earlier version did not write any."""
-    return rows.assign(**{factor[0]: told(rows, *factor) for factor in _FACTORS.values()})
-
-
 def factors(trials: pd.DataFrame) -> dict[str, tuple[str, int, str]]:
     """By the setup of one run's trials their engine, how many requests were to be decoded ahead, and the hosts'
     allocators."""
-    columns = ["setup", "engine", "prefetch_asked", "allocator"]
-    each = with_factors_filled(trials)[columns].drop_duplicates("setup").astype("str")
+    each = trials[["setup", "engine", "prefetch_asked", "allocator"]].drop_duplicates("setup").astype("str")
     return {
         setup: (engine, int(ahead), allocator)
         for setup, engine, ahead, allocator in each.itertuples(index=False, name=None)

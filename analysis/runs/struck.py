@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pandas as pd
 
-from pareto.analysis.fronts.cells import FACTORS, cells
+from pareto.analysis.fronts.cells import FACTORS as OF_CELL
+from pareto.analysis.fronts.cells import cells
 from pareto.analysis.points import CELL, MEASURED, NONE, SETTLED, is_struck, pooled, sorted_cells
 from pareto.analysis.runs import reading
-from pareto.analysis.runs.setups import Setups, with_factors_filled
+from pareto.analysis.runs.setups import FACTORS, Setups
 from pareto.analysis.schema import STRUCK
 
 BOUNDS = {"least_latency_s": "latency_s", "most_throughput_ips": "throughput_ips"}
@@ -26,12 +27,11 @@ def struck(where: Sequence[Path], setups: Setups) -> pd.DataFrame:
     parts = []
     for folder in (folder for folder in where if reading.is_there(folder, STRUCK)):
         part = reading.read(folder, STRUCK)[0].to_pandas()
-        parts.append(part.assign(run=part["run"].where(part["run"] != "", folder.resolve().name)))
-    parts = [part for part in parts if len(part)]
-    if not parts:
+        usual = {column: {"": value} for column, value in FACTORS.values()}
+        parts.append(part.replace({"run": {"": folder.resolve().name}, **usual}))
+    if not any(map(len, parts)):
         return pd.DataFrame(columns=[*STRUCK.columns, "setup"])
-    frame = with_factors_filled(pd.concat(parts, ignore_index=True)[list(STRUCK.columns)])
-    return setups.on(frame)
+    return setups.on(pd.concat(filter(len, parts), ignore_index=True)[list(STRUCK.columns)])
 
 
 def marked(trials: pd.DataFrame, folders: Mapping[str, Path], struck_off: pd.DataFrame) -> pd.DataFrame:
@@ -39,11 +39,10 @@ def marked(trials: pd.DataFrame, folders: Mapping[str, Path], struck_off: pd.Dat
     searches = [run for run, folder in folders.items() if reading.is_there(folder, STRUCK)]
     if not searches:
         return trials
-    how = struck_off.drop_duplicates(_OF_RUN).set_index(_OF_RUN)["how"]
-    of_trial = pd.MultiIndex.from_frame(with_factors_filled(trials)[_OF_RUN].astype({"batch_size": "int64"}))
+    how = struck_off.drop_duplicates(_OF_RUN)[[*_OF_RUN, "how"]]
+    settled = trials[_OF_RUN].merge(how, on=_OF_RUN, how="left")["how"].set_axis(trials.index)
     of_others = trials["run"].isin(searches).map({True: "", False: MEASURED})
-    settled = pd.Series(how.reindex(of_trial).to_numpy(), index=trials.index).fillna(of_others)
-    return trials.assign(**{SETTLED: settled.astype("str")})
+    return trials.assign(**{SETTLED: settled.fillna(of_others).astype("str")})
 
 
 def with_struck(front: pd.DataFrame, trials: pd.DataFrame, struck_off: pd.DataFrame) -> pd.DataFrame:
@@ -54,16 +53,13 @@ def with_struck(front: pd.DataFrame, trials: pd.DataFrame, struck_off: pd.DataFr
     """
     if struck_off.empty:
         return front
+    bounds = struck_off["how"].eq("physics")
     named = struck_off.assign(
         backend=struck_off["backend"].where(struck_off["payload_bytes"] > 0, NONE),
         **{SETTLED: struck_off["how"]},
-    ).drop_duplicates(CELL)
-    columns = [*CELL, *FACTORS, "point_name", SETTLED]
-    bounds = named["how"].eq("physics")
-    named = named.assign(**{column: named[of].where(bounds) for column, of in BOUNDS.items()})[
-        [*columns, *BOUNDS]
-    ]
-    measured = cells(pooled(trials[is_struck(trials)])).drop(columns=[*FACTORS, "point_name"])
+        **{column: struck_off[of].where(bounds) for column, of in BOUNDS.items()},
+    ).drop_duplicates(CELL)[[*CELL, *OF_CELL, "point_name", SETTLED, *BOUNDS]]
+    measured = cells(pooled(trials[is_struck(trials)])).drop(columns=[*OF_CELL, "point_name"])
     rows = named.merge(measured, on=CELL, how="left")
     rows = rows.merge(front[CELL].assign(there=True), on=CELL, how="left")
     rows = rows[rows["there"].isna()].drop(columns="there")

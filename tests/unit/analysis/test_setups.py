@@ -13,8 +13,8 @@ from syrupy.assertion import SnapshotAssertion
 
 from pareto.analysis.engines import without_engine, without_factors
 from pareto.analysis.fronts.front import front
-from pareto.analysis.runs.load import joined, load
-from pareto.analysis.runs.setups import factors, setups
+from pareto.analysis.runs.load import USUAL, joined, load
+from pareto.analysis.runs.setups import KEY, factors, setups
 from tests.unit.example_run import trials, write
 
 HOST = {"cpu": "Cortex-A76", "torch": "2.13.0", "device": "cpu", "threads": 1, "hostname": "pi"}
@@ -86,10 +86,8 @@ def changed(**at: Any) -> dict[str, Any]:
 
 
 def combinations(runs: list[str]) -> pd.DataFrame:
-    return pd.DataFrame(
-        [(run, "local", *kind) for run in runs for kind in KINDS],
-        columns=["run", "testbed", "model", "netem", "batch_size"],
-    )
+    kinds = [(run, "local", *kind) for run in runs for kind in KINDS]
+    return pd.DataFrame(kinds, columns=KEY).assign(**USUAL)
 
 
 def apart(*manifests: dict[str, Any]) -> tuple[list[list[str]], list[str]]:
