@@ -175,9 +175,9 @@ def shown(values: Sequence[Any]) -> list[str]:
     return [words(value, common, _MOST) for value in values]
 
 
-def grouped(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+def grouped(pairs: Iterable[tuple[Any, str]]) -> dict[Any, list[str]]:
     """The second of each pair, each once, by the first."""
-    groups: dict[str, list[str]] = defaultdict(list)
+    groups: dict[Any, list[str]] = defaultdict(list)
     for one, other in dict.fromkeys(pairs):
         groups[one].append(other)
     return groups

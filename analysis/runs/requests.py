@@ -77,9 +77,9 @@ def spread_within(files_of: Files, trials: pd.DataFrame) -> tuple[float, float]:
 
     From `MOST_SEEN` of the valid trials, evenly spaced; NaN without files. files_of: as from `request_files`.
     """
-    ok = trials[stands(trials, "latency")]
+    ok = np.flatnonzero(stands(trials, "latency"))
     variances, counts = [], []
-    for row in ok.iloc[:: max(1, len(ok) // MOST_SEEN)].to_dict("records"):
+    for row in trials.iloc[ok[:: max(1, len(ok) // MOST_SEEN)]].to_dict("records"):
         file = files_of.get(cell_name(row), {}).get((row["run"], row["round"]))
         if file is not None and len(latencies := latencies_s(file)) > 1:
             variances.append(np.log(latencies).var(ddof=1))

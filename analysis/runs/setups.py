@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import string
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, count, product
 from typing import Any
@@ -35,10 +34,8 @@ Trials = tuple[str, str, str, str, int]
 
 @dataclass(frozen=True)
 class Setups:
-    """The setup of each kind of trial that has one, by the values of `KEY`; and what tells them apart, a line each.
-
-    factors: the names of `FACTORS` of which any trial has another value than the usual one.
-    """
+    """The setup of each kind of trial that has one, by the values of `KEY`; what tells them apart, a line each; and the
+    names of `FACTORS` of which any trial has another value than the usual one."""
 
     labels: Mapping[Trials, str] = field(default_factory=dict)
     notes: Sequence[str] = ()
@@ -81,14 +78,13 @@ def setups(manifests: Mapping[str, Mapping[str, Any]], trials: pd.DataFrame) -> 
     is_apart = len(manifests) > 1 or (all(manifests.values()) and len({kind[1] for kind in kinds}) > 1)
     result = (_setups(manifests, kinds) if is_apart else Setups()).with_factors(trials)
     simulated = [run for run, manifest in manifests.items() if manifest.get(SIMULATED)]
-    if not simulated:
-        return result
-    if real := [run for run in manifests if run not in simulated]:
+    real = [run for run in manifests if run not in simulated]
+    if simulated and real:
         raise UserError(
             f"simulated runs ({some(simulated)}) are not joined with real ones ({some(real)}): report on them apart"
         )
     labels = {kind: f"{SIMULATED} {result.labels.get(kind, '')}".strip() for kind in kinds}
-    return replace(result, labels=labels)
+    return replace(result, labels=labels) if simulated else result
 
 
 def factors(trials: pd.DataFrame) -> dict[str, tuple[str, int, str]]:
@@ -119,11 +115,11 @@ def _setups(manifests: Mapping[str, Mapping[str, Any]], kinds: Sequence[Trials])
         return Setups()
     of_one_run = len(manifests) == 1
     naming, labels = _labels(apart, of_one_run=of_one_run)
-    what = "testbeds" if of_one_run else "runs"
     members = grouped((label, kind[1] if of_one_run else kind[0]) for kind, label in labels.items())
     each = "; ".join(f"{label}: {some(names)}" for label, names in members.items())
     others = [fact for fact in dict.fromkeys(chain.from_iterable(apart.values())) if fact != naming]
     notes = comparable.told(others, [(labels[kind], facts) for kind, facts in apart.items()])
+    what = "testbeds" if of_one_run else "runs"
     return Setups(labels, (f"settings differ, so these {what} are not pooled: {each}", *notes))
 
 
@@ -132,9 +128,7 @@ def _labels(apart: Mapping[Trials, Facts], *, of_one_run: bool) -> tuple[Fact | 
     alike = {kind: (kind[2:], *facts.items()) for kind, facts in apart.items()}
     choices: dict[Fact | None, dict[Trials, str]] = {}
     if of_one_run:
-        beds: dict[Any, dict[str, None]] = defaultdict(dict)
-        for kind, same in alike.items():
-            beds[same][kind[1]] = None
+        beds = grouped((same, kind[1]) for kind, same in alike.items())
         choices[None] = {kind: f"testbed={'+'.join(sorted(beds[same]))}" for kind, same in alike.items()}
     else:
         for fact in next(iter(apart.values())):
@@ -146,10 +140,7 @@ def _labels(apart: Mapping[Trials, Facts], *, of_one_run: bool) -> tuple[Fact | 
             return naming, labels
     first: dict[Any, tuple[str, str]] = {}
     earliest = {kind: first.setdefault(same, kind[:2]) for kind, same in alike.items()}
-    letters = dict(zip(dict.fromkeys(earliest.values()), _letters(), strict=False))
-    return None, {kind: letters[run] for kind, run in earliest.items()}
-
-
-def _letters() -> Iterator[str]:
-    """a, b, ..., z, aa, ab, ..."""
-    return ("".join(each) for n in count(1) for each in product(string.ascii_lowercase, repeat=n))
+    # a, b, ..., z, aa, ab, ...
+    letters = ("".join(each) for n in count(1) for each in product(string.ascii_lowercase, repeat=n))
+    letter = dict(zip(dict.fromkeys(earliest.values()), letters, strict=False))
+    return None, {kind: letter[run] for kind, run in earliest.items()}
