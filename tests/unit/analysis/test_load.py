@@ -1,9 +1,4 @@
-"""Which folders are meant.
-
-`link.csv` read back.
-
-Which folders are meant, and several runs as one data set.
-"""
+"""Which folders are meant, and what their files say: of one run, or several as one data set."""
 
 from __future__ import annotations
 
@@ -149,33 +144,23 @@ def test_a_column_that_may_be_empty_may_be_missing_and_is_not_measured(tmp_path:
     rows = trials(rounds=1, edge_throttled="0x0", server_throttled="0x4", edge_gpu_s=0.5, edge_energy_j=0.25)
     rows[0] |= {"bound_by": "edge-server out", "top1": 0.75, "top1_images": 16, "middle_s": 0.1}
     path = write(tmp_path, rows) / "trials.csv"
-    new, missing = (
-        load([tmp_path]),
-        ["edge_gpu_s", "server_throttled", "bound_by", "top1", "top1_images", "middle_s"],
-    )
-    assert (new["edge_throttled"][0], new["server_throttled"][0], new["edge_gpu_s"][0]) == ("0x0", "0x4", 0.5)
-    assert new.loc[0, ["bound_by", "top1", "top1_images"]].tolist() == ["edge-server out", 0.75, 16]
+    new = load([tmp_path])
+    missing = ["edge_gpu_s", "server_throttled", "bound_by", "top1", "top1_images", "middle_s"]
+    assert new.loc[0, missing].tolist() == [0.5, "0x4", "edge-server out", 0.75, 16, 0.1]
     without(path, *missing)
     old = load([tmp_path])
     assert list(old.columns) == [*TRIALS.columns, "setup"]
     assert old["edge_gpu_s"].dtype == np.float64
-    assert old["edge_gpu_s"].isna().all()
-    assert old["server_throttled"].eq("").all()
-    assert old["bound_by"].eq("").all()
-    assert old[["top1", "top1_images", "middle_s"]].isna().all(axis=None)
-    assert old["edge_energy_j"].eq(0.25).all()
+    assert old[["edge_gpu_s", "top1", "top1_images", "middle_s"]].isna().all(axis=None)
+    assert old[["server_throttled", "bound_by"]].eq("").all(axis=None)
     pd.testing.assert_frame_equal(old.drop(columns=missing), new.drop(columns=missing))
 
 
 def test_runs_with_and_without_a_column_are_pooled(tmp_path: Path) -> None:
-    old, new = (
-        write(tmp_path / name, trials(rounds=1, edge_frequency_hz=2.4e9, run=name)) for name in ("old", "new")
-    )
-    without(old / "trials.csv", "edge_frequency_hz", "busiest")
-    assert load([old, new]).groupby(load([old, new]).index < 44)["edge_frequency_hz"].count().tolist() == [
-        44,
-        0,
-    ]
+    for name in ("old", "new"):
+        write(tmp_path / name, trials(rounds=1, edge_frequency_hz=2.4e9, run=name))
+    without(tmp_path / "old" / "trials.csv", "edge_frequency_hz", "busiest")
+    assert load(tmp_path).groupby("run")["edge_frequency_hz"].count().to_dict() == {"new": 44, "old": 0}
 
 
 @pytest.mark.parametrize(
@@ -340,28 +325,21 @@ def two(tmp_path: Path) -> list[Path]:
     return sorted(runs)
 
 
-def test_a_run_is_given_by_path_text_pattern_or_the_folder_around_it(two: list[Path]) -> None:
+def test_a_run_is_given_by_path_text_pattern_or_the_folder_around_it(
+    two: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     around = two[0].parent
     assert folders(two[0]) == folders(str(two[0])) == [two[0]]
     assert folders(around) == folders(f"{around}/*") == folders([f"{around}/[ab]"]) == two
+    assert folders(f"{around.parent}/res*") == two, "of a pattern's folders too"
     assert folders(reversed(two)) == two[::-1], "in the order asked for"
     assert folders([]) == []
-
-
-def test_a_pattern_s_folders_of_runs_are_opened_too(two: list[Path]) -> None:
-    assert folders(f"{two[0].parent.parent}/res*") == two
-
-
-def test_a_folder_named_like_a_pattern_is_that_folder(tmp_path: Path) -> None:
-    run = write(tmp_path / "net[1]", trials(rounds=1))
-    write(tmp_path / "net1", trials(rounds=1))
-    assert folders(str(run)) == [run]
-
-
-def test_relative_and_home(two: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(two[0].parent)
-    monkeypatch.setenv("HOME", str(two[0].parent))
-    assert folders("*") == [Path("a"), Path("b")]
+    run = write(around / "net[1]", trials(rounds=1))
+    write(around / "net1", trials(rounds=1))
+    assert folders(str(run)) == [run], "a folder named like a pattern"
+    monkeypatch.chdir(around)
+    monkeypatch.setenv("HOME", str(around))
+    assert folders("?") == [Path("a"), Path("b")]
     assert folders("~/a") == [two[0]]
 
 
@@ -394,31 +372,22 @@ def written(folder: Path, text: str) -> Path:
     return folder
 
 
-def test_probes_are_typed_and_empty_is_not_zero(tmp_path: Path) -> None:
-    frame = links([written(tmp_path / "one", HEADER + OK + OFF)])
-    assert list(frame) == ["run", *LINKS.columns]
-    assert frame["run"].tolist() == ["one", "one"]
-    assert frame["verdict"].tolist() == ["ok", "off"]
-    assert frame["reason"].tolist() == ["", "RTT 0.3 s, asked 0.2 s"]
-    assert frame["rtt_s"].tolist() == [0.200763, 0.3]
-    assert frame["rate_bps"].isna().tolist() == [False, True]
-    assert frame[["asked_rate_back_bps", "loss", "position_s"]].isna().all(axis=None)
-    assert frame["rtt_s"].dtype == frame["position_s"].dtype == "float64"
-
-
-def test_runs_follow_each_other_and_one_without_the_file_has_no_rows(tmp_path: Path) -> None:
+def test_probes_are_typed_and_runs_follow_each_other(tmp_path: Path) -> None:
     one, other = written(tmp_path / "b", HEADER + OK), written(tmp_path / "a", HEADER + OFF + OK)
-    missing = tmp_path / "missing"
-    missing.mkdir()
+    (missing := tmp_path / "missing").mkdir()
     frame = links([one, missing, other])
-    assert frame["run"].tolist() == ["b", "a", "a"]
+    assert list(frame) == ["run", *LINKS.columns]
     assert frame.index.tolist() == [0, 1, 2]
-    empty = links([missing])
-    assert empty.empty
-    assert list(empty) == ["run", *LINKS.columns]
-    assert empty["rtt_s"].dtype == "float64"
-    assert links([]).empty
-    assert links([written(tmp_path / "begun", HEADER)]).empty
+    assert frame["run"].tolist() == ["b", "a", "a"]
+    assert frame["verdict"].tolist() == ["ok", "off", "ok"]
+    assert frame["reason"].tolist() == ["", "RTT 0.3 s, asked 0.2 s", ""]
+    assert frame["rtt_s"].tolist() == [0.200763, 0.3, 0.200763]
+    assert frame["rate_bps"].isna().tolist() == [False, True, False], "empty is not zero"
+    assert frame[["asked_rate_back_bps", "loss", "position_s"]].isna().all(axis=None)
+    for none in (links([missing]), links([]), links([written(tmp_path / "begun", HEADER)])):
+        assert none.empty
+        assert list(none) == ["run", *LINKS.columns]
+        assert none["rtt_s"].dtype == frame["rtt_s"].dtype == frame["position_s"].dtype == "float64"
 
 
 @pytest.mark.parametrize(

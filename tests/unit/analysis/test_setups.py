@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from pathlib import Path
 from typing import Any
@@ -32,50 +31,31 @@ PROFILE = {
     "edge_to_server": {"delay_s": 0.1, "rate_bps": 5e6, "trace": None},
     "server_to_edge": {},
 }
-MANIFEST: dict[str, Any] = json.loads(
-    json.dumps(
+MANIFEST: dict[str, Any] = {
+    "pareto": "0.1.0",
+    "created_at": "2026-11-21T17:54:27+00:00",
+    "sweep": {
+        **{"models": ["net", "other"], "netems": ["wifi", "lan"], "trials": 6, "seed": 0, "edge_cpu": 1.0},
+        **{"threads": None, "congestion": None, "initial_window": None, "slow_start_after_idle": False},
+        **{"shape_at": "both", "quick": False, "input": "float32", "granularity": "block"},
+    },
+    "models": {"net": MODEL, "other": MODEL},
+    "profiles": {"wifi": PROFILE, "lan": PROFILE},
+    "networks": {"wifi": ["wifi"], "lan": ["lan"]},
+    "testbed": "local: two namespaces on one machine, relay",
+    "sessions": [
         {
-            "pareto": "0.1.0",
-            "created_at": "2026-11-21T17:54:27+00:00",
-            "sweep": {
-                **{
-                    "models": ["net", "other"],
-                    "netems": ["wifi", "lan"],
-                    "trials": 6,
-                    "seed": 0,
-                    "edge_cpu": 1.0,
-                },
-                **{
-                    "threads": None,
-                    "congestion": None,
-                    "initial_window": None,
-                    "slow_start_after_idle": False,
-                },
-                **{"shape_at": "both", "quick": False, "input": "float32", "granularity": "block"},
-            },
-            "models": {"net": MODEL, "other": MODEL},
-            "profiles": {"wifi": PROFILE, "lan": PROFILE},
-            "networks": {"wifi": ["wifi"], "lan": ["lan"]},
-            "testbed": "local: two namespaces on one machine, relay",
-            "sessions": [
-                {
-                    "testbed": {
-                        "shaper": "relay",
-                        "congestion_control": "cubic",
-                        "initial_window_segments": 100,
-                    },
-                    "hosts": {"edge": HOST, "server": HOST},
-                }
-            ],
+            "testbed": {"shaper": "relay", "congestion_control": "cubic", "initial_window_segments": 100},
+            "hosts": {"edge": HOST, "server": HOST},
         }
-    )
-)
+    ],
+}
 KINDS = [(model, netem, 1) for model in ("net", "other") for netem in ("wifi", "lan")]
 
 
 def changed(**at: Any) -> dict[str, Any]:
     """The manifest with other values: `sweep__edge_cpu=0.25`."""
-    made = copy.deepcopy(MANIFEST)
+    made: dict[str, Any] = json.loads(json.dumps(MANIFEST))
     for path, value in at.items():
         inner: Any = made
         *keys, last = path.split("__")
@@ -272,56 +252,47 @@ def test_another_codec_of_the_users_own_with_the_same_name_tells_runs_apart() ->
         assert apart(with_codecs(B="1" * 64), other) == ([[""] * 4, [""] * 4], [])
 
 
-def test_engines_are_setups_of_one_run_that_are_not_pooled(tmp_path: Path) -> None:
-    rows = [{**row, "engine": engine} for row in trials() for engine in ("eager", "edge=onnx")]
-    loaded = load(write(tmp_path / "both", rows))
-    assert len(loaded) == len(rows), "no trial counts as one that the cell has already"
-    assert loaded["setup"].tolist() == loaded["engine"].tolist()
-    fronts = front(loaded)
-    assert set(fronts["setup"]) == {"eager", "edge=onnx"}
-    assert fronts.groupby("setup").size().nunique() == 1
-    plain = [row for row in rows if row["engine"] == "eager"]
-    assert set(load(write(tmp_path / "plain", plain))["setup"]) == {""}
-
-
-def test_what_was_decoded_ahead_is_a_setup_of_one_run(tmp_path: Path) -> None:
-    rows = [{**row, "prefetch_asked": ahead} for row in trials() for ahead in ("0", "2")]
-    loaded = load(write(tmp_path / "ahead", rows))
-    assert len(loaded) == len(rows), "they are no repetitions of one trial"
-    assert loaded["setup"].tolist() == [f"prefetch={ahead}" for ahead in loaded["prefetch_asked"]]
-    plain = [row for row in rows if row["prefetch_asked"] == "0"]
-    assert factors(load(write(tmp_path / "plain", plain))) == {"": ("eager", 0, "tuned")}
-    both = [{**row, "engine": engine} for row in rows for engine in ("eager", "onnx")]
-    assert factors(load(write(tmp_path / "both", both))) == {
-        f"prefetch={ahead} {by}": (by, ahead, "tuned") for by in ("eager", "onnx") for ahead in (0, 2)
-    }
-
-
-def test_what_hosts_allocators_were_told_is_a_setup_of_one_run(tmp_path: Path) -> None:
-    each = ("tuned", "default", "edge=default")
-    rows = [{**row, "allocator": allocator} for row in trials() for allocator in each]
+@pytest.mark.parametrize(
+    ("column", "named", "values"),
+    [
+        ("engine", "", ("eager", "edge=onnx")),
+        ("prefetch_asked", "prefetch=", ("0", "2")),
+        ("allocator", "allocator=", ("tuned", "default", "edge=default")),
+    ],
+)
+def test_a_factor_is_a_setup_of_one_run(
+    tmp_path: Path, column: str, named: str, values: tuple[str, ...]
+) -> None:
+    rows = [{**row, column: value} for row in trials() for value in values]
     loaded = load(write(tmp_path / "all", rows))
     assert len(loaded) == len(rows), "they are no repetitions of one trial"
-    assert loaded["setup"].tolist() == [f"allocator={allocator}" for allocator in loaded["allocator"]]
-    assert set(front(loaded)["setup"]) == set(loaded["setup"]), "each has a front of its own"
-    both = [
-        {**row, "engine": engine, "prefetch_asked": "2"} for row in rows for engine in ("eager", "edge=onnx")
+    assert loaded["setup"].tolist() == [named + value for value in loaded[column]]
+    fronts = front(loaded)
+    assert set(fronts["setup"]) == set(loaded["setup"]), "each has a front of its own"
+    assert fronts.groupby("setup").size().nunique() == 1
+    usual = [row for row in rows if row[column] == values[0]]
+    old = [{name: row[name] for name in row if name not in USUAL} for row in usual]
+    for name, same in (("usual", usual), ("written by an earlier version", old)):
+        loaded = load(write(tmp_path / name, same))
+        assert factors(loaded) == {"": ("eager", 0, "tuned")}
+        assert loaded[[*USUAL]].drop_duplicates().to_dict("records") == [USUAL]
+
+
+def test_a_setup_names_each_factor_that_has_another_value_than_the_usual_one(tmp_path: Path) -> None:
+    rows = [
+        {**row, "engine": engine, "prefetch_asked": "2", "allocator": allocator}
+        for row in trials()
+        for engine in ("eager", "edge=onnx")
+        for allocator in ("tuned", "default")
     ]
-    loaded = load(write(tmp_path / "both", both))
-    assert set(factors(loaded).values()) == {
-        (by, 2, allocator) for by in ("eager", "edge=onnx") for allocator in each
+    loaded = load(write(tmp_path, rows))
+    assert factors(loaded) == {
+        f"prefetch=2 allocator={allocator} {by}": (by, 2, allocator)
+        for by in ("eager", "edge=onnx")
+        for allocator in ("tuned", "default")
     }
-    assert set(without_engine(loaded)) == {f"prefetch=2 allocator={allocator}" for allocator in each}
+    assert set(without_engine(loaded)) == {f"prefetch=2 allocator={which}" for which in ("tuned", "default")}
     assert set(without_factors(loaded)) == {""}
-
-
-def test_an_earlier_version_kept_what_was_freed(tmp_path: Path) -> None:
-    """It did not write so: its rows have no such column."""
-    old = write(
-        tmp_path / "old", [{name: row[name] for name in row if name != "allocator"} for row in trials()]
-    )
-    assert set(load(old)["allocator"]) == {"tuned"}
-    assert set(load(old)["setup"]) == {""}
 
 
 def test_an_engine_stands_beside_what_else_tells_runs_apart() -> None:

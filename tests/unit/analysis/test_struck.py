@@ -34,33 +34,25 @@ def usual(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = trials(rounds=ROUNDS)
     first = next(row for row in rows if row["payload_bytes"] and row["backend"] == "tcp")
     lucky = {name: first[name] for name in CELL if name in first}
-    kept = [row for row in rows if any(row[name] != lucky[name] for name in lucky) or row["round"] == 1]
+    is_lucky = [all(row[name] == value for name, value in lucky.items()) for row in rows]
+    kept = [row for row, one in zip(rows, is_lucky, strict=True) if not one or row["round"] == 1]
     for row in kept:
-        if all(row[name] == lucky[name] for name in lucky):
-            row["latency_s"], row["throughput_ips"] = 1e-6, 1e6
+        if all(row[name] == value for name, value in lucky.items()):
+            row |= {"latency_s": 1e-6, "throughput_ips": 1e6}
     folder = write(tmp_path_factory.mktemp("struck") / "run", kept)
-    other = {
-        **lucky,
-        "in_flight_asked": "auto",
-        "point": "99",
-        "how": "physics",
-        "latency_s": 2.0,
-        "throughput_ips": 0.5,
-    }
     usual = {
+        **lucky,
         "run": first["run"],
         "point_name": "p",
         "round": 1,
         "payload_bytes": 5,
-        "by_point": "1",
-        "by_backend": "rpc",
+        "in_flight_asked": "auto",
     }
-    lucky["in_flight_asked"] = "auto"
-    struck = [
-        {**usual, **lucky, "how": "rounds", "latency_s": 1e-6, "throughput_ips": 1e6, "probability": 0.01},
-        {**usual, **other, "probability": 1e-9},
-    ]
-    pd.DataFrame(struck).reindex(columns=STRUCK.columns).to_csv(folder / STRUCK.file, index=False)
+    usual |= {"by_point": "1", "by_backend": "rpc"}
+    by_rounds = {"how": "rounds", "latency_s": 1e-6, "throughput_ips": 1e6, "probability": 0.01}
+    physics = {"point": "99", "how": "physics", "latency_s": 2.0, "throughput_ips": 0.5, "probability": 1e-9}
+    struck = pd.DataFrame([usual | by_rounds, usual | physics])
+    struck.reindex(columns=STRUCK.columns).to_csv(folder / STRUCK.file, index=False)
     return folder
 
 
