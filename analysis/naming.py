@@ -14,8 +14,10 @@ if TYPE_CHECKING:
 
 _TRANSPORT = re.compile(r"([^:]*)(?::([0-9]+|basic)(?![^:]))?(?::(tls)(?![^:]))?")
 """As the harness declares them (`pareto.remote.backends.registry`); a test holds the two together."""
+NONE = ""
+"""The backend of a point where nothing crosses."""
 ANY = "any"
-"""The backend, in a table, of what crosses nothing."""
+"""The same in a table."""
 ANY_NOTE = f"{ANY} = nothing crosses, all backends are the same"
 CUT_LIMIT = 12
 """Characters of the name of each of two cuts."""
@@ -33,12 +35,12 @@ def backends(rows: pd.DataFrame) -> list[str]:
 def place(backend: str) -> tuple[bool, bool, str, int, str]:
     """For sorting backends: tcp, the others, at last none; of variants the plain one first, numbers by their size."""
     name, variant = family(backend), _parts(backend)[1]
-    return backend == "", name != "tcp", name, int(variant) if variant.isdecimal() else 0, backend
+    return backend == NONE, name != "tcp", name, int(variant) if variant.isdecimal() else 0, backend
 
 
 def backend_name(backend: object) -> str:
     """For a table: `any` where nothing crosses, so that all backends are the same."""
-    return str(backend) or ANY
+    return ANY if backend == NONE else str(backend)
 
 
 def cell_name(row: Mapping[Any, Any] | pd.Series) -> str:
@@ -49,11 +51,12 @@ def cell_name(row: Mapping[Any, Any] | pd.Series) -> str:
 def cell_names(rows: pd.DataFrame) -> pd.Series:
     """`cell_name` of each row; with the codec, `tcp int8 7`, where rows that cross a link have several."""
     backend = rows["backend"].astype("str")
-    if "codec" in rows and rows.loc[backend != "", "codec"].nunique() > 1:
+    crosses = backend != NONE
+    names = backend.where(crosses, ANY)
+    if "codec" in rows and rows.loc[crosses, "codec"].nunique() > 1:
         codec = rows["codec"].astype("str")
-        backend = backend.where((backend == "") | codec.isin(["", "none"]), backend + " " + codec)
-    names: pd.Series = backend.where(backend != "", ANY) + " " + rows["point"].astype("str")
-    return names
+        names = names.where(~crosses | codec.isin(["", "none"]), names + " " + codec)
+    return names + " " + rows["point"].astype("str")
 
 
 def transport(backend: str) -> str:
@@ -63,7 +66,7 @@ def transport(backend: str) -> str:
 
 def secure(backend: str) -> str:
     """How a backend encrypts: `tls` or `none`; empty where nothing crosses."""
-    return backend and (_parts(backend)[2] or "none")
+    return "" if backend == NONE else _parts(backend)[2] or "none"
 
 
 def _parts(backend: str) -> tuple[str, str, str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from pareto.analysis import naming
 from pareto.analysis.schema import BETWEEN, STANDS
 from pareto.analysis.standing import stands, statuses
 
@@ -23,7 +24,7 @@ SETTLED = "settled"
 """A column that runs with a search have: how a cell was struck off; of one that was not, `MEASURED` beside the front,
 and empty text among trials. Trials of runs without a search, beside those of one, have `MEASURED`."""
 MEASURED = "measured"
-NONE = ""
+NONE = naming.NONE
 """The backend of a point where nothing crosses."""
 STANDS_FOR, AT_WORK = "stands_for", "codec_at_work"
 """Columns: the codecs that a trial's cell stands for; in a row of one of them, the codec that was measured."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from pareto.analysis.fronts.quality import SAME_OUTPUT, WORDS
 from pareto.analysis.fronts.quality import percent as percent_of
-from pareto.analysis.points import cuts
+from pareto.analysis.points import NONE, cuts
 from pareto.remote.link.units import digits_of, nbytes, percent
 
 EDGE = "all on the edge"
@@ -30,7 +30,7 @@ def place(row: Mapping[Hashable, Any]) -> str:
     by = f" by {row['engine']}" if row.get("engine") else ""
     if row["payload_bytes"] == 0:
         return f"{ALONE.get(str(row.get('netem')), EDGE)}{by}"
-    over = f" over {row['backend']}" if row["backend"] else ""
+    over = f" over {row['backend']}" if row["backend"] != NONE else ""
     codec = str(row.get("codec") or "none")
     over += (f" with {codec}" if codec != "none" else "") + by
     if set(cuts(row["point"])) == {0}:

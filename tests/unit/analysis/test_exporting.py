@@ -19,16 +19,13 @@ from tests.unit.analysis.test_latex import NASTY
 from tests.unit.example_findings import findings
 from tests.unit.example_run import trials
 
+REASON = 'said "no";\nDROP TABLE trials \x1b[31m\x07'
+
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Findings:
     rows = [row | {"model": f"=1+{NASTY}"} for row in trials(rounds=2) if row["point"] in (0, 7, 21)]
-    rows[0] |= {
-        "status": "invalid",
-        "reason": 'said "no";\nDROP TABLE trials \x1b[31m\x07',
-        "latency_s": "",
-        "throughput_ips": "",
-    }
+    rows[0] |= {"status": "invalid", "reason": REASON, "latency_s": "", "throughput_ips": ""}
     return findings(tmp_path_factory.mktemp("export"), rows)
 
 
@@ -58,7 +55,7 @@ def test_sqlite_has_every_table_and_replaces_the_file(found: Findings, tmp_path:
         counted = connection.execute(
             "SELECT reason, latency_s FROM trials WHERE status = 'invalid'"
         ).fetchall()
-        assert counted == [('said "no";\nDROP TABLE trials \x1b[31m\x07', None)], "not measured is no 0"
+        assert counted == [(REASON, None)], "not measured is no 0"
         front = pd.read_sql("SELECT * FROM front WHERE on_front", connection)
     assert set(front["point"]) == set(found.front.loc[found.front["on_front"], "point"])
 

@@ -15,29 +15,16 @@ from pareto.sweep.sweep import Sweep
 
 
 def written(folder: Path, value: Any) -> Path:
-    text = (
-        value
-        if isinstance(value, bytes)
-        else (value if isinstance(value, str) else json.dumps(value)).encode()
-    )
-    (folder / "manifest.json").write_bytes(text)
+    text = value if isinstance(value, str | bytes) else json.dumps(value)
+    (folder / "manifest.json").write_bytes(text.encode() if isinstance(text, str) else text)
     return folder
 
 
 @pytest.mark.parametrize(
     "content",
     [
-        *(
-            "{torn",
-            "[]",
-            "3",
-            "",
-            b"\xff\xfe",
-            '{"a": NaN}',
-            '{"a": 1e999}',
-            '{"a": -Infinity}',
-            '{"a": "\\ud800"}',
-        ),
+        *("{torn", "[]", "3", "", b"\xff\xfe", '{"a": "\\ud800"}'),
+        *('{"a": NaN}', '{"a": 1e999}', '{"a": -Infinity}'),
         *("[" * 100_000, '{"a":' * 5000 + "1" + "}" * 5000, '{"a":' * 40 + "1" + "}" * 40),
         *('{"a": ' + "9" * digits + "}" for digits in (30, 4000, 9000)),
     ],

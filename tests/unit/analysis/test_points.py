@@ -20,6 +20,7 @@ from pareto.analysis.fronts.front import front
 from pareto.analysis.fronts.indicators import attainment, hypervolumes
 from pareto.analysis.points import (
     AT_WORK,
+    NONE,
     TRIAL,
     controls,
     each_once,
@@ -88,7 +89,7 @@ def test_a_round_is_the_mean_of_its_valid_trials(tmp_path: Path) -> None:
     raw.loc[first[1], "status"] = "invalid"
     raw.loc[second, "status"] = "failed"
     one = last(pooled(raw))
-    assert one["backend"].tolist() == [""] * 4
+    assert one["backend"].tolist() == [NONE] * 4
     assert one["status"].tolist() == ["ok", "failed", "ok", "ok"]
     assert one["latency_s"].iloc[0] == raw.loc[first[0], "latency_s"]
     usual = raw[(raw["point"] == LAST) & (raw["round"] == 2)]
@@ -99,19 +100,17 @@ def test_a_round_is_the_mean_of_its_valid_trials(tmp_path: Path) -> None:
 
 
 def test_what_crosses_stays_as_it_is(tmp_path: Path) -> None:
-    raw = loaded(tmp_path, [row for row in trials() if row["payload_bytes"]])
+    mixed = loaded(tmp_path, trials())
+    raw = mixed[mixed["point"] != LAST].reset_index(drop=True)
     assert pooled(raw) is raw
-    mixed = loaded(tmp_path / "mixed", trials())
-    kept = pooled(mixed)[lambda rows: rows["backend"] != ""]
-    pd.testing.assert_frame_equal(
-        kept[list(mixed)].reset_index(drop=True), mixed[mixed["point"] != LAST].reset_index(drop=True)
-    )
+    kept = pooled(mixed)[lambda rows: rows["backend"] != NONE]
+    pd.testing.assert_frame_equal(kept[list(mixed)].reset_index(drop=True), raw)
 
 
 def test_it_is_one_row_with_one_probability(tmp_path: Path) -> None:
     rows = front(loaded(tmp_path, trials(rounds=6, noise=0.1)))
     (one,) = last(rows).to_dict("records")
-    assert (one["backend"], one["rounds"], one["trials"]) == ("", 6, 12)
+    assert (one["backend"], one["rounds"], one["trials"]) == (NONE, 6, 12)
     assert one["probability"] == one["probability_all"] > 0
     assert one["on_fronts_of"] == "tcp; rpc"
 
@@ -126,7 +125,7 @@ def test_it_may_be_on_the_front_of_one_backend_alone(tmp_path: Path) -> None:
     assert dict(zip(found.index, told, strict=True)) == {
         ("rpc", "3"): ["rpc", True, False, 1.0],
         ("tcp", "3"): ["tcp", True, True, 1.0],
-        ("", LAST): ["rpc", True, False, 0.0],
+        (NONE, LAST): ["rpc", True, False, 0.0],
     }
 
 
@@ -162,7 +161,7 @@ def test_a_constraint_on_the_backend_does_not_exclude_it(tmp_path: Path) -> None
         rows = front(raw, where=where)
         assert last(rows)["feasible"].all()
         assert set(rows.loc[rows["feasible"], "backend"]) == {
-            "",
+            NONE,
             "rpc" if "!=" in where or "not" in where else "tcp",
         }
 
@@ -184,7 +183,7 @@ def test_what_does_not_depend_on_the_backend_is_pooled_where_it_decides(tmp_path
 def test_in_a_chain_it_is_where_no_link_is_crossed(tmp_path: Path) -> None:
     rows, staged = example_chain.trials(example_chain.splits(2, (3, 21)))
     found = front(load(example_chain.write(tmp_path, rows, staged)))
-    assert found.loc[found["backend"] == "", "point"].tolist() == ["21+21"]
+    assert found.loc[found["backend"] == NONE, "point"].tolist() == ["21+21"]
     assert {"3+21"} <= set(found.loc[found["backend"] == "tcp", "point"])
 
 
@@ -212,23 +211,24 @@ def test_stages_are_pooled_like_their_trials(tmp_path: Path) -> None:
     raw = load(run)
     stages = raw[TRIAL]
     made = pooled(stages.assign(position=0, host="edge", compute_s=np.arange(len(stages)) / 7), raw)
-    assert made["backend"].tolist() == [""] * raw["round"].nunique()
+    assert made["backend"].tolist() == [NONE] * raw["round"].nunique()
     assert made["compute_s"].sum() == pytest.approx((np.arange(len(stages)) / 7).sum() / 2)
 
 
 def test_a_point_where_nothing_crosses_is_a_row_of_every_codec() -> None:
     data = codecs(codecs=("none", "int8"), rounds=2, backends=("tcp", "rpc"))
     every = in_every_codec(data)
-    alone = every[every["payload_bytes"] == 0]
-    assert alone.groupby("codec").size().to_dict() == {"none": 4, "int8": 4}
     assert list(every.columns) == [*data.columns, AT_WORK]
-    assert set(every[AT_WORK][every["payload_bytes"] == 0]) == {"none"}
-    every_but = every.drop(columns=AT_WORK)
-    kept = every_but[(every["codec"] == "none") | (every["payload_bytes"] > 0)].reset_index(drop=True)
-    pd.testing.assert_frame_equal(kept, data)
-    copies = every_but[(every["codec"] == "int8") & (every["payload_bytes"] == 0)]
-    copies = copies.assign(codec="none").reset_index(drop=True)
-    pd.testing.assert_frame_equal(copies, data[data["payload_bytes"] == 0].reset_index(drop=True))
+    alone, is_int8 = every["payload_bytes"] == 0, every["codec"] == "int8"
+    assert every[alone].groupby("codec").size().to_dict() == {"none": 4, "int8": 4}
+    assert set(every.loc[alone, AT_WORK]) == {"none"}
+    own, copies = (
+        every[which].drop(columns=AT_WORK).reset_index(drop=True)
+        for which in (~(alone & is_int8), alone & is_int8)
+    )
+    pd.testing.assert_frame_equal(own, data)
+    measured = data[data["payload_bytes"] == 0].reset_index(drop=True)
+    pd.testing.assert_frame_equal(copies.assign(codec="none"), measured)
     pd.testing.assert_frame_equal(in_every_codec(every), every)
 
 

@@ -27,17 +27,9 @@ CELLS = [
 
 
 def row(cell: Cell, number: int, run: str, status: str = "ok") -> dict[str, Any]:
-    return {
-        **{
-            "run": run,
-            "model": cell.model,
-            "point": cell.point,
-            "backend": cell.backend,
-            "netem": cell.netem,
-        },
-        **{"batch_size": cell.batch_size, "codec": cell.codec, "in_flight_asked": cell.in_flight},
-        **{"round": number, "status": status},
-    }
+    names = ("model", "point", "backend", "netem", "batch_size", "codec")
+    of_cell = {name: getattr(cell, name) for name in names} | {"in_flight_asked": cell.in_flight}
+    return {"run": run, **of_cell, "round": number, "status": status}
 
 
 def phase(latencies_s: np.ndarray) -> dict[str, list[Any]]:

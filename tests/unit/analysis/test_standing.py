@@ -102,26 +102,22 @@ def test_the_lowest_latency_is_the_answer_though_its_throughput_is_not_known(
     assert [note for note in findings.notes if "latency" in note] == snapshot(name="notes")
 
 
-BEYOND = {
+SLOWER = {
+    "probed_latency_bound_s": 0.11,
+    "probed_throughput_bound_ips": 95.0,
+    "latency_s": 0.1,
+    "throughput_ips": 100,
+}
+NO_BOUND = {"latency_bound_s": "", "throughput_bound_ips": "", "throughput_ips": 1e6}
+BEYOND: dict[str, tuple[dict[str, Any], str]] = {
     "a throughput by 2 %": ({"throughput_ips": 102.0}, LATENCY_ONLY),
-    "a throughput, of which alone it was said": (
-        {"throughput_ips": 102.0, "status": THROUGHPUT_ONLY},
-        "invalid",
-    ),
+    "one that alone counted": ({"throughput_ips": 102.0, "status": THROUGHPUT_ONLY}, "invalid"),
     "a latency by 0.5 %": ({"latency_s": 0.0995}, "invalid"),
     "a latency of a link that was faster": ({"latency_s": 0.0995, "probed_latency_bound_s": 0.099}, "ok"),
     "a throughput of one": ({"throughput_ips": 102.0, "probed_throughput_bound_ips": 103.0}, "ok"),
-    "both of one that was slower": (
-        {
-            "probed_latency_bound_s": 0.11,
-            "probed_throughput_bound_ips": 95.0,
-            "latency_s": 0.1,
-            "throughput_ips": 100,
-        },
-        "ok",
-    ),
+    "both of one that was slower": (SLOWER, "ok"),
     "the last digit": ({"latency_s": 0.09999999, "throughput_ips": 100.000001}, "ok"),
-    "no bound": ({"latency_bound_s": "", "throughput_bound_ips": "", "throughput_ips": 1e6}, "ok"),
+    "no bound": (NO_BOUND, "ok"),
     "no latency": ({"latency_s": "", "status": THROUGHPUT_ONLY}, THROUGHPUT_ONLY),
     "what is not trusted anyway": ({"latency_s": 1e-6, "status": "invalid"}, "invalid"),
 }
