@@ -165,5 +165,6 @@ def frame(parts: list[pa.Table], table: Table) -> pd.DataFrame:
         else:
             empty = np.empty(0, dtype=_type(name).to_pandas_dtype())
             columns[name] = np.concatenate([empty, *(chunk.to_numpy(zero_copy_only=False) for chunk in own)])
-    pa.default_memory_pool().release_unused()  # else as much again stays with what was read
+        del own
+        pa.default_memory_pool().release_unused()  # else as much again stays with what was read
     return pd.DataFrame(columns, copy=False)
