@@ -114,11 +114,15 @@ def requests(columns: dict[str, Any], folder: Path) -> None:
     parquet.write_table(pa.table(columns), folder / REQUESTS)
 
 
+def remade(change: Callable[[list[dict[str, str]]], list[dict[str, str]]], folder: Path, **how: str) -> None:
+    """Other rows of the trials."""
+    save(folder / "trials.csv", change(rows_of(folder / "trials.csv")), **how)
+
+
 def doubled(folder: Path) -> None:
     """As two writers leave it."""
     for name in ("trials.csv", "stages.csv"):
-        rows = rows_of(folder / name)
-        save(folder / name, [*rows, *rows])
+        save(folder / name, 2 * rows_of(folder / name))
 
 
 def _trials() -> Iterator[tuple[str, Attack]]:
@@ -152,16 +156,10 @@ def _trials() -> Iterator[tuple[str, Attack]]:
             "percent": "%s{}",
         }.items():
             yield f"{column} {name}", trials({column: value}, every=True)
-    for name, value in {
-        "escapes": ESC,
-        "200 kB": "x" * 200_000,
-        "lines": "a\n" * 5000,
-        "markup": "[/b]",
-    }.items():
-        yield (
-            f"reason {name}",
-            trials({"status": "failed", "reason": value, "latency_s": "", "throughput_ips": ""}, every=True),
-        )
+    none = {"latency_s": "", "throughput_ips": ""}
+    reasons = {"escapes": ESC, "200 kB": "x" * 200_000, "lines": "a\n" * 5000, "markup": "[/b]"}
+    for name, value in reasons.items():
+        yield f"reason {name}", trials({"status": "failed", "reason": value, **none}, every=True)
         yield f"reason {name} once", trials({"status": "invalid", "reason": value})
     yield "reason 2 MB", trials({"status": "invalid", "reason": "x" * 2_000_000})
     yield "status unknown", trials({"status": ESC})
@@ -190,31 +188,17 @@ def _tables() -> Iterator[tuple[str, Attack]]:
         for what in ("fifo", "folder", "link", "loop", "device", "endless"):
             yield f"{file} a {what}", partial(instead, file, what)
     yield "two writers", doubled
-    yield (
-        "header twice",
-        lambda folder: save(
-            folder / "trials.csv",
-            [{name: name for name in rows_of(folder / "trials.csv")[0]}, *rows_of(folder / "trials.csv")],
-        ),
-    )
-    yield "column twice", lambda folder: text("trials.csv", "run,run,\n" + "a,b,\n" * 3, folder)
-    yield "returns", lambda folder: save(folder / "trials.csv", rows_of(folder / "trials.csv"), "\r")
+    yield "header twice", partial(remade, lambda rows: [dict(zip(rows[0], rows[0], strict=True)), *rows])
+    yield "column twice", partial(text, "trials.csv", "run,run,\n" + "a,b,\n" * 3)
+    yield "returns", partial(remade, list, newline="\r")
     yield (
         "unknown column with escapes",
-        lambda folder: save(
-            folder / "trials.csv", [row | {f"x{ESC}": "1"} for row in rows_of(folder / "trials.csv")]
-        ),
+        partial(remade, lambda rows: [row | {f"x{ESC}": "1"} for row in rows]),
     )
-    yield (
-        "chains among pairs",
-        lambda folder: save(
-            folder / "trials.csv",
-            [
-                row | {"point": f"{row['point']}+21"} if number % 2 else row
-                for number, row in enumerate(rows_of(folder / "trials.csv"))
-            ],
-        ),
+    odd = partial(
+        remade, lambda rows: [row | {"point": row["point"] + "+21" * (n % 2)} for n, row in enumerate(rows)]
     )
+    yield "chains among pairs", odd
     stages = partial(partial, cells, "stages.csv")
     for column in OF_STAGES.split():
         for value in ("inf", "-1", "word", "0", ""):

@@ -355,10 +355,7 @@ def test_what_is_no_run_is_refused(two: list[Path], asked: str, snapshot: Snapsh
     assert str(caught.value) == snapshot
 
 
-HEADER = (
-    "at,model,netem,link,trial,when,verdict,reason,asked_rtt_s,asked_rate_bps,asked_rate_back_bps,rtt_s,rate_bps,"
-    "rate_back_bps,asked_loss,asked_loss_back,datagrams,loss,loss_back,position_s\n"
-)
+HEADER = ",".join(name for name in LINKS.columns if name != "testbed") + "\n"
 OK = "2026-11-21T17:54:54.170+00:00,net,wifi,edge-server,net-k00,before,ok,,0.2,5e+06,,0.200763,4.8e+06,,,,,,,\n"
 OFF = (
     "2026-11-21T17:55:54.170+00:00,net,wifi,edge-server,net-k00,after,off,"
@@ -399,11 +396,7 @@ def test_a_last_line_that_was_not_finished_is_left_out(tmp_path: Path, torn: str
 
 @pytest.mark.parametrize(
     "text",
-    [
-        HEADER + OK + "2026,net\n" + OK,
-        HEADER + OK.replace("0.200763", "fast"),
-        "at,verdict\n2026,ok\n",
-    ],
+    [HEADER + OK + "2026,net\n" + OK, HEADER + OK.replace("0.200763", "fast"), "at,verdict\n2026,ok\n"],
     ids=["fields missing", "no number", "columns missing"],
 )
 def test_what_is_malformed_is_said_in_a_line(tmp_path: Path, text: str, snapshot: SnapshotAssertion) -> None:
@@ -433,10 +426,9 @@ def test_the_same_run_twice_is_refused_under_whatever_path(
 def test_joined_runs_are_their_trials_and_stages_below_each_other(tmp_path: Path) -> None:
     runs = []
     for seed, name in enumerate("ab"):
-        rows, staged = example_chain.trials([(3, 10), (3, 21)], seed=seed)
-        for row in (*rows, *staged):
-            row["run"] = name
-        runs.append(example_chain.write(tmp_path / name, rows, staged))
+        both = example_chain.trials([(3, 10), (3, 21)], seed=seed)
+        named = ([row | {"run": name} for row in rows] for rows in both)
+        runs.append(example_chain.write(tmp_path / name, *named))
     found = joined(runs)
     assert [run.folder for run in found.runs] == runs
     assert found.runs[0].manifest["testbed"].startswith("local")

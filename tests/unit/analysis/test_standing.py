@@ -30,18 +30,11 @@ def told(
     folder: Path, changes: dict[str, Any], where: Callable[[dict[str, Any]], bool], **options: Any
 ) -> Path:
     """A run in which some trials are changed."""
-    rows = trials(**options)
-    for row in rows:
-        row |= changes if where(row) else {}
-    return write(folder, rows)
+    return write(folder, [row | changes if where(row) else row for row in trials(**options)])
 
 
 def front(trials: pd.DataFrame, objectives: Sequence[str] = ("latency", "throughput")) -> pd.DataFrame:
     return front_of(trials, objectives, resamples=50)
-
-
-def no(_: dict[str, Any]) -> bool:
-    return False
 
 
 def of(frame: pd.DataFrame, point: int, backend: str = "tcp") -> pd.Series:
@@ -64,7 +57,7 @@ def test_one_figure_counts_and_the_other_is_never_averaged_in(
     def once(row: dict[str, Any]) -> bool:
         return which(row) and row["round"] == 0
 
-    plain = of(front(load(told(tmp_path / "plain", {}, no))), 3)
+    plain = of(front(load(write(tmp_path / "plain", trials()))), 3)
     some = of(front(load(told(tmp_path / "some", alone, once))), 3)
     assert (some["rounds"], some["excluded"], some["left_out"]) == (2, 1, 0)
     assert some[kept] == plain[kept], "of three rounds"
@@ -90,7 +83,7 @@ def test_a_front_of_latency_alone_still_counts_it(tmp_path: Path) -> None:
 def test_the_lowest_latency_is_the_answer_though_its_throughput_is_not_known(
     tmp_path: Path, snapshot: SnapshotAssertion
 ) -> None:
-    best = of(front(load(told(tmp_path / "plain", {}, no))), LAST)
+    best = of(front(load(write(tmp_path / "plain", trials()))), LAST)
 
     def which(row: dict[str, Any]) -> bool:
         return bool(row["point"] == 8 and row["backend"] == "tcp")
@@ -157,7 +150,7 @@ def test_backends_are_compared_by_the_pairs_that_have_the_figure(tmp_path: Path)
         return bool(row["backend"] == "rpc" and row["round"] < 2)
 
     rows = paired(load(told(tmp_path / "some", LATENCY_ALONE, which, rounds=8)))
-    plain = paired(load(told(tmp_path / "plain", {}, no, rounds=8)))
+    plain = paired(load(write(tmp_path / "plain", trials(rounds=8))))
     less = paired(load(told(tmp_path / "less", {"status": "failed"}, which, rounds=8)))
     figures = [name for name in rows if name.startswith("latency_difference")]
     pd.testing.assert_frame_equal(rows[figures], plain[figures])
