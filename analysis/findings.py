@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from pareto.analysis import allocators, model_profile
+from pareto.analysis import allocators, tails
 from pareto.analysis.advice import codecs
 from pareto.analysis.advice.advise import Answer, answers
 from pareto.analysis.advice.lacking import lacking
@@ -23,13 +23,13 @@ from pareto.analysis.fronts import answer, energy, quality
 from pareto.analysis.fronts.front import fronts
 from pareto.analysis.fronts.objectives import DEFAULT, chosen
 from pareto.analysis.fronts.where import Where
-from pareto.analysis.model_profile import ModelProfile
 from pareto.analysis.naming import count, some
 from pareto.analysis.points import CONDITION, competing
 from pareto.analysis.prediction import compared
 from pareto.analysis.prediction.network import Network, networks
+from pareto.analysis.runs import requests
 from pareto.analysis.runs.load import Joined, Run, Runs, joined, links
-from pareto.analysis.runs.manifest import within
+from pareto.analysis.runs.manifest import common_profiles, within
 from pareto.analysis.runs.setups import SIMULATED
 from pareto.analysis.runs.struck import with_struck
 from pareto.analysis.standing import measured_again, sentences, status_words
@@ -127,6 +127,7 @@ class Findings:
     paired_codecs: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=COLUMNS["codec"]))
     paired_engines: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=COLUMNS["engine"]))
     testbeds: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=testbeds.COLUMNS))
+    tails: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=requests.COLUMNS))
 
     @property
     def standing(self) -> str:
@@ -222,7 +223,9 @@ def _fronts(known: Joined, options: Options, step: Callable[[str], None]) -> tup
         progress=answer.answers(trials, manifests),
         hypervolumes=made.hypervolumes,
         attainment=made.attainment,
-        overhead=overhead(trials, known.stages, _profiles(known.runs)),
+        overhead=overhead(
+            trials, known.stages, {"profiles": common_profiles(run.manifest for run in known.runs)}
+        ),
         paired=pairs,
         verdicts=[*verdicts(pairs, known.struck)],
         drifts=stability.drifts(rivals),
@@ -245,7 +248,7 @@ def _answer(findings: Findings, rows: pd.DataFrame) -> None:
 
 def _predict(findings: Findings, named: Sequence[Path]) -> None:
     """Forecasts of model profiles beside what was measured, and the profiles that say nothing."""
-    profiles, unread = _profiles_of(findings.runs, named)
+    profiles, unread = compared.profiles_of([run.folder for run in findings.runs], named)
     eager = compared.of_eager(findings.front, findings.trials)
     findings.prediction = compared.compared(eager, profiles, findings.manifests)
     told = [*unread, *compared.unused(profiles, findings.manifests), *compared.sentences(findings.prediction)]
@@ -301,7 +304,9 @@ def _compare_engines(findings: Findings, rows: pd.DataFrame) -> None:
 def _note(findings: Findings, rows: pd.DataFrame, measured: pd.DataFrame) -> None:
     """Notes on the trials (`measured`: as read), and on each figure."""
     trials = findings.trials
+    findings.tails = tails.tails(rows, trials, [run.folder for run in findings.runs])
     findings.notes += [
+        *tails.sentences(findings.tails),
         *allocators.sentences(trials, findings.manifests),
         *sentences(trials),
         *measured_again(findings.manifests),
@@ -318,30 +323,6 @@ def _note(findings: Findings, rows: pd.DataFrame, measured: pd.DataFrame) -> Non
             findings.notes += energies_of_different_devices(shown, name)
             findings.notes += best_points(shown, name)
     findings.notes += host_load.full_cores(trials, shared=findings.on_one_machine)
-
-
-def _profiles_of(runs: Sequence[Run], named: Sequence[Path]) -> tuple[list[ModelProfile], list[str]]:
-    """The model profiles in the runs' folders and those that are named, and a line on each that is unreadable.
-
-    Raises UserError for one that is named.
-    """
-    profiles = [model_profile.read(folder) for folder in named]
-    unread = []
-    for run in runs:
-        try:
-            profiles += [model_profile.read(folder) for folder in compared.in_run(run.folder)]
-        except (UserError, OSError) as error:
-            unread.append(f"{error}: skipped")
-    return profiles, unread
-
-
-def _profiles(runs: Sequence[Run]) -> dict[str, Any]:
-    """The profiles that mean the same in every run that has them, in a manifest's shape."""
-    known: dict[str, list[Any]] = {}
-    for run in runs:
-        for name, profile in (run.manifest.get("profiles") or {}).items():
-            known.setdefault(name, []).append(profile)
-    return {"profiles": {name: same[0] for name, same in known.items() if same.count(same[0]) == len(same)}}
 
 
 def figure_name(rows: pd.DataFrame, every: pd.DataFrame) -> tuple[str, ...]:

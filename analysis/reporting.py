@@ -34,6 +34,7 @@ TABLES = {
     "prediction.csv": "prediction",
     "delta-rate.csv": "delta_rates",
     "testbeds.csv": "testbeds",
+    "tails.csv": "tails",
 }
 """Files, and which of the findings each holds."""
 PAGE = "report.html"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from pareto.analysis.engines import EAGER, engines
-from pareto.analysis.model_profile import ModelProfile
+from pareto.analysis.model_profile import ModelProfile, read
 from pareto.analysis.naming import cell_title, condition_title, count, transport
 from pareto.analysis.points import CELL, CONDITION, cuts
 from pareto.analysis.prediction import forecast
@@ -71,6 +71,20 @@ def in_run(folder: Path) -> Iterator[Path]:
         folder / FOLDER / name for name, kind in files.listing(folder, FOLDER).items() if kind == "a folder"
     )
     yield from itertools.islice(kept, MOST)
+
+
+def profiles_of(runs: Iterable[Path], named: Iterable[Path]) -> tuple[list[ModelProfile], list[str]]:
+    """The model profiles in the runs' folders and those that are named, and a line on each that is unreadable.
+
+    Raises UserError for one that is named.
+    """
+    profiles, unread = [read(folder) for folder in named], []
+    for run in runs:
+        try:
+            profiles += [read(folder) for folder in in_run(run)]
+        except (UserError, OSError) as error:
+            unread.append(f"{error}: skipped")
+    return profiles, unread
 
 
 def unfit(profile: ModelProfile, manifests: Sequence[Mapping[str, Any]]) -> str:

@@ -205,3 +205,12 @@ def _fitting(value: Any, shape: Any, path: str, faults: list[str]) -> Any:
         return value
     faults.append(short(path, 80))
     return _MISSING
+
+
+def common_profiles(manifests: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """The network profiles that mean the same in every run that has them, by name."""
+    known: dict[str, list[Any]] = {}
+    for manifest in manifests:
+        for name, profile in (manifest.get("profiles") or {}).items():
+            known.setdefault(name, []).append(profile)
+    return {name: same[0] for name, same in known.items() if same.count(same[0]) == len(same)}

@@ -20,13 +20,16 @@ from pareto.analysis.runs.load import Runs, folders, load
 from pareto.analysis.schema import TRIALS, cell_name
 from pareto.analysis.schema.rules import LEAST, MOST
 from pareto.analysis.standing import stands
-from pareto.analysis.statistics.samples import Floats, flagged, quantile
+from pareto.analysis.statistics.samples import Floats, flagged, quantile, quantile_interval
 from pareto.basics import files
 from pareto.basics.escaping import short
 from pareto.protocol.errors import UserError
 
 QUANTILES = {"latency_p50_s": 0.5, "latency_p90_s": 0.9, "latency_p95_s": 0.95, "latency_p99_s": 0.99}
-COLUMNS = [*CELL, "trials", "without_requests", "requests", *QUANTILES, "slowest_s", "slow"]
+RARE = ("latency_p95_s", "latency_p99_s")
+"""The quantiles that have an interval, `latency_p95_low_s` and `latency_p95_high_s`."""
+_ENDS = [name.replace("_s", f"_{end}_s") for name in RARE for end in ("low", "high")]
+COLUMNS = [*CELL, "trials", "without_requests", "requests", *QUANTILES, *_ENDS, "slowest_s", "slow"]
 READ = {"phase": pa.string(), "started_s": pa.float64(), "finished_s": pa.float64()}
 """The columns of a file that are read, and their types."""
 MOST_REQUESTS = 10_000_000
@@ -152,9 +155,11 @@ def _figures(by_trial: Sequence[Floats]) -> dict[str, float]:
     if not len(latencies_s):
         return {"requests": 0}
     above = latencies_s > np.median(latencies_s)
+    ends = [end for name in RARE for end in quantile_interval(latencies_s, QUANTILES[name])]
     return {
         "requests": len(latencies_s),
         **{name: quantile(latencies_s, q) for name, q in QUANTILES.items()},
+        **dict(zip(_ENDS, ends, strict=True)),
         "slowest_s": latencies_s.max(),
         "slow": int(np.count_nonzero(flagged(latencies_s) & above)),
     }

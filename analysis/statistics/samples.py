@@ -87,6 +87,19 @@ def quantile(values: Sequence[float] | Floats, q: float, confidence: float = 0.9
     return float(np.quantile(known, q)) if len(known) >= needed(q, confidence) else math.nan
 
 
+def quantile_interval(values: Floats, q: float) -> tuple[float, float]:
+    """The 95 % interval of the q-quantile of what the values were drawn from, by order statistics, whose ranks are
+    binomial whatever the distribution; NaN if they are fewer than `needed`. Values are independent and without NaN.
+    """
+    if len(values) < needed(q):
+        return math.nan, math.nan
+    from scipy.stats import binom
+
+    ends = binom.ppf([OUTSIDE, 1 - OUTSIDE], len(values), q).astype(int)
+    low, high = np.sort(values)[np.clip(ends - [1, 0], 0, len(values) - 1)]
+    return float(low), float(high)
+
+
 def flagged(values: Sequence[float] | Floats) -> Bools:
     """Mask of the outliers, with a modified z-score over 3.5; none of fewer than `LEAST_VALUES`. They are reported
     and never dropped.

@@ -8,9 +8,12 @@ from dataclasses import replace
 from syrupy.assertion import SnapshotAssertion
 
 from pareto.analysis import findings as notes
+from pareto.analysis.advice.advise import Answer
 from pareto.analysis.figures.shown import drawings
 from pareto.analysis.fronts.front import front
 from pareto.analysis.page.document import html
+from pareto.analysis.points import CONDITION
+from pareto.analysis.statistics.doubt import Doubt
 from tests.unit import example_chain
 from tests.unit.analysis.figure_runs import Reported
 from tests.unit.example_codecs import trials as codecs
@@ -77,3 +80,32 @@ def test_engines_are_found_to_differ_and_drawn_once(reported: Reports) -> None:
     assert "Engines: what they win" in html(found)
     names = [each.name for each in reported("engines").drawings.values() if each.kind == "paired-engines"]
     assert names == [("small", "slow")]
+
+
+def test_attention_first_says_which_answers_stand(reported: Reports) -> None:
+    found = reported("codecs").found
+    keys = [tuple(map(str, key)) for key in found.front[CONDITION].drop_duplicates().itertuples(index=False)]
+    doubt = [Doubt("all points are unsteady", cures=("measure again",))]
+
+    def said(*sure: bool) -> list[str]:
+        known = [Answer("cut", (key,), sure=each) for key, each in zip(keys, sure, strict=False)]
+        return replace(found, answers=known, doubts=doubt).warnings
+
+    rest = ["all points are unsteady", "to mend: measure again"]
+    assert said(True) == ["the answer stands: sure with all this in it", *rest]
+    assert said(True, True) == ["all 2 answers stand: sure with all this in it", *rest]
+    assert said(True, False) == [f"1 of 2 answers stands; open: {keys[1][0]} at {keys[1][1]}", *rest]
+    assert said() == rest
+    assert replace(found, doubts=[]).warnings == []
+
+
+def test_the_slowest_requests_at_the_best_point_are_told_with_an_interval(
+    reported: Reports, snapshot: SnapshotAssertion
+) -> None:
+    found = reported("backends").found
+    best = found.front.loc[found.front["latency_s"].idxmin()]
+    assert set(found.tails["point"]) == {best["point"]}
+    known = found.tails.dropna(subset="latency_p95_s")
+    assert (known["latency_p95_low_s"] < known["latency_p95_s"]).all()
+    assert (known["latency_p95_s"] < known["latency_p95_high_s"]).all()
+    assert [note for note in found.notes if note.startswith("slowest")] == snapshot

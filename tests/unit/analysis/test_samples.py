@@ -15,7 +15,7 @@ import pytest
 from scipy import optimize, stats
 
 from pareto.analysis.statistics import samples
-from pareto.analysis.statistics.samples import Floats, interval, intervals, needed
+from pareto.analysis.statistics.samples import Floats, interval, intervals, needed, quantile_interval
 from pareto.analysis.statistics.samples import quantile as quantile_of
 
 SAMPLES = 12_000
@@ -141,3 +141,12 @@ def test_chance_flags_few() -> None:
     rng = np.random.default_rng(0)
     share = np.mean([samples.flagged(rng.normal(size=30)) for _ in range(400)])
     assert 0.001 < share < 0.01
+
+
+@pytest.mark.parametrize(("q", "fewest"), [(0.95, 130), (0.99, 662)])
+def test_a_quantiles_interval_holds_the_truth_as_often_as_it_says(q: float, fewest: int) -> None:
+    rng = np.random.default_rng(7)
+    assert np.isnan(quantile_interval(rng.normal(size=fewest - 1), q)).all()
+    truth = stats.norm.ppf(q)
+    ends = np.array([quantile_interval(rng.normal(size=fewest), q) for _ in range(1000)])
+    assert 0.94 <= np.mean((ends[:, 0] <= truth) & (truth <= ends[:, 1])) <= 0.985
