@@ -69,7 +69,8 @@ def floors(trials: pd.DataFrame, columns: Sequence[str] = tuple(MEASURES)) -> Fl
     needed = dict.fromkeys([*CONDITION, *ROUND, "backend", "point", "payload_bytes", *wanted])
     ok = trials.loc[stands(trials), [name for name in needed if name in trials]]
     crosses = ok["payload_bytes"] > 0 if "payload_bytes" in ok else pd.Series(True, index=ok.index)
-    ok = ok.assign(treatment=ok["backend"].astype(str).map(transport).where(crosses, ""))
+    kinds = {name: transport(str(name)) for name in ok["backend"].unique()}
+    ok = ok.assign(treatment=ok["backend"].astype(object).map(kinds).where(crosses, ""))
     result = {}
     for (model, setup), of_model in ok.groupby(OF, observed=True):
         if pairs := list(_compared(of_model, wanted)):
