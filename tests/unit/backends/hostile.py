@@ -6,6 +6,7 @@ import random
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -99,7 +100,7 @@ def _of_one(change: Callable[[bytes, random.Random], bytes]) -> Callable[[list[b
     return spoil
 
 
-def _one_byte(data: bytes, chance: random.Random, of: slice = slice(None)) -> bytes:
+def one_byte(data: bytes, chance: random.Random, of: slice = slice(None)) -> bytes:
     places = range(*of.indices(len(data)))
     if not places:
         return data
@@ -107,12 +108,8 @@ def _one_byte(data: bytes, chance: random.Random, of: slice = slice(None)) -> by
     return data[:at] + bytes([data[at] ^ chance.randrange(1, 256)]) + data[at + 1 :]
 
 
-def _one_byte_of_the_head(data: bytes, chance: random.Random) -> bytes:
-    return _one_byte(data, chance, slice(HEAD))
-
-
-def _one_byte_of_a_descriptor(data: bytes, chance: random.Random) -> bytes:
-    return _one_byte(data, chance, slice(HEAD, HEAD + wire.DESCRIPTOR.size))
+_one_byte_of_the_head = partial(one_byte, of=slice(HEAD))
+_one_byte_of_a_descriptor = partial(one_byte, of=slice(HEAD, HEAD + wire.DESCRIPTOR.size))
 
 
 def _a_lying_size(data: bytes, chance: random.Random) -> bytes:
@@ -178,7 +175,7 @@ def _something_added(messages: list[bytes], chance: random.Random) -> bytes:
 _WAYS = (
     *(_as_they_are, _one_again, _out_of_order, _cut_short, _something_lost, _something_added),
     *map(
-        _of_one, (_one_byte, _one_byte_of_the_head, _one_byte_of_a_descriptor, _a_lying_size, _a_lying_number)
+        _of_one, (one_byte, _one_byte_of_the_head, _one_byte_of_a_descriptor, _a_lying_size, _a_lying_number)
     ),
     *map(_of_one, (_an_impossible_time, _a_lying_count, _of_another_kind, _noise)),
 )

@@ -51,11 +51,11 @@ class Chain:
         self.reconnect()
         port = self.hosts["server"].result("rendezvous")
         with ThreadPoolExecutor() as pool:  # they wait for each other
-            for met in [
-                pool.submit(self.hosts[role].result, "join", role=role, hosts=ROLES, port=port)
-                for role in ROLES
-            ]:
-                met.result()
+            list(
+                pool.map(
+                    lambda role: self.hosts[role].result("join", role=role, hosts=ROLES, port=port), ROLES
+                )
+            )
 
     def close(self) -> None:
         self._undo.close()

@@ -21,6 +21,7 @@ from pareto.remote.backends.base import Tensors
 from pareto.remote.backends.stripes import STRIPE, Stripes
 from pareto.remote.backends.tcp import TcpClient, TcpServer, _Conversation
 from pareto.remote.backends.wire import Kind
+from tests.unit.backends.builders import HERE, TOKEN
 from tests.unit.backends.hostile import (
     HEAD,
     LAYOUTS,
@@ -29,6 +30,7 @@ from tests.unit.backends.hostile import (
     UNENDED,
     Peer,
     as_bytes,
+    one_byte,
     said,
     spoiled,
     tensors_of,
@@ -37,8 +39,6 @@ from tests.unit.backends.test_stripes import Ends
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-TOKEN = "a token"  # noqa: S105
-HERE = "127.0.0.1"
 SEED = 15
 OVER_LOOPBACK = 50
 """So many cases in memory for one over real connections."""
@@ -158,19 +158,14 @@ def put(socks: list[socket.socket], messages: list[bytes], chance: random.Random
         for begin in range(0, len(message), STRIPE)
     ]
     sent = [_STRIPE.pack(number, begin, len(data)) + data for number, begin, data in stripes]
-    which, way = (
-        chance.randrange(len(sent)),
-        chance.choice(("right", "twice", "lost", "head", "lie", "cut", "swapped")),
-    )
+    which = chance.randrange(len(sent))
+    way = chance.choice(("right", "twice", "lost", "head", "lie", "cut", "swapped"))
     if way == "twice":
         sent.insert(chance.randrange(len(sent) + 1), sent[which])
     elif way == "lost":
         del sent[which]
     elif way == "head":
-        at = chance.randrange(_STRIPE.size)
-        sent[which] = (
-            sent[which][:at] + bytes([sent[which][at] ^ chance.randrange(1, 256)]) + sent[which][at + 1 :]
-        )
+        sent[which] = one_byte(sent[which], chance, slice(_STRIPE.size))
     elif way == "lie":
         number, begin, data = stripes[which]
         lying = [number, begin, len(data)]
@@ -194,9 +189,10 @@ def put(socks: list[socket.socket], messages: list[bytes], chance: random.Random
 
 _STRIPE = struct.Struct("!QQI")
 LARGE: wire.Layout = (("float32", (12_000,)), ("uint8", (9,)))
+each_size = pytest.mark.parametrize("takes", [LARGE, LAYOUTS[1]], ids=["large", "small"])
 
 
-@pytest.mark.parametrize("takes", [LARGE, LAYOUTS[1]], ids=["large", "small"])
+@each_size
 def test_a_client_over_several_connections(cases: int, takes: wire.Layout) -> None:
     for case in range(cases // OVER_LOOPBACK):
         chance = random.Random(f"stripes {SEED} {case}")  # noqa: S311
@@ -211,7 +207,7 @@ def test_a_client_over_several_connections(cases: int, takes: wire.Layout) -> No
                 client.receive()
 
 
-@pytest.mark.parametrize("takes", [LARGE, LAYOUTS[1]], ids=["large", "small"])
+@each_size
 def test_a_server_over_several_connections(cases: int, takes: wire.Layout) -> None:
     server = TcpServer.__new__(TcpServer)
     server.serve(Reversing(takes))
@@ -238,9 +234,8 @@ class Attacker:
         self._answer = bytes(handshake.ANSWER_BYTES)
 
     def come(self, takes: wire.Layout, chance: random.Random) -> None:
-        way = chance.choice(
-            (self._half_an_answer, self._an_old_answer, self._noise, self._spoiled, self._spoiled)
-        )
+        ways = self._half_an_answer, self._an_old_answer, self._noise, self._spoiled, self._spoiled
+        way = chance.choice(ways)
         with socket.create_connection((HERE, self._port), 30) as sock:
             if chance.random() < 0.3:  # a reset instead of an end
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -269,16 +264,14 @@ class Attacker:
         sock.sendall(self._answer)
         assert handshake.exactly(sock, 2) == handshake.WELCOME
         data = spoiled(requests(takes, chance), chance)
-        begin = 0
-        while begin < len(data):
-            end = begin + chance.choice((1, HEAD - 1, HEAD, 5000, len(data)))
-            sock.sendall(data[begin:end])
-            begin = end
+        left = data
+        while left:
+            size = chance.choice((1, HEAD - 1, HEAD, 5000, len(data)))
+            sock.sendall(left[:size])
+            left = left[size:]
         sock.shutdown(socket.SHUT_WR)
-        sent = bytearray()
-        while part := sock.recv(1 << 16):
-            sent += part
-        check_server(data, bytes(sent), takes, breaks=False)
+        sent = b"".join(iter(lambda: sock.recv(1 << 16), b""))
+        check_server(data, sent, takes, breaks=False)
 
 
 @pytest.mark.parametrize("connections", [1, 3])

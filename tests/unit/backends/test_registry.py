@@ -7,6 +7,7 @@ import pytest
 from pareto.analysis import naming
 from pareto.remote.backends import registry
 from pareto.remote.backends.registry import MOST_CONNECTIONS, RPC_CHANNELS, BackendName
+from tests.unit.backends.builders import refusal
 
 GOOD = {
     "tcp": BackendName("tcp"),
@@ -48,19 +49,14 @@ def test_a_variant_is_told_from_a_label(text: str) -> None:
 )
 def test_what_no_backend_is_called_is_refused(text: str) -> None:
     """A variant of another backend is no label: who writes rpc:4 means four connections."""
-    with pytest.raises(ValueError, match="there are tcp, tcp:N") as refused:
-        registry.parse(text)
-    assert repr(text) in str(refused.value)
-    assert "\n" not in str(refused.value)
+    words = refusal(registry.parse, text, by=ValueError)
+    assert repr(text) in words and "there are tcp, tcp:N" in words and "\n" not in words
 
 
 def test_connections_and_agents_follow_from_the_name() -> None:
     assert [registry.parse(text).connections for text in ("tcp", "tcp:a", "tcp:16:a")] == [1, 1, 16]
-    assert [registry.parse(text).agent for text in ("tcp:4", "rpc:a", "rpc:basic:a")] == [
-        "",
-        "rpc",
-        "rpc:basic",
-    ]
+    agents = [registry.parse(text).agent for text in ("tcp:4", "rpc:a", "rpc:basic:a")]
+    assert agents == ["", "rpc", "rpc:basic"]
     assert registry.parse(f"tcp:{MOST_CONNECTIONS}").connections == MOST_CONNECTIONS
 
 

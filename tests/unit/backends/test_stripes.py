@@ -17,11 +17,11 @@ from pareto.remote.backends.base import Tensors, layout
 from pareto.remote.backends.stripes import STRIPE, Stripes
 from pareto.remote.backends.tcp import TcpServer
 from tests.program import wait_until
+from tests.unit.backends.builders import HERE, TOKEN, refusal
 from tests.unit.backends.seals import connected
 
 LANES = 3
 HEAD = wire.HEADER.size
-TOKEN = "a token"  # noqa: S105
 
 
 class Ends:
@@ -106,10 +106,7 @@ def test_a_connection_that_is_stuck_gets_nothing_and_the_others_go_on(ends: Ends
     near, messages = Stripes(ends.near_socks), [big(number, 20) for number in range(10)]
 
     def drained(sock: socket.socket) -> int:
-        total = 0
-        while part := sock.recv(1 << 20):
-            total += len(part)
-        return total
+        return sum(map(len, iter(lambda: sock.recv(1 << 20), b"")))
 
     with ThreadPoolExecutor() as pool:
         others = [pool.submit(drained, ends.far_socks[lane]) for lane in (0, 2)]
@@ -141,7 +138,7 @@ def test_stripes_come_in_any_order_on_any_connection(ends: Ends) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    ("kind", "data"),
     {
         "too large": stripe(0, HEAD, b"")[:16] + (STRIPE + 1).to_bytes(4, "big"),
         "empty": stripe(0, HEAD, b""),
@@ -149,10 +146,8 @@ def test_stripes_come_in_any_order_on_any_connection(ends: Ends) -> None:
         "over the header": stripe(0, 0, b"x"),
         "of a message that was": stripe(0, 0, whole(big(1, 0.1))) + stripe(0, 0, b"x"),
     }.items(),
-    ids=lambda it: it[0],
 )
-def test_a_stripe_that_cannot_be_is_refused(ends: Ends, wrong: tuple[str, bytes]) -> None:
-    kind, data = wrong
+def test_a_stripe_that_cannot_be_is_refused(ends: Ends, kind: str, data: bytes) -> None:
     far, tensors = Stripes(ends.far_socks), big(1, 0.1)
     if "was" not in kind:
         ends.near_socks[0].sendall(stripe(0, 0, whole(tensors)[:HEAD]))
@@ -167,8 +162,7 @@ def test_a_stripe_that_comes_twice_would_leave_a_hole(ends: Ends) -> None:
     first, second = (stripe(0, at, whole(tensors)[at : at + STRIPE]) for at in (0, STRIPE))
     ends.near_socks[0].sendall(first + second + second)
     Stripes(ends.near_socks).end()
-    with pytest.raises(BackendError, match="twice"):
-        received(far, tensors)
+    assert "twice" in refusal(received, far, tensors)
 
 
 def test_the_stream_ends_where_all_connections_do(ends: Ends) -> None:
@@ -185,23 +179,16 @@ def test_an_end_in_the_middle_of_a_message_is_a_fault(ends: Ends) -> None:
     ends.near_socks[0].sendall(stripe(0, 0, whole(tensors)[:STRIPE]))
     for sock in ends.near_socks:
         sock.shutdown(socket.SHUT_WR)
-    with pytest.raises(BackendError, match="in the middle"):
-        received(far, tensors)
-
-
-def connection(server: TcpServer, place: handshake.Place) -> socket.socket:
-    sock = handshake.connected("127.0.0.1", server.port, TOKEN, place)
-    sock.settimeout(10)
-    return sock
+    assert "in the middle" in refusal(received, far, tensors)
 
 
 def test_connections_whose_others_never_came_are_closed_with_the_next_that_come() -> None:
-    with (
-        closing(TcpServer("127.0.0.1", TOKEN)) as server,
-        connection(server, handshake.Place(b"a" * 8, 0, 2)) as alone,
-    ):
+    first, next_one = (handshake.Place(group * 8, 0, 2) for group in (b"a", b"b"))
+    with closing(TcpServer(HERE, TOKEN)) as server:
+        alone = handshake.connected(HERE, server.port, TOKEN, first)
+        alone.settimeout(10)
         assert wait_until(lambda: server._gathering)  # its end hears of it before the server counts it
-        with connection(server, handshake.Place(b"b" * 8, 0, 2)):
+        with alone, handshake.connected(HERE, server.port, TOKEN, next_one):
             assert alone.recv(1) == b""
 
 

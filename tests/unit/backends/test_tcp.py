@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from typing import Any
 
 import pytest
 import torch
@@ -21,30 +22,26 @@ from pareto.remote.backends.tcp import BUFFERS, TcpClient, TcpServer
 from pareto.remote.backends.tls import Tls
 from pareto.remote.backends.wire import Line
 from tests.program import wait_until
+from tests.unit.backends.builders import (
+    HERE,
+    NAME,
+    TOKEN,
+    TOOK_S,
+    Work,
+    Works,
+    cloned,
+    doubled,
+    each,
+    refusal,
+)
 from tests.unit.backends.seals import seal
 
-TOKEN = "a token"  # noqa: S105
-TOOK_S = 0.125
-NAME = fingerprint("weights", "graph", (3,), 1, 1)
-
-
-class Doubling:
-    """A stage that doubles; a real one but for its size."""
-
-    def __init__(self, takes: Layout, work: Callable[[Tensor], Tensor] = lambda x: 2 * x) -> None:
-        self.fingerprint = NAME
-        self.takes = takes
-        self.ran = 0
-        self._work = work
-
-    def run(self, tensors: Tensors) -> tuple[Tensors, float]:
-        self.ran += 1
-        return tuple(self._work(t) for t in tensors), TOOK_S
+FOUR = (torch.ones(4),)
 
 
 class Listening(TcpServer):
     def __init__(self, connections: int, by: Tls | None = None) -> None:
-        super().__init__("127.0.0.1", TOKEN, by)
+        super().__init__(HERE, TOKEN, by)
         self.connections = connections
         """That its clients have each."""
         self.by = by
@@ -59,9 +56,15 @@ def server(request: pytest.FixtureRequest) -> Iterator[Listening]:
 
 
 def client(server: Listening, takes: Layout, name: bytes = NAME) -> TcpClient:
-    made = TcpClient("127.0.0.1", server.port, TOKEN, str(server.connections), server.by)
+    made = TcpClient(HERE, server.port, TOKEN, str(server.connections), server.by)
     made.open(name, takes)
     return made
+
+
+def served(server: Listening, payload: Tensors, work: Work = doubled, name: bytes = NAME) -> TcpClient:
+    """The client of a server that takes what is like this payload, and answers with the like."""
+    server.serve(Works(layout(payload), work))
+    return client(server, layout(payload), name)
 
 
 PAYLOADS = [
@@ -76,8 +79,7 @@ PAYLOADS = [
 
 @pytest.mark.parametrize("payload", PAYLOADS, ids=lambda p: "+".join(str(t.dtype)[6:] for t in p))
 def test_tensors_arrive_bit_for_bit(server: Listening, payload: Tensors) -> None:
-    server.serve(Doubling(layout(payload), lambda x: x.clone()))
-    ours = client(server, layout(payload))
+    ours = served(server, payload, cloned)
     ours.send(7, payload)
     reply = ours.receive()
     assert reply.request_id == 7
@@ -87,92 +89,60 @@ def test_tensors_arrive_bit_for_bit(server: Listening, payload: Tensors) -> None
 
 
 def test_an_identity_stage_sends_its_own_input_back(server: Listening) -> None:
-    server.serve(Doubling(layout((torch.zeros(4),)), lambda x: x))
-    ours = client(server, layout((torch.zeros(4),)))
+    ours = served(server, FOUR, tuple)
     for value in (1.0, 2.0, 3.0, 4.0):
         ours.send(0, (torch.full((4,), value),))
     assert [float(ours.receive().tensors[0][0]) for _ in range(4)] == [1.0, 2.0, 3.0, 4.0]
 
 
 def test_the_stage_can_change_on_a_living_connection(server: Listening) -> None:
+    ours = served(server, FOUR)
+    ours.warm(1_000_000)  # which does not disturb requests
     for shape in ((2, 2), (3, 5), (2, 2)):
         payload = (torch.ones(shape),)
-        server.serve(Doubling(layout(payload)))
-        if shape == (2, 2) and "ours" not in locals():
-            ours = client(server, layout(payload))
+        server.serve(Works(layout(payload), doubled))
         ours.open(NAME, layout(payload))
         ours.send(1, payload)
         assert torch.equal(ours.receive().tensors[0], 2 * payload[0])
 
 
-def test_warming_does_not_disturb_requests(server: Listening) -> None:
-    payload = (torch.ones(10),)
-    server.serve(Doubling(layout(payload)))
-    ours = client(server, layout(payload))
-    ours.warm(1_000_000)
-    ours.send(1, payload)
-    assert torch.equal(ours.receive().tensors[0], 2 * payload[0])
+def fail(_: Tensors) -> Tensors:
+    raise ValueError("no such layer")
 
 
-def test_another_model_or_point_is_refused(server: Listening, snapshot: SnapshotAssertion) -> None:
-    payload = (torch.ones(4),)
-    server.serve(Doubling(layout(payload)))
-    ours = client(server, layout(payload), fingerprint("weights", "graph", (4,), 1, 1))
-    ours.send(1, payload)
-    with pytest.raises(BackendError) as refused:
-        ours.receive()
-    assert str(refused.value) == snapshot
+REFUSED: dict[str, tuple[Tensors, dict[str, Any]]] = {
+    "another point": (FOUR, {"name": fingerprint("weights", "graph", (4,), 1, 1)}),
+    "a fault in the stage": (FOUR, {"work": fail}),
+    "another size": ((torch.ones(5),), {}),
+    "another dtype": ((torch.ones(4, dtype=torch.float64),), {}),
+    "another count": ((torch.ones(4), torch.ones(4)), {}),
+    "another shape": ((torch.ones(2, 2),), {}),
+}
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        (torch.ones(5),),
-        (torch.ones(4, dtype=torch.float64),),
-        (torch.ones(4), torch.ones(4)),
-        (torch.ones(2, 2),),
-    ],
-    ids=["size", "dtype", "count", "shape"],
-)
-def test_a_payload_of_another_layout_is_refused(
-    server: Listening, wrong: Tensors, snapshot: SnapshotAssertion
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_a_server_cannot_answer_is_refused(
+    server: Listening, case: str, snapshot: SnapshotAssertion
 ) -> None:
-    server.serve(Doubling(layout((torch.ones(4),))))
-    ours = client(server, layout((torch.ones(4),)))
-    ours.send(1, wrong)
-    with pytest.raises(BackendError) as refused:
-        ours.receive()
-    assert str(refused.value) == snapshot
-
-
-def test_a_fault_in_the_stage_reaches_the_edge(server: Listening, snapshot: SnapshotAssertion) -> None:
-    def fail(x: Tensor) -> Tensor:
-        raise ValueError("no such layer")
-
-    server.serve(Doubling(layout((torch.ones(4),)), fail))
-    ours = client(server, layout((torch.ones(4),)))
-    ours.send(1, (torch.ones(4),))
-    with pytest.raises(BackendError) as fault:
-        ours.receive()
-    assert str(fault.value) == snapshot
+    payload, changed = REFUSED[case]
+    ours = served(server, FOUR, **changed)
+    ours.send(1, payload)
+    assert refusal(ours.receive) == snapshot
 
 
 def test_a_fault_is_heard_also_by_who_is_still_sending(
     server: Listening, snapshot: SnapshotAssertion
 ) -> None:
     """More than the connection holds: a broken pipe would tell nobody what is wrong."""
-    server.serve(Doubling(layout((torch.ones(4),))))
+    server.serve(Works(layout(FOUR), doubled))
     ours = client(server, (), fingerprint("weights", "graph", (3,), 1, 8))
     for number in range(3):
         ours.send(number, (torch.ones(8 << 20),))
-    with pytest.raises(BackendError) as refused:
-        ours.receive()
-    assert str(refused.value) == snapshot
+    assert refusal(ours.receive) == snapshot
 
 
 def test_a_large_result_is_sent_while_the_next_request_is_computed(server: Listening) -> None:
     """A segmentation's is larger than what the connection holds."""
-    payload = (torch.ones(4),)
     second = threading.Event()
 
     def enlarge(x: Tensor) -> Tensor:
@@ -180,7 +150,7 @@ def test_a_large_result_is_sent_while_the_next_request_is_computed(server: Liste
             second.set()
         return x[0].expand(8 << 20).contiguous()
 
-    server.serve(Doubling(layout(payload), enlarge))
+    server.serve(Works(layout(FOUR), each(enlarge)))
     ours = client(server, (("float32", (8 << 20,)),))
     ours.send(1, (torch.full((4,), 1.0),))
     ours.send(2, (torch.full((4,), 2.0),))
@@ -205,9 +175,9 @@ class Frozen:
 
     def __init__(self) -> None:
         came: queue.SimpleQueue[socket.socket] = queue.SimpleQueue()
-        self._door = handshake.Door("127.0.0.1", TOKEN, lambda sock, _: came.put(sock), "frozen")
+        self._door = handshake.Door(HERE, TOKEN, lambda sock, _: came.put(sock), "frozen")
         self._door._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
-        self.client = TcpClient("127.0.0.1", self._door.port, TOKEN)
+        self.client = TcpClient(HERE, self._door.port, TOKEN)
         self._sock = came.get(timeout=60)
         self._sock.settimeout(20)
         self._line = Line(self._sock)
@@ -244,7 +214,7 @@ def test_a_slow_next_host_holds_the_sender_back_and_nothing_is_overwritten(
 ) -> None:
     """In the middle of a chain; the output of a stage without units is the buffer that its payload came into."""
     takes, gives = (("float32", (2 << 20,)),), layout((torch.ones(1),))
-    stage = Doubling(takes, (lambda x: x) if factor == 1 else (lambda x: 2 * x))
+    stage = Works(takes, tuple if factor == 1 else doubled)
     frozen.client.open(NAME, gives)
     server.serve(stage, frozen.client)
     ours = client(server, gives)
@@ -270,35 +240,22 @@ def test_a_slow_next_host_holds_the_sender_back_and_nothing_is_overwritten(
 def test_a_reply_to_another_request_from_further_on_is_a_fault(
     server: Listening, frozen: Frozen, snapshot: SnapshotAssertion
 ) -> None:
-    takes = layout((torch.ones(4),))
-    frozen.client.open(NAME, layout((torch.ones(1),)))
-    frozen.client.send(5, (torch.ones(4),))  # somebody else's
-    server.serve(Doubling(takes), frozen.client)
-    ours = client(server, layout((torch.ones(1),)))
-    ours.send(6, (torch.ones(4),))
+    takes, gives = layout(FOUR), layout((torch.ones(1),))
+    frozen.client.open(NAME, gives)
+    frozen.client.send(5, FOUR)  # somebody else's
+    server.serve(Works(takes, doubled), frozen.client)
+    ours = client(server, gives)
+    ours.send(6, FOUR)
     frozen.answer(*frozen.read(takes))
-    with pytest.raises(BackendError) as fault:
-        ours.receive()
-    assert str(fault.value) == snapshot
+    assert refusal(ours.receive) == snapshot
 
 
-def test_non_contiguous_tensors_are_not_sent_scrambled(
+def test_what_is_no_contiguous_tensor_or_has_no_token_is_refused(
     server: Listening, snapshot: SnapshotAssertion
 ) -> None:
-    ours = client(server, ())
-    with pytest.raises(BackendError) as refused:
-        ours.send(1, (torch.randn(4, 5).t(),))
-    assert str(refused.value) == snapshot
-
-
-def test_only_who_knows_the_token_gets_in(server: Listening, snapshot: SnapshotAssertion) -> None:
-    with pytest.raises(BackendError) as turned_away:
-        TcpClient("127.0.0.1", server.port, "another")
-    assert str(turned_away.value) == snapshot
-
-
-def test_it_listens_on_its_address_only(server: Listening) -> None:
-    assert server.address == "127.0.0.1"
+    assert refusal(client(server, ()).send, 1, (torch.randn(4, 5).t(),)) == snapshot
+    assert refusal(TcpClient, HERE, server.port, "another") == snapshot
+    assert server.address == HERE, "it listens there only"
 
 
 def test_a_size_from_the_network_never_decides_what_is_allocated(
@@ -310,11 +267,8 @@ def test_a_size_from_the_network_never_decides_what_is_allocated(
         allocated.append(form.nbytes)
         return empty(form)
 
-    frozen.client.open(NAME, layout((torch.ones(4),)))
+    frozen.client.open(NAME, layout(FOUR))
     monkeypatch.setattr(wire, "empty", allocate)
-    lying = wire.Form(wire.form_of((torch.ones(4),)).specs, b"", 1 << 60)
-    frozen.say(wire.reply(lying, 1, (), 0.0))
-    with pytest.raises(BackendError) as refused:
-        frozen.client.receive()
-    assert str(refused.value) == snapshot
+    frozen.say(wire.reply(wire.Form(wire.form_of(FOUR).specs, b"", 1 << 60), 1, (), 0.0))
+    assert refusal(frozen.client.receive) == snapshot
     assert allocated == [16]  # what was to come, whatever the header says

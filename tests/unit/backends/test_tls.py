@@ -9,9 +9,9 @@ import itertools
 import random
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -20,19 +20,18 @@ from syrupy.assertion import SnapshotAssertion
 
 from pareto.protocol.errors import BackendError
 from pareto.remote.backends import handshake, wire
-from pareto.remote.backends.base import Layout, layout
+from pareto.remote.backends.base import Tensors, layout
 from pareto.remote.backends.registry import CIPHER
 from pareto.remote.backends.stripes import Stripes
 from pareto.remote.backends.tcp import TcpClient, TcpServer
 from pareto.remote.backends.tls import AT_ONCE, Tampered, TlsSocket, pieces
 from tests import REPOSITORY
 from tests.program import wait_until
-from tests.unit.backends.seals import HERE, Change, Proxy, connected, ends, other_seal, seal
-from tests.unit.backends.test_tcp import NAME, Doubling
+from tests.unit.backends.builders import HERE, NAME, TOKEN, Works, cloned, refusal
+from tests.unit.backends.seals import Change, Proxy, connected, ends, other_seal, seal
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-TOKEN = "a token"  # noqa: S105
 HELLO = 4096
 """More than all that crosses one way before the first request."""
 
@@ -59,8 +58,7 @@ def test_pieces_are_all_bytes_in_order(sizes: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("size", [1, 100, 16_384, 65_536, 65_637, 1_000_001])
 def test_what_is_sent_arrives_both_ways_at_once(size: int) -> None:
     there, back = random.Random(1).randbytes(size), random.Random(2).randbytes(size)  # noqa: S311
-    made = seal()
-    with ends(made, made) as (client, server), ThreadPoolExecutor() as pool:
+    with ends(seal(), seal()) as (client, server), ThreadPoolExecutor() as pool:
         sending = [pool.submit(send, client, there), pool.submit(send, server, back)]
         coming = [pool.submit(take, server, size), pool.submit(take, client, size)]
         assert [each.result() for each in coming] == [there, back]
@@ -78,9 +76,9 @@ def test_nothing_crosses_in_the_clear_and_nothing_twice_alike() -> None:
         return data
 
     payload = (torch.frombuffer(bytearray(secret), dtype=torch.uint8),)
-    with closing(served(layout(payload))) as server, closing(Proxy(server.port, watch, watch)) as proxy:
+    with served(payload) as server, closing(Proxy(server.port, watch, watch)) as proxy:
         for number in range(2):
-            with closing(client(proxy.port, layout(payload))) as ours:
+            with client(proxy.port, payload) as ours:
                 ours.send(number, payload)
                 assert torch.equal(ours.receive().tensors[0], payload[0])
     crossed = b"".join(seen)
@@ -92,16 +90,18 @@ def test_nothing_crosses_in_the_clear_and_nothing_twice_alike() -> None:
     assert len(set(blocks)) == len(blocks)
 
 
-def served(takes: Layout) -> TcpServer:
-    server = TcpServer(HERE, TOKEN, seal())
-    server.serve(Doubling(takes, torch.clone))
-    return server
+@contextmanager
+def served(payload: Tensors) -> Iterator[TcpServer]:
+    with closing(TcpServer(HERE, TOKEN, seal())) as server:
+        server.serve(Works(layout(payload), cloned))
+        yield server
 
 
-def client(port: int, takes: Layout, connections: int = 1) -> TcpClient:
-    made = TcpClient(HERE, port, TOKEN, str(connections), seal())
-    made.open(NAME, takes)
-    return made
+@contextmanager
+def client(port: int, payload: Tensors, connections: int = 1) -> Iterator[TcpClient]:
+    with closing(TcpClient(HERE, port, TOKEN, str(connections), seal())) as made:
+        made.open(NAME, layout(payload))
+        yield made
 
 
 def flip(data: bytes, place: int) -> bytes:
@@ -134,34 +134,39 @@ def swapped(data: bytes, before: int) -> bytes:
     return data[half:] + data[:half] if before > HELLO else data
 
 
+CHANGES: dict[str, Callable[[], Change]] = {
+    "flipped": lambda: flipped,
+    "left out": lambda: left_out,
+    "twice": twice,
+    "swapped": lambda: swapped,
+}
+
+
 @pytest.mark.parametrize("connections", [1, 3])
-@pytest.mark.parametrize("way", ["flipped", "left out", "twice", "swapped"])
+@pytest.mark.parametrize("way", CHANGES)
 @pytest.mark.parametrize("towards", ["server", "edge"])
 def test_tampering_ends_in_a_fault_and_never_in_a_result(
     connections: int, way: str, towards: str, snapshot: SnapshotAssertion
 ) -> None:
     """Towards the server it tells the edge, or hangs up; in no case do other tensors come than were sent."""
-    changes: dict[str, Callable[[], Change]] = {
-        "flipped": lambda: flipped,
-        "left out": lambda: left_out,
-        "twice": twice,
-        "swapped": lambda: swapped,
-    }
-    change = changes[way]()
+    change = CHANGES[way]()
+    changes = (change, None) if towards == "server" else (None, change)
     payload = (torch.randint(0, 255, (300_000,), dtype=torch.uint8),)
-    with closing(served(layout(payload))) as server:
-        proxy = Proxy(server.port, *((change, None) if towards == "server" else (None, change)))
-        with (
-            closing(proxy),
-            closing(client(proxy.port, layout(payload), connections)) as ours,
-            pytest.raises(BackendError) as fault,
-        ):
-            for number in range(4):
-                ours.send(number, payload)
-                assert torch.equal(ours.receive().tensors[0], payload[0])
-    assert "\n" not in str(fault.value)
+
+    def ask(ours: TcpClient) -> None:
+        for number in range(4):
+            ours.send(number, payload)
+            assert torch.equal(ours.receive().tensors[0], payload[0])
+
+    with (
+        served(payload) as server,
+        closing(Proxy(server.port, *changes)) as proxy,
+        client(proxy.port, payload, connections) as ours,
+    ):
+        fault = refusal(ask, ours)
+    assert "\n" not in fault
     if connections == 1 and way == "flipped":
-        assert str(fault.value) == snapshot
+        assert fault == snapshot
 
 
 def test_a_cut_connection_is_no_result() -> None:
@@ -173,9 +178,9 @@ def test_a_cut_connection_is_no_result() -> None:
         return data
 
     with (
-        closing(served(layout(payload))) as server,
+        served(payload) as server,
         closing(Proxy(server.port, None, cut)) as proxy,
-        closing(client(proxy.port, layout(payload))) as ours,
+        client(proxy.port, payload) as ours,
     ):
         ours.send(0, payload)
         proxy.close()
@@ -184,8 +189,7 @@ def test_a_cut_connection_is_no_result() -> None:
 
 
 def test_after_a_fault_nothing_is_handed_out() -> None:
-    made = seal()
-    with ends(made, made) as (near, far):
+    with ends(seal(), seal()) as (near, far):
         near.beneath.sendall(bytes([23, 3, 3, 0, 40]) + bytes(200))  # what looks like a record of either
         near.sendmsg([memoryview(b"right")])
         for _ in range(2):
@@ -194,16 +198,15 @@ def test_after_a_fault_nothing_is_handed_out() -> None:
 
 
 def test_another_runs_keys_are_turned_away(snapshot: SnapshotAssertion) -> None:
-    with closing(served(layout((torch.ones(3),)))) as server, pytest.raises(BackendError) as refused:
-        TcpClient(HERE, server.port, TOKEN, "", other_seal())
-    assert str(refused.value).replace(str(server.port), "PORT") == snapshot
+    with served((torch.ones(3),)) as server:
+        words = refusal(TcpClient, HERE, server.port, TOKEN, "", other_seal())
+    assert words.replace(str(server.port), "PORT") == snapshot
 
 
 def test_who_has_the_token_and_no_keys_gets_no_answer() -> None:
     """A plain client at an encrypting server, as a man in the middle who passes on a handshake would be."""
     payload = (torch.ones(3),)
-    server = served(layout(payload))
-    with closing(server), handshake.connected(HERE, server.port, TOKEN) as sock:
+    with served(payload) as server, handshake.connected(HERE, server.port, TOKEN) as sock:
         sock.settimeout(30)
         like = wire.Likeness(NAME, wire.form(layout(payload)))
         sock.sendall(like.numbered(0) + bytes(12))
@@ -211,23 +214,22 @@ def test_who_has_the_token_and_no_keys_gets_no_answer() -> None:
         while came := sock.recv(1000):
             assert wire.MAGIC not in came
     stage, _ = server.served or (None, None)
-    assert isinstance(stage, Doubling)
+    assert isinstance(stage, Works)
     assert not stage.ran
 
 
 def test_a_client_that_encrypts_learns_that_the_server_does_not() -> None:
     """TLS says more at first than a header has; for the rest of a shorter hello a server waits until time is up."""
-    with closing(TcpServer(HERE, TOKEN)) as server, pytest.raises(BackendError):
-        client(server.port, layout((torch.ones(3),)))
+    with closing(TcpServer(HERE, TOKEN)) as server:
+        assert refusal(TcpClient, HERE, server.port, TOKEN, "", seal())
 
 
 def test_fuzzed_records(cases: int) -> None:
     """What comes of a stream that was changed anywhere is its beginning, and then a fault or the end."""
-    made = seal()
     for case in range(cases // 50):
         chance = random.Random(f"sealed {case}")  # noqa: S311
         sent = [chance.randbytes(chance.choice((1, 50, 3000, 20_000))) for _ in range(chance.randrange(1, 5))]
-        with ends(made, made) as (near, far):
+        with ends(seal(), seal()) as (near, far):
             records = [sealed_bytes(near, data) for data in sent]
             stream = spoiled(records, chance)
             near.beneath.settimeout(30)
@@ -261,27 +263,22 @@ def spoiled(records: list[bytes], chance: random.Random) -> bytes:
     data, each = b"".join(records), list(records)
     at = chance.randrange(len(data))
     if way == 0:
-        return data
-    if way == 1:
-        return data[:at] + bytes([data[at] ^ chance.randrange(1, 256)]) + data[at + 1 :]
-    if way == 2:
         each.insert(chance.randrange(len(each) + 1), each[which])
-    elif way == 3:
+    elif way == 1:
         del each[which]
-    elif way == 4:
+    elif way == 2:
         chance.shuffle(each)
-    elif way == 5:
-        return data[:at]
     else:
-        return data[:at] + chance.randbytes(chance.randrange(1, 40)) + data[at:]
+        flipped = bytes([data[at] ^ chance.randrange(1, 256)]) + data[at + 1 :]
+        added = chance.randbytes(chance.randrange(1, 40)) + data[at:]
+        return data[:at] + (data[at:], flipped, b"", added)[way - 3]
     return b"".join(each)
 
 
 @pytest.mark.timeout(30)
 def test_stripes_begin_with_what_came_with_the_handshake() -> None:
     """It is decrypted, or waits to be: the kernel, which is asked what has come, knows nothing of it."""
-    made = seal()
-    with ends(made, made) as (near, far):
+    with ends(seal(), seal()) as (near, far):
         near.sendmsg([memoryview(b"ok")])
         head = wire.message(wire.Kind.WARM, 0)
         Stripes([near]).send(head)
@@ -292,9 +289,8 @@ def test_stripes_begin_with_what_came_with_the_handshake() -> None:
 
 def test_a_socket_that_does_not_block_loses_nothing() -> None:
     """Stripes: what was encrypted and did not leave yet is sent when the same parts come again."""
-    made = seal()
     data = random.Random(3).randbytes(3_000_000)  # noqa: S311
-    with ends(made, made) as (near, far):
+    with ends(seal(), seal()) as (near, far):
         for end in (near, far):
             end.setblocking(False)
         left, got, waits = memoryview(data), bytearray(), itertools.count()
