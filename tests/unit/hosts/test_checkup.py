@@ -92,8 +92,7 @@ FATAL = {
 @pytest.mark.parametrize(("changed", "what"), FATAL.values(), ids=FATAL)
 def test_what_no_sweep_runs_with(changed: dict[str, Any], what: str, snapshot: SnapshotAssertion) -> None:
     (one,) = [one for one in judged(checkup_facts.pi(**changed)) if one.fatal]
-    assert one.what == what
-    assert one.fix
+    assert (one.what, bool(one.fix)) == (what, True)
     assert [one.words, one.fix] == snapshot
 
 
@@ -123,8 +122,7 @@ def test_what_a_sweep_runs_with_all_the_same(
     changed: dict[str, Any], what: str, snapshot: SnapshotAssertion
 ) -> None:
     one = the_one(checkup_facts.pi(**changed))
-    assert (one.what, one.fatal) == (what, False)
-    assert one.fix
+    assert (one.what, one.fatal, bool(one.fix)) == (what, False, True)
     assert [one.words, one.fix] == snapshot
 
 
@@ -150,8 +148,7 @@ def test_a_gpu_that_torch_cannot_use(
     changed: dict[str, Any], device: str, snapshot: SnapshotAssertion
 ) -> None:
     one = the_one({**checkup_facts.gpu(), **changed}, replace(GPU, device=device))
-    assert (one.what, one.fatal) == ("gpu", True)
-    assert one.fix
+    assert (one.what, one.fatal, bool(one.fix)) == ("gpu", True, True)
     assert [one.words, one.fix] == snapshot
 
 
@@ -186,34 +183,30 @@ def test_a_link_that_is_not_shaped_needs_neither_netem_nor_root() -> None:
     assert [one for one in judged(facts, shaped=False) if one.fix] == []
 
 
-@pytest.mark.parametrize(
-    ("facts", "member", "named"),
-    [
+def test_without_a_python_that_can_tell_nothing_else_is_said(snapshot: SnapshotAssertion) -> None:
+    said = []
+    for facts, member, named in (
         ({"python": None, "fault": ""}, PI, "python3"),
         ({"python": None, "fault": ""}, replace(PI, python="/opt/py"), "/opt/py"),
         ({"python": None, "fault": "boom"}, PI, "boom"),
         ({"python": "3.6"}, PI, "3.6"),
-    ],
-    ids=["none", "none of that name", "broken", "too old"],
-)
-def test_without_a_python_that_can_tell_nothing_else_is_said(
-    facts: dict[str, Any], member: HostEntry, named: str, snapshot: SnapshotAssertion
-) -> None:
-    (one,) = judged(facts, member)
-    assert (one.what, one.fatal) == ("python", True)
-    assert named in one.words
-    assert one.fix
-    assert [one.words, one.fix] == snapshot
+    ):
+        (one,) = judged(facts, member)
+        assert (one.what, one.fatal, bool(one.fix), named in one.words) == ("python", True, True, True)
+        said.append([one.words, one.fix])
+    assert said == snapshot
 
 
 def test_an_interpreter_that_the_user_named_is_the_users() -> None:
     named = replace(PI, python="/opt/my env/bin/python")
     facts = checkup_facts.pi(requirements=None)
     assert [one for one in judged(facts, named) if one.fix] == []
-    one = the_one({**facts, "packages": without("torchvision")}, named)
-    assert one.fix == "'/opt/my env/bin/python' -m pip install torchvision==0.28.0"
-    one = the_one({**facts, "packages": other("torch", "2.9.0")}, named)
-    assert one.fix == "'/opt/my env/bin/python' -m pip install torch==2.13.0"
+    for packages, wanted in (
+        (without("torchvision"), "torchvision==0.28.0"),
+        (other("torch", "2.9.0"), "torch==2.13.0"),
+    ):
+        one = the_one({**facts, "packages": packages}, named)
+        assert one.fix == f"'/opt/my env/bin/python' -m pip install {wanted}"
     one = the_one({**checkup_facts.gpu(), "torch_cuda": None}, replace(GPU, python="/opt/python"))
     assert one.fix == (
         "/opt/python -m pip install --force-reinstall torch==2.13.0 torchvision==0.28.0 --index-url INDEX"
@@ -241,8 +234,7 @@ def test_versions_that_differ_between_the_hosts(snapshot: SnapshotAssertion) -> 
 
 
 def test_the_versions_that_are_asked_for_are_the_workers() -> None:
-    wanted = finding.REQUIREMENTS.read_text()
-    healthy = checkup_facts.pi()["packages"]
+    wanted, healthy = finding.REQUIREMENTS.read_text(), checkup_facts.pi()["packages"]
     assert f"torch=={healthy['torch'].partition('+')[0]}\n" in wanted
     assert f"torchvision=={healthy['torchvision']}\n" in wanted
 
@@ -253,12 +245,6 @@ def test_the_data_interface_is_the_one_with_the_address() -> None:
     sides = own, replace(own, interface="bond0"), replace(own, address="192.168.7.20")
     assert [case.interface(each) for each in sides] == ["eth0", "bond0", ""]
     assert Case(PI, (), {"interfaces": None}, "lab.yaml").interface(own) == ""
-
-
-def test_a_data_interface_that_has_not_the_address(snapshot: SnapshotAssertion) -> None:
-    one = the_one(checkup_facts.pi(), replace(PI, data_interface="wlan0"))
-    assert (one.what, one.fatal) == ("data link", True)
-    assert [one.words, one.fix] == snapshot
 
 
 CARDS = [interface("eth0", "192.168.7.3/24"), interface("eth1", "192.168.8.3/24")]
@@ -272,34 +258,29 @@ MIDDLE = HostEntry("mid", "middle", "mid.lab", "192.168.7.3", next_address="192.
 
 def between(*sides: Side, **changed: Any) -> list[Finding]:
     """What is found of the links of a host in the middle."""
-    facts = checkup_facts.pi(interfaces=CARDS, routes=WAYS, **changed)
-    case = Case(MIDDLE, sides, facts, "lab.yaml")
-    return [
-        one for one in checkup.findings(case, shaped=True) if one.what in ("data link", "route", "listening")
-    ]
+    case = Case(MIDDLE, sides, checkup_facts.pi(interfaces=CARDS, routes=WAYS, **changed), "lab.yaml")
+    of_links = ("data link", "route", "listening")
+    return [one for one in checkup.findings(case, shaped=True) if one.what in of_links]
 
 
 def test_both_sides_of_a_host_in_the_middle(snapshot: SnapshotAssertion) -> None:
-    found = between(BEFORE, AFTER)
-    assert [one.what for one in found] == ["data link", "route", "data link", "route", "listening"]
-    assert not any(one.fatal for one in found)
-    assert [one.words for one in found] == snapshot
+    apart = between(BEFORE, AFTER)
+    assert [one.what for one in apart] == ["data link", "route", "data link", "route", "listening"]
+    assert not any(one.fatal for one in apart)
+    together = between(BEFORE, replace(BEFORE, peer="192.168.7.1"), listens="no")
+    assert [one.what for one in together] == ["data link", "route", "route", "listening"]
+    assert [one.fatal for one in together] == [False, False, True, True]
+    assert [[one.words for one in found] for found in (apart, together)] == snapshot
 
 
-def test_a_host_in_the_middle_of_one_network(snapshot: SnapshotAssertion) -> None:
-    found = between(BEFORE, replace(BEFORE, peer="192.168.7.1"), listens="no")
-    assert [(one.what, one.fatal) for one in found] == [
-        ("data link", False),
-        ("route", False),
-        ("route", True),
-        ("listening", True),
-    ]
-    assert [one.words for one in found] == snapshot
+def test_a_data_interface_that_has_not_the_address(snapshot: SnapshotAssertion) -> None:
+    one = the_one(checkup_facts.pi(), replace(PI, data_interface="wlan0"))
+    assert [one.what, one.fatal, one.words, one.fix] == snapshot
 
 
 def test_faults_on_the_side_of_the_next_host(snapshot: SnapshotAssertion) -> None:
-    (interface,) = (found for found in between(BEFORE, replace(AFTER, interface="eth0")) if found.fatal)
-    (route,) = (found for found in between(BEFORE, replace(AFTER, peer="10.0.0.9")) if found.fatal)
+    wrong = replace(AFTER, interface="eth0"), replace(AFTER, peer="10.0.0.9")
+    interface, route = (found for side in wrong for found in between(BEFORE, side) if found.fatal)
     assert (interface.what, route.what) == ("data link", "route")
     assert "next_interface: eth1 for mid in lab.yaml" in interface.fix
     assert [interface.words, interface.fix, route.words, route.fix] == snapshot
