@@ -100,32 +100,25 @@ def test_the_active_energy_is_what_is_above_idle() -> None:
     assert "active_energy_j" not in columns(SERIES, images=4)
 
 
-def test_a_core_is_full_where_it_is_busy_or_a_quota_is_used_up() -> None:
-    spent = {**SERIES, "throttled_s": [0.9 * at for at in SERIES["at_s"]]}
-    assert columns(spent)["core_percent"] == 100.0
-    free = {**SERIES, "throttled_s": [None] * 7}
-    assert columns(free)["core_percent"] == pytest.approx(50.0)
+COLUMNS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
+    "a quota used up": ({"throttled_s": [0.9 * at for at in SERIES["at_s"]]}, {}, {"core_percent": 100.0}),
+    "a busy core": ({"throttled_s": [None] * 7}, {}, {"core_percent": pytest.approx(50.0)}),
+    # Under a quota it is not known: the kernel samples it at its ticks, in step with which the quota begins anew.
+    "others": ({"throttled_s": [0.0] * 7}, {}, {"others_percent": pytest.approx(50.0)}),
+    "not throttled": ({"throttled": [0] * 7}, {}, {"throttled": "0x0"}),
+    "unknown": ({"throttled": [None] * 7, "energy_j": [None] * 7}, {}, {"throttled": None, "energy_j": None}),
+    "no steady part": ({}, {"throughput_window": None, "throughput_window_requests": None}, {}),
+    "no request": ({}, {"throughput_window_requests": 0}, {}),
+}
 
 
-def test_what_others_had_is_not_known_under_a_quota() -> None:
-    """The kernel samples it at its ticks, and the quota begins anew in step with these."""
-    free = {**SERIES, "throttled_s": [0.0] * 7}
-    assert columns(free)["others_percent"] == pytest.approx(50.0)
-    assert columns(SERIES)["others_percent"] is None
-
-
-def test_energy_is_of_the_steady_part_alone() -> None:
-    trial_alone = columns(SERIES, throughput_window=None, throughput_window_requests=None)
-    assert "energy_j" not in trial_alone
-    assert "energy_j" not in columns(SERIES, throughput_window_requests=0)
-
-
-def test_not_throttled_is_not_the_same_as_unknown() -> None:
-    calm = {**SERIES, "throttled": [0] * 7}
-    blind = {**SERIES, "throttled": [None] * 7, "energy_j": [None] * 7}
-    assert columns(calm)["throttled"] == "0x0"
-    made = columns(blind)
-    assert (made["throttled"], made["energy_j"]) == (None, None)
+@pytest.mark.parametrize(("series", "changes", "made"), COLUMNS.values(), ids=COLUMNS)
+def test_a_column_is_of_what_was_seen(
+    series: dict[str, Any], changes: dict[str, Any], made: dict[str, Any]
+) -> None:
+    found = columns({**SERIES, **series}, **changes)
+    assert {name: found[name] for name in made} == made
+    assert ("energy_j" in found) == (not changes)
 
 
 @pytest.mark.parametrize(("series", "window"), [(None, (11.0, 15.0)), (SERIES, None), (None, None)])
@@ -160,6 +153,7 @@ def test_the_samples_of_a_window_and_those_around_it() -> None:
 
 
 TIMES = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
+ALL = 0.0, 5.0
 ENERGY = [0.0, 10.0, 20.0, 50.0, 60.0, 80.0]  # watts between them: 10 10 30 10 20
 NOTHING = dict.fromkeys(("temperature_c", "frequency_hz", "throttled", "gpu_percent", "gpu_memory_bytes"))
 
@@ -168,118 +162,91 @@ def series(**columns: list[float | None]) -> devices.Series:
     return {"at_s": TIMES, **columns}
 
 
-COUNTED = series(energy_j=[*ENERGY])
+def energies(*missed: int) -> devices.Series:
+    """The counter, without the readings of these numbers."""
+    return series(energy_j=[None if number in missed else at for number, at in enumerate(ENERGY)])
 
 
-def test_energy_is_interpolated_at_both_ends() -> None:
-    assert devices.energy_per_image(COUNTED, (0.5, 4.25), 1) == pytest.approx(65.0 - 5.0)
+PER_IMAGE: dict[str, tuple[devices.Series, tuple[float, float], int, float | None]] = {
+    "between samples": (energies(), (0.5, 4.25), 1, 65.0 - 5.0),
+    "of many images": (energies(), (0.5, 4.25), 30, 2.0),
+    "of none": (energies(), (1.0, 4.0), 0, None),
+    "of fewer": (energies(), (1.0, 4.0), -1, None),
+    "all": (energies(), (0.0, 5.0), 1, 80.0),
+    "on samples": (energies(), (1.0, 3.0), 1, 40.0),
+    "three samples": (energies(), (0.9, 3.0), 1, 41.0),
+    "two samples": (energies(), (0.9, 2.1), 1, None),
+    "begins too early": (energies(), (-0.1, 4.0), 1, None),
+    "ends too late": (energies(), (1.0, 5.1), 1, None),
+    "after all": (energies(), (6.0, 9.0), 1, None),
+    "before all": (energies(), (-9.0, -6.0), 1, None),
+    "no column": (series(), (1.0, 4.0), 1, None),
+    "never measured": (energies(*range(6)), (1.0, 4.0), 1, None),
+    "nothing": ({}, (1.0, 4.0), 1, None),
+    **{f"{missed} missed": (energies(missed), (0.5, 3.5), 1, None) for missed in range(5)},
+    "missed elsewhere": (energies(5), (0.5, 3.5), 1, 50.0),
+}
 
 
-def test_energy_is_shared_by_the_images() -> None:
-    assert devices.energy_per_image(COUNTED, (0.5, 4.25), 30) == pytest.approx(2.0)
+@pytest.mark.parametrize(("columns", "window", "images", "energy_j"), PER_IMAGE.values(), ids=PER_IMAGE)
+def test_energy_is_interpolated_at_both_ends_and_shared_by_the_images(
+    columns: devices.Series, window: tuple[float, float], images: int, energy_j: float | None
+) -> None:
+    assert devices.energy_per_image(columns, window, images) == pytest.approx(energy_j)
 
 
-def test_ends_on_samples_need_none_beyond() -> None:
-    assert devices.energy_per_image(COUNTED, (0.0, 5.0), 1) == pytest.approx(80.0)
-    assert devices.energy_per_image(COUNTED, (1.0, 3.0), 1) == pytest.approx(40.0)
+BUSY = series(busy_s=[0.0, 0.5, 1.5, 1.5, 1.5, 2.5])
 
 
-@pytest.mark.parametrize("window", [(-0.1, 4.0), (1.0, 5.1), (6.0, 9.0), (-9.0, -6.0)])
-def test_samples_that_do_not_reach_to_both_ends(window: tuple[float, float]) -> None:
-    assert devices.energy_per_image(COUNTED, window, 1) is None
+SHARES: dict[str, tuple[devices.Series, tuple[float, float], Any]] = {
+    "all": (BUSY, (0.0, 5.0), pytest.approx(0.5)),
+    "between samples": (BUSY, (0.5, 1.5), pytest.approx(0.75)),
+    "between two": (BUSY, (2.2, 2.8), 0.0),
+    # Two counts that are read one after the other are not quite of the same time.
+    "falls back a little": (series(busy_s=[0.0, 0.0, -0.01, -0.01, 0.0, 0.0]), (1.0, 2.0), 0.0),
+    "begins too early": (BUSY, (-0.1, 4.0), None),
+    "ends too late": (BUSY, (1.0, 5.1), None),
+    "no time": (BUSY, (2.0, 2.0), None),
+    "no column": (series(), (1.0, 2.0), None),
+    "never measured": (series(busy_s=[None] * 6), (1.0, 2.0), None),
+}
 
 
-def test_two_samples_inside_are_too_few() -> None:
-    assert devices.energy_per_image(COUNTED, (0.9, 2.1), 1) is None
-    assert devices.energy_per_image(COUNTED, (0.9, 3.0), 1) is not None
+@pytest.mark.parametrize(("counted", "window", "share"), SHARES.values(), ids=SHARES)
+def test_a_counters_share_of_a_window_is_interpolated_at_both_ends(
+    counted: devices.Series, window: tuple[float, float], share: Any
+) -> None:
+    assert devices.share(counted, "busy_s", window) == share
 
 
-@pytest.mark.parametrize("images", [0, -1])
-def test_no_images_have_no_energy(images: int) -> None:
-    assert devices.energy_per_image(COUNTED, (1.0, 4.0), images) is None
+SEEN = series(
+    temperature_c=[90.0, 50.0, 55.0, 52.0, 91.0, 92.0],
+    frequency_hz=[0.0, 1e9, 2e9, 3e9, 0.0, 0.0],
+    throttled=[0x8, 0x50000, 0x50001, 0x50004, 0x8, 0x8],
+    gpu_percent=[100.0, 10.0, 20.0, 60.0, 100.0, 100.0],
+    gpu_memory_bytes=[99, 5, 7, 6, 99, 99],
+)
 
 
-def test_energy_that_was_not_measured() -> None:
-    assert devices.energy_per_image(series(), (1.0, 4.0), 1) is None
-    assert devices.energy_per_image(series(energy_j=[None] * 6), (1.0, 4.0), 1) is None
-    assert devices.energy_per_image({}, (1.0, 4.0), 1) is None
+SUMMARIES: dict[str, tuple[devices.Series, tuple[float, float], dict[str, Any]]] = {
+    "inside": (SEEN, (1.0, 3.0), dict(zip(NOTHING, (55.0, 2e9, 0x5, 30.0, 7), strict=True))),
+    "some missed": (series(frequency_hz=[None, 2.0, None, 4.0, None, None]), ALL, {"frequency_hz": 3.0}),
+    # What was so since boot comes up in the window: 0x40000 is "has been throttled".
+    "throttled between two": (series(throttled=[*[0x10000] * 3, *[0x50000] * 3]), ALL, {"throttled": 0x4}),
+    "throttled before": (series(throttled=[0x50000] * 6), ALL, {"throttled": 0}),
+    "not throttled": (series(throttled=[0] * 6), ALL, {"throttled": 0}),
+    "no column": (series(), ALL, {}),
+    "never measured": (series(frequency_hz=[None] * 6), ALL, {}),
+    "nothing": ({}, ALL, {}),
+    "between two samples": (series(frequency_hz=[1.0] * 6), (1.2, 1.8), {}),
+}
 
 
-@pytest.mark.parametrize("missed", [0, 1, 2, 3, 4])
-def test_a_reading_missed_in_the_window_or_next_to_it(missed: int) -> None:
-    energies: list[float | None] = [*ENERGY]
-    energies[missed] = None
-    assert devices.energy_per_image(series(energy_j=energies), (0.5, 3.5), 1) is None
-
-
-def test_a_reading_missed_elsewhere_does_no_harm() -> None:
-    assert devices.energy_per_image(series(energy_j=[*ENERGY[:5], None]), (0.5, 3.5), 1) == pytest.approx(
-        50.0
-    )
-
-
-def test_a_counters_share_of_a_window_is_interpolated_at_both_ends() -> None:
-    counted = series(busy_s=[0.0, 0.5, 1.5, 1.5, 1.5, 2.5])
-    assert devices.share(counted, "busy_s", (0.0, 5.0)) == pytest.approx(0.5)
-    assert devices.share(counted, "busy_s", (0.5, 1.5)) == pytest.approx(0.75)
-    assert devices.share(counted, "busy_s", (2.2, 2.8)) == 0.0  # between two samples
-
-
-def test_a_counter_that_falls_back_a_little_is_none() -> None:
-    """Two counts that are read one after the other are not quite of the same time."""
-    assert devices.share(series(others_s=[0.0, 0.0, -0.01, -0.01, 0.0, 0.0]), "others_s", (1.0, 2.0)) == 0.0
-
-
-@pytest.mark.parametrize("window", [(-0.1, 4.0), (1.0, 5.1), (2.0, 2.0)])
-def test_a_share_of_a_window_that_was_not_seen_is_not_known(window: tuple[float, float]) -> None:
-    assert devices.share(series(busy_s=[0.0, 1.0, 2.0, 3.0, 4.0, 5.0]), "busy_s", window) is None
-    assert devices.share(series(), "busy_s", (1.0, 2.0)) is None
-    assert devices.share(series(busy_s=[None] * 6), "busy_s", (1.0, 2.0)) is None
-
-
-def test_summary_of_the_samples_inside() -> None:
-    found = devices.summary(
-        series(
-            temperature_c=[90.0, 50.0, 55.0, 52.0, 91.0, 92.0],
-            frequency_hz=[0.0, 1e9, 2e9, 3e9, 0.0, 0.0],
-            throttled=[0x8, 0x50000, 0x50001, 0x50004, 0x8, 0x8],
-            gpu_percent=[100.0, 10.0, 20.0, 60.0, 100.0, 100.0],
-            gpu_memory_bytes=[99, 5, 7, 6, 99, 99],
-        ),
-        (1.0, 3.0),
-    )
-    assert found == {
-        "temperature_c": 55.0,
-        "frequency_hz": 2e9,
-        "throttled": 0x5,
-        "gpu_percent": 30.0,
-        "gpu_memory_bytes": 7,
-    }
-
-
-def test_what_some_samples_miss_is_taken_from_the_others() -> None:
-    found = devices.summary(series(frequency_hz=[None, 2.0, None, 4.0, None, None]), (0.0, 5.0))
-    assert found == {**NOTHING, "frequency_hz": 3.0}
-
-
-def test_throttling_between_two_samples_is_seen() -> None:
-    """What was so since boot comes up in the window: 0x40000 is "has been throttled"."""
-    before, after = [0x10000] * 3, [0x50000] * 3
-    assert devices.summary(series(throttled=[*before, *after]), (0.0, 5.0))["throttled"] == 0x4
-    assert devices.summary(series(throttled=after + after), (0.0, 5.0))["throttled"] == 0
-
-
-def test_not_throttled_is_measured() -> None:
-    assert devices.summary(series(throttled=[0] * 6), (0.0, 5.0)) == {**NOTHING, "throttled": 0}
-
-
-@pytest.mark.parametrize("columns", [series(), series(frequency_hz=[None] * 6), {}])
-def test_what_was_not_measured_is_none(columns: devices.Series) -> None:
-    assert devices.summary(columns, (0.0, 5.0)) == NOTHING
-
-
-def test_a_window_between_two_samples_saw_nothing() -> None:
-    assert devices.summary(series(frequency_hz=[1.0] * 6), (1.2, 1.8)) == NOTHING
+@pytest.mark.parametrize(("columns", "window", "found"), SUMMARIES.values(), ids=SUMMARIES)
+def test_summary_of_the_samples_inside(
+    columns: devices.Series, window: tuple[float, float], found: dict[str, Any]
+) -> None:
+    assert devices.summary(columns, window) == {**NOTHING, **found}
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ def build():
     return nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 3))
 """
 Manifest = dict[str, Any]
+Change = Callable[[Path], None]
 
 
 @pytest.fixture(scope="module")
@@ -75,10 +76,10 @@ def run_of(home: Path) -> Path:
     return run
 
 
-def begun_in(folder: Path, options: dict[str, Any]) -> Sweep:
-    """The sweep with these options, of which the folder has a run."""
-    sweep = make_sweep(options)
-    (folder / "manifest.json").write_text(json.dumps({"sweep": sweep.model_dump(mode="json")}))
+def begun_in(folder: Path, options: dict[str, Any], **recorded: Any) -> Sweep:
+    """The sweep with these options, of which the folder has a run, with other records of it if any."""
+    sweep = parse_sweep(options)
+    (folder / "manifest.json").write_text(json.dumps({"sweep": sweep.model_dump(mode="json") | recorded}))
     return sweep
 
 
@@ -118,8 +119,7 @@ def test_each_option_that_may_name_a_file_must_be_given_again(
     text = json.dumps(value).replace("NET", f"{tmp_path}/net")
     for ending in (".py", ".yaml", ".pth", ""):
         os.mkfifo(tmp_path / f"net{ending}")
-    recorded = make_sweep({"model": "alexnet"}).model_dump(mode="json") | {field: json.loads(text)}
-    (tmp_path / "manifest.json").write_text(json.dumps({"sweep": recorded}))
+    begun_in(tmp_path, {"model": "alexnet"}, **{field: json.loads(text)})
     with pytest.raises(UserError) as refused:
         resumed_sweep(tmp_path, {})
     assert f"give --{option.replace('_', '-')} again" in str(refused.value)
@@ -146,7 +146,7 @@ def test_what_is_said_of_going_on_can_be_typed(home: Path) -> None:
     assert again.code == 0, again.err
 
 
-def of(change: Callable[[Manifest], object]) -> Callable[[Path], None]:
+def of(change: Callable[[Manifest], object]) -> Change:
     def write(path: Path) -> None:
         manifest = json.loads(path.read_text())
         change(manifest)
@@ -155,15 +155,15 @@ def of(change: Callable[[Manifest], object]) -> Callable[[Path], None]:
     return write
 
 
-def with_field(field: str, value: Any) -> Callable[[Path], None]:
+def with_field(field: str, value: Any) -> Change:
     return of(lambda manifest: manifest["sweep"].update({field: value}))
 
 
-def of_bytes(content: bytes) -> Callable[[Path], None]:
+def of_bytes(content: bytes) -> Change:
     return lambda path: path.write_bytes(content) and None
 
 
-def instead(make: Callable[[Path], object]) -> Callable[[Path], None]:
+def instead(make: Callable[[Path], object]) -> Change:
     def replace(path: Path) -> None:
         path.unlink()
         make(path)
@@ -171,7 +171,7 @@ def instead(make: Callable[[Path], object]) -> Callable[[Path], None]:
     return replace
 
 
-MALFORMED: dict[str, Callable[[Path], None]] = {
+MALFORMED: dict[str, Change] = {
     "empty": of_bytes(b""),
     "cut": lambda path: path.write_text(path.read_text()[:700]) and None,
     "no JSON": of_bytes(b"model: alexnet\n"),
@@ -235,7 +235,7 @@ MALFORMED: dict[str, Callable[[Path], None]] = {
 }
 
 
-def rows_of(change: Callable[[list[str]], list[str]]) -> Callable[[Path], None]:
+def rows_of(change: Callable[[list[str]], list[str]]) -> Change:
     def write(path: Path) -> None:
         table = path.with_name("trials.csv")
         table.write_text("".join(change(table.read_text().splitlines(keepends=True))))
@@ -243,7 +243,7 @@ def rows_of(change: Callable[[list[str]], list[str]]) -> Callable[[Path], None]:
     return write
 
 
-def with_cell(column: str, value: str) -> Callable[[Path], None]:
+def with_cell(column: str, value: str) -> Change:
     def change(lines: list[str]) -> list[str]:
         cells = lines[1].split(",")
         cells[TRIALS.columns.index(column)] = value
@@ -252,7 +252,7 @@ def with_cell(column: str, value: str) -> Callable[[Path], None]:
     return rows_of(change)
 
 
-def linked(name: str) -> Callable[[Path], None]:
+def linked(name: str) -> Change:
     """A link to what would be cut off, appended to, or filled with files."""
 
     def write(path: Path) -> None:
@@ -270,7 +270,7 @@ def linked(name: str) -> Callable[[Path], None]:
     return write
 
 
-DAMAGED: dict[str, Callable[[Path], None]] = {
+DAMAGED: dict[str, Change] = {
     "a round that is a text": with_cell("round", "one"),
     "a round of 10^5000": with_cell("round", "9" * 5000),
     "a point that is none": with_cell("point", "a+b"),
@@ -292,41 +292,27 @@ DAMAGED: dict[str, Callable[[Path], None]] = {
     "the lock is a link": lambda path: path.with_name(".lock").symlink_to(path.parents[2] / "target"),
     "the lock is a folder": lambda path: path.with_name(".lock").mkdir(),
 }
-assert len(MALFORMED) + len(DAMAGED) > 78
 
 
-@pytest.fixture
-def hostile(home: Path) -> Iterator[Callable[[Callable[[Path], None]], str]]:
-    """The line that `--resume` says of a run that was changed."""
+CHANGES = {f"manifest: {name}": change for name, change in MALFORMED.items()}
+CHANGES |= {f"table: {name}": change for name, change in DAMAGED.items()}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_a_malformed_manifest_or_table_is_one_line_and_no_link_is_followed(
+    home: Path, change: Change
+) -> None:
     target = home / "target"
-
-    def refused(change: Callable[[Path], None]) -> str:
-        change(run_of(home) / "manifest.json")
-        before = target.read_bytes() if target.is_file() else None
-        files = sorted(run_of(home).rglob("*"))
-        line = line_of(command("--resume", str(run_of(home)), *named(home), "--figures", "none"))
-        assert line.isprintable()
-        assert len(line) < 1500
-        assert sorted(run_of(home).rglob("*")) == files
-        assert (target.read_bytes() if target.is_file() else None) == before
-        assert not target.is_dir() or not any(target.iterdir())
-        return line
-
-    return refused
-
-
-@pytest.mark.parametrize("change", MALFORMED.values(), ids=MALFORMED)
-def test_a_malformed_manifest_is_one_line(
-    hostile: Callable[[Callable[[Path], None]], str], home: Path, change: Callable[[Path], None]
-) -> None:
-    assert str(run_of(home)) in hostile(change)
-
-
-@pytest.mark.parametrize("change", DAMAGED.values(), ids=DAMAGED)
-def test_a_damaged_table_is_one_line_and_no_link_is_followed(
-    hostile: Callable[[Callable[[Path], None]], str], home: Path, change: Callable[[Path], None]
-) -> None:
-    assert str(run_of(home)) in hostile(change)
+    change(run_of(home) / "manifest.json")
+    before = target.read_bytes() if target.is_file() else None
+    files = sorted(run_of(home).rglob("*"))
+    line = line_of(command("--resume", str(run_of(home)), *named(home), "--figures", "none"))
+    assert str(run_of(home)) in line
+    assert line.isprintable()
+    assert len(line) < 1500
+    assert sorted(run_of(home).rglob("*")) == files
+    assert (target.read_bytes() if target.is_file() else None) == before
+    assert not target.is_dir() or not any(target.iterdir())
 
 
 @pytest.fixture
@@ -335,30 +321,10 @@ def sweep(tmp_path: Path) -> Sweep:
 
 
 def test_what_of_a_testbed_file_decides(sweep: Sweep) -> None:
-    assert _testbed_hosts(sweep) == {
-        "edge": {
-            "name": "pi",
-            "ssh": "pi@pi.local",
-            "data_address": "192.168.7.2",
-            "data_interface": "",
-            "next_address": "",
-            "next_interface": "",
-            "device": "cpu",
-            "threads": 4,
-            "python": "",
-        },
-        "server": {
-            "name": "gpu",
-            "ssh": "local",
-            "data_address": "192.168.7.1",
-            "data_interface": "",
-            "next_address": "",
-            "next_interface": "",
-            "device": "cuda:0",
-            "threads": 1,
-            "python": "",
-        },
-    }
+    empty = dict.fromkeys(("data_interface", "next_address", "next_interface", "python"), "")
+    pi = {"name": "pi", "ssh": "pi@pi.local", "data_address": "192.168.7.2", "device": "cpu", "threads": 4}
+    gpu = {"name": "gpu", "ssh": "local", "data_address": "192.168.7.1", "device": "cuda:0", "threads": 1}
+    assert _testbed_hosts(sweep) == {"edge": empty | pi, "server": empty | gpu}
     assert _testbed_hosts(sweep.model_copy(update={"testbed": "local"})) is None
 
 
@@ -448,9 +414,7 @@ def test_a_run_does_not_go_on_with_another_model_or_codec_of_the_users_own(
 
 
 def test_a_users_own_codec_may_have_moved(tmp_path: Path) -> None:
-    options = {"model": "alexnet", "codec": f"none,{tmp_path}/b.py:Own+zstd"}
-    recorded = parse_sweep(options).model_dump(mode="json")
-    (tmp_path / "manifest.json").write_text(json.dumps({"sweep": recorded}))
+    begun_in(tmp_path, {"model": "alexnet", "codec": f"none,{tmp_path}/b.py:Own+zstd"})
     moved = tmp_path / "moved"
     moved.mkdir()
     file = written(moved, simple(), "c.py")
@@ -511,25 +475,20 @@ def test_a_run_that_cannot_go_on_is_one_line(
     assert line.partition(": did you mean")[0] == snapshot  # what is like it depends on other tests' models
 
 
-def test_images_may_be_named_again_when_a_run_goes_on(tmp_path: Path) -> None:
+def test_a_data_set_is_named_again_when_a_run_goes_on(tmp_path: Path) -> None:
     begun = begun_in(tmp_path, {"model": "alexnet", "dataset": "folder", "data_path": tmp_path})
     assert resumed_sweep(tmp_path, {"data_path": tmp_path}) == begun
     with pytest.raises(UserError, match=r"dataset .* folder.* cifar10"):
         resumed_sweep(tmp_path, {"dataset": "cifar10", "data_path": tmp_path})
-
-
-def test_what_makes_a_data_set_is_named_again_when_a_run_goes_on(tmp_path: Path) -> None:
-    (tmp_path / "data.py").write_text("")
-    dataset = f"{tmp_path / 'data.py'}:make"
-    begun = begun_in(tmp_path, {"model": "alexnet", "dataset": dataset})
+    own = tmp_path / "data.py"
+    own.touch()
+    begun = begun_in(tmp_path, {"model": "alexnet", "dataset": f"{own}:make"})
     with pytest.raises(UserError, match="--dataset"):
         resumed_sweep(tmp_path, {})
-    assert resumed_sweep(tmp_path, {"dataset": dataset}) == begun
+    assert resumed_sweep(tmp_path, {"dataset": f"{own}:make"}) == begun
 
 
-@pytest.mark.parametrize(
-    ("secure", "cipher"), [("none", None), ("tls", CIPHER), ("none,tls", CIPHER)], ids=["none", "tls", "both"]
-)
+@pytest.mark.parametrize(("secure", "cipher"), [("none", None), ("tls", CIPHER), ("none,tls", CIPHER)])
 def test_the_cipher_is_recorded_where_something_is_encrypted(secure: str, cipher: str | None) -> None:
     sweep = make_sweep({"model": "alexnet", "backend": "tcp", "secure": secure})
     assert new_manifest(sweep, {}, {})["tls_cipher"] == cipher
