@@ -22,25 +22,11 @@ from tests import REPOSITORY
 CELL = Cell("mobilenet_v2", (7,), "features.6", "tcp", "none", 1)
 
 
-def trial(number: int, status: str = "ok", **fields: Any) -> dict[str, Any]:
-    return {
-        "run": "r",
-        "model": CELL.model,
-        "point": CELL.point,
-        "point_name": CELL.point_name,
-        "backend": CELL.backend,
-        "netem": CELL.netem,
-        "batch_size": CELL.batch_size,
-        "codec": CELL.codec,
-        "engine": CELL.engine,
-        "in_flight_asked": CELL.in_flight,
-        "prefetch_asked": str(CELL.prefetch),
-        "allocator": CELL.allocator,
-        "round": number,
-        "testbed": "local",
-        "status": status,
-        **fields,
-    }
+def trial(number: int, status: str = "ok", cell: Cell = CELL, **fields: Any) -> dict[str, Any]:
+    asked = {"in_flight_asked": cell.in_flight, "prefetch_asked": str(cell.prefetch)}
+    same = ("model", "point", "point_name", "backend", "netem", "batch_size", "codec", "engine", "allocator")
+    row = {name: getattr(cell, name) for name in same} | asked
+    return {"run": "r", "round": number, "testbed": "local", "status": status, **row, **fields}
 
 
 @pytest.fixture
@@ -154,9 +140,11 @@ def test_what_was_not_measured_is_empty_never_zero(store: Store) -> None:
     assert row["server_s"] == row["edge_energy_j"] == ""
 
 
-def test_an_unknown_column_is_a_mistake(store: Store) -> None:
+def test_an_unknown_column_or_sensor_is_a_mistake(store: Store) -> None:
     with pytest.raises(KeyError, match="latency_ms"):
         store.append_trial(trial(1, latency_ms=1))
+    with pytest.raises(KeyError, match="power_mw"):
+        store.write_parts(DEVICES, CELL, 1, {"edge": {"at_s": [1.0], "power_mw": [2.0]}})
 
 
 def test_reasons_keep_their_commas_and_quotes(store: Store) -> None:
@@ -229,58 +217,31 @@ def test_stages_without_their_trial_do_not_outlive_a_crash(store: Store) -> None
     assert hosts_of(again) == [("2", "edge"), ("2", "server")]
 
 
-def test_cells_of_different_depth_are_told_apart(store: Store) -> None:
-    deep = replace(CELL, in_flight="8")
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"in_flight": "8"},
+        {"prefetch": 2},
+        {"allocator": "edge=default"},
+        {"codec": "int8:channel+zstd:3"},
+        {"engine": "edge=onnx+server=compile"},
+        {"cuts": (3, 12), "point_name": "features.2+features.11", "backend": "rpc", "netem": "wifi+lte"},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_cells_that_differ_are_told_apart(store: Store, change: dict[str, Any]) -> None:
+    other = replace(CELL, **change)
     store.append_trial(trial(1))
-    store.append_trial(trial(1, in_flight_asked="8"))
-    assert store.done() == {(CELL, 1), (deep, 1)}
-    assert CELL.id != deep.id
-
-
-def test_cells_that_decode_ahead_are_told_apart(store: Store) -> None:
-    ahead = replace(CELL, prefetch=2)
-    store.append_trial(trial(1))
-    store.append_trial(trial(1, prefetch_asked="2"))
-    assert store.done() == {(CELL, 1), (ahead, 1)}
-    assert CELL.id != ahead.id
-
-
-def test_cells_of_different_allocators_are_told_apart(store: Store) -> None:
-    left = replace(CELL, allocator="edge=default")
-    store.append_trial(trial(1))
-    store.append_trial(trial(1, allocator=left.allocator))
-    assert store.done() == {(CELL, 1), (left, 1)}
-    assert CELL.id != left.id
-
-
-def test_cells_of_different_codecs_are_told_apart(store: Store) -> None:
-    coded = replace(CELL, codec="int8:channel+zstd:3")
-    store.append_trial(trial(1))
-    store.append_trial(trial(1, codec=coded.codec))
-    assert store.done() == {(CELL, 1), (coded, 1)}
-    assert CELL.id != coded.id and ":" not in coded.id
-
-
-def test_cells_of_different_engines_are_told_apart(store: Store) -> None:
-    mixed = replace(CELL, engine="edge=onnx+server=compile")
-    store.append_trial(trial(1))
-    store.append_trial(trial(1, engine=mixed.engine))
-    assert store.done() == {(CELL, 1), (mixed, 1)}
-    assert CELL.id != mixed.id
-
-
-def test_a_chains_cell_is_read_back(store: Store) -> None:
-    chain = Cell("mobilenet_v2", (3, 12), "features.2+features.11", "rpc", "wifi+lte", 1)
-    named = {"point": chain.point, "point_name": chain.point_name, "backend": "rpc", "netem": "wifi+lte"}
-    store.append_trial(trial(1, **named))
-    assert store.done() == {(chain, 1)}
+    store.append_trial(trial(1, cell=other))
+    assert store.done() == {(CELL, 1), (other, 1)}
+    assert CELL.id != other.id and ":" not in other.id
 
 
 def test_a_backend_under_two_names_has_rows_and_files_of_its_own(store: Store) -> None:
     first, second = (replace(CELL, backend=f"tcp:{label}") for label in "ab")
     columns = {name: [1.0] for name in ("started_s", "finished_s", "edge_s", "serialize_s", "server_s")}
     for cell in (first, second):
-        store.append_trial(trial(1, backend=cell.backend))
+        store.append_trial(trial(1, cell=cell))
         store.write_parts(REQUESTS, cell, 1, {"latency": {**columns, "middle_s": [[]]}})
     assert store.done() == {(first, 1), (second, 1)}
     assert sorted(file.name for file in (store.folder / "requests").iterdir()) == [
@@ -289,6 +250,8 @@ def test_a_backend_under_two_names_has_rows_and_files_of_its_own(store: Store) -
 
 
 def test_sensors_are_kept_host_by_host(store: Store) -> None:
+    store.write_parts(DEVICES, CELL, 1, {})
+    assert not (store.folder / "devices").exists(), "without sensors there is no file"
     edge = {"at_s": [5.0, 5.5], "rss_bytes": [100, None], "throttled": [0, 4], "energy_j": [1.5, 2.0]}
     server = {"at_s": [99.0], "gpu_clock_hz": [1.4e9]}
     store.write_parts(DEVICES, CELL, 2, {"edge": edge, "server": server})
@@ -307,16 +270,6 @@ def test_sensors_are_kept_host_by_host(store: Store) -> None:
     assert table["power_w"] == [None] * 3
     store.write_parts(DEVICES, CELL, 3, {"edge": edge})
     assert len(list((store.folder / "devices").iterdir())) == 2
-
-
-def test_without_sensors_there_is_no_file(store: Store) -> None:
-    store.write_parts(DEVICES, CELL, 1, {})
-    assert not (store.folder / "devices").exists()
-
-
-def test_an_unknown_sensor_is_a_mistake(store: Store) -> None:
-    with pytest.raises(KeyError, match="power_mw"):
-        store.write_parts(DEVICES, CELL, 1, {"edge": {"at_s": [1.0], "power_mw": [2.0]}})
 
 
 def test_two_runs_of_one_second_get_two_folders(tmp_path: Path) -> None:

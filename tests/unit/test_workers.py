@@ -171,6 +171,14 @@ def workers_of(
     return Workers(bed, {"alexnet": prepared}, backends, sample_s, tcp)
 
 
+@pytest.fixture
+def workers(bed: Testbed) -> Iterator[Workers]:
+    """Those of two hosts, started."""
+    with closing(workers_of(bed)) as workers:
+        workers.start()
+        yield workers
+
+
 def measured(workers: Workers, *asked: Any) -> TrialResult:
     """What a trial whose output is right reports."""
     result = workers.trial(*asked)
@@ -343,11 +351,9 @@ def test_after_a_loss_all_are_started_again(bed: Testbed, ends: Ends) -> None:
     assert {len(each) for each in ends.of.values()} == {2}
 
 
-def test_the_link_beneath_is_measured_with_nothing_on_it(bed: Testbed, ends: Ends) -> None:
-    with closing(workers_of(bed)) as workers:
-        workers.start()
-        (link,) = workers.bare_links().values()
-        assert workers.bare_links() == {"edge-server": link}, "once"
+def test_the_link_beneath_is_measured_with_nothing_on_it(bed: Testbed, workers: Workers, ends: Ends) -> None:
+    (link,) = workers.bare_links().values()
+    assert workers.bare_links() == {"edge-server": link}, "once"
     assert (link.rtt_s, link.rate_bps) == (0.05, 8e6)
     shaper = bed.links[0].shaper
     assert isinstance(shaper, FakeShaper)
@@ -356,23 +362,19 @@ def test_the_link_beneath_is_measured_with_nothing_on_it(bed: Testbed, ends: End
     assert (connected["address"], connected["ports"]) == ("192.168.7.1", {"tcp": 5001, "probe": 5002})
 
 
-def test_warming_up_takes_the_link_beneath_into_account(bed: Testbed, ends: Ends) -> None:
+def test_warming_up_takes_the_link_beneath_into_account(workers: Workers, ends: Ends) -> None:
     """262144 bytes at 8 Mbit/s and a round trip of 50 ms take 312 ms: not warm before it takes little more."""
     ends.warm_s = iter([0.9, 0.5, 0.34, 0.1])
-    with closing(workers_of(bed)) as workers:
-        workers.start()
-        workers.bare_links()
-        workers.ready(CELL, [NONE])
+    workers.bare_links()
+    workers.ready(CELL, [NONE])
     assert [asked["nbytes"] for asked in ends.worker(EDGE).of("warm")] == [1 << 18] * 3
 
 
-def test_a_profile_slower_than_the_link_beneath_decides(bed: Testbed, ends: Ends) -> None:
+def test_a_profile_slower_than_the_link_beneath_decides(workers: Workers, ends: Ends) -> None:
     profile = Profile("slow", Direction(0.95, 4e6))
     ends.warm_s = iter([9.0] * 5)
-    with closing(workers_of(bed)) as workers:
-        workers.start()
-        workers.bare_links()
-        workers.ready(CELL, [profile])
+    workers.bare_links()
+    workers.ready(CELL, [profile])
     goodput_bps = 4e6 * 1448 / 1514
     asked = [asked["nbytes"] for asked in ends.worker(EDGE).of("warm")]
     assert asked == [int(2 * goodput_bps / 8 * 1.0)] * 5
@@ -394,38 +396,32 @@ def test_where_packets_are_lost_one_warm_up_opens_the_connection(bed: Testbed, e
     assert len(ends.worker(EDGE).of("warm")) == 1
 
 
-def test_a_real_link_that_was_promised_nothing_is_not_judged(bed: Testbed, ends: Ends) -> None:
-    with closing(workers_of(bed)) as workers:
-        workers.start()
-        (link,) = workers.links
-        assert workers.probed(link, NONE, Tolerance())[0].fault == ""
-        bed.is_local = True
-        assert "50 ms" in workers.probed(link, NONE, Tolerance())[0].fault
+def test_a_real_link_that_was_promised_nothing_is_not_judged(bed: Testbed, workers: Workers) -> None:
+    (link,) = workers.links
+    assert workers.probed(link, NONE, Tolerance())[0].fault == ""
+    bed.is_local = True
+    assert "50 ms" in workers.probed(link, NONE, Tolerance())[0].fault
 
 
 @pytest.mark.parametrize(("share", "at_the_latest_s"), [(None, 0.1), (1.0, 0.1), (0.25, 0.112)])
 def test_a_host_with_a_share_of_a_core_may_wait_for_it_before_it_sends(
-    bed: Testbed, ends: Ends, share: float | None, at_the_latest_s: float
+    bed: Testbed, workers: Workers, ends: Ends, share: float | None, at_the_latest_s: float
 ) -> None:
     ends.link["message_s"] = 0.1
     if share is not None:
         bed.facts["hosts"] = {EDGE: {"cpu_share": share}}
-    with closing(workers_of(bed)) as workers:
-        workers.start()
-        (link,) = workers.links
-        crossing = Crossing(link.name, NONE, 1000, 4000)
-        assert workers.idle_crossing_s(link, crossing) == pytest.approx(at_the_latest_s)
+    (link,) = workers.links
+    crossing = Crossing(link.name, NONE, 1000, 4000)
+    assert workers.idle_crossing_s(link, crossing) == pytest.approx(at_the_latest_s)
     asked = ends.worker(EDGE).of("probe")[-1]
     assert (asked["message"], asked["answer"]) == (1000, 4000)
 
 
-def test_a_trial_has_its_stage_and_tells_what_it_served(bed: Testbed, ends: Ends) -> None:
+def test_a_trial_has_its_stage_and_tells_what_it_served(workers: Workers, ends: Ends) -> None:
     ends.report = TRIAL
-    with closing(workers_of(bed)) as workers:
-        workers.start()
-        first_result = measured(workers, Trial(CELL, 1, 1.0, 1.0, QUICK), [NONE], lambda *latest: None)
-        assert (first_result.quality["agreement"], first_result.quality["agreement_images"]) == (1.0, 8)
-        again = measured(workers, Trial(CELL, 2, 1.0, 1.0, QUICK), [NONE])
+    first_result = measured(workers, Trial(CELL, 1, 1.0, 1.0, QUICK), [NONE], lambda *latest: None)
+    assert (first_result.quality["agreement"], first_result.quality["agreement_images"]) == (1.0, 8)
+    again = measured(workers, Trial(CELL, 2, 1.0, 1.0, QUICK), [NONE])
     assert (first_result.warm_ups, again.warm_ups) == (1, 0)
     assert replace(first_result, warm_ups=0) == again
     edge, server = again.hosts[EDGE], again.hosts[SERVER]
@@ -507,20 +503,18 @@ def test_another_rpc_agent_is_joined_where_a_cell_needs_it_and_all_is_opened_ane
     assert len(shaper.applied) == 1
 
 
-def test_what_strangers_take_is_watched_where_the_hosts_are_this_machine(bed: Testbed, ends: Ends) -> None:
+def test_what_strangers_take_is_watched_where_the_hosts_are_this_machine(
+    bed: Testbed, workers: Workers, ends: Ends
+) -> None:
     bed.watch_strangers = lambda: lambda: 17.0
     ends.report = TRIAL
-    with closing(workers_of(bed)) as workers:
-        workers.start()
-        result = measured(workers, Trial(CELL, 1, 1.0, 1.0, QUICK), [NONE])
+    result = measured(workers, Trial(CELL, 1, 1.0, 1.0, QUICK), [NONE])
     assert result.strangers_percent == 17.0
 
 
-def test_workers_are_told_the_transport_and_not_its_label(bed: Testbed, ends: Ends) -> None:
+def test_workers_are_told_the_transport_and_not_its_label(workers: Workers, ends: Ends) -> None:
     """And the edge whose connections to look at."""
-    with closing(workers_of(bed)) as workers:
-        workers.start()
-        workers.trial(Trial(replace(CELL, backend="tcp:a"), 1, 0.1, 1.0, QUICK), [NONE])
+    workers.trial(Trial(replace(CELL, backend="tcp:a"), 1, 0.1, 1.0, QUICK), [NONE])
     (asked,) = ends.worker(EDGE).of("trial")
     assert (asked["split"]["backend"], asked["peer"]) == ("tcp", HOSTS[SERVER].data_address)
     assert {ends.worker(role).of("stage")[0]["split"]["backend"] for role in HOSTS} == {"tcp"}
@@ -575,12 +569,10 @@ def test_where_tcp_is_to_be_slow_datagrams_tell_of_the_link(bed: Testbed, ends: 
     assert {probe["datagrams"] for probe in asked} == {slow}
 
 
-def test_on_slow_devices_nothing_is_warmed_up_that_has_been_proven(bed: Testbed, ends: Ends) -> None:
+def test_on_slow_devices_nothing_is_warmed_up_that_has_been_proven(workers: Workers, ends: Ends) -> None:
     ends.report = TRIAL
-    with closing(workers_of(bed)) as workers:
-        workers.start()
-        for ends.run_s in (0.001, 0.001, 5.0):
-            workers.trial(Trial(CELL, 1, 0.01, 1.0, QUICK), [NONE])
+    for ends.run_s in (0.001, 0.001, 5.0):
+        workers.trial(Trial(CELL, 1, 0.01, 1.0, QUICK), [NONE])
     assert [asked["warmup_requests"] for asked in ends.worker(EDGE).of("trial")] == [10, 10, 0]
 
 
@@ -597,7 +589,7 @@ def test_a_server_that_a_heartbeat_misses_ends_the_trial(bed: Testbed, ends: End
 
 
 def test_while_a_trial_runs_the_sensors_are_shown(
-    bed: Testbed, ends: Ends, monkeypatch: pytest.MonkeyPatch
+    workers: Workers, ends: Ends, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session, "MEANWHILE_S", 0.001)
     ends.late = 10**6
@@ -608,72 +600,62 @@ def test_while_a_trial_runs_the_sensors_are_shown(
         ends.worker(EDGE).late = 10**6 if len(shown) < 2 else 0
 
     trial = Trial(CELL, 1, 0.1, 1.0, QUICK)
-    with closing(workers_of(bed)) as workers:
-        workers.start()
-        workers.trial(trial, [NONE], sampled)
+    workers.trial(trial, [NONE], sampled)
     assert shown == [{role: plain(SensorSample(1.0, energy_j=3.0)) for role in HOSTS}] * 2
 
 
-def test_a_trial_knows_the_idle_power_that_the_energies_are_to_be_judged_by(bed: Testbed, ends: Ends) -> None:
+def test_a_trial_knows_the_idle_power_that_the_energies_are_to_be_judged_by(
+    workers: Workers, ends: Ends
+) -> None:
     ends.report = TRIAL
-    with closing(workers_of(bed)) as workers:
-        workers.start()
-        workers.facts()
-        result = measured(workers, Trial(CELL, 1, 1.0, 1.0, QUICK), [NONE])
+    workers.facts()
+    result = measured(workers, Trial(CELL, 1, 1.0, 1.0, QUICK), [NONE])
     assert {role: host.idle_power_w for role, host in result.hosts.items()} == {EDGE: 2.5, SERVER: None}
 
 
 def test_a_monitor_lost_while_a_trial_runs_ends_it(
-    bed: Testbed, ends: Ends, monkeypatch: pytest.MonkeyPatch
+    workers: Workers, ends: Ends, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session, "MEANWHILE_S", 0.001)
     ends.late = 10**6
-    with closing(workers_of(bed)) as workers:
-        workers.start()
-        ends.monitor(EDGE).dead = True
-        with pytest.raises(SessionLost, match=r"^pi "):
-            workers.trial(Trial(CELL, 1, 0.1, 1.0, QUICK), [NONE], lambda *latest: None)
+    ends.monitor(EDGE).dead = True
+    with pytest.raises(SessionLost, match=r"^pi "):
+        workers.trial(Trial(CELL, 1, 0.1, 1.0, QUICK), [NONE], lambda *latest: None)
 
 
-def test_a_real_link_without_emulation_is_held_to_itself_before_the_run(bed: Testbed, ends: Ends) -> None:
-    with closing(workers_of(bed)) as workers:
-        workers.start()
-        workers.bare_links()
-        workers.ready(CELL, [NONE])
-        (link,) = workers.links
-        asked_before = len(ends.worker(EDGE).of("probe"))
-        assert workers.probed(link, NONE, Tolerance())[0].fault == ""
-        assert ends.worker(EDGE).of("probe")[asked_before]["bulk_out"] > 0  # its rate is probed, too
-        ends.link = {"rtt_s": 0.055, "rate_bps": 7e6, "rate_back_bps": 9e6}
-        assert workers.probed(link, NONE, Tolerance())[0].fault == ""  # within a quarter
-        for changed in ({"rtt_s": 0.09}, {"rate_bps": 3e6}, {"rate_back_bps": 90e6}):
-            ends.link = {"rtt_s": 0.05, "rate_bps": 8e6, "rate_back_bps": 9e6, **changed}
-            assert "measured before the run" in workers.probed(link, NONE, Tolerance())[0].fault
-            assert workers.probed(link, NONE, Tolerance(10, 10, 20))[0].fault == ""
-        shaped = Profile("slow", Direction(0.95, 4e6))
-        assert "asked" in workers.probed(link, shaped, Tolerance())[0].fault
+def test_a_real_link_without_emulation_is_held_to_itself_before_the_run(workers: Workers, ends: Ends) -> None:
+    workers.bare_links()
+    workers.ready(CELL, [NONE])
+    (link,) = workers.links
+    asked_before = len(ends.worker(EDGE).of("probe"))
+    assert workers.probed(link, NONE, Tolerance())[0].fault == ""
+    assert ends.worker(EDGE).of("probe")[asked_before]["bulk_out"] > 0  # its rate is probed, too
+    ends.link = {"rtt_s": 0.055, "rate_bps": 7e6, "rate_back_bps": 9e6}
+    assert workers.probed(link, NONE, Tolerance())[0].fault == ""  # within a quarter
+    for changed in ({"rtt_s": 0.09}, {"rate_bps": 3e6}, {"rate_back_bps": 90e6}):
+        ends.link = {"rtt_s": 0.05, "rate_bps": 8e6, "rate_back_bps": 9e6, **changed}
+        assert "measured before the run" in workers.probed(link, NONE, Tolerance())[0].fault
+        assert workers.probed(link, NONE, Tolerance(10, 10, 20))[0].fault == ""
+    shaped = Profile("slow", Direction(0.95, 4e6))
+    assert "asked" in workers.probed(link, shaped, Tolerance())[0].fault
 
 
-def test_a_real_links_own_rate_and_delay_bound_what_crosses_it(bed: Testbed) -> None:
-    with closing(workers_of(bed)) as workers:
-        workers.start()
-        assert [crossing.least_s for crossing in workers.crossings(CELL, [NONE])] == [0.0]
-        workers.bare_links()
-        (crossing,) = workers.crossings(CELL, [NONE])
+def test_a_real_links_own_rate_and_delay_bound_what_crosses_it(workers: Workers) -> None:
+    assert [crossing.least_s for crossing in workers.crossings(CELL, [NONE])] == [0.0]
+    workers.bare_links()
+    (crossing,) = workers.crossings(CELL, [NONE])
     assert crossing.own
     wire_bps = 8e6 * 1514 / 1448
     assert crossing.occupied_s[0] == pytest.approx(8 * crossing.payload_bytes / wire_bps)
     assert crossing.least_s == pytest.approx(0.05 + sum(crossing.occupied_s))
 
 
-def test_units_are_timed_on_a_host_that_has_the_model(bed: Testbed, ends: Ends) -> None:
+def test_units_are_timed_on_a_host_that_has_the_model(workers: Workers, ends: Ends) -> None:
     request = TimeUnits(2, 0.5, 6, 0.0, 1.0, 0.0)
-    with closing(workers_of(bed)) as workers:
-        workers.start()
-        runs = workers.unit_runs("alexnet", {SERVER: request})
-        assert workers.unit_runs("alexnet", {SERVER: request}) == runs
-        assert runs.keys() == {SERVER}
-        assert workers.roofline(EDGE, 0.5).flops == 1e9
+    runs = workers.unit_runs("alexnet", {SERVER: request})
+    assert workers.unit_runs("alexnet", {SERVER: request}) == runs
+    assert runs.keys() == {SERVER}
+    assert workers.roofline(EDGE, 0.5).flops == 1e9
     assert [len(ends.worker(role).of("load")) for role in (EDGE, SERVER)] == [1, 1]
     assert ends.worker(SERVER).of("units") == [plain(request)] * 2
     assert not ends.worker(EDGE).of("units")
@@ -681,15 +663,13 @@ def test_units_are_timed_on_a_host_that_has_the_model(bed: Testbed, ends: Ends) 
 
 
 def test_connections_of_some_backends_alone_are_opened_at_both_ends_of_a_link(
-    bed: Testbed, ends: Ends
+    workers: Workers, ends: Ends
 ) -> None:
     ends.warm_s = itertools.repeat(0.0)
-    with closing(workers_of(bed)) as workers:
-        workers.start()
-        workers.ready(CELL, [NONE])
-        ((name, (near, far)),) = workers.opened(["tcp"]).items()
-        assert (name, near.name, far.name) == ("edge-server", HOSTS[EDGE].name, HOSTS[SERVER].name)
-        workers.ready(CELL, [NONE])
+    workers.ready(CELL, [NONE])
+    ((name, (near, far)),) = workers.opened(["tcp"]).items()
+    assert (name, near.name, far.name) == ("edge-server", HOSTS[EDGE].name, HOSTS[SERVER].name)
+    workers.ready(CELL, [NONE])
     asked = [connect["backends"] for connect in ends.worker(EDGE).of("connect")]
     assert asked == [asked[0], ["tcp"], asked[0]], "a trial has its own anew"
 
@@ -715,12 +695,10 @@ def test_hosts_load_their_own_units_and_all_of_them_to_time_each(bed: Testbed, e
         assert loads == [[unit], ["0", "1"]]
 
 
-def test_codecs_are_timed_on_payloads_that_are_shipped_to_the_host(bed: Testbed, ends: Ends) -> None:
+def test_codecs_are_timed_on_payloads_that_are_shipped_to_the_host(workers: Workers, ends: Ends) -> None:
     request = TimeCodecs([(1, "int8"), (2, "zstd:3")], "", True, 1.0)
-    with closing(workers_of(bed)) as workers:
-        workers.start()
-        runs = workers.codec_runs("alexnet", SERVER, request, Artifact(Path("somewhere"), "abc"))
-        assert workers.codec_runs("alexnet", SERVER, request, Artifact(Path("somewhere"), "abc")) == runs
+    runs = workers.codec_runs("alexnet", SERVER, request, Artifact(Path("somewhere"), "abc"))
+    assert workers.codec_runs("alexnet", SERVER, request, Artifact(Path("somewhere"), "abc")) == runs
     asked, again = ends.worker(SERVER).of("codecs")
     assert asked == again
     assert asked["data"].endswith("abc.safetensors")
