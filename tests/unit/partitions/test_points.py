@@ -12,6 +12,7 @@ from pareto.partitions.model import describe
 from pareto.partitions.recipe import Cuts, Recipe
 from pareto.partitions.tracing import trace
 from tests.unit.gating import gating
+from tests.unit.partitions.builders import Made, linears, names, of_ops, traced
 
 INPUT = [588.0]
 RESNET50 = [784.0, *[3136.0] * 3, *[1568.0] * 4, *[784.0] * 6, *[392.0] * 3]
@@ -136,33 +137,24 @@ def test_bytes_follow_shape_and_dtype():
     assert TensorSpec((1, 3, 5), "int64").nbytes == 120
 
 
-def traced(module):
-    return trace(module.eval().requires_grad_(False), (Input((4,)),))
-
-
 def cuts(model, live_tensors=1):
     """Nodes that a point is behind."""
-    return [point.after for point in points.find(model, Cuts("op", live_tensors, fold=False))]
+    return [point.after for point in of_ops(model, live_tensors)]
 
 
-class Residual(nn.Module):
+class Residual(Made):
     def __init__(self):
-        super().__init__()
-        self.first = nn.Linear(4, 4)
-        self.second = nn.Linear(4, 4)
-        self.third = nn.Linear(4, 4)
-        self.head = nn.Linear(4, 4)
+        def work(net, x):
+            kept = net.first(x)
+            return net.head(net.third(net.second(kept)) + kept)
 
-    def forward(self, x):
-        kept = self.first(x)
-        return self.head(self.third(self.second(kept)) + kept)
+        super().__init__(work, **linears("first", "second", "third", "head"))
 
 
-def test_no_cut_where_two_tensors_are_live():
+def test_no_cut_where_two_tensors_are_live_unless_two_may_be():
     model = traced(Residual())
-    names = [node.name for node in model.nodes]
-    live = {name: [node.name for node in alive] for name, alive in zip(names, model.live, strict=True)}
-    assert live == {
+    live = zip(model.nodes, model.live, strict=True)
+    assert {node.name: [alive.name for alive in each] for node, each in live} == {
         "x": ["x"],
         "first": ["first"],
         "second": ["first", "second"],
@@ -171,136 +163,81 @@ def test_no_cut_where_two_tensors_are_live():
         "head": ["head"],
     }
     assert cuts(model) == ["", "first", "add", "head"]
-
-
-def test_with_two_live_tensors_a_skip_connection_can_be_cut():
-    model = traced(Residual())
     assert cuts(model, 2) == ["", "first", "second", "third", "add", "head"]
-    found = points.find(model, Cuts("op", 2, fold=False))
+    found = of_ops(model, 2)
     assert [len(point.payload) for point in found] == [1, 1, 2, 2, 1, 0]
     assert found[2].payload_bytes == 2 * found[1].payload_bytes == 32
 
 
-class Late(nn.Module):
-    """The input itself is needed again after the first layer."""
+def late(net, x):
+    return net.head(net.layer(x)) + x
 
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(4, 8)
-        self.head = nn.Linear(8, 4)
 
-    def forward(self, x):
-        return self.head(self.layer(x)) + x
+LATE = {"layer": nn.Linear(4, 8), "head": nn.Linear(8, 4)}
 
 
 def test_the_input_counts_as_a_live_tensor():
-    model = traced(Late())
-    assert cuts(model) == ["", "add"]
-    assert [[spec.shape for spec in point.payload] for point in points.find(model, Cuts("op", 2))] == [
+    assert [[spec.shape for spec in point.payload] for point in of_ops(traced(Made(late, **LATE)), 2)] == [
         [(1, 4)], [(1, 4), (1, 8)], [(1, 4), (1, 4)], [],
     ]  # fmt: skip
 
 
-class Tied(nn.Module):
-    """One weight on both sides of a cut."""
-
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(4, 4)
-        self.between = nn.ReLU()
-        self.head = nn.Linear(4, 4)
-
-    def forward(self, x):
-        return self.head(self.layer(self.between(self.layer(x))))
+def chunked(net, x):
+    left, right = x.chunk(2, dim=1)
+    return net.head(left + right)
 
 
-def test_no_cut_between_two_uses_of_one_weight():
-    assert cuts(traced(Tied()), 3) == ["", "layer_1", "head"]
+def aliased(net, x):
+    x = net.before(x)
+    left = x[:, :2]
+    right = torch.sigmoid(x)
+    left.relu_()
+    return net.head(x) + right
 
 
-class Bare(nn.Module):
-    """A parameter that is read before it is used, and something made of another, which does not see the input."""
-
-    def __init__(self):
-        super().__init__()
-        self.scale = nn.Parameter(torch.ones(4))
-        self.token = nn.Parameter(torch.ones(1, 4))
-        self.layer = nn.Linear(4, 4)
-        self.head = nn.Linear(4, 4)
-
-    def forward(self, x):
-        scale = self.scale
-        token = self.token.expand(x.shape[0], 4)
-        return self.head(self.layer(x) * scale + token)
+@pytest.mark.parametrize(
+    ("work", "parts", "live_tensors", "expected"),
+    [
+        pytest.param(late, LATE, 1, "add", id="the input is needed again"),
+        pytest.param(
+            *(lambda net, x: net.head(net.layer(net.between(net.layer(x)))),),
+            *({**linears("layer", "head"), "between": nn.ReLU()}, 3, "layer_1 head"),
+            id="one weight on both sides",
+        ),
+        pytest.param(chunked, {"head": nn.Linear(2, 4)}, 1, "add head", id="a tuple"),
+        pytest.param(chunked, {"head": nn.Linear(2, 4)}, 2, "getitem_1 add head", id="its items"),
+        pytest.param(
+            *(lambda net, x: net.layer(x) - x.mean(0), linears("layer"), 3, "layer sub"),
+            id="a tensor of the images that has no batch",
+        ),
+        pytest.param(
+            *(aliased, linears("before", "head"), 3, "before relu_ head add"),
+            id="two that share memory, and a write to it",
+        ),
+    ],
+)
+def test_no_cut_where_what_is_live_cannot_cross(work, parts, live_tensors, expected):
+    assert cuts(traced(Made(work, **parts)), live_tensors) == ["", *expected.split()]
 
 
 def test_what_the_parameters_alone_make_never_crosses():
-    model = traced(Bare())
+    """A parameter that is read before it is used, and something made of another, which does not see the input."""
+
+    def bare(net, x):
+        scale = net.scale
+        token = net.token.expand(x.shape[0], 4)
+        return net.head(net.layer(x) * scale + token)
+
+    parameters = {"scale": nn.Parameter(torch.ones(4)), "token": nn.Parameter(torch.ones(1, 4))}
+    model = traced(Made(bare, **parameters, **linears("layer", "head")))
     assert cuts(model, 3) == ["", "add", "head"]
     order = [node.name for node in model.nodes]
     assert order.index("layer") < order.index("scale") < order.index("mul")
 
 
-class Chunked(nn.Module):
-    """The one value that is live after `chunk` is a tuple."""
-
-    def __init__(self):
-        super().__init__()
-        self.head = nn.Linear(2, 4)
-
-    def forward(self, x):
-        left, right = x.chunk(2, dim=1)
-        return self.head(left + right)
-
-
-def test_no_cut_where_a_tuple_is_live():
-    assert cuts(traced(Chunked())) == ["", "add", "head"]
-    assert cuts(traced(Chunked()), 2) == ["", "getitem_1", "add", "head"]
-
-
-class OverBatch(nn.Module):
-    """`mean` is the same size for every batch, although it depends on the images."""
-
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(4, 4)
-
-    def forward(self, x):
-        return self.layer(x) - x.mean(0)
-
-
-def test_no_cut_where_a_tensor_is_live_that_has_no_batch():
-    assert cuts(traced(OverBatch()), 3) == ["", "layer", "sub"]
-
-
-class Aliased(nn.Module):
-    """`left` is a part of the memory of `x`, and is overwritten when both are needed still."""
-
-    def __init__(self):
-        super().__init__()
-        self.before = nn.Linear(4, 4)
-        self.head = nn.Linear(4, 4)
-
-    def forward(self, x):
-        x = self.before(x)
-        left = x[:, :2]
-        right = torch.sigmoid(x)
-        left.relu_()
-        return self.head(x) + right
-
-
-def test_no_cut_between_two_tensors_that_share_memory_and_a_write_to_it():
-    assert cuts(traced(Aliased()), 3) == ["", "before", "relu_", "head", "add"]
-
-
-class Blocks(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.blocks = nn.Sequential(Residual(), Residual())
-        self.head = nn.Linear(4, 4)
-
-    def forward(self, x):
-        return self.head(self.blocks(x))
+def blocks():
+    parts = {"blocks": nn.Sequential(Residual(), Residual()), "head": nn.Linear(4, 4)}
+    return Made(lambda net, x: net.head(net.blocks(x)), **parts)
 
 
 class Branching(nn.Module):
@@ -316,27 +253,19 @@ class Branching(nn.Module):
         return self.head(second(first(x)) + x)
 
 
-class Wrapper(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.model = Blocks()
-
-    def forward(self, x):
-        return self.model(x)
-
-
-def names(module, cuts):
-    return [point.name for point in points.find(traced(module), cuts)]
-
-
-def test_a_boundary_with_two_live_tensors_merges_with_the_next():
-    assert names(Blocks(), Cuts()) == ["input", "blocks.0", "blocks.1", "output"]
-    assert names(Branching(), Cuts()) == ["input", "pool", "output"]
-    assert names(Branching(), Cuts(live_tensors=2)) == ["input", "first", "second", "pool", "output"]
-
-
-def test_the_blocks_of_a_wrapped_model_are_found():
-    assert names(Wrapper(), Cuts()) == ["input", "model.blocks.0", "model.blocks.1", "output"]
+@pytest.mark.parametrize(
+    ("build", "live_tensors", "expected"),
+    [
+        (blocks, 1, "blocks.0 blocks.1"),
+        (Branching, 1, "pool"),
+        (Branching, 2, "first second pool"),
+        (lambda: Made(lambda net, x: net.model(x), model=blocks()), 1, "model.blocks.0 model.blocks.1"),
+    ],
+    ids=["blocks", "two live tensors merge with the next", "two may be live", "wrapped"],
+)
+def test_blocks(build, live_tensors, expected):
+    found = points.find(traced(build()), Cuts(live_tensors=live_tensors))
+    assert names(found) == ["input", *expected.split(), "output"]
 
 
 class Undecided(nn.Module):

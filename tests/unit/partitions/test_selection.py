@@ -4,12 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-from pareto.partitions import points
-from pareto.partitions.graph import Input
 from pareto.partitions.model import describe
 from pareto.partitions.points import Point, select
 from pareto.partitions.recipe import Cuts, Handmade, Recipe
-from pareto.partitions.tracing import trace
+from tests.unit.partitions.builders import Made, linears, names, of_ops, traced
 
 
 @pytest.fixture(scope="module")
@@ -73,26 +71,16 @@ def test_names_with_a_dash(snapshot):
     assert refused(select, odd, "a-b-c") == snapshot
 
 
-class Cheap(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.first = nn.Linear(4, 4)
-        self.norm = nn.BatchNorm1d(4)
-        self.drop = nn.Dropout()
-        self.layer_norm = nn.LayerNorm(4)
-        self.second = nn.Linear(4, 4)
-        self.scale = nn.Parameter(torch.ones(4))
-        self.head = nn.Linear(4, 4)
-
-    def forward(self, x):
-        kept = self.drop(torch.relu(self.norm(self.first(x.view(-1, 4) * 2))))
-        y = self.second(self.layer_norm(kept)) * self.scale
-        return self.head(torch.relu_(y + kept).contiguous() + 1) * 2
+def cheap(net, x):
+    kept = net.drop(torch.relu(net.norm(net.first(x.view(-1, 4) * 2))))
+    y = net.second(net.layer_norm(kept)) * net.scale
+    return net.head(torch.relu_(y + kept).contiguous() + 1) * 2
 
 
 def grouped(live_tensors=1, fold=True):
-    model = trace(Cheap().eval(), (Input((4,)),))
-    return {point.name: point.folded for point in points.find(model, Cuts("op", live_tensors, fold))}
+    others = {"norm": nn.BatchNorm1d(4), "drop": nn.Dropout(), "layer_norm": nn.LayerNorm(4)}
+    made = Made(cheap, **linears("first", "second", "head"), **others, scale=nn.Parameter(torch.ones(4)))
+    return {point.name: point.folded for point in of_ops(traced(made), live_tensors, fold=fold)}
 
 
 def test_neighbours_that_send_as_much_after_cheap_work_are_one_point():
@@ -121,25 +109,17 @@ def test_a_fold_loses_no_cut():
         assert not any(every.values())
 
 
-class Distinct(nn.Module):
-    """Elementwise work that is no reason to fold: on two values of the model, or with another size after it."""
-
-    def __init__(self):
-        super().__init__()
-        self.first = nn.Linear(4, 4)
-        self.second = nn.Linear(4, 4)
-        self.head = nn.Linear(2, 4)
-
-    def forward(self, x):
-        one = self.first(x)
-        two = self.second(one)
-        both = one * two
-        return self.head((both + two)[:, :2])
-
-
 def test_work_on_two_values_or_to_another_size_is_not_folded():
-    found = points.find(trace(Distinct().eval(), (Input((4,)),)), Cuts("op", 2))
-    assert [point.name for point in found] == ["input", "first", "second", "mul", "add", "getitem", "output"]
+    def distinct(net, x):
+        one = net.first(x)
+        two = net.second(one)
+        both = one * two
+        return net.head((both + two)[:, :2])
+
+    made = Made(distinct, **linears("first", "second"), head=nn.Linear(2, 4))
+    assert names(of_ops(traced(made), 2, fold=True)) == [
+        "input", "first", "second", "mul", "add", "getitem", "output",
+    ]  # fmt: skip
 
 
 def test_blocks_are_never_folded():
@@ -154,7 +134,7 @@ def chosen(*names):
 
 def test_chosen_points_replace_those_of_the_graph():
     found = chosen("relu", "layer1.0.conv1", "layer2", "layer3.0.downsample.0")
-    assert [point.name for point in found] == [
+    assert names(found) == [
         "input", "relu", "layer1.0.conv1", "layer2", "layer3.0.downsample.0", "output",
     ]  # fmt: skip
     assert [len(point.payload) for point in found] == [1, 1, 2, 1, 2, 0]

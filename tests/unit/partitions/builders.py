@@ -1,0 +1,57 @@
+"""Small modules, and the points of what is traced of them."""
+
+import torch
+from torch import nn
+
+from pareto.partitions import model as partitioned
+from pareto.partitions import points, registry, weights
+from pareto.partitions.graph import Input
+from pareto.partitions.model import PartitionedModel
+from pareto.partitions.points import Point
+from pareto.partitions.recipe import Cuts, Recipe
+from pareto.partitions.tracing import trace
+
+
+class Made(nn.Module):
+    """A function of itself and its input, over parts of these names: modules, parameters, and buffers."""
+
+    def __init__(self, work, **parts):
+        super().__init__()
+        for name, part in parts.items():
+            if isinstance(part, nn.Module | nn.Parameter):
+                setattr(self, name, part)
+            else:
+                self.register_buffer(name, part)
+        self.work = work
+
+    def forward(self, x):
+        return self.work(self, x)
+
+
+def linears(*names):
+    """Layers of 4 by 4."""
+    return {name: nn.Linear(4, 4) for name in names}
+
+
+def traced(module, *shape):
+    return trace(module.eval().requires_grad_(False), (Input(shape or (4,)),))
+
+
+def of_ops(model, live_tensors=1, *, fold=False) -> tuple[Point, ...]:
+    """The points of a traced model between its operators."""
+    return points.find(model, Cuts("op", live_tensors, fold))
+
+
+def names(found):
+    return [point.name for point in found]
+
+
+def load_own(reference: str, folder, cuts: Cuts, handmade=None) -> PartitionedModel:
+    """A user's model with seeded weights."""
+    name = registry.canonical(reference)
+    made = weights.make(name, "seeded", 0, folder)
+    return partitioned.load(Recipe(name, cuts, *registry.source(name), handmade), made.path)
+
+
+def images(size: int, batch: int = 2):
+    return torch.randn(batch, 3, size, size, generator=torch.Generator().manual_seed(3))
