@@ -75,78 +75,56 @@ def test_the_whole_is_the_module_and_not_its_graph(loaded):
     assert all(not it.bitwise and it.error > 0.1 for it in found)
 
 
-class Off(PartitionedModel):
-    """A last stage that is not the whole model is off in the last bit of its numbers."""
+def off(work, applies=lambda start, end: True):
+    """A kind of model whose stages, those that this applies to, return what work makes of their outputs."""
 
-    def stage(self, start, end):
-        stage = super().stage(start, end)
-        if 0 < start < end == LAST:
-            stage.register_forward_hook(
-                lambda _stage, _inputs, outputs: (outputs[0].nextafter(outputs[0] + 1),)
-            )
-        return stage
+    class Off(PartitionedModel):
+        def stage(self, start, end):
+            stage = super().stage(start, end)
+            if applies(start, end):
+                stage.register_forward_hook(lambda _stage, _inputs, outputs: tuple(map(work, outputs)))
+            return stage
+
+    return Off
 
 
 def test_one_bit_is_seen(loaded):
-    found = proved(loaded(kind=Off))
+    """Of a last stage that is not the whole model."""
+    kind = off(lambda it: it.nextafter(it + 1), lambda start, end: 0 < start < end == LAST)
+    found = proved(loaded(kind=kind))
     assert [it.bitwise for it in found] == [it.point in (0, LAST) for it in found]
     assert all(0 < it.error < 1e-5 for it in found[1:-1])
 
 
-class Undefined(PartitionedModel):
-    def stage(self, start, end):
-        stage = super().stage(start, end)
-        stage.register_forward_hook(lambda _stage, _inputs, outputs: tuple(it * math.nan for it in outputs))
-        return stage
-
-
 def test_what_is_no_number_is_no_proof(loaded):
-    assert {(it.error, it.bitwise) for it in proved(loaded(kind=Undefined))} == {(math.inf, False)}
-
-
-class Middle(PartitionedModel):
-    """A stage that neither begins nor ends with the model is wrong."""
-
-    def stage(self, start, end):
-        stage = super().stage(start, end)
-        if start > 0 and end < LAST:
-            stage.register_forward_hook(lambda _stage, _inputs, outputs: tuple(it + 1 for it in outputs))
-        return stage
+    found = proved(loaded(kind=off(lambda it: it * math.nan)))
+    assert {(it.error, it.bitwise) for it in found} == {(math.inf, False)}
 
 
 def test_chains_of_three_are_tried_along_the_model(loaded):
-    wrong = [it.point for it in proved(loaded(kind=Middle)) if not it.bitwise]
+    """A stage that neither begins nor ends with the model is wrong."""
+    kind = off(lambda it: it + 1, lambda start, end: start > 0 and end < LAST)
+    wrong = [it.point for it in proved(loaded(kind=kind)) if not it.bitwise]
     assert len(wrong) >= 4
     assert wrong[0] < LAST / 3
     assert wrong[-1] > LAST / 2
 
 
-class Greedy(PartitionedModel):
-    """The first stage holds one weight too many: the second's, a copy of its own, or a number of nobody's."""
+def greedy(more):
+    """The first stage holds one weight too many."""
 
-    more = None
+    class Greedy(PartitionedModel):
+        def stage(self, start, end):
+            stage = super().stage(start, end)
+            if start == 0 and 0 < end < LAST:
+                stage.register_buffer("extra", more(self, stage))
+            return stage
 
-    def stage(self, start, end):
-        stage = super().stage(start, end)
-        if start == 0 and 0 < end < LAST:
-            stage.register_buffer("extra", self.more(stage))
-        return stage
+    return Greedy
 
 
-@pytest.mark.parametrize(
-    "overfull",
-    [
-        lambda it, _stage: it.state["head.weight"],
-        lambda it, _stage: torch.zeros(1),
-        lambda _it, stage: next(stage.parameters()).clone(),
-    ],
-    ids=["the other stage's", "nobody's", "a copy of its own"],
-)
-def test_weights_held_without_need_are_seen(loaded, overfull):
-    model = loaded(kind=type("Greedy", (Greedy,), {"more": overfull}))
-    found = proved(model)
-    assert all(it.bitwise for it in found)
-    assert [it.parted for it in found] == [it.point in (0, LAST) for it in found]
+def the_others(model, _stage):
+    return model.state["head.bias"]
 
 
 class Copying(PartitionedModel):
@@ -161,12 +139,6 @@ class Copying(PartitionedModel):
         return stage
 
 
-def test_copies_are_seen(loaded):
-    found = proved(loaded(kind=Copying))
-    assert all(it.bitwise for it in found)
-    assert not any(it.parted for it in found[1:-1])
-
-
 class Misplacing(PartitionedModel):
     """The second stage holds a weight that the first one claims."""
 
@@ -177,26 +149,25 @@ class Misplacing(PartitionedModel):
         return mine - {"head.bias"} if start else mine
 
 
-def test_a_weight_in_another_stage_than_the_one_that_claims_it_is_seen(loaded):
-    found = proved(loaded(kind=Misplacing))
-    assert [it.parted for it in found] == [it.point in (0, LAST) for it in found]
-
-
-class Sharing(PartitionedModel):
+class Sharing(greedy(the_others)):
     """Both stages claim and hold the same weight."""
 
     def paths(self, start, end):
         return super().paths(start, end) | ({"head.bias"} if start == 0 and 0 < end < LAST else set())
 
-    def stage(self, start, end):
-        stage = super().stage(start, end)
-        if start == 0 and 0 < end < LAST:
-            stage.register_buffer("shared", self.state["head.bias"])
-        return stage
 
-
-def test_what_two_stages_share_is_seen(loaded):
-    found = proved(loaded(kind=Sharing))
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(greedy(the_others), id="the other stage's"),
+        pytest.param(greedy(lambda _model, _stage: torch.zeros(1)), id="nobody's"),
+        pytest.param(greedy(lambda _, stage: next(stage.parameters()).clone()), id="a copy of its own"),
+        *(Copying, Misplacing, Sharing),
+    ],
+)
+def test_weights_held_elsewhere_or_without_need_are_seen(loaded, kind):
+    found = proved(loaded(kind=kind))
+    assert all(it.bitwise for it in found)
     assert [it.parted for it in found] == [it.point in (0, LAST) for it in found]
 
 

@@ -7,23 +7,20 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from pareto.partitions import model as partitioned
-from pareto.partitions import proof, registry, weights
+from pareto.partitions import proof, registry
 from pareto.partitions.graph import Input
 from pareto.partitions.purity import UnrepeatableModel
-from pareto.partitions.recipe import Cuts, Recipe
+from pareto.partitions.recipe import Cuts
 from pareto.partitions.tracing import trace
+from tests.unit.partitions.builders import Made, load_own
 
 
-class Net(nn.Module):
-    def __init__(self, work):
-        super().__init__()
-        self.first, self.norm, self.last = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Linear(4, 2)
-        self.register_buffer("seen", torch.zeros(()))
-        self.work = work
+def net_of(work):
+    def over_all(net, x):
+        return net.last(work(net, net.first(x)).mean((2, 3)))
 
-    def forward(self, x):
-        return self.last(self.work(self, self.first(x)).mean((2, 3)))
+    parts = {"first": nn.Conv2d(3, 4, 3), "norm": nn.BatchNorm2d(4), "last": nn.Linear(4, 2)}
+    return Made(over_all, **parts, seen=torch.zeros(())).eval()
 
 
 def assigns(net, x):
@@ -62,7 +59,7 @@ CHANGES, DRAWS = "changes its own buffer seen when it runs", "draws random numbe
     ],
 )
 def test_a_model_that_changes_itself_or_draws_is_refused(work, said):
-    net = Net(work).eval()
+    net = net_of(work)
     with pytest.raises(UnrepeatableModel, match=said):
         trace(net, (Input((3, 8, 8)),))
     assert not any(module.training for module in net.modules())
@@ -74,7 +71,7 @@ def test_what_it_merely_remembers_is_as_before():
         net.feature = x
         return x
 
-    net = Net(remembers).eval()
+    net = net_of(remembers)
     assert trace(net, (Input((3, 8, 8)),)).traced_by == "torch.fx"
     assert not hasattr(net, "feature")
 
@@ -93,8 +90,6 @@ def test_two_runs_that_differ_are_seen_by_the_proof(work: str, tmp_path: Path, m
         f"    def forward(self, x):\n        {work}\n        return super().forward(x)\n"
         "def build():\n    return Net(nn.Flatten(), nn.Linear(192, 3))\n"
     )
-    name = registry.canonical(f"{file}:build")
-    made = weights.make(name, "seeded", 0, tmp_path)
-    model = partitioned.load(Recipe(name, Cuts("op"), *registry.source(name)), made.path)
+    model = load_own(f"{file}:build", tmp_path, Cuts("op"))
     with pytest.raises(UnrepeatableModel, match="two runs differ"):
         next(proof.prove(model, torch.rand(1, 3, 8, 8)))

@@ -11,6 +11,7 @@ from pareto.partitions.model import ResidentStage
 from pareto.partitions.recipe import Recipe
 from pareto.protocol.errors import UserError
 from tests.unit.gating import gating
+from tests.unit.partitions.builders import images
 from tests.unit.small_models import small
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -38,36 +39,25 @@ def tensors_of(stage):
     return [*stage.named_parameters(remove_duplicate=False), *stage.named_buffers(remove_duplicate=False)]
 
 
-def test_a_resident_stage_holds_its_own_tensors_and_no_others(made):
+def test_resident_stages_hold_their_own_tensors_and_no_others_and_compute_what_the_whole_computes(made):
     model, file = made
+    inputs = images(SIZE)
+    (expected,) = proof.reference(model, inputs)
     last = len(model.points) - 1
     edge, server = ResidentStage(model, [file]), ResidentStage(model, [file])
     assert edge.nbytes == 0
     whole = sum(tensor.nbytes for tensor in model.state.values())
-    for index in (last // 2, 0, last, 1):
+    for index in (last // 2, 0, last, 1, last - 1):
         edge.change(0, index)
         server.change(index, last)
         for part, (start, end) in ((edge, (0, index)), (server, (index, last))):
-            expected = dict(tensors_of(model.stage(start, end)))
             held = dict(tensors_of(part.stage))
-            assert held.keys() == expected.keys()
+            assert held.keys() == dict(tensors_of(model.stage(start, end))).keys()
             assert len({tensor.data_ptr() for tensor in held.values()}) == len(held)
             assert part.nbytes == sum(tensor.nbytes for tensor in held.values())
         assert edge.nbytes + server.nbytes == whole
-        assert (edge.nbytes, server.nbytes) == {0: (0, whole), last: (whole, 0)}.get(
-            index, (edge.nbytes, server.nbytes)
-        )
-
-
-def test_resident_stages_compute_what_the_whole_computes(made):
-    model, file = made
-    inputs = torch.randn(2, 3, SIZE, SIZE, generator=torch.Generator().manual_seed(3))
-    (expected,) = proof.reference(model, inputs)
-    last = len(model.points) - 1
-    edge, server = ResidentStage(model, [file]), ResidentStage(model, [file])
-    for index in (1, last - 1, last // 2, last, 0):
-        edge.change(0, index)
-        server.change(index, last)
+        if index in (0, last):
+            assert edge.nbytes == (whole if index else 0)
         with torch.inference_mode():
             assert torch.equal(server.stage(edge.stage((inputs,)))[0], expected), index
 
@@ -129,13 +119,10 @@ def test_a_marked_stage_computes_the_same_and_calls_between_its_units(resident):
     )
     called = []
 
-    def mark():
-        called.append(None)
-
     with torch.inference_mode():
         expected = resident.stage(payload)
         for units, marks in ((False, 2), (True, 5)):
-            with resident.marked(mark, units=units) as marked:
+            with resident.marked(lambda: called.append(None), units=units) as marked:
                 called.clear()
                 result = marked(payload)
                 assert len(called) == marks

@@ -1,32 +1,16 @@
 """Stages between which several tensors cross: in-place operators, aliases, early results, values that pass through."""
 
+import copy
 import itertools
 from collections import OrderedDict
 
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 
-from pareto.partitions import points
-from pareto.partitions.graph import Input
-from pareto.partitions.recipe import Cuts
 from pareto.partitions.stage import cut
-from pareto.partitions.tracing import trace
-
-
-class Skips(nn.Module):
-    """Several values live on past layers; `body` says what becomes of them."""
-
-    def __init__(self, body):
-        super().__init__()
-        self.one = nn.Linear(4, 4)
-        self.two = nn.Linear(4, 4)
-        self.head = nn.Linear(4, 4)
-        self.act = nn.ReLU(inplace=True)
-        self.body = body
-
-    def forward(self, x):
-        return self.body(self, x)
+from tests.unit.partitions.builders import Made, linears, of_ops, traced
 
 
 def adds_in_place(net, x):
@@ -94,6 +78,42 @@ SKIPS = [
 ]  # fmt: skip
 
 
+def overwrites_a_view(net, x):
+    net.act(x.view(2, -1))
+    return x
+
+
+def overwrites_a_chunk(net, x):
+    left, right = x.chunk(2, dim=1)
+    return torch.cat([net.act(left), right], dim=1)
+
+
+def overwrites_a_chunk_and_reads_again(net, x):
+    left, right = x.chunk(2, dim=1)
+    net.act(left)
+    return torch.cat([left, right], dim=1) + x
+
+
+AFTER = {
+    "module": lambda net, x: net.act(x),
+    "module that passes its input on": lambda net, x: net.hard(net.drop(x)),
+    "through a view": lambda net, x: net.six(x.flatten(1)),
+    "function": lambda net, x: functional.relu(x, inplace=True),
+    "method": lambda net, x: x.relu_(),
+    "method on a view": lambda net, x: x[:, 1:].relu_().sum(1, keepdim=True) + x,
+    "chunks": overwrites_a_chunk,
+    "chunks, and read again": overwrites_a_chunk_and_reads_again,
+    "overwritten and read again": lambda net, x: x.relu_() + x,
+    "overwritten through a view and read again": overwrites_a_view,
+    "twice": lambda net, x: net.act(net.act(x)),
+}
+"""What overwrites the value at a cut."""
+
+
+def behind_a_cut(after):
+    return lambda net, x: net.head(after(net, net.one(x)))
+
+
 def leaves(value):
     if isinstance(value, dict):
         return leaves(list(value.values()))
@@ -104,16 +124,24 @@ def leaves(value):
 
 def skips(body):
     torch.manual_seed(1)
-    net = Skips(body).eval().requires_grad_(False)
-    traced, state = trace(Skips(body).eval(), (Input((4,)),)), net.state_dict()
-    return net, traced, state, points.find(traced, Cuts("op", 4, fold=False))
+    activations = {
+        "act": nn.ReLU(inplace=True),
+        "hard": nn.Hardswish(inplace=True),
+        "six": nn.ReLU6(inplace=True),
+    }
+    net = Made(body, **linears("one", "two", "head"), **activations, drop=nn.Dropout())
+    model = traced(copy.deepcopy(net))
+    return net.eval().requires_grad_(False), model, net.state_dict(), of_ops(model, 4)
 
 
-@pytest.mark.parametrize("body", SKIPS)
+@pytest.mark.parametrize(
+    "body", [*SKIPS, *(pytest.param(behind_a_cut(after), id=name) for name, after in AFTER.items())]
+)
 def test_every_chain_of_three_stages_computes_what_the_model_does(body):
     net, traced, state, found = skips(body)
     assert len(found) >= 3
     images = torch.randn(2, 4)
+    assert (net.one(images) < 0).any(), "there is something for a ReLU to overwrite"
     with torch.inference_mode():
         expected = leaves(net(images.clone()))
         names = [point.after or "x" for point in found]

@@ -12,62 +12,16 @@ from torch.nn import functional
 from pareto.partitions.graph import Input
 from pareto.partitions.stage import cut, paths
 from pareto.partitions.tracing import trace
+from tests.unit.partitions.builders import Made, linears
 
 
-class Net(nn.Module):
+class Net(Made):
     """`before`, a cut after it, then `after`, which is a function of the value at the cut."""
 
-    def __init__(self, after, **children):
-        super().__init__()
-        self.before = nn.Linear(4, 4)
-        self.head = nn.Linear(4, 4)
-        for name, child in children.items():
-            self.add_module(name, child)
-        self.after = after
-
-    def forward(self, x):
-        return self.head(self.after(self, self.before(x)))
-
-
-def overwrite_and_read_again(net, x):
-    return x.relu_() + x
-
-
-def overwrite_a_view_and_read_again(net, x):
-    net.act(x.view(2, -1))
-    return x
-
-
-def overwrite_a_chunk(net, x):
-    left, right = x.chunk(2, dim=1)
-    return torch.cat([net.act(left), right], dim=1)
-
-
-def overwrite_a_chunk_and_read_again(net, x):
-    left, right = x.chunk(2, dim=1)
-    net.act(left)
-    return torch.cat([left, right], dim=1) + x
-
-
-AFTER = {
-    "module": (lambda net, x: net.act(x), {"act": nn.ReLU(inplace=True)}),
-    "module that passes its input on": (
-        lambda net, x: net.act(net.drop(x)),
-        {"act": nn.Hardswish(inplace=True), "drop": nn.Dropout()},
-    ),
-    "through a view": (lambda net, x: net.act(x.flatten(1)), {"act": nn.ReLU6(inplace=True)}),
-    "function": (lambda net, x: functional.relu(x, inplace=True), {}),
-    "method": (lambda net, x: x.relu_(), {}),
-    "method on a view": (lambda net, x: x[:, 1:].relu_().sum(1, keepdim=True) + x, {}),
-    "chunks": (overwrite_a_chunk, {"act": nn.ReLU(inplace=True)}),
-    "chunks, and read again": (overwrite_a_chunk_and_read_again, {"act": nn.ReLU(inplace=True)}),
-    "overwritten and read again": (overwrite_and_read_again, {}),
-    "overwritten through a view and read again": (
-        overwrite_a_view_and_read_again,
-        {"act": nn.ReLU(inplace=True)},
-    ),
-    "twice": (lambda net, x: net.act(net.act(x)), {"act": nn.ReLU(inplace=True)}),
-}
+    def __init__(self, after, **parts):
+        super().__init__(
+            lambda net, x: net.head(after(net, net.before(x))), **linears("before", "head"), **parts
+        )
 
 
 def structure_and_state(net, shape=(4,)):
@@ -75,23 +29,8 @@ def structure_and_state(net, shape=(4,)):
     return trace(copy.deepcopy(net), (Input(shape),)), net.state_dict()
 
 
-@pytest.mark.parametrize("kind", AFTER)
-def test_a_stage_never_writes_to_its_input(kind):
-    after, children = AFTER[kind]
-    torch.manual_seed(0)
-    net = Net(after, **children)
-    traced, state = structure_and_state(net)
-    images = torch.randn(2, 4)
-    with torch.inference_mode():
-        expected = net(images.clone())
-        (crossing,) = cut(traced, state, "x", "before")((images,))
-        received = crossing.clone()
-        (result,) = cut(traced, state, "before", "head")((received,))
-        again = cut(traced, state, "before", "head")((received,))[0]
-    assert torch.equal(received, crossing)
-    assert (crossing < 0).any()  # there was something for a ReLU to overwrite
-    assert torch.equal(result, expected)
-    assert torch.equal(again, expected)
+def copies(stage):
+    return [node for node in stage.body.graph.nodes if node.target == "clone"]
 
 
 def in_place(stage):
@@ -99,25 +38,21 @@ def in_place(stage):
 
 
 def test_an_activation_that_no_input_reaches_stays_in_place():
-    net = Net(lambda net, x: net.act(net.middle(x)), act=nn.ReLU(inplace=True), middle=nn.Linear(4, 4))
-    traced, state = structure_and_state(net)
-    stage = cut(traced, state, "before", "head")
+    net = Net(lambda net, x: net.act(net.middle(x)), act=nn.ReLU(inplace=True), **linears("middle"))
+    stage = cut(*structure_and_state(net), "before", "head")
     assert in_place(stage) == [True]
-    assert not [node for node in stage.body.graph.nodes if node.target == "clone"]
-
-
-def test_a_function_behind_the_cut_costs_no_copy():
-    traced, state = structure_and_state(Net(AFTER["function"][0]))
-    stage = cut(traced, state, "before", "head")
-    assert [node.kwargs.get("inplace") for node in stage.body.graph.nodes if node.name == "relu"] == [False]
-    assert not [node for node in stage.body.graph.nodes if node.target == "clone"]
+    assert not copies(stage)
 
 
 def test_an_activation_behind_the_cut_costs_no_copy():
+    net = Net(lambda net, x: functional.relu(x, inplace=True))
+    stage = cut(*structure_and_state(net), "before", "head")
+    assert [node.kwargs.get("inplace") for node in stage.body.graph.nodes if node.name == "relu"] == [False]
+    assert not copies(stage)
     traced, state = structure_and_state(Net(lambda net, x: net.act(x), act=nn.ReLU(inplace=True)))
     stage = cut(traced, state, "before", "head")
     assert in_place(stage) == [False]
-    assert not [node for node in stage.body.graph.nodes if node.target == "clone"]
+    assert not copies(stage)
     # Where nothing is behind a cut, the model keeps its operators.
     assert in_place(cut(traced, state, "x", "head")) == [True]
     assert traced.module.act.inplace
@@ -136,33 +71,28 @@ def test_a_stage_of_views_returns_memory_of_its_own():
     assert result.any()
 
 
-def test_results_are_contiguous():
-    net = Net(lambda net, x: x.reshape(-1, 2, 2).transpose(1, 2).reshape(-1, 4), act=nn.ReLU())
+@pytest.mark.parametrize(
+    ("after", "at"),
+    [
+        (lambda net, x: x.reshape(-1, 2, 2).transpose(1, 2).reshape(-1, 4), "transpose"),
+        # as_strided shows the layout that a value has within the model: kernels take another path, and round otherwise.
+        (
+            lambda net, x: net.same(x.view(-1, 2, 2).transpose(1, 2)).as_strided((x.size(0), 4), (4, 1)),
+            "same",
+        ),
+    ],
+)
+def test_results_are_contiguous_and_have_their_own_layout_behind(after, at):
+    net = Net(after, same=nn.Identity())
     traced, state = structure_and_state(net)
-    assert not traced.values[next(node for node in traced.nodes if node.name == "transpose")].is_contiguous()
+    assert not traced.values[next(node for node in traced.nodes if node.name == at)].is_contiguous()
     images = torch.randn(3, 4)
     with torch.inference_mode():
-        (crossing,) = cut(traced, state, "x", "transpose")((images,))
-        (result,) = cut(traced, state, "transpose", "head")((crossing,))
-        expected = net(images)
-    assert crossing.is_contiguous()
-    assert crossing.shape == (3, 2, 2)
-    assert torch.equal(result, expected)
-
-
-def test_a_value_has_the_layout_that_it_has_within_the_model():
-    """as_strided shows it: kernels take another path, and round otherwise."""
-    net = Net(
-        lambda net, x: net.same(x.view(-1, 2, 2).transpose(1, 2)).as_strided((x.size(0), 4), (4, 1)),
-        same=nn.Identity(),
-    )
-    traced, state = structure_and_state(net)
-    images = torch.randn(3, 4)
-    with torch.inference_mode():
-        (crossing,) = cut(traced, state, "x", "same")((images,))
-        (result,) = cut(traced, state, "same", "head")((crossing,))
+        (crossing,) = cut(traced, state, "x", at)((images,))
+        (result,) = cut(traced, state, at, "head")((crossing,))
         assert torch.equal(result, net(images))
     assert crossing.is_contiguous()
+    assert crossing.shape == (3, 2, 2)
 
 
 def test_a_stage_without_units_hands_its_input_on():
@@ -172,9 +102,8 @@ def test_a_stage_without_units_hands_its_input_on():
 
 
 def test_stages_can_be_made_and_used_in_inference_mode():
-    after, children = AFTER["module"]
     with torch.inference_mode():
-        net = Net(after, **children)
+        net = Net(lambda net, x: net.act(x), act=nn.ReLU(inplace=True))
         traced, state = structure_and_state(net)
         images = torch.randn(2, 4)
         result = cut(traced, state, "before", "head")(cut(traced, state, "x", "before")((images,)))
@@ -208,14 +137,14 @@ class Taken(dict):
     ("start", "end"), [("x", "before"), ("before", "head"), ("x", "head"), ("head", "head")]
 )
 def test_paths_are_what_a_cut_takes(start, end):
-    class Scaled(Net):
-        def __init__(self):
-            super().__init__(lambda net, x: net.norm(x) * net.scale + net.blocks(x), norm=nn.BatchNorm1d(4))
-            self.scale = nn.Parameter(torch.randn(4))
-            self.blocks = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
-            self.unused = nn.Linear(4, 4)
-
-    traced, state = structure_and_state(Scaled())
+    net = Net(
+        *(lambda net, x: net.norm(x) * net.scale + net.blocks(x),),
+        norm=nn.BatchNorm1d(4),
+        scale=nn.Parameter(torch.randn(4)),
+        blocks=nn.Sequential(nn.Linear(4, 4), nn.ReLU()),
+        **linears("unused"),
+    )
+    traced, state = structure_and_state(net)
     taken = Taken(state)
     cut(traced, taken, start, end)
     assert paths(traced, start, end) == taken.keys_taken
@@ -225,27 +154,17 @@ def test_paths_are_what_a_cut_takes(start, end):
 
 
 def test_buffers_and_bare_parameters_are_filled():
-    class Scaled(Net):
-        def __init__(self):
-            super().__init__(
-                lambda net, x: net.norm(x) * net.scale + net.shift.flatten(), norm=nn.BatchNorm1d(4)
-            )
-            self.scale = nn.Parameter(torch.randn(4))
-            self.register_buffer("shift", torch.randn(2, 2))
-            self.norm.running_mean.fill_(3.0)
-
-    net = Scaled()
+    parts = {"scale": nn.Parameter(torch.randn(4)), "shift": torch.randn(2, 2)}
+    net = Net(lambda net, x: net.norm(x) * net.scale + net.shift.flatten(), norm=nn.BatchNorm1d(4), **parts)
+    net.norm.running_mean.fill_(3.0)
     traced, state = structure_and_state(net)
     images = torch.randn(2, 4)
     stage = cut(traced, state, "x", "head")
     with torch.inference_mode():
         assert torch.equal(stage((images,))[0], net(images))
-    assert {buffer.data_ptr() for buffer in stage.buffers()} >= {
-        state[path].data_ptr() for path in ("shift", "norm.running_mean")
-    }
-    assert {parameter.data_ptr() for parameter in stage.parameters()} >= {
-        state[path].data_ptr() for path in ("scale", "head.weight")
-    }
+    held = {tensor.data_ptr() for tensor in (*stage.buffers(), *stage.parameters())}
+    of_net = ("shift", "norm.running_mean", "scale", "head.weight")
+    assert held >= {state[path].data_ptr() for path in of_net}
 
 
 def test_modules_and_buffers_may_be_called_as_anything_is():
